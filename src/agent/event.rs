@@ -1,6 +1,6 @@
 //! What can happen to a member of a team, and what its machine asks for.
 
-use super::conversation::{CallVerdict, Effect, HostAction, TurnAction, WorkId, WorkResult};
+use super::conversation::{CallVerdict, TurnAction, WorkId, WorkResult};
 use crate::protocol::budget::BudgetLimit;
 use crate::store::Drained;
 use crate::wire::activity::Activity;
@@ -112,7 +112,6 @@ pub(crate) enum Action {
     Publish(Status, Option<Activity>),
     /// Ends a turn: recorded, counted, durable, and its last text reported to the lead.
     EndTurn {
-        /// Whether it did what was asked.
         outcome: Outcome,
         /// Model calls it took.
         rounds: u32,
@@ -138,14 +137,8 @@ pub(crate) enum Action {
     Exit(Ending),
 }
 
-impl From<Effect> for Action {
-    fn from(effect: Effect) -> Self {
-        Self::Turn(effect.into())
-    }
-}
-
-impl From<HostAction> for Action {
-    fn from(action: HostAction) -> Self {
+impl<T: Into<TurnAction>> From<T> for Action {
+    fn from(action: T) -> Self {
         Self::Turn(action.into())
     }
 }

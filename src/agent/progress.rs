@@ -27,15 +27,9 @@ pub(crate) enum Progress {
     /// A tool call begins.
     ToolStarted { name: String, summary: String },
     /// A tool call is over.
-    ToolEnded {
-        name: String,
-        /// Whether the call failed.
-        is_error: bool,
-        content: String,
-    },
+    ToolEnded { name: String, is_error: bool, content: String },
     /// The turn is over.
     TurnEnded {
-        /// Whether it did what was asked.
         outcome: Outcome,
         /// The last text, or the error.
         text: String,

@@ -27,10 +27,11 @@ pub(crate) struct Memory {
     /// Bytes added since then.
     uncounted: usize,
     /// Tokens that fit the model, if a refusal has shown it.
-    context_shown: Option<u64>,
-    /// Calls without a result, in order.
-    open_calls: Vec<OpenCall>,
-    in_turn: bool,
+    pub(super) context_shown: Option<u64>,
+    /// Calls that need a result before the model can be called again, in order.
+    pub(crate) open_calls: Vec<OpenCall>,
+    /// The transcript ends within a turn.
+    pub(crate) in_turn: bool,
 }
 
 /// A tool call that was recorded but not answered: the process ended meanwhile.
@@ -137,11 +138,6 @@ impl Memory {
         self.counted.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
-    /// Tokens that fit the model, if a refusal has shown it.
-    pub(crate) fn context_shown(&self) -> Option<u64> {
-        self.context_shown
-    }
-
     /// Whether there is more than a summary and what was asked.
     pub(crate) fn is_worth_compacting(&self) -> bool {
         self.said.len() > 3
@@ -179,16 +175,6 @@ impl Memory {
                 unreachable!("a user message was just made the last")
             }
         }
-    }
-
-    /// Calls that need a result before the model can be called again, in order.
-    pub(crate) fn open_calls(&self) -> &[OpenCall] {
-        &self.open_calls
-    }
-
-    /// Whether the transcript ends within a turn.
-    pub(crate) fn in_turn(&self) -> bool {
-        self.in_turn
     }
 
     /// The conversation as alternating messages, the user's first.
@@ -349,9 +335,9 @@ mod tests {
             result("a", "ok"),
             started("b"),
         ]);
-        let open = memory.open_calls().iter().map(|open| (open.call.id.as_str(), open.started));
+        let open = memory.open_calls.iter().map(|open| (open.call.id.as_str(), open.started));
         assert_eq!(open.collect::<Vec<_>>(), [("b", true), ("c", false)]);
-        assert!(memory.in_turn());
+        assert!(memory.in_turn);
     }
 
     #[test]
@@ -393,8 +379,8 @@ mod tests {
             }
             let is_short = told.len() < ASKED_BYTES + ASKED_BYTES / 4;
             assert!(messages.len() == 1 && is_short && !told.contains("an older wish"), "{told}");
-            assert_eq!(memory.context_shown(), Some(500), "what a refusal has shown stays");
-            assert!(memory.in_turn() && !memory.is_worth_compacting());
+            assert_eq!(memory.context_shown, Some(500), "what a refusal has shown stays");
+            assert!(memory.in_turn && !memory.is_worth_compacting());
         }
     }
 
@@ -421,9 +407,9 @@ mod tests {
     #[test]
     fn unhandled_mail_is_a_turn_to_resume() {
         let idle = mail(json!({"type": "idle_notification", "from": "a", "reason": "available"}));
-        assert!(remember(&[from_bob("hi")]).in_turn());
-        assert!(remember(&[from_bob("hi"), end(Outcome::Done), from_bob("hi")]).in_turn());
-        assert!(!remember(&[from_bob("hi"), end(Outcome::Done), idle]).in_turn());
+        assert!(remember(&[from_bob("hi")]).in_turn);
+        assert!(remember(&[from_bob("hi"), end(Outcome::Done), from_bob("hi")]).in_turn);
+        assert!(!remember(&[from_bob("hi"), end(Outcome::Done), idle]).in_turn);
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod model_caller;
 mod redaction;
 mod resume;
 #[cfg(test)]
-pub(crate) mod transition_table;
+pub(crate) mod test_support;
 mod turn;
 mod turn_machine;
 mod work_set;
@@ -40,7 +40,7 @@ pub(crate) use work_set::{WorkId, WorkSet};
 use crate::llm::ModelError;
 use crate::os::failpoint::hit;
 use crate::tools::{Call, Registry};
-use compact::CompactionReason;
+use compact::{CompactionReason, is_due};
 use redaction::redact;
 use std::rc::Rc;
 
@@ -124,7 +124,7 @@ impl Conversation {
 
     fn call_model(&mut self) {
         let memory = &self.journal.memory;
-        if self.model.needs_room(memory) {
+        if is_due(memory, self.model.context_tokens) {
             return self.compact(CompactionReason::NearlyFull);
         }
         let call = self.model.call(memory, self.tools.definitions());

@@ -60,7 +60,6 @@ pub(super) struct Asking {
 /// How a turn ended.
 #[derive(Debug)]
 pub(crate) struct TurnEnd {
-    /// Whether it did what was asked.
     pub(crate) outcome: Outcome,
     /// Model calls it took.
     pub(crate) rounds: u32,
@@ -72,7 +71,6 @@ pub(crate) struct TurnEnd {
     pub(crate) fatal: Option<String>,
 }
 
-/// The state of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     /// What the current step asks for, in order.
@@ -93,8 +91,9 @@ pub(super) struct Turn {
     told_lead: bool,
     /// The model called `idle`.
     wants_idle: bool,
-    /// Whether the conversation was summarized since the model last answered.
-    room: Room,
+    /// The conversation was summarized since the model last answered: a request that is refused for its
+    /// length is worth one summary, not two.
+    is_summarized: bool,
     /// Plans of this turn that were not approved.
     plans_rejected: u32,
     loop_detector: LoopDetector,
@@ -102,14 +101,6 @@ pub(super) struct Turn {
     winding_down: Option<WindDown>,
     /// The model refused to end the turn: it goes on for so many calls. The shutdown's deadlines stand.
     extension: Option<u32>,
-}
-
-/// A request that is refused for its length is worth one summary, not two.
-#[derive(Debug, PartialEq, Eq, Default)]
-enum Room {
-    #[default]
-    AsItWas,
-    Made,
 }
 
 /// The end of a turn that was told to end.
@@ -278,7 +269,7 @@ impl Turn {
             return self.make_room();
         }
         // A reply shows that the conversation fits.
-        self.room = Room::AsItWas;
+        self.is_summarized = false;
         if !self.calls.is_empty() {
             if reason == StopReason::MaxTokens {
                 self.refuse_calls(CUT_OFF);
@@ -307,7 +298,7 @@ impl Turn {
 
     /// Summarizes a conversation that was refused as too long, once.
     pub(super) fn make_room(&mut self) -> Next {
-        if std::mem::replace(&mut self.room, Room::Made) == Room::Made {
+        if std::mem::replace(&mut self.is_summarized, true) {
             return self.fail(CONTEXT_FULL.into());
         }
         self.push(Effect::Compact);
@@ -322,7 +313,7 @@ impl Turn {
         self.push(Effect::Sync);
         self.push(Effect::Show(Progress::Note(note.into())));
         self.push(Effect::CallModel);
-        self.room = Room::Made;
+        self.is_summarized = true;
         Next::Continue(TurnPhase::Thinking)
     }
 
@@ -360,7 +351,6 @@ impl Turn {
         Next::Continue(TurnPhase::Acting(call))
     }
 
-    /// Asks about a call.
     pub(super) fn ask(&mut self, call: Call, question: Box<Question>) -> Next {
         self.push(HostAction::Ask(question.clone()));
         self.ask_on(Asking { call, question, taking_input: false, settled: None })
@@ -507,14 +497,12 @@ impl Turn {
         self.told_lead = false;
     }
 
-    /// Ends the turn with an error.
     pub(super) fn fail(&mut self, why: String) -> Next {
         self.text = why;
         self.told_lead = false;
         self.end(Outcome::Failed)
     }
 
-    /// Ends the turn.
     pub(super) fn end(&mut self, outcome: Outcome) -> Next {
         self.refuse_calls("not run: the turn was over");
         let (rounds, text, told_lead) =
