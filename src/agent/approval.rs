@@ -40,7 +40,6 @@ pub(crate) enum Asks {
 
 /// What a member's calls must pass.
 pub(crate) struct ApprovalGate {
-    /// The rules.
     pub(crate) policy: Policy,
     /// Where its questions go.
     pub(crate) asks: Asks,
@@ -104,7 +103,6 @@ impl Approvals {
         Self { gate, ledger, asked, judged, tools, context }
     }
 
-    /// Judges a call.
     pub(super) fn judge(&mut self, call: &Call) -> CallVerdict {
         let (tool, subject) = match self.tools.inspect(call) {
             Ok(found) => found,
@@ -208,10 +206,8 @@ impl Approvals {
             let outgoing = Outgoing { id, correlation, ..Outgoing::of(body, "") };
             bus.send(&name, lead.as_str(), outgoing).map_err(|why| why.to_string())
         };
-        match tokio::task::spawn_blocking(send).await {
-            Ok(sent) => sent.map(|_| ()),
-            Err(why) => Err(why.to_string()),
-        }
+        let sent = tokio::task::spawn_blocking(send).await;
+        sent.map_err(|why| why.to_string())?.map(|_| ())
     }
 
     /// Handles what the user at this terminal says. Returns the decision if a question is decided.

@@ -15,13 +15,14 @@ use crate::wire::roster::UsageCount;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A member's budgets.
+/// The budgets that concern a member.
 #[derive(Debug)]
 pub(crate) struct AgentBudget {
     own: Budget,
     team: Budget,
     run: Option<RunBudget>,
-    warnings: Warnings,
+    /// Shared with the other part of the program that gives them.
+    pub(crate) warnings: Warnings,
 }
 
 /// The warnings that little is left.
@@ -49,11 +50,6 @@ impl AgentBudget {
     pub(crate) fn of(budgets: Budgets, run: Option<RunBudget>, name: &AgentName) -> Self {
         let own = if name.is_lead() { Budget::default() } else { budgets.member };
         Self { own, team: budgets.team, run, warnings: Warnings::default() }
-    }
-
-    /// Shares the warnings with another part of the program that gives them.
-    pub(crate) fn warnings(&self) -> Warnings {
-        self.warnings.clone()
     }
 
     /// Whether this agent's usage counts in the budget of others, and theirs in its own.
@@ -111,7 +107,6 @@ impl BudgetKeeper {
         format!("{limit} are used; at the end of it {stopped} is stopped")
     }
 
-    /// Counts a model call.
     pub(super) fn count_call(&self, usage: Usage, status: &mut StatusReporter) {
         let (input, output) = (usage.input_tokens, usage.output_tokens);
         let (cache_read, cache_write) =
@@ -121,7 +116,6 @@ impl BudgetKeeper {
         self.share(status);
     }
 
-    /// Counts a turn.
     pub(super) fn count_turn(
         &mut self,
         outcome: Outcome,
@@ -214,6 +208,6 @@ mod tests {
             let said = ask(budget, name, used);
             assert!(said.starts_with(verdict), "{name}, {used}: {said}");
         }
-        assert!(!of_lead.warnings().standing.take(), "it was said");
+        assert!(!of_lead.warnings.standing.take(), "it was said");
     }
 }

@@ -43,11 +43,8 @@ pub(super) struct MemberHost {
 pub(super) enum Wake {
     /// An event; `None` when the channel is closed.
     Event(Option<Event>),
-    /// The given time has come.
     Timeout,
-    /// The roster entry is due.
     StatusDue,
-    /// The heartbeat is due.
     HeartbeatDue,
 }
 
@@ -116,7 +113,6 @@ impl MemberHost {
         })
     }
 
-    /// Shows and logs an error.
     pub(super) fn show_error(&self, text: &str) {
         tracing::error!("{text}");
         (self.context.show)(&Progress::Note(text.into()));

@@ -9,7 +9,6 @@ use std::time::Duration;
 pub(crate) enum Progress {
     /// Mail was taken into the conversation.
     Mail(Box<Message>),
-    /// A turn begins.
     TurnStarted {
         /// Mail began it, not a prompt.
         by_mail: bool,
@@ -24,11 +23,15 @@ pub(crate) enum Progress {
     },
     /// The user at this agent's terminal is asked.
     Asked(Box<Question>),
-    /// A tool call begins.
-    ToolStarted { name: String, summary: String },
-    /// A tool call is over.
-    ToolEnded { name: String, is_error: bool, content: String },
-    /// The turn is over.
+    ToolStarted {
+        name: String,
+        summary: String,
+    },
+    ToolEnded {
+        name: String,
+        is_error: bool,
+        content: String,
+    },
     TurnEnded {
         outcome: Outcome,
         /// The last text, or the error.

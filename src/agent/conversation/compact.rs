@@ -26,7 +26,6 @@ const MAX_HALVINGS: u32 = 6;
 /// A conversation in summary.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Compacted {
-    /// The model's summary.
     pub(crate) summary: String,
     /// The situation of the agent as the program knows it: name, role, team.
     pub(crate) situation: String,
@@ -37,7 +36,6 @@ pub(crate) struct Compacted {
 }
 
 impl Compacted {
-    /// The transcript entry.
     pub(crate) fn entry(self) -> Entry {
         let Self { summary, situation, usage, context_tokens } = self;
         Entry::Compacted { summary, situation, usage, context_tokens }

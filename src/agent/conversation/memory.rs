@@ -16,7 +16,6 @@ pub(super) const BYTES_PER_TOKEN: usize = 4;
 /// Bytes of the prompts and the mail of a turn that are repeated after a compaction.
 const ASKED_BYTES: usize = 16_384;
 
-/// The memory of a conversation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     said: Vec<Turn>,
@@ -62,7 +61,6 @@ pub(super) fn call_of(block: &Block) -> Option<Call> {
 }
 
 impl Memory {
-    /// Takes in one entry.
     pub(crate) fn push(&mut self, entry: &Entry) {
         match entry {
             Entry::User { content } => {
@@ -397,19 +395,15 @@ mod tests {
     }
 
     #[test]
-    fn idle_notices_cost_no_tokens_and_failed_turns_merge() {
-        let idle = mail(json!({"type": "idle_notification", "from": "a", "reason": "available"}));
-        let memory = remember(&[idle, user("one"), end(Outcome::Failed), user("two")]);
-        let messages = memory.messages();
-        assert_eq!((messages.len(), messages[0].blocks.len()), (1, 2));
-    }
-
-    #[test]
-    fn unhandled_mail_is_a_turn_to_resume() {
-        let idle = mail(json!({"type": "idle_notification", "from": "a", "reason": "available"}));
+    fn unhandled_mail_is_a_turn_to_resume_but_idle_notices_cost_no_tokens() {
+        let idle =
+            || mail(json!({"type": "idle_notification", "from": "a", "reason": "available"}));
         assert!(remember(&[from_bob("hi")]).in_turn);
         assert!(remember(&[from_bob("hi"), end(Outcome::Done), from_bob("hi")]).in_turn);
-        assert!(!remember(&[from_bob("hi"), end(Outcome::Done), idle]).in_turn);
+        assert!(!remember(&[from_bob("hi"), end(Outcome::Done), idle()]).in_turn);
+        let failed = remember(&[idle(), user("one"), end(Outcome::Failed), user("two")]);
+        let messages = failed.messages();
+        assert_eq!((messages.len(), messages[0].blocks.len()), (1, 2), "failed turns merge");
     }
 
     #[test]

@@ -44,9 +44,7 @@ use compact::{CompactionReason, is_due};
 use redaction::redact;
 use std::rc::Rc;
 
-/// A conversation.
 pub(crate) struct Conversation {
-    /// Its memory and its transcript.
     pub(crate) journal: Journal,
     pub(crate) model: ModelCaller,
     pub(crate) tools: Rc<Registry>,
@@ -111,7 +109,6 @@ impl Conversation {
         Some(redact(result, &self.model.secrets))
     }
 
-    /// Cancels all work.
     pub(crate) fn cancel_all(&mut self) {
         self.awaited = None;
         self.work.cancel_all();

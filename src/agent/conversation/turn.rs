@@ -91,9 +91,8 @@ pub(super) struct Turn {
     told_lead: bool,
     /// The model called `idle`.
     wants_idle: bool,
-    /// The conversation was summarized since the model last answered: a request that is refused for its
-    /// length is worth one summary, not two.
-    is_summarized: bool,
+    /// Whether the conversation was summarized since the model last answered.
+    room: Room,
     /// Plans of this turn that were not approved.
     plans_rejected: u32,
     loop_detector: LoopDetector,
@@ -101,6 +100,14 @@ pub(super) struct Turn {
     winding_down: Option<WindDown>,
     /// The model refused to end the turn: it goes on for so many calls. The shutdown's deadlines stand.
     extension: Option<u32>,
+}
+
+/// A request that is refused for its length is worth one summary, not two.
+#[derive(Debug, PartialEq, Eq, Default)]
+enum Room {
+    #[default]
+    AsItWas,
+    Made,
 }
 
 /// The end of a turn that was told to end.
@@ -269,7 +276,7 @@ impl Turn {
             return self.make_room();
         }
         // A reply shows that the conversation fits.
-        self.is_summarized = false;
+        self.room = Room::AsItWas;
         if !self.calls.is_empty() {
             if reason == StopReason::MaxTokens {
                 self.refuse_calls(CUT_OFF);
@@ -298,7 +305,7 @@ impl Turn {
 
     /// Summarizes a conversation that was refused as too long, once.
     pub(super) fn make_room(&mut self) -> Next {
-        if std::mem::replace(&mut self.is_summarized, true) {
+        if std::mem::replace(&mut self.room, Room::Made) == Room::Made {
             return self.fail(CONTEXT_FULL.into());
         }
         self.push(Effect::Compact);
@@ -313,7 +320,7 @@ impl Turn {
         self.push(Effect::Sync);
         self.push(Effect::Show(Progress::Note(note.into())));
         self.push(Effect::CallModel);
-        self.is_summarized = true;
+        self.room = Room::Made;
         Next::Continue(TurnPhase::Thinking)
     }
 
