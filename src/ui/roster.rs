@@ -1,7 +1,7 @@
 //! The table of agents: status, activity, age, unread mail, usage.
 
 use super::sanitize::one_line;
-use super::style::{Mark, Palette};
+use super::style::{Palette, status_mark};
 use super::text_width::{columns, pad};
 use crate::view::MemberView;
 use crate::wire::WallTime;
@@ -21,19 +21,27 @@ pub(crate) fn activity(member: &MemberView) -> String {
     ended.or(quiet).or_else(|| member.activity.clone()).unwrap_or_default()
 }
 
-/// The columns: title, smallest width, and when it is left out.
-const COLUMNS: [(&str, usize, Rank); 10] = [
-    ("NAME", 8, Rank::Needed),
-    ("STATUS", 10, Rank::Needed),
-    ("FOR", 3, Rank::Age),
-    ("ROLE", 6, Rank::Role),
-    ("ACTIVITY", 8, Rank::Activity),
-    ("MAIL", 4, Rank::Needed),
-    ("TOKENS", 6, Rank::Tokens),
-    ("CACHED", 6, Rank::Tokens),
-    ("COST", 6, Rank::Tokens),
-    ("MODEL", 9, Rank::Needed),
+/// A column's title, its smallest width, when it is left out, and the cell of a member.
+type ColumnSpec = (&'static str, usize, Rank, fn(&MemberView, WallTime) -> String);
+
+const COLUMNS: [ColumnSpec; 10] = [
+    ("NAME", 8, Rank::Needed, |member, _| one_line(&member.name, 200)),
+    ("STATUS", 10, Rank::Needed, |member, _| status_mark(member.status, member.alive).0.into()),
+    ("FOR", 3, Rank::Age, |member, now| age(now.since(member.since))),
+    ("ROLE", 6, Rank::Role, |member, _| one_line(&member.role, 200)),
+    ("ACTIVITY", 8, Rank::Activity, |member, _| one_line(&activity(member), 200)),
+    ("MAIL", 4, Rank::Needed, |member, _| some(Some(member.unread).filter(|mail| *mail > 0))),
+    ("TOKENS", 6, Rank::Tokens, |member, _| short(member.usage.tokens())),
+    ("CACHED", 6, Rank::Tokens, |member, _| {
+        member.usage.cached_share().map(|share| format!("{share}%")).unwrap_or_default()
+    }),
+    ("COST", 6, Rank::Tokens, |member, _| some(member.usage.cost)),
+    ("MODEL", 9, Rank::Needed, |member, _| one_line(&member.model, 200)),
 ];
+
+fn some(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
 
 /// A column with its cells.
 struct Column {
@@ -69,8 +77,8 @@ pub(crate) fn roster_table(
             "Nobody is on the team yet. Type what you want done, for example:\n  {example}\n"
         );
     }
-    let column = |(title, least, rank): (&'static str, usize, Rank)| {
-        let cells: Vec<String> = members.iter().map(|member| cell(title, member, now)).collect();
+    let column = |(title, least, rank, cell): ColumnSpec| {
+        let cells: Vec<String> = members.iter().map(|member| cell(member, now)).collect();
         let widest = cells.iter().map(|cell| columns(cell)).max().unwrap_or_default();
         Column { title, cells, least, width: widest.max(title.len()), rank }
     };
@@ -86,7 +94,7 @@ pub(crate) fn roster_table(
             let cell = pad(column.cells.get(at).map_or("", String::as_str), column.width);
             match column.title {
                 "NAME" => palette.member(&member.color, &cell),
-                "STATUS" => palette.paint(Mark::of(member.status, member.alive).style, &cell),
+                "STATUS" => palette.paint(status_mark(member.status, member.alive).1, &cell),
                 "MAIL" if member.unread > 0 => palette.warn(&cell),
                 "FOR" | "TOKENS" | "CACHED" | "COST" | "MODEL" => palette.dim(&cell),
                 _ => cell,
@@ -94,24 +102,6 @@ pub(crate) fn roster_table(
         }));
     }
     lines.join("\n") + "\n"
-}
-
-fn cell(title: &str, member: &MemberView, now: WallTime) -> String {
-    match title {
-        "NAME" => one_line(&member.name, 200),
-        "STATUS" => Mark::of(member.status, member.alive).to_string(),
-        "FOR" => age(now.since(member.since)),
-        "ROLE" => one_line(&member.role, 200),
-        "ACTIVITY" => one_line(&activity(member), 200),
-        "MAIL" if member.unread == 0 => String::new(),
-        "MAIL" => member.unread.to_string(),
-        "TOKENS" => short(member.usage.tokens()),
-        "CACHED" => {
-            member.usage.cached_share().map(|share| format!("{share}%")).unwrap_or_default()
-        }
-        "COST" => member.usage.cost.map(|cost| cost.to_string()).unwrap_or_default(),
-        _ => one_line(&member.model, 200),
-    }
 }
 
 fn line(table: &[Column], cell: impl FnMut(&Column) -> String) -> String {

@@ -27,15 +27,11 @@ pub(crate) struct Screen {
     /// The frame on the screen.
     shown: Buffer,
     decoder: Decoder,
-    _restore: RestoreGuard,
-}
-
-/// Leaves the alternate screen, then restores the settings of the terminal.
-struct RestoreGuard {
+    /// Restores the settings of the terminal, after the alternate screen is left.
     _settings: Option<TerminalGuard>,
 }
 
-impl Drop for RestoreGuard {
+impl Drop for Screen {
     fn drop(&mut self) {
         leave();
     }
@@ -47,7 +43,12 @@ impl Screen {
     /// # Errors
     /// The terminal refused; it is restored.
     pub(crate) fn open() -> io::Result<Self> {
-        let restore = RestoreGuard { _settings: TerminalGuard::save() };
+        let screen = Self {
+            backend: CrosstermBackend::new(stdout()),
+            shown: Buffer::empty(area()),
+            decoder: Decoder::default(),
+            _settings: TerminalGuard::save(),
+        };
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             // Before the report: the alternate screen would hide it.
@@ -56,9 +57,7 @@ impl Screen {
         }));
         enable_raw_mode()?;
         execute!(stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
-        let backend = CrosstermBackend::new(stdout());
-        let (shown, decoder) = (Buffer::empty(area()), Decoder::default());
-        Ok(Self { backend, shown, decoder, _restore: restore })
+        Ok(screen)
     }
 
     /// Draws a frame; `draw` returns the position of the cursor.
