@@ -3,7 +3,6 @@
 //! rustyline can print above a line only while it edits one. Text that is written between two lines would end
 //! up beside the next prompt, so the printer waits for the prompt ([`EditorState`]).
 
-use super::history::{History, OFFERED};
 use super::style::Palette;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -16,7 +15,9 @@ use rustyline::{
     EventHandler, ExternalPrinter, Helper, KeyCode, KeyEvent, Modifiers, Movement, RepeatCount,
 };
 use std::borrow::Cow;
-use std::io::{self, ErrorKind, Write};
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +26,10 @@ use tokio::sync::mpsc::UnboundedSender;
 /// The longest wait for a prompt. Only a stopped or ending editor takes so long; then the text is printed
 /// wherever the cursor is.
 const PROMPT_LIMIT: Duration = Duration::from_secs(1);
+/// The most entries that are offered again.
+const OFFERED: usize = 1000;
+/// The bytes that are read from the end of the file: many times the usual size of the entries.
+const READ_BYTES: u64 = 4 * 1024 * 1024;
 /// Cursor up and a line feed: rows that change nothing.
 const NOTHING: &str = "\x1b[A\n";
 /// Ends the synchronized update that an unwound redraw leaves open.
@@ -311,9 +316,53 @@ impl ConditionalEventHandler for OnKey {
     }
 }
 
+/// The history of typed lines: one JSON string per line, so that a pasted paragraph is one entry. Without a
+/// usable file the session goes on without history.
+/// (rustyline's own file history would change the umask of the whole process.)
+struct History {
+    /// `None` after an error.
+    file: Option<PathBuf>,
+}
+
+impl History {
+    /// The last entries, oldest first.
+    fn load(&self) -> Vec<String> {
+        let text = self.file.as_ref().and_then(|file| tail(file).ok()).unwrap_or_default();
+        let lines = text.split(|byte| *byte == b'\n');
+        let mut entries: Vec<String> =
+            lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        entries.split_off(entries.len().saturating_sub(OFFERED))
+    }
+
+    fn keep(&mut self, entry: &str) {
+        if let Some(file) = &self.file
+            && append(file, entry).is_err()
+        {
+            self.file = None;
+        }
+    }
+}
+
+fn tail(file: &PathBuf) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new().read(true).open(file)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(READ_BYTES)))?;
+    let mut text = Vec::new();
+    file.take(READ_BYTES).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+fn append(file: &PathBuf, entry: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
+    let line = serde_json::Value::from(entry).to_string() + "\n";
+    file.write_all(line.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn words_complete_by_their_position() {
@@ -332,5 +381,29 @@ mod tests {
             let wanted = wanted.iter().map(ToString::to_string).collect();
             assert_eq!(complete(typed, &words), (start, wanted), "{typed}");
         }
+    }
+    #[test]
+    fn entries_keep_their_line_ends_and_the_file_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("history");
+        let mut history = History { file: Some(file.clone()) };
+        assert!(history.load().is_empty());
+        history.keep("one");
+        history.keep("two\nlines");
+        append(&file, "three").unwrap();
+        assert_eq!(history.load(), ["one", "two\nlines", "three"]);
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_damaged_or_unwritable_file_is_tolerated() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("history");
+        let mut damaged = fs::File::create(&file).unwrap();
+        damaged.write_all(b"\"a\"\n\"torn\n\xff\n\"b\"\n").unwrap();
+        assert_eq!(History { file: Some(file) }.load(), ["a", "b"]);
+        let mut refused = History { file: Some(folder.path().join("no/such/folder")) };
+        refused.keep("x");
+        assert_eq!(refused.file, None);
     }
 }

@@ -7,10 +7,7 @@
 pub(crate) mod console;
 mod editor;
 pub(crate) mod headless_output;
-pub(crate) mod help;
-mod history;
 pub(crate) mod live;
-pub(crate) mod log;
 pub(crate) mod messages;
 pub(crate) mod question;
 pub(crate) mod roster;

@@ -30,10 +30,10 @@ const COLUMNS: [ColumnSpec; 10] = [
     ("FOR", 3, Rank::Age, |member, now| age(now.since(member.since))),
     ("ROLE", 6, Rank::Role, |member, _| one_line(&member.role, 200)),
     ("ACTIVITY", 8, Rank::Activity, |member, _| one_line(&activity(member), 200)),
-    ("MAIL", 4, Rank::Needed, |member, _| some(Some(member.unread).filter(|mail| *mail > 0))),
+    ("MAIL", 4, Rank::Needed, |member, _| some((member.unread > 0).then_some(member.unread))),
     ("TOKENS", 6, Rank::Tokens, |member, _| short(member.usage.tokens())),
     ("CACHED", 6, Rank::Tokens, |member, _| {
-        member.usage.cached_share().map(|share| format!("{share}%")).unwrap_or_default()
+        some(member.usage.cached_share().map(|share| format!("{share}%")))
     }),
     ("COST", 6, Rank::Tokens, |member, _| some(member.usage.cost)),
     ("MODEL", 9, Rank::Needed, |member, _| one_line(&member.model, 200)),
