@@ -1,7 +1,6 @@
 //! Messages for people: fields in words, with marks and indentation; and the path of one message.
 
-use super::sanitize::one_line;
-use super::text_width::columns;
+use super::sanitize::{columns, one_line};
 use super::view::View;
 use crate::view::trace::{Step, What};
 use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};

@@ -14,7 +14,6 @@ pub(crate) mod roster;
 pub(crate) mod sanitize;
 pub(crate) mod style;
 pub(crate) mod tables;
-mod text_width;
 pub(crate) mod top;
 pub(crate) mod transcript;
 pub(crate) mod view;

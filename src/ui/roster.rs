@@ -1,8 +1,7 @@
 //! The table of agents: status, activity, age, unread mail, usage.
 
-use super::sanitize::one_line;
+use super::sanitize::{columns, one_line, pad};
 use super::style::{Palette, status_mark};
-use super::text_width::{columns, pad};
 use crate::view::MemberView;
 use crate::wire::WallTime;
 use std::time::Duration;

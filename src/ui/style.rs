@@ -18,7 +18,7 @@ pub(crate) enum ColorChoice {
 }
 
 /// Styles text; the plain palette leaves it unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Palette {
     pub(super) is_colored: bool,
 }
@@ -74,7 +74,7 @@ impl Palette {
     }
 
     pub(crate) fn plain() -> Self {
-        Self { is_colored: false }
+        Self::default()
     }
 
     pub(crate) fn dim(self, text: &str) -> String {
@@ -142,12 +142,5 @@ mod tests {
             };
             assert_eq!(format!("{color:?}").to_lowercase(), word.replace('_', ""));
         }
-    }
-
-    #[test]
-    fn a_member_without_a_process_is_shown_as_dead_unless_it_ended() {
-        assert_eq!(status_mark(Status::Working, false).0, "✗ dead");
-        assert_eq!(status_mark(Status::Shutdown, false).0, "· shutdown");
-        assert_eq!(status_mark(Status::Failed, false).0, "✗ failed");
     }
 }

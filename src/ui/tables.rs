@@ -2,9 +2,8 @@
 //!
 //! The caller reads the files, computes which tasks block which, and names the file of each role.
 
-use super::sanitize::one_line;
+use super::sanitize::{columns, one_line, pad};
 use super::style::Palette;
-use super::text_width::{columns, pad};
 use super::view::{View, date};
 use crate::wire::WithUnknownFields;
 use crate::wire::role::Role;
@@ -13,8 +12,13 @@ use crate::wire::task::{EventKind, HistoryEntry, Task, TaskId, TaskStatus};
 /// The width of a subject or a description, in columns.
 const PROSE: usize = 60;
 
-/// Rows of cells as aligned columns; the first row is the header.
-fn table<const N: usize>(rows: &[[String; N]], palette: Palette) -> String {
+/// A header and rows of cells as aligned columns.
+fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+    palette: Palette,
+) -> String {
+    let rows: Vec<_> = std::iter::once(header.map(str::to_owned)).chain(rows).collect();
     let cells = |at: usize| rows.iter().filter_map(move |row| row.get(at));
     let widths: [usize; N] =
         std::array::from_fn(|at| cells(at).map(|cell| columns(cell)).max().unwrap_or_default());
@@ -39,12 +43,11 @@ pub(crate) fn task_table(rows: &[TaskRow<'_>], palette: Palette) -> String {
         let example = palette.bold("team task add \"write the schema\"");
         return format!("There are no tasks yet. Make one, for example:\n  {example}\n");
     }
-    let header = ["ID", "STATUS", "OWNER", "SUBJECT"].map(str::to_owned);
-    let rows = std::iter::once(header).chain(rows.iter().map(|row| {
+    let rows = rows.iter().map(|row| {
         let owner = one_line(row.task.owner.as_deref().unwrap_or("-"), 32);
         [row.task.id.to_string(), standing(row), owner, one_line(&row.task.subject, PROSE)]
-    }));
-    table(&rows.collect::<Vec<_>>(), palette)
+    });
+    table(["ID", "STATUS", "OWNER", "SUBJECT"], rows, palette)
 }
 
 /// The state of a task in words.
@@ -97,14 +100,13 @@ pub(crate) fn role_table(roles: &[(&Role, String)], palette: Palette) -> String 
         let example = palette.bold("team init");
         return format!("There are no roles here. To make three examples:\n  {example}\n");
     }
-    let header = ["ROLE", "FROM", "TOOLS", "MODEL", "MODE", "FOR"].map(str::to_owned);
-    let rows = std::iter::once(header).chain(roles.iter().map(|(role, from)| {
+    let rows = roles.iter().map(|(role, from)| {
         let model = role.model.as_deref().map_or_else(|| "-".into(), |model| one_line(model, 32));
         let mode = role.mode.map_or_else(|| "-".into(), |mode| mode.to_string());
         let (name, from) = (one_line(&role.name, 64), one_line(from, 64));
         [name, from, tools(role), model, mode, one_line(&role.description, PROSE)]
-    }));
-    table(&rows.collect::<Vec<_>>(), palette)
+    });
+    table(["ROLE", "FROM", "TOOLS", "MODEL", "MODE", "FOR"], rows, palette)
 }
 
 fn tools(role: &Role) -> String {

@@ -1,8 +1,7 @@
 //! Transcript lines as a conversation for people, and lines of a structured log.
 
 use super::messages::{self, NAME_WIDTH};
-use super::sanitize::one_line;
-use super::text_width::pad;
+use super::sanitize::{one_line, pad};
 use super::view::View;
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
@@ -137,7 +136,7 @@ mod tests {
 {"kind":"user","content":"list\nfiles"}
 {"kind":"mail","gen":"1","offset":0,"message":{"from":"bob","to":"alice","content":"hi"}}
 {"kind":"assistant","stop_reason":"tool_use","usage":{},"model":"rehearsal","blocks":[
- {"type":"text","text":"Looking."},{"type":"thinking"},{"type":"tool_use","id":"t","name":"bash","input":{"command":"ls"}}]}
+ {"type":"text","text":"Looking."},{"type":"opaque","value":{}},{"type":"tool_use","id":"t","name":"bash","input":{"command":"ls"}}]}
 {"kind":"tool_start","tool_use_id":"t","name":"bash"}
 {"kind":"tool_result","tool_use_id":"t","content":"a\nb","is_error":false}
 {"kind":"note","content":"You were restarted."}

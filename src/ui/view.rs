@@ -1,8 +1,7 @@
 //! The common parts of views: colours, width, local time, blocks of untrusted text.
 
-use super::sanitize::clean;
+use super::sanitize::{clean, wrap};
 use super::style::Palette;
-use super::text_width::wrap;
 use crate::wire::WallTime;
 use jiff::tz::TimeZone;
 

@@ -1,9 +1,8 @@
 //! The frame: the layout of the panes, their content, and the help.
 
 use super::super::roster::short;
-use super::super::sanitize::one_line;
+use super::super::sanitize::{columns, one_line};
 use super::super::style::{BAD, BOLD, DIM, WARN};
-use super::super::text_width::columns;
 use super::super::view::View;
 use super::panes;
 use super::{Action, Mode, Notice, Pane, Top};
