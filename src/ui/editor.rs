@@ -84,14 +84,14 @@ pub(super) fn open(
         // The palette decides about colours; with `Forced`, rustyline always calls the highlighter.
         .color_mode(rustyline::ColorMode::Forced)
         .build();
-    let history = MemHistory::with_config(&config);
-    let mut editor: Editor<LineHelper, MemHistory> = Editor::with_history(config, history)?;
+    let offered = MemHistory::with_config(&config);
+    let mut editor: Editor<LineHelper, MemHistory> = Editor::with_history(config, offered)?;
     let state = EditorState::default();
     let way = Box::new(editor.create_external_printer()?);
     let printer = Printer { way, state: state.clone() };
 
-    let mut kept = History { file: options.history_file };
-    for entry in kept.load() {
+    let mut history = options.history_file;
+    for entry in history.as_ref().and_then(|file| load(file).ok()).unwrap_or_default() {
         editor.add_history_entry(entry)?;
     }
     let key =
@@ -109,7 +109,7 @@ pub(super) fn open(
 
     let reader = move || {
         let _end = EndGuard(state);
-        read_lines(&mut editor, &options.prompt, &mut kept, &inputs);
+        read_lines(&mut editor, &options.prompt, &mut history, &inputs);
     };
     Ok((Box::new(reader), printer))
 }
@@ -117,14 +117,14 @@ pub(super) fn open(
 fn read_lines(
     editor: &mut Editor<LineHelper, MemHistory>,
     prompt: &str,
-    history: &mut History,
+    history: &mut Option<PathBuf>,
     inputs: &UnboundedSender<Input>,
 ) {
     loop {
         let input = match editor.readline(prompt) {
             Ok(line) => {
                 if matches!(editor.add_history_entry(line.as_str()), Ok(true)) {
-                    history.keep(&line);
+                    keep(history, &line);
                 }
                 Input::Line(line)
             }
@@ -316,40 +316,24 @@ impl ConditionalEventHandler for OnKey {
     }
 }
 
-/// The history of typed lines: one JSON string per line, so that a pasted paragraph is one entry. Without a
-/// usable file the session goes on without history.
-/// (rustyline's own file history would change the umask of the whole process.)
-struct History {
-    /// `None` after an error.
-    file: Option<PathBuf>,
-}
-
-impl History {
-    /// The last entries, oldest first.
-    fn load(&self) -> Vec<String> {
-        let text = self.file.as_ref().and_then(|file| tail(file).ok()).unwrap_or_default();
-        let lines = text.split(|byte| *byte == b'\n');
-        let mut entries: Vec<String> =
-            lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
-        entries.split_off(entries.len().saturating_sub(OFFERED))
-    }
-
-    fn keep(&mut self, entry: &str) {
-        if let Some(file) = &self.file
-            && append(file, entry).is_err()
-        {
-            self.file = None;
-        }
-    }
-}
-
-fn tail(file: &PathBuf) -> io::Result<Vec<u8>> {
+/// The last typed lines of a history file, oldest first: one JSON string per line, so that a pasted paragraph is
+/// one entry. (rustyline's own file history would change the umask of the whole process.)
+fn load(file: &PathBuf) -> io::Result<Vec<String>> {
     let mut file = OpenOptions::new().read(true).open(file)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(READ_BYTES)))?;
     let mut text = Vec::new();
     file.take(READ_BYTES).read_to_end(&mut text)?;
-    Ok(text)
+    let lines = text.split(|byte| *byte == b'\n');
+    let mut entries: Vec<_> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    Ok(entries.split_off(entries.len().saturating_sub(OFFERED)))
+}
+
+/// Adds a line to the history; after an error the session goes on without one.
+fn keep(history: &mut Option<PathBuf>, entry: &str) {
+    if history.as_ref().is_some_and(|file| append(file, entry).is_err()) {
+        *history = None;
+    }
 }
 
 fn append(file: &PathBuf, entry: &str) -> io::Result<()> {
@@ -361,7 +345,6 @@ fn append(file: &PathBuf, entry: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -383,27 +366,20 @@ mod tests {
         }
     }
     #[test]
-    fn entries_keep_their_line_ends_and_the_file_is_private() {
+    fn the_history_keeps_line_ends_and_is_private_and_damage_is_tolerated() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("history");
-        let mut history = History { file: Some(file.clone()) };
-        assert!(history.load().is_empty());
-        history.keep("one");
-        history.keep("two\nlines");
+        assert!(load(&file).is_err());
+        let mut history = Some(file.clone());
+        keep(&mut history, "one");
+        keep(&mut history, "two\nlines");
         append(&file, "three").unwrap();
-        assert_eq!(history.load(), ["one", "two\nlines", "three"]);
+        assert_eq!(load(&file).unwrap(), ["one", "two\nlines", "three"]);
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    #[test]
-    fn a_damaged_or_unwritable_file_is_tolerated() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("history");
-        let mut damaged = fs::File::create(&file).unwrap();
-        damaged.write_all(b"\"a\"\n\"torn\n\xff\n\"b\"\n").unwrap();
-        assert_eq!(History { file: Some(file) }.load(), ["a", "b"]);
-        let mut refused = History { file: Some(folder.path().join("no/such/folder")) };
-        refused.keep("x");
-        assert_eq!(refused.file, None);
+        std::fs::write(&file, b"\"a\"\n\"torn\n\xff\n\"b\"\n").unwrap();
+        assert_eq!(load(&file).unwrap(), ["a", "b"]);
+        let mut refused = Some(folder.path().join("no/such/folder"));
+        keep(&mut refused, "x");
+        assert_eq!(refused, None);
     }
 }

@@ -164,21 +164,18 @@ mod tests {
         assert_eq!(text, wanted);
     }
 
-    fn shown(value: &Value) -> String {
-        log_line("alice", value.as_object().unwrap(), &View::fixed(Some(80)))
-    }
-
     #[test]
-    fn both_layouts_of_tracing_are_read() {
+    fn both_layouts_of_tracing_and_unknown_fields_are_shown() {
         let nested = json!({"timestamp":"2025-11-21T01:53:20.125Z","level":"WARN",
             "fields":{"message":"retrying","wait":2},"target":"agent_team::llm"});
         let flat = json!({"timestamp":1_763_690_000.1,"level":"INFO","message":"started","pid":7});
-        assert_eq!(shown(&nested), "01:53:20 WARN  alice retrying wait=2\n");
-        assert_eq!(shown(&flat), "01:53:20 INFO  alice started pid=7\n");
-    }
-
-    #[test]
-    fn lines_with_unknown_fields_are_shown() {
-        assert_eq!(shown(&json!({"a":"\u{1b}[2Jb\n"})), "--:--:--       alice a=b\n");
+        for (value, wanted) in [
+            (nested, "01:53:20 WARN  alice retrying wait=2\n"),
+            (flat, "01:53:20 INFO  alice started pid=7\n"),
+            (json!({"a":"\u{1b}[2Jb\n"}), "--:--:--       alice a=b\n"),
+        ] {
+            let view = View::fixed(Some(80));
+            assert_eq!(log_line("alice", value.as_object().unwrap(), &view), wanted);
+        }
     }
 }
