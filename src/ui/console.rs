@@ -40,10 +40,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Takes over the terminal, or stdin and stdout as they are.
-    ///
-    /// # Errors
-    /// A thread cannot be started.
+    /// Takes over the terminal, or stdin and stdout as they are. Fails if a thread cannot be started.
     pub(crate) fn start(options: ConsoleOptions) -> io::Result<(Self, UnboundedReceiver<Input>)> {
         let (inputs, received) = unbounded_channel();
         let (palette, commands) = (options.palette, options.completions.clone());

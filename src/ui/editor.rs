@@ -68,10 +68,8 @@ pub(super) type Words = Arc<Mutex<Vec<String>>>;
 /// Reads inputs until there are no more; runs on its own thread.
 pub(super) type Reader = Box<dyn FnOnce() + Send>;
 
-/// Takes over the terminal; the printer prints above the line that the reader reads.
-///
-/// # Errors
-/// There is no terminal, or none that can move its cursor.
+/// Takes over the terminal; the printer prints above the line that the reader reads. Fails without a terminal
+/// that can move its cursor.
 pub(super) fn open(
     options: ConsoleOptions,
     words: Words,

@@ -59,10 +59,7 @@ impl<O: Write, N: Write> Headless<O, N> {
         Self { format, out, narration }
     }
 
-    /// Writes one event.
-    ///
-    /// # Errors
-    /// Stdout is closed. A closed stderr only ends the narration.
+    /// Writes one event. A closed stdout is an error, a closed stderr only ends the narration.
     pub(crate) fn show(&mut self, progress: &Progress) -> io::Result<()> {
         if let Some((writer, live)) = &mut self.narration {
             let rows = live.rows(progress, None);
@@ -73,10 +70,7 @@ impl<O: Write, N: Write> Headless<O, N> {
         if self.format == Format::StreamJson { self.line(&event(progress)) } else { Ok(()) }
     }
 
-    /// Writes the result.
-    ///
-    /// # Errors
-    /// Stdout is closed.
+    /// Writes the result. A closed stdout is an error.
     pub(crate) fn finish(mut self, summary: &Summary) -> io::Result<()> {
         match self.format {
             Format::Text if summary.result.is_empty() => Ok(()),

@@ -23,27 +23,21 @@ pub(crate) fn inbox(owner: &str, items: &[(Message, Standing)], view: &View) -> 
         return format!("No mail for {owner}.\n");
     }
     let count = |of: Standing| items.iter().filter(|(_, standing)| *standing == of).count();
-    let counts = [
-        (count(Standing::Unread), "unread"),
-        (count(Standing::TakenIn), "taken in since you last looked"),
-    ];
+    let (unread, taken) = (count(Standing::Unread), count(Standing::TakenIn));
+    let counts = [(unread, "unread"), (taken, "taken in since you last looked")];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
     let title = format!("Mail for {owner}: {}", counts.join(", "));
     let mut text = view.palette.bold(&title) + "\n";
     for (message, standing) in items {
-        text.push_str(&entry(&sent_at(message, view), message, Some(*standing), view));
+        text.push_str(&entry(&view.clock(message.timestamp), message, Some(*standing), view));
     }
     text
 }
 
 /// One message: time, sender, recipient, type, then its text.
 pub(crate) fn message(message: &Message, view: &View) -> String {
-    entry(&sent_at(message, view), message, None, view)
-}
-
-fn sent_at(message: &Message, view: &View) -> String {
-    message.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at))
+    entry(&view.clock(message.timestamp), message, None, view)
 }
 
 /// The line of a message after its time, and a block with the text that does not fit.
@@ -173,7 +167,7 @@ pub(crate) fn story(id: &str, message: Option<&Message>, steps: &[Step], view: &
         text.push_str(&self::message(message, view));
     }
     for step in steps {
-        let time = step.at.map_or_else(|| "now     ".into(), |at| view.clock(at));
+        let time = step.at.map_or_else(|| "now     ".into(), |at| view.clock(Some(at)));
         let place = step.proof.as_ref().map(|it| format!("  ({} at {})", it.file, it.offset));
         let place = place.unwrap_or_default();
         let separator = if step.text.is_empty() { "" } else { ": " };

@@ -20,22 +20,23 @@ pub(crate) fn activity(member: &MemberView) -> String {
     ended.or(quiet).or_else(|| member.activity.clone()).unwrap_or_default()
 }
 
-/// A column's title, its smallest width, when it is left out, and the cell of a member.
-type ColumnSpec = (&'static str, usize, Rank, fn(&MemberView, WallTime) -> String);
+/// A column's title, its smallest width, its rank, and the cell of a member. On a narrow terminal the lowest rank
+/// is left out first; a column without a rank is always shown.
+type ColumnSpec = (&'static str, usize, Option<u8>, fn(&MemberView, WallTime) -> String);
 
 const COLUMNS: [ColumnSpec; 10] = [
-    ("NAME", 8, Rank::Needed, |member, _| one_line(&member.name, 200)),
-    ("STATUS", 10, Rank::Needed, |member, _| status_mark(member.status, member.alive).0.into()),
-    ("FOR", 3, Rank::Age, |member, now| age(now.since(member.since))),
-    ("ROLE", 6, Rank::Role, |member, _| one_line(&member.role, 200)),
-    ("ACTIVITY", 8, Rank::Activity, |member, _| one_line(&activity(member), 200)),
-    ("MAIL", 4, Rank::Needed, |member, _| some((member.unread > 0).then_some(member.unread))),
-    ("TOKENS", 6, Rank::Tokens, |member, _| short(member.usage.tokens())),
-    ("CACHED", 6, Rank::Tokens, |member, _| {
+    ("NAME", 8, None, |member, _| one_line(&member.name, 200)),
+    ("STATUS", 10, None, |member, _| status_mark(member.status, member.alive).0.into()),
+    ("FOR", 3, Some(3), |member, now| age(now.since(member.since))),
+    ("ROLE", 6, Some(2), |member, _| one_line(&member.role, 200)),
+    ("ACTIVITY", 8, Some(1), |member, _| one_line(&activity(member), 200)),
+    ("MAIL", 4, None, |member, _| some((member.unread > 0).then_some(member.unread))),
+    ("TOKENS", 6, Some(0), |member, _| short(member.usage.tokens())),
+    ("CACHED", 6, Some(0), |member, _| {
         some(member.usage.cached_share().map(|share| format!("{share}%")))
     }),
-    ("COST", 6, Rank::Tokens, |member, _| some(member.usage.cost)),
-    ("MODEL", 9, Rank::Needed, |member, _| one_line(&member.model, 200)),
+    ("COST", 6, Some(0), |member, _| some(member.usage.cost)),
+    ("MODEL", 9, None, |member, _| one_line(&member.model, 200)),
 ];
 
 fn some(value: Option<impl ToString>) -> String {
@@ -48,17 +49,7 @@ struct Column {
     cells: Vec<String>,
     least: usize,
     width: usize,
-    rank: Rank,
-}
-
-/// The order in which columns are left out on a narrow terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    Tokens,
-    Activity,
-    Role,
-    Age,
-    Needed,
+    rank: Option<u8>,
 }
 
 const GAP: &str = "  ";
@@ -82,9 +73,8 @@ pub(crate) fn roster_table(
         Column { title, cells, least, width: widest.max(title.len()), rank }
     };
     let mut table: Vec<Column> = COLUMNS.into_iter().map(column).collect();
-    table.retain(|column| {
-        column.rank == Rank::Needed || column.cells.iter().any(|cell| !cell.is_empty())
-    });
+    table
+        .retain(|column| column.rank.is_none() || column.cells.iter().any(|cell| !cell.is_empty()));
     squeeze(&mut table, width);
 
     let mut lines = vec![palette.dim(&line(&table, |column| pad(column.title, column.width)))];
@@ -113,11 +103,8 @@ fn squeeze(table: &mut Vec<Column>, width: usize) {
         table.iter().map(one).sum::<usize>() + GAP.len() * table.len().saturating_sub(1)
     };
     while total(table, |column| column.width.min(column.least)) > width {
-        let first = table.iter().map(|column| column.rank).min().unwrap_or(Rank::Needed);
-        if first == Rank::Needed {
-            break;
-        }
-        table.retain(|column| column.rank != first);
+        let Some(first) = table.iter().filter_map(|column| column.rank).min() else { break };
+        table.retain(|column| column.rank != Some(first));
     }
     while total(table, |column| column.width) > width {
         let spare = table.iter_mut().filter(|column| column.width > column.least);

@@ -14,7 +14,7 @@ const RESULT_LINES: usize = 20;
 /// One transcript line; empty if it has no information for people.
 pub(crate) fn line(line: &Line, view: &View) -> String {
     let palette = view.palette;
-    let time = view.clock(line.at);
+    let time = view.clock(Some(line.at));
     let head = |what: String| format!("{} {what}", palette.dim(&time));
     let width = view.width.unwrap_or(200);
     let rows = match &line.entry {
@@ -118,7 +118,7 @@ fn time(object: &Map<String, Value>, view: &View) -> String {
     let seconds =
         |text: &str| Some(text.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64());
     let at = object.get("timestamp").and_then(|at| at.as_f64().or_else(|| seconds(at.as_str()?)));
-    view.clock(at.unwrap_or(f64::NAN).into())
+    view.clock(at.map(Into::into))
 }
 
 fn plain(value: &Value) -> String {

@@ -121,7 +121,7 @@ fn message(progress: &MessageProgress, snapshot: &Snapshot, view: &View) -> Line
         "message" => String::new(),
         kind => format!(" [{}]", one_line(kind, 32)),
     };
-    let time = progress.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at));
+    let time = view.clock(progress.timestamp);
     Line::from(vec![
         Span::styled(mark, style),
         Span::styled(time + " ", view.style(DIM)),

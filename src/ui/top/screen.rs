@@ -38,10 +38,7 @@ impl Drop for Screen {
 }
 
 impl Screen {
-    /// Switches to the alternate screen and to raw mode.
-    ///
-    /// # Errors
-    /// The terminal refused; it is restored.
+    /// Switches to the alternate screen and to raw mode; after an error the terminal is restored.
     pub(crate) fn open() -> io::Result<Self> {
         let screen = Self {
             backend: CrosstermBackend::new(stdout()),
@@ -60,10 +57,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws a frame; `draw` returns the position of the cursor.
-    ///
-    /// # Errors
-    /// The terminal is gone.
+    /// Draws a frame; `draw` returns the position of the cursor. An error means that the terminal is gone.
     pub(crate) fn draw(
         &mut self,
         draw: impl FnOnce(&mut Buffer) -> Option<Position>,
@@ -82,10 +76,7 @@ impl Screen {
         Backend::flush(&mut self.backend)
     }
 
-    /// Waits for inputs, at most `limit`; a signal ends the wait.
-    ///
-    /// # Errors
-    /// The terminal is gone.
+    /// Waits for inputs, at most `limit`; a signal ends the wait. An error means that the terminal is gone.
     pub(crate) fn next(&mut self, signals: &Signals, limit: Duration) -> io::Result<Vec<Input>> {
         // The reader of crossterm loops without end when the terminal is gone.
         let bytes = typed(signals, limit)?;
