@@ -1,5 +1,4 @@
-//! A window on an agent's conversation as it grows, with a line to write to the agent. Closing the window
-//! changes nothing for the agent.
+//! A window on an agent's conversation, with a line to write to it; closing it changes nothing for the agent.
 
 use super::event_loop::{SignalStream, block_on};
 use super::{context::Context, names::unknown_name, stop_members::is_alive};

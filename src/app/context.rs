@@ -69,8 +69,7 @@ impl Context {
         ))
     }
 
-    /// Opens the team folder, which is made if it does not exist. The file system must be able to hold
-    /// a team.
+    /// Opens or makes the team folder, on a file system that must be able to hold a team.
     pub(crate) fn make_team(&self) -> Result<TeamDir, Failure> {
         let team = TeamDir::create(&self.team_path)?;
         fs_probe::run(&team)?;
@@ -81,7 +80,6 @@ impl Context {
         Settings::load(&self.environment, &TeamDir::settings_in(&self.team_path), flags)
     }
 
-    /// Loads all settings for this folder.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         self.settings_with(&Flags::default())
     }
@@ -134,8 +132,7 @@ impl Context {
     }
 }
 
-/// Repairs a team folder that was opened to view it, as opening it to work in it does. Called before
-/// the first change.
+/// Repairs a folder that was opened to view it, as opening it to work in it does; comes before the first change.
 pub(super) fn repair(team: &TeamDir) -> Result<(), Failure> {
     TeamDir::open(team.root())?;
     Ok(())
@@ -146,7 +143,6 @@ fn failpoints(environment: &Environment) -> Option<&str> {
     environment.get(VARIABLE).filter(|_| ENABLED)
 }
 
-/// Arms the failpoints that the environment names for `agent`.
 pub(crate) fn arm_failpoints(agent: &str, environment: &Environment) -> Result<(), Failure> {
     let Some(points) = failpoints(environment) else { return Ok(()) };
     failpoint::arm(points, agent, None).or_exit(

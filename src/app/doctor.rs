@@ -1,5 +1,4 @@
-//! Checks of everything that a team relies on, each with its remedy. They change nothing, and show no
-//! credential.
+//! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
 use super::{context::Context, event_loop::block_on, model as model_access};
 use crate::error::Failure;
@@ -65,7 +64,6 @@ pub(crate) fn check(context: &Context) -> Result<Report, Failure> {
 }
 
 impl Report {
-    /// Whether no check has found a fault.
     pub(crate) fn is_healthy(&self) -> bool {
         self.findings.iter().all(|finding| finding.state != State::Wrong)
     }
@@ -283,7 +281,6 @@ impl Report {
         Ok(())
     }
 
-    /// Renders the findings and what to do as text.
     pub(crate) fn text(&self, palette: Palette) -> String {
         let (mut rows, mut remedies) = (Vec::new(), Vec::new());
         for Finding { check, state, found, remedy } in &self.findings {

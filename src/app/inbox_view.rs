@@ -51,8 +51,7 @@ pub(crate) fn json(name: &AgentName, items: Vec<(RawMessage, Standing)>) -> Valu
     json!({ "schema": 1, "owner": name.as_str(), "messages": marked.collect::<Vec<_>>() })
 }
 
-/// Identifies a message before and after it was drained. A line without an id gets one when it is drained,
-/// so its text identifies it.
+/// Identifies a message before and after its drain, which gives an id to a line without one: by its text then.
 fn identity(raw: &RawMessage) -> String {
     match raw.get("id").and_then(Value::as_str).filter(|id| !id.starts_with("raw-")) {
         Some(id) => id.to_owned(),

@@ -32,7 +32,6 @@ pub(crate) struct LogFilter {
     /// Only these agents; all if empty.
     pub(crate) names: Vec<AgentName>,
     pub(crate) since: Option<WallTime>,
-    /// Only log lines of this level and above.
     pub(crate) level: Option<LogLevel>,
     /// Types of mail, or `log` for log lines; log lines alone if empty.
     pub(crate) types: Vec<String>,
@@ -67,8 +66,7 @@ impl MergedLog {
         Self { team, filter, tails: BTreeMap::new() }
     }
 
-    /// Shows what was appended since the last call, with one line of each file in memory. Stops early and
-    /// returns `false` when `show` does.
+    /// Shows what was appended, with one line of each file in memory. Stops, with `false`, when `show` returns it.
     pub(crate) fn show_new(
         &mut self,
         mut show: impl FnMut(&AgentName, Item) -> bool,
@@ -180,7 +178,6 @@ fn level_of(object: &Map<String, Value>) -> LogLevel {
 }
 
 impl Item {
-    /// Renders the line as JSON, with the agent's name.
     pub(crate) fn json(mut self, name: &AgentName) -> Value {
         self.object.insert("agent".into(), name.as_str().into());
         Value::Object(self.object)

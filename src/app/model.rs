@@ -1,5 +1,4 @@
-//! The model of an agent: choosing it when nothing names one, asking endpoints for their models, and opening
-//! its provider.
+//! The model of an agent: choosing an unnamed one, listing those of an endpoint, opening its provider.
 
 use super::{event_loop::block_on, output};
 use crate::error::{Exit, Failure};
@@ -17,8 +16,7 @@ use std::time::Duration;
 
 const LIST_LIMIT: Duration = Duration::from_secs(10);
 
-/// Selects the model that is named. At a terminal an unnamed model is the fallback, whose notice a person
-/// reads; elsewhere it is a failure.
+/// The named model, or at a terminal, where a person reads its notice, the fallback; elsewhere a failure.
 pub(super) fn select(named: Option<ModelChoice>, has_person: bool) -> Result<ModelChoice, Failure> {
     if named.is_some() || has_person {
         return Ok(named.unwrap_or_else(ModelChoice::fallback));
@@ -82,8 +80,7 @@ fn first_listed(model: &ModelChoice, credentials: &Credentials) -> Result<String
     }
 }
 
-/// Offers the person a local server that answers, when no model is configured. The answer counts for this
-/// run only.
+/// Offers the person a local server that answers when no model is configured, for this run only.
 pub(super) fn offer_local(settings: &Settings) -> Result<Option<ModelChoice>, Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
@@ -183,8 +180,7 @@ pub(super) fn base_url(model: &ModelChoice, credentials: &Credentials) -> Option
     named.or_else(|| model.spec().base_url.map(ToOwned::to_owned))
 }
 
-/// Asks the endpoint of a model for its models; `None` for a provider without an endpoint. The error is for
-/// people.
+/// Asks an endpoint for its models; `None` for a provider without an endpoint. The error is for people.
 pub(super) async fn list_models(
     model: &ModelChoice,
     credentials: &Credentials,

@@ -33,7 +33,6 @@ pub(crate) struct OpenRequest {
     open: OpenQuestion,
 }
 
-/// Finds the open requests of the lead and of all members.
 pub(crate) fn find(team: &TeamDir) -> Result<Vec<OpenRequest>, Failure> {
     let members = member_names(&*roster::read(team)?);
     let mut found = Vec::new();
@@ -111,8 +110,7 @@ fn outcome_of(verdict: RequestVerdict) -> DecisionOutcome {
     }
 }
 
-/// Answers an open request in the user's name and waits until its owner has recorded the decision. Returns
-/// the outcome as a word.
+/// Answers an open request in the user's name and waits for its owner to record the decision, which it returns.
 pub(crate) async fn decide(
     bus: &Arc<Bus>,
     id: &str,
@@ -162,7 +160,6 @@ fn answerable(team: &TeamDir, id: &str) -> Result<OpenRequest, Failure> {
     Ok(request)
 }
 
-/// Waits until the owner of the request has recorded a decision.
 async fn recorded_decision(team: &TeamDir, request: &OpenRequest) -> Option<Decision> {
     let id = &request.open.question.request_id;
     let give_up = tokio::time::Instant::now() + RELAY_LIMIT;
@@ -176,7 +173,6 @@ async fn recorded_decision(team: &TeamDir, request: &OpenRequest) -> Option<Deci
     None
 }
 
-/// Compares the recorded decision with the answer.
 fn result(
     id: &str,
     wanted: DecisionOutcome,

@@ -58,8 +58,7 @@ fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
     object
 }
 
-/// Lists the agents, each with the ids of the tasks that it works on while it is alive. An unreadable task list
-/// is reported by `team task ls`, not here.
+/// The agents with the ids of their tasks while they live. `team task ls` reports an unreadable list.
 fn members_with_tasks(team: &TeamDir) -> Result<Vec<(MemberView, Vec<String>)>, Failure> {
     let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut list = TaskList::of(team, Fsync::Never);

@@ -28,7 +28,6 @@ pub(crate) fn broadcast(bus: &Bus, from: &AgentName, text: &str) -> Result<Vec<S
     Ok(sent)
 }
 
-/// Lists the recipients that were not reached, with the reasons.
 pub(crate) fn unreached(sent: &[Sent]) -> Vec<String> {
     sent.iter()
         .filter_map(|(name, outcome)| outcome.as_ref().err().map(|why| format!("{name}: {why}")))

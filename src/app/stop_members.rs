@@ -101,7 +101,6 @@ pub(crate) async fn stop_team(
     Ok(outcomes)
 }
 
-/// Describes how members ended, each on a line.
 pub(crate) fn outcome_lines(outcomes: &[StopOutcome]) -> String {
     let line = |outcome: &StopOutcome| format!("{} {}", outcome.name, outcome.words());
     outcomes.iter().map(line).collect::<Vec<_>>().join("\n")

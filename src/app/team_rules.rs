@@ -22,7 +22,6 @@ pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
     Ok(permissions)
 }
 
-/// Opens the mail of a team.
 pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Arc<Bus> {
     let limits = Limits {
         max_message_bytes: rules.max_message_bytes,
@@ -33,7 +32,6 @@ pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Arc<Bus> {
     Arc::new(Bus::new(team, limits, Arc::new(SystemClock)))
 }
 
-/// Opens the task list of a team.
 pub(crate) fn open_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
     Arc::new(Tasks::new(Arc::clone(bus), Arc::new(SystemClock), can_complete_tasks))
 }

@@ -11,7 +11,6 @@ use crate::wire::roster::ExitCause;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Control over a team.
 pub(crate) fn team_control(bus: Arc<Bus>) -> Rc<Control> {
     Rc::new(move |order| {
         let bus = Arc::clone(&bus);

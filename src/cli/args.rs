@@ -27,7 +27,6 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// Returns them as the flags of the settings.
     pub(super) fn flags(&self) -> Flags {
         Flags::of([("--model", self.model.as_deref()), ("--mode", self.mode.as_deref())])
     }

@@ -1,5 +1,4 @@
-//! The command line: one file per verb. Here the line is parsed and dispatched, and failures become text and
-//! exit codes.
+//! The command line: one file per verb. Parses and dispatches; failures become text and exit codes.
 
 #![expect(
     clippy::needless_pass_by_value,
@@ -47,8 +46,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Defines the verbs from rows of `Variant = module`, each with its help: the module has the arguments as
-/// `Args` and `run`. What stands in parentheses is passed to `run` too.
+/// Defines the verbs; each module has `Args` and `run`, which also gets what stands in parentheses.
 macro_rules! verbs {
     ($($(#[$attribute:meta])* $variant:ident = $module:ident $(($extra:expr))?,)*) => {
         #[derive(Debug, Subcommand)]

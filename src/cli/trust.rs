@@ -1,5 +1,4 @@
-//! `team trust`: the present settings of this folder that run code, loosen limits or send data elsewhere
-//! take effect.
+//! `team trust`: lets the present settings of this folder run code, loosen limits and send data elsewhere.
 
 use super::args::Json;
 use crate::app::{context::Context, output::print_result};

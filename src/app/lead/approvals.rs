@@ -24,8 +24,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// How long answers are ignored after a question was replaced by another one: a key that is pressed in that
-/// moment was meant for the first.
+/// How long answers are ignored after another question came to the front: such a key was meant for the first.
 const IGNORE_AFTER_REPLACEMENT: Duration = Duration::from_secs(1);
 
 pub(super) struct Approvals {

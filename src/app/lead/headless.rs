@@ -56,7 +56,6 @@ struct HeadlessRun {
 }
 
 impl HeadlessRun {
-    /// Shows what was found, and sends the prompt.
     fn open(&mut self) {
         if let Some(found) = &self.app.startup.found {
             output::warn(found);
@@ -111,8 +110,7 @@ impl HeadlessRun {
         self.count_turn(progress)
     }
 
-    /// Does what is done at intervals: answers questions, warns, and checks whether the run is over. A team that
-    /// continues without a prompt may have nothing left to do.
+    /// Answers questions, warns, and checks for the end; a team that continues without a prompt may have nothing to do.
     fn check(&mut self, line: &ProgressLine) -> Option<EndReason> {
         self.approvals.refresh();
         let LeadApp { runtime, budgets, options, .. } = &self.app;
@@ -139,7 +137,6 @@ impl HeadlessRun {
         closed
     }
 
-    /// Prints the result and returns the exit code.
     fn report(self, reason: EndReason, closed: &Closed) -> Exit {
         let LeadApp { runtime, budgets, .. } = &self.app;
         let mut failed_tasks = failed_tasks(&runtime.tasks);

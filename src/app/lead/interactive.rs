@@ -1,5 +1,4 @@
-//! `team lead` at a terminal: the loop that feeds a session, what each event shows and does there, and the orderly
-//! end.
+//! `team lead` at a terminal: the loop that feeds a session, what each event does there, and the orderly end.
 
 use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
@@ -106,8 +105,7 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
     let supervisor = Rc::clone(&session.runtime.supervisor);
     let mut closing = pin!(close(&supervisor, ended, reason));
     let closed = loop {
-        // Each further Ctrl-C shortens the wait. A hang-up is both a signal and a closed input, so only Ctrl-C
-        // counts.
+        // Each further Ctrl-C shortens the wait. A hang-up is both a signal and a closed input, so it does not count.
         tokio::select! {
             closed = &mut closing => break closed,
             signal = signals.next() => if signal == SignalEvent::Interrupt {
@@ -162,7 +160,6 @@ struct Session {
 }
 
 impl Session {
-    /// Greets the user, shows old mail, and sends the first prompt.
     fn open(&mut self, options: LeadOptions, startup: &Startup, unshown_mail: Vec<Message>) {
         let LeadOptions { request, model, is_fallback_model, .. } = options;
         let mut notice = model.spec().notice.map(|it| format!("{it}\n")).unwrap_or_default();

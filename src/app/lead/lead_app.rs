@@ -51,8 +51,7 @@ pub(super) struct LeadApp {
 }
 
 impl LeadApp {
-    /// Takes the lead's place in the folder, then builds the parts of the lead and starts the teammates
-    /// that come back.
+    /// Takes the lead's place in the folder, builds its parts, and starts the teammates that come back.
     pub(super) async fn start(
         context: &Context,
         team: &TeamDir,
@@ -81,8 +80,7 @@ impl LeadApp {
             permissions.mode,
         ));
         let (events, inbound) = unbounded_channel();
-        // A new conversation shows the mail that an earlier lead had claimed to the user; a resumed one drains
-        // it as usual.
+        // A new conversation shows the user the mail that an earlier lead had claimed; a resumed one drains it.
         let (mut mailbox, life) = open_mailbox(team, process.life, rules).await?;
         process.life = life;
         let mut unshown = Vec::new();
@@ -151,7 +149,6 @@ impl LeadApp {
     }
 }
 
-/// Makes the supervisor of the team's processes.
 fn new_supervisor(
     context: &Context,
     options: &LeadOptions,

@@ -34,8 +34,7 @@ fn wait_for(agent: &AgentSnapshot) -> Option<&'static str> {
     (!agent.status.is_over()).then(|| agent.status.word())
 }
 
-/// Whether no agent starts, works, waits or stops, no idle agent has mail, and no task is claimable, for which
-/// the list is only read when all agents rest. Stops at the first reason to wait.
+/// Whether all agents rest and no task is claimable. Stops at the first reason to wait; the list is read last.
 fn is_quiet(
     mut agents: impl Iterator<Item = AgentSnapshot>,
     is_task_claimable: impl FnOnce() -> bool,
@@ -43,8 +42,7 @@ fn is_quiet(
     agents.all(|agent| wait_for(&agent).is_none()) && !is_task_claimable()
 }
 
-/// Whether the team of this lead is at rest. A run never ends on a guess: a roster that cannot be read or has no
-/// lead counts as busy, and an unreadable list as claimable.
+/// A run never ends on a guess: an unreadable roster or one without a lead is busy, an unreadable list claimable.
 pub(super) fn is_at_rest(runtime: &LeadRuntime) -> bool {
     let team = runtime.team();
     let is_claimable = || runtime.auto_claim && runtime.tasks.is_any_wanted().unwrap_or(true);

@@ -6,8 +6,7 @@ use crate::wire::roster::{ExitCause, Member, Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, chat::Block, message::Outcome};
 
-/// Decides about the teammates of a roster: those that come back, at most `max_teammates`, and the decision in
-/// words for the user and the lead's model.
+/// Decides which teammates come back, at most `max_teammates`; the words are for the user and the lead's model.
 pub(super) fn returning(
     team: &TeamDir,
     roster: &Roster,

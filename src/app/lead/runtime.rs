@@ -1,7 +1,7 @@
 //! The parts of a running lead that its session, its approvals and its end share.
 
 use crate::agent::Events;
-use crate::agent::event::{Event, MachineEvent, StopCause};
+use crate::agent::event::Event;
 use crate::bus::Bus;
 use crate::store::TeamDir;
 use crate::supervise::supervisor::Supervisor;
@@ -31,9 +31,5 @@ impl LeadRuntime {
     pub(super) fn send(&self, event: Event) {
         // An agent whose loop has ended needs no event any more.
         let _ended = self.events.send(event);
-    }
-
-    pub(super) fn stop_agent(&self) {
-        self.send(MachineEvent::Stop(StopCause::AtOnce).into());
     }
 }

@@ -89,7 +89,6 @@ fn unknown_mode(word: &str) -> String {
     format!("{word:?} is no mode; there are: {}", modes.join(", "))
 }
 
-/// Renders a view, `width` columns wide.
 pub(super) fn render(view: &View, tasks: &Tasks, layout: &Layout, width: usize) -> String {
     let team = tasks.dir();
     let shown = match view {

@@ -1,5 +1,4 @@
-//! Taking the lead's place in a folder: stopping a lead that is still there, taking its life lock, entering
-//! the roster, recovering what an earlier team left.
+//! Taking the lead's place in a folder: takeover, life lock, roster entry, recovery of what an earlier team left.
 
 use super::options::LeadOptions;
 use super::returning::{last_text, returning};
@@ -28,7 +27,6 @@ pub(super) struct Startup {
     pub(super) start_reason: Option<String>,
     /// The incarnation in which the resumed conversation began.
     pub(super) conversation: Option<String>,
-    /// The last text of the resumed conversation.
     pub(super) last_text: String,
     /// What the lead has used in the resumed conversation.
     pub(super) usage: UsageCount,
@@ -42,8 +40,7 @@ pub(super) async fn take_place(
     options: &LeadOptions,
 ) -> Result<(AgentProcess, Startup), Failure> {
     let (team, lead) = (bus.dir(), AgentName::lead());
-    // Taking the lock replaces the life record of the earlier lead, so read it before. By its run id the
-    // processes of its commands are found.
+    // Taking the lock replaces the earlier lead's record, whose run id finds the processes of its commands.
     let record = liveness::last_record(team, &lead).map_err(StoreError::from)?;
     let run_id = record.map(|record| record.run_id).filter(|id| !id.is_empty());
     let was_damaged = roster::is_damaged(team)?;

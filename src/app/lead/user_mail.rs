@@ -4,9 +4,10 @@ use crate::agent::event::{Event, MachineEvent};
 use crate::agent::mail_watcher;
 use crate::app::context::Context;
 use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, take_mailbox};
-use crate::store::{LifeLock, TeamDir, asynchronous::SharedMailbox};
+use crate::store::asynchronous::{SharedMailbox, with_mailbox};
+use crate::store::{Drained, LifeLock, Mailbox, TeamDir};
 use crate::wire::{AgentName, message::Message};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
@@ -57,21 +58,16 @@ async fn drain_when_notified(
     shown: UnboundedSender<Message>,
 ) {
     while notifications.recv().await.is_some() {
-        let mailbox = Arc::clone(&mailbox);
-        let drained = tokio::task::spawn_blocking(move || {
-            let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let drain = |mailbox: &mut Mailbox| {
             let drained = mailbox.drain();
-            mailbox.mark_taken().and(drained).map_err(|why| why.to_string())
+            mailbox.mark_taken().and(drained)
+        };
+        let drained = with_mailbox(&mailbox, drain).await.unwrap_or_else(|why| {
+            tracing::warn!(%why, "the user's mail cannot be drained");
+            Drained::default()
         });
-        match drained.await.unwrap_or_else(|why| Err(why.to_string())) {
-            Ok(drained) => {
-                for mail in drained.mail {
-                    if shown.send(*mail.message).is_err() {
-                        return;
-                    }
-                }
-            }
-            Err(why) => tracing::warn!(%why, "the user's mail cannot be drained"),
+        if drained.mail.into_iter().any(|mail| shown.send(*mail.message).is_err()) {
+            return;
         }
     }
 }

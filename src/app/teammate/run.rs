@@ -139,8 +139,7 @@ async fn serve(
     end
 }
 
-/// Joins the team. Returns what the name has used in earlier incarnations. Fails if the teammate was stopped or
-/// started again before it was ready.
+/// Joins the team and returns the name's usage so far; fails if it was stopped or started again before.
 async fn join(
     context: &Context,
     team: &TeamDir,
@@ -149,8 +148,7 @@ async fn join(
     let (name, hello) = (options.name.clone(), &options.hello);
     let (role, incarnation) = (hello.role.clone(), hello.incarnation.clone());
     if options.lead.is_some() {
-        // The lead has written the entry; the first status report completes it.
-        // Read under the lock: a stop that came before the life lock was taken is in the entry by then.
+        // The entry is the lead's; a stop from before the life lock was taken is in it, so read it under the lock.
         let usage = move |roster: &mut WithUnknownFields<Roster>| {
             expected_entry(roster, name.as_str(), &incarnation)
         };

@@ -16,8 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) type OpenQuestion = Arc<Mutex<Option<Question>>>;
 
-/// Returns what handles the teammate's progress: its own terminal shows it, and with `once` the first
-/// idle moment after a turn stops the agent.
+/// Shows progress on the teammate's own terminal; with `once`, the first idle moment after a turn stops it.
 pub(super) fn progress_handler(
     context: &Context,
     is_by_hand: bool,
