@@ -10,7 +10,6 @@ use crate::wire::{AgentName, message::Message};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A message as it stands in its file.
 pub(crate) type RawMessage = Map<String, Value>;
 
 /// Reads the messages, and remembers that the person has looked.

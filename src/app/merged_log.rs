@@ -9,12 +9,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, btree_map::Entry};
 
-/// The `--type` of log lines.
-const LOG: &str = "log";
-
-/// The `--type` of mail of any type.
-const MAIL: &str = "mail";
-
 /// The file of an agent that a line comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -33,7 +27,7 @@ pub(crate) struct LogFilter {
     pub(crate) names: Vec<AgentName>,
     pub(crate) since: Option<WallTime>,
     pub(crate) level: Option<LogLevel>,
-    /// Types of mail, or `log` for log lines; log lines alone if empty.
+    /// Types of mail, `mail` for all of it, or `log` for log lines; log lines alone if empty.
     pub(crate) types: Vec<String>,
 }
 
@@ -97,8 +91,8 @@ impl MergedLog {
 
     fn open_new_files(&mut self) -> Result<(), Failure> {
         let LogFilter { names, since, types, .. } = &self.filter;
-        let wants_log = types.is_empty() || types.iter().any(|kind| kind == LOG);
-        let wants_mail = types.iter().any(|kind| kind != LOG);
+        let wants_log = types.is_empty() || types.iter().any(|kind| kind == "log");
+        let wants_mail = types.iter().any(|kind| kind != "log");
         let wanted = [(Kind::Log, wants_log), (Kind::Mail, wants_mail)];
         let names = if names.is_empty() { self.team.agents()? } else { names.clone() };
         for name in names {
@@ -150,10 +144,10 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<
                 let is_wanted = filter.level.is_none_or(|least| level_of(&object) <= least);
                 (logged_at(&object), is_wanted)
             }
-            Kind::Mail if object.get("kind").and_then(Value::as_str) != Some(MAIL) => continue,
+            Kind::Mail if object.get("kind").and_then(Value::as_str) != Some("mail") => continue,
             Kind::Mail => {
                 let kind = object.get("message").and_then(|it| it.get("type")?.as_str());
-                let is_wanted = |wanted: &String| wanted == MAIL || kind == Some(wanted);
+                let is_wanted = |wanted: &String| wanted == "mail" || kind == Some(wanted);
                 let at = object.get("at").and_then(Value::as_f64).map(WallTime::from_secs);
                 (at, filter.types.iter().any(is_wanted))
             }

@@ -22,14 +22,11 @@ pub(super) fn select(named: Option<ModelChoice>, has_person: bool) -> Result<Mod
         return Ok(named.unwrap_or_else(ModelChoice::fallback));
     }
     let (keys, fallback) = (credential_variables(), ModelChoice::fallback());
-    Err(Failure::new(
-        Exit::NoModel,
-        "no model is configured",
-        format!("there is no --model, TEAM_MODEL, `model` in settings, {keys}"),
-        format!(
-            "set one of the keys, or add --model {fallback} to try the program without a model"
-        ),
-    ))
+    let why = format!("there is no --model, TEAM_MODEL, `model` in settings, {keys}");
+    let hint = format!(
+        "set one of the keys, or add --model {fallback} to try the program without a model"
+    );
+    Err(Failure::new(Exit::NoModel, "no model is configured", why, hint))
 }
 
 /// Completes a model that has no name, and the URL of a server on this machine. A model and credentials that
@@ -102,7 +99,6 @@ fn probe(settings: &Settings) -> Result<Vec<LocalServer>, Failure> {
     block_on(async { local::find(&settings.local_ports.value).await })
 }
 
-/// The wanted model, or the first one, and the URL of its server.
 fn pick(servers: &[LocalServer], wanted: Option<&str>) -> Option<(String, String)> {
     servers.iter().find_map(|server| {
         let fits = |name: &&String| wanted.is_none_or(|wanted| wanted == name.as_str());
@@ -121,19 +117,13 @@ fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings)
     }
     let ports: Vec<String> = settings.local_ports.value.iter().map(u16::to_string).collect();
     let (ports, limit) = (ports.join(", "), PROBE_LIMIT.as_millis());
-    Failure::new(
-        Exit::NoModel,
-        "there is no local model server",
-        format!("no server lists models at 127.0.0.1 on the ports {ports} within {limit} ms"),
-        "start llama-server, Ollama or LM Studio, or set local_ports to where yours listens",
-    )
+    let why = format!("no server lists models at 127.0.0.1 on the ports {ports} within {limit} ms");
+    let hint = "start llama-server, Ollama or LM Studio, or set local_ports to where yours listens";
+    Failure::new(Exit::NoModel, "there is no local model server", why, hint)
 }
 
-/// Opens a model for one incarnation of one agent. `conversation` is the incarnation in which its conversation
-/// began; `None` for a new one.
-///
-/// # Errors
-/// Credentials are missing or unusable, or a script cannot be read.
+/// Opens a model for one incarnation of an agent; `conversation` is that in which an earlier conversation began.
+/// Fails if credentials are missing or unusable, or a script cannot be read.
 pub(super) fn open_provider(
     model: &ModelChoice,
     credentials: &Credentials,
@@ -206,16 +196,6 @@ impl Backoff for SharedBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_a_person_gets_the_fallback_model() {
-        let named = ModelChoice::parse("anthropic/m").unwrap();
-        for has_person in [false, true] {
-            assert_eq!(select(Some(named.clone()), has_person).unwrap(), named);
-        }
-        assert_eq!(select(None, true).unwrap(), ModelChoice::fallback());
-        assert_eq!(select(None, false).unwrap_err().exit, Exit::NoModel);
-    }
 
     #[test]
     fn the_wanted_model_is_picked_and_the_first_one_otherwise() {

@@ -9,7 +9,7 @@ use crate::store::asynchronous::{self, SharedMailbox, offload, with_mailbox};
 use crate::store::{
     Drained, LifeLock, Mail, MailPolicy, Mailbox, SettleResult, TeamDir, Transcript, inbox,
 };
-use crate::wire::AgentName;
+use crate::wire::{AgentName, message::Message};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -46,16 +46,9 @@ pub(super) async fn take_mailbox(
     Ok((life, Arc::new(Mutex::new(mailbox))))
 }
 
-pub(super) async fn ensure_inbox(team: &TeamDir, name: AgentName) -> Result<(), Failure> {
-    let team = team.clone();
-    offload(move || make_inbox(&team, &name)).await
-}
-
-fn make_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
-    inbox::ensure(team, name).or_fail(
-        format!("the inbox of {name} is not usable"),
-        "check the team folder's permissions and free space",
-    )
+pub(super) fn make_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
+    let hint = "check the team folder's permissions and free space";
+    inbox::ensure(team, name).or_fail(format!("the inbox of {name} is not usable"), hint)
 }
 
 /// Drains an inbox in its owner's place. The claims are removed after `show` has returned for each message.
@@ -76,11 +69,12 @@ pub(crate) fn drain(
 }
 
 /// Drains the mail that arrived after the agent's loop; what cannot be drained waits for the next start.
-pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Drained {
-    asynchronous::drain(mailbox).await.unwrap_or_else(|why| {
+pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Vec<Message> {
+    let drained = asynchronous::drain(mailbox).await.unwrap_or_else(|why| {
         tracing::warn!(%why, "mail is left for the next start");
         Drained::default()
-    })
+    });
+    drained.mail.into_iter().map(|mail| *mail.message).collect()
 }
 
 /// Removes the claims of mail that was acted on, within `limit`; the next start recovers one that stays.

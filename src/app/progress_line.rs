@@ -63,7 +63,6 @@ impl ProgressLine {
         }
     }
 
-    /// Removes the line so that something else can be printed.
     pub(super) fn hide(&self) {
         if self.is_visible.take() {
             write("\r\u{1b}[K");

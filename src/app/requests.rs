@@ -24,7 +24,6 @@ use std::time::Duration;
 /// How long the lead may take to pass an answer on.
 const RELAY_LIMIT: Duration = Duration::from_secs(15);
 
-/// Interval at which the transcript is checked for the decision.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) struct OpenRequest {
@@ -59,18 +58,16 @@ pub(crate) fn json(request: &OpenRequest) -> Value {
     })
 }
 
-impl OpenRequest {
-    /// Whether the person at the owner's own terminal decides.
-    fn is_at_own_terminal(&self) -> bool {
-        self.open.decider == "user" && !self.owner.is_lead()
-    }
+/// Whether the person at the owner's own terminal decides.
+fn is_at_own_terminal(request: &OpenRequest) -> bool {
+    request.open.decider == "user" && !request.owner.is_lead()
 }
 
 pub(crate) fn line(request: &OpenRequest) -> String {
     let question = &request.open.question;
     let state = if !request.is_alive {
         "not running; asks again when it is".to_owned()
-    } else if request.is_at_own_terminal() {
+    } else if is_at_own_terminal(request) {
         "on its own terminal".to_owned()
     } else {
         format!("{} s left", request.open.deadline.since(SystemClock.now()).as_secs())
@@ -154,7 +151,7 @@ fn answerable(team: &TeamDir, id: &str) -> Result<OpenRequest, Failure> {
     if !request.is_alive {
         return Err(refuse(format!("{owner} is not running; it asks again when it is")));
     }
-    if request.is_at_own_terminal() {
+    if is_at_own_terminal(&request) {
         return Err(refuse(format!("{owner} asks on its own terminal; answer there")));
     }
     Ok(request)

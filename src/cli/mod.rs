@@ -13,7 +13,6 @@ mod clean;
 mod completions;
 mod config;
 mod doctor;
-mod follow;
 mod inbox;
 mod init;
 mod lead;
@@ -27,7 +26,6 @@ mod send;
 mod stop;
 mod task;
 mod teammate;
-mod time_args;
 mod top;
 mod trace;
 mod transcript;
@@ -174,14 +172,4 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
     arm_failpoints(agent, &environment)?;
     let context = Context::new(chdir.as_deref(), dir.as_deref(), color, environment)?;
     verb.run(&context)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_definition_of_the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
-    }
 }

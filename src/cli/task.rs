@@ -1,8 +1,9 @@
 //! `team task …`: the shared task list, for the user.
 
 use super::args::Json;
+use crate::app::context::{Context, open_tasks};
 use crate::app::output::{exit_after, print, print_result, warn};
-use crate::app::{context::Context, names::mailbox_name, task_view, team_rules::open_tasks};
+use crate::app::{names::mailbox_name, task_view};
 use crate::error::{Exit, Failure, OrFail};
 use crate::protocol::tasks::NewTask;
 use crate::tasks::{Changed, TaskError, Tasks};

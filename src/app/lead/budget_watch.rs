@@ -11,10 +11,8 @@ pub(super) struct BudgetWatch {
     pub(super) team: TeamDir,
     /// Each with its owner, and the warning near its end, which is shared with the lead's agent and given once.
     pub(super) budgets: [(LimitOwner, Budget, Once); 2],
-    /// What all agents had used before this run.
     pub(super) used_before: UsageCount,
     pub(super) began: Instant,
-    /// Turns of the lead so far.
     pub(super) turns: u64,
 }
 

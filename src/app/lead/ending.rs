@@ -36,12 +36,6 @@ impl From<SignalEvent> for EndReason {
     }
 }
 
-impl EndReason {
-    fn cause(self) -> ExitCause {
-        if let Self::Budget(_) = self { ExitCause::Budget } else { ExitCause::TeamStopped }
-    }
-}
-
 /// Runs the loop of the lead's agent beside the session.
 pub(super) fn spawn_loop(
     agent: Agent,
@@ -55,7 +49,6 @@ pub(super) fn spawn_loop(
     })
 }
 
-/// What is left of the lead's agent after its loop.
 pub(super) struct EndedLoop {
     finished: agent::Finished,
     mailbox: SharedMailbox,
@@ -75,7 +68,6 @@ impl EndedLoop {
     }
 }
 
-/// The result of a lead whose team is stopped.
 pub(super) struct Closed {
     pub(super) end: AgentEnd,
     pub(super) outcomes: Vec<StopOutcome>,
@@ -87,12 +79,12 @@ pub(super) struct Closed {
 /// arrives until the last teammate has exited.
 pub(super) async fn close(supervisor: &Supervisor, ended: EndedLoop, reason: EndReason) -> Closed {
     let EndedLoop { finished, mailbox } = ended;
-    let cause = reason.cause();
+    let is_budget = matches!(reason, EndReason::Budget(_));
+    let cause = if is_budget { ExitCause::Budget } else { ExitCause::TeamStopped };
     hit("lead.closing");
     let outcomes = supervisor.stop_all("the team is being stopped", cause).await;
     hit("lead.alone");
-    let last_mail = drain_last_mail(&mailbox).await.mail;
-    let last_mail = last_mail.into_iter().map(|mail| *mail.message).collect();
+    let last_mail = drain_last_mail(&mailbox).await;
     close_mailbox(mailbox, CLOSE_LIMIT).await;
     let end = publish_end(finished, 0, cause).await;
     tracing::info!(?reason, "lead ends");
@@ -152,8 +144,20 @@ mod tests {
             (EndReason::Done, Some(ModelError::Credentials(text())), false, true, Exit::NoModel),
             (EndReason::Done, unavailable(), false, false, Exit::ModelUnavailable),
             (EndReason::Done, unavailable(), false, true, Exit::ModelUnavailable),
-            (EndReason::Done, Some(ModelError::SpendCap(text())), false, true, Exit::ModelUnavailable),
-            (EndReason::Done, Some(ModelError::ContextFull(text())), false, false, Exit::TurnFailed),
+            (
+                EndReason::Done,
+                Some(ModelError::SpendCap(text())),
+                false,
+                true,
+                Exit::ModelUnavailable,
+            ),
+            (
+                EndReason::Done,
+                Some(ModelError::ContextFull(text())),
+                false,
+                false,
+                Exit::TurnFailed,
+            ),
             (EndReason::Done, Some(ModelError::Rejected(text())), false, false, Exit::TurnFailed),
             (EndReason::Done, Some(ModelError::Script(text())), false, false, Exit::TurnFailed),
         ] {

@@ -16,7 +16,6 @@ mod returning;
 mod runtime;
 mod slash_command;
 mod startup;
-mod team_changes;
 mod user_mail;
 
 pub(crate) use options::LeadRequest;

@@ -18,7 +18,6 @@ pub(super) struct LeadRuntime {
     pub(super) auto_claim: bool,
     pub(super) supervisor: Rc<Supervisor>,
     pub(super) approval_queue: Rc<ApprovalQueue>,
-    /// Events for the lead's own agent.
     pub(super) events: Events,
     pub(super) incarnation: String,
 }

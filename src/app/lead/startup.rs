@@ -93,11 +93,13 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
     let names = [lead.clone()];
     let outcome = during("stopping", plan.stop(lead), || still_alive(team, &names)).await;
     if outcome.is_stuck() {
+        let why = format!("pid {} {}", record.pid, words(outcome.rung));
+        let hint = "look at it with `ps`; a process in state D waits for the kernel";
         return Err(Failure::new(
             Exit::InUse,
             "the lead that runs here cannot be ended",
-            format!("pid {} {}", record.pid, words(outcome.rung)),
-            "look at it with `ps`; a process in state D waits for the kernel",
+            why,
+            hint,
         ));
     }
     Ok(())
@@ -117,6 +119,7 @@ async fn write_entry(
         if roster.created_at == WallTime::default() {
             roster.created_at = now;
         }
+        let used_by_members = roster.used_by_members();
         let earlier = roster.lead.as_ref().map(|lead| lead.status);
         let lead = roster.lead.get_or_insert_with(|| {
             Lead { name: AgentName::lead().to_string(), ..Lead::default() }.into()
@@ -127,16 +130,11 @@ async fn write_entry(
         (lead.since, lead.activity) = (now, None);
         lead.model = model;
         lead.mode = mode.into();
-        let usage = lead.usage;
-        if resume {
-            return (earlier, usage);
+        if !resume {
+            // A new conversation starts a new account.
+            (lead.usage, lead.used_before) = (UsageCount::default(), used_by_members);
         }
-        // A new conversation starts a new account.
-        let used_before = roster.used_by_members();
-        if let Some(lead) = roster.lead.as_mut() {
-            (lead.usage, lead.used_before) = (UsageCount::default(), used_before);
-        }
-        (earlier, UsageCount::default())
+        (earlier, lead.usage)
     };
     update_roster(team, Fsync::Always, enter).await
 }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// The mailbox of `user`, open in this process.
 pub(super) struct UserMail {
     mailbox: SharedMailbox,
     pub(super) messages: UnboundedReceiver<Message>,
@@ -41,12 +40,10 @@ impl UserMail {
         Some(Self { mailbox, messages, tasks, _life: life })
     }
 
-    /// Closes the mailbox and returns the last messages.
     pub(super) async fn close(mut self) -> Vec<Message> {
         self.tasks.iter().for_each(JoinHandle::abort);
         let mut last: Vec<Message> = std::iter::from_fn(|| self.messages.try_recv().ok()).collect();
-        let drained = drain_last_mail(&self.mailbox).await.mail;
-        last.extend(drained.into_iter().map(|mail| *mail.message));
+        last.extend(drain_last_mail(&self.mailbox).await);
         close_mailbox(self.mailbox, CLOSE_LIMIT).await;
         last
     }
