@@ -92,11 +92,8 @@ impl Context {
 
     pub(crate) fn palette_for(&self, is_terminal: bool) -> Palette {
         let no_color = self.environment.get("NO_COLOR").is_some();
-        match self.color {
-            ColorChoice::Never => Palette::plain(),
-            ColorChoice::Auto if no_color => Palette::plain(),
-            color @ (ColorChoice::Always | ColorChoice::Auto) => Palette::new(color, is_terminal),
-        }
+        let is_refused = no_color && self.color == ColorChoice::Auto;
+        Palette::new(if is_refused { ColorChoice::Never } else { self.color }, is_terminal)
     }
 
     pub(crate) fn palette(&self) -> Palette {

@@ -75,8 +75,10 @@ impl MergedLog {
             }
         }
         // The streams are few, and the lines of each are in order.
-        while let Some(first) = earliest(&streams) {
-            let Some((item, name, fresh)) = streams.get_mut(first) else { break };
+        let order = |a: &Item, b: &Item| a.at.as_secs().total_cmp(&b.at.as_secs());
+        while let Some((first, (item, name, fresh))) =
+            streams.iter_mut().enumerate().min_by(|(_, (a, ..)), (_, (b, ..))| order(a, b))
+        {
             let (following, name) = (next(fresh, item.kind, filter)?, *name);
             let item = match following {
                 Some(following) => std::mem::replace(item, following),
@@ -125,11 +127,6 @@ impl Kind {
             (Some(since), Self::Mail) => Tail::since(path, since, Line::time),
         }
     }
-}
-
-fn earliest<T, U>(streams: &[(Item, T, U)]) -> Option<usize> {
-    let times = streams.iter().map(|(item, ..)| item.at.as_secs()).enumerate();
-    times.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at)
 }
 
 /// The next line of a file that the filter lets through.

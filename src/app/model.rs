@@ -29,8 +29,7 @@ pub(super) fn select(named: Option<ModelChoice>, has_person: bool) -> Result<Mod
     Err(Failure::new(Exit::NoModel, "no model is configured", why, hint))
 }
 
-/// Completes a model that has no name, and the URL of a server on this machine. A model and credentials that
-/// are complete stay as they are, so that teammates do not search again.
+/// Completes a model's name and a local server's URL. Complete ones stay, so that teammates do not search again.
 pub(super) fn complete(
     model: ModelChoice,
     credentials: Credentials,
@@ -55,8 +54,7 @@ pub(super) fn complete(
     }
 }
 
-/// The first model of a configured endpoint. The list of the provider's own endpoint is in no order that
-/// says which model is meant, so there a name is required.
+/// The first model of a configured endpoint. A provider's own list is in no meaningful order, so it needs a name.
 fn first_listed(model: &ModelChoice, credentials: &Credentials) -> Result<String, Failure> {
     let provider = model.spec().name;
     let variable = |word| model.spec().variables.map(|it| it.name(word)).unwrap_or_default();

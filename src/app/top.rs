@@ -127,8 +127,7 @@ impl Actions {
     }
 
     fn answer(&mut self, id: String, approve: bool) -> Notice {
-        let verdict = RequestVerdict::of(approve);
-        let answer = ApprovalDecision::once(verdict, None);
+        let answer = ApprovalDecision::once(RequestVerdict::of(approve), None);
         self.begin("answering".into(), move |bus| {
             let outcome = block_on(requests::decide(bus, &id, answer)).flatten();
             outcome.map(str::to_owned).map_err(|failure| in_short(&failure))

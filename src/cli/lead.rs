@@ -55,13 +55,12 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         }
         prompt => prompt,
     };
-    let (tokens, turns) = (args.max_tokens, args.max_turns);
     let request = LeadRequest {
         prompt,
         output: args.print.then_some(args.output),
         flags: args.model.flags(),
         timeout: args.timeout,
-        budget: Budget { tokens, turns, ..Budget::default() },
+        budget: Budget { tokens: args.max_tokens, turns: args.max_turns, ..Budget::default() },
         resume: args.resume,
         takeover: args.takeover,
     };

@@ -37,16 +37,14 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure> {
     // Restores the terminal on every way out, a panic included.
     let terminal = TerminalGuard::save();
+    let hint = "run `team lead -p PROMPT` where there is no usable terminal";
     let (console, mut inputs) = Console::start(ConsoleOptions {
         palette: context.palette(),
         prompt: "team> ".into(),
         history_file: context.environment.config_home().map(|home| home.join("team/history")),
         completions: help::commands().map(ToOwned::to_owned).collect(),
     })
-    .or_fail(
-        "the terminal cannot be used",
-        "run `team lead -p PROMPT` where there is no usable terminal",
-    )?;
+    .or_fail("the terminal cannot be used", hint)?;
     let LeadApp { runtime, mut agent, mut progress, mut signals, budgets, .. } = app;
     let LeadApp { options, startup, unshown_mail, life: _life, .. } = app;
     // How the members ended that the person stopped.

@@ -18,8 +18,7 @@ struct AgentSnapshot {
     wait: Option<&'static str>,
 }
 
-/// What an agent is waited for, by the status that counts: the roster's, corrected by the life lock. The process
-/// of an unsettled one has exited, and its lead has not yet decided what becomes of it.
+/// What an agent is waited for. The lead has not yet decided what becomes of an unsettled one, which has exited.
 fn wait_for(
     status: Status,
     has_mail: impl FnOnce() -> bool,

@@ -1,5 +1,4 @@
-//! What a person types at the lead's prompt: a prompt for the model, a slash command, `@name text`; and the answers
-//! of the lead's program to slash commands: views of the team, read from its files.
+//! What a person types at the lead's prompt, and the views of the team's files that answer slash commands.
 
 use crate::app::{inbox_view, roster_view, task_view};
 use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};

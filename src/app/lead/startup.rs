@@ -32,9 +32,8 @@ pub(super) struct Startup {
     pub(super) usage: UsageCount,
 }
 
-/// Stops the lead that runs here if `--takeover` was given, takes the life lock, enters the lead on the roster,
-/// recovers what an earlier team left, and decides who comes back. The roster is only changed with the life
-/// lock held. Fails if a lead runs in this folder, or cannot be stopped.
+/// Takes the lead's place, recovers what an earlier team left, and decides who comes back. The roster is only
+/// changed with the life lock held. Fails if a lead runs in this folder, or `--takeover` cannot stop it.
 pub(super) async fn take_place(
     bus: &Arc<Bus>,
     options: &LeadOptions,

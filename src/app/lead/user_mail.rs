@@ -21,15 +21,11 @@ pub(super) struct UserMail {
 impl UserMail {
     /// Opens the mailbox. If another process reads it, or the disk is full, no mail comes from here.
     pub(super) async fn open(context: &Context, team: &TeamDir) -> Option<Self> {
-        let open = Self::try_open(context, team).await;
-        if open.is_none() {
+        let taken = take_mailbox(context, team, &AgentName::user(), "lead").await;
+        let Ok((life, mailbox)) = taken else {
             tracing::warn!("the user's mail is not shown here: another process reads it");
-        }
-        open
-    }
-
-    async fn try_open(context: &Context, team: &TeamDir) -> Option<Self> {
-        let (life, mailbox) = take_mailbox(context, team, &AgentName::user(), "lead").await.ok()?;
+            return None;
+        };
         let (events, notifications) = unbounded_channel();
         // Mail that waits already causes no file event.
         events.send(MachineEvent::Mail.into()).ok()?;

@@ -57,9 +57,8 @@ pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, F
     outcome
 }
 
-/// Takes the name, joins the team and builds the agent, in this order: the roster is only changed with the life
-/// lock held, and the mailbox belongs to a member of the roster. Then runs the agent until it is stopped, drains
-/// its last mail, and writes its end into the roster.
+/// Takes the name, joins the team, then builds the agent: the roster is only changed with the life lock held, and the
+/// mailbox belongs to a member. Runs the agent until it is stopped, drains its last mail, and publishes its end.
 async fn serve(
     context: &Context,
     team: &TeamDir,
@@ -257,21 +256,18 @@ mod tests {
 
     #[test]
     fn a_signal_decides_the_exit_code_only_when_it_ended_the_agent() {
-        let signals =
-            [SignalEvent::Interrupt, SignalEvent::Terminate, SignalEvent::Hangup].map(Some);
-        let codes = [Exit::Interrupted, Exit::Terminated, Exit::Terminated];
         let (request_id, by) = ("r".into(), "lead".into());
         let requested = StopCause::Requested { request_id, by, reason: String::new() };
-        let (ok, stopped) = (Exit::Ok, ExitCause::Stopped);
+        let signals = [SignalEvent::Interrupt, SignalEvent::Terminate, SignalEvent::Hangup];
+        let codes = [Exit::Ok, Exit::Interrupted, Exit::Terminated, Exit::Terminated];
         for (ending, exits, cause) in [
-            (Ending::Stopped(StopCause::AtOnce), codes, stopped),
-            (Ending::Stopped(requested), [ok; 3], stopped),
-            (Ending::Stopped(StopCause::LeadLost), [ok; 3], ExitCause::LeadLost),
-            (Ending::Broken("the disk is gone".into()), [Exit::Failure; 3], ExitCause::Error),
+            (Ending::Stopped(StopCause::AtOnce), codes, ExitCause::Stopped),
+            (Ending::Stopped(requested), [Exit::Ok; 4], ExitCause::Stopped),
+            (Ending::Stopped(StopCause::LeadLost), [Exit::Ok; 4], ExitCause::LeadLost),
+            (Ending::Broken("the disk is gone".into()), [Exit::Failure; 4], ExitCause::Error),
         ] {
-            let unsignalled = if exits == codes { ok } else { exits[0] };
-            assert_eq!(exit_of(&ending, None), (unsignalled, cause), "{ending:?}");
-            for (signal, exit) in signals.into_iter().zip(exits) {
+            let signals = std::iter::once(None).chain(signals.map(Some));
+            for (signal, exit) in signals.zip(exits) {
                 assert_eq!(exit_of(&ending, signal), (exit, cause), "{ending:?} {signal:?}");
             }
         }
