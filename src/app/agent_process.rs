@@ -26,8 +26,7 @@ pub(super) struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Takes the life lock, then prepares the process. The order matters: nothing of the agent's may be
-    /// touched without the lock, and nothing is logged before the secrets are known.
+    /// Takes the life lock before anything of the agent is touched, and learns the secrets before it logs.
     pub(super) fn start(
         team: &TeamDir,
         name: AgentName,
@@ -152,7 +151,6 @@ pub(super) struct AgentEnd {
     pub(super) model_error: Option<ModelError>,
 }
 
-/// Writes the end of an agent into the roster.
 pub(super) async fn publish_end(finished: Finished, exit: i32, cause: ExitCause) -> AgentEnd {
     let Finished { ending, model_error, mut reporter } = finished;
     let (status, broken) = match ending {

@@ -1,5 +1,4 @@
-//! A window on an agent's conversation as it grows, with a line to write to the agent. Closing the window
-//! changes nothing for the agent.
+//! A window on an agent's conversation, with a line to write to it; closing it changes nothing for the agent.
 
 use super::event_loop::{SignalStream, block_on};
 use super::{context::Context, names::unknown_name, stop_members::is_alive};
@@ -29,16 +28,14 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
     let terminal = TerminalGuard::save();
     let left = block_on(async {
         let mut signals = SignalStream::begin()?;
+        let hint = "use `team transcript NAME --follow` and `team send` instead";
         let (console, mut inputs) = Console::start(ConsoleOptions {
             palette: context.palette(),
             prompt: format!("{name}> "),
             history_file: None,
             completions: Vec::new(),
         })
-        .or_fail(
-            "the terminal cannot be used",
-            "use `team transcript NAME --follow` and `team send` instead",
-        )?;
+        .or_fail("the terminal cannot be used", hint)?;
         let mut tail = Tail::last(team.transcript(name), FIRST_LINES)?;
         let mut was_alive = is_alive(&team, name);
         let state = if was_alive { "lives" } else { "is not running" };

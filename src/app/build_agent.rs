@@ -26,7 +26,6 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The parts in which one agent differs from another.
 pub(super) struct AgentParts<'a> {
     pub(super) process: &'a AgentProcess,
     pub(super) role: String,
@@ -162,7 +161,6 @@ fn read_role(team: &TeamDir, name: &str) -> Role {
     role
 }
 
-/// Reads the instructions of the workspace and logs their problems.
 fn house_rules(team: &TeamDir, profile: Profile) -> String {
     let instructions = team.workspace_instructions(match profile {
         Profile::Full => 32 * 1024,

@@ -52,7 +52,6 @@ impl Cleanup {
         Ok(Self { team, fsync, at_rest, precious, plain })
     }
 
-    /// Lists what only `--purge` removes.
     pub(crate) fn precious_lines(&self) -> Vec<String> {
         self.precious.iter().map(|leftover| line(&self.team, leftover)).collect()
     }

@@ -1,22 +1,23 @@
-//! The environment of a command: the working folder, the team folder, the settings, the colours.
+//! The environment of a command: the working folder, the team folder with its mail and tasks, the settings.
 
-use super::team_rules::open_bus;
-use crate::bus::Bus;
+use crate::bus::{Bus, Limits};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::failpoint::{self, ENABLED, VARIABLE};
-use crate::os::terminal_size;
-use crate::settings::{Flags, Settings, environment::Environment};
+use crate::os::{SystemClock, terminal_size};
+use crate::protocol::permission::Policy;
+use crate::settings::{Flags, Rules, Settings, environment::Environment};
 use crate::store::{TeamDir, fs_probe, liveness, locate};
+use crate::tasks::Tasks;
+use crate::tools::can_complete_tasks;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
-use crate::wire::AgentName;
+use crate::wire::{AgentName, limits::LOCK_TIMEOUT, permission::Permissions};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) struct Context {
     pub(crate) environment: Environment,
-    /// The folder that relative paths start from.
     pub(crate) cwd: PathBuf,
     /// The team folder, which may not exist yet.
     pub(crate) team_path: PathBuf,
@@ -34,11 +35,9 @@ impl Context {
         let mut cwd = std::env::current_dir()
             .or_fail("there is no working folder", "change to a folder that exists")?;
         if let Some(chdir) = chdir {
-            cwd = std::fs::canonicalize(cwd.join(chdir)).or_exit(
-                Exit::Usage,
-                format!("-C {} is not usable", chdir.display()),
-                "give a folder that exists",
-            )?;
+            let what = format!("-C {} is not usable", chdir.display());
+            let found = std::fs::canonicalize(cwd.join(chdir));
+            cwd = found.or_exit(Exit::Usage, what, "give a folder that exists")?;
         }
         let named = dir.or_else(|| environment.get("TEAM_DIR").map(Path::new));
         let team_path = locate(named.map(|dir| cwd.join(dir)).as_deref(), &cwd);
@@ -61,16 +60,12 @@ impl Context {
         if self.team_path.exists() {
             return Ok(());
         }
-        Err(Failure::new(
-            Exit::Failure,
-            "there is no team here",
-            format!("{} does not exist", self.team_path.display()),
-            "start one with `team lead`, or name its folder with --dir or -C",
-        ))
+        let why = format!("{} does not exist", self.team_path.display());
+        let hint = "start one with `team lead`, or name its folder with --dir or -C";
+        Err(Failure::new(Exit::Failure, "there is no team here", why, hint))
     }
 
-    /// Opens the team folder, which is made if it does not exist. The file system must be able to hold
-    /// a team.
+    /// Opens or makes the team folder, on a file system that must be able to hold a team.
     pub(crate) fn make_team(&self) -> Result<TeamDir, Failure> {
         let team = TeamDir::create(&self.team_path)?;
         fs_probe::run(&team)?;
@@ -81,7 +76,6 @@ impl Context {
         Settings::load(&self.environment, &TeamDir::settings_in(&self.team_path), flags)
     }
 
-    /// Loads all settings for this folder.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         self.settings_with(&Flags::default())
     }
@@ -98,11 +92,8 @@ impl Context {
 
     pub(crate) fn palette_for(&self, is_terminal: bool) -> Palette {
         let no_color = self.environment.get("NO_COLOR").is_some();
-        match self.color {
-            ColorChoice::Never => Palette::plain(),
-            ColorChoice::Auto if no_color => Palette::plain(),
-            color @ (ColorChoice::Always | ColorChoice::Auto) => Palette::new(color, is_terminal),
-        }
+        let is_refused = no_color && self.color == ColorChoice::Auto;
+        Palette::new(if is_refused { ColorChoice::Never } else { self.color }, is_terminal)
     }
 
     pub(crate) fn palette(&self) -> Palette {
@@ -125,17 +116,39 @@ impl Context {
         if self.environment.get("TEAM_RUN").is_none() {
             return Ok(());
         }
-        Err(Failure::new(
-            Exit::Failure,
-            format!("`team {verb}` does not work inside an agent's command"),
-            "TEAM_RUN is set: an agent runs this, and agents steer the team with their tools",
-            "use the agent's tools (send_message, spawn_teammate, shutdown_teammate, …)",
-        ))
+        let what = format!("`team {verb}` does not work inside an agent's command");
+        let why = "TEAM_RUN is set: an agent runs this, and agents steer the team with their tools";
+        let hint = "use the agent's tools (send_message, spawn_teammate, shutdown_teammate, …)";
+        Err(Failure::new(Exit::Failure, what, why, hint))
     }
 }
 
-/// Repairs a team folder that was opened to view it, as opening it to work in it does. Called before
-/// the first change.
+/// Returns the permissions of the settings after their rules were checked.
+pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
+    let permissions = settings.permissions();
+    Policy::new(permissions.mode, &permissions.rules).or_exit(
+        Exit::Usage,
+        "a permission rule is not understood",
+        "correct it under [permissions]; `team config` shows where the rules come from",
+    )?;
+    Ok(permissions)
+}
+
+pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Arc<Bus> {
+    let limits = Limits {
+        max_message_bytes: rules.max_message_bytes,
+        inbox_bytes: rules.inbox_bytes,
+        fsync: rules.fsync,
+        lock_limit: LOCK_TIMEOUT,
+    };
+    Arc::new(Bus::new(team, limits, Arc::new(SystemClock)))
+}
+
+pub(crate) fn open_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
+    Arc::new(Tasks::new(Arc::clone(bus), Arc::new(SystemClock), can_complete_tasks))
+}
+
+/// Repairs a folder that was opened to view it, as opening it to work in it does; comes before the first change.
 pub(super) fn repair(team: &TeamDir) -> Result<(), Failure> {
     TeamDir::open(team.root())?;
     Ok(())
@@ -146,17 +159,13 @@ fn failpoints(environment: &Environment) -> Option<&str> {
     environment.get(VARIABLE).filter(|_| ENABLED)
 }
 
-/// Arms the failpoints that the environment names for `agent`.
 pub(crate) fn arm_failpoints(agent: &str, environment: &Environment) -> Result<(), Failure> {
     let Some(points) = failpoints(environment) else { return Ok(()) };
-    failpoint::arm(points, agent, None).or_exit(
-        Exit::Usage,
-        format!("{VARIABLE} is not usable"),
-        "unset it, or name points of src/os/failpoint.rs",
-    )
+    let hint = "unset it, or name points of src/os/failpoint.rs";
+    let armed = failpoint::arm(points, agent, None);
+    armed.or_exit(Exit::Usage, format!("{VARIABLE} is not usable"), hint)
 }
 
-/// Returns the environment of a teammate, which gets the failpoints too.
 pub(super) fn teammate_environment(environment: &Environment) -> Vec<(String, String)> {
     let mut variables = environment.passed_on();
     let points = failpoints(environment);

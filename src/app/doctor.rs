@@ -1,5 +1,4 @@
-//! Checks of everything that a team relies on, each with its remedy. They change nothing, and show no
-//! credential.
+//! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
 use super::{context::Context, event_loop::block_on, model as model_access};
 use crate::error::Failure;
@@ -65,24 +64,25 @@ pub(crate) fn check(context: &Context) -> Result<Report, Failure> {
 }
 
 impl Report {
-    /// Whether no check has found a fault.
     pub(crate) fn is_healthy(&self) -> bool {
         self.findings.iter().all(|finding| finding.state != State::Wrong)
     }
 
+    fn add(&mut self, check: &'static str, state: State, found: impl Into<String>, remedy: &str) {
+        let remedy = (!remedy.is_empty()).then(|| remedy.to_owned());
+        self.findings.push(Finding { check, state, found: found.into(), remedy });
+    }
+
     fn fine(&mut self, check: &'static str, found: impl Into<String>) {
-        let found = found.into();
-        self.findings.push(Finding { check, state: State::Ok, found, remedy: None });
+        self.add(check, State::Ok, found, "");
     }
 
     fn note(&mut self, check: &'static str, found: impl Into<String>, remedy: &str) {
-        let (found, remedy) = (found.into(), Some(remedy.to_owned()));
-        self.findings.push(Finding { check, state: State::Note, found, remedy });
+        self.add(check, State::Note, found, remedy);
     }
 
     fn wrong(&mut self, check: &'static str, found: impl Into<String>, remedy: &str) {
-        let (found, remedy) = (found.into(), Some(remedy.to_owned()));
-        self.findings.push(Finding { check, state: State::Wrong, found, remedy });
+        self.add(check, State::Wrong, found, remedy);
     }
 
     fn failed(&mut self, check: &'static str, why: &Failure, remedy: &str) {
@@ -195,12 +195,7 @@ impl Report {
                 self.wrong("descriptors", found, "raise it with ulimit -n");
             }
             Some(most) => self.fine("descriptors", format!("up to {most} for a process")),
-            None => self.findings.push(Finding {
-                check: "descriptors",
-                state: State::Note,
-                found: "the system does not say".into(),
-                remedy: None,
-            }),
+            None => self.note("descriptors", "the system does not say", ""),
         }
     }
 
@@ -241,7 +236,7 @@ impl Report {
             self.fine("credentials", if set.is_empty() { none } else { set });
         }
         match model_access::complete(chosen, credentials, settings) {
-            Ok((model, credentials)) => return self.endpoint(&model, &credentials),
+            Ok((model, credentials)) => self.endpoint(&model, &credentials)?,
             Err(why) => {
                 self.failed("endpoint", &why, "start the local server, or name another model");
             }
@@ -283,7 +278,6 @@ impl Report {
         Ok(())
     }
 
-    /// Renders the findings and what to do as text.
     pub(crate) fn text(&self, palette: Palette) -> String {
         let (mut rows, mut remedies) = (Vec::new(), Vec::new());
         for Finding { check, state, found, remedy } in &self.findings {
@@ -293,7 +287,7 @@ impl Report {
                 State::Wrong => palette.bad("WRONG "),
             };
             rows.push(format!("{mark} {check}: {}", one_line(found, 400)));
-            if let Some(remedy) = remedy.as_ref().filter(|remedy| !remedy.is_empty()) {
+            if let Some(remedy) = remedy {
                 remedies.push(format!("{}. {check}: {remedy}", remedies.len() + 1));
             }
         }

@@ -10,7 +10,6 @@ use crate::wire::{AgentName, message::Message};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A message as it stands in its file.
 pub(crate) type RawMessage = Map<String, Value>;
 
 /// Reads the messages, and remembers that the person has looked.
@@ -51,8 +50,7 @@ pub(crate) fn json(name: &AgentName, items: Vec<(RawMessage, Standing)>) -> Valu
     json!({ "schema": 1, "owner": name.as_str(), "messages": marked.collect::<Vec<_>>() })
 }
 
-/// Identifies a message before and after it was drained. A line without an id gets one when it is drained,
-/// so its text identifies it.
+/// Identifies a message before and after its drain, which gives an id to a line without one: by its text then.
 fn identity(raw: &RawMessage) -> String {
     match raw.get("id").and_then(Value::as_str).filter(|id| !id.starts_with("raw-")) {
         Some(id) => id.to_owned(),

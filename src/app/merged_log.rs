@@ -9,12 +9,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, btree_map::Entry};
 
-/// The `--type` of log lines.
-const LOG: &str = "log";
-
-/// The `--type` of mail of any type.
-const MAIL: &str = "mail";
-
 /// The file of an agent that a line comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -32,9 +26,8 @@ pub(crate) struct LogFilter {
     /// Only these agents; all if empty.
     pub(crate) names: Vec<AgentName>,
     pub(crate) since: Option<WallTime>,
-    /// Only log lines of this level and above.
     pub(crate) level: Option<LogLevel>,
-    /// Types of mail, or `log` for log lines; log lines alone if empty.
+    /// Types of mail, `mail` for all of it, or `log` for log lines; log lines alone if empty.
     pub(crate) types: Vec<String>,
 }
 
@@ -67,8 +60,7 @@ impl MergedLog {
         Self { team, filter, tails: BTreeMap::new() }
     }
 
-    /// Shows what was appended since the last call, with one line of each file in memory. Stops early and
-    /// returns `false` when `show` does.
+    /// Shows what was appended, with one line of each file in memory. Stops, with `false`, when `show` returns it.
     pub(crate) fn show_new(
         &mut self,
         mut show: impl FnMut(&AgentName, Item) -> bool,
@@ -83,8 +75,10 @@ impl MergedLog {
             }
         }
         // The streams are few, and the lines of each are in order.
-        while let Some(first) = earliest(&streams) {
-            let Some((item, name, fresh)) = streams.get_mut(first) else { break };
+        let order = |a: &Item, b: &Item| a.at.as_secs().total_cmp(&b.at.as_secs());
+        while let Some((first, (item, name, fresh))) =
+            streams.iter_mut().enumerate().min_by(|(_, (a, ..)), (_, (b, ..))| order(a, b))
+        {
             let (following, name) = (next(fresh, item.kind, filter)?, *name);
             let item = match following {
                 Some(following) => std::mem::replace(item, following),
@@ -99,8 +93,8 @@ impl MergedLog {
 
     fn open_new_files(&mut self) -> Result<(), Failure> {
         let LogFilter { names, since, types, .. } = &self.filter;
-        let wants_log = types.is_empty() || types.iter().any(|kind| kind == LOG);
-        let wants_mail = types.iter().any(|kind| kind != LOG);
+        let wants_log = types.is_empty() || types.iter().any(|kind| kind == "log");
+        let wants_mail = types.iter().any(|kind| kind != "log");
         let wanted = [(Kind::Log, wants_log), (Kind::Mail, wants_mail)];
         let names = if names.is_empty() { self.team.agents()? } else { names.clone() };
         for name in names {
@@ -135,11 +129,6 @@ impl Kind {
     }
 }
 
-fn earliest<T, U>(streams: &[(Item, T, U)]) -> Option<usize> {
-    let times = streams.iter().map(|(item, ..)| item.at.as_secs()).enumerate();
-    times.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at)
-}
-
 /// The next line of a file that the filter lets through.
 fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<Item>, Failure> {
     while let Some(line) = fresh.next_line().map_err(StoreError::from)? {
@@ -152,10 +141,10 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<
                 let is_wanted = filter.level.is_none_or(|least| level_of(&object) <= least);
                 (logged_at(&object), is_wanted)
             }
-            Kind::Mail if object.get("kind").and_then(Value::as_str) != Some(MAIL) => continue,
+            Kind::Mail if object.get("kind").and_then(Value::as_str) != Some("mail") => continue,
             Kind::Mail => {
                 let kind = object.get("message").and_then(|it| it.get("type")?.as_str());
-                let is_wanted = |wanted: &String| wanted == MAIL || kind == Some(wanted);
+                let is_wanted = |wanted: &String| wanted == "mail" || kind == Some(wanted);
                 let at = object.get("at").and_then(Value::as_f64).map(WallTime::from_secs);
                 (at, filter.types.iter().any(is_wanted))
             }
@@ -180,7 +169,6 @@ fn level_of(object: &Map<String, Value>) -> LogLevel {
 }
 
 impl Item {
-    /// Renders the line as JSON, with the agent's name.
     pub(crate) fn json(mut self, name: &AgentName) -> Value {
         self.object.insert("agent".into(), name.as_str().into());
         Value::Object(self.object)

@@ -23,7 +23,6 @@ pub(crate) mod roster_view;
 pub(crate) mod send;
 pub(crate) mod stop_members;
 pub(crate) mod task_view;
-pub(crate) mod team_rules;
 pub(crate) mod teammate;
 pub(crate) mod top;
 pub(crate) mod web_control;

@@ -1,5 +1,4 @@
-//! The model of an agent: choosing it when nothing names one, asking endpoints for their models, and opening
-//! its provider.
+//! The model of an agent: choosing an unnamed one, listing those of an endpoint, opening its provider.
 
 use super::{event_loop::block_on, output};
 use crate::error::{Exit, Failure};
@@ -17,25 +16,20 @@ use std::time::Duration;
 
 const LIST_LIMIT: Duration = Duration::from_secs(10);
 
-/// Selects the model that is named. At a terminal an unnamed model is the fallback, whose notice a person
-/// reads; elsewhere it is a failure.
+/// The named model, or at a terminal, where a person reads its notice, the fallback; elsewhere a failure.
 pub(super) fn select(named: Option<ModelChoice>, has_person: bool) -> Result<ModelChoice, Failure> {
     if named.is_some() || has_person {
         return Ok(named.unwrap_or_else(ModelChoice::fallback));
     }
     let (keys, fallback) = (credential_variables(), ModelChoice::fallback());
-    Err(Failure::new(
-        Exit::NoModel,
-        "no model is configured",
-        format!("there is no --model, TEAM_MODEL, `model` in settings, {keys}"),
-        format!(
-            "set one of the keys, or add --model {fallback} to try the program without a model"
-        ),
-    ))
+    let why = format!("there is no --model, TEAM_MODEL, `model` in settings, {keys}");
+    let hint = format!(
+        "set one of the keys, or add --model {fallback} to try the program without a model"
+    );
+    Err(Failure::new(Exit::NoModel, "no model is configured", why, hint))
 }
 
-/// Completes a model that has no name, and the URL of a server on this machine. A model and credentials that
-/// are complete stay as they are, so that teammates do not search again.
+/// Completes a model's name and a local server's URL. Complete ones stay, so that teammates do not search again.
 pub(super) fn complete(
     model: ModelChoice,
     credentials: Credentials,
@@ -60,8 +54,7 @@ pub(super) fn complete(
     }
 }
 
-/// The first model of a configured endpoint. The list of the provider's own endpoint is in no order that
-/// says which model is meant, so there a name is required.
+/// The first model of a configured endpoint. A provider's own list is in no meaningful order, so it needs a name.
 fn first_listed(model: &ModelChoice, credentials: &Credentials) -> Result<String, Failure> {
     let provider = model.spec().name;
     let variable = |word| model.spec().variables.map(|it| it.name(word)).unwrap_or_default();
@@ -82,8 +75,7 @@ fn first_listed(model: &ModelChoice, credentials: &Credentials) -> Result<String
     }
 }
 
-/// Offers the person a local server that answers, when no model is configured. The answer counts for this
-/// run only.
+/// Offers the person a local server that answers when no model is configured, for this run only.
 pub(super) fn offer_local(settings: &Settings) -> Result<Option<ModelChoice>, Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
@@ -105,7 +97,6 @@ fn probe(settings: &Settings) -> Result<Vec<LocalServer>, Failure> {
     block_on(async { local::find(&settings.local_ports.value).await })
 }
 
-/// The wanted model, or the first one, and the URL of its server.
 fn pick(servers: &[LocalServer], wanted: Option<&str>) -> Option<(String, String)> {
     servers.iter().find_map(|server| {
         let fits = |name: &&String| wanted.is_none_or(|wanted| wanted == name.as_str());
@@ -124,19 +115,13 @@ fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings)
     }
     let ports: Vec<String> = settings.local_ports.value.iter().map(u16::to_string).collect();
     let (ports, limit) = (ports.join(", "), PROBE_LIMIT.as_millis());
-    Failure::new(
-        Exit::NoModel,
-        "there is no local model server",
-        format!("no server lists models at 127.0.0.1 on the ports {ports} within {limit} ms"),
-        "start llama-server, Ollama or LM Studio, or set local_ports to where yours listens",
-    )
+    let why = format!("no server lists models at 127.0.0.1 on the ports {ports} within {limit} ms");
+    let hint = "start llama-server, Ollama or LM Studio, or set local_ports to where yours listens";
+    Failure::new(Exit::NoModel, "there is no local model server", why, hint)
 }
 
-/// Opens a model for one incarnation of one agent. `conversation` is the incarnation in which its conversation
-/// began; `None` for a new one.
-///
-/// # Errors
-/// Credentials are missing or unusable, or a script cannot be read.
+/// Opens a model for one incarnation of an agent; `conversation` is that in which an earlier conversation began.
+/// Fails if credentials are missing or unusable, or a script cannot be read.
 pub(super) fn open_provider(
     model: &ModelChoice,
     credentials: &Credentials,
@@ -183,8 +168,7 @@ pub(super) fn base_url(model: &ModelChoice, credentials: &Credentials) -> Option
     named.or_else(|| model.spec().base_url.map(ToOwned::to_owned))
 }
 
-/// Asks the endpoint of a model for its models; `None` for a provider without an endpoint. The error is for
-/// people.
+/// Asks an endpoint for its models; `None` for a provider without an endpoint. The error is for people.
 pub(super) async fn list_models(
     model: &ModelChoice,
     credentials: &Credentials,
@@ -210,16 +194,6 @@ impl Backoff for SharedBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_a_person_gets_the_fallback_model() {
-        let named = ModelChoice::parse("anthropic/m").unwrap();
-        for has_person in [false, true] {
-            assert_eq!(select(Some(named.clone()), has_person).unwrap(), named);
-        }
-        assert_eq!(select(None, true).unwrap(), ModelChoice::fallback());
-        assert_eq!(select(None, false).unwrap_err().exit, Exit::NoModel);
-    }
 
     #[test]
     fn the_wanted_model_is_picked_and_the_first_one_otherwise() {

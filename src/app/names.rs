@@ -16,13 +16,11 @@ pub(crate) fn unknown_name(what: String, why: &str) -> Failure {
     Failure::new(Exit::Failure, what, why, "`team ls` shows who is there")
 }
 
-/// Reads a name from the command line that must have a mailbox.
 pub(crate) fn mailbox_name(given: &str) -> Result<AgentName, Failure> {
     AgentName::mailbox(given)
         .map_err(|why| Failure::new(Exit::Failure, why.what(), why.why(), why.hint()))
 }
 
-/// Reads a name from the command line that must be a member's.
 pub(crate) fn member_name(given: &str) -> Result<AgentName, Failure> {
     AgentName::member(given)
         .map_err(|why| Failure::new(Exit::Usage, why.what(), why.why(), why.hint()))

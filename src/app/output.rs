@@ -10,7 +10,6 @@ pub(crate) fn print(text: &str) -> bool {
     write_line(&mut io::stdout().lock(), text).is_ok()
 }
 
-/// Prints the result of a command as one line of JSON or as text.
 pub(crate) fn print_result(
     as_json: bool,
     json: impl FnOnce() -> Value,

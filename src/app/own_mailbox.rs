@@ -5,13 +5,12 @@ use super::{context::Context, event_loop::block_on};
 use crate::error::{Failure, OrFail};
 use crate::os::SystemClock;
 use crate::settings::Rules;
-use crate::store::asynchronous::{self, SharedMailbox, offload};
+use crate::store::asynchronous::{self, SharedMailbox, offload, with_mailbox};
 use crate::store::{
-    Drained, LifeLock, Mail, MailPolicy, Mailbox, SettleResult, StoreError, TeamDir, Transcript,
-    inbox,
+    Drained, LifeLock, Mail, MailPolicy, Mailbox, SettleResult, TeamDir, Transcript, inbox,
 };
-use crate::wire::AgentName;
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::wire::{AgentName, message::Message};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -47,17 +46,9 @@ pub(super) async fn take_mailbox(
     Ok((life, Arc::new(Mutex::new(mailbox))))
 }
 
-/// Makes the inbox of a name that becomes known.
-pub(super) async fn ensure_inbox(team: &TeamDir, name: AgentName) -> Result<(), Failure> {
-    let team = team.clone();
-    offload(move || make_inbox(&team, &name)).await
-}
-
-fn make_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
-    inbox::ensure(team, name).or_fail(
-        format!("the inbox of {name} is not usable"),
-        "check the team folder's permissions and free space",
-    )
+pub(super) fn make_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
+    let hint = "check the team folder's permissions and free space";
+    inbox::ensure(team, name).or_fail(format!("the inbox of {name} is not usable"), hint)
 }
 
 /// Drains an inbox in its owner's place. The claims are removed after `show` has returned for each message.
@@ -77,27 +68,21 @@ pub(crate) fn drain(
     })?
 }
 
-/// Drains the mail that arrived after the agent's loop ended. Mail that cannot be drained waits for the
-/// next start.
-pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Drained {
-    asynchronous::drain(mailbox).await.unwrap_or_else(|why| {
+/// Drains the mail that arrived after the agent's loop; what cannot be drained waits for the next start.
+pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Vec<Message> {
+    let drained = asynchronous::drain(mailbox).await.unwrap_or_else(|why| {
         tracing::warn!(%why, "mail is left for the next start");
         Drained::default()
-    })
+    });
+    drained.mail.into_iter().map(|mail| *mail.message).collect()
 }
 
-/// Removes the claims of a mailbox whose mail was acted on, within `limit`. A claim that stays is
-/// recovered at the next start.
+/// Removes the claims of mail that was acted on, within `limit`; the next start recovers one that stays.
 pub(super) async fn close_mailbox(mailbox: SharedMailbox, limit: Duration) {
-    let settle = |mailbox: SharedMailbox| -> Result<SettleResult, StoreError> {
-        let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
-        mailbox.mark_taken()?;
-        mailbox.settle()
-    };
+    let settle = |mailbox: &mut Mailbox| mailbox.mark_taken().and_then(|()| mailbox.settle());
     let give_up = Instant::now() + limit;
     loop {
-        let mailbox = Arc::clone(&mailbox);
-        match offload(move || settle(mailbox)).await {
+        match with_mailbox(&mailbox, settle).await {
             Ok(SettleResult::Again { after }) if Instant::now() < give_up => {
                 tokio::time::sleep(after).await;
             }

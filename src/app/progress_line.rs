@@ -42,7 +42,9 @@ impl ProgressLine {
 
     /// Shows the subject of the work at the moment, with the time that it has taken so far.
     pub(super) fn show_subject(&self, subject: &str) {
-        self.update(|| format!("{} ({})", subject.trim(), age(self.since.elapsed())));
+        if !subject.is_empty() {
+            self.update(|| format!("{} ({})", subject.trim(), age(self.since.elapsed())));
+        }
     }
 
     /// Shows the subject of the work at the moment; `subject` is only called when an update is due.
@@ -63,7 +65,6 @@ impl ProgressLine {
         }
     }
 
-    /// Removes the line so that something else can be printed.
     pub(super) fn hide(&self) {
         if self.is_visible.take() {
             write("\r\u{1b}[K");
@@ -83,12 +84,7 @@ pub(super) async fn during<T>(
     loop {
         tokio::select! {
             done = &mut work => return done,
-            () = tokio::time::sleep(UPDATE_INTERVAL) => {
-                let subject = subject();
-                if !subject.is_empty() {
-                    line.show_subject(&subject);
-                }
-            }
+            () = tokio::time::sleep(UPDATE_INTERVAL) => line.show_subject(&subject()),
         }
     }
 }

@@ -24,7 +24,6 @@ use std::time::Duration;
 /// How long the lead may take to pass an answer on.
 const RELAY_LIMIT: Duration = Duration::from_secs(15);
 
-/// Interval at which the transcript is checked for the decision.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) struct OpenRequest {
@@ -33,7 +32,6 @@ pub(crate) struct OpenRequest {
     open: OpenQuestion,
 }
 
-/// Finds the open requests of the lead and of all members.
 pub(crate) fn find(team: &TeamDir) -> Result<Vec<OpenRequest>, Failure> {
     let members = member_names(&*roster::read(team)?);
     let mut found = Vec::new();
@@ -60,18 +58,16 @@ pub(crate) fn json(request: &OpenRequest) -> Value {
     })
 }
 
-impl OpenRequest {
-    /// Whether the person at the owner's own terminal decides.
-    fn is_at_own_terminal(&self) -> bool {
-        self.open.decider == "user" && !self.owner.is_lead()
-    }
+/// Whether the person at the owner's own terminal decides.
+fn is_at_own_terminal(request: &OpenRequest) -> bool {
+    request.open.decider == "user" && !request.owner.is_lead()
 }
 
 pub(crate) fn line(request: &OpenRequest) -> String {
     let question = &request.open.question;
     let state = if !request.is_alive {
         "not running; asks again when it is".to_owned()
-    } else if request.is_at_own_terminal() {
+    } else if is_at_own_terminal(request) {
         "on its own terminal".to_owned()
     } else {
         format!("{} s left", request.open.deadline.since(SystemClock.now()).as_secs())
@@ -111,8 +107,7 @@ fn outcome_of(verdict: RequestVerdict) -> DecisionOutcome {
     }
 }
 
-/// Answers an open request in the user's name and waits until its owner has recorded the decision. Returns
-/// the outcome as a word.
+/// Answers an open request in the user's name and waits for its owner to record the decision, which it returns.
 pub(crate) async fn decide(
     bus: &Arc<Bus>,
     id: &str,
@@ -156,13 +151,12 @@ fn answerable(team: &TeamDir, id: &str) -> Result<OpenRequest, Failure> {
     if !request.is_alive {
         return Err(refuse(format!("{owner} is not running; it asks again when it is")));
     }
-    if request.is_at_own_terminal() {
+    if is_at_own_terminal(&request) {
         return Err(refuse(format!("{owner} asks on its own terminal; answer there")));
     }
     Ok(request)
 }
 
-/// Waits until the owner of the request has recorded a decision.
 async fn recorded_decision(team: &TeamDir, request: &OpenRequest) -> Option<Decision> {
     let id = &request.open.question.request_id;
     let give_up = tokio::time::Instant::now() + RELAY_LIMIT;
@@ -176,7 +170,6 @@ async fn recorded_decision(team: &TeamDir, request: &OpenRequest) -> Option<Deci
     None
 }
 
-/// Compares the recorded decision with the answer.
 fn result(
     id: &str,
     wanted: DecisionOutcome,

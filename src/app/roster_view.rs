@@ -9,7 +9,14 @@ use crate::wire::task::TaskStatus;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-pub(crate) fn table(team: &TeamDir, palette: Palette, width: usize) -> Result<String, Failure> {
+/// Columns of the table where the terminal does not say how wide it is.
+const DEFAULT_COLUMNS: usize = 120;
+
+pub(crate) fn table(
+    team: &TeamDir,
+    palette: Palette,
+    width: Option<usize>,
+) -> Result<String, Failure> {
     let now = SystemClock.now();
     let mut members = members_with_tasks(team)?;
     for (member, tasks) in &mut members {
@@ -22,7 +29,7 @@ pub(crate) fn table(team: &TeamDir, palette: Palette, width: usize) -> Result<St
         }
     }
     let members: Vec<_> = members.iter().map(|(member, _)| member).collect();
-    Ok(roster_table(&members, now, palette, width))
+    Ok(roster_table(&members, now, palette, width.unwrap_or(DEFAULT_COLUMNS)))
 }
 
 pub(crate) fn json(team: &TeamDir) -> Result<Value, Failure> {
@@ -58,8 +65,7 @@ fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
     object
 }
 
-/// Lists the agents, each with the ids of the tasks that it works on while it is alive. An unreadable task list
-/// is reported by `team task ls`, not here.
+/// The agents with the ids of their tasks while they live. `team task ls` reports an unreadable list.
 fn members_with_tasks(team: &TeamDir) -> Result<Vec<(MemberView, Vec<String>)>, Failure> {
     let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut list = TaskList::of(team, Fsync::Never);

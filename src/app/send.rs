@@ -1,23 +1,9 @@
 //! Sending messages in the name of the user or of an agent that runs the command.
 
-use crate::bus::{Bus, BusError, Outgoing, Sent};
+use crate::bus::{Bus, BusError, Sent};
 use crate::error::{Exit, Failure};
 use crate::store::StoreError;
 use crate::wire::AgentName;
-
-/// Sends the user's message to one recipient and returns its id.
-pub(crate) fn to_one(bus: &Bus, to: &str, text: String) -> Result<String, Failure> {
-    let sent = bus.send(&AgentName::user(), to, Outgoing::text(text));
-    sent.map_err(|why| send_failure(to, &why))
-}
-
-/// Sends the user's message to all members and the lead and returns the ids, a line each.
-pub(crate) fn to_all(bus: &Bus, text: &str) -> Result<String, Failure> {
-    let sent = broadcast(bus, &AgentName::user(), text)?;
-    require_all(&unreached(&sent))?;
-    let ids = sent.into_iter().filter_map(|(_, outcome)| outcome.ok());
-    Ok(ids.collect::<Vec<_>>().join("\n"))
-}
 
 /// Sends a message to all members and the lead; there must be one.
 pub(crate) fn broadcast(bus: &Bus, from: &AgentName, text: &str) -> Result<Vec<Sent>, Failure> {
@@ -29,7 +15,6 @@ pub(crate) fn broadcast(bus: &Bus, from: &AgentName, text: &str) -> Result<Vec<S
     Ok(sent)
 }
 
-/// Lists the recipients that were not reached, with the reasons.
 pub(crate) fn unreached(sent: &[Sent]) -> Vec<String> {
     sent.iter()
         .filter_map(|(name, outcome)| outcome.as_ref().err().map(|why| format!("{name}: {why}")))

@@ -27,12 +27,9 @@ pub(crate) fn members_named(team: &TeamDir, given: &[String]) -> Result<Vec<Agen
             return Ok(name);
         }
         let members: Vec<_> = roster.members.iter().map(|m| m.name.as_str()).collect();
-        Err(Failure::new(
-            Exit::Failure,
-            format!("there is no member {name}"),
-            format!("the team is: {}", members.join(", ")),
-            "`team ls` shows who is there; nothing was stopped",
-        ))
+        let (what, why) = (format!("there is no member {name}"), members.join(", "));
+        let hint = "`team ls` shows who is there; nothing was stopped";
+        Err(Failure::new(Exit::Failure, what, format!("the team is: {why}"), hint))
     };
     given.iter().map(known).collect()
 }
@@ -50,7 +47,6 @@ pub(super) fn stop_plan(
     StopPlan { bus, clock, by, reason: reason.into(), cause, urgency }
 }
 
-/// Stops members and waits until their processes have exited.
 pub(super) async fn stop_members(
     bus: &Arc<Bus>,
     cause: ExitCause,
@@ -101,7 +97,6 @@ pub(crate) async fn stop_team(
     Ok(outcomes)
 }
 
-/// Describes how members ended, each on a line.
 pub(crate) fn outcome_lines(outcomes: &[StopOutcome]) -> String {
     let line = |outcome: &StopOutcome| format!("{} {}", outcome.name, outcome.words());
     outcomes.iter().map(line).collect::<Vec<_>>().join("\n")

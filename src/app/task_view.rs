@@ -13,7 +13,6 @@ pub(crate) fn table(seen: &Seen, palette: Palette) -> String {
     task_table(&rows, palette)
 }
 
-/// Renders one task with its history.
 pub(crate) fn details(found: &Task, board: &Board, view: &View) -> String {
     task(&row(found, board), view)
 }
@@ -34,13 +33,11 @@ pub(crate) fn json(task: &WithUnknownFields<Task>, board: &Board) -> Value {
     with(json!({ "schema": 1 }), task, ("claimable", is_claimable(board, task).into()))
 }
 
-/// Renders a change and what follows from it as JSON.
 pub(crate) fn change_json(done: &Changed) -> Value {
     let ready: Vec<TaskId> = done.ready.iter().map(|task| task.id).collect();
     with(json!({ "schema": 1 }), &done.task, ("ready", json!(ready)))
 }
 
-/// Renders a change and what follows from it as text.
 pub(crate) fn change_text(done: &Changed, what: &str) -> String {
     let ready = done.ready.iter().map(|task| match &task.owner {
         Some(owner) => format!("task {} ({owner}'s) can begin now", task.id),

@@ -4,7 +4,7 @@ use super::context::{Context, repair};
 use super::event_loop::{block_on, exit_of};
 use super::{names::member_name, output, requests, stop_members::stop_members};
 use crate::bus::{Bus, Outgoing};
-use crate::error::{Exit, Failure};
+use crate::error::{Exit, Failure, OrFail};
 use crate::os::{Clock, SystemClock, signals::Signals};
 use crate::protocol::{ladder::Urgency, request::RequestVerdict};
 use crate::supervise::stop::words;
@@ -30,17 +30,14 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
         let hint = "use `team ls --json`, `team log --follow` or `team inbox NAME --follow`";
         return Err(Failure::new(Exit::Usage, "the live view cannot be shown", why, hint));
     }
-    let lost = |why: io::Error| {
-        let hint = "open another terminal, or use `team ls`";
-        Failure::new(Exit::Failure, "the terminal cannot be used", why.to_string(), hint)
-    };
+    let (lost, hint) = ("the terminal cannot be used", "open another terminal, or use `team ls`");
     let team = context.team_to_view()?;
     let (notices, received) = mpsc::channel();
     let mut actions =
         Actions { bus: context.bus(team.clone())?, notices, received, running: Vec::new() };
-    let signals = Signals::listen().map_err(lost)?;
+    let signals = Signals::listen().or_fail(lost, hint)?;
     let view = context.view();
-    let mut screen = Screen::open().map_err(lost)?;
+    let mut screen = Screen::open().or_fail(lost, hint)?;
     let end = watch(&mut screen, &signals, &mut Observer::of(&team), &mut actions, &view);
     drop(screen);
     match end {
@@ -130,8 +127,7 @@ impl Actions {
     }
 
     fn answer(&mut self, id: String, approve: bool) -> Notice {
-        let verdict = RequestVerdict::of(approve);
-        let answer = ApprovalDecision::once(verdict, None);
+        let answer = ApprovalDecision::once(RequestVerdict::of(approve), None);
         self.begin("answering".into(), move |bus| {
             let outcome = block_on(requests::decide(bus, &id, answer)).flatten();
             outcome.map(str::to_owned).map_err(|failure| in_short(&failure))

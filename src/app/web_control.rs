@@ -2,16 +2,15 @@
 
 use super::stop_members::{members_named, outcome_lines, stop_members};
 use super::{context::repair, requests, send};
-use crate::bus::Bus;
+use crate::bus::{Bus, Outgoing};
 use crate::error::{Failure, OrFail};
 use crate::protocol::{ladder::Urgency, request::RequestVerdict};
 use crate::tools::approval_queue::ApprovalDecision;
 use crate::web::{Control, Order, Outcome};
-use crate::wire::roster::ExitCause;
+use crate::wire::{AgentName, roster::ExitCause};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Control over a team.
 pub(crate) fn team_control(bus: Arc<Bus>) -> Rc<Control> {
     Rc::new(move |order| {
         let bus = Arc::clone(&bus);
@@ -30,7 +29,15 @@ async fn carry_out(bus: Arc<Bus>, order: Order) -> Result<String, Failure> {
         Order::Send { to, text } => {
             // On another thread, because a send may wait for a lock and for the disk.
             let sent = tokio::task::spawn_blocking(move || {
-                if to == "all" { send::to_all(&bus, &text) } else { send::to_one(&bus, &to, text) }
+                let sender = AgentName::user();
+                if to == "all" {
+                    let sent = send::broadcast(&bus, &sender, &text)?;
+                    send::require_all(&send::unreached(&sent))?;
+                    let ids: Vec<String> = sent.into_iter().filter_map(|(_, id)| id.ok()).collect();
+                    return Ok(ids.join("\n"));
+                }
+                let sent = bus.send(&sender, &to, Outgoing::text(text));
+                sent.map_err(|why| send::send_failure(&to, &why))
             });
             return sent.await.or_fail("nothing is known of the message", "try again")?;
         }

@@ -1,5 +1,4 @@
-//! `team completions SHELL`: a script made from the definition of the command line, with the names of the
-//! team.
+//! `team completions SHELL`: a script made from the definition of the command line, with the team's names.
 
 use crate::app::context::Context;
 use crate::app::output::{exit_after, print};
@@ -31,16 +30,10 @@ pub(super) fn run(_: &Context, args: Args, mut definition: clap::Command) -> Res
     Ok(exit_after(print(&script)))
 }
 
-/// The verbs with an argument that names an agent.
 fn verbs_with_names(definition: &clap::Command) -> Vec<String> {
-    let has_name = |verb: &&clap::Command| {
-        verb.get_positionals().any(|argument| NAME_IDS.contains(&argument.get_id().as_str()))
-    };
-    let mut verbs: Vec<String> = definition
-        .get_subcommands()
-        .filter(has_name)
-        .map(|verb| verb.get_name().to_owned())
-        .collect();
+    let is_name = |argument: &clap::Arg| NAME_IDS.contains(&argument.get_id().as_str());
+    let verbs = definition.get_subcommands().filter(|verb| verb.get_positionals().any(is_name));
+    let mut verbs: Vec<String> = verbs.map(|verb| verb.get_name().to_owned()).collect();
     verbs.sort();
     verbs
 }

@@ -1,6 +1,6 @@
 //! `team inbox NAME`.
 
-use super::{args::Json, follow};
+use super::args::{Json, follow};
 use crate::app::inbox_view::{self, InboxFollow};
 use crate::app::names::{mailbox_name, unknown_name};
 use crate::app::output::{exit_after, print};
@@ -10,9 +10,6 @@ use crate::ui::messages;
 use crate::wire::message::Message;
 use serde_json::Value;
 use std::time::Duration;
-
-/// Interval at which the files are read with `--follow`.
-const READ_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -58,8 +55,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
                 Err(_) => true,
             }))
         };
-        follow::print(true, READ_INTERVAL, print_new)?;
-        return Ok(Exit::Ok);
+        return follow(true, Duration::from_millis(100), print_new).map(|_| Exit::Ok);
     }
     let items = inbox_view::read(&team, &name)?;
     Ok(exit_after(print(&if json {

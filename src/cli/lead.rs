@@ -1,7 +1,6 @@
 //! `team lead`.
 
-use super::args::{ModelArgs, read_stdin};
-use super::time_args::duration;
+use super::args::{ModelArgs, duration, read_stdin};
 use crate::app::context::Context;
 use crate::app::lead::{self, LeadRequest};
 use crate::error::{Exit, Failure};
@@ -49,22 +48,19 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
             Some(text)
         }
         None if args.print && !args.resume => {
-            return Err(Failure::new(
-                Exit::Usage,
-                "-p needs a prompt",
-                "nothing was given to do",
-                "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin",
-            ));
+            let hint =
+                "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin";
+            let (what, why) = ("-p needs a prompt", "nothing was given to do");
+            return Err(Failure::new(Exit::Usage, what, why, hint));
         }
         prompt => prompt,
     };
-    let (tokens, turns) = (args.max_tokens, args.max_turns);
     let request = LeadRequest {
         prompt,
         output: args.print.then_some(args.output),
         flags: args.model.flags(),
         timeout: args.timeout,
-        budget: Budget { tokens, turns, ..Budget::default() },
+        budget: Budget { tokens: args.max_tokens, turns: args.max_turns, ..Budget::default() },
         resume: args.resume,
         takeover: args.takeover,
     };

@@ -1,15 +1,12 @@
 //! `team log`: the history of the team, merged by time.
 
-use super::{args::Json, follow, time_args::since};
+use super::args::{self, Json, since};
 use crate::app::merged_log::{LogFilter, LogLevel, MergedLog};
 use crate::app::names::{mailbox_name, unknown_name};
 use crate::app::{context::Context, output::print};
 use crate::error::{Exit, Failure};
 use crate::wire::WallTime;
 use std::time::Duration;
-
-/// Interval at which the files are read with `--follow`.
-const READ_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -43,7 +40,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         }
     }
     let mut log = MergedLog::new(team, LogFilter { names, since, level, types });
-    follow::print(follow, READ_INTERVAL, || {
+    args::follow(follow, Duration::from_millis(200), || {
         let view = context.view();
         log.show_new(|name, item| {
             print(&if json.json { item.json(name).to_string() } else { item.text(name, &view) })

@@ -17,22 +17,20 @@ pub(super) fn run(
     args: Args,
     definition: clap::Command,
 ) -> Result<Exit, Failure> {
-    let printed = match &args.out {
+    let write = || match &args.out {
         None => {
             let mut page = Vec::new();
-            checked(clap_mangen::Man::new(definition).render(&mut page))?;
-            print(&String::from_utf8_lossy(&page))
+            clap_mangen::Man::new(definition).render(&mut page)?;
+            Ok(String::from_utf8_lossy(&page).into_owned())
         }
         Some(folder) => {
             let folder = context.cwd.join(folder);
-            checked(std::fs::create_dir_all(&folder))?;
-            checked(clap_mangen::generate_to(definition, &folder))?;
-            print(&format!("the pages are in {}", folder.display()))
+            std::fs::create_dir_all(&folder)?;
+            clap_mangen::generate_to(definition, &folder)?;
+            Ok(format!("the pages are in {}", folder.display()))
         }
     };
-    Ok(exit_after(printed))
-}
-
-fn checked(written: std::io::Result<()>) -> Result<(), Failure> {
-    written.or_fail("the pages cannot be written", "give a folder that can be written")
+    let written: std::io::Result<String> = write();
+    let hint = "give a folder that can be written";
+    Ok(exit_after(print(&written.or_fail("the pages cannot be written", hint)?)))
 }

@@ -1,5 +1,4 @@
-//! The command line: one file per verb. Here the line is parsed and dispatched, and failures become text and
-//! exit codes.
+//! The command line: one file per verb. Parses and dispatches; failures become text and exit codes.
 
 #![expect(
     clippy::needless_pass_by_value,
@@ -14,7 +13,6 @@ mod clean;
 mod completions;
 mod config;
 mod doctor;
-mod follow;
 mod inbox;
 mod init;
 mod lead;
@@ -28,7 +26,6 @@ mod send;
 mod stop;
 mod task;
 mod teammate;
-mod time_args;
 mod top;
 mod trace;
 mod transcript;
@@ -47,8 +44,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Defines the verbs from rows of `Variant = module`, each with its help: the module has the arguments as
-/// `Args` and `run`. What stands in parentheses is passed to `run` too.
+/// Defines the verbs; each module has `Args` and `run`, which also gets what stands in parentheses.
 macro_rules! verbs {
     ($($(#[$attribute:meta])* $variant:ident = $module:ident $(($extra:expr))?,)*) => {
         #[derive(Debug, Subcommand)]
@@ -176,14 +172,4 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
     arm_failpoints(agent, &environment)?;
     let context = Context::new(chdir.as_deref(), dir.as_deref(), color, environment)?;
     verb.run(&context)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_definition_of_the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
-    }
 }

@@ -33,7 +33,6 @@ struct Request {
 }
 
 impl Request {
-    /// Answers the request and prints the outcome.
     fn answer(
         self,
         context: &Context,

@@ -3,7 +3,7 @@
 use super::args::{Json, read_stdin};
 use crate::app::output::{print, print_result};
 use crate::app::{context::Context, names::mailbox_name, send::send_failure};
-use crate::bus::{Bus, Outgoing};
+use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
 use crate::store::TeamDir;
 use crate::wire::AgentName;
@@ -41,29 +41,31 @@ pub(super) struct Args {
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let bus = context.team_bus()?;
     let from = sender(context, bus.dir(), args.from.as_deref())?;
-    let fields = parse_fields(&args.fields)?;
-    let (to, kind) = (args.to.as_deref(), args.kind.as_deref());
+    let given = parse_fields(&args.fields)?;
+    let send = |to: &str, kind: Option<&str>, fields: Map<String, Value>, content: String| {
+        let body = body(kind.or(args.kind.as_deref()), &fields)?;
+        let outgoing = Outgoing { extra: fields, ..Outgoing::of(body, content) };
+        bus.send(&from, to, outgoing).map_err(|why| send_failure(to, &why))
+    };
     if args.jsonl {
-        return Lines { bus: &bus, from: &from, to, kind, fields: &fields }.send_all();
+        return each_line(|line| {
+            let Line { to, kind, content, mut fields } = Line::parse(line)?;
+            let to = args.to.clone().or(to);
+            let to = to.ok_or_else(|| bad_line("there is no \"to\", and TO was not given"))?;
+            for (key, value) in &given {
+                fields.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+            send(&to, kind.as_deref(), fields, content)
+        });
     }
-    let (Some(to), Some(text)) = (to, args.text) else {
+    let (Some(to), Some(text)) = (&args.to, args.text) else {
         let hint = "team send alice \"start with the schema\", or - to read the text from stdin";
         return Err(Failure::new(Exit::Usage, "send needs TO and TEXT", "one is missing", hint));
     };
     let content = if text == "-" { read_stdin("the text")? } else { text };
-    let id = send(&bus, &from, to, kind, fields, content)?;
+    let id = send(to, None, given, content)?;
     let as_json = || json!({ "schema": 1, "id": id, "to": to, "from": from.as_str() });
     Ok(print_result(args.json.json, as_json, || id.clone()))
-}
-
-/// The lines of `--jsonl`, and what they do not say themselves.
-struct Lines<'a> {
-    bus: &'a Bus,
-    from: &'a AgentName,
-    /// The recipient of all lines; without it, each line names its own.
-    to: Option<&'a str>,
-    kind: Option<&'a str>,
-    fields: &'a Map<String, Value>,
 }
 
 /// The sender of a message. Inside an agent's command it is that agent, whatever `--from` says.
@@ -118,65 +120,54 @@ fn body(kind: Option<&str>, fields: &Map<String, Value>) -> Result<Body, Failure
     }
 }
 
-impl Lines<'_> {
-    /// Sends one object per line and prints one id per line, in order; stops at the first bad one.
-    fn send_all(&self) -> Result<Exit, Failure> {
-        let mut input = std::io::stdin().lock();
-        let mut line = Vec::new();
-        for number in 1.. {
-            line.clear();
-            let read = input.read_until(b'\n', &mut line);
-            if read.or_fail("stdin cannot be read", "check the pipe")? == 0 {
-                break;
-            }
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let id = self.send(&line).map_err(|failure| {
-                let what = format!("line {number} was not sent: {}", failure.what);
-                let hint = format!("{}; the lines before it were sent", failure.hint);
-                Failure::new(Exit::Failure, what, failure.why, hint)
-            })?;
-            if !print(&id) {
-                return Ok(Exit::Failure);
-            }
+/// Sends one object per line and prints one id per line, in order; stops at the first bad one.
+fn each_line(send: impl Fn(&[u8]) -> Result<String, Failure>) -> Result<Exit, Failure> {
+    let mut input = std::io::stdin().lock();
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let read = input.read_until(b'\n', &mut line);
+        if read.or_fail("stdin cannot be read", "check the pipe")? == 0 {
+            break;
         }
-        Ok(Exit::Ok)
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let id = send(&line).map_err(|failure| {
+            let what = format!("line {number} was not sent: {}", failure.what);
+            let hint = format!("{}; the lines before it were sent", failure.hint);
+            Failure::new(Exit::Failure, what, failure.why, hint)
+        })?;
+        if !print(&id) {
+            return Ok(Exit::Failure);
+        }
     }
+    Ok(Exit::Ok)
+}
 
-    fn send(&self, line: &[u8]) -> Result<String, Failure> {
-        let bad = |why: String| {
-            let hint = "each line is an object such as {\"to\":\"alice\",\"content\":\"hi\"}";
-            Failure::new(Exit::Failure, "it is no message", why, hint)
-        };
-        let mut object: Map<String, Value> =
-            serde_json::from_slice(line).map_err(|why| bad(why.to_string()))?;
-        let mut take = |key: &str| match object.shift_remove(key) {
+/// A line of `--jsonl`.
+struct Line {
+    to: Option<String>,
+    kind: Option<String>,
+    content: String,
+    fields: Map<String, Value>,
+}
+
+impl Line {
+    fn parse(line: &[u8]) -> Result<Self, Failure> {
+        let mut fields: Map<String, Value> =
+            serde_json::from_slice(line).map_err(|why| bad_line(why.to_string()))?;
+        let mut take = |key: &str| match fields.shift_remove(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(bad(format!("{key:?} is not a string"))),
+            Some(_) => Err(bad_line(format!("{key:?} is not a string"))),
         };
-        let content = take("content")?.ok_or_else(|| bad("\"content\" is missing".into()))?;
-        let (line_to, line_kind) = (take("to")?, take("type")?);
-        let to = self.to.map(ToOwned::to_owned).or(line_to);
-        let to = to.ok_or_else(|| bad("there is no \"to\", and TO was not given".into()))?;
-        for (key, value) in self.fields {
-            object.entry(key.clone()).or_insert_with(|| value.clone());
-        }
-        send(self.bus, self.from, &to, line_kind.as_deref().or(self.kind), object, content)
+        let content = take("content")?.ok_or_else(|| bad_line("\"content\" is missing"))?;
+        Ok(Self { to: take("to")?, kind: take("type")?, content, fields })
     }
 }
 
-/// Sends a message of a data type and returns its id.
-fn send(
-    bus: &Bus,
-    from: &AgentName,
-    to: &str,
-    kind: Option<&str>,
-    fields: Map<String, Value>,
-    content: String,
-) -> Result<String, Failure> {
-    let body = body(kind, &fields)?;
-    let outgoing = Outgoing { extra: fields, ..Outgoing::of(body, content) };
-    bus.send(from, to, outgoing).map_err(|why| send_failure(to, &why))
+fn bad_line(why: impl Into<String>) -> Failure {
+    let hint = "each line is an object such as {\"to\":\"alice\",\"content\":\"hi\"}";
+    Failure::new(Exit::Failure, "it is no message", why, hint)
 }

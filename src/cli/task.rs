@@ -1,8 +1,9 @@
 //! `team task …`: the shared task list, for the user.
 
 use super::args::Json;
-use crate::app::output::{exit_after, print, print_result, warn};
-use crate::app::{context::Context, names::mailbox_name, task_view, team_rules::open_tasks};
+use crate::app::context::{Context, open_tasks};
+use crate::app::output::{print_result, warn};
+use crate::app::{names::mailbox_name, task_view};
 use crate::error::{Exit, Failure, OrFail};
 use crate::protocol::tasks::NewTask;
 use crate::store::StoreError;
@@ -161,11 +162,7 @@ fn report(done: &Changed, Json { json }: Json, what: &str) -> Exit {
     for untold in &done.untold {
         warn(&format!("warning: not told: {untold}"));
     }
-    exit_after(print(&if json {
-        task_view::change_json(done).to_string()
-    } else {
-        task_view::change_text(done, what)
-    }))
+    print_result(json, || task_view::change_json(done), || task_view::change_text(done, what))
 }
 
 fn open(context: &Context) -> Result<Arc<Tasks>, Failure> {

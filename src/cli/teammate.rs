@@ -2,7 +2,7 @@
 
 use super::args::ModelArgs;
 use crate::app::context::Context;
-use crate::app::teammate::{options::TeammateRequest, run};
+use crate::app::teammate::{self, options::TeammateRequest};
 use crate::error::{Exit, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -29,5 +29,5 @@ pub(super) struct Args {
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let Args { name, role, prompt, once, model, control_fd } = args;
     let flags = model.flags();
-    run::run(context, TeammateRequest { name, role, prompt, once, flags, control_fd })
+    teammate::run(context, TeammateRequest { name, role, prompt, once, flags, control_fd })
 }

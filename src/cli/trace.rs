@@ -21,12 +21,10 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
     let Trace { message, steps } = trace::of(&team, &args.id)?;
     if steps.is_empty() {
-        return Err(Failure::new(
-            Exit::Failure,
-            format!("no message {:?} is known here", args.id),
-            "no inbox, claim, transcript, dead letter or log of this team tells of it",
-            "`team log --type mail --json` shows messages with their ids",
-        ));
+        let what = format!("no message {:?} is known here", args.id);
+        let why = "no inbox, claim, transcript, dead letter or log of this team tells of it";
+        let hint = "`team log --type mail --json` shows messages with their ids";
+        return Err(Failure::new(Exit::Failure, what, why, hint));
     }
     let as_json = || {
         let events: Vec<Value> = steps.iter().map(step_json).collect();

@@ -1,6 +1,6 @@
 //! `team transcript NAME`: a conversation, also as it grows.
 
-use super::{args::Json, follow, time_args::since};
+use super::args::{Json, follow, since};
 use crate::app::names::{mailbox_name, unknown_name};
 use crate::app::{context::Context, output::print};
 use crate::error::{Exit, Failure};
@@ -8,9 +8,6 @@ use crate::store::{StoreError, tail::Tail};
 use crate::ui::{transcript, view::View};
 use crate::wire::{WallTime, transcript::Line};
 use std::time::Duration;
-
-/// Interval at which the file is read with `--follow`.
-const READ_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -41,7 +38,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         None => Tail::new(path),
     };
     let view = context.view();
-    follow::print(args.follow, READ_INTERVAL, || print_new(&mut tail, &args, &view))
+    follow(args.follow, Duration::from_millis(100), || print_new(&mut tail, &args, &view))
 }
 
 /// Prints what was appended since the last call; `false` when stdout has no reader any more.

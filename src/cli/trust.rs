@@ -1,5 +1,4 @@
-//! `team trust`: the present settings of this folder that run code, loosen limits or send data elsewhere
-//! take effect.
+//! `team trust`: lets the present settings of this folder run code, loosen limits and send data elsewhere.
 
 use super::args::Json;
 use crate::app::{context::Context, output::print_result};
@@ -47,9 +46,8 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
                  again"
             )
         } else {
-            let risks = redacted(&risks);
-            let lines = risks.iter().map(|(key, value)| format!("\n  {key} = {value}"));
-            let lines: String = lines.collect();
+            let line = |(key, value)| format!("\n  {key} = {value}");
+            let lines: String = redacted(&risks).into_iter().map(line).collect();
             format!("{folder} is trusted with this, as it stands now:{lines}")
         }
     };

@@ -46,7 +46,8 @@ pub(crate) async fn sync_transcript(
     with_mailbox(mailbox, move |mailbox| mailbox.transcript().sync(fsync)).await
 }
 
-async fn with_mailbox<R: Send + 'static>(
+/// Runs work on a mailbox for an event loop.
+pub(crate) async fn with_mailbox<R: Send + 'static>(
     mailbox: &SharedMailbox,
     work: impl FnOnce(&mut Mailbox) -> R + Send + 'static,
 ) -> R {

@@ -24,8 +24,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// How long answers are ignored after a question was replaced by another one: a key that is pressed in that
-/// moment was meant for the first.
+/// How long answers are ignored after another question came to the front: such a key was meant for the first.
 const IGNORE_AFTER_REPLACEMENT: Duration = Duration::from_secs(1);
 
 pub(super) struct Approvals {
@@ -79,7 +78,6 @@ impl Approvals {
         self.unread_notices.try_recv().ok()
     }
 
-    /// Queues a question about the lead's own call.
     pub(super) fn on_own(&mut self, question: Question) {
         let (owner, incarnation) = (AgentName::lead(), self.runtime.incarnation.clone());
         self.open(QueuedRequest { question, owner, incarnation });
@@ -117,27 +115,26 @@ impl Approvals {
     fn relay_answer(&mut self, message: &Message) {
         let bound = message.from == AgentName::user().as_str()
             && message.incarnation.as_deref() == Some(self.runtime.incarnation.as_str());
-        let decision = if let Body::PermissionResponse { approve, scope, reason, updated_input } =
-            &message.body
-        {
-            let once = ApprovalDecision::once(RequestVerdict::of(*approve), reason.clone());
-            ApprovalDecision { scope: *scope, updated_input: updated_input.clone(), ..once }
-        } else if let Body::SandboxPermissionResponse { approve, scope, reason } = &message.body {
-            let once = ApprovalDecision::once(RequestVerdict::of(*approve), reason.clone());
-            ApprovalDecision { scope: *scope, ..once }
-        } else if let Body::PlanApprovalResponse { approve, feedback, .. } = &message.body {
-            ApprovalDecision::once(RequestVerdict::of(*approve), feedback.clone())
-        } else {
-            return;
-        };
+        let body = message.body.clone();
+        let (approve, scope, reason, updated_input) =
+            if let Body::PermissionResponse { approve, scope, reason, updated_input } = body {
+                (approve, scope, reason, updated_input)
+            } else if let Body::SandboxPermissionResponse { approve, scope, reason } = body {
+                (approve, scope, reason, None)
+            } else if let Body::PlanApprovalResponse { approve, feedback, .. } = body {
+                (approve, Scope::Once, feedback, None)
+            } else {
+                return;
+            };
+        let verdict = RequestVerdict::of(approve);
+        let decision = ApprovalDecision { verdict, scope, reason, updated_input };
         let id = message.request_id.as_deref().filter(|_| bound);
-        let asked = id.and_then(|id| {
-            self.runtime.approval_queue.find(id).or_else(|| {
-                // The answer can arrive before the question.
-                self.find_open_questions();
-                self.runtime.approval_queue.find(id)
-            })
-        });
+        let queue = Rc::clone(&self.runtime.approval_queue);
+        if id.is_some_and(|id| queue.find(id).is_none()) {
+            // The answer can arrive before the question.
+            self.find_open_questions();
+        }
+        let asked = id.and_then(|id| queue.find(id));
         match asked {
             Some(asked) => self.decide(asked, decision),
             None => tracing::warn!(
@@ -179,10 +176,8 @@ impl Approvals {
 
     pub(super) fn render(&self, asked: &QueuedRequest, view: &View) -> String {
         let roster = roster::read(self.runtime.team());
-        let color = roster.ok().and_then(|roster| {
-            roster.member(asked.owner.as_str()).map(|member| member.color.clone())
-        });
-        let color = color.unwrap_or_default();
+        let color = |roster: &Roster| Some(roster.member(asked.owner.as_str())?.color.clone());
+        let color = roster.ok().and_then(|roster| color(&roster)).unwrap_or_default();
         let more = self.queue.len().saturating_sub(1);
         ask(asked.owner.as_str(), &color, more, &asked.question, view)
     }

@@ -9,19 +9,15 @@ use std::time::Instant;
 
 pub(super) struct BudgetWatch {
     pub(super) team: TeamDir,
-    /// Each with its owner, and the warning that little of it is left, which is shared with the lead's agent, so
-    /// that it is given once.
+    /// Each with its owner, and the warning near its end, which is shared with the lead's agent and given once.
     pub(super) budgets: [(LimitOwner, Budget, Once); 2],
-    /// What all agents had used before this run.
     pub(super) used_before: UsageCount,
     pub(super) began: Instant,
-    /// Turns of the lead so far.
     pub(super) turns: u64,
 }
 
 impl BudgetWatch {
-    /// Counts the turns of the lead. Returns the end of the run when a turn too many begins, or when a
-    /// budget is used up at the end of a turn.
+    /// Counts the lead's turns; ends the run when one too many begins, or a budget is used up at the end of one.
     pub(super) fn count(&mut self, progress: &Progress) -> Option<EndReason> {
         if let Progress::TurnEnded { .. } = progress {
             self.turns = self.turns.saturating_add(1);

@@ -1,7 +1,7 @@
 //! The end of a lead: why a run is over, stopping the team, the exit code.
 
 use super::runtime::LeadRuntime;
-use crate::agent::event::{Ending, Event, StopCause};
+use crate::agent::event::{Ending, Event, MachineEvent, StopCause};
 use crate::agent::{self, Agent, Events};
 use crate::app::agent_process::{AgentEnd, publish_end};
 use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail};
@@ -36,13 +36,6 @@ impl From<SignalEvent> for EndReason {
     }
 }
 
-impl EndReason {
-    /// The cause that stands in the roster.
-    fn cause(self) -> ExitCause {
-        if let Self::Budget(_) = self { ExitCause::Budget } else { ExitCause::TeamStopped }
-    }
-}
-
 /// Runs the loop of the lead's agent beside the session.
 pub(super) fn spawn_loop(
     agent: Agent,
@@ -56,7 +49,6 @@ pub(super) fn spawn_loop(
     })
 }
 
-/// What is left of the lead's agent after its loop.
 pub(super) struct EndedLoop {
     finished: agent::Finished,
     mailbox: SharedMailbox,
@@ -76,7 +68,6 @@ impl EndedLoop {
     }
 }
 
-/// The result of a lead whose team is stopped.
 pub(super) struct Closed {
     pub(super) end: AgentEnd,
     pub(super) outcomes: Vec<StopOutcome>,
@@ -88,12 +79,12 @@ pub(super) struct Closed {
 /// arrives until the last teammate has exited.
 pub(super) async fn close(supervisor: &Supervisor, ended: EndedLoop, reason: EndReason) -> Closed {
     let EndedLoop { finished, mailbox } = ended;
-    let cause = reason.cause();
+    let is_budget = matches!(reason, EndReason::Budget(_));
+    let cause = if is_budget { ExitCause::Budget } else { ExitCause::TeamStopped };
     hit("lead.closing");
     let outcomes = supervisor.stop_all("the team is being stopped", cause).await;
     hit("lead.alone");
-    let last_mail = drain_last_mail(&mailbox).await.mail;
-    let last_mail = last_mail.into_iter().map(|mail| *mail.message).collect();
+    let last_mail = drain_last_mail(&mailbox).await;
     close_mailbox(mailbox, CLOSE_LIMIT).await;
     let end = publish_end(finished, 0, cause).await;
     tracing::info!(?reason, "lead ends");
@@ -104,7 +95,7 @@ pub(super) async fn stop_loop(
     runtime: &LeadRuntime,
     agent: &mut JoinHandle<EndedLoop>,
 ) -> Result<EndedLoop, Failure> {
-    runtime.stop_agent();
+    runtime.send(MachineEvent::Stop(StopCause::AtOnce).into());
     EndedLoop::of(agent.await)
 }
 
@@ -132,51 +123,47 @@ pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, last_turn_failed: boo
 mod tests {
     use super::*;
 
-    /// The exit code after a failed turn or not, of a lead that could go on or not.
-    fn exit(reason: EndReason, error: Option<ModelError>, broken: bool, failed: bool) -> Exit {
-        let broken = broken.then(|| "the disk is gone".to_owned());
-        exit_code(reason, &AgentEnd { broken, model_error: error }, failed)
-    }
-
     #[test]
-    fn a_forced_end_decides_the_exit_code_alone() {
-        for (reason, code) in [
-            (EndReason::Interrupted, Exit::Interrupted),
-            (EndReason::Terminated, Exit::Terminated),
-            (EndReason::Timeout, Exit::Timeout),
-        ] {
-            let unavailable = Some(ModelError::Unavailable(String::new()));
-            assert_eq!(exit(reason, None, false, false), code, "{reason:?}");
-            assert_eq!(exit(reason, None, true, true), code, "{reason:?}");
-            assert_eq!(exit(reason, unavailable, false, true), code, "{reason:?}");
-        }
-    }
-
-    #[test]
-    fn a_finished_run_reports_its_worst_failure() {
-        let done = |error, broken, failed| exit(EndReason::Done, error, broken, failed);
-        assert_eq!(done(None, false, false), Exit::Ok);
-        assert_eq!(done(None, false, true), Exit::TurnFailed);
-        assert_eq!(done(None, true, false), Exit::Failure);
+    fn a_forced_end_or_the_worst_failure_decides_the_exit_code() {
         let text = String::new;
-        assert_eq!(done(Some(ModelError::SpendCap(text())), true, true), Exit::Failure);
-        for (error, code) in [
-            (ModelError::Credentials(text()), Exit::NoModel),
-            (ModelError::Unavailable(text()), Exit::ModelUnavailable),
-            (ModelError::SpendCap(text()), Exit::ModelUnavailable),
-            (ModelError::ContextFull(text()), Exit::TurnFailed),
-            (ModelError::Rejected(text()), Exit::TurnFailed),
-            (ModelError::Script(text()), Exit::TurnFailed),
+        let unavailable = || Some(ModelError::Unavailable(text()));
+        for (signal, code) in [
+            (SignalEvent::Interrupt, Exit::Interrupted),
+            (SignalEvent::Terminate, Exit::Terminated),
+            (SignalEvent::Hangup, Exit::Terminated),
         ] {
-            assert_eq!(done(Some(error.clone()), false, false), code);
-            assert_eq!(done(Some(error), false, true), code);
+            let end = AgentEnd { broken: Some(text()), model_error: unavailable() };
+            assert_eq!(exit_code(signal.into(), &end, true), code, "{signal:?}");
         }
-    }
-
-    #[test]
-    fn signals_end_a_run_in_their_own_way() {
-        assert_eq!(EndReason::from(SignalEvent::Interrupt), EndReason::Interrupted);
-        assert_eq!(EndReason::from(SignalEvent::Terminate), EndReason::Terminated);
-        assert_eq!(EndReason::from(SignalEvent::Hangup), EndReason::Terminated);
+        for (reason, model_error, broken, failed, code) in [
+            (EndReason::Timeout, unavailable(), true, true, Exit::Timeout),
+            (EndReason::Done, None, false, false, Exit::Ok),
+            (EndReason::Done, None, false, true, Exit::TurnFailed),
+            (EndReason::Done, None, true, false, Exit::Failure),
+            (EndReason::Done, Some(ModelError::SpendCap(text())), true, true, Exit::Failure),
+            (EndReason::Done, Some(ModelError::Credentials(text())), false, true, Exit::NoModel),
+            (EndReason::Done, unavailable(), false, false, Exit::ModelUnavailable),
+            (EndReason::Done, unavailable(), false, true, Exit::ModelUnavailable),
+            (
+                EndReason::Done,
+                Some(ModelError::SpendCap(text())),
+                false,
+                true,
+                Exit::ModelUnavailable,
+            ),
+            (
+                EndReason::Done,
+                Some(ModelError::ContextFull(text())),
+                false,
+                false,
+                Exit::TurnFailed,
+            ),
+            (EndReason::Done, Some(ModelError::Rejected(text())), false, false, Exit::TurnFailed),
+            (EndReason::Done, Some(ModelError::Script(text())), false, false, Exit::TurnFailed),
+        ] {
+            let end = AgentEnd { broken: broken.then(text), model_error };
+            let case = format!("{reason:?} {:?} {broken} {failed}", end.model_error);
+            assert_eq!(exit_code(reason, &end, failed), code, "{case}");
+        }
     }
 }

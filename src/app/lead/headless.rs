@@ -2,14 +2,11 @@
 
 use super::approvals::Approvals;
 use super::ending::{Closed, EndReason, EndedLoop, close, exit_code, stop_loop};
+use super::lead_app::LeadApp;
 use super::quiescence::{failed_tasks, is_at_rest, waiting_for};
-use super::{lead_app::LeadApp, runtime::LeadRuntime};
 use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::progress_line::{ProgressLine, during};
-use crate::app::{
-    context::Context, event_loop::SignalStream, names::member_names, output,
-    stop_members::still_alive,
-};
+use crate::app::{context::Context, names::member_names, output, stop_members::still_alive};
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock, signals::SignalEvent};
 use crate::protocol::ladder::Urgency;
@@ -47,16 +44,13 @@ struct HeadlessRun {
     approvals: Approvals,
     screen: Headless<Stdout, Stderr>,
     began: Instant,
-    /// The text of the lead's last turn.
     last_text: String,
     has_last_turn_failed: bool,
     was_at_rest: bool,
-    /// Failed tasks of earlier runs.
     failed_before: Vec<TaskId>,
 }
 
 impl HeadlessRun {
-    /// Shows what was found, and sends the prompt.
     fn open(&mut self) {
         if let Some(found) = &self.app.startup.found {
             output::warn(found);
@@ -111,8 +105,7 @@ impl HeadlessRun {
         self.count_turn(progress)
     }
 
-    /// Does what is done at intervals: answers questions, warns, and checks whether the run is over. A team that
-    /// continues without a prompt may have nothing left to do.
+    /// Answers questions, warns, and checks for the end; a team that continues without a prompt may have nothing to do.
     fn check(&mut self, line: &ProgressLine) -> Option<EndReason> {
         self.approvals.refresh();
         let LeadApp { runtime, budgets, options, .. } = &self.app;
@@ -129,9 +122,26 @@ impl HeadlessRun {
         self.app.budgets.spent().or(is_over.then_some(EndReason::Done))
     }
 
-    /// Stops the team, then shows what arrived meanwhile.
+    /// Stops the team, then shows what arrived. The first SIGINT skips the polite request, the second kills.
     async fn close(&mut self, ended: EndedLoop, reason: EndReason) -> Closed {
-        let closed = stop_team(&self.app.runtime, &mut self.app.signals, ended, reason).await;
+        let LeadApp { runtime, signals, .. } = &mut self.app;
+        let (team, supervisor) = (runtime.team(), &runtime.supervisor);
+        let members = member_names(&roster::read(team).unwrap_or_default());
+        let closed = {
+            let alive = || still_alive(team, &members);
+            let mut closing = pin!(during("stopping", close(supervisor, ended, reason), alive));
+            let mut urgency = Urgency::Now;
+            loop {
+                tokio::select! {
+                    closed = &mut closing => break closed,
+                    // Repeated SIGTERMs count as one; only SIGINT shortens the wait.
+                    signal = signals.next() => if signal == SignalEvent::Interrupt {
+                        supervisor.hurry(urgency);
+                        urgency = Urgency::AtOnce;
+                    }
+                }
+            }
+        };
         while let Ok(progress) = self.app.progress.try_recv() {
             self.show(&progress);
             self.count_turn(&progress);
@@ -139,7 +149,6 @@ impl HeadlessRun {
         closed
     }
 
-    /// Prints the result and returns the exit code.
     fn report(self, reason: EndReason, closed: &Closed) -> Exit {
         let LeadApp { runtime, budgets, .. } = &self.app;
         let mut failed_tasks = failed_tasks(&runtime.tasks);
@@ -202,29 +211,5 @@ impl HeadlessRun {
             self.has_last_turn_failed = *outcome == Outcome::Failed;
         }
         self.app.budgets.count(progress)
-    }
-}
-
-/// Stops the team. The first SIGINT skips the polite request, the second kills.
-async fn stop_team(
-    runtime: &LeadRuntime,
-    signals: &mut SignalStream,
-    ended: EndedLoop,
-    reason: EndReason,
-) -> Closed {
-    let (team, supervisor) = (runtime.team(), &runtime.supervisor);
-    let members = member_names(&roster::read(team).unwrap_or_default());
-    let alive = || still_alive(team, &members);
-    let mut closing = pin!(during("stopping", close(supervisor, ended, reason), alive));
-    let mut urgency = Urgency::Now;
-    loop {
-        tokio::select! {
-            closed = &mut closing => return closed,
-            // Repeated SIGTERMs count as one; only SIGINT shortens the wait.
-            signal = signals.next() => if signal == SignalEvent::Interrupt {
-                supervisor.hurry(urgency);
-                urgency = Urgency::AtOnce;
-            }
-        }
     }
 }

@@ -1,5 +1,4 @@
-//! `team lead` at a terminal: the loop that feeds a session, what each event shows and does there, and the orderly
-//! end.
+//! `team lead` at a terminal: the loop that feeds a session, what each event does there, and the orderly end.
 
 use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
@@ -7,7 +6,7 @@ use super::ending::{EndReason, EndedLoop, close, exit_code, stop_loop};
 use super::slash_command::{TypedLine, View as SlashView, parse, render};
 use super::user_mail::UserMail;
 use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
-use super::{runtime::LeadRuntime, startup::Startup, team_changes::TeamChanges};
+use super::{runtime::LeadRuntime, startup::Startup};
 use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::{context::Context, stop_members::outcome_lines};
 use crate::bus::Outgoing;
@@ -16,11 +15,14 @@ use crate::os::{Clock, SystemClock, signals::SignalEvent, terminal::TerminalGuar
 use crate::protocol::ctrl_c::{CtrlC, CtrlCAction, LeadActivity};
 use crate::protocol::ladder::Urgency;
 use crate::settings::model::credential_variables;
-use crate::store::{asynchronous::offload, roster};
+use crate::store::{TeamDir, asynchronous::offload, roster};
 use crate::supervise::stop::StopOutcome;
 use crate::ui::console::{Console, ConsoleOptions, Input};
 use crate::ui::{tables, view::View};
+use crate::wire::activity::Activity;
+use crate::wire::roster::{Member, Status};
 use crate::wire::{AgentName, message::Message};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::pin::pin;
 use std::rc::Rc;
@@ -29,25 +31,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Columns of a view when the terminal does not say how wide it is.
-const DEFAULT_COLUMNS: usize = 120;
-
 /// Interval at which roster, budgets and open questions are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure> {
     // Restores the terminal on every way out, a panic included.
     let terminal = TerminalGuard::save();
+    let hint = "run `team lead -p PROMPT` where there is no usable terminal";
     let (console, mut inputs) = Console::start(ConsoleOptions {
         palette: context.palette(),
         prompt: "team> ".into(),
         history_file: context.environment.config_home().map(|home| home.join("team/history")),
         completions: tables::commands().map(ToOwned::to_owned).collect(),
     })
-    .or_fail(
-        "the terminal cannot be used",
-        "run `team lead -p PROMPT` where there is no usable terminal",
-    )?;
+    .or_fail("the terminal cannot be used", hint)?;
     let LeadApp { runtime, mut agent, mut progress, mut signals, budgets, .. } = app;
     let LeadApp { options, startup, unshown_mail, life: _life, .. } = app;
     // How the members ended that the person stopped.
@@ -106,8 +103,7 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
     let supervisor = Rc::clone(&session.runtime.supervisor);
     let mut closing = pin!(close(&supervisor, ended, reason));
     let closed = loop {
-        // Each further Ctrl-C shortens the wait. A hang-up is both a signal and a closed input, so only Ctrl-C
-        // counts.
+        // Each further Ctrl-C shortens the wait. A hang-up is both a signal and a closed input, so it does not count.
         tokio::select! {
             closed = &mut closing => break closed,
             signal = signals.next() => if signal == SignalEvent::Interrupt {
@@ -154,7 +150,6 @@ struct Session {
     is_busy: bool,
     /// Input has ended, but the user did not quit: the session ends when all work is done.
     ends_at_rest: bool,
-    /// Request id of the question on the screen.
     shown_question: Option<String>,
     /// Receives how a member ended that the user stopped.
     outcomes: UnboundedSender<StopOutcome>,
@@ -162,7 +157,6 @@ struct Session {
 }
 
 impl Session {
-    /// Greets the user, shows old mail, and sends the first prompt.
     fn open(&mut self, options: LeadOptions, startup: &Startup, unshown_mail: Vec<Message>) {
         let LeadOptions { request, model, is_fallback_model, .. } = options;
         let mut notice = model.spec().notice.map(|it| format!("{it}\n")).unwrap_or_default();
@@ -287,9 +281,8 @@ impl Session {
     }
 
     fn show(&self, what: &SlashView) {
-        let width = self.console.width().unwrap_or(DEFAULT_COLUMNS);
-        let text = render(what, &self.runtime.tasks, &self.view, width);
-        self.console.print(&text);
+        let width = self.console.width();
+        self.console.print(&render(what, &self.runtime.tasks, &self.view, width));
         if *what == SlashView::Cost {
             self.console.print(&self.budgets.lines().join("\n"));
         }
@@ -348,5 +341,65 @@ impl Session {
                 let _unread = outcomes.send(outcome);
             }
         });
+    }
+}
+
+/// The roster as it was last shown: status and activity by name.
+#[derive(Default)]
+struct TeamChanges {
+    shown: BTreeMap<String, (Status, Option<Activity>)>,
+}
+
+impl TeamChanges {
+    fn show(&mut self, team: &TeamDir, console: &mut Console) {
+        let Ok(roster) = roster::read(team) else { return };
+        let names_changed = roster.members.len() != self.shown.len();
+        for member in &roster.members {
+            let now = (member.status, member.activity.clone());
+            let before = self.shown.insert(member.name.clone(), now.clone());
+            if before.as_ref() != Some(&now)
+                && let Some(text) = change(member, before.map(|(status, _)| status))
+            {
+                console.member(member, &text);
+            }
+        }
+        if names_changed {
+            console.set_members(&roster.members);
+        }
+    }
+}
+
+/// Describes a change that deserves a line. The steps between two model calls do not.
+fn change(member: &Member, before: Option<Status>) -> Option<String> {
+    let is_same_status = before == Some(member.status);
+    let cause = member.last_exit.as_ref().map_or("unknown", |exit| exit.cause.word());
+    match (&member.activity, member.status) {
+        (Some(activity), Status::Working) if *activity != Activity::Model => {
+            Some(format!("working: {activity}"))
+        }
+        _ if is_same_status && !member.status.is_over() => None,
+        (Some(activity), Status::Starting) => Some(format!("{activity} ({cause})")),
+        (_, status) if status.is_over() => Some(format!("{} ({cause})", status.word())),
+        (_, status) => Some(status.word().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_and_a_new_status_get_a_line_and_a_model_call_does_not() {
+        let tool = || Some(Activity::Tool("grep".into()));
+        for (status, activity, before, line) in [
+            (Status::Working, tool(), Some(Status::Working), Some("working: grep")),
+            (Status::Working, Some(Activity::Model), Some(Status::Working), None),
+            (Status::Working, Some(Activity::Model), Some(Status::Idle), Some("working")),
+            (Status::Idle, None, None, Some("idle")),
+            (Status::Failed, None, Some(Status::Failed), Some("failed (unknown)")),
+        ] {
+            let member = Member { status, activity, ..Member::default() };
+            assert_eq!(change(&member, before).as_deref(), line, "{member:?} {before:?}");
+        }
     }
 }

@@ -7,9 +7,8 @@ use super::{budget_watch::BudgetWatch, runtime::LeadRuntime};
 use crate::agent::progress::Progress;
 use crate::app::agent_process::{AgentProcess, fresh_id};
 use crate::app::build_agent::{AgentParts, build_agent};
-use crate::app::context::{Context, teammate_environment};
-use crate::app::own_mailbox::{ensure_inbox, open_mailbox};
-use crate::app::team_rules::{open_bus, open_tasks};
+use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
+use crate::app::own_mailbox::{make_inbox, open_mailbox};
 use crate::app::{event_loop::SignalStream, model::open_provider};
 use crate::bus::Bus;
 use crate::error::{Failure, OrFail};
@@ -51,8 +50,7 @@ pub(super) struct LeadApp {
 }
 
 impl LeadApp {
-    /// Takes the lead's place in the folder, then builds the parts of the lead and starts the teammates
-    /// that come back.
+    /// Takes the lead's place in the folder, builds its parts, and starts the teammates that come back.
     pub(super) async fn start(
         context: &Context,
         team: &TeamDir,
@@ -61,7 +59,8 @@ impl LeadApp {
         let mut rules = options.settings.rules();
         let bus = open_bus(team.clone(), rules);
         let (mut process, startup) = take_place(&bus, &options).await?;
-        ensure_inbox(team, AgentName::user()).await?;
+        let dir = team.clone();
+        offload(move || make_inbox(&dir, &AgentName::user())).await?;
         let used_before = roster::read(team)?.used();
         let of_run = |tokens| RunBudget { tokens, before: used_before.tokens() };
         rules.run = options.request.budget.tokens.map(of_run);
@@ -81,8 +80,7 @@ impl LeadApp {
             permissions.mode,
         ));
         let (events, inbound) = unbounded_channel();
-        // A new conversation shows the mail that an earlier lead had claimed to the user; a resumed one drains
-        // it as usual.
+        // A new conversation shows the user the mail that an earlier lead had claimed; a resumed one drains it.
         let (mut mailbox, life) = open_mailbox(team, process.life, rules).await?;
         process.life = life;
         let mut unshown = Vec::new();
@@ -122,18 +120,17 @@ impl LeadApp {
         supervisor.resume(&startup.returning).await?;
         tokio::task::spawn_local(Rc::clone(&supervisor).keep_watch());
         let AgentProcess { incarnation, signals, life, .. } = process;
-        let (auto_claim, agent_events) = (rules.auto_claim, events.clone());
         Ok(Self {
+            agent: spawn_loop(agent, events.clone(), inbound),
             runtime: LeadRuntime {
                 bus,
                 tasks,
-                auto_claim,
+                auto_claim: rules.auto_claim,
                 supervisor,
                 approval_queue,
                 events,
                 incarnation,
             },
-            agent: spawn_loop(agent, agent_events, inbound),
             progress,
             signals,
             budgets: BudgetWatch {
@@ -151,7 +148,6 @@ impl LeadApp {
     }
 }
 
-/// Makes the supervisor of the team's processes.
 fn new_supervisor(
     context: &Context,
     options: &LeadOptions,
@@ -161,10 +157,8 @@ fn new_supervisor(
     tasks: &Arc<Tasks>,
 ) -> Result<Rc<Supervisor>, Failure> {
     let (settings, environment) = (&options.settings, &context.environment);
-    let program = TeammateProgram::find().or_fail(
-        "the teammate program is missing",
-        "install `team`, `lead` and `teammate` side by side",
-    )?;
+    let hint = "install `team`, `lead` and `teammate` side by side";
+    let program = TeammateProgram::find().or_fail("the teammate program is missing", hint)?;
     let hung_after = Duration::from_secs(settings.hung_after.value);
     let setup = command_setup(environment.passed_on(), process.run_id.clone());
     let workspace = bus.dir().workspace().to_owned();

@@ -16,7 +16,6 @@ mod returning;
 mod runtime;
 mod slash_command;
 mod startup;
-mod team_changes;
 mod user_mail;
 
 pub(crate) use options::LeadRequest;
@@ -27,7 +26,6 @@ use crate::os::program;
 use lead_app::LeadApp;
 use options::LeadOptions;
 
-/// Runs a lead until its session ends and its team is stopped.
 pub(crate) fn run(context: &Context, request: LeadRequest) -> Result<Exit, Failure> {
     context.refuse_inside_agent("lead")?;
     program::name_this_process("lead");

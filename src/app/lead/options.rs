@@ -1,7 +1,8 @@
 //! What a lead is started with: its request, the settings, and the model that both lead to.
 
 use crate::agent::approval::Asks;
-use crate::app::{context::Context, model as model_access, output::warn, team_rules::permissions};
+use crate::app::context::{Context, permissions};
+use crate::app::{model as model_access, output::warn};
 use crate::error::Failure;
 use crate::settings::model::{self, Credentials, ModelChoice, price_of};
 use crate::settings::{Flags, Settings};
@@ -10,7 +11,6 @@ use crate::ui::headless_output::Format;
 use crate::wire::{budget::Budget, money::Price, permission::Permissions};
 use std::time::Duration;
 
-/// What `team lead` is asked for on its command line.
 pub(crate) struct LeadRequest {
     pub(crate) prompt: Option<String>,
     /// The output of a headless run; `None` for an interactive session.
@@ -36,11 +36,7 @@ pub(super) struct LeadOptions {
 }
 
 impl LeadOptions {
-    /// Resolves a request by the settings of the folder.
-    ///
-    /// # Errors
-    /// Settings or permissions are not understood, no model can be used, or a budget in money has no
-    /// price to go by.
+    /// Fails if settings or permissions are not understood, no model is usable, or a money budget has no price.
     pub(super) fn resolve(context: &Context, request: LeadRequest) -> Result<Self, Failure> {
         let settings = context.settings_with(&request.flags)?;
         let permissions = permissions(&settings)?;
@@ -64,7 +60,6 @@ impl LeadOptions {
     }
 }
 
-/// The model of the lead that stands in the roster.
 fn last_model(context: &Context) -> Option<ModelChoice> {
     let lead = roster::read(&context.team().ok()?).ok()?.lead.clone()?;
     ModelChoice::parse(&lead.model).ok()
@@ -72,12 +67,11 @@ fn last_model(context: &Context) -> Option<ModelChoice> {
 
 /// Chooses who decides about the lead's own calls: nobody is asked where nobody can answer.
 pub(super) fn approver(is_headless: bool, stdin_is_terminal: bool) -> Asks {
-    if is_headless {
-        Asks::Nobody("in a headless run (-p) nobody can be asked".into())
-    } else if stdin_is_terminal {
-        Asks::Person
-    } else {
-        Asks::Nobody("standard input is no terminal, so nobody can be asked".into())
+    let nobody = |why: &str| Asks::Nobody(why.into());
+    match (is_headless, stdin_is_terminal) {
+        (true, _) => nobody("in a headless run (-p) nobody can be asked"),
+        (false, false) => nobody("standard input is no terminal, so nobody can be asked"),
+        (false, true) => Asks::Person,
     }
 }
 

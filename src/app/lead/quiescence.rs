@@ -1,6 +1,6 @@
 //! Whether a team is at rest, which is when a headless run is over.
 //!
-//! The decision is pure: [`wait_for`] judges a snapshot of an agent. They are read from the files one after the
+//! The decision is pure: [`wait_for`] judges one agent. They are read from the files one after the
 //! other, so that a team at work costs little to look at; no model is asked.
 
 use super::runtime::LeadRuntime;
@@ -11,40 +11,37 @@ use crate::wire::roster::{Member, Roster, StartedBy, Status};
 use crate::wire::task::{TaskId, TaskStatus};
 use crate::wire::{AgentName, WallTime};
 
-/// One agent at the time of the check.
 struct AgentSnapshot {
     name: String,
-    /// The status that counts: the roster's, corrected by the life lock.
-    status: Status,
     since: WallTime,
-    /// The inbox, or a claim that was not acted on, holds mail. Only looked at for idle agents.
-    has_mail: bool,
-    /// The process has exited, and its lead has not yet decided what becomes of it.
-    is_unsettled: bool,
+    /// What it is waited for, in words; `None` when it is at rest.
+    wait: Option<&'static str>,
 }
 
-/// What an agent is waited for, in words; `None` when it is at rest.
-fn wait_for(agent: &AgentSnapshot) -> Option<&'static str> {
-    if agent.is_unsettled {
+/// What an agent is waited for. The lead has not yet decided what becomes of an unsettled one, which has exited.
+fn wait_for(
+    status: Status,
+    has_mail: impl FnOnce() -> bool,
+    is_unsettled: bool,
+) -> Option<&'static str> {
+    if is_unsettled {
         return Some("has died");
     }
-    if agent.status == Status::Idle {
-        return agent.has_mail.then_some("has unread mail");
+    if status == Status::Idle {
+        return has_mail().then_some("has unread mail");
     }
-    (!agent.status.is_over()).then(|| agent.status.word())
+    (!status.is_over()).then(|| status.word())
 }
 
-/// Whether no agent starts, works, waits or stops, no idle agent has mail, and no task is claimable, for which
-/// the list is only read when all agents rest. Stops at the first reason to wait.
+/// Whether all agents rest and no task is claimable. Stops at the first reason to wait; the list is read last.
 fn is_quiet(
     mut agents: impl Iterator<Item = AgentSnapshot>,
     is_task_claimable: impl FnOnce() -> bool,
 ) -> bool {
-    agents.all(|agent| wait_for(&agent).is_none()) && !is_task_claimable()
+    agents.all(|agent| agent.wait.is_none()) && !is_task_claimable()
 }
 
-/// Whether the team of this lead is at rest. A run never ends on a guess: a roster that cannot be read or has no
-/// lead counts as busy, and an unreadable list as claimable.
+/// A run never ends on a guess: an unreadable roster or one without a lead is busy, an unreadable list claimable.
 pub(super) fn is_at_rest(runtime: &LeadRuntime) -> bool {
     let team = runtime.team();
     let is_claimable = || runtime.auto_claim && runtime.tasks.is_any_wanted().unwrap_or(true);
@@ -53,12 +50,10 @@ pub(super) fn is_at_rest(runtime: &LeadRuntime) -> bool {
     })
 }
 
-/// Lists the agents that are waited for, with the reason and for how long.
 pub(super) fn waiting_for(team: &TeamDir, now: WallTime) -> String {
     let Ok(roster) = roster::read(team) else { return String::new() };
     let words = snapshots(team, &roster).filter_map(|agent| {
-        let wait = wait_for(&agent)?;
-        Some(format!("{} ({wait}, {})", agent.name, age(now.since(agent.since))))
+        Some(format!("{} ({}, {})", agent.name, agent.wait?, age(now.since(agent.since))))
     });
     words.collect::<Vec<_>>().join(", ")
 }
@@ -68,13 +63,11 @@ fn snapshots<'a>(
     team: &'a TeamDir,
     roster: &'a Roster,
 ) -> impl Iterator<Item = AgentSnapshot> + 'a {
-    let lead = roster.lead.iter().map(|lead| AgentSnapshot {
-        name: "lead".into(),
+    let lead = roster.lead.iter().map(|lead| {
         // This process is the lead, so its status never means an exited process.
-        status: if lead.status.is_over() { Status::Stopping } else { lead.status },
-        since: lead.since,
-        has_mail: lead.status == Status::Idle && has_mail(team, &AgentName::lead()),
-        is_unsettled: false,
+        let status = if lead.status.is_over() { Status::Stopping } else { lead.status };
+        let wait = wait_for(status, || has_mail(team, &AgentName::lead()), false);
+        AgentSnapshot { name: "lead".into(), since: lead.since, wait }
     });
     let members = roster.members.iter().filter_map(|member| member_snapshot(team, member));
     lead.chain(members)
@@ -85,13 +78,9 @@ fn member_snapshot(team: &TeamDir, member: &Member) -> Option<AgentSnapshot> {
     let life = liveness::probe(team, &name).unwrap_or(Liveness::Dead);
     let has_exited = !life.is_alive() && !member.status.is_over();
     let status = roster::effective_status(member, &life, &Liveness::Alive(None));
-    Some(AgentSnapshot {
-        is_unsettled: has_exited && member.started_by == StartedBy::Lead,
-        has_mail: status == Status::Idle && has_mail(team, &name),
-        name: member.name.clone(),
-        status,
-        since: member.since,
-    })
+    let is_unsettled = has_exited && member.started_by == StartedBy::Lead;
+    let wait = wait_for(status, || has_mail(team, &name), is_unsettled);
+    Some(AgentSnapshot { name: member.name.clone(), since: member.since, wait })
 }
 
 /// An unreadable inbox counts as mail: a run never ends on a guess.
@@ -109,11 +98,6 @@ pub(super) fn failed_tasks(tasks: &Tasks) -> Vec<TaskId> {
 mod tests {
     use super::*;
 
-    fn agent(status: Status, has_mail: bool, is_unsettled: bool) -> AgentSnapshot {
-        let (name, since) = ("alice".into(), WallTime::default());
-        AgentSnapshot { name, status, since, has_mail, is_unsettled }
-    }
-
     /// Every status, with and without mail, of a process that the lead has and has not settled.
     #[test]
     fn an_agent_is_at_rest_when_it_is_idle_without_mail_or_has_ended() {
@@ -126,29 +110,25 @@ mod tests {
                         Some(status.word())
                     }
                 };
-                let wait = wait_for(&agent(status, has_mail, false));
-                assert_eq!(wait, wanted, "{status:?} {has_mail}");
-                let unsettled = wait_for(&agent(status, has_mail, true));
-                assert_eq!(unsettled, Some("has died"), "{status:?}");
+                let wait = |is_unsettled| wait_for(status, || has_mail, is_unsettled);
+                assert_eq!(wait(false), wanted, "{status:?} {has_mail}");
+                assert_eq!(wait(true), Some("has died"), "{status:?} {has_mail}");
             }
         }
     }
 
+    /// Agents and tasks are only read up to the first reason to wait.
     #[test]
     fn a_team_is_at_rest_when_all_agents_are_and_no_task_is_claimable() {
-        let idle = || agent(Status::Idle, false, false);
-        let of = |agents: Vec<AgentSnapshot>, task| is_quiet(agents.into_iter(), || task);
-        assert!(of(vec![idle(), idle()], false));
-        assert!(!of(vec![idle()], true), "a teammate is about to claim a task");
-        for busy in [agent(Status::Working, false, false), agent(Status::Idle, true, false)] {
-            assert!(!of(vec![idle(), busy], false));
-        }
-    }
-
-    #[test]
-    fn agents_and_tasks_are_only_read_up_to_the_first_reason_to_wait() {
-        let mut busy = [agent(Status::Working, false, false)].into_iter();
-        let mut left = || Some(busy.next().expect("one agent too many was read"));
-        assert!(!is_quiet(std::iter::from_fn(&mut left), || panic!("the list was read")));
+        let of = |waits: &[Option<&'static str>], claimable: fn() -> bool| {
+            let agent = |&wait| AgentSnapshot { name: String::new(), since: 0.0.into(), wait };
+            let mut agents = waits.iter().map(agent);
+            let is_quiet = is_quiet(&mut agents, claimable);
+            (is_quiet, agents.len())
+        };
+        assert_eq!(of(&[None, None], || false), (true, 0));
+        assert_eq!(of(&[None], || true), (false, 0), "a teammate is about to claim a task");
+        let unread = of(&[None, Some("working"), None], || panic!("the list was read"));
+        assert_eq!(unread, (false, 1), "one agent too many was read");
     }
 }

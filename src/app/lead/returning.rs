@@ -6,8 +6,7 @@ use crate::wire::roster::{ExitCause, Member, Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, chat::Block, message::Outcome};
 
-/// Decides about the teammates of a roster: those that come back, at most `max_teammates`, and the decision in
-/// words for the user and the lead's model.
+/// Decides which teammates come back, at most `max_teammates`; the words are for the user and the lead's model.
 pub(super) fn returning(
     team: &TeamDir,
     roster: &Roster,
@@ -40,16 +39,14 @@ fn split(roster: &Roster, max_teammates: usize) -> (Vec<AgentName>, Vec<&str>) {
         .iter()
         .map(|member| &**member)
         .filter(|member| member.started_by == StartedBy::Lead)
-        .partition(|member| comes_back(member));
+        .partition(|member| {
+            // A teammate that was not stopped by name still belongs to the team.
+            let cause = member.last_exit.as_ref().map(|exit| exit.cause);
+            member.status.is_over() && cause != Some(ExitCause::Stopped)
+        });
     let names = back.iter().filter_map(|member| AgentName::member(&member.name).ok());
     let stopped = stopped.iter().map(|member| member.name.as_str()).collect();
     (names.take(max_teammates).collect(), stopped)
-}
-
-/// A teammate that was not stopped by name still belongs to the team.
-fn comes_back(member: &Member) -> bool {
-    let cause = member.last_exit.as_ref().map(|exit| exit.cause);
-    member.status.is_over() && cause != Some(ExitCause::Stopped)
 }
 
 fn words(
@@ -110,12 +107,8 @@ mod tests {
             ("running", Status::Idle, None, StartedBy::Lead),
             ("by-hand", Status::Shutdown, Some(ExitCause::TeamStopped), StartedBy::Hand),
         ] {
-            let last_exit = cause.map(|cause| LastExit {
-                cause,
-                code: None,
-                signal: None,
-                at: WallTime::default(),
-            });
+            let at = WallTime::default();
+            let last_exit = cause.map(|cause| LastExit { cause, code: None, signal: None, at });
             let name = name.into();
             let member = Member { name, status, last_exit, started_by: by, ..Member::default() };
             roster.members.push(member.into());
@@ -128,13 +121,9 @@ mod tests {
 
     #[test]
     fn the_decision_is_told_in_words() {
-        let alice = [AgentName::member("alice").unwrap()];
         let idle = |_: &AgentName| "it was idle".to_owned();
+        let stopped = "No teammate comes back; not back, for they were stopped: bob.";
+        assert_eq!(words(&[], &["bob"], idle), stopped);
         assert_eq!(words(&[], &[], idle), "No teammate comes back: there was none.");
-        assert_eq!(words(&alice, &[], idle), "Back: alice (it was idle).");
-        assert_eq!(
-            words(&[], &["bob"], idle),
-            "No teammate comes back; not back, for they were stopped: bob."
-        );
     }
 }

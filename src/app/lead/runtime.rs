@@ -1,7 +1,7 @@
 //! The parts of a running lead that its session, its approvals and its end share.
 
 use crate::agent::Events;
-use crate::agent::event::{Event, MachineEvent, StopCause};
+use crate::agent::event::Event;
 use crate::bus::Bus;
 use crate::store::TeamDir;
 use crate::supervise::supervisor::Supervisor;
@@ -18,7 +18,6 @@ pub(super) struct LeadRuntime {
     pub(super) auto_claim: bool,
     pub(super) supervisor: Rc<Supervisor>,
     pub(super) approval_queue: Rc<ApprovalQueue>,
-    /// Events for the lead's own agent.
     pub(super) events: Events,
     pub(super) incarnation: String,
 }
@@ -31,9 +30,5 @@ impl LeadRuntime {
     pub(super) fn send(&self, event: Event) {
         // An agent whose loop has ended needs no event any more.
         let _ended = self.events.send(event);
-    }
-
-    pub(super) fn stop_agent(&self) {
-        self.send(MachineEvent::Stop(StopCause::AtOnce).into());
     }
 }

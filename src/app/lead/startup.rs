@@ -1,5 +1,4 @@
-//! Taking the lead's place in a folder: stopping a lead that is still there, taking its life lock, entering
-//! the roster, recovering what an earlier team left.
+//! Taking the lead's place in a folder: takeover, life lock, roster entry, recovery of what an earlier team left.
 
 use super::options::LeadOptions;
 use super::returning::{last_text, returning};
@@ -28,22 +27,19 @@ pub(super) struct Startup {
     pub(super) start_reason: Option<String>,
     /// The incarnation in which the resumed conversation began.
     pub(super) conversation: Option<String>,
-    /// The last text of the resumed conversation.
     pub(super) last_text: String,
     /// What the lead has used in the resumed conversation.
     pub(super) usage: UsageCount,
 }
 
-/// Stops the lead that runs here if `--takeover` was given, takes the life lock, enters the lead on the roster,
-/// recovers what an earlier team left, and decides who comes back. The roster is only changed with the life
-/// lock held. Fails if a lead runs in this folder, or cannot be stopped.
+/// Takes the lead's place, recovers what an earlier team left, and decides who comes back. The roster is only
+/// changed with the life lock held. Fails if a lead runs in this folder, or `--takeover` cannot stop it.
 pub(super) async fn take_place(
     bus: &Arc<Bus>,
     options: &LeadOptions,
 ) -> Result<(AgentProcess, Startup), Failure> {
     let (team, lead) = (bus.dir(), AgentName::lead());
-    // Taking the lock replaces the life record of the earlier lead, so read it before. By its run id the
-    // processes of its commands are found.
+    // Taking the lock replaces the earlier lead's record, whose run id finds the processes of its commands.
     let record = liveness::last_record(team, &lead).map_err(StoreError::from)?;
     let run_id = record.map(|record| record.run_id).filter(|id| !id.is_empty());
     let was_damaged = roster::is_damaged(team)?;
@@ -96,11 +92,13 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
     let names = [lead.clone()];
     let outcome = during("stopping", plan.stop(lead), || still_alive(team, &names)).await;
     if outcome.is_stuck() {
+        let why = format!("pid {} {}", record.pid, words(outcome.rung));
+        let hint = "look at it with `ps`; a process in state D waits for the kernel";
         return Err(Failure::new(
             Exit::InUse,
             "the lead that runs here cannot be ended",
-            format!("pid {} {}", record.pid, words(outcome.rung)),
-            "look at it with `ps`; a process in state D waits for the kernel",
+            why,
+            hint,
         ));
     }
     Ok(())
@@ -120,6 +118,7 @@ async fn write_entry(
         if roster.created_at == WallTime::default() {
             roster.created_at = now;
         }
+        let used_by_members = roster.used_by_members();
         let earlier = roster.lead.as_ref().map(|lead| lead.status);
         let lead = roster.lead.get_or_insert_with(|| {
             Lead { name: AgentName::lead().to_string(), ..Lead::default() }.into()
@@ -130,16 +129,11 @@ async fn write_entry(
         (lead.since, lead.activity) = (now, None);
         lead.model = model;
         lead.mode = mode.into();
-        let usage = lead.usage;
-        if resume {
-            return (earlier, usage);
+        if !resume {
+            // A new conversation starts a new account.
+            (lead.usage, lead.used_before) = (UsageCount::default(), used_by_members);
         }
-        // A new conversation starts a new account.
-        let used_before = roster.used_by_members();
-        if let Some(lead) = roster.lead.as_mut() {
-            (lead.usage, lead.used_before) = (UsageCount::default(), used_before);
-        }
-        (earlier, UsageCount::default())
+        (earlier, lead.usage)
     };
     update_roster(team, Fsync::Always, enter).await
 }

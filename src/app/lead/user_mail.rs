@@ -4,13 +4,13 @@ use crate::agent::event::{Event, MachineEvent};
 use crate::agent::mail_watcher;
 use crate::app::context::Context;
 use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, take_mailbox};
-use crate::store::{LifeLock, TeamDir, asynchronous::SharedMailbox};
+use crate::store::asynchronous::{SharedMailbox, with_mailbox};
+use crate::store::{Drained, LifeLock, Mailbox, TeamDir};
 use crate::wire::{AgentName, message::Message};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// The mailbox of `user`, open in this process.
 pub(super) struct UserMail {
     mailbox: SharedMailbox,
     pub(super) messages: UnboundedReceiver<Message>,
@@ -21,15 +21,11 @@ pub(super) struct UserMail {
 impl UserMail {
     /// Opens the mailbox. If another process reads it, or the disk is full, no mail comes from here.
     pub(super) async fn open(context: &Context, team: &TeamDir) -> Option<Self> {
-        let open = Self::try_open(context, team).await;
-        if open.is_none() {
+        let taken = take_mailbox(context, team, &AgentName::user(), "lead").await;
+        let Ok((life, mailbox)) = taken else {
             tracing::warn!("the user's mail is not shown here: another process reads it");
-        }
-        open
-    }
-
-    async fn try_open(context: &Context, team: &TeamDir) -> Option<Self> {
-        let (life, mailbox) = take_mailbox(context, team, &AgentName::user(), "lead").await.ok()?;
+            return None;
+        };
         let (events, notifications) = unbounded_channel();
         // Mail that waits already causes no file event.
         events.send(MachineEvent::Mail.into()).ok()?;
@@ -40,12 +36,10 @@ impl UserMail {
         Some(Self { mailbox, messages, tasks, _life: life })
     }
 
-    /// Closes the mailbox and returns the last messages.
     pub(super) async fn close(mut self) -> Vec<Message> {
         self.tasks.iter().for_each(JoinHandle::abort);
         let mut last: Vec<Message> = std::iter::from_fn(|| self.messages.try_recv().ok()).collect();
-        let drained = drain_last_mail(&self.mailbox).await.mail;
-        last.extend(drained.into_iter().map(|mail| *mail.message));
+        last.extend(drain_last_mail(&self.mailbox).await);
         close_mailbox(self.mailbox, CLOSE_LIMIT).await;
         last
     }
@@ -57,21 +51,16 @@ async fn drain_when_notified(
     shown: UnboundedSender<Message>,
 ) {
     while notifications.recv().await.is_some() {
-        let mailbox = Arc::clone(&mailbox);
-        let drained = tokio::task::spawn_blocking(move || {
-            let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let drain = |mailbox: &mut Mailbox| {
             let drained = mailbox.drain();
-            mailbox.mark_taken().and(drained).map_err(|why| why.to_string())
+            mailbox.mark_taken().and(drained)
+        };
+        let drained = with_mailbox(&mailbox, drain).await.unwrap_or_else(|why| {
+            tracing::warn!(%why, "the user's mail cannot be drained");
+            Drained::default()
         });
-        match drained.await.unwrap_or_else(|why| Err(why.to_string())) {
-            Ok(drained) => {
-                for mail in drained.mail {
-                    if shown.send(*mail.message).is_err() {
-                        return;
-                    }
-                }
-            }
-            Err(why) => tracing::warn!(%why, "the user's mail cannot be drained"),
+        if drained.mail.into_iter().any(|mail| shown.send(*mail.message).is_err()) {
+            return;
         }
     }
 }

@@ -4,5 +4,284 @@
 //! from the command line), the life lock, the roster entry, the mailbox, the agent, `Ready`, the end.
 
 pub(crate) mod options;
-pub(crate) mod run;
 mod terminal;
+
+use crate::agent::event::{Ending, MachineEvent, StopCause};
+use crate::agent::{self, Events, Finished, approval::Asks};
+use crate::app::agent_process::{AgentProcess, publish_end, reserve_disk_space};
+use crate::app::build_agent::{AgentParts, build_agent};
+use crate::app::context::{Context, open_bus, open_tasks};
+use crate::app::event_loop::{self, SignalStream, block_on};
+use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, open_mailbox};
+use crate::app::{model::open_provider, output};
+use crate::error::{Exit, Failure, OrFail};
+use crate::os::{Clock, SystemClock};
+use crate::os::{
+    async_fd::ReadableFd, failpoint::hit, memory, program, signals::SignalEvent, uptime,
+};
+use crate::protocol::lifecycle;
+use crate::store::asynchronous::update_roster;
+use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, transcript};
+use crate::supervise::handshake::{self, HandshakeAnswer};
+use crate::wire::roster::{ExitCause, Member, Roster, StartedBy, UsageCount};
+use crate::wire::{WallTime, WithUnknownFields};
+use options::{TeammateOptions, TeammateRequest};
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::{IsTerminal, Read};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use terminal::{OpenQuestion, progress_handler, read_answers};
+use tokio::sync::mpsc::unbounded_channel;
+
+pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, Failure> {
+    context.refuse_inside_agent("teammate")?;
+    program::name_this_process("teammate");
+    let hint = "leave --control-fd out: it is for a lead that spawns this";
+    let lead = request.control_fd.map(program::adopt_control).transpose();
+    let lead = lead.or_exit(Exit::Usage, "--control-fd is not usable", hint)?;
+    let answer_to = lead.as_ref().map(OwnedFd::try_clone);
+    let options = TeammateOptions::resolve(context, request, lead.map(File::from));
+    let outcome = options.and_then(|options| {
+        hit("child.greeted");
+        let team = if options.lead.is_some() { context.team()? } else { context.make_team()? };
+        block_on(serve(context, &team, options))?
+    });
+    if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {
+        // The lead is told in the words that a person would read.
+        let why = format!("{}: {}", failure.what, failure.why);
+        let _lead_gone = handshake::send(File::from(socket), &HandshakeAnswer::Failed(why));
+    }
+    outcome
+}
+
+/// Takes the name, joins the team, then builds the agent: the roster is only changed with the life lock held, and the
+/// mailbox belongs to a member. Runs the agent until it is stopped, drains its last mail, and publishes its end.
+async fn serve(
+    context: &Context,
+    team: &TeamDir,
+    options: TeammateOptions,
+) -> Result<Exit, Failure> {
+    let TeammateOptions { name, hello, model, lead, once, .. } = &options;
+    let is_by_hand = lead.is_none();
+    let mut process = AgentProcess::start(
+        team,
+        name.clone(),
+        hello.incarnation.clone(),
+        if is_by_hand { "hand" } else { "lead" },
+        &hello.credentials,
+    )?;
+    if let Some(notice) = model.spec().notice.filter(|_| is_by_hand) {
+        output::warn(notice);
+    }
+    let first = transcript::first_life(team, name)?;
+    let (incarnation, credentials) = (&hello.incarnation, &hello.credentials);
+    let provider = open_provider(model, credentials, name, incarnation, first.as_deref(), team)?;
+    reserve_disk_space(team);
+    let usage = join(context, team, &options).await?;
+    hit("child.entered");
+    let bus = open_bus(team.clone(), hello.rules);
+    let (mailbox, life) = open_mailbox(team, process.life, hello.rules).await?;
+    process.life = life;
+    hit("child.opened");
+    let (events, inbound) = unbounded_channel();
+    let has_person = is_by_hand && std::io::stdin().is_terminal();
+    let open = OpenQuestion::default();
+    let parts = AgentParts {
+        process: &process,
+        role: hello.role.clone(),
+        start_reason: hello.start_reason.words(),
+        tasks: open_tasks(&bus),
+        bus,
+        mailbox,
+        provider,
+        rules: hello.rules,
+        hooks: hello.hooks.clone(),
+        permissions: hello.permissions.clone(),
+        asks: if has_person { Asks::Person } else { Asks::Lead },
+        model,
+        ops: None,
+        usage,
+        price: hello.price,
+        show: progress_handler(context, is_by_hand, *once, open.clone(), events.clone()),
+    };
+    let agent = build_agent(parts, &context.environment)?;
+    // Held until the end: dropping it gives the name to the next process.
+    let life = Rc::new(RefCell::new(process.life));
+    let mailbox = Arc::clone(&agent.mailbox);
+    let signalled: Rc<Cell<Option<SignalEvent>>> = Rc::default();
+    let forwarding = forward_signals(process.signals, events.clone(), Rc::clone(&signalled));
+    tokio::task::spawn_local(forwarding);
+    let TeammateOptions { name, model, prompt, lead, .. } = options;
+    if let Some(prompt) = prompt {
+        let _received = events.send(MachineEvent::Prompt(prompt).into());
+    }
+    if has_person {
+        read_answers(open, events.clone())?;
+    }
+    let (lead_events, held) = (events.clone(), Rc::clone(&life));
+    let ready = move || {
+        hit("child.able");
+        if let Some(socket) = lead {
+            report_ready(socket, lead_events, held);
+        }
+    };
+    tracing::info!(%name, %model, "teammate started");
+    let finished = agent::run(agent, events, inbound, ready).await;
+    let late = drain_last_mail(&mailbox).await;
+    hit("leave.drained");
+    tracing::info!(messages = late.len(), "the last mail is drained");
+    // The sender of a signal waits for about a second only.
+    let limit = signalled.get().map_or(CLOSE_LIMIT, |_| Duration::ZERO);
+    close_mailbox(mailbox, limit).await;
+    hit("leave.let_go");
+    let end = end(finished, signalled.get()).await;
+    drop(life);
+    end
+}
+
+/// Joins the team and returns the name's usage so far; fails if it was stopped or started again before.
+async fn join(
+    context: &Context,
+    team: &TeamDir,
+    options: &TeammateOptions,
+) -> Result<UsageCount, Failure> {
+    let (name, hello) = (options.name.clone(), &options.hello);
+    let (role, incarnation) = (hello.role.clone(), hello.incarnation.clone());
+    if options.lead.is_some() {
+        // The entry is the lead's; a stop from before the life lock was taken is in it, so read it under the lock.
+        let usage = move |roster: &mut WithUnknownFields<Roster>| {
+            expected_entry(roster, name.as_str(), &incarnation)
+        };
+        return update_roster(team, Fsync::Never, usage).await?.ok_or_else(|| {
+            let what = format!("{} cannot join", options.name);
+            let why = "it was stopped, or started again, before it was ready";
+            Failure::new(Exit::InUse, what, why, "start it again")
+        });
+    }
+    let now = SystemClock.now();
+    let (model, mode) = (options.model.to_string(), hello.permissions.mode.word());
+    let cwd = context.cwd.display().to_string();
+    let enter = move |roster: &mut WithUnknownFields<Roster>| {
+        if roster.created_at == WallTime::default() {
+            roster.created_at = now;
+        }
+        let member = roster.enter(name.as_str(), now);
+        (member.role, member.model, member.mode) = (role, model, mode.into());
+        (member.started_by, member.cwd) = (StartedBy::Hand, cwd);
+        member.incarnation = incarnation;
+        member.pid = i32::try_from(std::process::id()).ok();
+        let _legal = lifecycle::apply_spawned(&mut member.status);
+        member.since = now;
+        member.usage
+    };
+    Ok(update_roster(team, Fsync::Always, enter).await?)
+}
+
+/// The usage of a spawned teammate whose entry is still that of this incarnation.
+fn expected_entry(roster: &Roster, name: &str, incarnation: &str) -> Option<UsageCount> {
+    let is_ours = |member: &Member| member.incarnation == incarnation && !member.status.is_over();
+    roster.member(name).filter(|member| is_ours(member)).map(|member| member.usage)
+}
+
+/// Every signal stops the agent; the last one decides the exit code.
+async fn forward_signals(
+    mut signals: SignalStream,
+    events: Events,
+    signalled: Rc<Cell<Option<SignalEvent>>>,
+) {
+    loop {
+        let signal = signals.next().await;
+        signalled.set(Some(signal));
+        tracing::info!(?signal, "stopped by a signal");
+        if events.send(MachineEvent::Stop(StopCause::AtOnce).into()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Reports that the teammate takes mail, then watches the lifeline.
+fn report_ready(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
+    let _lead_gone = handshake::send(&socket, &HandshakeAnswer::Ready);
+    hit("child.ready");
+    memory::forget_the_start();
+    tokio::task::spawn_local(watch_lead(socket, events, life));
+}
+
+/// Stops the agent at the end of file, which means that the lead has exited.
+async fn watch_lead(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
+    let Ok(ready) = program::set_nonblocking(&socket).and_then(|()| ReadableFd::to_read(&socket))
+    else {
+        return;
+    };
+    let mut byte = [0];
+    while let Ok(1) = ready.read(|| (&socket).read(&mut byte)).await {}
+    tracing::warn!("the lead is gone");
+    let record = life.borrow().record().clone();
+    let noted = life.borrow_mut().update(LifeRecord { lead_lost: Some(uptime()), ..record });
+    if let Err(why) = noted {
+        tracing::warn!(%why, "the next lead will wait longer than necessary");
+    }
+    let _ended = events.send(MachineEvent::Stop(StopCause::LeadLost).into());
+}
+
+async fn end(finished: Finished, signal: Option<SignalEvent>) -> Result<Exit, Failure> {
+    let (exit, cause) = exit_of(&finished.ending, signal);
+    let end = publish_end(finished, exit as i32, cause).await;
+    hit("leave.last_word");
+    tracing::info!(?exit, ?cause, "teammate ends");
+    let Some(why) = end.broken else { return Ok(exit) };
+    let hint = "free space or repair the team folder, then start it again";
+    Err(Failure::new(Exit::Failure, "the teammate cannot go on", why, hint))
+}
+
+fn exit_of(ending: &Ending, signal: Option<SignalEvent>) -> (Exit, ExitCause) {
+    match (ending, signal) {
+        (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
+        (Ending::Stopped(StopCause::Budget(_)), _) => (Exit::Budget, ExitCause::Budget),
+        (Ending::Stopped(StopCause::LeadLost), _) => (Exit::Ok, ExitCause::LeadLost),
+        (Ending::Stopped(StopCause::Requested { .. }), _) | (_, None) => {
+            (Exit::Ok, ExitCause::Stopped)
+        }
+        (_, Some(signal)) => (event_loop::exit_of(signal), ExitCause::Stopped),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::roster::Status;
+
+    #[test]
+    fn a_signal_decides_the_exit_code_only_when_it_ended_the_agent() {
+        let (request_id, by) = ("r".into(), "lead".into());
+        let requested = StopCause::Requested { request_id, by, reason: String::new() };
+        let signals = [SignalEvent::Interrupt, SignalEvent::Terminate, SignalEvent::Hangup];
+        let codes = [Exit::Ok, Exit::Interrupted, Exit::Terminated, Exit::Terminated];
+        for (ending, exits, cause) in [
+            (Ending::Stopped(StopCause::AtOnce), codes, ExitCause::Stopped),
+            (Ending::Stopped(requested), [Exit::Ok; 4], ExitCause::Stopped),
+            (Ending::Stopped(StopCause::LeadLost), [Exit::Ok; 4], ExitCause::LeadLost),
+            (Ending::Broken("the disk is gone".into()), [Exit::Failure; 4], ExitCause::Error),
+        ] {
+            let signals = std::iter::once(None).chain(signals.map(Some));
+            for (signal, exit) in signals.zip(exits) {
+                assert_eq!(exit_of(&ending, signal), (exit, cause), "{ending:?} {signal:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_spawned_teammate_joins_only_while_its_entry_stands() {
+        let mut roster = Roster::default();
+        assert_eq!(expected_entry(&roster, "alice", "one"), None);
+        let member = roster.enter("alice", WallTime::default());
+        (member.incarnation, member.status) = ("one".into(), Status::Starting);
+        assert!(expected_entry(&roster, "alice", "one").is_some());
+        assert_eq!(expected_entry(&roster, "alice", "two"), None, "another incarnation");
+        roster.enter("alice", WallTime::default()).status = Status::Shutdown;
+        assert_eq!(expected_entry(&roster, "alice", "one"), None, "stopped meanwhile");
+    }
+}

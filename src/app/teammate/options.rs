@@ -1,8 +1,10 @@
 //! What a teammate is started with: the handshake of its lead, or the command line of a person. And that
 //! handshake for a program that starts a teammate without being a lead: the benchmark.
 
-use crate::app::{agent_process::fresh_id, names::member_name};
-use crate::app::{context::Context, model as model_access, output::warn, team_rules::permissions};
+use crate::app::context::{Context, permissions};
+use crate::app::{
+    agent_process::fresh_id, model as model_access, names::member_name, output::warn,
+};
 use crate::error::{Exit, Failure, OrFail};
 use crate::settings::model::{self, Credentials, ModelChoice, price_of};
 use crate::settings::{Flags, Settings, environment::Environment};
@@ -12,7 +14,6 @@ use crate::wire::{AgentName, permission::PermissionMode};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 
-/// What `team teammate` is asked for on its command line.
 pub(crate) struct TeammateRequest {
     pub(crate) name: String,
     pub(crate) role: String,
@@ -35,10 +36,7 @@ pub(super) struct TeammateOptions {
 }
 
 impl TeammateOptions {
-    /// Resolves a request by the lead's handshake, or by the settings of the folder.
-    ///
-    /// # Errors
-    /// The name, the settings or the handshake are not understood, or no model can be used.
+    /// Resolves a request by the lead's handshake, or by the settings of the folder. Fails without a usable model.
     pub(super) fn resolve(
         context: &Context,
         request: TeammateRequest,

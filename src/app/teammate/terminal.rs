@@ -16,8 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) type OpenQuestion = Arc<Mutex<Option<Question>>>;
 
-/// Returns what handles the teammate's progress: its own terminal shows it, and with `once` the first
-/// idle moment after a turn stops the agent.
+/// Shows progress on the teammate's own terminal; with `once`, the first idle moment after a turn stops it.
 pub(super) fn progress_handler(
     context: &Context,
     is_by_hand: bool,
@@ -94,41 +93,33 @@ mod tests {
     use crate::wire::message::Scope;
     use serde_json::json;
 
-    fn question(about: QuestionKind) -> Question {
-        Question {
+    #[test]
+    fn a_typed_line_decides_the_open_question() {
+        let ask = |about, tool: &str| Question {
             request_id: "r1".into(),
             about,
             tool_use_id: "t1".into(),
-            tool: "bash".into(),
+            tool: tool.into(),
             input: json!({ "command": "ls" }),
             description: "ls".into(),
-        }
-    }
-
-    #[test]
-    fn a_typed_line_decides_the_open_question() {
-        let ask = question(QuestionKind::Permission);
+        };
+        let (call, plan) = (QuestionKind::Permission, QuestionKind::Plan);
         let (yes, no) = (DecisionOutcome::Approved, DecisionOutcome::Rejected);
-        for (line, decided) in [
-            ("y", Some((yes, Scope::Once, None))),
-            ("always", Some((yes, Scope::Always, None))),
-            ("n too slow", Some((no, Scope::Once, Some("too slow".to_owned())))),
-            ("perhaps", None),
+        // An approved plan lets the teammate edit.
+        let edits = Some(PermissionMode::AcceptEdits);
+        for (about, line, decided) in [
+            (call, "y", Some((yes, Scope::Once, None, None))),
+            (call, "always", Some((yes, Scope::Always, None, None))),
+            (call, "n too slow", Some((no, Scope::Once, Some("too slow".to_owned()), None))),
+            (call, "perhaps", None),
+            (plan, "y", Some((yes, Scope::Once, None, edits))),
+            (plan, "n", Some((no, Scope::Once, None, None))),
         ] {
-            let of = |it: Decision| (it.outcome, it.scope, it.reason);
-            assert_eq!(decision(&ask, line).map(of), decided, "{line}");
+            let of = |it: Decision| (it.outcome, it.scope, it.reason, it.mode);
+            assert_eq!(decision(&ask(about, "bash"), line).map(of), decided, "{about:?} {line}");
         }
-        let other = decision(&ask, "e ls -a").unwrap();
+        let other = decision(&ask(call, "bash"), "e ls -a").unwrap();
         assert_eq!(other.updated_input, Some(json!({ "command": "ls -a" })));
-        let other_tool = Question { tool: "read_file".into(), ..ask.clone() };
-        assert_eq!(decision(&other_tool, "e ls -a"), None);
-    }
-
-    #[test]
-    fn an_approved_plan_lets_the_teammate_edit() {
-        let plan = question(QuestionKind::Plan);
-        assert_eq!(decision(&plan, "y").unwrap().mode, Some(PermissionMode::AcceptEdits));
-        assert_eq!(decision(&plan, "n").unwrap().mode, None);
-        assert_eq!(decision(&question(QuestionKind::Permission), "y").unwrap().mode, None);
+        assert_eq!(decision(&ask(call, "read_file"), "e ls -a"), None);
     }
 }
