@@ -4,7 +4,7 @@
 //! process group cannot be outrun by forking, and adoption finds processes that left both.
 
 use crate::os::process::cgroup::Cgroup;
-use crate::os::process::child::{reset_signals, set_oom_score};
+use crate::os::process::child::{isolate, set_oom_score};
 use crate::os::process::pidfd::ExitKind;
 use crate::os::process::process_tree;
 use nix::errno::Errno;
@@ -100,17 +100,11 @@ fn start_shell(
     let input = input.map(OwnedFd::try_clone).transpose()?;
     shell.stdin(input.map_or_else(Stdio::null, Stdio::from));
     let entrance = entrance.map(File::try_clone).transpose()?;
-    let prepare = move || {
-        reset_signals();
+    isolate(&mut shell, None, move || {
         set_oom_score(OOM_SCORE);
         // A process that may not enter the group is still found by the other mechanisms.
         entrance.as_ref().map(|entrance| write(entrance, b"0")).map(drop).unwrap_or_default();
         Ok(())
-    };
-    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
-    #[expect(unsafe_code, reason = "signals, oom score and group are set in the child alone")]
-    unsafe {
-        shell.pre_exec(prepare);
-    }
+    });
     Ok(Pid::from_raw(i32::try_from(shell.spawn()?.id()).map_err(io::Error::other)?))
 }

@@ -32,8 +32,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen: these signals no longer end the process. The first listener keeps them until the
-    /// process exits.
+    /// These signals no longer end the process: the first listener keeps them until the process exits.
     pub(crate) fn listen() -> io::Result<Self> {
         let (arrived, arriving) = UnixStream::pair()?;
         arrived.set_nonblocking(true)?;

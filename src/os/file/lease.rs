@@ -1,5 +1,4 @@
-//! Detects writers of a file by a read lease, which Linux grants only if no process has the file open for
-//! writing.
+//! Detects writers of a file by a read lease, which Linux grants only if no process may write to it.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

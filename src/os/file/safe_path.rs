@@ -56,8 +56,7 @@ pub(crate) struct SafeRoot {
     names: [PathBuf; 2],
 }
 
-/// The place of a file that exists or can be created: a name in a held folder, perhaps below missing
-/// folders.
+/// The place of a file that exists or can be created: a name in a held folder, or below missing ones.
 #[derive(Debug)]
 pub(crate) struct Spot {
     folder: OwnedFd,

@@ -3,7 +3,7 @@
 //!
 //! *Invariant:* no descriptor here blocks.
 
-use super::regular::{At, FileError};
+use super::{At, FileError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags as On, InitFlags, Inotify, WatchDescriptor};
@@ -195,6 +195,13 @@ mod tests {
         !is_quiet(source.as_fd())
     }
 
+    /// Returns whether something was pending, and consumes it.
+    fn woke(watch: &Watch) -> bool {
+        let woke = is_ready(watch);
+        watch.acknowledge(&mut Written::default()).unwrap();
+        woke
+    }
+
     #[test]
     fn a_write_wakes_and_a_read_does_not() {
         let folder = tempdir().unwrap();
@@ -245,39 +252,27 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_tells_of_files_that_come_and_grow() {
-        let folder = tempdir().unwrap();
-        let watch = Watch::new().unwrap();
-        watch.add_folder(folder.path()).unwrap();
-        let woke = || {
-            let woke = is_ready(&watch);
-            watch.acknowledge(&mut Written::default()).unwrap();
-            woke
-        };
-        let path = folder.path().join("file");
-        let mut file = File::create(&path).unwrap();
-        assert!(woke());
-        fs::read(&path).unwrap();
-        fs::read_dir(folder.path()).unwrap().count();
-        assert!(!woke());
-        file.write_all(b"x").unwrap();
-        assert!(woke());
-        fs::rename(&path, folder.path().join("moved")).unwrap();
-        assert!(woke());
-    }
-
-    #[test]
-    fn a_folder_that_is_moved_away_says_so_and_nothing_else() {
+    fn a_folder_tells_of_its_files_or_of_its_own_move() {
         let top = tempdir().unwrap();
         let folder = top.path().join("folder");
         fs::create_dir(&folder).unwrap();
-        let watch = Watch::new().unwrap();
-        watch.add_place(&folder).unwrap();
-        File::create(folder.join("file")).unwrap();
-        fs::remove_file(folder.join("file")).unwrap();
-        assert!(!is_ready(&watch));
+        let [files, place] = [(); 2].map(|()| Watch::new().unwrap());
+        files.add_folder(&folder).unwrap();
+        place.add_place(&folder).unwrap();
+        let path = folder.join("file");
+        let mut file = File::create(&path).unwrap();
+        assert!(woke(&files), "a file came");
+        fs::read(&path).unwrap();
+        fs::read_dir(&folder).unwrap().count();
+        assert!(!woke(&files), "it was only read");
+        file.write_all(b"x").unwrap();
+        assert!(woke(&files), "it grew");
+        fs::rename(&path, folder.join("moved")).unwrap();
+        assert!(woke(&files), "it has another name");
+        fs::remove_file(folder.join("moved")).unwrap();
+        assert!(!woke(&place), "only its files changed");
         fs::rename(&folder, top.path().join("moved")).unwrap();
-        assert!(is_ready(&watch));
+        assert!(woke(&place), "it was moved");
     }
 
     #[test]
@@ -304,14 +299,10 @@ mod tests {
         assert!(!notify(&path));
         remove_fifo(&path);
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn what_is_no_pipe_is_neither_rung_nor_hung() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(!notify(file.path()));
-        assert!(Fifo::open(file.path()).is_err());
-        remove_fifo(file.path());
-        assert_eq!(fs::read(file.path()).unwrap(), b"");
+        // A file is neither notified nor replaced.
+        File::create(&path).unwrap();
+        assert!(!notify(&path) && Fifo::open(&path).is_err());
+        remove_fifo(&path);
+        assert_eq!(fs::read(&path).unwrap(), b"");
     }
 }

@@ -21,8 +21,7 @@ pub(in crate::os) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Creates a group below that of this process, named after the `run_id` and the pid of this supervisor;
-    /// `None` where that is not possible.
+    /// Creates a group below that of this process, named after `run_id` and pid; `None` where it cannot.
     pub(in crate::os) fn make(run_id: &str) -> Option<Self> {
         let group = Self { folder: folder(run_id, nix::unistd::getpid().as_raw())? };
         fs::create_dir(&group.folder).ok()?;

@@ -24,8 +24,7 @@ impl ProcessIdentity {
         Self::of(pid).unwrap_or(Self { pid, start_time: 0, boot_id: String::new() })
     }
 
-    /// Returns the identity of the process with `pid`; `None` if there is none, or it is dead and not
-    /// reaped.
+    /// Returns the identity of the process with `pid`; `None` if there is none, or it waits to be reaped.
     pub fn of(pid: i32) -> Option<Self> {
         let process = Process::read(pid).filter(|process| !process.is_dead())?;
         Some(Self { pid, start_time: process.start, boot_id: boot_id() })

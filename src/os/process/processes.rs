@@ -52,8 +52,7 @@ impl Process {
         matches!(self.state, b'Z' | b'X')
     }
 
-    /// Whether the process can run code. A process whose first thread has exited looks like a zombie and
-    /// has other threads.
+    /// Whether the process can run code: one whose first thread has exited is a zombie with other threads.
     pub(crate) fn lives(&self) -> bool {
         !self.is_dead() || self.threads > 1
     }

@@ -46,8 +46,7 @@ pub(super) fn restore_descriptors() {
     }
 }
 
-/// The `teammate` program beside this one. It stays open, so that an upgrade does not affect a running
-/// team.
+/// The `teammate` program beside this one, held open: an upgrade does not affect a running team.
 #[derive(Debug)]
 pub(crate) struct TeammateProgram {
     file: File,

@@ -1,5 +1,4 @@
-//! A pseudo-terminal for tests: a program runs on the inner side, and the test types and reads on the outer
-//! side.
+//! A pseudo-terminal for tests: a program runs on the inner side, the test types and reads on the outer one.
 
 use nix::fcntl::OFlag;
 use nix::libc;
@@ -40,8 +39,7 @@ impl Pty {
         }
     }
 
-    /// Starts a program with this as its controlling terminal, stdin and stdout. Closes the inner side, so
-    /// that the outer one sees the end.
+    /// Starts a program with this as its controlling terminal, stdin and stdout.
     pub(crate) fn spawn(self, command: &mut Command) -> io::Result<(Child, File)> {
         command.stdin(self.inner.try_clone()?).stdout(self.inner);
         let lead_the_session = || {
@@ -57,7 +55,7 @@ impl Pty {
         // SAFETY: between fork and exec only two system calls run, both async-signal-safe.
         let command = unsafe { command.pre_exec(lead_the_session) };
         let child = command.spawn()?;
-        // The command holds copies of the inner side, which would prevent the end of file.
+        // The command holds copies of the inner side: with them, the outer one would not see the end.
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Ok((child, self.outer))
     }

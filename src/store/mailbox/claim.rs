@@ -265,7 +265,7 @@ pub(crate) fn undo_half_claim(
             }
             Ok(_) => {}
             Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(FileError::Io { path, source }.into()),
+            Err(source) => return Err(FileError::Io(path, source).into()),
         }
     }
     let path = dir.inbox(name);
