@@ -10,7 +10,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// How long a cleanup after a process is waited for: guards get two seconds, and what has escaped them two more.
+const REAPED_WITHIN: Duration = Duration::from_secs(5);
 
 /// One life of a member: the process that one start brought about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +48,7 @@ enum ProcessState {
     None,
     /// It is being started, and is not ready yet.
     Starting,
-    /// It was ready, and has not ended. It takes the end of file on its side of the lifeline as the death of
-    /// the lead.
+    /// It was ready, and has not ended. The end of file on its lifeline tells it that the lead has died.
     Running { incarnation: String, _lifeline: OwnedFd, is_hung: bool },
     /// It has ended. Its roster entry and the processes it left behind are being cleaned up.
     CleaningUp { incarnation: String },
@@ -96,9 +99,11 @@ impl Members {
         self.wait_while(|| self.process_is(name, is_starting)).await;
     }
 
-    /// Waits until none of these names has a process that runs or is being cleaned up.
-    pub(super) async fn wait_reaped(&self, names: &[AgentName]) {
-        self.wait_while(|| names.iter().any(|name| self.is_unreaped(name))).await;
+    /// Waits until none of these names has a process that runs or is being cleaned up. Returns `false` if that
+    /// takes too long.
+    pub(super) async fn wait_reaped(&self, names: &[AgentName]) -> bool {
+        let reaped = self.wait_while(|| names.iter().any(|name| self.is_unreaped(name)));
+        tokio::time::timeout(REAPED_WITHIN, reaped).await.is_ok()
     }
 
     /// Whether a process of that name runs or is being cleaned up.
@@ -216,8 +221,7 @@ impl Members {
         self.change(name, |state| change(&mut state.restarts))
     }
 
-    /// Begins a stop of these names, which cancels their restarts; `by_name` is the urgency of a stop of one
-    /// member alone.
+    /// Begins a stop, which cancels restarts; `by_name` is the urgency of a stop of one member alone.
     pub(super) fn begin_stop(
         &self,
         names: &[AgentName],
@@ -237,8 +241,7 @@ impl Members {
         }
     }
 
-    /// Raises the urgency of all stops of one member alone, or of those of this member. Returns whether there
-    /// is one.
+    /// Raises the urgency of the stops of one member alone: of this one, or of any. Returns whether there is one.
     pub(super) fn raise_stops(&self, of: Option<&AgentName>, urgency: Urgency) -> bool {
         let states = self.states.borrow();
         let states = states.iter().filter(|(name, _)| of.is_none_or(|of| of == *name));
@@ -302,17 +305,13 @@ mod tests {
 
     #[test]
     fn a_stop_cancels_a_restart_before_and_after_the_cleanup() {
-        for during_cleanup in [true, false] {
+        let stop: fn(&Members) = |members| drop(members.begin_stop(&[alice()], None));
+        let clean_up: fn(&Members) = |members| members.cleaned_up(&life("a1"));
+        for (case, steps) in [("before", [stop, clean_up]), ("after", [clean_up, stop])] {
             let members = running("a1");
             crash(&members, "a1");
-            if during_cleanup {
-                members.begin_stop(&[alice()], None);
-            }
-            members.cleaned_up(&life("a1"));
-            if !during_cleanup {
-                members.begin_stop(&[alice()], None);
-            }
-            assert!(!members.take_restart(&life("a1")), "{during_cleanup}");
+            steps.map(|step| step(&members));
+            assert!(!members.take_restart(&life("a1")), "{case}");
         }
     }
 
@@ -323,18 +322,13 @@ mod tests {
         members.cleaned_up(&life("a1"));
         start(&members, "a2");
         assert!(!members.take_restart(&life("a1")));
+        members.cleaned_up(&life("a1"));
+        members.plan_restart(&life("a1"));
+        assert_eq!(members.running(), [life("a2")], "an earlier life leaves it alone");
         crash(&members, "a2");
         members.cleaned_up(&life("a2"));
         assert!(!members.take_restart(&life("a1")), "the restart of another life");
         assert!(members.take_restart(&life("a2")));
-    }
-
-    #[test]
-    fn the_cleanup_of_an_earlier_life_leaves_a_running_process_alone() {
-        let members = running("a2");
-        members.cleaned_up(&life("a1"));
-        members.plan_restart(&life("a1"));
-        assert_eq!(members.running(), [life("a2")]);
     }
 
     #[test]
@@ -389,11 +383,12 @@ mod tests {
         let (members, names) = (Members::default(), [alice()]);
         members.begin_start(&alice());
         tokio::join!(members.wait_started(&names[0]), async { start(&members, "a1") });
-        tokio::join!(members.wait_reaped(&names), async {
+        let (is_reaped, ()) = tokio::join!(members.wait_reaped(&names), async {
             members.ended(&life("a1"));
             tokio::task::yield_now().await;
             members.cleaned_up(&life("a1"));
         });
+        assert!(is_reaped);
         assert!(!members.any_unreaped());
     }
 }

@@ -54,8 +54,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills what a dead teammate left behind. Its guards and escaped processes come to the lead, which
-    /// adopts orphans.
+    /// Kills what a dead teammate left behind: its guards and escaped processes are adopted by the lead.
     async fn end_strays(&self, life: &Life) {
         let run_id = self.config.run_id.clone();
         let last = liveness::last_record(self.config.bus.dir(), &life.name).ok().flatten();

@@ -40,8 +40,7 @@ pub(super) struct SpawnSpec {
     pub(super) after: Option<String>,
 }
 
-/// Enters a new life. Returns the entry that the name had before; `Err` if the life before is not expected
-/// back any more, or the name is taken.
+/// Enters a new life. Returns the entry that the name had before.
 pub(super) fn reserve(
     roster: &mut Roster,
     spec: SpawnSpec,
@@ -66,7 +65,7 @@ pub(super) fn reserve(
     Ok(before)
 }
 
-/// The start is not wanted any more, or the name is taken.
+/// The life before is not expected back any more, or the name is taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StartCancelled;
 
@@ -157,8 +156,7 @@ pub(super) fn start_cancelled(
     end(member, LifecycleEvent::StartCancelled, exit, now).is_ok()
 }
 
-/// Records that the life lock of a member is free although the roster shows no end. Returns whether it did
-/// show none.
+/// Records that the life lock of a member is free, if the roster shows no end. Returns whether it showed none.
 pub(super) fn found_dead(roster: &mut Roster, life: &Life, now: WallTime) -> bool {
     let member = entry(roster, life).filter(|member| !member.status.is_over());
     let exit = silent_exit(ExitCause::Crash, now);

@@ -64,8 +64,7 @@ impl Supervisor {
         }
     }
 
-    /// Notices the death of a member that was started by hand. It is not a child of the lead, so only its
-    /// life lock shows it.
+    /// Notices the death of a member that was started by hand, which only its life lock shows.
     async fn check_started_by_hand(&self, member: &Member) {
         let Ok(name) = AgentName::member(&member.name) else { return };
         if !matches!(liveness::probe(self.config.bus.dir(), &name), Ok(Liveness::Dead)) {

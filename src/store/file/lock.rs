@@ -121,7 +121,7 @@ fn acquire(file: &File, path: &Path, limit: Duration) -> Result<bool, StoreError
 
 fn holder(inode: u64) -> String {
     match lock_holder(inode) {
-        Some(holder) => format!("pid {} ({})", holder.pid, holder.command),
+        Some((pid, command)) => format!("pid {pid} ({command})"),
         None => "a process that the system does not name".into(),
     }
 }
