@@ -15,7 +15,6 @@ pub(crate) struct InotifyUsage {
     pub(crate) max_watches: u64,
 }
 
-/// Returns the current use.
 pub(crate) fn events() -> InotifyUsage {
     let limit = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).unwrap_or_default();
@@ -50,7 +49,6 @@ fn count(process: &Path, found: &mut InotifyUsage) {
     }
 }
 
-/// Returns the limit of descriptors of a process.
 pub(crate) fn max_descriptors() -> Option<u64> {
     getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(_, hard)| hard)
 }

@@ -41,7 +41,6 @@ pub(crate) enum StartReason {
     Spawned,
     /// Its last process ended for this cause.
     Restarted(ExitCause),
-    /// The team is resumed.
     Resumed,
 }
 

@@ -46,12 +46,17 @@ struct MemberState {
 enum ProcessState {
     #[default]
     None,
-    /// It is being started, and is not ready yet.
     Starting,
     /// It was ready, and has not ended. The end of file on its lifeline tells it that the lead has died.
-    Running { incarnation: String, _lifeline: OwnedFd, is_hung: bool },
+    Running {
+        incarnation: String,
+        _lifeline: OwnedFd,
+        is_hung: bool,
+    },
     /// It has ended. Its roster entry and the processes it left behind are being cleaned up.
-    CleaningUp { incarnation: String },
+    CleaningUp {
+        incarnation: String,
+    },
 }
 
 /// One stop, with its urgency if it is the stop of one member alone.
@@ -111,7 +116,6 @@ impl Members {
         self.process_is(name, ProcessState::is_unreaped)
     }
 
-    /// Whether any process runs or is being cleaned up.
     pub(super) fn any_unreaped(&self) -> bool {
         self.states.borrow().values().any(|state| state.process.is_unreaped())
     }
@@ -212,7 +216,6 @@ impl Members {
         })
     }
 
-    /// Gives access to the restarts that a member has had.
     pub(super) fn with_history<R>(
         &self,
         name: &AgentName,

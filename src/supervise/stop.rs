@@ -277,8 +277,7 @@ impl StopPlan {
     }
 }
 
-/// Kills a process that hangs; returns the rung as in [`StopOutcome`]. It is not asked, and its roster entry
-/// stays, so that mail to it waits for its next life.
+/// Kills a process that hangs, unasked; returns the last rung. Its entry stays: mail waits for its next life.
 pub(super) async fn kill_hung(dir: &TeamDir, life: &Life) -> Option<Rung> {
     let name = &life.name;
     let Ok(Liveness::Alive(Some(record))) = liveness::probe(dir, name) else { return None };

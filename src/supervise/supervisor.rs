@@ -60,7 +60,6 @@ pub(crate) struct SupervisorConfig {
 pub(crate) struct Supervisor {
     pub(super) config: SupervisorConfig,
     pub(super) members: Members,
-    /// Processes that this run has spawned.
     pub(super) spawned: Cell<usize>,
     /// Urgency of stops that concern several members.
     pub(super) urgency: watch::Sender<Urgency>,
@@ -71,7 +70,6 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Creates a supervisor without teammates.
     pub(crate) fn new(config: SupervisorConfig) -> Rc<Self> {
         Rc::new(Self {
             config,
@@ -83,7 +81,6 @@ impl Supervisor {
         })
     }
 
-    /// Lists the hooks, for the lead's own agent.
     pub(crate) fn hooks(&self) -> Vec<Hook> {
         self.config.hooks.list.clone()
     }
@@ -129,7 +126,6 @@ impl Supervisor {
         outcomes
     }
 
-    /// Stops one member by its name.
     pub(crate) async fn stop_named(&self, name: AgentName, reason: &str) -> Option<StopOutcome> {
         let urgency = watch::Sender::new(*self.urgency.borrow());
         if self.hurry_member(&name) {
@@ -220,8 +216,7 @@ impl TeamOps for Rc<Supervisor> {
     }
 }
 
-/// Runs an operation as a task of its own: an interrupted turn drops the future of its tool, and must not
-/// leave a process half started or half stopped.
+/// Runs a task: an interrupted turn drops the future of its tool, and must leave no process half started.
 fn run_to_completion(
     work: impl Future<Output = Result<String, ToolError>> + 'static,
 ) -> ToolFuture<'static> {

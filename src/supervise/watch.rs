@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// Longest interval between two checks.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 
 impl Supervisor {
@@ -105,7 +104,6 @@ impl Supervisor {
         }
     }
 
-    /// Collects the signs of life of a teammate.
     fn seen(&self, name: &AgentName, member: &Member) -> Seen {
         let dir = self.config.bus.dir();
         let last = heartbeat::read(dir, name).ok().flatten();

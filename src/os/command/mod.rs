@@ -6,7 +6,6 @@
 
 pub(crate) mod command_supervisor;
 mod containment;
-mod process_limit;
 
 use crate::os::Signal;
 use crate::os::process::cgroup::Cgroup;

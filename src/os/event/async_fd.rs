@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A descriptor that is awaited.
 #[derive(Debug)]
 pub(crate) struct ReadableFd(AsyncFd<OwnedFd>);
 

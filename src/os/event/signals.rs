@@ -11,9 +11,7 @@ use std::os::unix::net::UnixStream;
 /// A signal that asks this process to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalEvent {
-    /// SIGINT: Ctrl-C.
     Interrupt,
-    /// SIGTERM.
     Terminate,
     /// SIGHUP: the terminal is gone.
     Hangup,

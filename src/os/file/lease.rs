@@ -7,7 +7,6 @@ use std::sync::Once;
 /// The result of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenWriters {
-    /// No process has the file open for writing.
     Absent,
     /// A process, perhaps this one, has the file open for writing.
     Present,

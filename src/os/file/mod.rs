@@ -77,12 +77,10 @@ pub(crate) fn open_known(path: &Path, access: Access) -> Result<(File, Metadata)
     open_with(path, &access.options())
 }
 
-/// Opens a file, or creates it.
 pub(crate) fn open_or_create(path: &Path, access: Access) -> Result<File, FileError> {
     open_with(path, access.options().create(true)).map(|(file, _)| file)
 }
 
-/// Creates a file that must not exist.
 pub(crate) fn create_new(path: &Path, access: Access) -> Result<File, FileError> {
     open_with(path, access.options().create_new(true)).map(|(file, _)| file)
 }

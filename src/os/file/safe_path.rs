@@ -66,7 +66,6 @@ pub(crate) struct Spot {
 }
 
 impl SafeRoot {
-    /// Opens a folder.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let real = path.canonicalize()?;
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -95,7 +94,6 @@ pub(crate) fn anywhere(path: &Path) -> Result<Spot, SafePathError> {
     Ok(Spot { below_root: Path::new("/").join(&spot.below_root), ..spot })
 }
 
-/// The walk along a path.
 struct Walk<'a> {
     root: &'a SafeRoot,
     /// The entered folders with their names, outermost first.
@@ -104,7 +102,6 @@ struct Walk<'a> {
     missing: Vec<OsString>,
     /// The remaining names, last first; `..` leads upward.
     ahead: Vec<OsString>,
-    /// The number of links that may be followed.
     most_links: usize,
 }
 

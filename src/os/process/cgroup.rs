@@ -47,7 +47,6 @@ impl Cgroup {
         File::options().write(true).open(self.folder.join(control))
     }
 
-    /// Kills all members.
     pub(in crate::os) fn kill(&self) {
         let killed = self.open("cgroup.kill");
         killed.and_then(|mut file| io::Write::write_all(&mut file, b"1")).unwrap_or_default();

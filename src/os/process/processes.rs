@@ -24,7 +24,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Reads the process with `pid`.
     pub(crate) fn read(pid: i32) -> Option<Self> {
         // One read that has room returns the whole line.
         let mut line = [0; LONGEST_LINE];

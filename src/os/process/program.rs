@@ -53,7 +53,6 @@ pub(crate) struct TeammateProgram {
 }
 
 impl TeammateProgram {
-    /// Opens the program beside this one.
     pub(crate) fn find() -> io::Result<Self> {
         let path = std::env::current_exe()?.with_file_name("teammate");
         let file = File::open(&path)

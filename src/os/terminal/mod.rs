@@ -13,8 +13,7 @@ use std::os::fd::AsFd;
 use std::panic;
 use std::time::Duration;
 
-/// Returns the bytes of pressed keys. Waits at most `patience`, or until `other` is readable. Fails if the
-/// terminal on standard input is gone.
+/// Returns the bytes of pressed keys. Waits for `patience` or `other`. Fails if the terminal on stdin is gone.
 pub(crate) fn typed(other: &impl AsFd, patience: Duration) -> io::Result<Vec<u8>> {
     let input = io::stdin();
     let wait_for = |fd| PollFd::new(fd, PollFlags::POLLIN);
@@ -67,16 +66,4 @@ impl Drop for TerminalGuard {
 fn restore(settings: &Termios) {
     // A terminal that is gone has no settings to restore.
     tcsetattr(io::stdin(), SetArg::TCSANOW, settings).unwrap_or_default();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn where_there_is_no_terminal_nothing_is_saved() {
-        if !io::IsTerminal::is_terminal(&io::stdin()) {
-            assert!(TerminalGuard::save().is_none());
-        }
-    }
 }
