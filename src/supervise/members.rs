@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long a cleanup after a process is waited for: guards get two seconds, and what has escaped them two more.
+/// The limit of a wait for a cleanup: guards get two seconds, and what has escaped them gets two more.
 const REAPED_WITHIN: Duration = Duration::from_secs(5);
 
 /// One life of a member: the process that one start brought about.
@@ -197,7 +197,6 @@ impl Members {
         self.change(name, |state| state.restart_after = None);
     }
 
-    /// The cleanup after this life is done.
     pub(super) fn cleaned_up(&self, life: &Life) {
         self.change(&life.name, |state| {
             if let ProcessState::CleaningUp { incarnation } = &state.process
@@ -244,7 +243,7 @@ impl Members {
         }
     }
 
-    /// Raises the urgency of the stops of one member alone: of this one, or of any. Returns whether there is one.
+    /// Raises the urgency of stops of one member alone: of this one, or of any. Returns whether there is one.
     pub(super) fn raise_stops(&self, of: Option<&AgentName>, urgency: Urgency) -> bool {
         let states = self.states.borrow();
         let states = states.iter().filter(|(name, _)| of.is_none_or(|of| of == *name));
@@ -313,7 +312,9 @@ mod tests {
         for (case, steps) in [("before", [stop, clean_up]), ("after", [clean_up, stop])] {
             let members = running("a1");
             crash(&members, "a1");
-            steps.map(|step| step(&members));
+            for step in steps {
+                step(&members);
+            }
             assert!(!members.take_restart(&life("a1")), "{case}");
         }
     }

@@ -208,8 +208,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts a member after the pause, and again as often as the policy allows, unless the restart is
-    /// cancelled. `last` is the life that has ended.
+    /// Starts a member after the pause, as often as the policy allows, unless it is cancelled. `last` is over.
     async fn restart(
         self: &Rc<Self>,
         mut last: Life,

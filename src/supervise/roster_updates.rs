@@ -22,8 +22,11 @@ pub(super) async fn write<R: Send + 'static>(
     asynchronous::update_roster(bus.dir(), bus.fsync(), change).await
 }
 
+/// A member's entry on the roster.
+pub(super) type Entry = WithUnknownFields<Member>;
+
 /// Returns the entry of a life, unless it is another's by now.
-fn entry<'a>(roster: &'a mut Roster, life: &Life) -> Option<&'a mut WithUnknownFields<Member>> {
+fn entry<'a>(roster: &'a mut Roster, life: &Life) -> Option<&'a mut Entry> {
     let member = roster.member_mut(life.name.as_str());
     member.filter(|member| member.incarnation == life.incarnation)
 }
@@ -47,7 +50,7 @@ pub(super) fn reserve(
     incarnation: String,
     cwd: String,
     now: WallTime,
-) -> Result<Option<WithUnknownFields<Member>>, StartCancelled> {
+) -> Result<Option<Entry>, StartCancelled> {
     let before = roster.member(spec.name.as_str()).cloned();
     if let Some(after) = &spec.after
         && !before.as_ref().is_some_and(|member| is_expected_back(member, after))
@@ -76,12 +79,7 @@ pub(super) fn is_expected_back(member: &Member, incarnation: &str) -> bool {
 
 /// Undoes [`reserve`] after a failed start: a new name leaves no entry, a known one gets its entry back. The
 /// entry stays if another life owns it, or the member was stopped. Returns whether it was removed.
-pub(super) fn undo(
-    roster: &mut Roster,
-    life: &Life,
-    before: Option<WithUnknownFields<Member>>,
-    now: WallTime,
-) -> bool {
+pub(super) fn undo(roster: &mut Roster, life: &Life, before: Option<Entry>, now: WallTime) -> bool {
     let Some(member) = entry(roster, life) else { return false };
     let Some(before) = before else {
         let is_removed = lifecycle::next(Some(member.status), LifecycleEvent::Removed) == Ok(None);
@@ -103,8 +101,8 @@ pub(super) fn undo(
     false
 }
 
-/// Marks a member, or the lead, as stopping: only control mail reaches it from now on. Returns the status
-/// that it had; `None` if its entry is over, missing or another life's.
+/// Marks a member, or the lead, as stopping: only control mail reaches it now. Returns the status before;
+/// `None` if its entry is over, missing or another life's.
 pub(super) fn stop_asked(roster: &mut Roster, life: &Life, now: WallTime) -> Option<Status> {
     let event = LifecycleEvent::StopAsked;
     if life.name.is_lead() {
@@ -116,9 +114,8 @@ pub(super) fn stop_asked(roster: &mut Roster, life: &Life, now: WallTime) -> Opt
     Some(before)
 }
 
-/// Records that a stopped process has ended. What the member recorded of its own end stays, except for the
-/// cause. It recorded something if its status is over; times cannot tell, because a clock may have been set
-/// back meanwhile.
+/// Records that a stopped process has ended. What the member recorded of its own end stays, but for the cause.
+/// It recorded something if its status is over; times cannot tell, because a clock may have been set back.
 pub(super) fn stop_confirmed(
     roster: &mut Roster,
     life: &Life,
@@ -310,20 +307,13 @@ mod tests {
     }
 
     /// Begins the life `b2`.
-    fn begin(
-        roster: &mut Roster,
-        after: Option<&str>,
-    ) -> Result<Option<WithUnknownFields<Member>>, StartCancelled> {
+    fn begin(roster: &mut Roster, after: Option<&str>) -> Result<Option<Entry>, StartCancelled> {
         let start_reason = after.map_or(StartReason::Spawned, |_| StartReason::Restarted(Crash));
-        let spec = SpawnSpec {
-            name: life("b2").name,
-            role: "tester".into(),
-            model: "p/m".into(),
-            mode: PermissionMode::default(),
-            start_reason,
-            after: after.map(Into::into),
-        };
-        reserve(roster, spec, "b2".into(), "/w".into(), 1.0.into())
+        let Life { name, incarnation } = life("b2");
+        let (role, model, mode) = ("tester".into(), "p/m".into(), PermissionMode::default());
+        let after = after.map(Into::into);
+        let spec = SpawnSpec { name, role, model, mode, start_reason, after };
+        reserve(roster, spec, incarnation, "/w".into(), 1.0.into())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::handshake::{self, HandshakeAnswer, Hello, StartReason};
 use super::members::Life;
-use super::roster_updates::{self, SpawnSpec, write};
+use super::roster_updates::{self, Entry, SpawnSpec, write};
 use super::supervisor::Supervisor;
 use crate::bus::Outgoing;
 use crate::os::Signal;
@@ -17,7 +17,7 @@ use crate::store::inbox::{self, SendError};
 use crate::store::{Fsync, StoreError, liveness, roster};
 use crate::tools::{SpawnOrder, ToolError, find_by_alias};
 use crate::wire::permission::PermissionMode;
-use crate::wire::roster::{Member, Roster, Status};
+use crate::wire::roster::{Roster, Status};
 use crate::wire::{AgentName, WithUnknownFields};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -225,7 +225,7 @@ impl Supervisor {
         Ok(pid)
     }
 
-    /// Starts a process, makes its inbox and entry durable, and waits until it is ready. Returns its lifeline, too.
+    /// Starts a process, makes inbox and entry durable, and waits until it is ready. Returns its lifeline, too.
     async fn start(&self, spec: &SpawnSpec, life: &Life) -> Result<(Pidfd, OwnedFd), StartError> {
         let before = self.reserve(spec, life).await?;
         hit("spawn.reserved");
@@ -247,9 +247,8 @@ impl Supervisor {
         Err(why)
     }
 
-    /// Creates the inbox, and makes it and the entry survive power loss before the start is reported. A
-    /// sender that knows the name already waits for the lock of the inbox, so no mail is stored in an inbox
-    /// that may be lost.
+    /// Makes the new inbox and the entry survive power loss before the start is reported. A sender that knows
+    /// the name waits for the lock of the inbox, so no mail is stored in an inbox that may be lost.
     async fn make_durable(&self, name: &AgentName) -> Result<(), StartError> {
         let (bus, name) = (Arc::clone(&self.config.bus), name.clone());
         let work = move || {
@@ -261,11 +260,7 @@ impl Supervisor {
     }
 
     /// Writes the entry as `starting`; [`Self::make_durable`] syncs it. Returns the name's earlier entry.
-    async fn reserve(
-        &self,
-        spec: &SpawnSpec,
-        life: &Life,
-    ) -> Result<Option<WithUnknownFields<Member>>, StartError> {
+    async fn reserve(&self, spec: &SpawnSpec, life: &Life) -> Result<Option<Entry>, StartError> {
         let now = self.config.clock.now();
         let (spec, incarnation) = (spec.clone(), life.incarnation.clone());
         let bus = Arc::clone(&self.config.bus);
@@ -284,11 +279,7 @@ impl Supervisor {
         offload(enter).await
     }
 
-    async fn undo(
-        &self,
-        life: &Life,
-        before: Option<WithUnknownFields<Member>>,
-    ) -> Result<(), StartError> {
+    async fn undo(&self, life: &Life, before: Option<Entry>) -> Result<(), StartError> {
         let (now, failed) = (self.config.clock.now(), life.clone());
         let undone = write(&self.config.bus, move |roster| {
             roster_updates::undo(roster, &failed, before, now)

@@ -259,8 +259,7 @@ impl StopPlan {
         });
     }
 
-    /// Writes `stopping` into the entry, now or as soon as the roster can be written. Returns the status that
-    /// the member had, or `working` if that is unknown.
+    /// Writes `stopping`, now or as soon as that is possible. Returns the status before, `working` if unknown.
     async fn mark_stopping(&self, life: &Life) -> Status {
         let (life, now) = (life.clone(), self.clock.now());
         let write = self.write(move |roster| roster_updates::stop_asked(roster, &life, now));
@@ -332,8 +331,7 @@ pub(super) async fn wait_gone(dir: &TeamDir, name: &AgentName, process: Option<&
     }
 }
 
-/// Waits for a process after SIGKILL. Returns [`Rung::Kill`], or [`Rung::GiveUp`] for one that is stuck in the
-/// kernel, or that the machine is too busy to run.
+/// Waits for a killed process. Returns [`Rung::GiveUp`] for one that is stuck in the kernel, or never runs.
 pub(super) async fn gone_after_kill(
     process: Option<&Pidfd>,
     mut gone: Pin<&mut impl Future<Output = ()>>,

@@ -21,10 +21,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(2);
 impl Supervisor {
     /// Checks the team periodically until it is being stopped.
     pub(crate) async fn keep_watch(self: Rc<Self>) {
-        let period =
-            self.config.hung_after.map_or(CHECK_EVERY, |limit| (limit / 6).min(CHECK_EVERY));
-        let mut hang_detector =
-            self.config.hung_after.map(|patience| HangDetector::new(patience, period));
+        let limit = self.config.hung_after;
+        let period = limit.map_or(CHECK_EVERY, |limit| (limit / 6).min(CHECK_EVERY));
+        let mut hang_detector = limit.map(|limit| HangDetector::new(limit, period));
         let mut roster: Cached<WithUnknownFields<Roster>> = Cached::of(self.config.bus.dir());
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -113,10 +112,8 @@ impl Supervisor {
         let owes = duty(member.status, has_mail, limit);
         let (count, stamp) = (last.map(|beat| beat.count), heartbeat::stamp(dir, name));
         let Member { status, activity, since, usage, .. } = member;
-        Seen {
-            sign: format!("{count:?} {stamp:?} {status:?} {activity:?} {since} {usage:?}"),
-            owes,
-        }
+        let sign = format!("{count:?} {stamp:?} {status:?} {activity:?} {since} {usage:?}");
+        Seen { sign, owes }
     }
 }
 

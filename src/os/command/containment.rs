@@ -55,7 +55,7 @@ impl Containment {
         input: Option<&OwnedFd>,
     ) -> io::Result<Self> {
         let group = Cgroup::make(run_id);
-        let entrance = group.as_ref().and_then(|group| group.entrance().ok());
+        let entrance = group.as_ref().and_then(|group| group.open("cgroup.procs").ok());
         let start = |program| start_shell(program, command, input, entrance.as_ref());
         let started = match start("bash") {
             Err(why) if why.kind() == io::ErrorKind::NotFound => start("sh"),

@@ -35,7 +35,6 @@ impl FileError {
 
 /// Adds the path to an `io::Error`.
 pub(crate) trait At<T> {
-    /// Returns the same result with the path in its error.
     fn at(self, path: &Path) -> Result<T, FileError>;
 }
 

@@ -45,15 +45,12 @@ pub(crate) fn is_to_be_had() -> bool {
 
 /// File events of single files. A watch follows the inode through renames and ends with it.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    inotify: Inotify,
-}
+pub(crate) struct Watch(Inotify);
 
 impl Watch {
     /// Creates an inotify instance; a user has only 128 of them.
     pub(crate) fn new() -> io::Result<Self> {
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        Ok(Self { inotify })
+        Ok(Self(Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?))
     }
 
     /// Watches the file that is at `path` now. Opening and reading it is no event.
@@ -73,13 +70,13 @@ impl Watch {
     }
 
     fn on(&self, path: &Path, events: On) -> io::Result<WatchId> {
-        Ok(WatchId(self.inotify.add_watch(path, events | On::IN_DONT_FOLLOW)?))
+        Ok(WatchId(self.0.add_watch(path, events | On::IN_DONT_FOLLOW)?))
     }
 
     /// Consumes the pending events; records which files were written to.
     pub(crate) fn acknowledge(&self, written: &mut Written) -> io::Result<()> {
         loop {
-            match self.inotify.read_events() {
+            match self.0.read_events() {
                 Ok(events) => {
                     for event in events {
                         written.is_incomplete |= event.mask.contains(On::IN_Q_OVERFLOW);
@@ -98,7 +95,7 @@ impl Watch {
 
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
+        self.0.as_fd()
     }
 }
 
@@ -130,9 +127,7 @@ pub(crate) fn is_quiet(descriptor: BorrowedFd<'_>) -> bool {
 
 /// A fifo, readable after a notification.
 #[derive(Debug)]
-pub(crate) struct Fifo {
-    pipe: File,
-}
+pub(crate) struct Fifo(File);
 
 impl Fifo {
     /// Creates and opens the fifo at `path`, which must be free or a fifo.
@@ -142,13 +137,12 @@ impl Fifo {
             Err(why) => return Err(io::Error::from(why)).at(path),
         }
         // Also open for writing: a fifo without writers reports end of file.
-        let pipe = open_pipe(path, OpenOptions::new().read(true).write(true)).at(path)?;
-        Ok(Self { pipe })
+        Ok(Self(open_pipe(path, OpenOptions::new().read(true).write(true)).at(path)?))
     }
 
     /// Consumes the notifications.
     pub(crate) fn acknowledge(&self) -> io::Result<()> {
-        match io::copy(&mut &self.pipe, &mut io::sink()) {
+        match io::copy(&mut &self.0, &mut io::sink()) {
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => Ok(()),
             read => read.map(drop),
         }
@@ -157,7 +151,7 @@ impl Fifo {
 
 impl AsFd for Fifo {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
+        self.0.as_fd()
     }
 }
 

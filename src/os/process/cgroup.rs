@@ -38,12 +38,8 @@ impl Cgroup {
         folder(run_id, supervisor).filter(|folder| folder.is_dir()).map(|folder| Self { folder })
     }
 
-    /// Opens the file into which a process writes `0` to join the group with all that it starts.
-    pub(in crate::os) fn entrance(&self) -> io::Result<File> {
-        self.open("cgroup.procs")
-    }
-
-    fn open(&self, control: &str) -> io::Result<File> {
+    /// Opens a control file: with `0` in `cgroup.procs` a process joins with all that it starts.
+    pub(in crate::os) fn open(&self, control: &str) -> io::Result<File> {
         File::options().write(true).open(self.folder.join(control))
     }
 

@@ -68,8 +68,7 @@ pub(in crate::os) fn isolate(
     }
 }
 
-/// Raises the score by which the kernel chooses a process to kill when memory runs out, where that is
-/// allowed. Makes only system calls, so that it may run between fork and exec.
+/// Raises the score by which the kernel kills when memory runs out, if it may. Makes only system calls.
 pub(in crate::os) fn set_oom_score(score: &[u8]) {
     let file = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty());
     if let Ok(file) = file {
@@ -77,8 +76,7 @@ pub(in crate::os) fn set_oom_score(score: &[u8]) {
     }
 }
 
-/// Restores default dispositions and an empty mask, because ignored and blocked signals are inherited.
-/// Makes only system calls, so that it may run between fork and exec.
+/// Restores default dispositions and an empty mask, which are inherited. Makes only system calls.
 pub(in crate::os) fn reset_signals() {
     // A zeroed kernel `sigaction` means default. libc's own call refuses the signals that it reserves.
     let default = [0_u64; 4];

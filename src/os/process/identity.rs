@@ -92,9 +92,7 @@ mod tests {
         assert!(me.is_running());
         assert!(!ProcessIdentity { start_time: me.start_time + 1, ..me.clone() }.is_running());
         assert!(!ProcessIdentity { boot_id: "another".into(), ..me }.is_running());
-        for pid in [0, -1] {
-            assert_eq!(ProcessIdentity::of(pid), None);
-        }
+        assert_eq!([0, -1].map(ProcessIdentity::of), [None, None]);
     }
 
     #[test]

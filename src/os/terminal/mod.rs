@@ -38,9 +38,7 @@ pub(crate) fn typed(other: &impl AsFd, patience: Duration) -> io::Result<Vec<u8>
 
 /// Restores the settings of the terminal on standard input when it is dropped, and when any thread panics.
 #[derive(Debug)]
-pub(crate) struct TerminalGuard {
-    saved: Termios,
-}
+pub(crate) struct TerminalGuard(Termios);
 
 impl TerminalGuard {
     /// Saves the settings; `None` if standard input is no terminal.
@@ -53,13 +51,13 @@ impl TerminalGuard {
             restore(&Termios::from(at_panic));
             report(info);
         }));
-        Some(Self { saved })
+        Some(Self(saved))
     }
 }
 
 impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        restore(&self.saved);
+        restore(&self.0);
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Pty {
 }
 
 impl Pty {
-    /// Opens a pseudo-terminal. Unlike with openpty, programs of other tests do not inherit it and keep it open.
+    /// Opens a pseudo-terminal. Unlike that of openpty, it is not inherited and kept open by other tests.
     pub(crate) fn open(rows: u16, columns: u16) -> io::Result<Self> {
         let outer = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)?;
         grantpt(&outer)?;
