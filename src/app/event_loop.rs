@@ -9,6 +9,10 @@ use std::time::Duration;
 /// How long cancelled commands are waited for at the end.
 const CANCELLED_COMMANDS_LIMIT: Duration = Duration::from_secs(3);
 
+/// How long offloaded work that nothing waits for may take to finish at the end. A thread that still waits for
+/// a lock or a terminal must not keep the process alive.
+const ABANDONED_WORK_LIMIT: Duration = Duration::from_millis(500);
+
 /// How long an idle helper thread is kept: long enough for the next lock or disk access of a turn.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(500);
 
@@ -31,8 +35,8 @@ pub(crate) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
     if !command::settle(CANCELLED_COMMANDS_LIMIT) {
         tracing::warn!("a cancelled command has not exited yet");
     }
-    // A thread that still waits for a lock or a terminal must not keep the process alive.
-    runtime.shutdown_background();
+    // An abandoned update of the roster finishes, so that it leaves no temporary file behind.
+    runtime.shutdown_timeout(ABANDONED_WORK_LIMIT);
     Ok(output)
 }
 

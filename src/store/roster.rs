@@ -80,7 +80,7 @@ pub fn update<R>(
     };
     let lives_before = lives(&roster);
     let answer = change(&mut roster);
-    let after = pretty_json(&*roster, &path)?;
+    let after = pretty_json(&roster, &path)?;
     if after != before {
         if lives(&roster) != lives_before {
             // Not synced: the copy repairs damage by hand. After a power cut the life locks suffice.

@@ -4,6 +4,7 @@ use super::members::Life;
 use super::roster_updates;
 use super::stop::{StopPlan, stop_in_parallel};
 use crate::os::{process_tree, uptime};
+use crate::store::asynchronous::offload;
 use crate::store::{LifeRecord, Liveness, StoreError, liveness, roster, unread};
 use crate::wire::AgentName;
 use crate::wire::roster::{StartedBy, Status};
@@ -68,7 +69,7 @@ pub(crate) async fn recover(stop: &StopPlan, before: Before) -> Result<Found, St
     let lead_died = before.lead.is_some_and(|status| !status.is_over());
     let mut found = Found { was_damaged: before.was_damaged, lead_died, ..Found::default() };
     if let Some(run_id) = before.run_id.filter(|_| lead_died) {
-        let stuck = process_tree::end_run(&run_id);
+        let stuck = offload(move || process_tree::end_run(&run_id)).await;
         tracing::info!(?stuck, "looked for commands of a dead lead");
     }
     let (mut leaving, mut dead) = (Vec::new(), Vec::new());
@@ -103,7 +104,7 @@ async fn mark_dead(
             continue;
         }
         if let Some(record) = liveness::last_record(dir, name)? {
-            let stuck = process_tree::end_run(&record.run_id);
+            let stuck = offload(move || process_tree::end_run(&record.run_id)).await;
             tracing::info!(%name, ?stuck, "looked for commands of a dead member");
         }
         let entry = roster.member(name.as_str()).filter(|member| !member.status.is_over());

@@ -33,6 +33,9 @@ const READY_WITHIN: Duration = Duration::from_secs(15);
 
 const USE_OURS: &str = "leave model out to use the lead's";
 
+/// How long a spawn waits for a working member to become idle: its report arrives shortly before its status.
+const IDLE_AFTER_REPORT: Duration = Duration::from_secs(1);
+
 /// Why a teammate did not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
@@ -99,7 +102,15 @@ impl Supervisor {
     /// Gives a living member the prompt if it is idle. Its own process tells its model of a changed role.
     async fn give_new_prompt(&self, order: SpawnOrder) -> Result<String, ToolError> {
         let (name, role) = (order.name.clone(), order.role.clone());
-        let roster = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
+        let asked = self.config.clock.monotonic();
+        let read = || roster::read(self.config.bus.dir()).map_err(ToolError::reply);
+        let mut roster = read()?;
+        while roster.member(name.as_str()).is_some_and(|member| member.status == Status::Working)
+            && self.config.clock.monotonic().duration_since(asked) < IDLE_AFTER_REPORT
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            roster = read()?;
+        }
         let Some(member) = roster.member(name.as_str()) else {
             return Err(ToolError::Reply(format!(
                 "a process holds the name {name} but is not on the roster; choose another name"
