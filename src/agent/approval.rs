@@ -5,12 +5,11 @@
 
 use super::conversation::{CallVerdict, Journal, RecordError};
 use super::event::ApprovalEvent;
-use super::identity::Identity;
+use super::identity::{Identity, MemberContext};
 use super::member_host::MemberHost;
 use super::progress::Progress;
 use super::status::StatusReporter;
-use crate::bus::{Bus, Outgoing};
-use crate::os::Clock;
+use crate::bus::Outgoing;
 use crate::protocol::permission::{self, PermissionSubject, PermissionVerdict, Policy};
 use crate::protocol::request::{
     PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
@@ -26,7 +25,7 @@ use crate::wire::tool::Signal;
 use crate::wire::transcript::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Where the questions of a member go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +40,6 @@ pub(crate) enum Asks {
 
 /// What a member's calls must pass.
 pub(crate) struct ApprovalGate {
-    /// The rules.
     pub(crate) policy: Policy,
     /// Where its questions go.
     pub(crate) asks: Asks,
@@ -88,37 +86,23 @@ fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
 /// A member's gate at work.
 pub(super) struct Approvals {
     gate: ApprovalGate,
-    ledger: RequestLedger,
+    pub(super) ledger: RequestLedger,
     /// The last question; a member asks one question at a time.
     asked: Option<Question>,
     /// The subject of the call that was judged last. An answer is about this subject, wherever a link
     /// leads by the time the answer comes.
     judged: Option<PermissionSubject>,
     tools: Rc<Registry>,
-    me: Identity,
-    bus: Arc<Bus>,
-    clock: Rc<dyn Clock>,
+    context: Rc<MemberContext>,
 }
 
 impl Approvals {
     /// Puts a gate to work; no question is open.
-    pub(super) fn new(
-        gate: ApprovalGate,
-        tools: Rc<Registry>,
-        me: Identity,
-        bus: Arc<Bus>,
-        clock: Rc<dyn Clock>,
-    ) -> Self {
+    pub(super) fn new(gate: ApprovalGate, tools: Rc<Registry>, context: Rc<MemberContext>) -> Self {
         let (ledger, asked, judged) = (RequestLedger::default(), None, None);
-        Self { gate, ledger, asked, judged, tools, me, bus, clock }
+        Self { gate, ledger, asked, judged, tools, context }
     }
 
-    /// When the open question expires.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.ledger.due()
-    }
-
-    /// Judges a call.
     pub(super) fn judge(&mut self, call: &Call) -> CallVerdict {
         let (tool, subject) = match self.tools.inspect(call) {
             Ok(found) => found,
@@ -152,7 +136,7 @@ impl Approvals {
             (_, PermissionSubject::Nothing) => call.input.to_string(),
         };
         let Call { id, name: tool, input } = call.clone();
-        let request_id = format!("{}:{id}", self.me.name);
+        let request_id = format!("{}:{id}", self.context.me.name);
         let question = Question { request_id, about, tool_use_id: id, tool, input, description };
         CallVerdict::Ask(Box::new(question))
     }
@@ -166,7 +150,7 @@ impl Approvals {
         host: &mut MemberHost,
     ) -> Result<Option<Decision>, RecordError> {
         let decider = if self.gate.asks == Asks::Lead { "lead" } else { "user" };
-        let deadline = self.clock.now() + self.gate.timeout;
+        let deadline = self.context.clock.now() + self.gate.timeout;
         let (asked, decider) = (question.clone(), decider.to_owned());
         let entry = Entry::Request { question: asked, decider: decider.clone(), deadline };
         journal.record(entry, host).await?;
@@ -176,14 +160,14 @@ impl Approvals {
         let opened = self.ledger.open(PendingRequest {
             id: id.clone(),
             kind: question.about.into(),
-            owner: self.me.name.to_string(),
+            owner: self.context.me.name.to_string(),
             decider,
-            incarnation: self.me.incarnation.clone(),
-            deadline: Some(self.clock.monotonic() + self.gate.timeout),
+            incarnation: self.context.me.incarnation.clone(),
+            deadline: Some(self.context.clock.monotonic() + self.gate.timeout),
         });
         tracing::info!(request_id = id, tool = question.tool, ?opened, "asked");
         if self.gate.asks != Asks::Lead {
-            (host.show)(&Progress::Asked(Box::new(question)));
+            (self.context.show)(&Progress::Asked(Box::new(question)));
             return Ok(None);
         }
         let Err(why) = self.send_to_lead(question).await else { return Ok(None) };
@@ -192,8 +176,8 @@ impl Approvals {
     }
 
     async fn send_to_lead(&self, question: Question) -> Result<(), String> {
-        let Identity { name, incarnation, .. } = self.me.clone();
-        let bus = Arc::clone(&self.bus);
+        let Identity { name, incarnation, .. } = self.context.me.clone();
+        let bus = Arc::clone(&self.context.bus);
         let by_person = self.gate.plan_approval == PlanApproval::Person;
         let send = move || {
             let lead = AgentName::lead();
@@ -222,10 +206,8 @@ impl Approvals {
             let outgoing = Outgoing { id, correlation, ..Outgoing::of(body, "") };
             bus.send(&name, lead.as_str(), outgoing).map_err(|why| why.to_string())
         };
-        match tokio::task::spawn_blocking(send).await {
-            Ok(sent) => sent.map(|_| ()),
-            Err(why) => Err(why.to_string()),
-        }
+        let sent = tokio::task::spawn_blocking(send).await;
+        sent.map_err(|why| why.to_string())?.map(|_| ())
     }
 
     /// Handles what the user at this terminal says. Returns the decision if a question is decided.
@@ -238,7 +220,7 @@ impl Approvals {
             ApprovalEvent::Answered(decision) => {
                 let asked = self.ledger.pending_of(&decision.request_id);
                 let kind = asked.map_or(RequestKind::Permission, |request| request.kind);
-                let life = self.me.incarnation.clone();
+                let life = self.context.me.incarnation.clone();
                 self.settle(kind, decision, Some(&life), status).await
             }
             ApprovalEvent::SetMode(mode) => {
@@ -272,9 +254,9 @@ impl Approvals {
 
     async fn on_control_mail(&mut self, message: &Message, status: &mut StatusReporter) {
         let is_bound = message.from == AgentName::lead().as_str()
-            && !self.me.name.is_lead()
+            && !self.context.me.name.is_lead()
             && message.request_id.is_some()
-            && message.incarnation.as_deref() == Some(self.me.incarnation.as_str());
+            && message.incarnation.as_deref() == Some(self.context.me.incarnation.as_str());
         if let Body::ModeSetRequest { mode } = &message.body {
             match PermissionMode::parse(mode).filter(|_| is_bound) {
                 Some(mode) => self.set_mode(mode, status).await,
@@ -299,7 +281,7 @@ impl Approvals {
         let verdict = RequestVerdict::of(decision.outcome == DecisionOutcome::Approved);
         let (id, from) = (decision.request_id.as_str(), decision.by.as_str());
         let answer = RequestAnswer { id: Some(id), kind, from, incarnation: life, verdict };
-        let state = match self.ledger.answer(&answer, self.clock.monotonic()) {
+        let state = match self.ledger.answer(&answer, self.context.clock.monotonic()) {
             Ok(state) => state,
             Err(why) => {
                 tracing::warn!(request_id = id, from, %why, "an answer was not acted on");
@@ -360,12 +342,7 @@ impl Approvals {
     pub(super) fn expire(&mut self) -> Vec<Decision> {
         let why = format!("nobody answered within {} s", self.gate.timeout.as_secs());
         let expired = |id: String| Decision::by_program(&id, DecisionOutcome::Expired, &why);
-        self.ledger.tick(self.clock.monotonic()).into_iter().map(expired).collect()
-    }
-
-    /// Takes a question back: its answer no longer counts.
-    pub(super) fn withdraw(&mut self, request_id: &str) {
-        self.ledger.withdraw(request_id);
+        self.ledger.tick(self.context.clock.monotonic()).into_iter().map(expired).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 //! A lead has no budget of its own but the team's. The warning that little is left is given once, by the
 //! lead before it calls its model or by its program, which watches all members.
 
+use super::identity::MemberContext;
 use super::status::StatusReporter;
 use crate::protocol::budget::{BudgetLimit, BudgetVerdict, LimitOwner, judge};
 use crate::store::{TeamDir, usage};
@@ -14,13 +15,14 @@ use crate::wire::roster::UsageCount;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A member's budgets.
+/// The budgets that concern a member.
 #[derive(Debug)]
 pub(crate) struct AgentBudget {
     own: Budget,
     team: Budget,
     run: Option<RunBudget>,
-    warnings: Warnings,
+    /// Shared with the other part of the program that gives them.
+    pub(crate) warnings: Warnings,
 }
 
 /// The warnings that little is left.
@@ -48,11 +50,6 @@ impl AgentBudget {
     pub(crate) fn of(budgets: Budgets, run: Option<RunBudget>, name: &AgentName) -> Self {
         let own = if name.is_lead() { Budget::default() } else { budgets.member };
         Self { own, team: budgets.team, run, warnings: Warnings::default() }
-    }
-
-    /// Shares the warnings with another part of the program that gives them.
-    pub(crate) fn warnings(&self) -> Warnings {
-        self.warnings.clone()
     }
 
     /// Whether this agent's usage counts in the budget of others, and theirs in its own.
@@ -91,8 +88,7 @@ impl AgentBudget {
 /// A member's budget at work.
 pub(super) struct BudgetKeeper {
     pub(super) budget: AgentBudget,
-    pub(super) dir: TeamDir,
-    pub(super) me: AgentName,
+    pub(super) context: Rc<MemberContext>,
     /// What had been used when the last turn ended.
     pub(super) before_turn: UsageCount,
 }
@@ -100,16 +96,17 @@ pub(super) struct BudgetKeeper {
 impl BudgetKeeper {
     /// Whether the model may be called now.
     pub(super) fn check(&self, status: &StatusReporter) -> BudgetVerdict {
-        self.budget.may_ask(&self.dir, &self.me, &status.used())
+        let MemberContext { bus, me, .. } = &*self.context;
+        self.budget.may_ask(bus.dir(), &me.name, &status.used())
     }
 
     /// The warning that little of a budget is left.
     pub(super) fn warning(&self, limit: &BudgetLimit) -> String {
-        let stopped = if self.me.is_lead() { "the team" } else { self.me.as_str() };
+        let me = &self.context.me.name;
+        let stopped = if me.is_lead() { "the team" } else { me.as_str() };
         format!("{limit} are used; at the end of it {stopped} is stopped")
     }
 
-    /// Counts a model call.
     pub(super) fn count_call(&self, usage: Usage, status: &mut StatusReporter) {
         let (input, output) = (usage.input_tokens, usage.output_tokens);
         let (cache_read, cache_write) =
@@ -119,7 +116,6 @@ impl BudgetKeeper {
         self.share(status);
     }
 
-    /// Counts a turn.
     pub(super) fn count_turn(
         &mut self,
         outcome: Outcome,
@@ -212,6 +208,6 @@ mod tests {
             let said = ask(budget, name, used);
             assert!(said.starts_with(verdict), "{name}, {used}: {said}");
         }
-        assert!(!of_lead.warnings().standing.take(), "it was said");
+        assert!(!of_lead.warnings.standing.take(), "it was said");
     }
 }

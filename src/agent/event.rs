@@ -1,6 +1,6 @@
 //! What can happen to a member of a team, and what its machine asks for.
 
-use super::conversation::{CallVerdict, Effect, HostAction, TurnAction, WorkId, WorkResult};
+use super::conversation::{CallVerdict, TurnAction, WorkId, WorkResult};
 use crate::protocol::budget::BudgetLimit;
 use crate::store::Drained;
 use crate::wire::activity::Activity;
@@ -15,9 +15,7 @@ pub(crate) type Events = UnboundedSender<Event>;
 /// Everything that can happen to a member: one enum for each part that it concerns.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// For the machine.
     Machine(MachineEvent),
-    /// For the approvals.
     Approval(ApprovalEvent),
     /// Mail was taken in (perhaps none); it stands in the transcript, but not in the memory yet.
     Drained(Drained),
@@ -52,7 +50,6 @@ pub(crate) enum MachineEvent {
     Settled(Decision),
     /// The user ends this turn.
     Interrupt,
-    /// The member is to end.
     Stop(StopCause),
     /// The task list has a task that the member would take by itself.
     TaskInSight,
@@ -112,7 +109,6 @@ pub(crate) enum Action {
     Publish(Status, Option<Activity>),
     /// Ends a turn: recorded, counted, durable, and its last text reported to the lead.
     EndTurn {
-        /// Whether it did what was asked.
         outcome: Outcome,
         /// Model calls it took.
         rounds: u32,
@@ -124,7 +120,6 @@ pub(crate) enum Action {
     /// Asks the hooks whether the member may be idle, after so many refusals; answered by
     /// `IdleHookAnswered`.
     AskIdleHook(u32),
-    /// Cancels the question to the hooks.
     CancelIdleHook,
     /// Watches for a task to take; answered by `TaskInSight`, as soon as there is one.
     FindTask,
@@ -133,19 +128,15 @@ pub(crate) enum Action {
     /// Tells the lead's program that this member is idle.
     NotifyIdle(IdleReason),
     /// Registers a shutdown request as open: it is answered when the member ends.
-    OpenShutdown { request_id: String, by: String },
-    /// Ends the loop.
+    OpenShutdown {
+        request_id: String,
+        by: String,
+    },
     Exit(Ending),
 }
 
-impl From<Effect> for Action {
-    fn from(effect: Effect) -> Self {
-        Self::Turn(effect.into())
-    }
-}
-
-impl From<HostAction> for Action {
-    fn from(action: HostAction) -> Self {
+impl<T: Into<TurnAction>> From<T> for Action {
+    fn from(action: T) -> Self {
         Self::Turn(action.into())
     }
 }

@@ -1,6 +1,15 @@
-//! Who a member is, and the rules that it works by.
+//! Who a member is, the rules that it works by, and what its parts share.
 
+use super::event::Events;
+use super::progress::Progress;
+use crate::bus::Bus;
+use crate::os::Clock;
+use crate::store::asynchronous::SharedMailbox;
+use crate::tasks::Tasks;
+use crate::tools::team::TeamContext;
 use crate::wire::AgentName;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// The member that a machine belongs to.
 #[derive(Debug, Clone)]
@@ -16,4 +25,16 @@ pub(crate) struct Identity {
     pub(crate) takes_tasks: bool,
     /// Hooks are asked before it is idle, after each turn that did what was asked.
     pub(crate) asks_idle_hook: bool,
+}
+
+/// What the parts of a member share.
+pub(super) struct MemberContext {
+    pub(super) me: Identity,
+    pub(super) mailbox: SharedMailbox,
+    pub(super) bus: Arc<Bus>,
+    pub(super) tasks: Arc<Tasks>,
+    pub(super) team_context: Rc<TeamContext>,
+    pub(super) events: Events,
+    pub(super) clock: Rc<dyn Clock>,
+    pub(super) show: Rc<dyn Fn(&Progress)>,
 }

@@ -2,14 +2,12 @@
 //! a drain writes, too, to the conversation.
 
 use super::conversation::{Journal, SyncFuture, TranscriptWriter};
-use super::event::{Event, Events, MachineEvent};
+use super::event::{Event, MachineEvent};
+use super::identity::MemberContext;
 use super::member_host::{RETRY_AFTER, ROOM_AGAIN, disk_full};
 use super::progress::Progress;
-use crate::bus::Bus;
-use crate::store::asynchronous::{self, SharedMailbox, sync_transcript};
-use crate::store::{Drained, Fsync, MailNotice, StoreError};
-use crate::tools::team::TeamContext;
-use crate::wire::AgentName;
+use crate::store::asynchronous::{self, sync_transcript};
+use crate::store::{Drained, MailNotice, StoreError};
 use crate::wire::message::{Body, Message};
 use crate::wire::transcript::{Entry, Line};
 use std::rc::Rc;
@@ -17,12 +15,7 @@ use std::sync::{Arc, PoisonError};
 
 /// A member's incoming mail.
 pub(super) struct MailIntake {
-    pub(super) mailbox: SharedMailbox,
-    pub(super) bus: Arc<Bus>,
-    pub(super) me: AgentName,
-    pub(super) team_context: Rc<TeamContext>,
-    pub(super) events: Events,
-    pub(super) show: Rc<dyn Fn(&Progress)>,
+    pub(super) context: Rc<MemberContext>,
     /// Mail was acted on that still looks unread.
     pub(super) is_mark_due: bool,
 }
@@ -32,18 +25,16 @@ impl MailIntake {
     pub(super) fn drain(&mut self) {
         // The mail that this brings is marked together with the mail that was due.
         self.is_mark_due = false;
-        let mailbox = Arc::clone(&self.mailbox);
-        let (bus, me) = (Arc::clone(&self.bus), self.me.clone());
-        let (show, events) = (Rc::clone(&self.show), self.events.clone());
+        let context = Rc::clone(&self.context);
         tokio::task::spawn_local(async move {
-            let event = match drain_with_retry(mailbox, show, &events).await {
+            let event = match drain_with_retry(&context).await {
                 Ok(drained) => {
-                    report_dead_letters(&bus, &me, &drained).await;
+                    report_dead_letters(&context, &drained).await;
                     Event::Drained(drained)
                 }
                 Err(failed) => failed.into(),
             };
-            let _ended = events.send(event);
+            let _ended = context.events.send(event);
         });
     }
 
@@ -54,7 +45,7 @@ impl MailIntake {
         for mail in drained.mail {
             let object = mail.object();
             if !mail.message.body.is_for_program() {
-                self.team_context.take_note(&object);
+                self.context.team_context.take_note(&object);
             }
             let Message { id, from, body, .. } = &*mail.message;
             tracing::info!(id, from, kind = body.kind(), "mail taken in");
@@ -70,22 +61,19 @@ impl MailIntake {
     pub(super) fn mark_taken(&mut self, is_status_published: bool) {
         self.is_mark_due = !is_status_published;
         if is_status_published {
-            let marked = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).mark_taken();
-            if let Err(why) = marked {
+            let mut mailbox = self.context.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(why) = mailbox.mark_taken() {
                 tracing::error!(%why, "mail that was acted on still looks unread");
             }
         }
     }
 }
 
-async fn drain_with_retry(
-    mailbox: SharedMailbox,
-    show: Rc<dyn Fn(&Progress)>,
-    events: &Events,
-) -> Result<Drained, MachineEvent> {
+async fn drain_with_retry(context: &MemberContext) -> Result<Drained, MachineEvent> {
+    let MemberContext { mailbox, events, show, .. } = context;
     let mut has_waited = false;
     loop {
-        match asynchronous::drain(&mailbox).await {
+        match asynchronous::drain(mailbox).await {
             Ok(drained) => {
                 if has_waited {
                     show(&Progress::Note(ROOM_AGAIN.into()));
@@ -109,7 +97,8 @@ async fn drain_with_retry(
 }
 
 /// Logs the lines that became dead letters and tells the lead of them, once for each drain.
-async fn report_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained) {
+async fn report_dead_letters(context: &MemberContext, drained: &Drained) {
+    let me = &context.me.name;
     let mut told: Option<(u32, &str, String)> = None;
     for notice in &drained.notices {
         match notice {
@@ -128,7 +117,7 @@ async fn report_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained) 
         "{count} line(s) in the inbox of {me} could not be delivered (the first: {reason}); they are \
          kept as dead letters of {me}"
     );
-    let bus = Arc::clone(bus);
+    let bus = Arc::clone(&context.bus);
     let tell = move || bus.notify_lead(Body::text(), content, id);
     match tokio::task::spawn_blocking(tell).await {
         Ok(Ok(_)) => {}
@@ -136,20 +125,14 @@ async fn report_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained) 
     }
 }
 
-/// The transcript of a mailbox.
-pub(super) struct MailboxTranscript {
-    pub(super) mailbox: SharedMailbox,
-    /// What a sync does.
-    pub(super) fsync: Fsync,
-}
-
-impl TranscriptWriter for MailboxTranscript {
+/// The transcript of the member's mailbox.
+impl TranscriptWriter for MemberContext {
     fn append(&self, line: &Line) -> Result<(), StoreError> {
         let mut mailbox = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         mailbox.transcript().append(line)
     }
 
     fn sync(&self) -> SyncFuture<'_> {
-        Box::pin(sync_transcript(&self.mailbox, self.fsync))
+        Box::pin(sync_transcript(&self.mailbox, self.bus.fsync()))
     }
 }

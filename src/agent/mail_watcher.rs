@@ -39,8 +39,8 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
     let mut pause = sources.at_the_latest();
     loop {
         let woken = tokio::select! {
-            () = readable(sources.wakes.as_ref()) => true,
-            () = tick(sources.ticks.as_ref()) => false,
+            () = wake_up(sources.wakes.as_ref().map(ReadableFd::woken)) => true,
+            () = wake_up(sources.ticks.as_ref().map(AlignedInterval::next)) => false,
             () = until(pause.and_then(|pause| Instant::now().checked_add(pause))) => false,
         };
         // A mailbox that is locked is being drained; the machine drains again afterwards.
@@ -71,16 +71,12 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
     }
 }
 
-async fn tick(ticks: Option<&AlignedInterval>) {
-    match ticks {
-        Some(ticks) if ticks.next().await.is_ok() => {}
-        Some(_) | None => std::future::pending().await,
+/// Waits for a source of wake-ups; for ever if there is none, or if it fails.
+async fn wake_up<E>(source: Option<impl Future<Output = Result<(), E>>>) {
+    if let Some(source) = source
+        && source.await.is_ok()
+    {
+        return;
     }
-}
-
-async fn readable(descriptor: Option<&ReadableFd>) {
-    match descriptor {
-        Some(descriptor) if descriptor.woken().await.is_ok() => {}
-        Some(_) | None => std::future::pending().await,
-    }
+    std::future::pending::<()>().await;
 }

@@ -11,13 +11,12 @@ use super::conversation::{
 };
 use super::event::{Action, Ending, Event, Events, MachineEvent, StopCause};
 use super::heartbeat::HeartbeatWriter;
-use super::identity::Identity;
+use super::identity::{Identity, MemberContext};
 use super::machine::Machine;
-use super::mail_intake::{MailIntake, MailboxTranscript};
+use super::mail_intake::MailIntake;
 use super::mail_watcher;
 use super::member_host::{MemberHost, Wake};
 use super::progress::Progress;
-use super::reports::Reports;
 use super::role::MemberRole;
 use super::situation::situation;
 use super::status::StatusReporter;
@@ -52,7 +51,6 @@ const DEFAULT_TIME_LIMIT_S: u64 = 120;
 
 /// Everything that a member of a team consists of.
 pub(crate) struct Agent {
-    /// Who it is, and its rules of work.
     pub(crate) me: Identity,
     pub(crate) mailbox: SharedMailbox,
     pub(crate) provider: Rc<dyn Provider>,
@@ -60,15 +58,12 @@ pub(crate) struct Agent {
     pub(crate) context_tokens: Option<u64>,
     pub(crate) system: String,
     pub(crate) tools: Rc<Registry>,
-    /// What its tool calls must pass.
     pub(crate) approval: ApprovalGate,
     /// What its loop shares with its team tools.
     pub(crate) team_context: Rc<TeamContext>,
     pub(crate) bus: Arc<Bus>,
     pub(crate) tasks: Arc<Tasks>,
-    /// Its entry in the roster.
     pub(crate) reporter: StatusReporter,
-    /// What it may spend.
     pub(crate) budget: AgentBudget,
     pub(crate) heartbeat: HeartbeatWriter,
     pub(crate) role: String,
@@ -77,13 +72,11 @@ pub(crate) struct Agent {
     pub(crate) clock: Rc<dyn Clock>,
     /// What must never be written or shown.
     pub(crate) secrets: Rc<Redactor>,
-    /// Shows its progress.
     pub(crate) show: Rc<dyn Fn(&Progress)>,
 }
 
 /// What is left of a member after its loop.
 pub(crate) struct Finished {
-    /// How it ended.
     pub(crate) ending: Ending,
     /// Why its last model call gave no reply.
     pub(crate) model_error: Option<ModelError>,
@@ -106,7 +99,7 @@ pub(crate) async fn run(
     member.conversation.cancel_all();
     member.idle_hook.cancel_all();
     hit("leave.answering");
-    if let Err(why) = member.team_context.answer_shutdown(true, None).await {
+    if let Err(why) = member.context.team_context.answer_shutdown(true, None).await {
         tracing::warn!(%why, "the shutdown request could not be answered");
     }
     hit("leave.answered");
@@ -115,19 +108,16 @@ pub(crate) async fn run(
 }
 
 struct Member {
-    me: Identity,
+    context: Rc<MemberContext>,
     conversation: Conversation,
     host: MemberHost,
     intake: MailIntake,
     approvals: Approvals,
     budget: BudgetKeeper,
-    reports: Reports,
     /// The question to the hooks whether the member may be idle.
     idle_hook: WorkSet<Result<(), String>>,
     task_claimer: TaskClaimer,
     role: MemberRole,
-    team_context: Rc<TeamContext>,
-    events: Events,
 }
 
 impl Member {
@@ -137,76 +127,56 @@ impl Member {
         events: Events,
         inbound: UnboundedReceiver<Event>,
     ) -> (Self, Option<String>) {
-        let Agent { me, mailbox, bus, tasks, team_context, clock, show, reporter, .. } = agent;
-        let (dir, name) = (bus.dir().clone(), me.name.clone());
-        let writer = MailboxTranscript { mailbox: Arc::clone(&mailbox), fsync: bus.fsync() };
-        let (tasks_seen, me_seen) = (Arc::clone(&tasks), name.clone());
+        let Agent { me, mailbox, bus, tasks, team_context, clock, show, reporter, tools, .. } =
+            agent;
+        let (work_ended, hook_ended) = (events.clone(), events.clone());
+        let context = MemberContext { me, mailbox, bus, tasks, team_context, events, clock, show };
+        let context = Rc::new(context);
+        let share = || Rc::clone(&context);
+        let described = share();
         let model = ModelCaller {
             provider: agent.provider,
             system: agent.system,
             context_tokens: agent.context_tokens,
             secrets: agent.secrets,
-            situation: Box::new(move || situation(&tasks_seen, &me_seen)),
-            show: Rc::clone(&show),
+            situation: Box::new(move || situation(&described.tasks, &described.me.name)),
+            show: Rc::clone(&context.show),
         };
-        let tools = Rc::clone(&agent.tools);
-        let journal = Journal::new(Rc::new(writer), Rc::clone(&clock));
-        let (work_ended, hook_ended) = (events.clone(), events.clone());
-        let conversation = Conversation::new(journal, model, agent.tools, move |id, result| {
+        let journal = Journal::new(share(), Rc::clone(&context.clock));
+        let approvals = Approvals::new(agent.approval, Rc::clone(&tools), share());
+        let conversation = Conversation::new(journal, model, tools, move |id, result| {
             let _ended = work_ended.send(Event::WorkEnded(id, result));
         });
         let idle_hook = WorkSet::new(move |id, answer| {
             let _ended = hook_ended.send(Event::IdleHookEnded(id, answer));
         });
+        let (budget, before_turn) = (agent.budget, reporter.used());
         let member = Self {
             conversation,
             idle_hook,
-            intake: MailIntake {
-                mailbox: Arc::clone(&mailbox),
-                bus: Arc::clone(&bus),
-                me: name.clone(),
-                team_context: Rc::clone(&team_context),
-                events: events.clone(),
-                show: Rc::clone(&show),
-                is_mark_due: false,
-            },
-            approvals: Approvals::new(agent.approval, tools, me.clone(), Arc::clone(&bus), clock),
-            budget: BudgetKeeper {
-                budget: agent.budget,
-                dir: dir.clone(),
-                me: name.clone(),
-                before_turn: reporter.used(),
-            },
-            reports: Reports { bus, me: name.clone() },
-            task_claimer: TaskClaimer {
-                tasks,
-                me: name.clone(),
-                events: events.clone(),
-                watch: None,
-                failed: Rc::default(),
-            },
-            role: MemberRole { dir: dir.clone(), me: name, name: agent.role },
+            intake: MailIntake { context: share(), is_mark_due: false },
+            approvals,
+            budget: BudgetKeeper { budget, context: share(), before_turn },
+            task_claimer: TaskClaimer { context: share(), watch: None, failed: Rc::default() },
+            role: MemberRole { context: share(), name: agent.role },
             host: MemberHost {
+                context: share(),
                 inbound,
                 put_off: VecDeque::new(),
                 reporter,
                 heartbeat: agent.heartbeat,
-                mailbox,
                 tool_limit_s: None,
-                dir,
-                show,
             },
-            team_context,
-            events,
-            me,
+            context,
         };
         (member, agent.start_reason)
     }
 
     async fn live(&mut self, turn: Option<VecDeque<Call>>, ready: impl FnOnce()) -> Ending {
-        let watch = mail_watcher::watch(Arc::clone(&self.host.mailbox), self.events.clone());
+        let MemberContext { me, mailbox, events, .. } = &*self.context;
+        let watch = mail_watcher::watch(Arc::clone(mailbox), events.clone());
         let _watch = AbortOnDrop(tokio::task::spawn_local(watch));
-        let (mut machine, first) = Machine::start(self.me.clone(), turn);
+        let (mut machine, first) = Machine::start(me.clone(), turn);
         let mut events = VecDeque::new();
         if let Err(ending) = self.perform_all(first, &mut events).await {
             return ending;
@@ -227,7 +197,7 @@ impl Member {
 
     /// Waits for what happens next. Returns it as events of the machine, in order.
     async fn wait(&mut self) -> Result<VecDeque<MachineEvent>, Ending> {
-        match self.host.next(self.approvals.due()).await {
+        match self.host.next(self.approvals.ledger.due()).await {
             Wake::StatusDue => {
                 self.host.reporter.write().await;
                 self.mark_if_due();
@@ -310,7 +280,7 @@ impl Member {
             Action::Turn(TurnAction::Effect(effect)) => return self.perform_effect(effect).await,
             Action::Turn(TurnAction::Host(action)) => return self.perform_for_turn(action).await,
             Action::StartLastCallTimeout => {
-                let events = self.events.clone();
+                let events = self.context.events.clone();
                 tokio::task::spawn_local(async move {
                     tokio::time::sleep(LAST_CALL_TIMEOUT).await;
                     let _ended = events.send(MachineEvent::LastCallTimeout.into());
@@ -320,9 +290,9 @@ impl Member {
             Action::EndTurn { outcome, rounds, report } => {
                 self.end_turn(outcome, rounds, report).await?;
             }
-            Action::TellLead(text) => self.reports.tell_lead(text, &mut self.host).await,
+            Action::TellLead(text) => self.host.tell_lead(text).await,
             Action::AskIdleHook(refused) => {
-                let team_context = Rc::clone(&self.team_context);
+                let team_context = Rc::clone(&self.context.team_context);
                 let fields = serde_json::json!({ "role": self.role.name, "refused": refused });
                 self.idle_hook.start(async move {
                     let asked = team_context.hooks.ask(HookEvent::TeammateIdle, fields).await;
@@ -332,9 +302,9 @@ impl Member {
             Action::CancelIdleHook => self.idle_hook.cancel_all(),
             Action::FindTask => self.task_claimer.watch(),
             Action::TakeTask => self.task_claimer.take(),
-            Action::NotifyIdle(reason) => self.reports.notify_idle(reason, &mut self.host).await,
+            Action::NotifyIdle(reason) => self.host.notify_idle(reason).await,
             Action::OpenShutdown { request_id, by } => {
-                self.team_context.open_shutdown(request_id, by);
+                self.context.team_context.open_shutdown(request_id, by);
                 hit("leave.told");
             }
             Action::Exit(ending) => return Err(ending),
@@ -366,7 +336,9 @@ impl Member {
                 let decision = asked.map_err(|why| self.host.ending(why))?;
                 return Ok(decision.map(MachineEvent::Settled));
             }
-            HostAction::Withdraw(request_id) => self.approvals.withdraw(&request_id),
+            HostAction::Withdraw(request_id) => {
+                self.approvals.ledger.withdraw(&request_id);
+            }
             HostAction::Count(usage) => self.budget.count_call(usage, &mut self.host.reporter),
             HostAction::EndRefused(why) => self.host.reporter.refuse_to_end(why).await,
         }
@@ -397,10 +369,10 @@ impl Member {
     async fn warn(&mut self, limit: BudgetLimit) -> Result<(), Ending> {
         tracing::warn!(%limit, "the budget is nearly used up");
         let content = self.budget.warning(&limit);
-        (self.host.show)(&Progress::Warning(content.clone()));
-        if !self.me.name.is_lead() {
-            let told = format!("{}: {content}", self.me.name);
-            self.reports.tell_lead(told, &mut self.host).await;
+        (self.context.show)(&Progress::Warning(content.clone()));
+        let me = &self.context.me.name;
+        if !me.is_lead() {
+            self.host.tell_lead(format!("{me}: {content}")).await;
         }
         self.record(Entry::Note { content }).await
     }
@@ -411,13 +383,13 @@ impl Member {
         rounds: u32,
         report: Option<String>,
     ) -> Result<(), Ending> {
-        let report = report.map(|text| self.reports.prepare(&text));
+        let report = report.map(|text| self.host.prepare_report(&text));
         self.record(Entry::TurnEnd { outcome, rounds, report: report.clone() }).await?;
         self.conversation.journal.sync().await.map_err(|why| self.host.ending(why))?;
         hit("turn.ended");
         self.budget.count_turn(outcome, rounds, &mut self.host.reporter);
         if let Some(report) = report {
-            self.reports.send(outcome, report, &mut self.host).await;
+            self.host.send_report(outcome, report).await;
             hit("turn.reported");
         }
         Ok(())

@@ -4,10 +4,10 @@
 use super::conversation::{DiskFullHandler, NextAttempt, RecordError};
 use super::event::{Ending, Event, MachineEvent, StopCause};
 use super::heartbeat::{HeartbeatWriter, until};
+use super::identity::MemberContext;
 use super::progress::Progress;
 use super::status::StatusReporter;
-use crate::store::asynchronous::SharedMailbox;
-use crate::store::{StoreError, TeamDir};
+use crate::store::StoreError;
 use crate::wire::activity::Activity;
 use crate::wire::roster::Status;
 use std::collections::VecDeque;
@@ -28,19 +28,14 @@ pub(super) fn disk_full(why: &StoreError) -> String {
 
 /// The surroundings of a member's conversation.
 pub(super) struct MemberHost {
+    pub(super) context: Rc<MemberContext>,
     pub(super) inbound: UnboundedReceiver<Event>,
     /// Events that came while a full disk was waited out, oldest first.
     pub(super) put_off: VecDeque<Event>,
-    /// Its roster entry.
     pub(super) reporter: StatusReporter,
     pub(super) heartbeat: HeartbeatWriter,
-    /// Tells whether an idle member has mail to read.
-    pub(super) mailbox: SharedMailbox,
     /// Time limit of the last tool call, in seconds.
     pub(super) tool_limit_s: Option<u64>,
-    /// The team folder, which holds the reserve.
-    pub(super) dir: TeamDir,
-    pub(super) show: Rc<dyn Fn(&Progress)>,
 }
 
 /// What wakes the loop.
@@ -48,11 +43,8 @@ pub(super) struct MemberHost {
 pub(super) enum Wake {
     /// An event; `None` when the channel is closed.
     Event(Option<Event>),
-    /// The given time has come.
     Timeout,
-    /// The roster entry is due.
     StatusDue,
-    /// The heartbeat is due.
     HeartbeatDue,
 }
 
@@ -85,7 +77,7 @@ impl MemberHost {
     pub(super) fn beat(&mut self) {
         let (status, activity) = self.reporter.shown();
         // A mailbox that is locked is being drained.
-        let has_mail = self.mailbox.try_lock().map_or(true, |mailbox| mailbox.has_unread());
+        let has_mail = self.context.mailbox.try_lock().map_or(true, |mail| mail.has_unread());
         if status == Status::Idle && !has_mail {
             self.heartbeat.due = None;
             return;
@@ -121,10 +113,9 @@ impl MemberHost {
         })
     }
 
-    /// Shows and logs an error.
     pub(super) fn show_error(&self, text: &str) {
         tracing::error!("{text}");
-        (self.show)(&Progress::Note(text.into()));
+        (self.context.show)(&Progress::Note(text.into()));
     }
 
     /// How the loop ends because an entry was not recorded.
@@ -147,7 +138,7 @@ impl DiskFullHandler for MemberHost {
         if !self.wait_for_room().await {
             return NextAttempt::Again;
         }
-        if let Err(why) = self.dir.give_up_reserve() {
+        if let Err(why) = self.context.bus.dir().give_up_reserve() {
             tracing::error!(%why, "the reserve could not be given up");
         }
         NextAttempt::Last

@@ -9,7 +9,6 @@ use std::time::Duration;
 pub(crate) enum Progress {
     /// Mail was taken into the conversation.
     Mail(Box<Message>),
-    /// A turn begins.
     TurnStarted {
         /// Mail began it, not a prompt.
         by_mail: bool,
@@ -24,18 +23,16 @@ pub(crate) enum Progress {
     },
     /// The user at this agent's terminal is asked.
     Asked(Box<Question>),
-    /// A tool call begins.
-    ToolStarted { name: String, summary: String },
-    /// A tool call is over.
+    ToolStarted {
+        name: String,
+        summary: String,
+    },
     ToolEnded {
         name: String,
-        /// Whether the call failed.
         is_error: bool,
         content: String,
     },
-    /// The turn is over.
     TurnEnded {
-        /// Whether it did what was asked.
         outcome: Outcome,
         /// The last text, or the error.
         text: String,

@@ -9,64 +9,56 @@ use crate::wire::message::{Body, IdleReason, Outcome};
 use crate::wire::transcript::Report;
 use std::sync::Arc;
 
-/// A member's way to write to the lead.
-pub(super) struct Reports {
-    pub(super) bus: Arc<Bus>,
-    pub(super) me: AgentName,
-}
-
-impl Reports {
+impl MemberHost {
     /// Makes a report of a turn's last text. Its id is recorded before it is sent, so that a second
     /// attempt after a crash is the same message.
-    pub(super) fn prepare(&self, text: &str) -> Report {
-        Report { id: new_id(&self.me), text: self.bus.cut(text) }
+    pub(super) fn prepare_report(&self, text: &str) -> Report {
+        Report { id: new_id(&self.context.me.name), text: self.context.bus.cut(text) }
     }
 
     /// Sends the report of a turn.
-    pub(super) async fn send(&self, outcome: Outcome, report: Report, host: &mut MemberHost) {
+    pub(super) async fn send_report(&mut self, outcome: Outcome, report: Report) {
         let Report { id, text } = report;
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(Body::Result { outcome }, text) };
-        self.send_to_lead(outgoing, host).await;
+        self.send_to_lead(outgoing).await;
     }
 
     /// Tells the lead's model something in the program's name.
-    pub(super) async fn tell_lead(&self, text: String, host: &mut MemberHost) {
+    pub(super) async fn tell_lead(&mut self, text: String) {
         let id = new_id(&AgentName::system());
         let send = move |bus: &Bus| bus.notify_lead(Body::text(), text.clone(), id.clone());
-        self.send_with_retry(send, host).await;
+        self.send_with_retry(send).await;
     }
 
     /// Tells the lead's program that this member is idle.
-    pub(super) async fn notify_idle(&self, reason: IdleReason, host: &mut MemberHost) {
-        if self.me.is_lead() {
+    pub(super) async fn notify_idle(&mut self, reason: IdleReason) {
+        if self.context.me.name.is_lead() {
             return;
         }
-        self.send_to_lead(Outgoing::of(Body::IdleNotification { reason }, ""), host).await;
+        self.send_to_lead(Outgoing::of(Body::IdleNotification { reason }, "")).await;
         machine_memory::give_back();
         hit("turn.idle");
     }
 
-    async fn send_to_lead(&self, outgoing: Outgoing, host: &mut MemberHost) {
-        let me = self.me.clone();
-        let send = move |bus: &Bus| bus.send(&me, "lead", outgoing.clone());
-        self.send_with_retry(send, host).await;
+    async fn send_to_lead(&mut self, outgoing: Outgoing) {
+        let me = self.context.me.name.clone();
+        self.send_with_retry(move |bus: &Bus| bus.send(&me, "lead", outgoing.clone())).await;
     }
 
     /// Sends a message, however long the disk is full; only the wish to end stops the attempts.
     async fn send_with_retry<T: Send + 'static>(
-        &self,
+        &mut self,
         send: impl Fn(&Bus) -> Result<T, BusError> + Clone + Send + 'static,
-        host: &mut MemberHost,
     ) {
         loop {
-            let (bus, send) = (Arc::clone(&self.bus), send.clone());
+            let (bus, send) = (Arc::clone(&self.context.bus), send.clone());
             let why = match tokio::task::spawn_blocking(move || send(&bus)).await {
                 Ok(Ok(_)) => return,
-                Ok(Err(why)) if why.is_full() && !host.wait_for_room().await => continue,
+                Ok(Err(why)) if why.is_full() && !self.wait_for_room().await => continue,
                 Ok(Err(why)) => why.to_string(),
                 Err(why) => why.to_string(),
             };
-            return host.show_error(&format!("a report to the lead could not be sent: {why}"));
+            return self.show_error(&format!("a report to the lead could not be sent: {why}"));
         }
     }
 }

@@ -1,15 +1,15 @@
 //! The role of a member. A lead that gives an idle member a new prompt may also give it a new role.
 
-use crate::store::{TeamDir, roster};
+use super::identity::MemberContext;
+use crate::store::roster;
 use crate::tools::find_by_alias;
-use crate::wire::AgentName;
 use crate::wire::message::Message;
 use crate::wire::role::Role;
+use std::rc::Rc;
 
 /// A member's role, as this life knows it.
 pub(super) struct MemberRole {
-    pub(super) dir: TeamDir,
-    pub(super) me: AgentName,
+    pub(super) context: Rc<MemberContext>,
     pub(super) name: String,
 }
 
@@ -24,10 +24,11 @@ pub(super) struct RoleChange {
 impl MemberRole {
     /// Takes on the role that the roster gives, if this mail may have come with another one.
     pub(super) async fn update(&mut self, mail: &[Message]) -> Option<RoleChange> {
-        if self.me.is_lead() || mail.iter().all(|message| message.from != "lead") {
+        let me = &self.context.me.name;
+        if me.is_lead() || mail.iter().all(|message| message.from != "lead") {
             return None;
         }
-        let (dir, me) = (self.dir.clone(), self.me.clone());
+        let (dir, me) = (self.context.bus.dir().clone(), me.clone());
         let look = move || {
             let roster = roster::read(&dir).ok()?;
             let role = roster.member(me.as_str())?.role.clone();

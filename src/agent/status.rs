@@ -93,7 +93,6 @@ impl StatusReporter {
         UsageCount { seconds: before.saturating_add(lived), ..self.shown.usage }
     }
 
-    /// Adds a finished turn.
     pub(super) fn count_turn(&mut self) {
         self.shown.usage.turns = self.shown.usage.turns.saturating_add(1);
     }
@@ -113,7 +112,6 @@ impl StatusReporter {
         self.write().await;
     }
 
-    /// Sets the permission mode.
     pub(super) async fn set_mode(&mut self, mode: PermissionMode) {
         self.shown.mode = Some(mode);
         self.write().await;

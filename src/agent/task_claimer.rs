@@ -3,7 +3,8 @@
 //! It waits for file events, with a slow poll as the safety net (a file written by hand, a dead owner).
 //! The list decides which task suits.
 
-use super::event::{Events, MachineEvent};
+use super::event::MachineEvent;
+use super::identity::MemberContext;
 use crate::os::async_fd::ReadableFd;
 use crate::store::change_watcher::ChangeWatcher;
 use crate::tasks::Tasks;
@@ -19,9 +20,7 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// Finds and takes tasks for one agent.
 pub(super) struct TaskClaimer {
-    pub(super) tasks: Arc<Tasks>,
-    pub(super) me: AgentName,
-    pub(super) events: Events,
+    pub(super) context: Rc<MemberContext>,
     /// The watch under way.
     pub(super) watch: Option<AbortOnDrop>,
     /// The last task could not be taken: the next attempt comes later.
@@ -40,36 +39,36 @@ impl Drop for AbortOnDrop {
 impl TaskClaimer {
     /// Starts to watch for a task; the event is sent once.
     pub(super) fn watch(&mut self) {
-        let (tasks, me, events) = (Arc::clone(&self.tasks), self.me.clone(), self.events.clone());
+        let context = Rc::clone(&self.context);
         let has_failed = self.failed.take();
         self.watch = Some(AbortOnDrop(tokio::task::spawn_local(async move {
             if has_failed {
                 tokio::time::sleep(POLL_EVERY).await;
             }
             // Armed before the first look, so that no change is missed.
-            let fifo = ChangeWatcher::of_tasks(tasks.dir()).and_then(|fifo| {
+            let fifo = ChangeWatcher::of_tasks(context.tasks.dir()).and_then(|fifo| {
                 let ready = ReadableFd::to_read(&fifo)?;
                 Ok((fifo, ready))
             });
             let fifo = fifo
                 .inspect_err(|why| tracing::warn!(%why, "no file events; the task list is polled"))
                 .ok();
-            while !is_in_sight(&tasks, &me).await {
+            while !is_in_sight(&context.tasks, &context.me.name).await {
                 tokio::select! {
                     () = touched(fifo.as_ref()) => {}
                     () = tokio::time::sleep(POLL_EVERY) => {}
                 }
             }
-            let _gone = events.send(MachineEvent::TaskInSight.into());
+            let _gone = context.events.send(MachineEvent::TaskInSight.into());
         })));
     }
 
     /// Takes the next task; the event is sent when the attempt is over.
     pub(super) fn take(&mut self) {
         self.watch = None;
-        let (tasks, me, events) = (Arc::clone(&self.tasks), self.me.clone(), self.events.clone());
-        let failed = Rc::clone(&self.failed);
+        let (context, failed) = (Rc::clone(&self.context), Rc::clone(&self.failed));
         tokio::task::spawn_local(async move {
+            let (tasks, me) = (Arc::clone(&context.tasks), context.me.name.clone());
             match tokio::task::spawn_blocking(move || tasks.take_next(&me)).await {
                 Ok(Ok(Some(task))) => tracing::info!(id = %task.id, "took a task"),
                 Ok(Ok(None)) => {}
@@ -78,7 +77,7 @@ impl TaskClaimer {
                     failed.set(true);
                 }
             }
-            let _gone = events.send(MachineEvent::TaskTaken.into());
+            let _gone = context.events.send(MachineEvent::TaskTaken.into());
         });
     }
 }

@@ -188,7 +188,7 @@ impl Item {
 
     pub(crate) fn text(self, name: &AgentName, view: &View) -> String {
         match self.kind {
-            Kind::Log => ui::log::line(name.as_str(), &self.object, view),
+            Kind::Log => ui::transcript::log_line(name.as_str(), &self.object, view),
             Kind::Mail => {
                 let line = Line::read(Value::Object(self.object).to_string().as_bytes());
                 line.map_or_else(String::new, |line| ui::transcript::line(&line, view))

@@ -2,6 +2,7 @@
 
 use crate::bus::{Bus, BusError, Outgoing, Sent};
 use crate::error::{Exit, Failure};
+use crate::store::StoreError;
 use crate::wire::AgentName;
 
 /// Sends the user's message to one recipient and returns its id.
@@ -46,6 +47,7 @@ pub(crate) fn require_all(unreached: &[String]) -> Result<(), Failure> {
 
 pub(crate) fn send_failure(to: &str, why: &BusError) -> Failure {
     let to: String = to.chars().take(64).collect();
-    let exit = if why.is_lock_timeout() { Exit::InUse } else { Exit::Failure };
+    let is_locked = why.store_error().is_some_and(StoreError::is_lock_timeout);
+    let exit = if is_locked { Exit::InUse } else { Exit::Failure };
     Failure::new(exit, format!("nothing was sent to {to:?}"), why.to_string(), why.hint())
 }

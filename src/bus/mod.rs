@@ -3,7 +3,6 @@
 //! *Invariant:* whether the recipient may get mail is decided under the lock of its inbox, so that no send
 //! succeeds after the recipient was told to stop. This layer does not know models, tools or processes.
 
-mod id;
 mod reachability;
 
 use crate::store::inbox::{Inbox, Priority, SendError, SendPolicy, Stored};
@@ -11,13 +10,15 @@ use crate::store::{Fsync, SharedClock, StoreError, TeamDir, roster};
 use crate::wire::limits;
 use crate::wire::message::{Body, Correlation, OutgoingMessage};
 use crate::wire::{AgentName, NameError};
-pub use id::new_id;
 use reachability::{Reachability, RecipientState};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
+use uuid::{Builder, NoContext, Timestamp, Uuid};
 
 /// The most threads that sync the inboxes of a broadcast.
 const SYNCS_AT_ONCE: usize = 8;
@@ -74,6 +75,24 @@ impl Outgoing {
     }
 }
 
+/// Makes a unique id for a message or a request.
+pub fn new_id(from: &AgentName) -> String {
+    format!("{from}:{}", unique())
+}
+
+/// Makes a UUID v7, which sorts by time, from a counter hashed with keys that only this process has. Only the
+/// first one reads randomness from the system: a read costs as much as writing a message.
+fn unique() -> Uuid {
+    static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let [one, two] = [0, 1].map(|half| u128::from(KEYS.hash_one((count, half))));
+    let [random @ .., _, _, _, _, _, _] = (one << 64 | two).to_be_bytes();
+    let (seconds, nanos) = Timestamp::now(NoContext).to_unix();
+    let millis = seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000));
+    Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+}
+
 /// A recipient of a broadcast, and the id of its message.
 pub type Sent = (AgentName, Result<String, BusError>);
 
@@ -117,19 +136,9 @@ pub enum BusError {
 }
 
 impl BusError {
-    /// Whether another process held a lock for too long.
-    pub fn is_lock_timeout(&self) -> bool {
-        self.store_error().is_some_and(StoreError::is_lock_timeout)
-    }
-
     /// Whether the disk is full; a later send may succeed.
     pub fn is_full(&self) -> bool {
         self.store_error().is_some_and(StoreError::is_full)
-    }
-
-    /// Whether the team folder is gone, so that every later send fails too.
-    pub fn is_without_team(&self) -> bool {
-        self.store_error().is_some_and(StoreError::is_without_team)
     }
 
     /// Returns the error of the disk, if it is one.
@@ -220,9 +229,7 @@ impl Bus {
             return Err(BusError::Everybody(to.into()));
         }
         let to = AgentName::mailbox(to)?;
-        let (id, stored) = self.write(from, &to, outgoing)?;
-        stored.sync()?;
-        Ok(id)
+        self.write(from, &to, outgoing).and_then(synced)
     }
 
     /// Sends a control message: a request or an answer.
@@ -238,8 +245,7 @@ impl Bus {
     }
 
     /// Sends the same text to the lead and every reachable member, except the sender. Each message's id is
-    /// `id` with the recipient's name appended. Fails if the roster cannot be read, and then nothing was
-    /// sent; failures of single recipients are in the result.
+    /// `id` with the recipient's name appended. On an error nothing was sent.
     pub fn broadcast(
         &self,
         from: &AgentName,
@@ -257,8 +263,7 @@ impl Bus {
         Ok(sync_together(written.collect(), self.limits.fsync))
     }
 
-    /// All agents that can get mail now, including the lead and the user. Fails if the roster or a life lock
-    /// cannot be read.
+    /// All agents that can get mail now, including the lead and the user.
     pub fn reachable(&self) -> Result<Vec<AgentName>, BusError> {
         Ok(lock(&self.reachability).all()?)
     }
@@ -301,8 +306,7 @@ impl Bus {
         Ok((id, stored))
     }
 
-    /// The inbox of a recipient. The first access checks the recipient, so that an unknown name gets no
-    /// lock file.
+    /// The inbox of a recipient. The first access checks the name: an unknown one gets no lock file.
     fn inbox(
         &self,
         from: &AgentName,
@@ -322,8 +326,7 @@ impl Bus {
         let mut reachability = lock(&self.reachability);
         match reachability.state(to, priority)? {
             RecipientState::Reachable => Ok(()),
-            // A send is acknowledged only after the roster entry is durable: without the entry the
-            // recipient does not exist.
+            // Before the acknowledgement: without a durable roster entry the recipient does not exist.
             RecipientState::Starting => Ok(roster::sync(&self.dir, self.limits.fsync)?),
             RecipientState::Unreachable(why) => {
                 let mut reachable = reachability.all()?;
@@ -334,22 +337,22 @@ impl Bus {
     }
 }
 
-/// Locks a mutex even if it is poisoned: the values are caches, which a panic leaves consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex even if it is poisoned: the values are caches, consistent or renewed by the next read.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Written = (AgentName, Result<(String, Stored), BusError>);
 
+/// Makes a message durable; returns its id.
+fn synced((id, stored): (String, Stored)) -> Result<String, BusError> {
+    stored.sync()?;
+    Ok(id)
+}
+
 /// Syncs many inboxes on several threads, so that the disk merges the work.
 fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
-    let finish = |(to, outcome): Written| {
-        let sent = outcome.and_then(|(id, stored)| {
-            stored.sync()?;
-            Ok(id)
-        });
-        (to, sent)
-    };
+    let finish = |(to, outcome): Written| (to, outcome.and_then(synced));
     if fsync == Fsync::Never {
         return written.into_iter().map(finish).collect();
     }
@@ -363,4 +366,22 @@ fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
         }
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ids_are_unique_uuids_of_the_current_time() {
+        let ids: BTreeSet<Uuid> = (0..10_000).map(|_| unique()).collect();
+        assert_eq!(ids.len(), 10_000);
+        let now = Timestamp::now(NoContext).to_unix().0;
+        for id in ids {
+            assert_eq!(id.get_version_num(), 7);
+            assert!(id.get_timestamp().unwrap().to_unix().0.abs_diff(now) < 60);
+        }
+        assert!(new_id(&AgentName::lead()).starts_with("lead:0"));
+    }
 }

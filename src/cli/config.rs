@@ -15,7 +15,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         && let Some(found) = model::resolve(&settings, &context.environment)?
     {
         for row in rows.iter_mut().filter(|row| row.key == "model") {
-            (row.value, row.source) = (found.value.to_string(), found.source.to_string());
+            (row.value, row.source) = (found.value.to_string(), found.source.clone());
         }
     }
     let as_json = || {

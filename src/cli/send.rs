@@ -7,7 +7,7 @@ use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure, OrFail};
 use crate::store::TeamDir;
 use crate::wire::AgentName;
-use crate::wire::message::{Body, Message, Outcome};
+use crate::wire::message::{Body, KINDS, Message, Outcome};
 use serde_json::{Map, Value, json};
 use std::io::BufRead;
 
@@ -104,7 +104,7 @@ fn body(kind: Option<&str>, fields: &Map<String, Value>) -> Result<Body, Failure
         Err(Failure::new(Exit::Usage, format!("--type {kind:?} cannot be sent"), why, hint))
     };
     match Message::read(&object).map(|message| message.body) {
-        Ok(Body::Unknown { .. }) if Body::is_known_kind(kind) => {
+        Ok(Body::Unknown { .. }) if KINDS.contains(&kind) => {
             let hint = "give the fields of that type with --field KEY=VALUE";
             refuse("a field of that type is missing or has the wrong form".into(), hint)
         }

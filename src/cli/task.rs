@@ -5,6 +5,7 @@ use crate::app::output::{exit_after, print, print_result, warn};
 use crate::app::{context::Context, names::mailbox_name, task_view, team_rules::open_tasks};
 use crate::error::{Exit, Failure, OrFail};
 use crate::protocol::tasks::NewTask;
+use crate::store::StoreError;
 use crate::tasks::{Changed, TaskError, Tasks};
 use crate::wire::AgentName;
 use crate::wire::task::{TaskId, TaskStatus};
@@ -177,6 +178,7 @@ fn task_id(given: &str) -> Result<TaskId, Failure> {
 }
 
 fn failure(what: &str, why: &TaskError) -> Failure {
-    let exit = if why.is_lock_timeout() { Exit::InUse } else { Exit::Failure };
+    let is_locked = why.store_error().is_some_and(StoreError::is_lock_timeout);
+    let exit = if is_locked { Exit::InUse } else { Exit::Failure };
     Failure::new(exit, what, why.to_string(), why.hint())
 }

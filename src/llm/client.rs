@@ -12,6 +12,7 @@ use super::anthropic::request::body as message_body;
 use super::attempt_error::{AttemptError, Report};
 use super::config::{Api, ClientConfig};
 use super::http::{Answer, ConfigError, Endpoint};
+use super::model_list::ask;
 use super::openai::reply::{Assembler as CompletionAssembler, translate};
 use super::openai::request::body as completion_body;
 use super::provider::{Delta, ModelError, Provider, Sink, TurnFuture};
@@ -40,10 +41,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client, which connects at its first call.
-    ///
-    /// # Errors
-    /// The base URL or a header is unusable.
+    /// Creates a client, which connects at its first call; fails if the base URL or a header is unusable.
     pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
         let path = match config.api {
             Api::Messages => "/messages",
@@ -177,7 +175,6 @@ async fn report(mut answer: Answer<'_>) -> Report {
     report
 }
 
-/// Opens a model of a provider with an endpoint.
 pub(super) fn connect(
     spec: &ProviderSpec,
     api: Api,
@@ -190,15 +187,14 @@ pub(super) fn connect(
     Ok(Connected { warning: client.warning, provider: Rc::new(client) })
 }
 
-/// Asks the endpoint of a provider for its models.
 pub(super) fn list_models(
     spec: &ProviderSpec,
     api: Api,
     access: &Access,
     limit: Duration,
 ) -> ListFuture {
-    let config = ClientConfig::of(spec, api, access);
-    Box::pin(async move { config.map_err(|why| why.to_string())?.list_models(limit).await })
+    let endpoint = ClientConfig::of(spec, api, access).and_then(|it| it.endpoint("/models"));
+    Box::pin(async move { ask(&endpoint.map_err(|why| why.to_string())?.0, limit).await })
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! The configuration of a client: endpoint, credentials, headers, limits. It does not read the environment.
 
 use super::http::{ConfigError, Endpoint, Limits, Url, join};
-use super::model_list::{Listing, ask};
 use super::registry::{Access, ProviderSpec};
 use super::retry::RetryPolicy;
 use super::secret::{Redactor, Secret};
-use std::time::Duration;
 
 /// The version of the Messages API that this client is written for.
 const API_VERSION: &str = "2026-10-21";
@@ -97,15 +95,6 @@ impl ClientConfig {
         Ok(Self { provider: spec.name.into(), version, extra_headers, ..new })
     }
 
-    /// Requests the list of models of the endpoint.
-    ///
-    /// # Errors
-    /// The configuration is unusable, or the endpoint does not respond; the text is for people.
-    pub(super) async fn list_models(&self, limit: Duration) -> Result<Listing, String> {
-        let (endpoint, _) = self.endpoint("/models").map_err(|why| why.to_string())?;
-        ask(&endpoint, limit).await
-    }
-
     /// Returns the endpoint of a path, and a warning about the base URL.
     pub(super) fn endpoint(
         &self,
@@ -170,10 +159,8 @@ fn header(name: &str, value: &str) -> Result<(String, Secret), ConfigError> {
     Ok((name.to_owned(), secret))
 }
 
-/// Parses additional headers in the form of `ANTHROPIC_CUSTOM_HEADERS`: one `Name: value` per line.
-///
-/// # Errors
-/// A line has no colon or an invalid value. The error does not show the value.
+/// Parses additional headers in the form of `ANTHROPIC_CUSTOM_HEADERS`: one `Name: value` per line. An error does
+/// not show the value.
 fn parse_headers(text: &str) -> Result<Vec<(String, Secret)>, ConfigError> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let headers = lines.map(|(number, line)| {

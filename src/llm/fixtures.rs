@@ -47,11 +47,7 @@ pub(super) fn conversation() -> Request {
     Request { system: "You are alice.".into(), tools, max_tokens: 1024, ..request(messages) }
 }
 
-/// Reads a stream in these pieces.
-pub(super) fn read<'a>(
-    assembler: impl Assemble + 'static,
-    pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> Outcome {
+pub(super) fn read(assembler: impl Assemble + 'static, pieces: &[&[u8]]) -> Outcome {
     let mut shown = String::new();
     let mut sink = |delta| match delta {
         Delta::Text(text) => shown.push_str(&text),
@@ -72,5 +68,5 @@ pub(super) fn read<'a>(
 pub(super) fn replay(assembler: impl Assemble + 'static, lines: &str) -> Outcome {
     let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
     let stream: String = lines.flat_map(|line| ["data: ", line, "\n\n"]).collect();
-    read(assembler, [stream.as_bytes()])
+    read(assembler, &[stream.as_bytes()])
 }

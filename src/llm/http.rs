@@ -64,7 +64,6 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// Creates the error of a header that cannot be sent.
     pub(super) fn header(name: &str, why: impl Into<String>) -> Self {
         Self::BadHeader { name: name.into(), why: why.into() }
     }
@@ -130,12 +129,10 @@ impl Endpoint {
         Ok(Self { url, headers: map, limits, redactor, client: OnceCell::new() })
     }
 
-    /// Returns the URL, for messages to people.
     pub(crate) fn url(&self) -> &str {
         self.url.as_str()
     }
 
-    /// Returns the host.
     pub(crate) fn host(&self) -> &str {
         self.url.host_str().unwrap_or_default()
     }
@@ -218,7 +215,6 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Returns the HTTP status.
     pub(crate) fn status(&self) -> u16 {
         self.response.status().as_u16()
     }
@@ -246,7 +242,6 @@ impl Answer<'_> {
         Ok(Some(piece.to_vec()))
     }
 
-    /// Returns the rest of the body.
     pub(crate) async fn rest(mut self) -> Result<Vec<u8>, AttemptError> {
         let mut rest = Vec::new();
         while let Some(piece) = self.piece().await? {
@@ -281,17 +276,14 @@ mod tests {
     fn a_base_url_is_checked_and_plain_http_stays_on_this_machine() {
         let joined = join("https://h/p/", "/v1/messages").unwrap();
         assert_eq!(joined.as_str(), "https://h/p/v1/messages");
-        for base in "http://127.0.0.1:1 http://localhost http://[::1]:8080/x/ http://127.9.9.9 \
-            https://api.anthropic.com"
-            .split(' ')
-        {
+        let good = "http://127.0.0.1:1 http://localhost http://[::1]:8080/x/ http://127.9.9.9 \
+            https://api.anthropic.com";
+        for base in good.split(' ') {
             endpoint(base, &[]).unwrap();
         }
-        for base in
-            " h file:///etc https://u:canary@h https://h?a=canary https://h#canary sk-canary \
-            http://10.0.0.1 http://localhost.evil.org http://0x7f.example http://[::2]"
-                .split(' ')
-        {
+        let bad = " h file:///etc https://u:canary@h https://h?a=canary https://h#canary sk-canary \
+            http://10.0.0.1 http://localhost.evil.org http://0x7f.example http://[::2]";
+        for base in bad.split(' ') {
             let error = endpoint(base, &[]).unwrap_err().to_string();
             assert!(!error.contains("canary"), "{error}");
         }

@@ -50,8 +50,6 @@ async fn probe(port: u16) -> Option<LocalServer> {
     let base_url = format!("http://127.0.0.1:{port}");
     let url = join(&base_url, "/v1/models").ok()?;
     let endpoint = Endpoint::new(url, &[], Limits::default(), Redactor::default()).ok()?;
-    match ask(&endpoint, PROBE_LIMIT).await {
-        Ok(Listing::Models(models)) => Some(LocalServer { base_url, models }),
-        Ok(Listing::Refused | Listing::Unlisted) | Err(_) => None,
-    }
+    let Ok(Listing::Models(models)) = ask(&endpoint, PROBE_LIMIT).await else { return None };
+    Some(LocalServer { base_url, models })
 }

@@ -16,10 +16,7 @@ pub enum Listing {
     Unlisted,
 }
 
-/// Requests the list.
-///
-/// # Errors
-/// The endpoint does not respond; the text is for people.
+/// Requests the list. The error is for people.
 pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<Listing, String> {
     match endpoint.get(limit).await {
         Ok((401 | 403, _)) => Ok(Listing::Refused),
@@ -48,7 +45,7 @@ mod tests {
 
     #[test]
     fn embedding_models_are_not_listed() {
-        let list = json!({"object": "list", "data": [
+        let list = json!({"data": [
             {"id": "text-embedding-nomic"}, {"id": "qwen"}, {"id": ""}, {"name": "x"}, {"id": "b:7"}]});
         assert_eq!(models(&list), ["qwen", "b:7"]);
         assert_eq!(models(&json!([1])), [""; 0]);

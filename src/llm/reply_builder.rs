@@ -30,7 +30,7 @@ pub(super) fn input(streamed: &str, given: Option<&Value>) -> Value {
 }
 
 /// A partial reply.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ReplyBuilder {
     model: String,
     usage: Usage,
@@ -45,12 +45,10 @@ impl ReplyBuilder {
     /// Begins the reply to a request. `model` holds until the server names another one.
     pub(super) fn new(request: &Request, model: &str) -> Self {
         let blocks = request.messages.iter().flat_map(|message| &message.blocks);
-        let ids = blocks.filter_map(|block| match block {
-            Block::ToolUse { id, .. } => Some(id.clone()),
-            Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+        let taken = blocks.filter_map(|block| {
+            if let Block::ToolUse { id, .. } = block { Some(id.clone()) } else { None }
         });
-        let (taken, given) = (ids.collect(), BTreeSet::new());
-        Self { model: model.into(), usage: Usage::default(), blocks: Vec::new(), taken, given }
+        Self { model: model.into(), taken: taken.collect(), ..Self::default() }
     }
 
     /// Notes the model that a body names, and keeps the larger of all counts: those of a start or an end may be zero.
@@ -66,7 +64,6 @@ impl ReplyBuilder {
         larger(&mut usage.cache_creation_input_tokens, seen.cache_creation_input_tokens);
     }
 
-    /// Adds text, if there is any.
     pub(super) fn text(&mut self, text: String) {
         if !text.is_empty() {
             self.blocks.push(Block::Text { text });

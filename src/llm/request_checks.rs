@@ -4,19 +4,16 @@ use crate::wire::chat::{Block, Request, Role};
 use std::collections::BTreeSet;
 
 /// Checks a request: roles alternate and start with user; exactly one result answers each tool call in the next
-/// message, before any text; the schemas of tools are objects; the ids of calls are unique.
-///
-/// # Errors
-/// The text names the first rule that the request breaks.
+/// message, before any text; the schemas of tools are objects; the ids of calls are unique. The error names the
+/// first rule that the request breaks.
 pub(crate) fn check(request: &Request) -> Result<(), String> {
     let mut open: BTreeSet<&str> = BTreeSet::new();
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     for (at, message) in request.messages.iter().enumerate() {
         let turn = if at % 2 == 0 { Role::User } else { Role::Assistant };
         if message.role != turn {
-            return Err(format!(
-                "message {at} is not of role {turn:?}: roles alternate, user first"
-            ));
+            let why = "roles alternate, user first";
+            return Err(format!("message {at} is not of role {turn:?}: {why}"));
         }
         let mut past_results = false;
         for block in &message.blocks {
@@ -61,42 +58,40 @@ pub(crate) fn check(request: &Request) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::fixtures::{self, request, tool};
+    use crate::llm::fixtures::{call, request, result, text, tool};
     use serde_json::{Value, json};
 
-    fn text() -> Block {
-        fixtures::text("x")
-    }
-
-    fn call(id: &str) -> Block {
-        fixtures::call(id, "n", json!({}))
-    }
-
-    fn result(id: &str) -> Block {
-        fixtures::result(id, "c", false)
+    /// Messages in short, with `/` between: `x` is text, `?a` the call a, `!a` its result.
+    fn conversation(messages: &str) -> Request {
+        let block = |word: &str| match word.split_at(1) {
+            ("?", id) => call(id, "n", json!({})),
+            ("!", id) => result(id, "c", false),
+            _ => text(word),
+        };
+        let blocks = |message: &str| message.split_whitespace().map(block).collect();
+        request(messages.split('/').map(blocks).collect())
     }
 
     #[test]
     fn each_rule_is_checked() {
-        let two = vec![call("a"), call("b")];
-        let table = [
-            (vec![vec![text()]], ""),
-            (vec![vec![text()], two, vec![result("b"), result("a"), text()]], ""),
-            (vec![vec![text()], vec![text()]], ""),
-            (vec![], "empty"),
-            (vec![vec![text()], vec![call("a")], vec![text()]], "does not answer the call a"),
-            (vec![vec![text()], vec![call("a")], vec![text(), result("a")]], "after text"),
-            (vec![vec![text()], vec![call("a")], vec![result("a"), result("a")]], "not asked"),
-            (vec![vec![text()], vec![text()], vec![result("a")]], "not asked"),
-            (vec![vec![text()], vec![call("a"), call("a")], vec![result("a")]], "repeats"),
-            (vec![vec![call("a")]], "other role"),
-        ];
-        let mut two_users = request(vec![vec![text()], vec![text()], vec![text()]]);
+        let mut two_users = conversation("x/x/x");
         two_users.messages[1].role = Role::User;
         let tools = vec![tool("n", Value::Null)];
-        let bad_schema = Request { tools, ..request(vec![vec![text()]]) };
-        let requests = table.map(|(messages, complaint)| (request(messages), complaint));
-        let others = [(two_users, "roles alternate"), (bad_schema, "schema")];
+        let bad_schema = Request { tools, ..conversation("x") };
+        let table = [
+            ("x", ""),
+            ("x / ?a ?b / !b !a x", ""),
+            ("x / x", ""),
+            ("x / ?a / x", "does not answer the call a"),
+            ("x / ?a / x !a", "after text"),
+            ("x / ?a / !a !a", "not asked"),
+            ("x / x / !a", "not asked"),
+            ("x / ?a ?a / !a", "repeats"),
+            ("?a", "other role"),
+        ];
+        let requests = table.map(|(messages, complaint)| (conversation(messages), complaint));
+        let others =
+            [(request(vec![]), "empty"), (two_users, "roles alternate"), (bad_schema, "schema")];
         for (request, complaint) in requests.into_iter().chain(others) {
             let got = check(&request).err().unwrap_or_default();
             let fits = got.contains(complaint) && got.is_empty() == complaint.is_empty();

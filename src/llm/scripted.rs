@@ -35,7 +35,6 @@ pub static SPEC: ProviderSpec = ProviderSpec {
 /// The text of a reply after the last line of the script.
 const OVER: &str = "(script over)";
 
-/// A line of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -86,10 +85,8 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Reads the lines of `agent` from a script; `word` identifies its conversation.
-    ///
-    /// # Errors
-    /// [`ModelError::Script`] names the file, the line and the problem.
+    /// Reads the lines of `agent` from a script; `word` identifies its conversation. An error names the file, the
+    /// line and the problem.
     pub fn open(file: &Path, agent: &str, word: &str) -> Result<Self, ModelError> {
         let shown = file.display();
         let text = fs::read_to_string(file)
@@ -213,9 +210,12 @@ mod tests {
     fn request(replies: &[&Reply]) -> Request {
         let mut messages = vec![vec![text("go")]];
         for reply in replies {
-            let results = reply.blocks.iter().filter_map(|block| match block {
-                Block::ToolUse { id, .. } => Some(result(id, "ok", false)),
-                Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+            let results = reply.blocks.iter().filter_map(|block| {
+                if let Block::ToolUse { id, .. } = block {
+                    Some(result(id, "ok", false))
+                } else {
+                    None
+                }
             });
             messages.extend([reply.blocks.clone(), results.chain([text("more")]).collect()]);
         }

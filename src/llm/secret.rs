@@ -23,10 +23,7 @@ pub struct Secret(String);
 pub struct NotOneLine;
 
 impl Secret {
-    /// Creates a secret.
-    ///
-    /// # Errors
-    /// The text has a control character or a character that is not ASCII, which a header cannot carry.
+    /// Creates a secret. Control characters and those that are not ASCII are refused: no header can carry them.
     pub fn new(text: impl Into<String>) -> Result<Self, NotOneLine> {
         let text = text.into();
         let fits = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
@@ -179,17 +176,13 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_never_prints_itself() {
-        let secret = Secret::new(CANARY).unwrap();
-        assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "[redacted] Some([redacted])");
-        assert!(!format!("{:?}", redactor()).contains(CANARY));
-    }
-
-    #[test]
-    fn a_secret_is_one_line_of_ascii() {
+    fn a_secret_is_one_line_of_ascii_and_never_prints_itself() {
         for bad in ["a\nb", "a\r\nx-evil: 1", "key\n", "a\0", "ä", "a\tb"] {
             assert_eq!(Secret::new(bad), Err(NotOneLine), "{bad:?}");
         }
+        let secret = Secret::new(CANARY).unwrap();
+        assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "[redacted] Some([redacted])");
+        assert!(!format!("{:?}", redactor()).contains(CANARY));
     }
 
     #[test]
@@ -201,22 +194,16 @@ mod tests {
             ("Authorization: Bearer abc.DEF/123=", "Authorization: Bearer [redacted]"),
             ("a bearer token is needed", "a bearer token is needed"),
             ("sk-canary-0123456789", "[redacted]"),
-            (
-                "task-0-orchestration-service, ask-me-anything-2026",
-                "task-0-orchestration-service, ask-me-anything-2026",
-            ),
+            ("task-0-orchestration-service", "task-0-orchestration-service"),
+            ("ask-me-anything-2026-11-22", "ask-me-anything-2026-11-22"),
             ("sk-learn and none, Bearer of news", "sk-learn and none, Bearer of news"),
             ("grüße sk-ant-0123456789abcdef™", "grüße [redacted]™"),
         ];
         for (text, clean) in table {
             assert_eq!(redactor().redact(text), clean, "{text}");
         }
-    }
-
-    #[test]
-    fn hide_keeps_text_in_the_form_of_a_key() {
-        let text = format!("{CANARY}, sk-ant-0123456789abcdef");
-        assert_eq!(redactor().hide(&text), "[redacted], sk-ant-0123456789abcdef");
+        let foreign = format!("{CANARY}, sk-ant-0123456789abcdef");
+        assert_eq!(redactor().hide(&foreign), "[redacted], sk-ant-0123456789abcdef");
     }
 
     #[test]

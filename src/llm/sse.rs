@@ -9,7 +9,6 @@ use std::mem;
 /// The longest accepted event or line, in bytes.
 pub(crate) const LONGEST: usize = 16 << 20;
 
-/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Event {
     /// The `event` field, empty if absent.
@@ -94,14 +93,11 @@ mod tests {
     use crate::llm::stream_parser::tests::cut;
     use proptest::prelude::*;
 
-    fn events(pieces: &[&[u8]]) -> Vec<(String, String)> {
+    /// The events of a stream, as `name=data`.
+    fn events(pieces: &[&[u8]]) -> Vec<String> {
         let mut decoder = Decoder::default();
         let events = pieces.iter().flat_map(|piece| decoder.push(piece).0);
-        events.map(|event| (event.name, event.data)).collect()
-    }
-
-    fn pair(name: &str, data: &str) -> (String, String) {
-        (name.into(), data.into())
+        events.map(|Event { name, data }| format!("{name}={data}")).collect()
     }
 
     #[test]
@@ -109,19 +105,15 @@ mod tests {
         for end in ["\n", "\r\n", "\r"] {
             let stream = "\u{feff}: comment|event: a|data: 1|data:2|id: 7|retry: 5||data||event: x||data: z||"
                 .replace('|', end);
-            assert_eq!(
-                events(&[stream.as_bytes()]),
-                [pair("a", "1\n2"), pair("", ""), pair("", "z")],
-                "{end:?}"
-            );
+            assert_eq!(events(&[stream.as_bytes()]), ["a=1\n2", "=", "=z"], "{end:?}");
         }
     }
 
     #[test]
     fn an_event_without_its_blank_line_is_not_returned() {
-        assert_eq!(events(&[b"data: 1\n"]), []);
-        assert_eq!(events(&[b"data: 1\r\n"]), []);
-        assert_eq!(events(&[b"data: 1\r\n\r"]), [pair("", "1")]);
+        for (stream, count) in [("data: 1\n", 0), ("data: 1\r\n", 0), ("data: 1\r\n\r", 1)] {
+            assert_eq!(events(&[stream.as_bytes()]), vec!["=1"; count], "{stream:?}");
+        }
     }
 
     #[test]

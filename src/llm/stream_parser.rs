@@ -17,10 +17,11 @@ pub(super) trait Assemble: std::fmt::Debug {
     /// Adds a body that holds the complete response.
     fn take_whole(&mut self, body: &[u8], sink: Sink<'_>) -> Result<(), AttemptError>;
 
-    /// Whether the reply is complete if the stream ends here.
-    fn is_whole(&self) -> bool;
+    /// Whether the reply is complete if the stream ends here, without a last event.
+    fn is_whole(&self) -> bool {
+        false
+    }
 
-    /// Returns the reply.
     fn finish(self: Box<Self>) -> Reply;
 }
 
@@ -34,7 +35,6 @@ pub(super) struct StreamParser {
 }
 
 impl StreamParser {
-    /// Creates a parser for a response.
     pub(super) fn new(assembler: Box<dyn Assemble>) -> Self {
         Self { decoder: Decoder::default(), assembler, has_begun: false, has_ended: false }
     }
@@ -74,4 +74,83 @@ pub(super) fn word<'a>(object: &'a Value, key: &str) -> &'a str {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(super) mod tests {
+    use crate::llm::fixtures::{Outcome, read, request};
+    use crate::llm::{anthropic, openai};
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select};
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+    /// Reads a stream with the assembler of one API.
+    type Reader = fn(&[&[u8]]) -> Outcome;
+
+    fn messages(pieces: &[&[u8]]) -> Outcome {
+        read(anthropic::reply::Assembler::new(&request(vec![]), "m"), pieces)
+    }
+
+    fn completions(pieces: &[&[u8]]) -> Outcome {
+        read(openai::reply::Assembler::new(&request(vec![]), "m"), pieces)
+    }
+
+    /// Splits the stream at the given places.
+    pub(in crate::llm) fn cut<'a>(stream: &'a [u8], cuts: &[Index]) -> Vec<&'a [u8]> {
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+        cuts.extend([0, stream.len()]);
+        cuts.sort_unstable();
+        cuts.windows(2).map(|ends| &stream[ends[0]..ends[1]]).collect()
+    }
+
+    fn bytes(stream: &[u8]) -> Vec<&[u8]> {
+        stream.chunks(1).collect()
+    }
+
+    fn cuts() -> impl Strategy<Value = Vec<Index>> {
+        proptest::collection::vec(any::<Index>(), 0..40)
+    }
+
+    /// Fragments of streams with `|` between, and the data of events of both APIs.
+    const FRAGMENTS: &str = "\n|\n\n|\r|\r\n|\r\n\r\n|data:|data: |data: {|event: |:|\u{feff}|id: 1\n|\
+        event: message_start\n|event: content_block_delta\n|event: vendor_event\n|event: error\n";
+    const EVENTS: &str = r#"{"type":"message_start","message":{"usage":{"input_tokens":-1}}}
+{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"ä"}}
+{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":7}}
+{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"b"}}
+{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{"}}
+{"type":"message_delta","delta":{"stop_reason":"tool_use"}}
+{"type":"message_stop"}
+{"type":"error","error":{}}
+[]
+[DONE]
+{"choices":[{"delta":{"content":"a"}}]}
+{"choices":[{"finish_reason":"stop"}]}
+{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"x","arguments":{}}}]}}]}"#;
+
+    /// Fragments of streams of both APIs, and malformed data.
+    fn scraps() -> impl Strategy<Value = Vec<u8>> {
+        let known = select(FRAGMENTS.split('|').collect::<Vec<_>>()).prop_map(str::to_owned);
+        let events = (select(EVENTS.lines().collect::<Vec<_>>()), select(vec!["\n", "\r\n", "\r"]));
+        let events = events.prop_map(|(event, end)| format!("data: {event}{end}{end}"));
+        let scrap = prop_oneof![
+            6 => prop_oneof![known, events].prop_map(String::into_bytes),
+            1 => proptest::collection::vec(any::<u8>(), 0..12),
+        ];
+        proptest::collection::vec(scrap, 0..24).prop_map(|scraps| scraps.concat())
+    }
+
+    /// A short deterministic fuzz run; `scripts/fuzz` runs longer.
+    #[test]
+    fn no_bytes_break_the_parser_or_parse_differently_in_chunks() {
+        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let config = Config { cases: 4000, failure_persistence: None, ..Config::default() };
+        let mut runner = TestRunner::new_with_rng(config, rng);
+        let same = |(stream, cuts): (Vec<u8>, Vec<Index>)| {
+            for read in [messages as Reader, completions] {
+                let whole = read(&[&stream]);
+                prop_assert_eq!(&read(&cut(&stream, &cuts)), &whole);
+                prop_assert_eq!(&read(&bytes(&stream)), &whole);
+            }
+            Ok(())
+        };
+        runner.run(&(scraps(), cuts()), same).unwrap();
+    }
+}

@@ -8,7 +8,6 @@ use std::fmt;
 /// Percentage of a budget at which a warning is due.
 const NEARLY: u128 = 80;
 
-/// The owner of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitOwner {
     /// The team; set in the settings.
@@ -37,7 +36,7 @@ pub(crate) struct BudgetLimit {
     of: LimitedQuantity,
 }
 
-/// A limited quantity: used amount and limit.
+/// Used amount and limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LimitedQuantity {
     Tokens(u64, u64),
@@ -49,12 +48,11 @@ enum LimitedQuantity {
 
 impl BudgetLimit {
     fn percentage(&self) -> u128 {
+        use LimitedQuantity::{Minutes, Money, Tokens, Turns};
         let (used, most) = match self.of {
-            LimitedQuantity::Tokens(used, most) | LimitedQuantity::Turns(used, most) => {
-                (used, most)
-            }
-            LimitedQuantity::Minutes(seconds, most) => (seconds, most.saturating_mul(60)),
-            LimitedQuantity::Money(used, most) => (used.billionths(), most.billionths()),
+            Tokens(used, most) | Turns(used, most) => (used, most),
+            Minutes(seconds, most) => (seconds, most.saturating_mul(60)),
+            Money(used, most) => (used.billionths(), most.billionths()),
         };
         (u128::from(used) * 100).checked_div(u128::from(most)).unwrap_or(u128::MAX)
     }
@@ -116,35 +114,26 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_warns_at_80_percent_and_ends_at_100() {
-        let most = |tokens| Budget { tokens: Some(tokens), ..Budget::default() };
-        let all = u64::MAX;
-        for (budget, input_tokens, output_tokens, wanted) in [
-            (Budget::default(), all, 9, "fine".to_owned()),
-            (most(1000), 700, 99, "fine".into()),
-            (most(1000), 700, 100, "nearly 800 of 1000 tokens".into()),
-            (most(1000), 999, 1, "spent 1000 of 1000 tokens".into()),
-            (most(all), all, 0, format!("spent {all} of {all} tokens")),
-        ] {
-            let used = UsageCount { input_tokens, output_tokens, ..UsageCount::default() };
-            assert_eq!(verdict(budget, used), wanted);
-        }
-    }
-
-    #[test]
-    fn the_nearest_limit_decides() {
+    fn a_budget_warns_at_80_percent_and_ends_at_100_and_the_nearest_limit_decides() {
         let money = |number: f64| Money::try_from(number).ok();
-        let budget =
-            Budget { tokens: Some(1000), money: money(2.0), turns: Some(10), minutes: Some(10) };
-        for (turns, seconds, cost, wanted) in [
-            (8, 60, money(1.7), "nearly 1.70 of 2.00 in money"),
-            (8, 600, money(1.7), "spent 10 of 10 minutes"),
-            (10, 60, None, "spent 10 of 10 turns"),
-            (0, 60, None, "fine"),
+        let none = Budget::default();
+        let most = |tokens| Budget { tokens: Some(tokens), ..none };
+        let four = Budget { money: money(2.0), turns: Some(10), minutes: Some(10), ..most(1000) };
+        let all = u64::MAX;
+        let spent_all = format!("spent {all} of {all} tokens");
+        for (budget, (input_tokens, output_tokens), (turns, seconds), cost, wanted) in [
+            (none, (all, 9), (0, 0), None, "fine"),
+            (most(1000), (700, 99), (0, 0), None, "fine"),
+            (most(1000), (700, 100), (0, 0), None, "nearly 800 of 1000 tokens"),
+            (most(1000), (999, 1), (0, 0), None, "spent 1000 of 1000 tokens"),
+            (most(all), (all, 0), (0, 0), None, spent_all.as_str()),
+            (four, (100, 0), (8, 60), money(1.7), "nearly 1.70 of 2.00 in money"),
+            (four, (100, 0), (8, 600), money(1.7), "spent 10 of 10 minutes"),
+            (four, (100, 0), (10, 60), None, "spent 10 of 10 turns"),
+            (four, (100, 0), (0, 60), None, "fine"),
         ] {
-            let used =
-                UsageCount { turns, seconds, cost, input_tokens: 100, ..UsageCount::default() };
-            assert_eq!(verdict(budget, used), wanted);
+            let tokens = UsageCount { input_tokens, output_tokens, ..UsageCount::default() };
+            assert_eq!(verdict(budget, UsageCount { turns, seconds, cost, ..tokens }), wanted);
         }
     }
 }

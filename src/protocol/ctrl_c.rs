@@ -6,15 +6,11 @@ use std::time::Instant;
 /// The state of the lead when Ctrl-C is pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeadActivity {
-    /// It waits for input.
     Idle,
-    /// It is in a turn.
     Turn,
-    /// It is stopping the team.
     Stopping,
 }
 
-/// The effect of a Ctrl-C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CtrlCAction {
     /// Interrupt the turn; the team goes on.
@@ -25,11 +21,9 @@ pub(crate) enum CtrlCAction {
     StopNow,
     /// Go on to SIGKILL.
     StopAtOnce,
-    /// Show how to quit.
     SayHowToQuit,
 }
 
-/// Counts the presses.
 #[derive(Debug, Default)]
 pub(crate) struct CtrlC {
     interrupted_at: Option<Instant>,
@@ -37,7 +31,6 @@ pub(crate) struct CtrlC {
 }
 
 impl CtrlC {
-    /// Handles Ctrl-C or SIGINT.
     pub(crate) fn pressed(&mut self, doing: LeadActivity, now: Instant) -> CtrlCAction {
         let again = self.interrupted_at.is_some_and(|at| now.duration_since(at) < SECOND_CTRL_C);
         match doing {
@@ -63,34 +56,29 @@ mod tests {
     use LeadActivity::{Idle, Stopping, Turn};
     use std::time::Duration;
 
-    fn check(presses: &[(LeadActivity, u64, CtrlCAction)]) {
-        let (start, mut keys) = (Instant::now(), CtrlC::default());
-        for (doing, millis, action) in presses {
-            let now = start + Duration::from_millis(*millis);
-            assert_eq!(keys.pressed(*doing, now), *action, "at {millis} ms");
-        }
-    }
-
     #[test]
-    fn each_press_escalates_by_one_step() {
-        check(&[
+    fn each_press_escalates_by_one_step_and_one_after_two_seconds_is_the_first() {
+        let escalating = [
             (Idle, 0, SayHowToQuit),
             (Turn, 100, InterruptTurn),
             (Idle, 1900, StopTeam),
             (Stopping, 2000, StopNow),
             (Stopping, 2100, StopAtOnce),
             (Stopping, 2200, StopAtOnce),
-        ]);
-    }
-
-    #[test]
-    fn a_press_after_two_seconds_counts_as_the_first() {
-        check(&[
+        ];
+        // Mail has started another turn before the last press.
+        let slow = [
             (Turn, 0, InterruptTurn),
             (Idle, 3000, SayHowToQuit),
             (Turn, 3000, InterruptTurn),
-            // Mail has started another turn.
             (Turn, 4000, StopTeam),
-        ]);
+        ];
+        for presses in [&escalating[..], &slow] {
+            let (start, mut keys) = (Instant::now(), CtrlC::default());
+            for (doing, millis, action) in presses {
+                let now = start + Duration::from_millis(*millis);
+                assert_eq!(keys.pressed(*doing, now), *action, "at {millis} ms");
+            }
+        }
     }
 }

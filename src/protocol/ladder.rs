@@ -1,11 +1,9 @@
-//! The shutdown ladder (RELIABILITY 4): request by message, SIGTERM, SIGKILL, give up. Each rung has a
-//! deadline and is taken only after the previous one has failed.
+//! The shutdown ladder (RELIABILITY 4): each rung has a deadline and is taken only after the previous one failed.
 
 use crate::wire::limits;
 use crate::wire::roster::Status;
 use std::time::{Duration, Instant};
 
-/// The urgency of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
     /// Begins with a request.
@@ -39,7 +37,6 @@ impl Urgency {
     }
 }
 
-/// Time that each rung is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LadderDeadlines {
     pub(crate) ask: Duration,
@@ -63,6 +60,15 @@ impl LadderDeadlines {
     pub(crate) fn for_lead() -> Self {
         Self { ask: limits::STOP_ASK, terminate: limits::STOP_TERMINATE, kill: limits::STOP_KILL }
     }
+
+    fn of(&self, rung: Rung) -> Duration {
+        match rung {
+            Rung::Ask => self.ask,
+            Rung::Terminate => self.terminate,
+            Rung::Kill => self.kill,
+            Rung::GiveUp => Duration::ZERO,
+        }
+    }
 }
 
 /// The stop of one member.
@@ -76,17 +82,14 @@ pub(crate) struct ShutdownLadder {
 impl ShutdownLadder {
     /// Begins on the first rung. The caller performs [`ShutdownLadder::rung`] at once.
     pub(crate) fn begin(waits: LadderDeadlines, urgency: Urgency, now: Instant) -> Self {
-        let mut ladder = Self { rung: urgency.first_rung(), until: now, waits };
-        ladder.wait(now);
-        ladder
+        let rung = urgency.first_rung();
+        Self { rung, until: now + waits.of(rung), waits }
     }
 
-    /// Returns the current rung.
     pub(crate) fn rung(&self) -> Rung {
         self.rung
     }
 
-    /// Returns when the next rung is due.
     pub(crate) fn until(&self) -> Instant {
         self.until
     }
@@ -114,19 +117,8 @@ impl ShutdownLadder {
     }
 
     fn take(&mut self, next: Rung, now: Instant) -> Rung {
-        self.rung = next;
-        self.wait(now);
+        (self.rung, self.until) = (next, now + self.waits.of(next));
         next
-    }
-
-    fn wait(&mut self, now: Instant) {
-        self.until = now
-            + match self.rung {
-                Rung::Ask => self.waits.ask,
-                Rung::Terminate => self.waits.terminate,
-                Rung::Kill => self.waits.kill,
-                Rung::GiveUp => Duration::ZERO,
-            };
     }
 }
 

@@ -3,8 +3,7 @@
 //! Every change of a status on the roster goes through [`apply`]; `tests/it/tidy.rs` checks that no
 //! other code assigns one. ARCHITECTURE.md draws the same table, and a test compares both.
 //!
-//! A process reports its status, not its steps: reports are written late and several may be merged into
-//! one. Therefore a report is legal from every live status.
+//! Reports are written late and several may be merged into one, so a report is legal from every live status.
 
 use crate::wire::roster::Status;
 use std::fmt;
@@ -35,13 +34,11 @@ pub(crate) enum LifecycleEvent {
     Exited,
     /// The process hung, was killed, and is not restarted.
     KilledAsHung,
-    /// The process has ended and will be restarted.
     RestartPlanned,
     /// The life lock is held, seen while a lost roster is rebuilt.
     FoundAlive,
     /// The life lock is free although the roster shows no end.
     FoundDead,
-    /// The entry is removed.
     Removed,
 }
 
@@ -137,8 +134,7 @@ pub(crate) fn next(state: State, event: LifecycleEvent) -> Result<State, Illegal
     cell.ok_or(IllegalTransition { state, event })
 }
 
-/// Applies an event to the status of an entry on the roster. Returns the status it had. The status is unchanged if
-/// the table refuses the pair, or the event removes the entry.
+/// Applies an event; returns the status before. A refused pair and the removal of an entry leave it unchanged.
 pub(crate) fn apply(
     status: &mut Status,
     event: LifecycleEvent,
@@ -160,7 +156,6 @@ pub(crate) fn apply_spawned(status: &mut Status) -> Result<(), IllegalTransition
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use std::collections::BTreeSet;
     use std::fmt::Write;
 
@@ -187,50 +182,54 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_names_the_state_and_the_event() {
+    fn apply_follows_the_table_and_a_refusal_names_the_pair() {
         for (state, event, result) in pairs() {
-            let Err(refusal) = result else { continue };
-            let (state, text) = (word(state), refusal.to_string());
-            let wanted = format!("the event \"{event}\" is illegal for a member that is {state}");
-            assert_eq!(text, wanted);
-        }
-    }
-
-    #[test]
-    fn apply_follows_the_table_for_every_pair() {
-        for (state, event, result) in pairs() {
+            if let Err(refusal) = result {
+                let (text, state) = (refusal.to_string(), word(state));
+                let wanted =
+                    format!("the event \"{event}\" is illegal for a member that is {state}");
+                assert_eq!(text, wanted);
+            }
             let Some(before) = state else { continue };
             let (mut status, after) = (before, result.ok().flatten());
             assert_eq!(apply(&mut status, event).ok(), after.map(|_| before), "{before:?} {event}");
             assert_eq!(status, after.unwrap_or(before), "{before:?} {event}");
+            status = before;
+            apply_spawned(&mut status).unwrap();
+            assert_eq!(status, Status::Starting, "a spawn over a dead process: {before:?}");
         }
     }
 
+    /// A rule that every pair keeps is kept by any order of events.
     #[test]
-    fn only_a_start_leads_out_of_an_ended_state() {
-        use LifecycleEvent::{RestartPlanned, Resumed, Spawned};
-        for (state, event, result) in pairs().filter(|(state, ..)| ENDED.contains(state)) {
-            let is_start = [Spawned, Resumed, RestartPlanned].contains(&event);
-            assert_eq!(result.is_ok_and(is_live), is_start, "{state:?} {event}");
-        }
-    }
-
-    #[test]
-    fn no_report_revokes_a_stop() {
-        for status in Status::ALL {
-            let after = next(Some(Status::Stopping), LifecycleEvent::Reported(status)).unwrap();
-            let kept = if status.is_over() { status } else { Status::Stopping };
-            assert_eq!(after, Some(kept), "reports {status:?}");
-        }
-    }
-
-    #[test]
-    fn a_process_that_is_gone_leaves_no_live_status() {
-        use LifecycleEvent::{Exited, FoundDead, KilledAsHung, StopConfirmed};
-        for (state, event) in Status::ALL.into_iter().flat_map(|status| {
-            [Exited, FoundDead, KilledAsHung, StopConfirmed].map(|event| (Some(status), event))
-        }) {
-            assert!(ENDED.contains(&next(state, event).unwrap()), "{state:?} {event}");
+    fn every_pair_keeps_the_rules() {
+        use LifecycleEvent::{
+            Exited, FoundDead, KilledAsHung, Reported, RestartPlanned, Resumed, Spawned, StopAsked,
+            StopConfirmed,
+        };
+        let stopping = Some(Status::Stopping);
+        for (state, event, result) in pairs() {
+            let pair = format!("{state:?} {event}");
+            if ENDED.contains(&state) {
+                let is_start = [Spawned, Resumed, RestartPlanned].contains(&event);
+                let started = result.ok().filter(|after| is_live(*after));
+                let wanted = is_start.then_some(Some(Status::Starting));
+                assert_eq!(started, wanted, "{pair}: only a start leads out of an ended state");
+            }
+            if state.is_some() && [Exited, FoundDead, KilledAsHung, StopConfirmed].contains(&event)
+            {
+                assert!(ENDED.contains(&result.unwrap()), "{pair}: the process is gone");
+            }
+            if let (true, Reported(status)) = (state == stopping, event) {
+                let kept = if status.is_over() { status } else { Status::Stopping };
+                assert_eq!(result, Ok(Some(kept)), "{pair}: no report revokes a stop");
+            }
+            let Ok(after) = result else { continue };
+            let is_report = matches!(event, Reported(status) if !status.is_over());
+            let is_asked = [StopAsked, Reported(Status::Stopping)].contains(&event);
+            let stops = is_asked || state == stopping && is_report;
+            assert_eq!(after == stopping, stops, "{pair}: a stop holds until it is settled");
+            assert!(state.or(after).is_some(), "{pair}: an event without effect is refused");
         }
     }
 
@@ -249,15 +248,6 @@ mod tests {
     }
 
     #[test]
-    fn a_spawn_over_the_entry_of_a_dead_process_is_legal_in_every_status() {
-        for before in Status::ALL {
-            let mut status = before;
-            apply_spawned(&mut status).unwrap();
-            assert_eq!(status, Status::Starting, "{before:?}");
-        }
-    }
-
-    #[test]
     fn architecture_md_draws_this_table() {
         let mut text = format!("| event | {} |\n", STATES.map(word).join(" | "));
         writeln!(text, "|{}", "---|".repeat(STATES.len() + 1)).unwrap();
@@ -268,28 +258,5 @@ mod tests {
         }
         let is_drawn = include_str!("../../ARCHITECTURE.md").contains(&text);
         assert!(is_drawn, "replace the table in ARCHITECTURE.md by this one:\n{text}");
-    }
-
-    proptest! {
-        #[test]
-        fn any_order_of_events_keeps_the_rules(order in proptest::collection::vec(0..TABLE.len(), 0..200)) {
-            let mut state = None;
-            // A stop that was asked for and not yet settled.
-            let mut is_stopping = false;
-            for event in order.into_iter().map(|at| TABLE[at].0) {
-                let Ok(after) = next(state, event) else { continue };
-                let asks = [LifecycleEvent::StopAsked, LifecycleEvent::Reported(Status::Stopping)];
-                let is_report = matches!(event, LifecycleEvent::Reported(status) if !status.is_over());
-                is_stopping = asks.contains(&event) || (is_stopping && is_report);
-                prop_assert_eq!(after == Some(Status::Stopping), is_stopping);
-                if ENDED.contains(&state) && is_live(after) {
-                    prop_assert_eq!(after, Some(Status::Starting));
-                }
-                if state.is_none() {
-                    prop_assert!(after.is_some(), "an event without effect is refused");
-                }
-                state = after;
-            }
-        }
     }
 }

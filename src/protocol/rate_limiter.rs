@@ -1,5 +1,4 @@
-//! Limits the messages that an agent's model may send in a minute (fault 31), so that a loop of sends
-//! cannot fill other inboxes.
+//! Limits the messages of a model in a minute (fault 31): a loop of sends cannot fill other inboxes.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,7 +6,6 @@ use std::time::{Duration, Instant};
 /// Time over which messages are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Counts the messages of one sender.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     most: usize,
@@ -16,12 +14,9 @@ pub(crate) struct RateLimiter {
     is_reported: bool,
 }
 
-/// Whether a message may be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendPermit {
-    /// Send it.
     Granted,
-    /// Wait first.
     Wait {
         /// Time until the next message may be sent.
         wait: Duration,
@@ -31,7 +26,6 @@ pub(crate) enum SendPermit {
 }
 
 impl RateLimiter {
-    /// Creates a limiter for `most` messages a minute.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, sent: VecDeque::new(), is_reported: false }
     }

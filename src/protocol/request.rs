@@ -39,7 +39,6 @@ impl From<QuestionKind> for RequestKind {
     }
 }
 
-/// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PendingRequest {
     /// Unique in the team.
@@ -47,28 +46,21 @@ pub(crate) struct PendingRequest {
     pub(crate) kind: RequestKind,
     /// The agent that asks.
     pub(crate) owner: String,
-    /// The agent that decides.
     pub(crate) decider: String,
     /// Incarnation that an answer must name.
     pub(crate) incarnation: String,
-    /// Time at which it expires.
     pub(crate) deadline: Option<Instant>,
 }
 
-/// An answer as it was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestAnswer<'a> {
-    /// The request it names.
     pub(crate) id: Option<&'a str>,
     pub(crate) kind: RequestKind,
-    /// Its sender.
     pub(crate) from: &'a str,
-    /// The incarnation that it names.
     pub(crate) incarnation: Option<&'a str>,
     pub(crate) verdict: RequestVerdict,
 }
 
-/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestVerdict {
     Approve,
@@ -76,7 +68,6 @@ pub(crate) enum RequestVerdict {
 }
 
 impl RequestVerdict {
-    /// Converts the `approve` field of a message.
     pub(crate) fn of(approve: bool) -> Self {
         if approve { Self::Approve } else { Self::Reject }
     }
@@ -88,7 +79,6 @@ pub(crate) enum IgnoredAnswer {
     /// It names no known request.
     #[error("nobody asked for it")]
     Unknown,
-    /// The request is of another kind.
     #[error("that request is of another kind")]
     OtherKind,
     /// Its sender is not the agent that decides, or that owns the request.
@@ -97,7 +87,6 @@ pub(crate) enum IgnoredAnswer {
     /// It names another incarnation, or none.
     #[error("it is not bound to this life of the agent")]
     OtherLife,
-    /// The request is no longer open.
     #[error("the request is {0:?} already")]
     Closed(DecisionOutcome),
 }
@@ -180,13 +169,11 @@ impl RequestLedger {
         self.pending().filter_map(|request| request.deadline).min()
     }
 
-    /// Lists the open requests.
     pub(crate) fn pending(&self) -> impl Iterator<Item = &PendingRequest> {
         let open = self.requests.values().filter(|(_, outcome)| outcome.is_none());
         open.map(|(request, _)| request)
     }
 
-    /// Returns the open request of that id.
     pub(crate) fn pending_of(&self, id: &str) -> Option<&PendingRequest> {
         self.pending().find(|request| request.id == id)
     }
@@ -214,11 +201,15 @@ mod tests {
         RequestAnswer { id: Some(id), kind, from, incarnation: Some(life), verdict }
     }
 
+    fn ledger(deadline: Option<Instant>) -> RequestLedger {
+        let mut ledger = RequestLedger::default();
+        ledger.open(request("r", "i1", deadline)).unwrap();
+        ledger
+    }
+
     #[test]
     fn only_an_answer_of_the_decider_to_this_incarnation_counts() {
-        let now = Instant::now();
-        let mut ledger = RequestLedger::default();
-        ledger.open(request("r", "i1", None)).unwrap();
+        let (mut ledger, now) = (ledger(None), Instant::now());
         let good = yes("r", "lead", "i1");
         for (bad, why) in [
             (yes("s", "lead", "i1"), IgnoredAnswer::Unknown),
@@ -242,8 +233,7 @@ mod tests {
     fn a_late_answer_has_no_effect() {
         let now = Instant::now();
         let at = now + Duration::from_secs(5);
-        let mut ledger = RequestLedger::default();
-        ledger.open(request("r", "i1", Some(at))).unwrap();
+        let mut ledger = ledger(Some(at));
         assert_eq!(ledger.due(), Some(at));
         assert_eq!(ledger.tick(now), Vec::<String>::new());
         let late = ledger.answer(&yes("r", "lead", "i1"), at);
@@ -256,9 +246,7 @@ mod tests {
 
     #[test]
     fn a_request_repeated_by_a_new_incarnation_is_bound_to_it() {
-        let now = Instant::now();
-        let mut ledger = RequestLedger::default();
-        ledger.open(request("r", "i1", None)).unwrap();
+        let (mut ledger, now) = (ledger(None), Instant::now());
         ledger.open(request("r", "i2", None)).unwrap();
         let stale = ledger.answer(&yes("r", "lead", "i1"), now);
         assert_eq!(stale, Err(IgnoredAnswer::OtherLife));
@@ -281,55 +269,55 @@ mod tests {
             let ids = ["end", "plan", "tool", "leave"];
             let deadline = begin + Duration::from_secs(30);
             // Opens what is not decided: at first, and after a crash by the next incarnation.
-            let opened = |life: &str, decided: &BTreeMap<&str, DecisionOutcome>| {
+            let opened = |life: &str, decided: &BTreeMap<String, DecisionOutcome>| {
                 let mut ledger = RequestLedger::default();
-                for (id, kind) in ids.into_iter().zip(kinds).filter(|(id, _)| !decided.contains_key(id)) {
+                for (id, kind) in ids.into_iter().zip(kinds).filter(|(id, _)| !decided.contains_key(*id)) {
                     ledger.open(PendingRequest { kind, ..request(id, life, Some(deadline)) }).unwrap();
                 }
                 ledger
             };
-            let (mut now, mut life, mut lives) = (begin, "i0".to_owned(), 0);
+            let (mut now, mut life) = (begin, "i".to_owned());
             let mut decided = BTreeMap::new();
             let mut ledger = opened(&life, &decided);
             for (step, which, seconds) in steps {
                 let (id, kind) = (ids[which], kinds[which]);
                 let current = life.clone();
                 let good = RequestAnswer { kind, ..yes(id, "lead", &current) };
-                let bad = match step {
-                    3 => Some(RequestAnswer { from: "bob", ..good }),
-                    4 => Some(RequestAnswer { incarnation: Some("i-other"), ..good }),
-                    8 => Some(RequestAnswer { kind: kinds[(which + 1) % kinds.len()], ..good }),
-                    _ => None,
-                };
                 match step {
                     0 => now = now.max(begin + Duration::from_secs(seconds)),
                     1 => for late in ledger.tick(now) {
-                        let id = ids.into_iter().find(|id| *id == late).unwrap();
                         prop_assert!(now >= deadline);
-                        prop_assert_eq!(decided.insert(id, DecisionOutcome::Expired), None);
+                        prop_assert_eq!(decided.insert(late, DecisionOutcome::Expired), None);
                     },
                     2 => {
-                        lives += 1;
-                        life = format!("i{lives}");
+                        life += "i";
                         ledger = opened(&life, &decided);
                     }
-                    5 => if ledger.withdraw(id) {
-                        prop_assert_eq!(decided.insert(id, DecisionOutcome::Withdrawn), None);
+                    3 => if ledger.withdraw(id) {
+                        prop_assert_eq!(decided.insert(id.into(), DecisionOutcome::Withdrawn), None);
                     },
-                    6 | 7 => {
-                        let verdict = RequestVerdict::of(step == 6);
+                    4 | 5 => {
+                        let verdict = RequestVerdict::of(step == 4);
                         match ledger.answer(&RequestAnswer { verdict, ..good }, now) {
                             Ok(outcome) => {
                                 prop_assert!(now < deadline);
-                                prop_assert_eq!(decided.insert(id, outcome), None);
+                                prop_assert_eq!(decided.insert(id.into(), outcome), None);
                             }
                             Err(IgnoredAnswer::Closed(DecisionOutcome::Expired)) => {
-                                decided.insert(id, DecisionOutcome::Expired);
+                                decided.insert(id.into(), DecisionOutcome::Expired);
                             }
                             Err(_) => prop_assert!(decided.contains_key(id)),
                         }
                     }
-                    _ => prop_assert!(ledger.answer(&bad.unwrap(), now).is_err()),
+                    _ => {
+                        let other_kind = kinds[(which + 1) % kinds.len()];
+                        let bad = [
+                            RequestAnswer { from: "bob", ..good },
+                            RequestAnswer { incarnation: Some("other"), ..good },
+                            RequestAnswer { kind: other_kind, ..good },
+                        ];
+                        prop_assert!(ledger.answer(&bad[step - 6], now).is_err());
+                    }
                 }
             }
         }

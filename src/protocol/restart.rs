@@ -1,17 +1,14 @@
 //! Decides whether and when an ended teammate is restarted (RELIABILITY 4): backoff with jitter, and limits.
-//!
-//! The end of the process, its lifetime and the current time are arguments.
 
+use crate::wire::RestartPolicy;
 use crate::wire::limits::{
     RESTART_HEALTHY, RESTART_LONGEST_PAUSE, RESTARTS_OF_MEMBER, RESTARTS_OF_TEAM,
 };
-use crate::wire::restart::RestartPolicy;
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Exit codes after which a restart is useless: success, wrong usage, a failed turn, no model or refused
-/// credentials, a name in use, a budget.
+/// Exit codes after which a restart is useless: success, usage, failed turn, no model, name in use, budget.
 const FINAL: [i32; 6] = [0, 2, 3, 4, 5, 7];
 
 /// Exit codes of orderly ends by a signal.
@@ -20,36 +17,26 @@ const SIGNALLED: [i32; 2] = [130, 143];
 /// The numbers of SIGHUP, SIGINT and SIGTERM.
 const ASKING: [i32; 3] = [1, 2, 15];
 
-/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessEnd {
-    /// It exited with this code.
     Code(i32),
-    /// It was killed by this signal.
     Signal(i32),
-    /// It hung and was killed.
     Hung,
-    /// It could not be started.
     NotStarted,
 }
 
-/// The decision about an ended process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestartDecision {
     /// No restart: the policy does not cover such an end.
     Leave,
-    /// Restart after this pause.
     After(Duration),
     /// No restart, because a limit is reached.
     GiveUp(RestartLimit),
 }
 
-/// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestartLimit {
-    /// [`RESTARTS_OF_MEMBER`].
     Member,
-    /// [`RESTARTS_OF_TEAM`].
     Team,
 }
 
@@ -72,7 +59,7 @@ pub(crate) struct RestartTracker {
     team: VecDeque<Instant>,
 }
 
-/// The restarts that one teammate has had since it was last spawned.
+/// The restarts of one teammate since it was last spawned.
 #[derive(Debug, Default)]
 pub(crate) struct RestartHistory {
     /// Restarts since it was last healthy.
@@ -170,12 +157,11 @@ mod tests {
     fn the_policy_decides_which_ends_lead_to_a_restart() {
         let policies = [RestartPolicy::Never, RestartPolicy::OnCrash, RestartPolicy::Always];
         let check = |end, wanted: [bool; 3]| {
-            let restarted = policies.map(|policy| {
+            let ended = |policy| {
                 let history = &mut RestartHistory::default();
                 restarts(policy).ended(history, end, SECOND, Instant::now())
-                    != RestartDecision::Leave
-            });
-            assert_eq!(restarted, wanted, "{end:?}");
+            };
+            assert_eq!(policies.map(|policy| pause(ended(policy)).is_some()), wanted, "{end:?}");
         };
         let [code, signal] = [ProcessEnd::Code, ProcessEnd::Signal];
         for last in FINAL {
@@ -208,34 +194,26 @@ mod tests {
     }
 
     #[test]
-    fn a_teammate_over_its_limit_is_given_up_alone() {
+    fn a_teammate_over_its_limit_is_given_up_alone_and_every_one_with_the_team() {
         let mut restarts = restarts(RestartPolicy::OnCrash);
         let (start, mut history) = (Instant::now(), RestartHistory::default());
-        for second in 0..5 {
-            let decision = restarts.ended(&mut history, CRASH, SECOND, start + second * SECOND);
-            assert!(pause(decision).is_some(), "{second}: {decision:?}");
-        }
-        let soon = start + 59 * SECOND;
-        let decision = restarts.ended(&mut history, CRASH, SECOND, soon);
-        assert_eq!(decision, RestartDecision::GiveUp(RestartLimit::Member));
-        let why = RestartLimit::Member.to_string();
-        assert_eq!(why, "it was started again 5 times within 60 s");
-        let other = &mut RestartHistory::default();
-        assert!(pause(restarts.ended(other, CRASH, SECOND, soon)).unwrap() <= 1.2);
-    }
-
-    #[test]
-    fn a_team_over_its_limit_is_given_up() {
-        let (mut restarts, start) = (restarts(RestartPolicy::OnCrash), Instant::now());
-        let mut ended_at = |seconds| {
-            let (history, now) = (&mut RestartHistory::default(), start + seconds * SECOND);
-            restarts.ended(history, CRASH, SECOND, now)
+        let mut ended_at = |history: &mut RestartHistory, seconds| {
+            restarts.ended(history, CRASH, SECOND, start + seconds * SECOND)
         };
-        for n in 0..20 {
-            assert!(pause(ended_at(0)).is_some(), "{n}");
+        for second in 0..5 {
+            assert!(pause(ended_at(&mut history, second)).is_some(), "{second}");
         }
-        assert_eq!(ended_at(299), RestartDecision::GiveUp(RestartLimit::Team));
-        assert!(pause(ended_at(300)).is_some());
+        let limit = RestartLimit::Member;
+        assert_eq!(ended_at(&mut history, 59), RestartDecision::GiveUp(limit));
+        assert_eq!(limit.to_string(), "it was started again 5 times within 60 s");
+        let mut other_ended_at = |seconds| ended_at(&mut RestartHistory::default(), seconds);
+        assert!(pause(other_ended_at(59)).unwrap() <= 1.2);
+        for n in 6..20 {
+            assert!(pause(other_ended_at(60)).is_some(), "{n}");
+        }
+        let team = RestartDecision::GiveUp(RestartLimit::Team);
+        assert_eq!(other_ended_at(299), team, "20 restarts of all members");
+        assert!(pause(other_ended_at(300)).is_some());
     }
 
     proptest! {

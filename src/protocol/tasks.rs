@@ -22,10 +22,7 @@ use crate::wire::task::{Board, EventKind, HistoryEntry, Task, TaskId, TaskStatus
 use crate::wire::{AgentName, FORMAT_VERSION, WallTime, WithUnknownFields};
 use std::collections::BTreeSet;
 
-/// Longest subject, in characters.
 pub(crate) const SUBJECT_CHARS: usize = 200;
-
-/// Longest description, in bytes.
 pub(crate) const DESCRIPTION_BYTES: usize = 65_536;
 
 /// The task after a change; `None` if the change has no effect.
@@ -62,12 +59,10 @@ impl Actor {
     }
 }
 
-/// A task that is to be created.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NewTask {
     pub(crate) subject: String,
     pub(crate) description: String,
-    /// Tasks that must be completed first.
     pub(crate) blocked_by: Vec<TaskId>,
     pub(crate) owner: Option<AgentName>,
     /// Role whose members may claim it by themselves.
@@ -91,16 +86,13 @@ pub(crate) struct TaskEdit {
     pub(crate) note: Option<String>,
 }
 
-/// The new owner of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NewOwner {
     /// None: any agent may claim it.
     Nobody,
-    /// This agent.
     Agent(AgentName),
 }
 
-/// Creates the task `id`.
 pub(crate) fn create(
     board: &Board,
     id: TaskId,
@@ -124,7 +116,6 @@ pub(crate) fn create(
     Ok(task.into())
 }
 
-/// Claims the task for the actor.
 pub(crate) fn claim(board: &Board, id: TaskId, by: &Actor) -> TaskChange {
     update(board, id, TaskEdit::status(TaskStatus::InProgress, None), by)
 }
@@ -223,14 +214,12 @@ pub(crate) fn is_claimable(board: &Board, task: &Task) -> bool {
     task.owner.is_none() && is_ready(board, task)
 }
 
-/// Lists the tasks that became ready by the completion of `id`.
 pub(crate) fn freed_by(board: &Board, id: TaskId) -> Vec<WithUnknownFields<Task>> {
     let waited = board.values().filter(|task| task.blocked_by.contains(&id));
     waited.filter(|task| is_ready(board, task)).cloned().collect()
 }
 
-/// Returns the task that an agent with that role claims next by itself: its own first, then those for its
-/// role, the oldest first.
+/// Returns the task that an agent with that role claims next: its own first, then one for its role, by age.
 pub(crate) fn next_for(board: &Board, name: &AgentName, role: &str) -> Option<TaskId> {
     let folded = |role: &str| role.trim().to_lowercase();
     let is_own = |task: &Task| task.owner.as_deref() == Some(name.as_str());

@@ -29,7 +29,6 @@ const PASSED_ON: [&str; 14] = [
 ];
 
 impl Environment {
-    /// The environment of this process.
     pub(crate) fn read() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -37,7 +36,6 @@ impl Environment {
         Self { variables: std::env::vars_os().filter_map(text).collect() }
     }
 
-    /// An environment of these variables alone.
     #[cfg(test)]
     pub(crate) fn of(variables: &[(&str, &str)]) -> Self {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -49,7 +47,6 @@ impl Environment {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The folder of the user's configuration.
     pub(crate) fn config_home(&self) -> Option<PathBuf> {
         self.folder("XDG_CONFIG_HOME", ".config")
     }

@@ -1,62 +1,92 @@
-//! The layers that a setting is read from: flag, environment, the team folder's file, the user's own file.
+//! The declaration of a setting, and the layers that it is read from: flag, environment, folder's file, user's own file.
 
 use super::environment::Environment;
-use super::spec::SettingSpec;
 use super::trust::Risks;
 use super::value::{SettingEntry, SettingValue};
 use crate::error::{Exit, Failure, OrFail};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+/// The declaration of one setting: a row of [`super::table`].
+#[derive(Debug)]
+pub(crate) struct SettingSpec {
+    /// The dotted name in a settings file, such as `permissions.mode`.
+    pub(super) key: &'static str,
+    /// The lines of the documentation comment.
+    pub(super) description: &'static str,
+    /// Whether no environment variable sets it.
+    pub(super) is_file_only: bool,
+    pub(super) flag: Option<&'static str>,
+    /// What `team config` shows while no value is set.
+    pub(super) unset: &'static str,
+    /// The value that the commented file shows when there is no default.
+    pub(super) example: Option<&'static str>,
+    /// The lines that the commented file shows instead of `key = value`.
+    pub(super) block: Option<&'static str>,
+    /// Whether 0 is refused.
+    pub(super) is_positive: bool,
+    /// Whether the value in a team folder's file needs `team trust`.
+    pub(super) needs_trust: bool,
+}
+
+impl SettingSpec {
+    /// A setting of this field name; its documentation comment is the description.
+    pub(super) const fn new(field: &'static str, description: &'static str) -> Self {
+        Self {
+            key: field,
+            description,
+            is_file_only: false,
+            flag: None,
+            unset: "(none)",
+            example: None,
+            block: None,
+            is_positive: false,
+            needs_trust: false,
+        }
+    }
+
+    /// The environment variable that sets it, if any.
+    pub(super) fn variable(&self) -> Option<String> {
+        let name = self.trust_key().replace('.', "_").to_uppercase();
+        let is_providers_own = name.starts_with("ANTHROPIC_") || name.starts_with("OPENAI_");
+        (!self.is_file_only).then(|| if is_providers_own { name } else { format!("TEAM_{name}") })
+    }
+
+    /// The name in the list of trusted settings.
+    pub(super) fn trust_key(&self) -> &'static str {
+        self.key.strip_prefix("permissions.").unwrap_or(self.key)
+    }
+
+    pub(super) fn description_lines(&self) -> impl Iterator<Item = &'static str> {
+        self.description.lines().map(str::trim)
+    }
+}
 
 /// A value and the layer it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Setting<T> {
-    /// The value in force.
     pub(crate) value: T,
-    /// The nearest layer that sets it.
-    pub(crate) source: Source,
+    /// The nearest layer that sets it, as `team config` shows it.
+    pub(crate) source: String,
 }
 
 /// A settings table with free keys; each entry has a source of its own.
 pub(crate) type SettingMap<T> = BTreeMap<<T as SettingEntry>::Name, Setting<T>>;
 
-/// The layer that a value came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// A command-line flag.
-    Flag,
-    /// An environment variable.
-    Environment(String),
-    /// A settings file.
-    File(PathBuf),
-    /// No layer sets it.
-    Default,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag => out.write_str("flag"),
-            Self::Environment(name) => write!(out, "environment ({name})"),
-            Self::File(path) => write!(out, "{}", path.display()),
-            Self::Default => out.write_str("default"),
-        }
-    }
+/// The source of a value that an environment variable sets.
+pub(super) fn environment_source(variable: &str) -> String {
+    format!("environment ({variable})")
 }
 
 /// A setting as `team config` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConfigRow {
-    /// The dotted name.
     pub(crate) key: String,
-    /// The value in force.
     pub(crate) value: String,
-    /// The layer that it came from.
     pub(crate) source: String,
 }
 
@@ -73,9 +103,6 @@ impl Flags {
 }
 
 /// The text of a settings file; empty if there is none.
-///
-/// # Errors
-/// The file cannot be read.
 pub(super) fn read(file: &Path) -> Result<String, Failure> {
     match std::fs::read_to_string(file) {
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
@@ -95,10 +122,7 @@ pub(super) struct SettingsFile<'t> {
 }
 
 impl<'t> SettingsFile<'t> {
-    /// Parses the text of a file that may have these settings and no others.
-    ///
-    /// # Errors
-    /// The text is not TOML or has an unknown key; the failure names the line.
+    /// Parses the text of a file that may have these settings and no others; a failure names the line.
     pub(super) fn parse(
         path: &'t Path,
         text: &'t str,
@@ -118,8 +142,7 @@ impl<'t> SettingsFile<'t> {
     ) -> Result<(), Failure> {
         for (name, value) in table {
             let key = format!("{above}{}", name.get_ref());
-            let section = format!("{key}.");
-            let at = value.span().start;
+            let (section, at) = (format!("{key}."), value.span().start);
             // A quoted name with a dot is one name, not a path.
             let is_path = !name.get_ref().contains('.');
             if is_path && specs.iter().any(|spec| spec.key == key) {
@@ -135,11 +158,14 @@ impl<'t> SettingsFile<'t> {
         Ok(())
     }
 
-    /// The value of a key, if the file has it.
     pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Failure> {
         let Some(value) = self.values.get(key) else { return Ok(None) };
         let value = T::deserialize(ValueDeserializer::from(value.clone()));
         value.map(Some).map_err(|why| self.unusable(&why))
+    }
+
+    fn source(&self) -> String {
+        self.path.display().to_string()
     }
 
     fn unusable(&self, why: &toml::de::Error) -> Failure {
@@ -184,18 +210,17 @@ impl<'t> Layers<'t> {
         if let Some(flag) = spec.flag
             && let Some(text) = self.flags.0.get(flag)
         {
-            found.push(Setting { value: parse(flag, text)?, source: Source::Flag });
+            found.push(Setting { value: parse(flag, text)?, source: "flag".into() });
         }
         if let Some(name) = spec.variable()
             && let Some(text) = self.environment.get(&name)
         {
-            found.push(Setting { value: parse(&name, text)?, source: Source::Environment(name) });
+            found.push(Setting { value: parse(&name, text)?, source: environment_source(&name) });
         }
         let nearer = found.len();
         let mut of_files = self.files.iter().map(|file| {
             let value = file.get(spec.key)?.filter(T::is_said);
-            let source = Source::File(file.path.to_path_buf());
-            Ok::<_, Failure>(value.map(|value| Setting { value, source }))
+            Ok::<_, Failure>(value.map(|value| Setting { value, source: file.source() }))
         });
         let of_folder = of_files.next().transpose()?.flatten();
         for of_user in of_files {
@@ -227,7 +252,6 @@ pub(super) trait SettingField: Sized {
     /// The default in the declaration.
     type Default;
 
-    /// Reads it from all layers.
     fn read(
         spec: &SettingSpec,
         default: Self::Default,
@@ -238,7 +262,9 @@ pub(super) trait SettingField: Sized {
     fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow>;
 
     /// The value as TOML, if it has one.
-    fn toml(&self) -> Option<String>;
+    fn toml(&self) -> Option<String> {
+        None
+    }
 }
 
 impl<T: SettingValue> SettingField for Setting<T> {
@@ -249,7 +275,7 @@ impl<T: SettingValue> SettingField for Setting<T> {
         let combine =
             |near: Self, far: Self| Self { value: near.value.with_farther(far.value), ..near };
         let setting = nearer_first.reduce(combine);
-        let setting = setting.unwrap_or(Self { value: default, source: Source::Default });
+        let setting = setting.unwrap_or(Self { value: default, source: "default".into() });
         if spec.is_positive && json!(setting.value) == json!(0) {
             let what = format!("{} may not be 0", spec.key);
             let why = format!("it was set by: {}", setting.source);
@@ -261,7 +287,7 @@ impl<T: SettingValue> SettingField for Setting<T> {
 
     fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow> {
         let value = self.value.shown().unwrap_or_else(|| spec.unset.into());
-        vec![ConfigRow { key: spec.key.into(), value, source: self.source.to_string() }]
+        vec![ConfigRow { key: spec.key.into(), value, source: self.source.clone() }]
     }
 
     fn toml(&self) -> Option<String> {
@@ -290,8 +316,7 @@ impl<T: SettingEntry> SettingField for SettingMap<T> {
             for (name, value) in entries {
                 let own = found.get(&name).map(|own| &own.value);
                 if at > 0 || layers.is_trusted || value.acts_untrusted(own) {
-                    let source = Source::File(file.path.to_path_buf());
-                    found.insert(name, Setting { value, source });
+                    found.insert(name, Setting { value, source: file.source() });
                 } else {
                     ignored.insert(name, value);
                 }
@@ -305,13 +330,9 @@ impl<T: SettingEntry> SettingField for SettingMap<T> {
         let row = |(name, setting): (&T::Name, &Setting<T>)| ConfigRow {
             key: format!("{}.{name}", spec.key),
             value: setting.value.shown(name),
-            source: setting.source.to_string(),
+            source: setting.source.clone(),
         };
         self.iter().map(row).collect()
-    }
-
-    fn toml(&self) -> Option<String> {
-        None
     }
 }
 

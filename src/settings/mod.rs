@@ -11,7 +11,6 @@ pub(crate) mod environment;
 mod layers;
 pub(crate) mod model;
 pub(crate) mod reference;
-mod spec;
 mod table;
 #[cfg(test)]
 mod tests;

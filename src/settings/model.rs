@@ -2,7 +2,7 @@
 
 use super::endpoints::{header_lines, is_public};
 use super::environment::Environment;
-use super::layers::{Setting, Source};
+use super::layers::{Setting, environment_source};
 use super::table::Settings;
 use crate::error::{Exit, Failure};
 use crate::llm::registry::{Access, ProviderSpec};
@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A model of a provider.
 #[derive(Clone)]
 pub(crate) struct ModelChoice {
     provider: &'static ProviderSpec,
@@ -22,9 +21,6 @@ pub(crate) struct ModelChoice {
 
 impl ModelChoice {
     /// Reads a model in one of the forms of its provider.
-    ///
-    /// # Errors
-    /// The text is no model of a provider of this version.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let read =
             |provider: &&'static ProviderSpec| Some(Self { provider, name: provider.read(text)? });
@@ -45,12 +41,10 @@ impl ModelChoice {
         Self { provider: FALLBACK, name: None }
     }
 
-    /// What the provider tells about itself.
     pub(crate) fn spec(&self) -> &'static ProviderSpec {
         self.provider
     }
 
-    /// The name of the model, if it has one.
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -105,30 +99,23 @@ fn or_list(mut items: Vec<String>) -> String {
 }
 
 /// The model in force, resolved in the order of SPEC 8; `None` when nothing names one.
-///
-/// # Errors
-/// The model that is named is not understood.
 pub(crate) fn resolve(
     settings: &Settings,
     environment: &Environment,
 ) -> Result<Option<Setting<ModelChoice>>, Failure> {
-    if let Setting { value: Some(text), source } = &settings.model {
-        let value = ModelChoice::parse(text)?;
-        return Ok(Some(Setting { value, source: source.clone() }));
+    if let Setting { value: Some(text), source } = settings.model.clone() {
+        return Ok(Some(Setting { value: ModelChoice::parse(&text)?, source }));
     }
     Ok(PROVIDERS.iter().find_map(|provider| {
         let variables = provider.variables?;
         let key = variables.credentials().find(|key| environment.get(key).is_some())?;
         let named = environment.get(&variables.name("MODEL")).or(provider.default_model);
         let value = ModelChoice { provider, name: named.map(Into::into) };
-        Some(Setting { value, source: Source::Environment(key) })
+        Some(Setting { value, source: environment_source(&key) })
     }))
 }
 
-/// The price of a model, if it is known. A budget in money cannot be kept without it.
-///
-/// # Errors
-/// Money is limited, the model is paid for, and no price is set.
+/// The price of a model, if it is known. It must be, if money is limited and the model is paid for.
 pub(crate) fn price_of(
     model: &ModelChoice,
     price: Option<Price>,
@@ -229,18 +216,15 @@ mod tests {
 
     #[test]
     fn a_model_is_parsed_and_shown_with_its_provider() {
-        for text in
-            "rehearsal script:a/b.jsonl anthropic/claude-x openai openai/o/x:1 local local/q"
-                .split(' ')
-        {
+        let good =
+            "rehearsal script:a/b.jsonl anthropic/claude-x openai openai/o/x:1 local local/q";
+        for text in good.split(' ') {
             assert_eq!(ModelChoice::parse(text).unwrap().to_string(), text);
         }
         // A name is there exactly where the provider has one.
-        for text in
-            " gpt anthropic anthropic/ anthropic: anthropicx openai/ openai: openaix local/ local: \
-            localx script script/ script: scriptx Rehearsal rehearsal/ rehearsal: rehearsalx"
-                .split(' ')
-        {
+        let bad = " gpt anthropic anthropic/ anthropic: anthropicx openai/ openai: openaix local/ local: \
+            localx script script/ script: scriptx Rehearsal rehearsal/ rehearsal: rehearsalx";
+        for text in bad.split(' ') {
             assert_eq!(ModelChoice::parse(text).unwrap_err().exit, Exit::Usage, "{text}");
         }
     }

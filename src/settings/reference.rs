@@ -13,9 +13,6 @@ const INTRODUCTION: &str = "\
 ";
 
 /// The settings file that `team init` writes: every setting with its description, commented out.
-///
-/// # Errors
-/// The defaults are not usable.
 pub(crate) fn commented_file() -> Result<String, Failure> {
     let mut settings = defaults()?.declared();
     // A key below the header of a table belongs to that table: keys without one stand first.
@@ -47,7 +44,7 @@ fn defaults() -> Result<Settings, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::spec::SettingSpec;
+    use crate::settings::layers::SettingSpec;
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 

@@ -7,19 +7,18 @@
 use super::endpoints::{BaseUrl, HeaderValue, redacted};
 use super::environment::Environment;
 use super::layers::{
-    self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingsFile,
+    self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingSpec, SettingsFile,
 };
-use super::spec::SettingSpec;
 use super::trust::{Risks, TrustList};
 use super::value::PromptProfile;
 use crate::error::Failure;
 use crate::wire::Fsync;
+use crate::wire::RestartPolicy;
 use crate::wire::budget::{Budget, Budgets, RunBudget};
 use crate::wire::hook::Hook;
 use crate::wire::limits;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, Permissions, PlanApproval, RuleLists};
-use crate::wire::restart::RestartPolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,7 +53,7 @@ macro_rules! all_settings {
 
         /// The declaration of each setting.
         mod specs {
-            use crate::settings::spec::SettingSpec;
+            use crate::settings::layers::SettingSpec;
             $(
                 #[expect(non_upper_case_globals, reason = "it is named as the field")]
                 pub(super) const $name: SettingSpec = SettingSpec {
@@ -279,11 +278,8 @@ const HEARTBEAT_INTERVALS: [Duration; 2] = [Duration::from_millis(100), limits::
 const HEARTBEATS_UNTIL_HUNG: u32 = 12;
 
 impl Settings {
-    /// Reads all layers. `folder_file` is the team folder's settings file.
-    ///
-    /// # Errors
-    /// A file, variable or flag has an unknown key or an unusable value; for a file, the failure names the
-    /// line.
+    /// Reads all layers. `folder_file` is the team folder's settings file. A failure names the flag, the variable,
+    /// or the line of a file.
     pub(crate) fn load(
         environment: &Environment,
         folder_file: &Path,
@@ -310,12 +306,9 @@ impl Settings {
     }
 
     /// The settings in a team folder's file that need trust.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not usable.
     pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
-        let (text, environment, flags) =
-            (layers::read(folder_file)?, Environment::default(), Flags::default());
+        let text = layers::read(folder_file)?;
+        let (environment, flags) = (Environment::default(), Flags::default());
         let file = SettingsFile::parse(folder_file, &text, specs::ALL)?;
         let mut layers = Layers::new(&flags, &environment, vec![file]);
         Self::read(&mut layers)?;
@@ -345,13 +338,12 @@ impl Settings {
 /// The sentence that tells which settings of a folder do not act.
 fn untrusted(folder_file: &Path, ignored: &Risks) -> String {
     let ignored = redacted(ignored);
-    let shown: Vec<String> =
-        ignored.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    let shown = ignored.iter().map(|(key, value)| format!("{key} = {value}"));
     format!(
         "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` puts it in \
          force as it stands now.",
         folder_file.display(),
-        shown.join(", ")
+        shown.collect::<Vec<_>>().join(", ")
     )
 }
 

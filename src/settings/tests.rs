@@ -2,16 +2,17 @@
 
 use super::endpoints::HeaderName;
 use super::environment::Environment;
-use super::layers::{Setting, Source};
+use super::layers::Setting;
 use super::model::{Credentials, ModelChoice, price_of, resolve};
 use super::trust::TrustList;
 use super::{ConfigRow, Flags, Settings};
 use crate::error::{Exit, Failure};
+use crate::llm::registry::Access;
 use crate::wire::Fsync;
+use crate::wire::RestartPolicy;
 use crate::wire::budget::{Budget, Budgets};
 use crate::wire::money::Money;
-use crate::wire::permission::PermissionMode;
-use crate::wire::restart::RestartPolicy;
+use crate::wire::permission::{PermissionMode, Permissions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,6 +40,10 @@ impl Given<'_> {
         }
         let settings = Settings::load(&environment, &file, &Flags::of([("--mode", self.mode)]))?;
         Ok((settings, environment))
+    }
+
+    fn settings(&self) -> Settings {
+        self.load().unwrap().0
     }
 }
 
@@ -72,17 +77,16 @@ fn the_nearest_layer_wins_and_is_named() {
     assert_eq!(row(&settings, "max_rounds").source, "environment (TEAM_MAX_ROUNDS)");
     assert_eq!(settings.fsync.value, Fsync::Never);
     assert_eq!(settings.restart.value, RestartPolicy::Always);
-    assert!(matches!(settings.fsync.source, Source::File(_)));
-    assert_eq!(settings.max_teammates, Setting { value: 16, source: Source::Default });
+    assert!(settings.fsync.source.ends_with(".team/settings.toml"));
+    assert_eq!(settings.max_teammates, Setting { value: 16, source: "default".into() });
 }
 
 #[test]
 fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
     let failure = load(&[], "max_rounds = 9\nmax_rouns = 1\n").unwrap_err();
-    assert_eq!(failure.exit, Exit::Usage);
-    assert!(failure.what.contains("settings.toml line 2"), "{failure}");
     assert!(failure.why.contains("max_rouns"), "{failure}");
     for (text, line) in [
+        ("max_rounds = 9\nmax_rouns = 1\n", 2),
         ("\n\n[permissions]\nmodes = 1", 4),
         ("fsync = \"always\"\nrestart = \"on crash\"", 2),
         ("permissions = 1", 1),
@@ -96,8 +100,13 @@ fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
         ("[anthropic]\nheaders = { x = \"a\\r\\nX-Evil: canary\" }", 2),
         ("[anthropic]\nheaders = { \"a b\" = \"canary\" }", 2),
         ("[openai]\nversion = \"canary\"", 2),
+        ("[budget]\ntokens = 5", 2),
+        ("[budget.team]\ntokens = -5", 2),
+        ("[budget.team]\nmoney = -0.5", 2),
+        ("[prices.\"m\"]\ninput = 3", 1),
     ] {
         let failure = load(&[], text).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "{text}");
         assert!(failure.what.contains(&format!("settings.toml line {line} ")), "{text}: {failure}");
         assert!(!failure.why.contains("canary"), "{failure}");
     }
@@ -114,54 +123,36 @@ fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
         assert_eq!(failure.exit, Exit::Usage, "{name}");
         assert!(failure.what.contains(name) && failure.why.contains(why), "{failure}");
     }
-    for text in [
-        "max_rounds = 0",
-        "[permissions]\ntimeout = 0",
-        "[budget]\ntokens = 5",
-        "[budget.team]\ntokens = -5",
-        "[budget.team]\nmoney = -0.5",
-        "[budget.member]\nturns = 0",
-        "[prices.\"m\"]\ninput = 3",
-    ] {
+    for text in ["max_rounds = 0", "[permissions]\ntimeout = 0", "[budget.member]\nturns = 0"] {
         assert_eq!(load(&[], text).unwrap_err().exit, Exit::Usage, "{text}");
     }
     assert_eq!(load(&[("TEAM_LOCAL_PORTS", "none")], "").unwrap().local_ports.value, [0; 0]);
     assert!(load(&[("TEAM_AUTO_CLAIM", "true")], "").unwrap().auto_claim.value);
 }
 
-const FOLDER: &str = "[permissions]\nmode = \"bypass\"\nallow = [\"bash(ls:*)\"]\n\
-    deny = [\"bash(rm:*)\"]\nask = [\"read_file(secrets/**)\"]\n";
-
 #[test]
-fn a_folder_loosens_nothing_before_it_is_trusted() {
-    let given = Given { folder: FOLDER, ..Given::default() };
-    let (settings, _) = given.load().unwrap();
-    let permissions = settings.permissions();
-    assert_eq!(permissions.mode, PermissionMode::Default);
-    assert!(permissions.rules.allow.is_empty());
-    assert_eq!(permissions.rules.deny, ["bash(rm:*)"]);
-    assert_eq!(permissions.rules.ask, ["read_file(secrets/**)"]);
-    let told = settings.ignored.unwrap();
-    assert!(told.contains("mode = \"bypass\"") && told.contains("bash(ls:*)"), "{told}");
-    assert!(told.contains("team trust"), "{told}");
-
-    let (settings, _) = Given { is_trusted: true, ..given }.load().unwrap();
-    assert_eq!(settings.permissions().mode, PermissionMode::Bypass);
-    assert_eq!(settings.permissions().rules.allow, ["bash(ls:*)"]);
-    assert_eq!(settings.ignored, None);
-}
-
-#[test]
-fn the_users_own_file_needs_no_trust_and_rules_add_up() {
-    let user = "[permissions]\nmode = \"accept_edits\"\nallow = [\"bash(cargo test:*)\"]\n";
-    let given = Given { folder: FOLDER, user, ..Given::default() };
-    let permissions = given.load().unwrap().0.permissions();
-    assert_eq!(permissions.mode, PermissionMode::AcceptEdits);
-    assert_eq!(permissions.rules.allow, ["bash(cargo test:*)"]);
-    let given = Given { is_trusted: true, mode: Some("plan"), ..given };
-    let permissions = given.load().unwrap().0.permissions();
-    assert_eq!(permissions.mode, PermissionMode::Plan);
-    assert_eq!(permissions.rules.allow, ["bash(ls:*)", "bash(cargo test:*)"]);
+fn a_folder_loosens_nothing_before_it_is_trusted_and_rules_add_up() {
+    let folder = "[permissions]\nmode = \"bypass\"\nallow = [\"bash(ls:*)\"]\n\
+        deny = [\"bash(rm:*)\"]\nask = [\"read_file(secrets/**)\"]\n";
+    let own = "[permissions]\nmode = \"accept_edits\"\nallow = [\"bash(cargo test:*)\"]\n";
+    let (ls, test) = ("bash(ls:*)", "bash(cargo test:*)");
+    for (user, mode, is_trusted, in_force, allow) in [
+        ("", None, false, PermissionMode::Default, &[][..]),
+        ("", None, true, PermissionMode::Bypass, &[ls]),
+        (own, None, false, PermissionMode::AcceptEdits, &[test]),
+        (own, Some("plan"), true, PermissionMode::Plan, &[ls, test]),
+    ] {
+        let given = Given { folder, user, mode, is_trusted, ..Given::default() };
+        let settings = given.settings();
+        let Permissions { mode, rules, .. } = settings.permissions();
+        assert_eq!((mode, rules.allow.join(" ")), (in_force, allow.join(" ")));
+        assert_eq!((&*rules.deny[0], &*rules.ask[0]), ("bash(rm:*)", "read_file(secrets/**)"));
+        let told = settings.ignored.unwrap_or_default();
+        for part in ["mode = \"bypass\"", ls, "team trust"] {
+            assert_eq!(told.contains(part), !is_trusted, "{in_force}: {told}");
+        }
+        assert_eq!(told.is_empty(), is_trusted, "{in_force}: {told}");
+    }
 }
 
 #[test]
@@ -170,8 +161,7 @@ fn hooks_of_the_user_run_before_those_of_a_trusted_folder() {
     let (folder, user) = (hook("folder"), hook("user"));
     let given = Given { folder: &folder, user: &user, ..Given::default() };
     let commands = |given: &Given<'_>| -> Vec<String> {
-        let hooks = given.load().unwrap().0.hooks.value;
-        hooks.into_iter().map(|hook| hook.command).collect()
+        given.settings().hooks.value.into_iter().map(|hook| hook.command).collect()
     };
     assert_eq!(commands(&given), ["user"]);
     assert_eq!(commands(&Given { is_trusted: true, ..given }), ["user", "folder"]);
@@ -200,24 +190,22 @@ fn a_folder_raises_no_limit_before_it_is_trusted() {
          [prices.\"m\"]\ninput = 0.1\noutput = 0.1\n[prices.\"n\"]\ninput = 1\noutput = 1\n";
     let user = "[budget.team]\ntokens = 1000\nturns = 50\n[budget.member]\nmoney = 0.5\n\
          [prices.\"m\"]\ninput = 3\noutput = 15\n";
-    let given = Given { folder, user, ..Given::default() };
-    let (settings, _) = given.load().unwrap();
-    let Budgets { team, member } = settings.rules().budgets();
-    assert_eq!((team.tokens, team.turns, member.money), (Some(1000), Some(5), money(0.5)));
-    let prices = settings.prices();
-    assert_eq!((Some(prices["m"].input), Some(prices["n"].input)), (money(3.0), money(1.0)));
-    let told = settings.ignored.unwrap();
-    for raised in ["budget.team.tokens = 9000", "budget.member.money = 8.0", "prices.m = "] {
-        assert!(told.contains(raised), "{told}");
+    for (user, is_trusted, tokens, of_member, price) in
+        [(user, false, 1000, 0.5, 3.0), (user, true, 9000, 8.0, 0.1), ("", false, 9000, 8.0, 0.1)]
+    {
+        let settings = Given { folder, user, is_trusted, ..Given::default() }.settings();
+        let Budgets { team, member } = settings.rules().budgets();
+        assert_eq!((team.tokens, team.turns), (Some(tokens), Some(5)));
+        let prices = settings.prices();
+        assert_eq!(member.money, money(of_member));
+        assert_eq!((Some(prices["m"].input), Some(prices["n"].input)), (money(price), money(1.0)));
+        let told = settings.ignored.unwrap_or_default();
+        for raised in ["budget.team.tokens = 9000", "budget.member.money = 8.0", "prices.m = "] {
+            assert_eq!(told.contains(raised), tokens == 1000, "{told}");
+        }
+        assert!(!told.contains("turns") && !told.contains("prices.n"), "{told}");
+        assert_eq!(told.is_empty(), tokens != 1000, "{told}");
     }
-    assert!(!told.contains("turns") && !told.contains("prices.n"), "{told}");
-
-    let (settings, _) = Given { is_trusted: true, ..given }.load().unwrap();
-    let Budgets { team, member } = settings.rules().budgets();
-    assert_eq!((team.tokens, team.turns, member.money), (Some(9000), Some(5), money(8.0)));
-    assert_eq!((Some(settings.prices()["m"].input), settings.ignored), (money(0.1), None));
-    let alone = load(&[], folder).unwrap();
-    assert_eq!((alone.rules().budgets().team.tokens, alone.ignored), (Some(9000), None));
 }
 
 const ENDPOINTS: &str = "[anthropic]\nbase_url = \"https://me:canary@gateway\"\n\
@@ -229,64 +217,58 @@ fn the_environments_endpoints_and_headers_win_over_a_files() {
     let given = Given { user: ENDPOINTS, ..Given::default() };
     let (settings, environment) = given.load().unwrap();
     let credentials = Credentials::of(&settings, &environment);
-    let access = |credentials: &Credentials, model: &str| {
-        credentials.access(&ModelChoice::parse(model).unwrap())
+    let access = |of: &Credentials, model: &str| of.access(&ModelChoice::parse(model).unwrap());
+    let expected = Access {
+        base_url: Some("https://me:canary@gateway".into()),
+        custom_headers: Some("anthropic-beta: fast\nx-house: canary".into()),
+        api_version: Some("2023-06-01".into()),
+        ..Access::default()
     };
-    let anthropic = access(&credentials, "anthropic/m");
-    assert_eq!(anthropic.base_url.as_deref(), Some("https://me:canary@gateway"));
-    assert_eq!(anthropic.api_version.as_deref(), Some("2023-06-01"));
-    let lines = "anthropic-beta: fast\nx-house: canary";
-    assert_eq!(anthropic.custom_headers.as_deref(), Some(lines));
-    assert_eq!(
-        access(&credentials, "openai/m").custom_headers.as_deref(),
-        Some("x-other: canary2")
-    );
+    assert!(access(&credentials, "anthropic/m") == expected);
+    let headers = access(&credentials, "openai/m").custom_headers;
+    assert_eq!(headers.as_deref(), Some("x-other: canary2"));
     assert_eq!(credentials.secrets(), ["canary", "canary2"]);
     assert!(!format!("{:?}", settings.anthropic_headers).contains("canary"));
     assert!(settings.rows().iter().all(|row| !row.value.contains("canary")));
-    let shown = |key| row(&settings, key).value;
-    assert_eq!(shown("anthropic.base_url"), "gateway");
-    assert_eq!(shown("anthropic.headers.anthropic-beta"), "fast");
-    assert_eq!(shown("anthropic.headers.x-house"), "[redacted]");
-    assert_eq!(shown("openai.base_url"), "(its own)");
+    for (key, shown) in [
+        ("anthropic.base_url", "gateway"),
+        ("anthropic.headers.anthropic-beta", "fast"),
+        ("anthropic.headers.x-house", "[redacted]"),
+        ("openai.base_url", "(its own)"),
+    ] {
+        assert_eq!(row(&settings, key).value, shown, "{key}");
+    }
 
     let variables =
         [("ANTHROPIC_BASE_URL", "https://near"), ("ANTHROPIC_CUSTOM_HEADERS", "X-House: 2")];
     let (settings, environment) = Given { variables: &variables, ..given }.load().unwrap();
-    let credentials = Credentials::of(&settings, &environment);
-    let anthropic = access(&credentials, "anthropic/m");
-    assert_eq!(anthropic.base_url.as_deref(), Some("https://near"));
+    let near = access(&Credentials::of(&settings, &environment), "anthropic/m");
     let lines = "anthropic-beta: fast\nx-house: canary\nX-House: 2";
-    assert_eq!(anthropic.custom_headers.as_deref(), Some(lines));
+    assert_eq!(near.custom_headers.as_deref(), Some(lines));
+    assert_eq!(near.base_url.as_deref(), Some("https://near"));
     assert_eq!(row(&settings, "anthropic.base_url").source, "environment (ANTHROPIC_BASE_URL)");
 }
 
+/// `provider::model_selection` runs a folder's endpoint before and after trust.
 #[test]
-fn an_untrusted_folder_redirects_nothing() {
-    let settings = load(&[], ENDPOINTS).unwrap();
-    assert_eq!(settings.anthropic_base_url.value, None);
-    assert_eq!(settings.anthropic_version.value.as_deref(), Some("2023-06-01"));
-    assert!(settings.anthropic_headers.is_empty());
-    let ignored = settings.ignored.unwrap();
-    assert!(ignored.contains("anthropic.base_url") && ignored.contains("x-house"), "{ignored}");
-    let shown = ignored.replace("me:canary@", "");
-    assert!(!shown.contains("canary"), "{ignored}");
-    // The list of trusted settings has the headers in full, as one value.
+fn the_list_of_trusted_settings_has_the_headers_in_full_as_one_value() {
     let folder = tempfile::tempdir().unwrap();
     let risks = Settings::risks_in(&write(folder.path(), ENDPOINTS)).unwrap();
     assert_eq!(risks["anthropic.headers"]["x-house"], "canary");
     assert_eq!(risks.len(), 3, "{risks:?}");
+    let ignored = load(&[], ENDPOINTS).unwrap().ignored.unwrap();
+    let shown = ignored.replace("me:canary@", "");
+    assert!(shown.contains("x-house") && !shown.contains("canary"), "{ignored}");
 }
 
 #[test]
 fn a_header_is_set_by_the_nearest_file_that_names_it() {
     let user = "[openai]\nheaders = { A = \"user\", B = \"user\" }";
     let folder = "[openai]\nheaders = { b = \"folder\" }";
-    let given = Given { user, folder, is_trusted: true, ..Given::default() };
-    let (settings, _) = given.load().unwrap();
+    let settings = Given { user, folder, is_trusted: true, ..Given::default() }.settings();
     let source = |name: &str| {
         let name = HeaderName::try_from(name.to_owned()).unwrap();
-        settings.openai_headers[&name].source.to_string()
+        settings.openai_headers[&name].source.clone()
     };
     assert!(source("a").contains(".config") && source("b").contains(".team"));
 }
@@ -312,29 +294,11 @@ fn heartbeats_come_often_enough_to_miss_a_few() {
     }
 }
 
+/// `provider::model_selection` and `provider::mixed_providers` choose a model by one key and by a name.
 #[test]
-fn a_key_alone_chooses_a_model_and_a_named_model_wins() {
-    let found = |variables: &[(&str, &str)]| {
-        let (settings, environment) = Given { variables, ..Given::default() }.load().unwrap();
-        resolve(&settings, &environment).unwrap().map(|model| model.value.to_string())
-    };
-    let (key, other) = (("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "k"));
-    assert_eq!(found(&[]), None);
-    assert!(found(&[key]).unwrap().starts_with("anthropic/"));
-    for (variables, model) in [
-        (&[key, ("ANTHROPIC_MODEL", "m")][..], "anthropic/m"),
-        (&[key, ("TEAM_MODEL", "rehearsal")], "rehearsal"),
-        (&[other], "openai"),
-        (&[other, ("OPENAI_MODEL", "m")], "openai/m"),
-        (&[other, key, ("ANTHROPIC_MODEL", "m")], "anthropic/m"),
-    ] {
-        assert_eq!(found(variables).unwrap(), model);
-    }
-}
-
-#[test]
-fn a_settings_file_that_is_missing_says_nothing() {
-    let nowhere = Path::new("does-not-exist/settings.toml");
-    let settings = Settings::load(&Environment::default(), nowhere, &Flags::default()).unwrap();
-    assert!(settings.rows().iter().all(|row| row.source == "default"));
+fn of_two_keys_that_of_the_first_provider_chooses_the_model() {
+    let keys = [("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k"), ("ANTHROPIC_MODEL", "m")];
+    let (settings, environment) = Given { variables: &keys, ..Given::default() }.load().unwrap();
+    let chosen = resolve(&settings, &environment).unwrap().unwrap();
+    assert_eq!(chosen.value.to_string(), "anthropic/m");
 }

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 /// Settings of a folder that need trust, by key.
 pub(crate) type Risks = Map<String, Value>;
 
-/// The list of trusted folders.
 #[derive(Debug)]
 pub(crate) struct TrustList {
     file: Option<PathBuf>,
@@ -32,10 +31,8 @@ struct Known {
 }
 
 impl TrustList {
-    /// The user's list.
     pub(crate) fn of(environment: &Environment) -> Self {
-        let file = environment.state_home().map(|home| home.join("team/trust.json"));
-        Self { file }
+        Self { file: environment.state_home().map(|home| home.join("team/trust.json")) }
     }
 
     /// Whether exactly these settings of a team folder are trusted; `false` if the list cannot be read.
@@ -44,10 +41,7 @@ impl TrustList {
         key(folder).is_ok_and(|key| known.folders.get(&key) == Some(risks))
     }
 
-    /// The file to lock while the list is changed. Creates its folder.
-    ///
-    /// # Errors
-    /// There is no state folder, it cannot be created, or others can write to it.
+    /// The file to lock while the list is changed. Creates its folder, which others must not be able to write.
     pub(crate) fn lock_file(&self) -> Result<PathBuf, Failure> {
         let file = self.file()?;
         make_folder(file).map_err(|why| unchanged(file, &why))?;
@@ -55,9 +49,6 @@ impl TrustList {
     }
 
     /// Trusts exactly these settings of a team folder, or nothing of it any more.
-    ///
-    /// # Errors
-    /// There is no state folder, or it cannot be read or written.
     pub(crate) fn set(&self, folder: &Path, risks: Option<Risks>) -> Result<(), Failure> {
         let file = self.file()?;
         let failed = |why: io::Error| unchanged(file, &why);
@@ -73,11 +64,10 @@ impl TrustList {
     }
 
     fn file(&self) -> Result<&Path, Failure> {
-        self.file.as_deref().ok_or_else(|| {
-            let hint = "set HOME or XDG_STATE_HOME, and try again";
-            let why = "neither HOME nor XDG_STATE_HOME is set";
-            Failure::new(Exit::Failure, "trust cannot be kept", why, hint)
-        })
+        let hint = "set HOME or XDG_STATE_HOME, and try again";
+        let why = "neither HOME nor XDG_STATE_HOME is set";
+        let homeless = || Failure::new(Exit::Failure, "trust cannot be kept", why, hint);
+        self.file.as_deref().ok_or_else(homeless)
     }
 
     fn read(&self) -> io::Result<Known> {

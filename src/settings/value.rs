@@ -1,10 +1,10 @@
 //! The types that a setting can have: how each is read from text, shown, and combined from several layers.
 
 use crate::wire::Fsync;
+use crate::wire::RestartPolicy;
 use crate::wire::hook::Hook;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, PlanApproval};
-use crate::wire::restart::RestartPolicy;
 use serde::de::value::{Error as WordError, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use serde::{Deserialize, Serialize};
@@ -26,9 +26,6 @@ pub(crate) enum PromptProfile {
 /// A type that a setting with one value can have.
 pub(crate) trait SettingValue: Clone + Serialize + DeserializeOwned {
     /// Reads the text of a flag or an environment variable; by default, it is one of several words.
-    ///
-    /// # Errors
-    /// The text is no such value; the error says why.
     fn parse(text: &str) -> Result<Self, String> {
         let word: StrDeserializer<'_, WordError> = text.trim().into_deserializer();
         Self::deserialize(word).map_err(|why| why.to_string())

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A mailbox that threads share with its owner.
 pub(crate) type SharedMailbox = Arc<Mutex<Mailbox>>;
 
-/// Runs blocking work on a thread of its own and returns its result. Dropping the future abandons the result,
-/// not the work.
+/// Runs blocking work on a thread of its own. Dropping the future abandons the result, not the work.
 ///
 /// # Panics
 /// If the work panics.

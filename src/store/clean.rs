@@ -1,13 +1,12 @@
 //! Finds and removes what a dead team leaves behind, while no member can start.
 //!
 //! *Invariant:* every life lock is held from the first search until the last file is removed. A life lock
-//! is removed by its holder, and a process that waited for it notices ([`LifeLock::take`]). Side locks are
+//! is removed by its holder, and a process that waited for it notices (`LifeLock::take`). Side locks are
 //! never removed. The caller decides which of the files a person wants removed.
-//!
-//! [`LifeLock::take`]: crate::store::process::liveness::LifeLock::take
 
 use super::file::jsonl::{Piece, each_piece};
 use super::file::lock::{exclusive, is_named, release, try_for};
+use super::file::read::known_if_there;
 use super::mailbox::claim::{ClaimFile, list};
 use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
@@ -18,7 +17,6 @@ use crate::wire::AgentName;
 use crate::wire::limits::{LOCK_TIMEOUT, MAX_LINE_BYTES};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,7 +37,6 @@ pub(crate) enum CleanError {
 /// The kind of a file that may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LeftoverKind {
-    /// The life lock of a dead process.
     Lock,
     /// The heartbeat, the fifo and the usage count of a dead process.
     State,
@@ -47,7 +44,6 @@ pub(crate) enum LeftoverKind {
     TakenClaim,
     /// Unread mail, in an inbox or a claim.
     Mail,
-    /// Dead letters.
     DeadLetters,
     /// A conversation, current or archived.
     Transcript,
@@ -61,7 +57,6 @@ impl LeftoverKind {
         matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript | Self::OutputSpill)
     }
 
-    /// Returns the kind in words.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Lock => "lock",
@@ -79,10 +74,8 @@ impl LeftoverKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leftover {
     pub(crate) kind: LeftoverKind,
-    /// The name of its owner.
     pub(crate) name: AgentName,
     pub(crate) path: PathBuf,
-    /// The size in bytes.
     pub(crate) bytes: u64,
 }
 
@@ -114,10 +107,9 @@ impl Drop for TeamAtRest {
 }
 
 impl TeamAtRest {
-    /// Takes the life locks of the lead and of every known name. Fails if a member is alive, or a file cannot
-    /// be opened.
+    /// Takes the life locks of the lead and of every known name. Fails if a member is alive.
     pub(crate) fn take(dir: &TeamDir) -> Result<Self, CleanError> {
-        let mut names: BTreeSet<AgentName> = dir.agents()?.into_iter().collect();
+        let mut names = BTreeSet::from_iter(dir.agents()?);
         names.insert(AgentName::lead());
         let roster = roster::read(dir)?;
         names.extend(roster.members.iter().filter_map(|it| AgentName::member(&it.name).ok()));
@@ -176,12 +168,8 @@ impl TeamAtRest {
             add(LeftoverKind::OutputSpill, spilled.map(|(_, path)| path).collect());
             add(LeftoverKind::Transcript, conversations(dir, name)?);
             for (kind, path) in files {
-                match fs::symlink_metadata(&path) {
-                    Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-                    known => {
-                        let bytes = known.at(&path)?.len();
-                        finds.push(Leftover { kind, name: name.clone(), path, bytes });
-                    }
+                if let Some(known) = known_if_there(&path)? {
+                    finds.push(Leftover { kind, name: name.clone(), path, bytes: known.len() });
                 }
             }
         }
@@ -203,8 +191,7 @@ impl TeamAtRest {
     }
 }
 
-/// Whether every line of a claim is recorded in the transcript or the dead letters. A late writer may have
-/// added a line that no drain has read.
+/// Whether every line of a claim is recorded. A late writer may have added a line that no drain has read.
 fn is_all_recorded(dir: &TeamDir, claim: &ClaimFile) -> Result<bool, StoreError> {
     let ClaimFile { owner: name, batch_id, path, .. } = claim;
     let mut highest: Option<u64> = None;
@@ -238,45 +225,29 @@ mod tests {
     }
 
     #[test]
-    fn a_living_member_is_refused_and_none_can_start_meanwhile() {
+    fn a_living_member_is_refused_and_none_can_start_until_its_lock_is_removed() {
         let (_folder, dir) = test_team();
-        let alice = AgentName::member("alice").unwrap();
-        let lock = LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap();
+        let (alice, lead) = (AgentName::member("alice").unwrap(), AgentName::lead());
+        let start = |name| LifeLock::take(&dir, name, LifeRecord::of_this_process());
+        let lock = start(&alice).unwrap();
         assert!(matches!(TeamAtRest::take(&dir), Err(CleanError::Alive(name, _)) if name == alice));
         drop(lock);
-        assert!(matches!(liveness::probe(&dir, &AgentName::lead()), Ok(Liveness::Dead)));
-        assert!(!dir.life(&AgentName::lead()).exists(), "the file that was created is removed");
+        assert!(matches!(liveness::probe(&dir, &lead), Ok(Liveness::Dead)));
+        assert!(!dir.life(&lead).exists(), "the file that was created is removed");
         let quiet = TeamAtRest::take(&dir).unwrap();
-        for name in [&alice, &AgentName::lead()] {
-            assert!(LifeLock::take(&dir, name, LifeRecord::default()).is_err(), "{name}");
+        for name in [&alice, &lead] {
+            assert!(start(name).is_err(), "{name}");
         }
         let finds = quiet.find().unwrap();
         assert_eq!(finds.iter().map(|find| find.kind).collect::<Vec<_>>(), [LeftoverKind::Lock]);
-        quiet.remove(&finds[0]).unwrap();
-        drop(quiet);
-        assert!(!dir.life(&alice).exists());
-        LifeLock::take(&dir, &alice, LifeRecord::default()).unwrap();
-    }
-
-    #[test]
-    fn a_process_that_waits_for_a_removed_lock_takes_the_new_one() {
-        let (_folder, dir) = test_team();
-        let alice = AgentName::member("alice").unwrap();
-        drop(LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap());
-        let quiet = TeamAtRest::take(&dir).unwrap();
-        let finds = quiet.find().unwrap();
         std::thread::scope(|scope| {
-            let wait = || loop {
-                if let Ok(lock) = LifeLock::take(&dir, &alice, LifeRecord::of_this_process()) {
-                    break lock;
-                }
-            };
+            let wait = || std::iter::repeat_with(|| start(&alice)).find_map(Result::ok);
             let waiting = scope.spawn(wait);
             quiet.remove(&finds[0]).unwrap();
             drop(quiet);
-            let lock = waiting.join().unwrap();
-            assert!(liveness::probe(&dir, &alice).unwrap().is_alive());
-            drop(lock);
+            let _lock = waiting.join().unwrap();
+            let life = liveness::probe(&dir, &alice).unwrap();
+            assert!(life.is_alive(), "the waiting process has the new lock, not the removed one");
         });
     }
 

@@ -1,7 +1,8 @@
 //! The errors of the store, and the advice that goes with each.
 
 use crate::os::file::FileError;
-use std::io;
+use crate::wire::FORMAT_VERSION;
+use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,17 +22,14 @@ pub enum StoreError {
     #[error("{path} has {links} names (hard links): it cannot be told whose mail it is", path = .0.display(), links = .1)]
     Linked(PathBuf, u64),
     /// The file was written by a later version of this program.
-    #[error("{} has format version {found}, this program writes {known}: it is left as it is", path.display())]
+    #[error("{} has format version {found}, this program writes {FORMAT_VERSION}: it is left as it is", path.display())]
     Newer {
-        /// The path of the file.
+        /// The file.
         path: PathBuf,
-        /// The format version of the file.
+        /// Its format version.
         found: u64,
-        /// The format version that this program writes.
-        known: u32,
     },
-    /// An earlier sync of the file failed. The system reports that only once, so no later sync can be
-    /// trusted.
+    /// An earlier sync of the file failed. The system reports that only once: no later sync can be trusted.
     #[error("{}: an earlier sync failed, so nothing more is acknowledged", .0.display())]
     Degraded(PathBuf),
     /// The folder or file in which this process works was removed or replaced.
@@ -57,13 +55,7 @@ impl StoreError {
     /// Whether the disk is full or read-only at present, so that a later attempt may succeed.
     pub fn is_full(&self) -> bool {
         let Self::File(FileError::Io(_, source)) = self else { return false };
-        matches!(
-            source.kind(),
-            io::ErrorKind::StorageFull
-                | io::ErrorKind::QuotaExceeded
-                | io::ErrorKind::FileTooLarge
-                | io::ErrorKind::ReadOnlyFilesystem
-        )
+        matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem)
     }
 
     /// Returns the advice for a person.

@@ -66,8 +66,7 @@ pub use mailbox::{
 };
 pub use observe::unread;
 pub(crate) use observe::{change_watcher, diagnose, mail_search, mail_tracker, read_cursor};
-pub use process::liveness;
-pub use process::liveness::{LifeLock, LifeRecord, Liveness};
+pub use process::liveness::{self, LifeLock, LifeRecord, Liveness};
 pub(crate) use process::{heartbeat, shared_backoff, usage};
 pub(crate) use roles::RoleFile;
 pub use teamdir::{TeamDir, locate};

@@ -42,8 +42,7 @@ pub(crate) struct Instructions {
 }
 
 impl TeamDir {
-    /// Returns all roles, sorted by name. Of two files with the same name the team's comes first; the other
-    /// reports a problem.
+    /// Returns all roles, sorted by name. Of two with the same name the team's comes first; the other warns.
     pub(crate) fn role_files(&self, find: ToolLookup) -> Vec<RoleFile> {
         let Ok(root) = SafeRoot::open(self.workspace()) else { return Vec::new() };
         let mut found: Vec<RoleFile> = Vec::new();
@@ -75,20 +74,18 @@ impl TeamDir {
         let mut seen: Vec<String> = Vec::new();
         let mut left = longest;
         for name in INSTRUCTIONS {
-            let text = match read(&root, Path::new(name), left) {
+            let (text, cut) = match read(&root, Path::new(name), left) {
                 Ok(None) => continue,
-                Ok(Some((text, cut))) => {
-                    if cut {
-                        let why = format!("{name} is cut: {longest} bytes go into a prompt");
-                        instructions.problems.push(why);
-                    }
-                    text
-                }
+                Ok(Some(found)) => found,
                 Err(why) => {
                     instructions.problems.push(format!("{name} {why}, so it is left out"));
                     continue;
                 }
             };
+            if cut {
+                let why = format!("{name} is cut: {longest} bytes go into a prompt");
+                instructions.problems.push(why);
+            }
             // One file is often a link or a reference to the other.
             if text.is_empty() || text == "@AGENTS.md" || seen.contains(&text) {
                 continue;

@@ -16,7 +16,7 @@ use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a roster. A larger file counts as damaged, so that no reader loads it again and again.
@@ -33,17 +33,21 @@ pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> St
     status
 }
 
-/// Reads the roster. A missing file is read as the default, a damaged one as it would be repaired; neither
-/// is written. Fails if the file cannot be opened.
+/// Reads the roster: a missing one as the default, a damaged one as it would be repaired, without writing it.
 pub fn read(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     read_as(dir)
 }
 
-fn read_as<R: Reading>(dir: &TeamDir) -> Result<R, StoreError> {
-    match load(&dir.config())? {
+/// Reads the roster, or the part of it that `R` has.
+fn read_as<R: Default + DeserializeOwned>(dir: &TeamDir) -> Result<R, StoreError> {
+    let path = dir.config();
+    match load(&path)? {
         Loaded::Missing => Ok(R::default()),
         Loaded::Good { roster, .. } => Ok(*roster),
-        Loaded::Damaged => repaired(dir).map(R::from),
+        Loaded::Damaged => {
+            let text = pretty_json(&repaired(dir)?, &path)?;
+            Ok(serde_json::from_slice(&text).map_err(io::Error::from).at(&path)?)
+        }
     }
 }
 
@@ -52,9 +56,8 @@ pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
     Ok(matches!(load::<WithUnknownFields<Roster>>(&dir.config())?, Loaded::Damaged))
 }
 
-/// Applies `change` to the current roster under its lock, and stores the result before it returns. Writes
-/// nothing if `change` changes nothing. On an error, as for a file of a newer version, the roster is
-/// unchanged.
+/// Applies `change` to the current roster under its lock, and stores the result, if it differs, before it
+/// returns. On an error, as for a file of a newer version, the roster is unchanged.
 pub fn update<R>(
     dir: &TeamDir,
     fsync: Fsync,
@@ -68,8 +71,7 @@ pub fn update<R>(
         Loaded::Missing => (WithUnknownFields::default(), Vec::new()),
         Loaded::Good { roster, text } => {
             if roster.version > FORMAT_VERSION {
-                let found = u64::from(roster.version);
-                return Err(StoreError::Newer { path, found, known: FORMAT_VERSION });
+                return Err(StoreError::Newer { path, found: roster.version.into() });
             }
             (*roster, text)
         }
@@ -105,22 +107,13 @@ pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Lists the lives on the roster and whether they are over. The copy must have all of them; other changes
-/// are frequent, and are not worth a copy.
-fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
+/// Lists the lives on the roster and whether they are over: the changes that are worth a copy.
+pub(super) fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
     let lead = roster.lead.iter().map(|lead| (&lead.name, &lead.incarnation, lead.status));
     let members = roster.members.iter().map(|one| (&one.name, &one.incarnation, one.status));
     let entries = lead.chain(members);
     entries.map(|(name, life, status)| (name.clone(), life.clone(), status.is_over())).collect()
 }
-
-/// A type that the roster's file can be read as.
-pub(crate) trait Reading:
-    Default + DeserializeOwned + From<WithUnknownFields<Roster>>
-{
-}
-
-impl<R: Default + DeserializeOwned + From<WithUnknownFields<Roster>>> Reading for R {}
 
 /// Names and statuses of the members: all that a sender needs, in a twentieth of the memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -129,16 +122,11 @@ pub(crate) struct MemberStandings {
     members: Vec<MemberStanding>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 struct MemberStanding {
-    #[serde(default)]
     name: String,
-    #[serde(default = "default_status")]
     status: Status,
-}
-
-fn default_status() -> Status {
-    Member::default().status
 }
 
 impl MemberStandings {
@@ -151,16 +139,6 @@ impl MemberStandings {
     }
 }
 
-impl From<WithUnknownFields<Roster>> for MemberStandings {
-    fn from(roster: WithUnknownFields<Roster>) -> Self {
-        let standing = |member: &WithUnknownFields<Member>| {
-            let Member { name, status, .. } = &**member;
-            MemberStanding { name: name.clone(), status: *status }
-        };
-        Self { members: roster.members.iter().map(standing).collect() }
-    }
-}
-
 /// The roster for a process that reads it often. The file is read again only after it was replaced or edited.
 #[derive(Debug)]
 pub(crate) struct Cached<R> {
@@ -169,7 +147,7 @@ pub(crate) struct Cached<R> {
     roster: R,
 }
 
-impl<R: Reading> Cached<R> {
+impl<R: Default + DeserializeOwned> Cached<R> {
     pub(crate) fn of(dir: &TeamDir) -> Self {
         Self { path: dir.config(), file: None, roster: R::default() }
     }
@@ -195,7 +173,7 @@ enum Loaded<R> {
     Damaged,
 }
 
-fn load<R: Reading>(path: &Path) -> Result<Loaded<R>, StoreError> {
+fn load<R: DeserializeOwned>(path: &Path) -> Result<Loaded<R>, StoreError> {
     let Some((file, _)) = open_if_there(path)? else { return Ok(Loaded::Missing) };
     let mut text = Vec::new();
     let length = file.take(MOST_BYTES + 1).read_to_end(&mut text).at(path)?;
@@ -206,7 +184,7 @@ fn load<R: Reading>(path: &Path) -> Result<Loaded<R>, StoreError> {
         return Ok(Loaded::Good { roster: Box::new(roster), text });
     }
     match newer_version(&text) {
-        Some(found) => Err(StoreError::Newer { path: path.into(), found, known: FORMAT_VERSION }),
+        Some(found) => Err(StoreError::Newer { path: path.into(), found }),
         None => Ok(Loaded::Damaged),
     }
 }
@@ -252,7 +230,8 @@ mod tests {
         let (mut all, mut some) =
             (Cached::<WithUnknownFields<Roster>>::of(&dir), Cached::<MemberStandings>::of(&dir));
         let mut same = |count: usize| {
-            let expected: MemberStandings = all.current(&dir).unwrap().clone().into();
+            let roster = serde_json::to_value(all.current(&dir).unwrap()).unwrap();
+            let expected: MemberStandings = serde_json::from_value(roster).unwrap();
             assert_eq!(*some.current(&dir).unwrap(), expected);
             assert_eq!(expected.names().count(), count);
             expected

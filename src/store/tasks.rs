@@ -93,8 +93,7 @@ impl TaskList {
     }
 
     /// Changes the list under its lock: `decide` receives the current board and the id for a new task, and
-    /// returns the tasks to store. They are on disk when this returns. After an error, as for a task of a
-    /// later version, tasks that were not stored stay as they were.
+    /// returns the tasks to store, which are on disk afterwards. After an error the others are unchanged.
     pub fn change<R>(
         &mut self,
         decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
@@ -129,8 +128,7 @@ impl TaskList {
     fn store(&mut self, task: &WithUnknownFields<Task>, next: TaskId) -> Result<(), StoreError> {
         let path = self.dir.task(task.id);
         if task.version > FORMAT_VERSION {
-            let found = u64::from(task.version);
-            return Err(StoreError::Newer { path, found, known: FORMAT_VERSION });
+            return Err(StoreError::Newer { path, found: task.version.into() });
         }
         if task.id == next {
             // The counter comes first, so that an id is never reused.

@@ -3,7 +3,7 @@
 use super::StoreError;
 use super::file::atomic::{Fsync, replace};
 use super::file::lock::exclusive;
-use super::file::read::names_in;
+use super::file::read::{known_if_there, names_in};
 use crate::os::file::{Access, At, FileError, check_owner, create_new, open_or_create};
 use crate::wire::AgentName;
 use crate::wire::limits::LOCK_TIMEOUT;
@@ -43,8 +43,7 @@ pub struct TeamDir {
     identity: (u64, u64),
 }
 
-/// Finds the team folder: the named one, else the nearest `.team` at or above `from`, else the one that
-/// would be created in `from`.
+/// Finds the team folder: the named one, else the nearest `.team` at or above `from`, else `from/.team`.
 pub fn locate(named: Option<&Path>, from: &Path) -> PathBuf {
     match named {
         Some(named) => from.join(named),
@@ -57,8 +56,7 @@ pub fn locate(named: Option<&Path>, from: &Path) -> PathBuf {
 }
 
 impl TeamDir {
-    /// Creates the folder, or completes an existing one. Fails if the folder is a link, belongs to another
-    /// user, or cannot be written.
+    /// Creates the folder, or completes an existing one. Fails if it is a link or belongs to another user.
     pub fn create(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         make_folder(&root)?;
@@ -67,8 +65,7 @@ impl TeamDir {
         Ok(dir)
     }
 
-    /// Opens an existing folder. Modes that let other users in are tightened. Fails if there is none, it is a
-    /// link, or it belongs to another user.
+    /// Opens an existing folder, and tightens modes that let other users in. Fails if it is a link or foreign.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         let dir = Self::look(root)?;
         secure(&dir.root)?;
@@ -95,13 +92,11 @@ impl TeamDir {
         Ok(())
     }
 
-    /// Checks that the folder is the one that was opened. Fails if it was removed or replaced, so that
-    /// nothing in it belongs to this process.
+    /// Checks that the folder is the one that was opened. Fails if it was removed or replaced.
     pub fn is_still_there(&self) -> Result<(), StoreError> {
-        match fs::symlink_metadata(&self.root) {
-            Ok(known) if (known.dev(), known.ino()) == self.identity => Ok(()),
-            Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why).at(&self.root)?,
-            Ok(_) | Err(_) => Err(StoreError::Gone(self.root.clone())),
+        match known_if_there(&self.root)? {
+            Some(known) if (known.dev(), known.ino()) == self.identity => Ok(()),
+            Some(_) | None => Err(StoreError::Gone(self.root.clone())),
         }
     }
 
@@ -177,23 +172,22 @@ impl TeamDir {
 
     /// Returns every name that has a file here.
     pub fn agents(&self) -> Result<Vec<AgentName>, StoreError> {
-        let mut names = BTreeSet::from_iter(self.agents_with_locks()?);
+        let mut names = self.agents_with_locks()?;
         for folder in ["inbox", "dead", "transcript", "log"] {
-            names.extend(self.agents_in(folder, ".jsonl")?);
+            names.append(&mut self.agents_in(folder, ".jsonl")?);
         }
         Ok(names.into_iter().collect())
     }
 
     /// Returns every name that has a life lock, held or free.
-    pub(super) fn agents_with_locks(&self) -> Result<Vec<AgentName>, FileError> {
+    pub(super) fn agents_with_locks(&self) -> Result<BTreeSet<AgentName>, FileError> {
         self.agents_in("run", ".lock")
     }
 
-    fn agents_in(&self, folder: &str, end: &str) -> Result<Vec<AgentName>, FileError> {
+    fn agents_in(&self, folder: &str, end: &str) -> Result<BTreeSet<AgentName>, FileError> {
         let files = names_in(&self.root.join(folder))?;
         let name = |file: &String| AgentName::mailbox(file.strip_suffix(end)?).ok();
-        let names: BTreeSet<AgentName> = files.iter().filter_map(name).collect();
-        Ok(names.into_iter().collect())
+        Ok(files.iter().filter_map(name).collect())
     }
 }
 
@@ -238,12 +232,7 @@ paths! {
 }
 
 fn known_folder(folder: &Path) -> Result<Metadata, StoreError> {
-    let known = match fs::symlink_metadata(folder) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => {
-            return Err(StoreError::NoTeam(folder.into()));
-        }
-        other => other.at(folder)?,
-    };
+    let known = known_if_there(folder)?.ok_or_else(|| StoreError::NoTeam(folder.into()))?;
     if !known.is_dir() {
         let kind = if known.is_symlink() { "a symbolic link" } else { "a file" };
         let why = format!("{kind}, not a folder");
@@ -290,17 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_folder_is_private_and_ignored_by_git() {
-        let (top, dir) = test_team();
-        for folder in FOLDERS {
-            assert_eq!(mode(&dir.root().join(folder)), 0o700, "{folder}");
-        }
-        assert_eq!(fs::read_to_string(dir.root().join(".gitignore")).unwrap(), IGNORE);
-        assert_eq!(dir.workspace(), top.path());
-    }
-
-    #[test]
-    fn concurrent_creations_of_a_folder_succeed() {
+    fn a_new_folder_is_private_and_ignored_by_git_even_if_several_create_it() {
         for _ in 0..20 {
             let top = tempfile::tempdir().unwrap();
             let root = top.path().join(".team");
@@ -309,7 +288,11 @@ mod tests {
                     scope.spawn(|| TeamDir::create(&root).unwrap());
                 }
             });
+            for folder in FOLDERS {
+                assert_eq!(mode(&root.join(folder)), 0o700, "{folder}");
+            }
             assert_eq!(fs::read_to_string(root.join(".gitignore")).unwrap(), IGNORE);
+            assert_eq!(TeamDir::open(&root).unwrap().workspace(), top.path());
         }
     }
 

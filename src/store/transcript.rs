@@ -4,8 +4,8 @@
 //! line that was being written, which was never acknowledged.
 
 use super::file::atomic::{Fsync, json_line, sync_folder, sync_parent};
-use super::file::jsonl::{Framed, Lines, Log, Piece, each_piece};
-use super::file::read::{numbered, open_if_there};
+use super::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, each_line};
+use super::file::read::{known_if_there, numbered, open_if_there};
 use super::{StoreError, TeamDir};
 use crate::os::file::{At, FileError};
 use crate::wire::chat::Block;
@@ -15,17 +15,10 @@ use crate::wire::{AgentName, WallTime};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-
-/// The longest line that is read back, in bytes.
-const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The ending of transcripts, also of archived ones.
 const ENDING: &str = ".jsonl";
-
-/// The kinds of lines that open and close questions.
-const ABOUT_QUESTIONS: [&str; 3] = ["request", "decision", "tool_result"];
 
 /// A question of an agent that is not decided.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,8 +58,7 @@ impl Transcript {
         self.log.append(lines)
     }
 
-    /// Makes the appended lines durable. After an error the lines may not be durable, and every later call
-    /// fails as well.
+    /// Makes the appended lines durable. After an error they may not be, and every later call fails as well.
     pub fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         self.log.sync(fsync)
     }
@@ -88,7 +80,8 @@ pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError
 pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
     let mut open: Vec<OpenQuestion> = Vec::new();
     each_line(&dir.transcript(name), |line| {
-        if !ABOUT_QUESTIONS.iter().any(|kind| Line::may_be(line, kind)) {
+        // Lines of other kinds are many, and are not parsed.
+        if !["request", "decision", "tool_result"].iter().any(|kind| Line::may_be(line, kind)) {
             return;
         }
         match Line::read(line).map(|line| line.entry) {
@@ -153,7 +146,7 @@ pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Resu
 pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
     let path = dir.transcript(name);
     let Some((file, _)) = open_if_there(&path)? else { return Ok(None) };
-    let mut lines = Lines::from(file, 0, LONGEST).at(&path)?;
+    let mut lines = Lines::from(file, 0, LONGEST_LINE).at(&path)?;
     while let Some(Framed { bytes, .. }) = lines.next().at(&path)? {
         if Line::may_be(bytes, "session")
             && let Some(Entry::Session { incarnation, .. }) = Line::read(bytes).map(|it| it.entry)
@@ -164,19 +157,16 @@ pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, Sto
     Ok(None)
 }
 
-/// Moves the transcript of `name` to the archive; returns its path, or `None` if there is none. On an error
-/// the transcript stays.
+/// Moves the transcript of `name`, if there is one, to the archive; returns its path. On an error it stays.
 pub fn archive(
     dir: &TeamDir,
     name: &AgentName,
     fsync: Fsync,
 ) -> Result<Option<PathBuf>, StoreError> {
     let path = dir.transcript(name);
-    match fs::symlink_metadata(&path) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Ok(known) if known.len() == 0 => return Ok(None),
-        other => other.at(&path)?,
-    };
+    if known_if_there(&path)?.is_none_or(|known| known.len() == 0) {
+        return Ok(None);
+    }
     let number = numbered(&dir.archive(), name, ENDING)?.last().map_or(1, |(number, _)| number + 1);
     let kept = dir.archive().join(format!("{name}-{number:06}{ENDING}"));
     fs::rename(&path, &kept).at(&path)?;
@@ -246,14 +236,6 @@ pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {
     TakenIn::read(line).map(|taken_in| taken_in.message)
 }
 
-fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> {
-    each_piece(path, LONGEST, |framed| {
-        if framed.piece == Piece::Line {
-            meet(framed.bytes);
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,17 +260,21 @@ mod tests {
 
     #[test]
     fn a_torn_line_is_skipped_and_the_next_one_is_whole() {
+        const TORN: &str = r#"{"kind":"note","at":1,"con"#;
         let (_folder, dir) = test_team();
         let name = AgentName::lead();
         let mut transcript = Transcript::open(&dir, &name).unwrap();
         transcript.append(&note("one")).unwrap();
-        transcript.append_raw(br#"{"kind":"note","at":1,"con"#).unwrap();
+        transcript.append_raw(TORN.as_bytes()).unwrap();
         drop(transcript);
         let mut transcript = Transcript::open(&dir, &name).unwrap();
-        transcript.append_raw(b"foreign\n").unwrap();
+        transcript.append_raw(b"foreign").unwrap();
         transcript.append(&note("two")).unwrap();
         transcript.sync(Fsync::Always).unwrap();
         assert_eq!(read_all(&dir, &name).unwrap(), [note("one"), note("two")]);
+        let text = fs::read_to_string(transcript.path()).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!((lines[1], lines[2], lines.len()), (TORN, "foreign", 4), "sealed, not removed");
     }
 
     #[test]

@@ -4,13 +4,10 @@
 //! *Invariant:* every read repairs the list first: tasks of dead owners are pending again. This layer does
 //! not know models, tools or processes.
 
-mod error;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use error::TaskError;
-
-use crate::bus::{Bus, Outgoing};
+use crate::bus::{Bus, BusError, Outgoing, lock, names};
 use crate::protocol::tasks::{
     Actor, NewOwner, NewTask, OwnerLife, TaskEdit, TaskRefusal, blockers, claim, create, freed_by,
     is_abandoned, next_for, release, update,
@@ -21,8 +18,9 @@ use crate::wire::message::Body;
 use crate::wire::roster::Status;
 use crate::wire::task::{Board, Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, WithUnknownFields};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The team's task list.
 pub(crate) struct Tasks {
@@ -35,6 +33,50 @@ pub(crate) struct Tasks {
 /// Whether a member in this role can complete tasks. Only such members take tasks by themselves.
 pub(crate) type CanCompleteTasks = fn(&TeamDir, role: &str) -> bool;
 
+/// Why a task could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TaskError {
+    #[error(transparent)]
+    Refused(#[from] TaskRefusal),
+    #[error("{0} is not running, and a claim lasts only as long as its owner lives")]
+    NotRunning(AgentName),
+    #[error("{owner} cannot own a task now: it is not reachable; reachable: {}", names(reachable))]
+    NoSuchOwner { owner: AgentName, reachable: Vec<AgentName> },
+    #[error("there is no task to take")]
+    NothingToDo,
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl TaskError {
+    /// Returns the error of the disk, if it is one.
+    pub(crate) fn store_error(&self) -> Option<&StoreError> {
+        if let Self::Bus(why) = self {
+            return why.store_error();
+        }
+        if let Self::Store(why) = self { Some(why) } else { None }
+    }
+
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Refused(why) => why.hint(),
+            Self::NotRunning(_) => "start it first, or claim the task as a running member".into(),
+            Self::NoSuchOwner { .. } => {
+                "leave the owner out, so that a free member takes the task; or start that member first"
+                    .into()
+            }
+            Self::NothingToDo => "look again later".into(),
+            Self::Bus(why) => why.hint(),
+            Self::Store(why) => why.hint().into(),
+        }
+    }
+}
+
+type TaskRecord = WithUnknownFields<Task>;
+
 /// The list at one moment.
 #[derive(Debug)]
 pub(crate) struct Seen {
@@ -46,9 +88,9 @@ pub(crate) struct Seen {
 /// A task after a change, and the consequences.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    pub(crate) task: WithUnknownFields<Task>,
+    pub(crate) task: TaskRecord,
     /// Tasks that can begin because of it.
-    pub(crate) ready: Vec<WithUnknownFields<Task>>,
+    pub(crate) ready: Vec<TaskRecord>,
     /// Owners that could not be told, and why.
     pub(crate) untold: Vec<String>,
 }
@@ -66,28 +108,25 @@ impl Tasks {
 
     /// Reads the list. Fails if the folder cannot be read.
     pub(crate) fn look(&self) -> Result<Seen, TaskError> {
-        let mut list = self.list();
+        let mut list = lock(&self.list);
         self.repair(&mut list, false)?;
-        let (board, problems) = (list.board().clone(), list.problems().to_vec());
-        Ok(Seen { board, problems })
+        Ok(Seen { board: list.board().clone(), problems: list.problems().to_vec() })
     }
 
     /// Reads one task. Fails if the task does not exist.
-    pub(crate) fn get(&self, id: TaskId) -> Result<(WithUnknownFields<Task>, Seen), TaskError> {
+    pub(crate) fn get(&self, id: TaskId) -> Result<(TaskRecord, Seen), TaskError> {
         let seen = self.look()?;
         let task = seen.board.get(&id).cloned();
         Ok((task.ok_or_else(|| TaskRefusal::unknown(&seen.board, id))?, seen))
     }
 
-    /// Creates a task; a repeated tool call creates it once. Fails if the rules refuse or the owner is not
-    /// reachable.
+    /// Creates a task, once for a repeated tool call. Fails if the rules refuse or the owner is not reachable.
     pub(crate) fn create(&self, new: &NewTask, by: &AgentName) -> Result<Changed, TaskError> {
         if let Some(owner) = &new.owner {
             self.check_owner(owner, by)?;
         }
         let changed = self.change(by, |board, next, by| {
-            let made =
-                |task: &&WithUnknownFields<Task>| new.origin.is_some() && task.origin == new.origin;
+            let made = |task: &&TaskRecord| new.origin.is_some() && task.origin == new.origin;
             match board.values().find(made) {
                 Some(task) => Ok((task.id, None)),
                 None => Ok((next, Some(create(board, next, new.clone(), by)?))),
@@ -136,12 +175,8 @@ impl Tasks {
         Ok(next.filter(|_| (self.can_complete)(self.dir(), &role)))
     }
 
-    /// Claims the next task for this member and sends it as mail; `None` if no task fits. A task that could
-    /// not be sent is pending again.
-    pub(crate) fn take_next(
-        &self,
-        name: &AgentName,
-    ) -> Result<Option<WithUnknownFields<Task>>, TaskError> {
+    /// Claims the next fitting task for this member and sends it as mail; if that fails, it is pending again.
+    pub(crate) fn take_next(&self, name: &AgentName) -> Result<Option<TaskRecord>, TaskError> {
         let role = self.role_of(name)?;
         self.check_life(name)?;
         if !(self.can_complete)(self.dir(), &role) {
@@ -163,16 +198,14 @@ impl Tasks {
         Ok(Some(task))
     }
 
-    /// Whether an idle member would take a task by itself. Fails if the list, the roster or a life lock
-    /// cannot be read.
+    /// Whether an idle member would take a task by itself.
     pub(crate) fn is_any_wanted(&self) -> Result<bool, TaskError> {
         let roster = roster::read(self.dir())?;
         let board = self.look()?.board;
         for member in &roster.members {
             let Ok(name) = AgentName::member(&member.name) else { continue };
-            let is_idle = member.status == Status::Idle
-                && liveness::probe(self.dir(), &name).map_err(StoreError::from)?.is_alive();
-            if is_idle
+            if member.status == Status::Idle
+                && liveness::probe(self.dir(), &name).map_err(StoreError::from)?.is_alive()
                 && next_for(&board, &name, &member.role).is_some()
                 && (self.can_complete)(self.dir(), &member.role)
             {
@@ -182,19 +215,13 @@ impl Tasks {
         Ok(false)
     }
 
-    /// Makes tasks of dead owners pending again, and returns them as they were before. If they cannot be
-    /// stored, the next read tries again.
-    pub(crate) fn release_abandoned(&self) -> Result<Vec<WithUnknownFields<Task>>, TaskError> {
-        Ok(self.repair(&mut self.list(), true)?)
+    /// Makes tasks of dead owners pending again, and returns them as they were. If it fails, a read repeats it.
+    pub(crate) fn release_abandoned(&self) -> Result<Vec<TaskRecord>, TaskError> {
+        Ok(self.repair(&mut lock(&self.list), true)?)
     }
 
-    /// Reads the list, releases the tasks of dead owners, and returns them as they were before. `tidies`:
-    /// the temporary files of killed writers are removed, too.
-    fn repair(
-        &self,
-        list: &mut TaskList,
-        tidies: bool,
-    ) -> Result<Vec<WithUnknownFields<Task>>, StoreError> {
+    /// Reads the list and releases the tasks of dead owners. `tidies`: also removes files of killed writers.
+    fn repair(&self, list: &mut TaskList, tidies: bool) -> Result<Vec<TaskRecord>, StoreError> {
         list.look()?;
         let is_unfinished = tidies && list.is_any_unfinished();
         if !is_unfinished && self.abandoned(list.board()).is_empty() {
@@ -211,25 +238,18 @@ impl Tasks {
     fn change(
         &self,
         by: &AgentName,
-        rule: impl FnOnce(
-            &Board,
-            TaskId,
-            &Actor,
-        ) -> Result<(TaskId, Option<WithUnknownFields<Task>>), TaskError>,
+        rule: impl FnOnce(&Board, TaskId, &Actor) -> Result<(TaskId, Option<TaskRecord>), TaskError>,
     ) -> Result<Changed, TaskError> {
-        let mut list = self.list();
-        let ruled = list.change(|board, next| {
+        let ruled = lock(&self.list).change(|board, next| {
             // The clock is read under the lock, so that times in histories are in order.
             let (actor, released) = (self.actor(by), self.abandoned(board));
-            let repaired = (!released.is_empty()).then(|| {
-                let mut seen = board.clone();
-                seen.extend(released.iter().map(|task| (task.id, task.clone())));
-                seen
-            });
-            let seen = repaired.as_ref().unwrap_or(board);
-            let ruled = rule(seen, next, &actor).and_then(|(id, ruled)| {
+            let mut seen = Cow::Borrowed(board);
+            for task in &released {
+                seen.to_mut().insert(task.id, task.clone());
+            }
+            let ruled = rule(&seen, next, &actor).and_then(|(id, ruled)| {
                 let task = ruled.clone().or_else(|| seen.get(&id).cloned());
-                Ok((task.ok_or_else(|| TaskRefusal::unknown(seen, id))?, ruled))
+                Ok((task.ok_or_else(|| TaskRefusal::unknown(&seen, id))?, ruled))
             });
             let changed = ruled.as_ref().ok().and_then(|(_, ruled)| ruled.clone());
             let mut stored = released;
@@ -237,12 +257,11 @@ impl Tasks {
             stored.extend(changed);
             (stored, ruled.map(|(task, _)| task))
         })?;
-        let task = ruled?;
-        Ok(Changed { task, ready: Vec::new(), untold: Vec::new() })
+        Ok(Changed { task: ruled?, ready: Vec::new(), untold: Vec::new() })
     }
 
     /// The tasks of dead owners, as they are after their release.
-    fn abandoned(&self, board: &Board) -> Vec<WithUnknownFields<Task>> {
+    fn abandoned(&self, board: &Board) -> Vec<TaskRecord> {
         let repairer = self.actor(&AgentName::system());
         let mut lives: BTreeMap<&str, OwnerLife> = BTreeMap::new();
         let mut found = Vec::new();
@@ -298,7 +317,7 @@ impl Tasks {
     }
 
     fn tell_owner(&self, mut changed: Changed, by: &AgentName) -> Changed {
-        if let Some((owner, Err(why))) = self.tell(&changed.task, by) {
+        if let Some((owner, why)) = self.tell(&changed.task, by) {
             changed.untold.push(format!("{owner}: {why}"));
         }
         changed
@@ -307,28 +326,26 @@ impl Tasks {
     /// Tells the owners of the tasks that a completion made ready. A repetition has no effect.
     fn tell_of_freed(&self, mut changed: Changed, by: &AgentName) -> Changed {
         if changed.task.status == TaskStatus::Completed {
-            changed.ready = freed_by(self.list().board(), changed.task.id);
+            changed.ready = freed_by(lock(&self.list).board(), changed.task.id);
         }
         for task in &changed.ready {
-            if let Some((owner, Err(why))) = self.tell(task, by) {
+            if let Some((owner, why)) = self.tell(task, by) {
                 changed.untold.push(format!("{owner} (task {}): {why}", task.id));
             }
         }
         changed
     }
 
-    /// Tells the owner of a task, if it has another one than `by`.
-    fn tell(&self, task: &Task, by: &AgentName) -> Option<(AgentName, Result<(), TaskError>)> {
+    /// Tells the owner of a task, if it has another one than `by`; returns who could not be told, and why.
+    fn tell(&self, task: &Task, by: &AgentName) -> Option<(AgentName, TaskError)> {
         let owner = AgentName::mailbox(task.owner.as_deref()?).ok().filter(|owner| owner != by)?;
-        let told = self.mail(task, by, &owner);
-        Some((owner, told))
+        self.mail(task, by, &owner).err().map(|why| (owner, why))
     }
 
-    /// Tells the owner of its task and whether it can begin. The message id derives from the task's state,
-    /// so that the same news arrives once.
+    /// Tells the owner of its task and whether it can begin. The id of the same news is always the same.
     fn mail(&self, task: &Task, by: &AgentName, to: &AgentName) -> Result<(), TaskError> {
         let open: Vec<String> =
-            blockers(self.list().board(), task).iter().map(|(id, _)| id.to_string()).collect();
+            blockers(lock(&self.list).board(), task).iter().map(|(id, _)| id.to_string()).collect();
         let (events, waits) = (task.history.len(), open.len());
         let is_from_list = by.as_str() == "system";
         let content = match (open.is_empty(), is_from_list) {
@@ -347,10 +364,5 @@ impl Tasks {
         let outgoing = Outgoing { id, ..Outgoing::of(body, content) };
         self.bus.send(by, to.as_str(), outgoing)?;
         Ok(())
-    }
-
-    /// Locks the list even if it is poisoned: it is a cache, which the next read renews.
-    fn list(&self) -> MutexGuard<'_, TaskList> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

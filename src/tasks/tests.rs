@@ -3,7 +3,6 @@
 use super::*;
 use crate::bus::Limits;
 use crate::store::{Fsync, LifeLock, LifeRecord, SystemClock, test_team, unread};
-use crate::wire::roster::Roster;
 
 struct Team {
     _folder: tempfile::TempDir,
@@ -18,10 +17,8 @@ fn team() -> Team {
     let (folder, dir) = test_team();
     let limits = Limits { fsync: Fsync::Never, ..Limits::default() };
     let clock: SharedClock = Arc::new(SystemClock);
-    let tasks =
-        Tasks::new(Arc::new(Bus::new(dir, limits, Arc::clone(&clock))), clock, |_, role| {
-            role != "reader"
-        });
+    let bus = Arc::new(Bus::new(dir, limits, Arc::clone(&clock)));
+    let tasks = Tasks::new(bus, clock, |_, role| role != "reader");
     Team { _folder: folder, tasks }
 }
 
@@ -29,11 +26,11 @@ impl Team {
     /// A member that is running until the lock is dropped.
     fn member(&self, who: &str, role: &str) -> LifeLock {
         let (dir, member) = (self.tasks.dir(), name(who));
-        let entry = |roster: &mut Roster| {
+        roster::update(dir, Fsync::Never, |roster| {
             let entry = roster.enter(who, 0.0);
             (entry.status, entry.role) = (Status::Idle, role.into());
-        };
-        roster::update(dir, Fsync::Never, |roster| entry(roster)).unwrap();
+        })
+        .unwrap();
         let record =
             LifeRecord { incarnation: format!("{who}-1"), ..LifeRecord::of_this_process() };
         LifeLock::take(dir, &member, record).unwrap()
@@ -82,18 +79,22 @@ fn owners_get_mail_about_their_tasks_and_when_they_can_begin() {
 }
 
 #[test]
-fn a_taken_task_is_claimed_and_arrives_as_mail() {
+fn a_task_is_taken_by_a_member_that_can_complete_it_and_arrives_as_mail() {
     let team = team();
-    let alice = team.member("alice", "coder");
-    assert!(!team.tasks.is_any_wanted().unwrap());
-    assert!(team.tasks.take_next(&name("alice")).unwrap().is_none());
-    team.add(NewTask { role: Some("tester".into()), ..NewTask::default() });
-    assert!(!team.tasks.is_any_wanted().unwrap(), "no member is a tester");
+    let _rita = team.member("rita", "reader");
     let id = team.add(NewTask::default()).task.id;
+    assert!(!team.tasks.is_any_wanted().unwrap(), "a reader completes no task");
+    assert_eq!(team.tasks.next_for(&name("rita")).unwrap(), None);
+    assert!(team.tasks.take_next(&name("rita")).unwrap().is_none());
+    let alice = team.member("alice", "coder");
     assert!(team.tasks.is_any_wanted().unwrap());
     let taken = team.tasks.take_next(&name("alice")).unwrap().unwrap();
     assert_eq!((taken.id, taken.lease.as_deref()), (id, Some("alice-1")));
     assert_eq!(team.told("alice"), [(id.to_string(), Vec::new())]);
+    assert!(!team.tasks.is_any_wanted().unwrap());
+    team.add(NewTask { role: Some("tester".into()), ..NewTask::default() });
+    assert!(!team.tasks.is_any_wanted().unwrap(), "no member is a tester");
+    assert!(team.tasks.take_next(&name("alice")).unwrap().is_none());
     assert!(team.tasks.release_abandoned().unwrap().is_empty());
     drop(alice);
     let released = team.tasks.release_abandoned().unwrap();
@@ -112,17 +113,4 @@ fn a_task_whose_mail_cannot_be_sent_is_pending_again() {
     assert_eq!((task.status, &task.owner), (TaskStatus::Pending, &None));
     let note = task.history.last().unwrap().note.clone().unwrap();
     assert!(note.contains("could not be handed to alice"), "{note}");
-}
-
-#[test]
-fn a_role_that_cannot_complete_tasks_takes_none() {
-    let team = team();
-    let _rita = team.member("rita", "reader");
-    team.add(NewTask::default());
-    assert!(!team.tasks.is_any_wanted().unwrap());
-    assert_eq!(team.tasks.next_for(&name("rita")).unwrap(), None);
-    assert!(team.tasks.take_next(&name("rita")).unwrap().is_none());
-    let _alice = team.member("alice", "coder");
-    assert!(team.tasks.is_any_wanted().unwrap());
-    assert!(team.tasks.take_next(&name("alice")).unwrap().is_some());
 }

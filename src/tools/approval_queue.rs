@@ -22,27 +22,22 @@ use std::time::Instant;
 /// A request for a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct QueuedRequest {
-    /// The question.
     pub(crate) question: Question,
     /// The agent that asks.
     pub(crate) owner: AgentName,
-    /// Its incarnation.
     pub(crate) incarnation: String,
 }
 
 /// The source of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decider {
-    /// The lead's model.
     Model,
     /// The person, or the program by what the person has set.
     Person,
 }
 
-/// A decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApprovalDecision {
-    /// Approval or rejection.
     pub(crate) verdict: RequestVerdict,
     /// The calls that it covers.
     pub(crate) scope: Scope,
@@ -59,7 +54,6 @@ impl ApprovalDecision {
     }
 }
 
-/// The lead's open requests.
 pub(crate) struct ApprovalQueue {
     bus: Arc<Bus>,
     incarnation: String,
@@ -85,8 +79,7 @@ impl ApprovalQueue {
         Self { bus, incarnation, plan_tool, plan_approval, mode: Cell::new(mode), ledger, asked }
     }
 
-    /// Opens the request in a message; `None` for other mail and for a known request. Fails if the request is
-    /// invalid or for another incarnation of the lead.
+    /// Opens the request in a message; `None` for other mail and for a known request. Fails for an invalid one.
     pub(crate) fn hear(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
         let (about, tool, input, description) =
             if let Body::PermissionRequest { tool, input, description } = &message.body {
@@ -116,8 +109,7 @@ impl ApprovalQueue {
         self.open(QueuedRequest { question, owner, incarnation })
     }
 
-    /// Opens a request that did not come by mail: the lead's own, or one from a transcript. `None` if it is
-    /// known. Fails if another agent has a request of this id.
+    /// Opens a request of any origin; `None` if it is known. Fails if another agent has a request of this id.
     pub(crate) fn open(
         &self,
         asked: QueuedRequest,
@@ -230,8 +222,7 @@ impl ApprovalQueue {
         Ok(())
     }
 
-    /// Sends new rules or another mode to every running member that `to` selects by name and mode. Gives
-    /// the number of members told.
+    /// Sends new rules or a mode to each running member that `to` selects by name and mode. Gives their number.
     pub(crate) async fn fan_out(&self, body: Body, to: impl Fn(&str, &str) -> bool) -> usize {
         let Ok(roster) = roster::read(self.bus.dir()) else { return 0 };
         let mut told = 0;

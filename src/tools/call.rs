@@ -1,6 +1,7 @@
 //! Tool calls: the call of a model, and how a call fails.
 
 use crate::bus::BusError;
+use crate::store::StoreError;
 use crate::tasks::TaskError;
 use crate::wire::NameError;
 use serde::de::DeserializeOwned;
@@ -12,7 +13,6 @@ use std::pin::Pin;
 pub(crate) struct Call {
     /// The model's id of the call. The ids of messages that the call sends derive from it.
     pub(crate) id: String,
-    /// The tool.
     pub(crate) name: String,
     /// The arguments as the model gave them.
     pub(crate) input: Value,
@@ -44,7 +44,7 @@ impl From<NameError> for ToolError {
 
 impl From<BusError> for ToolError {
     fn from(why: BusError) -> Self {
-        if why.is_without_team() {
+        if why.store_error().is_some_and(StoreError::is_without_team) {
             return Self::Fatal(why.to_string());
         }
         // The other hints name commands of a shell.
@@ -54,19 +54,17 @@ impl From<BusError> for ToolError {
 
 impl From<TaskError> for ToolError {
     fn from(why: TaskError) -> Self {
-        if why.is_without_team() {
+        if why.store_error().is_some_and(StoreError::is_without_team) {
             return Self::Fatal(why.to_string());
         }
         Self::Reply(format!("{why}; {}", why.hint()))
     }
 }
 
-/// The future of one call; dropping it cancels the call and everything it started. Its value is the answer
-/// to the model.
+/// The future of one call, with the answer to the model; dropping it cancels everything that the call started.
 pub(crate) type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, ToolError>> + 'a>>;
 
-/// Reads the arguments of a call into the tool's own struct, which denies unknown fields. The error for arguments
-/// that do not fit names the field.
+/// Reads the arguments of a call into the tool's own struct. The error for arguments that do not fit names the field.
 pub(super) fn arguments<T: DeserializeOwned>(call: &Call) -> Result<T, ToolError> {
     serde_json::from_value(call.input.clone()).map_err(|why| {
         ToolError::Reply(format!("the arguments of {} do not fit: {why}; correct them", call.name))

@@ -25,7 +25,6 @@ const MAX_REASON_CHARS: usize = 4000;
 /// The hooks of one process.
 #[derive(Debug)]
 pub(crate) struct Hooks {
-    /// All hooks.
     pub(crate) list: Vec<Hook>,
     /// The agent at whose events they run.
     pub(crate) me: AgentName,

@@ -1,8 +1,7 @@
 //! Mail tools: the model's side of the team's mail.
 
 use super::call::{Call, ToolError};
-use super::registry::{TALKS, Tool, ToolParts, parameters};
-use super::team::TeamContext;
+use super::registry::{TALKS, TeamContext, Tool, ToolParts, parameters};
 use crate::bus::Outgoing;
 use crate::store::asynchronous::offload;
 use crate::store::unread;
@@ -31,7 +30,6 @@ impl Tool for SendMessage {
         name: "send_message",
         description: "Send a message to one agent by name (a teammate, or `lead`, or `user`). It is \
                       stored at once and wakes the receiver. An unknown or ended receiver is an error.",
-        parameters: Self::PARAMETERS,
         compact: Some(Audience::Both),
         after_crash: AfterCrash::Repeat,
         signal: Signal::SendsMessage,
@@ -88,7 +86,6 @@ impl Tool for Broadcast {
     const SPEC: ToolSpec = ToolSpec {
         name: "broadcast",
         description: "Send the same message to everybody on the team but yourself.",
-        parameters: Self::PARAMETERS,
         after_crash: AfterCrash::Repeat,
         ..MAIL
     };
@@ -121,7 +118,6 @@ impl Tool for ReadInbox {
         description: "Show your mail: what is unread, and what was taken in since you last looked. Mail \
                       is also shown to you by itself before every step, so waiting with this tool is \
                       useless.",
-        parameters: Self::PARAMETERS,
         effect: Effect::Reads,
         ..MAIL
     };
@@ -131,21 +127,18 @@ impl Tool for ReadInbox {
         let waiting = unread::waiting(team.bus.dir(), &team.me).map_err(ToolError::reply)?;
         let recent = team.take_recent();
         let unread = waiting.iter().filter_map(|waiting| waiting.object.as_ref());
-        let mail: Vec<_> = recent
-            .iter()
-            .map(|message| with_state(message, "taken_in"))
-            .chain(unread.map(|message| with_state(message, "unread")))
-            .collect();
+        let states = recent.iter().map(|message| (message, "taken_in"));
+        let states = states.chain(unread.map(|message| (message, "unread")));
+        let with_state = |(message, state): (&Map<String, Value>, &str)| {
+            let mut message = message.clone();
+            message.insert("state".into(), state.into());
+            message
+        };
+        let mail: Vec<_> = states.map(with_state).collect();
         if mail.is_empty() {
             let none = "No mail: nothing is unread and nothing was taken in since you last looked.";
             return Ok(none.into());
         }
         Ok(inbox_block(&mail))
     }
-}
-
-fn with_state(message: &Map<String, Value>, state: &str) -> Map<String, Value> {
-    let mut message = message.clone();
-    message.insert("state".into(), state.into());
-    message
 }

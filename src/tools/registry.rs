@@ -4,37 +4,55 @@ use super::approval_queue::ApprovalQueue;
 use super::call::{Call, ToolError, ToolFuture, arguments};
 use super::command::OutputStore;
 use super::files::FileAccess;
-use super::team::TeamContext;
+use super::hooks::Hooks;
+use crate::bus::{Bus, new_id};
 use crate::os::command::CommandSetup;
+use crate::os::{Clock, SystemClock};
 use crate::protocol::permission::PermissionSubject;
+use crate::protocol::rate_limiter::{RateLimiter, SendPermit};
+use crate::protocol::request::{
+    PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
+};
+use crate::store::asynchronous::offload;
 use crate::tasks::{TaskError, Tasks};
 use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
+use crate::wire::message::{Body, Correlation};
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
-use crate::wire::tool::{Audience, Effect, ToolSpec};
+use crate::wire::tool::{Audience, Effect, Parameter, SubjectArgument, ToolSpec};
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Characters of an unknown tool's name that an error repeats.
 const NAME_CHARS: usize = 64;
 
 /// A tool. The type holds the arguments of one call.
-pub(super) trait Tool: DeserializeOwned + 'static {
-    /// Everything about it but its behaviour.
+pub(super) trait Tool: Parameters + DeserializeOwned + 'static {
+    /// Everything about it but its parameters and its behaviour.
     const SPEC: ToolSpec;
 
-    /// The part of a call that permission rules match. Fails if the call cannot run at all, so that there is
-    /// nothing to ask about.
-    fn subject(_call: &Call, _parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
-        Ok(PermissionSubject::Nothing)
+    /// The part of a call that permission rules match. Fails if there is nothing to ask: the call cannot run.
+    fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
+        let SubjectArgument::File(argument) = Self::SPEC.subject else {
+            return Ok(PermissionSubject::Nothing);
+        };
+        arguments::<Self>(call)?;
+        let path = call.input.get(argument).and_then(Value::as_str).unwrap_or_default();
+        parts.files.judge(call, path, Self::SPEC.effect)
     }
 
-    /// Runs one call.
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError>;
+}
+
+/// What the model is told of a tool's arguments.
+pub(super) trait Parameters {
+    const PARAMETERS: &[Parameter];
 }
 
 /// Declares a tool by its arguments: a line is a field that a call is read into and a parameter that the model
@@ -50,7 +68,7 @@ macro_rules! parameters {
             $($(#[$attribute])? $public $name: $type,)*
         }
 
-        impl $tool {
+        impl crate::tools::registry::Parameters for $tool {
             const PARAMETERS: &[crate::wire::tool::Parameter] = &[
                 $(crate::wire::tool::Parameter::$presence(stringify!($name), $kind, $meaning)),*
             ];
@@ -65,7 +83,6 @@ pub(super) const TALKS: ToolSpec = ToolSpec { effect: Effect::Talks, ..ToolSpec:
 /// A tool that agents can have.
 #[derive(Debug)]
 pub(super) struct Registration {
-    /// What it is.
     pub(super) spec: &'static ToolSpec,
     subject: fn(&Call, &ToolParts) -> Result<PermissionSubject, ToolError>,
     run: for<'a> fn(&'a Call, &'a ToolParts) -> ToolFuture<'a>,
@@ -74,7 +91,7 @@ pub(super) struct Registration {
 impl Registration {
     pub(super) const fn of<T: Tool>() -> Self {
         Self {
-            spec: const { &T::SPEC },
+            spec: const { &ToolSpec { parameters: T::PARAMETERS, ..T::SPEC } },
             subject: T::subject,
             run: |call, parts| {
                 Box::pin(async move { arguments::<T>(call)?.run(call, parts).await })
@@ -95,7 +112,6 @@ pub(crate) struct ToolParts {
 }
 
 impl ToolParts {
-    /// The kind of agent.
     pub(super) fn audience(&self) -> Audience {
         if self.ops.is_some() { Audience::Lead } else { Audience::Teammate }
     }
@@ -118,11 +134,113 @@ impl ToolParts {
     }
 }
 
+/// The shared state of one agent's team tools.
+pub(crate) struct TeamContext {
+    pub(in crate::tools) me: AgentName,
+    incarnation: String,
+    pub(in crate::tools) bus: Arc<Bus>,
+    /// Mail that was taken in since the model last read its inbox.
+    recent: RefCell<Vec<Map<String, Value>>>,
+    shutdowns: RefCell<RequestLedger>,
+    rate_limiter: RefCell<RateLimiter>,
+    pub(crate) hooks: Hooks,
+}
+
+impl TeamContext {
+    /// The context of an agent whose model may send at most `max_sends` messages per minute.
+    pub(crate) fn new(
+        me: AgentName,
+        incarnation: String,
+        bus: Arc<Bus>,
+        max_sends: usize,
+        hooks: Hooks,
+    ) -> Self {
+        let (recent, shutdowns) = (RefCell::default(), RefCell::default());
+        let rate_limiter = RefCell::new(RateLimiter::new(max_sends));
+        Self { me, incarnation, bus, recent, shutdowns, rate_limiter, hooks }
+    }
+
+    /// The id of the message that a call sends: a repeated call delivers it once.
+    pub(in crate::tools) fn message_id(&self, call: &Call) -> String {
+        format!("{}:{}", self.me, call.id)
+    }
+
+    /// Reserves sends of the model, or fails if they are too many. The lead is told once of a slowed sender.
+    pub(in crate::tools) async fn reserve_sends(&self, count: usize) -> Result<(), ToolError> {
+        let permit = self.rate_limiter.borrow_mut().ask(count, SystemClock.monotonic());
+        let SendPermit::Wait { wait, first } = permit else { return Ok(()) };
+        if first && !self.me.is_lead() {
+            let me = &self.me;
+            let content = format!("{me} sends too many messages (max_sends) and was slowed down");
+            let (bus, id) = (Arc::clone(&self.bus), new_id(&AgentName::system()));
+            offload(move || bus.notify_lead(Body::text(), content, id)).await?;
+        }
+        Err(ToolError::Reply(format!(
+            "you send too many messages: nothing was sent, the next one can be sent in {} s; do \
+             something else, or end your turn",
+            wait.as_secs() + 1
+        )))
+    }
+
+    /// Notes mail that was taken in.
+    pub(crate) fn take_note(&self, message: &Map<String, Value>) {
+        self.recent.borrow_mut().push(message.clone());
+    }
+
+    /// Mail that was taken in since the last call.
+    pub(in crate::tools) fn take_recent(&self) -> Vec<Map<String, Value>> {
+        self.recent.take()
+    }
+
+    /// Notes a valid shutdown request of `owner`.
+    pub(crate) fn open_shutdown(&self, id: String, owner: String) {
+        let request = PendingRequest {
+            id,
+            kind: RequestKind::Shutdown,
+            owner,
+            decider: self.me.to_string(),
+            incarnation: self.incarnation.clone(),
+            deadline: None,
+        };
+        if let Err(why) = self.shutdowns.borrow_mut().open(request) {
+            tracing::warn!(%why, "a shutdown request was not accepted");
+        }
+    }
+
+    pub(in crate::tools) fn is_shutdown_open(&self, request_id: &str) -> bool {
+        self.shutdowns.borrow().pending_of(request_id).is_some()
+    }
+
+    /// Answers every open shutdown request, each at most once. Fails if an answer could not be sent.
+    pub(crate) async fn answer_shutdown(
+        &self,
+        approve: bool,
+        reason: Option<String>,
+    ) -> Result<(), ToolError> {
+        let open: Vec<PendingRequest> = self.shutdowns.borrow().pending().cloned().collect();
+        for PendingRequest { id, owner, incarnation, .. } in open {
+            let answer = RequestAnswer {
+                id: Some(&id),
+                kind: RequestKind::Shutdown,
+                from: self.me.as_str(),
+                incarnation: Some(&incarnation),
+                verdict: RequestVerdict::of(approve),
+            };
+            let answered = self.shutdowns.borrow_mut().answer(&answer, Instant::now());
+            answered.map_err(ToolError::reply)?;
+            let correlation = Correlation { request_id: id, incarnation };
+            let (bus, me) = (Arc::clone(&self.bus), self.me.clone());
+            let body = Body::ShutdownResponse { approve, reason: reason.clone() };
+            let send = move || bus.control(&me, &AgentName::mailbox(&owner)?, body, correlation);
+            offload(send).await?;
+        }
+        Ok(())
+    }
+}
+
 /// The parts of a lead that a teammate lacks.
 pub(crate) struct Ops {
-    /// The team's processes.
     pub(crate) team: Rc<dyn TeamOps>,
-    /// Open requests for a decision.
     pub(crate) approval_queue: Rc<ApprovalQueue>,
 }
 
@@ -138,9 +256,7 @@ pub(crate) trait TeamOps {
 /// A teammate to be started.
 #[derive(Debug, Clone)]
 pub(crate) struct SpawnOrder {
-    /// Its name.
     pub(crate) name: AgentName,
-    /// Its role.
     pub(crate) role: String,
     /// Its first prompt, delivered as a message.
     pub(crate) prompt: String,
@@ -182,7 +298,6 @@ impl Registry {
         self.is_compact = true;
     }
 
-    /// The definitions of the agent's tools, for the model.
     pub(crate) fn definitions(&self) -> Vec<ToolDefinition> {
         let define =
             if self.is_compact { ToolSpec::compact_definition } else { ToolSpec::definition };
@@ -194,8 +309,7 @@ impl Registry {
         (self.find(call)?.run)(call, &self.parts).await
     }
 
-    /// The tool of a call, and the part of the call that permission rules match. Fails if the agent has no such
-    /// tool, or the call cannot run at all.
+    /// The tool of a call, and the part that permission rules match. Fails if the call cannot run at all.
     pub(crate) fn inspect(
         &self,
         call: &Call,

@@ -40,10 +40,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Takes over the terminal, or stdin and stdout as they are.
-    ///
-    /// # Errors
-    /// A thread cannot be started.
+    /// Takes over the terminal, or stdin and stdout as they are. Fails if a thread cannot be started.
     pub(crate) fn start(options: ConsoleOptions) -> io::Result<(Self, UnboundedReceiver<Input>)> {
         let (inputs, received) = unbounded_channel();
         let (palette, commands) = (options.palette, options.completions.clone());
@@ -211,12 +208,13 @@ mod tests {
         console.show(&Progress::Note("the end of the flood".into()));
     }
 
-    fn command(program: &[&str], term: &str) -> Command {
-        let (first, rest) = program.split_first().unwrap();
-        let mut command = Command::new(first);
-        command.args(rest).arg(std::env::current_exe().unwrap());
+    /// The child, which ignores the hangup of its terminal.
+    fn command() -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
+        command.arg(std::env::current_exe().unwrap());
         command.args(["--exact", "ui::console::tests::child", "--nocapture"]);
-        command.env_clear().env("TERM", term).env(CHILD, "").stderr(Stdio::piped());
+        command.env_clear().env("TERM", "xterm").env(CHILD, "").stderr(Stdio::piped());
         command
     }
 
@@ -236,8 +234,8 @@ mod tests {
     }
 
     impl Person {
-        fn sit_down(command: &mut Command) -> Self {
-            let (mut child, outer) = Pty::open(160, 80).unwrap().spawn(command).unwrap();
+        fn sit_down() -> Self {
+            let (mut child, outer) = Pty::open(160, 80).unwrap().spawn(&mut command()).unwrap();
             let told = listen(&mut child);
             let mut person = Self { child, outer, screen: vt100::Parser::new(160, 80, 0), told };
             person.see("the prompt", |rows| rows.contains("ready") && rows.ends_with("\n>"));
@@ -269,11 +267,6 @@ mod tests {
             assert_eq!(self.told.recv_timeout(BOUND).unwrap(), wanted);
         }
 
-        fn does(&mut self, keys: &str, wanted: &str) {
-            self.types(keys);
-            self.hears(wanted);
-        }
-
         /// Types `quit` and waits for the end of the program.
         fn quits(mut self) {
             self.types("quit\r");
@@ -298,14 +291,11 @@ mod tests {
         }
     }
 
-    fn someone() -> Person {
-        Person::sit_down(&mut command(&["/usr/bin/env"], "xterm-256color"))
-    }
-
     #[test]
     fn a_typed_line_stays_whole_while_rows_are_printed_above_it() {
-        let mut person = someone();
-        person.does("\x03", "Interrupt");
+        let mut person = Person::sit_down();
+        person.types("\x03");
+        person.hears("Interrupt");
         for key in "the quick brown fox jumps".chars() {
             person.types(&key.to_string());
             person.see("the key", |rows| rows.ends_with(key.to_string().trim()));
@@ -318,48 +308,30 @@ mod tests {
         let start = rows.find("line 0 of").unwrap();
         let shown: Vec<&str> = rows[start..].lines().collect();
         assert_eq!(shown[..wanted.len()], wanted);
-        person.does("\r", "Line(\"the quick brown fox jumps\")");
+        person.types("\r");
+        person.hears("Line(\"the quick brown fox jumps\")");
         person.quits();
     }
 
     #[test]
-    fn ctrl_c_clears_the_line_and_interrupts_on_an_empty_one() {
-        let mut person = someone();
-        person.types("rm -rf everything");
-        person.see("the text", |rows| rows.ends_with("everything"));
-        person.types("\x03");
-        person.see("the empty line", |rows| rows.ends_with("\n>"));
-        person.does("\x03", "Interrupt");
-        person.does("\x04", "EndOfInput");
-        person.quits();
-    }
-
-    #[test]
-    fn lines_typed_ahead_arrive_one_by_one_and_pasted_lines_as_one() {
-        let mut person = someone();
-        person.does("one\rtwo\rthr", "Line(\"one\")");
-        person.hears("Line(\"two\")");
-        person.does("ee\r", "Line(\"three\")");
-        person.does(
-            "\x1b[200~first\rsecond\x1b[201~ and\x1b\rthird\r",
-            "Line(\"first\\nsecond and\\nthird\")",
-        );
-        person.quits();
-    }
-
-    #[test]
-    fn tab_completes_and_up_recalls_the_last_line() {
-        let mut person = someone();
-        person.does("/te\t@al\tx\r", "Line(\"/team @alice x\")");
-        person.see("the echo", |rows| rows.contains("echo /team"));
-        person.does("\x1b[A\r", "Line(\"/team @alice x\")");
+    fn lines_arrive_typed_ahead_pasted_completed_and_recalled() {
+        let mut person = Person::sit_down();
+        for (keys, lines) in [
+            ("one\rtwo\rthr", &["one", "two"][..]),
+            ("ee\r", &["three"]),
+            ("\x1b[200~first\rsecond\x1b[201~ and\x1b\rthird\r", &["first\nsecond and\nthird"]),
+            ("/te\t@al\tx\r", &["/team @alice x"]),
+            ("\x1b[A\r", &["/team @alice x"]),
+        ] {
+            person.types(keys);
+            lines.iter().for_each(|line| person.hears(&format!("Line({line:?})")));
+        }
         person.quits();
     }
 
     #[test]
     fn a_closed_terminal_is_reported_without_a_panic() {
-        let ignore_hangup = ["/bin/sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""];
-        let mut person = Person::sit_down(&mut command(&ignore_hangup, "xterm"));
+        let mut person = Person::sit_down();
         person.outer = File::open("/dev/null").unwrap();
         // A panic would be printed before "closed". (The test harness itself panics later.)
         person.hears("Closed");
@@ -368,8 +340,7 @@ mod tests {
 
     #[test]
     fn without_a_terminal_plain_lines_are_read() {
-        let mut command = command(&["/usr/bin/env"], "xterm");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let told = listen(&mut child);
         child.stdin.take().unwrap().write_all(b"one\r\ntw\xff\nquit\n").unwrap();
         let told: Vec<String> = told.iter().collect();

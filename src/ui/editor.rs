@@ -3,7 +3,6 @@
 //! rustyline can print above a line only while it edits one. Text that is written between two lines would end
 //! up beside the next prompt, so the printer waits for the prompt ([`EditorState`]).
 
-use super::history::{History, OFFERED};
 use super::style::Palette;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -16,7 +15,9 @@ use rustyline::{
     EventHandler, ExternalPrinter, Helper, KeyCode, KeyEvent, Modifiers, Movement, RepeatCount,
 };
 use std::borrow::Cow;
-use std::io::{self, ErrorKind, Write};
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +26,10 @@ use tokio::sync::mpsc::UnboundedSender;
 /// The longest wait for a prompt. Only a stopped or ending editor takes so long; then the text is printed
 /// wherever the cursor is.
 const PROMPT_LIMIT: Duration = Duration::from_secs(1);
+/// The most entries that are offered again.
+const OFFERED: usize = 1000;
+/// The bytes that are read from the end of the file: many times the usual size of the entries.
+const READ_BYTES: u64 = 4 * 1024 * 1024;
 /// Cursor up and a line feed: rows that change nothing.
 const NOTHING: &str = "\x1b[A\n";
 /// Ends the synchronized update that an unwound redraw leaves open.
@@ -63,10 +68,8 @@ pub(super) type Words = Arc<Mutex<Vec<String>>>;
 /// Reads inputs until there are no more; runs on its own thread.
 pub(super) type Reader = Box<dyn FnOnce() + Send>;
 
-/// Takes over the terminal; the printer prints above the line that the reader reads.
-///
-/// # Errors
-/// There is no terminal, or none that can move its cursor.
+/// Takes over the terminal; the printer prints above the line that the reader reads. Fails without a terminal
+/// that can move its cursor.
 pub(super) fn open(
     options: ConsoleOptions,
     words: Words,
@@ -79,14 +82,14 @@ pub(super) fn open(
         // The palette decides about colours; with `Forced`, rustyline always calls the highlighter.
         .color_mode(rustyline::ColorMode::Forced)
         .build();
-    let history = MemHistory::with_config(&config);
-    let mut editor: Editor<LineHelper, MemHistory> = Editor::with_history(config, history)?;
+    let offered = MemHistory::with_config(&config);
+    let mut editor: Editor<LineHelper, MemHistory> = Editor::with_history(config, offered)?;
     let state = EditorState::default();
     let way = Box::new(editor.create_external_printer()?);
     let printer = Printer { way, state: state.clone() };
 
-    let mut kept = History { file: options.history_file };
-    for entry in kept.load() {
+    let mut history = options.history_file;
+    for entry in history.as_ref().and_then(|file| load(file).ok()).unwrap_or_default() {
         editor.add_history_entry(entry)?;
     }
     let key =
@@ -104,7 +107,7 @@ pub(super) fn open(
 
     let reader = move || {
         let _end = EndGuard(state);
-        read_lines(&mut editor, &options.prompt, &mut kept, &inputs);
+        read_lines(&mut editor, &options.prompt, &mut history, &inputs);
     };
     Ok((Box::new(reader), printer))
 }
@@ -112,14 +115,14 @@ pub(super) fn open(
 fn read_lines(
     editor: &mut Editor<LineHelper, MemHistory>,
     prompt: &str,
-    history: &mut History,
+    history: &mut Option<PathBuf>,
     inputs: &UnboundedSender<Input>,
 ) {
     loop {
         let input = match editor.readline(prompt) {
             Ok(line) => {
                 if matches!(editor.add_history_entry(line.as_str()), Ok(true)) {
-                    history.keep(&line);
+                    keep(history, &line);
                 }
                 Input::Line(line)
             }
@@ -311,9 +314,36 @@ impl ConditionalEventHandler for OnKey {
     }
 }
 
+/// The last typed lines of a history file, oldest first: one JSON string per line, so that a pasted paragraph is
+/// one entry. (rustyline's own file history would change the umask of the whole process.)
+fn load(file: &PathBuf) -> io::Result<Vec<String>> {
+    let mut file = OpenOptions::new().read(true).open(file)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(READ_BYTES)))?;
+    let mut text = Vec::new();
+    file.take(READ_BYTES).read_to_end(&mut text)?;
+    let lines = text.split(|byte| *byte == b'\n');
+    let mut entries: Vec<_> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    Ok(entries.split_off(entries.len().saturating_sub(OFFERED)))
+}
+
+/// Adds a line to the history; after an error the session goes on without one.
+fn keep(history: &mut Option<PathBuf>, entry: &str) {
+    if history.as_ref().is_some_and(|file| append(file, entry).is_err()) {
+        *history = None;
+    }
+}
+
+fn append(file: &PathBuf, entry: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
+    let line = serde_json::Value::from(entry).to_string() + "\n";
+    file.write_all(line.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn words_complete_by_their_position() {
@@ -332,5 +362,22 @@ mod tests {
             let wanted = wanted.iter().map(ToString::to_string).collect();
             assert_eq!(complete(typed, &words), (start, wanted), "{typed}");
         }
+    }
+    #[test]
+    fn the_history_keeps_line_ends_and_is_private_and_damage_is_tolerated() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("history");
+        assert!(load(&file).is_err());
+        let mut history = Some(file.clone());
+        keep(&mut history, "one");
+        keep(&mut history, "two\nlines");
+        append(&file, "three").unwrap();
+        assert_eq!(load(&file).unwrap(), ["one", "two\nlines", "three"]);
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&file, b"\"a\"\n\"torn\n\xff\n\"b\"\n").unwrap();
+        assert_eq!(load(&file).unwrap(), ["a", "b"]);
+        let mut refused = Some(folder.path().join("no/such/folder"));
+        keep(&mut refused, "x");
+        assert_eq!(refused, None);
     }
 }

@@ -59,10 +59,7 @@ impl<O: Write, N: Write> Headless<O, N> {
         Self { format, out, narration }
     }
 
-    /// Writes one event.
-    ///
-    /// # Errors
-    /// Stdout is closed. A closed stderr only ends the narration.
+    /// Writes one event. A closed stdout is an error, a closed stderr only ends the narration.
     pub(crate) fn show(&mut self, progress: &Progress) -> io::Result<()> {
         if let Some((writer, live)) = &mut self.narration {
             let rows = live.rows(progress, None);
@@ -73,10 +70,7 @@ impl<O: Write, N: Write> Headless<O, N> {
         if self.format == Format::StreamJson { self.line(&event(progress)) } else { Ok(()) }
     }
 
-    /// Writes the result.
-    ///
-    /// # Errors
-    /// Stdout is closed.
+    /// Writes the result. A closed stdout is an error.
     pub(crate) fn finish(mut self, summary: &Summary) -> io::Result<()> {
         match self.format {
             Format::Text if summary.result.is_empty() => Ok(()),
@@ -170,53 +164,46 @@ mod tests {
     use crate::wire::roster::Status;
     use std::time::Duration;
 
-    /// Events with their lines.
-    fn events() -> Vec<(Progress, &'static str)> {
+    fn events() -> Vec<Progress> {
         let hello = json!({"from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1"});
-        let hello = Box::new(Message::read(hello.as_object().unwrap()).unwrap());
+        let hello = Message::read(hello.as_object().unwrap()).unwrap();
         let (name, content) = ("bash".to_owned(), "a".into());
         vec![
-            (Progress::TurnStarted { by_mail: true }, r#"{"type":"turn_started","by_mail":true}"#),
-            (
-                Progress::Mail(hello),
-                r#"{"type":"mail","message_type":"message","from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1","request_id":null}"#,
-            ),
-            (Progress::Text("All\n".into()), r#"{"type":"text","text":"All\n"}"#),
-            (
-                Progress::Retry { wait: Duration::from_secs(2), why: "reset".into() },
-                r#"{"type":"retry","wait_seconds":2.0,"why":"reset"}"#,
-            ),
-            (
-                Progress::ToolStarted { name: name.clone(), summary: "ls".into() },
-                r#"{"type":"tool_started","name":"bash","summary":"ls"}"#,
-            ),
-            (
-                Progress::ToolEnded { name, is_error: false, content },
-                r#"{"type":"tool_ended","name":"bash","is_error":false,"content":"a"}"#,
-            ),
-            (
-                Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() },
-                r#"{"type":"turn_ended","outcome":"done","text":"All done."}"#,
-            ),
-            (Progress::Note("late".into()), r#"{"type":"note","text":"late"}"#),
+            Progress::TurnStarted { by_mail: true },
+            Progress::Mail(Box::new(hello)),
+            Progress::Text("All\n".into()),
+            Progress::Retry { wait: Duration::from_secs(2), why: "reset".into() },
+            Progress::ToolStarted { name: name.clone(), summary: "ls".into() },
+            Progress::ToolEnded { name, is_error: false, content },
+            Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() },
+            Progress::Note("late".into()),
         ]
     }
 
+    const EVENTS: &str = r#"{"type":"turn_started","by_mail":true}
+{"type":"mail","message_type":"message","from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1","request_id":null}
+{"type":"text","text":"All\n"}
+{"type":"retry","wait_seconds":2.0,"why":"reset"}
+{"type":"tool_started","name":"bash","summary":"ls"}
+{"type":"tool_ended","name":"bash","is_error":false,"content":"a"}
+{"type":"turn_ended","outcome":"done","text":"All done."}
+{"type":"note","text":"late"}
+"#;
+
     fn summary() -> Summary {
-        let usage = UsageCount {
-            turns: 2,
-            input_tokens: 30,
-            output_tokens: 4,
-            cache_read_tokens: 20,
-            cost: Money::try_from(0.5).ok(),
+        let usage = |turns, input_tokens, output_tokens| UsageCount {
+            turns,
+            input_tokens,
+            output_tokens,
             ..UsageCount::default()
         };
+        let cost = Money::try_from(0.5).ok();
         let alice = Member {
             name: "alice".into(),
             role: "coder".into(),
             status: Status::Shutdown,
             model: "rehearsal".into(),
-            usage: UsageCount { turns: 1, input_tokens: 10, output_tokens: 1, ..<_>::default() },
+            usage: usage(1, 10, 1),
             ..Member::default()
         };
         Summary {
@@ -225,7 +212,7 @@ mod tests {
             exit_code: 0,
             error: None,
             seconds: 1.25,
-            usage,
+            usage: UsageCount { cache_read_tokens: 20, cost, ..usage(2, 30, 4) },
             members: vec![alice.into()],
         }
     }
@@ -234,7 +221,7 @@ mod tests {
         let (mut out, mut narration) = (Vec::new(), Vec::new());
         let watched = Some((&mut narration, Palette::plain()));
         let mut headless = Headless::new(format, &mut out, watched);
-        for (event, _) in events() {
+        for event in events() {
             headless.show(&event).unwrap();
         }
         headless.finish(&summary()).unwrap();
@@ -251,41 +238,25 @@ mod tests {
     );
 
     #[test]
-    fn text_output_is_the_last_text_and_progress_goes_to_stderr() {
+    fn each_format_has_its_output_and_progress_goes_to_stderr() {
         let (out, narration) = run(Format::Text);
         assert_eq!(out, "All done.\n");
         assert!(narration.contains("⏺ bash ls") && narration.contains("alice: hi"), "{narration}");
-    }
-
-    #[test]
-    fn json_output_is_one_object() {
         assert_eq!(run(Format::Json).0, RESULT);
-    }
-
-    #[test]
-    fn stream_output_has_an_object_per_event_and_the_result_last() {
-        let lines: String = events().iter().flat_map(|(_, line)| [*line, "\n"]).collect();
-        assert_eq!(run(Format::StreamJson).0, lines + RESULT);
+        assert_eq!(run(Format::StreamJson).0, format!("{EVENTS}{RESULT}"));
     }
 
     #[test]
     fn a_closed_stderr_ends_only_the_narration_and_a_closed_stdout_is_an_error() {
-        struct Closed;
-        impl Write for Closed {
-            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-                Err(io::ErrorKind::BrokenPipe.into())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
         let mut out = Vec::new();
-        let narrated = Some((Closed, Palette::plain()));
+        // Nothing can be written to an empty slice.
+        let closed = || -> &mut [u8] { &mut [] };
+        let narrated = Some((closed(), Palette::plain()));
         let mut headless = Headless::new(Format::StreamJson, &mut out, narrated);
         headless.show(&Progress::Note("x".into())).unwrap();
         headless.show(&Progress::Note("y".into())).unwrap();
         assert_eq!(String::from_utf8(out).unwrap().lines().count(), 2);
-        let mut headless = Headless::new(Format::StreamJson, Closed, None::<(Closed, Palette)>);
+        let mut headless = Headless::new(Format::StreamJson, closed(), None::<(io::Sink, Palette)>);
         assert!(headless.show(&Progress::Note("x".into())).is_err());
     }
 }

@@ -5,9 +5,8 @@
 
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::ask;
-use super::sanitize::{clean, one_line};
+use super::sanitize::{clean, columns, one_line, wrap};
 use super::style::Palette;
-use super::text_width::{columns, wrap};
 use super::view::View;
 use crate::agent::progress::Progress;
 use crate::wire::message::{Body, Message, Outcome};
@@ -19,7 +18,7 @@ const ERROR_LINES: usize = 5;
 const MAIL_LINES: usize = 12;
 
 /// The part of the output so far that the next row depends on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Live {
     palette: Palette,
     /// The colour words of the members.
@@ -34,8 +33,7 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new(palette: Palette) -> Self {
-        let (colors, pending) = (BTreeMap::new(), String::new());
-        Self { palette, colors, pending, is_attempt_seen: false, has_spoken: false }
+        Self { palette, ..Self::default() }
     }
 
     /// The rows that `progress` adds, each with a line end; `width` as in [`View`].
@@ -183,41 +181,44 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_call_is_one_row_and_its_error_a_few() {
+    fn events_are_shown_in_rows() {
         let started = Progress::ToolStarted { name: "bash".into(), summary: "cargo\n test".into() };
-        let failed = Progress::ToolEnded {
-            name: "bash".into(),
-            is_error: true,
-            content: "1\n2\n3\n4\n5\n6\n7".into(),
-        };
-        let shown = show(&[text("Trying."), started, failed], 40);
-        let wanted = "Trying.\n⏺ bash cargo test\n  1\n  2\n  3\n  4\n  5\n  … 2 more lines\n";
-        assert_eq!(shown, wanted);
-    }
-
-    #[test]
-    fn a_failed_attempt_is_marked_and_its_pending_text_dropped() {
+        let (name, content) = ("bash".into(), "1\n2\n3\n4\n5\n6\n7".into());
+        let broken = Progress::ToolEnded { name, is_error: true, content };
         let retry = Progress::Retry { wait: Duration::from_millis(1500), why: "reset".into() };
-        let unseen = show(&[text("half a li"), retry.clone(), text("whole\n"), DONE], 80);
-        assert_eq!(unseen, "(the connection broke, trying again in 2 s: reset)\nwhole\n\n");
-        let seen = show(&[text("one\ntw"), retry, text("one\ntwo"), DONE], 80);
-        let wanted = "one\n(the connection broke, trying again in 2 s: reset; its text above is \
-                      void and comes again)\none\ntwo\n\n";
-        assert_eq!(seen, wanted);
-    }
-
-    #[test]
-    fn a_failed_turn_shows_its_hint() {
         let failed = Progress::TurnEnded { outcome: Outcome::Failed, text: "no model".into() };
-        let shown = show(&[failed], 80);
-        assert_eq!(shown, "✗ no model\n  Say it again to try again; /log lead tells more.\n\n");
-    }
-
-    #[test]
-    fn text_that_was_never_streamed_is_shown_at_the_end() {
-        let end = Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() };
-        assert_eq!(show(std::slice::from_ref(&end), 80), "All done.\n\n");
-        assert_eq!(show(&[text("All done."), end], 80), "All done.\n\n");
+        let said = Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() };
+        let idle = json!({"type":"idle_notification","from":"bob","reason":"available"});
+        let hostile = json!({"from":"\u{1b}[2Jx\n","content":"\u{1b}]0;y\u{7}"});
+        for (what, events, wanted) in [
+            (
+                "a tool call is one row and its error a few",
+                vec![text("Trying."), started, broken],
+                "Trying.\n⏺ bash cargo test\n  1\n  2\n  3\n  4\n  5\n  … 2 more lines\n",
+            ),
+            (
+                "the pending text of a failed attempt is dropped",
+                vec![text("half a li"), retry.clone(), text("whole\n"), DONE],
+                "(the connection broke, trying again in 2 s: reset)\nwhole\n\n",
+            ),
+            (
+                "the text of a failed attempt on the screen is void",
+                vec![text("one\ntw"), retry, text("one\ntwo"), DONE],
+                "one\n(the connection broke, trying again in 2 s: reset; its text above is void and \
+                 comes again)\none\ntwo\n\n",
+            ),
+            (
+                "a failed turn has its hint",
+                vec![failed],
+                "✗ no model\n  Say it again to try again; /log lead tells more.\n\n",
+            ),
+            ("text was never streamed", vec![said.clone()], "All done.\n\n"),
+            ("text was streamed", vec![text("All done."), said], "All done.\n\n"),
+            ("an idle notification is hidden", vec![mail(&idle)], ""),
+            ("mail is sanitized", vec![mail(&hostile)], "✉ x: 0;y\n"),
+        ] {
+            assert_eq!(show(&events, 80), wanted, "{what}");
+        }
     }
 
     #[test]
@@ -226,15 +227,6 @@ mod tests {
         live.colors.insert("alice".into(), "blue".into());
         let hello = mail(&json!({"from":"alice","content":"a\nb"}));
         assert_eq!(live.rows(&hello, Some(40)), "\x1b[34m✉ alice\x1b[0m: a\n  b\n");
-    }
-
-    #[test]
-    fn idle_notifications_are_hidden_and_names_are_sanitized() {
-        let idle = mail(&json!({"type":"idle_notification","from":"bob","content":"",
-            "reason":"available"}));
-        assert_eq!(show(&[idle], 40), "");
-        let hostile = mail(&json!({"from":"\u{1b}[2Jx\n","content":"\u{1b}]0;y\u{7}"}));
-        assert_eq!(show(&[hostile], 40), "✉ x: 0;y\n");
     }
 
     proptest! {

@@ -1,7 +1,6 @@
 //! Messages for people: fields in words, with marks and indentation; and the path of one message.
 
-use super::sanitize::one_line;
-use super::text_width::columns;
+use super::sanitize::{columns, one_line};
 use super::view::View;
 use crate::view::trace::{Step, What};
 use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};
@@ -24,27 +23,21 @@ pub(crate) fn inbox(owner: &str, items: &[(Message, Standing)], view: &View) -> 
         return format!("No mail for {owner}.\n");
     }
     let count = |of: Standing| items.iter().filter(|(_, standing)| *standing == of).count();
-    let counts = [
-        (count(Standing::Unread), "unread"),
-        (count(Standing::TakenIn), "taken in since you last looked"),
-    ];
+    let (unread, taken) = (count(Standing::Unread), count(Standing::TakenIn));
+    let counts = [(unread, "unread"), (taken, "taken in since you last looked")];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
     let title = format!("Mail for {owner}: {}", counts.join(", "));
     let mut text = view.palette.bold(&title) + "\n";
     for (message, standing) in items {
-        text.push_str(&entry(&sent_at(message, view), message, Some(*standing), view));
+        text.push_str(&entry(&view.clock(message.timestamp), message, Some(*standing), view));
     }
     text
 }
 
 /// One message: time, sender, recipient, type, then its text.
 pub(crate) fn message(message: &Message, view: &View) -> String {
-    entry(&sent_at(message, view), message, None, view)
-}
-
-fn sent_at(message: &Message, view: &View) -> String {
-    message.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at))
+    entry(&view.clock(message.timestamp), message, None, view)
 }
 
 /// The line of a message after its time, and a block with the text that does not fit.
@@ -174,7 +167,7 @@ pub(crate) fn story(id: &str, message: Option<&Message>, steps: &[Step], view: &
         text.push_str(&self::message(message, view));
     }
     for step in steps {
-        let time = step.at.map_or_else(|| "now     ".into(), |at| view.clock(at));
+        let time = step.at.map_or_else(|| "now     ".into(), |at| view.clock(Some(at)));
         let place = step.proof.as_ref().map(|it| format!("  ({} at {})", it.file, it.offset));
         let place = place.unwrap_or_default();
         let separator = if step.text.is_empty() { "" } else { ": " };
@@ -223,30 +216,19 @@ Mail for lead: 1 unread, 1 taken in since you last looked
 
     #[test]
     fn each_type_is_shown_in_words() {
-        let bob = "bob has ended: crash (signal 9)";
-        for (kind, content, fields, wanted) in [
-            ("shutdown_request", "", json!({"reason": "done"}), "please shut down: done"),
-            ("shutdown_rejected", "busy", json!({}), "does not want to shut down: busy"),
-            ("plan_approval_request", "", json!({"plan": "1."}), "asks to approve this plan:\n1."),
-            (
-                "permission_request",
-                "",
-                json!({"tool": "bash", "input": {"command": "ls"}, "description": "ls"}),
-                "asks to run bash: ls",
-            ),
-            ("result", "no model", json!({"outcome": "failed"}), "the turn failed: no model"),
-            ("result", "all green", json!({"outcome": "done"}), "all green"),
-            (
-                "teammate_terminated",
-                bob,
-                json!({"name": "bob", "cause": "crash", "exit": "signal 9"}),
-                bob,
-            ),
-            ("telepathy", "hm", json!({}), "hm"),
-        ] {
-            let mut message = fields.as_object().unwrap().clone();
-            message.extend([("type".into(), kind.into()), ("content".into(), content.into())]);
-            assert_eq!(in_words(&Message::read(&message).unwrap()), wanted);
+        let cases = r#"{"type":"shutdown_request","reason":"done"} => please shut down: done
+{"type":"shutdown_rejected","content":"busy"} => does not want to shut down: busy
+{"type":"plan_approval_request","plan":"1."} => asks to approve this plan:\n1.
+{"type":"permission_request","tool":"bash","input":{"command":"ls"},"description":"ls"} => asks to run bash: ls
+{"type":"result","content":"no model","outcome":"failed"} => the turn failed: no model
+{"type":"result","content":"all green","outcome":"done"} => all green
+{"type":"teammate_terminated","content":"bob has ended: crash (signal 9)","name":"bob","cause":"crash","exit":"signal 9"} => bob has ended: crash (signal 9)
+{"type":"telepathy","content":"hm"} => hm"#;
+        for case in cases.lines() {
+            let (message, wanted) = case.split_once(" => ").unwrap();
+            let message = serde_json::from_str(message).unwrap();
+            let shown = in_words(&Message::read(&message).unwrap());
+            assert_eq!(shown.replace('\n', "\\n"), wanted, "{case}");
         }
     }
 

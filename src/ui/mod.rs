@@ -7,17 +7,13 @@
 pub(crate) mod console;
 mod editor;
 pub(crate) mod headless_output;
-pub(crate) mod help;
-mod history;
 pub(crate) mod live;
-pub(crate) mod log;
 pub(crate) mod messages;
 pub(crate) mod question;
 pub(crate) mod roster;
 pub(crate) mod sanitize;
 pub(crate) mod style;
 pub(crate) mod tables;
-mod text_width;
 pub(crate) mod top;
 pub(crate) mod transcript;
 pub(crate) mod view;

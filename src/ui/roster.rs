@@ -1,8 +1,7 @@
 //! The table of agents: status, activity, age, unread mail, usage.
 
-use super::sanitize::one_line;
-use super::style::{Mark, Palette};
-use super::text_width::{columns, pad};
+use super::sanitize::{columns, one_line, pad};
+use super::style::{Palette, status_mark};
 use crate::view::MemberView;
 use crate::wire::WallTime;
 use std::time::Duration;
@@ -21,19 +20,28 @@ pub(crate) fn activity(member: &MemberView) -> String {
     ended.or(quiet).or_else(|| member.activity.clone()).unwrap_or_default()
 }
 
-/// The columns: title, smallest width, and when it is left out.
-const COLUMNS: [(&str, usize, Rank); 10] = [
-    ("NAME", 8, Rank::Needed),
-    ("STATUS", 10, Rank::Needed),
-    ("FOR", 3, Rank::Age),
-    ("ROLE", 6, Rank::Role),
-    ("ACTIVITY", 8, Rank::Activity),
-    ("MAIL", 4, Rank::Needed),
-    ("TOKENS", 6, Rank::Tokens),
-    ("CACHED", 6, Rank::Tokens),
-    ("COST", 6, Rank::Tokens),
-    ("MODEL", 9, Rank::Needed),
+/// A column's title, its smallest width, its rank, and the cell of a member. On a narrow terminal the lowest rank
+/// is left out first; a column without a rank is always shown.
+type ColumnSpec = (&'static str, usize, Option<u8>, fn(&MemberView, WallTime) -> String);
+
+const COLUMNS: [ColumnSpec; 10] = [
+    ("NAME", 8, None, |member, _| one_line(&member.name, 200)),
+    ("STATUS", 10, None, |member, _| status_mark(member.status, member.alive).0.into()),
+    ("FOR", 3, Some(3), |member, now| age(now.since(member.since))),
+    ("ROLE", 6, Some(2), |member, _| one_line(&member.role, 200)),
+    ("ACTIVITY", 8, Some(1), |member, _| one_line(&activity(member), 200)),
+    ("MAIL", 4, None, |member, _| some((member.unread > 0).then_some(member.unread))),
+    ("TOKENS", 6, Some(0), |member, _| short(member.usage.tokens())),
+    ("CACHED", 6, Some(0), |member, _| {
+        some(member.usage.cached_share().map(|share| format!("{share}%")))
+    }),
+    ("COST", 6, Some(0), |member, _| some(member.usage.cost)),
+    ("MODEL", 9, None, |member, _| one_line(&member.model, 200)),
 ];
+
+fn some(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
 
 /// A column with its cells.
 struct Column {
@@ -41,17 +49,7 @@ struct Column {
     cells: Vec<String>,
     least: usize,
     width: usize,
-    rank: Rank,
-}
-
-/// The order in which columns are left out on a narrow terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    Tokens,
-    Activity,
-    Role,
-    Age,
-    Needed,
+    rank: Option<u8>,
 }
 
 const GAP: &str = "  ";
@@ -69,15 +67,14 @@ pub(crate) fn roster_table(
             "Nobody is on the team yet. Type what you want done, for example:\n  {example}\n"
         );
     }
-    let column = |(title, least, rank): (&'static str, usize, Rank)| {
-        let cells: Vec<String> = members.iter().map(|member| cell(title, member, now)).collect();
+    let column = |(title, least, rank, cell): ColumnSpec| {
+        let cells: Vec<String> = members.iter().map(|member| cell(member, now)).collect();
         let widest = cells.iter().map(|cell| columns(cell)).max().unwrap_or_default();
         Column { title, cells, least, width: widest.max(title.len()), rank }
     };
     let mut table: Vec<Column> = COLUMNS.into_iter().map(column).collect();
-    table.retain(|column| {
-        column.rank == Rank::Needed || column.cells.iter().any(|cell| !cell.is_empty())
-    });
+    table
+        .retain(|column| column.rank.is_none() || column.cells.iter().any(|cell| !cell.is_empty()));
     squeeze(&mut table, width);
 
     let mut lines = vec![palette.dim(&line(&table, |column| pad(column.title, column.width)))];
@@ -86,7 +83,7 @@ pub(crate) fn roster_table(
             let cell = pad(column.cells.get(at).map_or("", String::as_str), column.width);
             match column.title {
                 "NAME" => palette.member(&member.color, &cell),
-                "STATUS" => palette.paint(Mark::of(member.status, member.alive).style, &cell),
+                "STATUS" => palette.paint(status_mark(member.status, member.alive).1, &cell),
                 "MAIL" if member.unread > 0 => palette.warn(&cell),
                 "FOR" | "TOKENS" | "CACHED" | "COST" | "MODEL" => palette.dim(&cell),
                 _ => cell,
@@ -94,24 +91,6 @@ pub(crate) fn roster_table(
         }));
     }
     lines.join("\n") + "\n"
-}
-
-fn cell(title: &str, member: &MemberView, now: WallTime) -> String {
-    match title {
-        "NAME" => one_line(&member.name, 200),
-        "STATUS" => Mark::of(member.status, member.alive).to_string(),
-        "FOR" => age(now.since(member.since)),
-        "ROLE" => one_line(&member.role, 200),
-        "ACTIVITY" => one_line(&activity(member), 200),
-        "MAIL" if member.unread == 0 => String::new(),
-        "MAIL" => member.unread.to_string(),
-        "TOKENS" => short(member.usage.tokens()),
-        "CACHED" => {
-            member.usage.cached_share().map(|share| format!("{share}%")).unwrap_or_default()
-        }
-        "COST" => member.usage.cost.map(|cost| cost.to_string()).unwrap_or_default(),
-        _ => one_line(&member.model, 200),
-    }
 }
 
 fn line(table: &[Column], cell: impl FnMut(&Column) -> String) -> String {
@@ -124,11 +103,8 @@ fn squeeze(table: &mut Vec<Column>, width: usize) {
         table.iter().map(one).sum::<usize>() + GAP.len() * table.len().saturating_sub(1)
     };
     while total(table, |column| column.width.min(column.least)) > width {
-        let first = table.iter().map(|column| column.rank).min().unwrap_or(Rank::Needed);
-        if first == Rank::Needed {
-            break;
-        }
-        table.retain(|column| column.rank != first);
+        let Some(first) = table.iter().filter_map(|column| column.rank).min() else { break };
+        table.retain(|column| column.rank != Some(first));
     }
     while total(table, |column| column.width) > width {
         let spare = table.iter_mut().filter(|column| column.width > column.least);
@@ -212,18 +188,13 @@ bob    ✗ dead     2m   backend developer  crash, signal 9        51.2k   rehea
     }
 
     #[test]
-    fn a_narrow_table_keeps_the_important_columns() {
+    fn a_narrow_table_keeps_the_important_columns_and_an_empty_one_shows_what_to_type() {
         let wanted = "\
 NAME   STATUS     FOR  MAIL  MODEL
 alice  ◐ waiting  2m   2     rehearsal
 ";
         assert_eq!(table(&[member("alice", Status::Waiting)], Palette::plain(), 40), wanted);
-    }
-
-    #[test]
-    fn an_empty_team_shows_what_to_type() {
-        let text = table(&[], Palette::plain(), 80);
-        assert!(text.contains("Spawn alice"), "{text}");
+        assert!(table(&[], Palette::plain(), 80).contains("Spawn alice"));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 
 use crate::wire::roster::{COLORS, Status};
 use anstyle::{AnsiColor, Style};
-use std::fmt;
 
 /// The value of `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -19,7 +18,7 @@ pub(crate) enum ColorChoice {
 }
 
 /// Styles text; the plain palette leaves it unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Palette {
     pub(super) is_colored: bool,
 }
@@ -33,19 +32,8 @@ pub(super) const BAD: Style = color(AnsiColor::Red);
 /// Warnings.
 pub(super) const WARN: Style = color(AnsiColor::Yellow);
 
-/// The colours of members, by the words of [`COLORS`]. Red is reserved for failures.
-const MEMBER_COLORS: [AnsiColor; COLORS.len()] = [
-    AnsiColor::Blue,
-    AnsiColor::Green,
-    AnsiColor::Yellow,
-    AnsiColor::Magenta,
-    AnsiColor::Cyan,
-    AnsiColor::BrightBlue,
-    AnsiColor::BrightGreen,
-    AnsiColor::BrightYellow,
-    AnsiColor::BrightMagenta,
-    AnsiColor::BrightCyan,
-];
+/// The ANSI numbers of the words of [`COLORS`]. Red is reserved for failures.
+const MEMBER_COLORS: [u8; COLORS.len()] = [4, 2, 3, 5, 6, 12, 10, 11, 13, 14];
 
 const fn color(color: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(color)))
@@ -54,38 +42,22 @@ const fn color(color: AnsiColor) -> Style {
 /// The style of a member's colour word; plain for an unknown one.
 pub(super) fn of_member(word: &str) -> Style {
     let known = COLORS.iter().zip(MEMBER_COLORS).find(|(known, _)| **known == word);
-    known.map_or_else(Style::new, |(_, of_word)| color(of_word))
+    let ansi = known.and_then(|(_, number)| anstyle::Ansi256Color(number).into_ansi());
+    ansi.map_or_else(Style::new, color)
 }
 
-/// The mark and the word of a status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
-    /// The mark, one column wide.
-    pub(super) glyph: char,
-    pub(super) word: &'static str,
-    pub(super) style: Style,
-}
-
-impl Mark {
-    /// The mark of a status; a member without a process that has not ended in order is shown as dead.
-    pub(super) fn of(status: Status, is_alive: bool) -> Self {
-        let (glyph, word, style) = match (status, is_alive) {
-            (Status::Shutdown, _) => ('·', "shutdown", DIM),
-            (Status::Failed, _) => ('✗', "failed", BAD),
-            (_, false) => ('✗', "dead", BAD),
-            (Status::Starting, true) => ('◌', "starting", color(AnsiColor::Cyan)),
-            (Status::Working, true) => ('●', "working", color(AnsiColor::Green)),
-            (Status::Idle, true) => ('○', "idle", Style::new()),
-            (Status::Waiting, true) => ('◐', "waiting", WARN),
-            (Status::Stopping, true) => ('◑', "stopping", WARN),
-        };
-        Self { glyph, word, style }
-    }
-}
-
-impl fmt::Display for Mark {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {}", self.glyph, self.word)
+/// The mark and the word of a status, and their style. A member without a process that has not ended in order
+/// is shown as dead.
+pub(super) fn status_mark(status: Status, is_alive: bool) -> (&'static str, Style) {
+    match (status, is_alive) {
+        (Status::Shutdown, _) => ("· shutdown", DIM),
+        (Status::Failed, _) => ("✗ failed", BAD),
+        (_, false) => ("✗ dead", BAD),
+        (Status::Starting, true) => ("◌ starting", color(AnsiColor::Cyan)),
+        (Status::Working, true) => ("● working", color(AnsiColor::Green)),
+        (Status::Idle, true) => ("○ idle", Style::new()),
+        (Status::Waiting, true) => ("◐ waiting", WARN),
+        (Status::Stopping, true) => ("◑ stopping", WARN),
     }
 }
 
@@ -102,7 +74,7 @@ impl Palette {
     }
 
     pub(crate) fn plain() -> Self {
-        Self { is_colored: false }
+        Self::default()
     }
 
     pub(crate) fn dim(self, text: &str) -> String {
@@ -170,12 +142,5 @@ mod tests {
             };
             assert_eq!(format!("{color:?}").to_lowercase(), word.replace('_', ""));
         }
-    }
-
-    #[test]
-    fn a_member_without_a_process_is_shown_as_dead_unless_it_ended() {
-        assert_eq!(Mark::of(Status::Working, false).word, "dead");
-        assert_eq!(Mark::of(Status::Shutdown, false).word, "shutdown");
-        assert_eq!(Mark::of(Status::Failed, false).word, "failed");
     }
 }

@@ -1,10 +1,9 @@
-//! The tables of tasks and roles, and one task with its history.
+//! The tables of tasks and roles, one task with its history, and the help of the interactive lead.
 //!
 //! The caller reads the files, computes which tasks block which, and names the file of each role.
 
-use super::sanitize::one_line;
+use super::sanitize::{columns, one_line, pad};
 use super::style::Palette;
-use super::text_width::{columns, pad};
 use super::view::{View, date};
 use crate::wire::WithUnknownFields;
 use crate::wire::role::Role;
@@ -13,8 +12,13 @@ use crate::wire::task::{EventKind, HistoryEntry, Task, TaskId, TaskStatus};
 /// The width of a subject or a description, in columns.
 const PROSE: usize = 60;
 
-/// Rows of cells as aligned columns; the first row is the header.
-fn table<const N: usize>(rows: &[[String; N]], palette: Palette) -> String {
+/// A header and rows of cells as aligned columns.
+fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+    palette: Palette,
+) -> String {
+    let rows: Vec<_> = std::iter::once(header.map(str::to_owned)).chain(rows).collect();
     let cells = |at: usize| rows.iter().filter_map(move |row| row.get(at));
     let widths: [usize; N] =
         std::array::from_fn(|at| cells(at).map(|cell| columns(cell)).max().unwrap_or_default());
@@ -39,12 +43,11 @@ pub(crate) fn task_table(rows: &[TaskRow<'_>], palette: Palette) -> String {
         let example = palette.bold("team task add \"write the schema\"");
         return format!("There are no tasks yet. Make one, for example:\n  {example}\n");
     }
-    let header = ["ID", "STATUS", "OWNER", "SUBJECT"].map(str::to_owned);
-    let rows = std::iter::once(header).chain(rows.iter().map(|row| {
+    let rows = rows.iter().map(|row| {
         let owner = one_line(row.task.owner.as_deref().unwrap_or("-"), 32);
         [row.task.id.to_string(), standing(row), owner, one_line(&row.task.subject, PROSE)]
-    }));
-    table(&rows.collect::<Vec<_>>(), palette)
+    });
+    table(["ID", "STATUS", "OWNER", "SUBJECT"], rows, palette)
 }
 
 /// The state of a task in words.
@@ -80,17 +83,10 @@ pub(crate) fn task(row: &TaskRow<'_>, view: &View) -> String {
 }
 
 fn happening(what: &WithUnknownFields<HistoryEntry>) -> String {
-    let event = match &what.what {
-        EventKind::Created => "created",
-        EventKind::Changed => "changed",
-        EventKind::Assigned => "assigned",
-        EventKind::Claimed => "claimed",
-        EventKind::Released => "given back",
-        EventKind::Completed => "completed",
-        EventKind::Failed => "failed",
-        EventKind::Cancelled => "cancelled",
-        EventKind::Reopened => "reopened",
-        EventKind::Other(word) => word,
+    let word = serde_json::json!(what.what);
+    let event = match word.as_str().unwrap_or_default() {
+        "released" => "given back",
+        word => word,
     };
     let to = what.owner.as_ref().filter(|_| what.what == EventKind::Assigned);
     let to = to.map(|owner| format!(" to {owner}")).unwrap_or_default();
@@ -104,14 +100,13 @@ pub(crate) fn role_table(roles: &[(&Role, String)], palette: Palette) -> String 
         let example = palette.bold("team init");
         return format!("There are no roles here. To make three examples:\n  {example}\n");
     }
-    let header = ["ROLE", "FROM", "TOOLS", "MODEL", "MODE", "FOR"].map(str::to_owned);
-    let rows = std::iter::once(header).chain(roles.iter().map(|(role, from)| {
+    let rows = roles.iter().map(|(role, from)| {
         let model = role.model.as_deref().map_or_else(|| "-".into(), |model| one_line(model, 32));
         let mode = role.mode.map_or_else(|| "-".into(), |mode| mode.to_string());
         let (name, from) = (one_line(&role.name, 64), one_line(from, 64));
         [name, from, tools(role), model, mode, one_line(&role.description, PROSE)]
-    }));
-    table(&rows.collect::<Vec<_>>(), palette)
+    });
+    table(["ROLE", "FROM", "TOOLS", "MODEL", "MODE", "FOR"], rows, palette)
 }
 
 fn tools(role: &Role) -> String {
@@ -122,6 +117,60 @@ fn tools(role: &Role) -> String {
     };
     let but = if role.disallowed.is_empty() { "" } else { " but " };
     one_line(&format!("{given}{but}{}", role.disallowed.join(",")), 48)
+}
+
+/// The slash commands: syntax and description.
+const COMMANDS: [(&str, &str); 9] = [
+    ("/team", "the members, their status and unread mail"),
+    ("/inbox", "your lead's mail: unread, and taken in since you last looked"),
+    ("/tasks", "the task list: who does what, what waits for what"),
+    ("/log NAME", "the last lines of an agent's log"),
+    ("/stop NAME", "end one teammate gracefully"),
+    ("/mode NAME", "show or change the permission mode: plan, default, accept_edits, bypass"),
+    ("/cost", "turns and tokens of all agents"),
+    ("/help", "this text"),
+    ("/quit", "stop the whole team gracefully and leave"),
+];
+
+const EXAMPLES: [&str; 4] = [
+    "Start carol as a reviewer and dave as a coder.",
+    "Ask dave to write hello.py that prints a greeting, then have carol read it.",
+    "Tell everybody that the deadline is Friday.",
+    "Dismiss carol and show who is left.",
+];
+
+const KEYS: [(&str, &str); 7] = [
+    ("@alice TEXT", "write to alice directly, past the lead"),
+    ("y, n, always", "answer the question that is shown; Alt-Y, Alt-N, Alt-A leave the line alone"),
+    ("Tab", "complete a command or a name"),
+    ("Alt-Enter", "a new line without sending; a paste keeps its lines"),
+    ("Up, Ctrl-R", "earlier input"),
+    (
+        "Ctrl-C",
+        "clears the line; during a turn interrupts it; again: stops the team; again: at once",
+    ),
+    ("Ctrl-D", "on an empty line: like /quit"),
+];
+
+/// The slash commands to complete.
+pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().map(|(usage, _)| usage.split(' ').next().unwrap_or(usage))
+}
+
+/// The text of `/help`.
+pub(crate) fn help(palette: Palette) -> String {
+    let mut text = String::from("Say in your own words what you want done. The lead can:\n");
+    text.extend(EXAMPLES.map(|example| format!("  {}\n", palette.bold(example))));
+    text.push_str("\nYou may type at any time, also while the lead works.\n");
+    for rows in [&COMMANDS[..], &KEYS] {
+        let width = rows.iter().map(|(left, _)| columns(left)).max().unwrap_or_default();
+        text.push('\n');
+        text.extend(
+            rows.iter()
+                .map(|(left, right)| format!("  {}  {right}\n", palette.bold(&pad(left, width)))),
+        );
+    }
+    text
 }
 
 #[cfg(test)]
@@ -181,5 +230,15 @@ ID  STATUS       OWNER  SUBJECT
         let wanted = ["a", "roles/a.md", "read_file but broadcast", "rehearsal", "-", "x y"];
         assert_eq!(row.map(str::trim).collect::<Vec<_>>(), wanted);
         assert!(role_table(&[], Palette::plain()).contains("team init"));
+    }
+
+    #[test]
+    fn every_command_is_explained_and_completed() {
+        let text = help(Palette::plain());
+        for command in commands() {
+            assert!(command.starts_with('/') && text.contains(command), "{command}");
+        }
+        assert!(commands().any(|command| command == "/log"));
+        assert!(text.lines().all(|line| columns(line) <= 100), "{text}");
     }
 }

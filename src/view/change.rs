@@ -86,7 +86,6 @@ pub(crate) struct MessageProgress {
     pub(crate) to: String,
     /// The content, truncated.
     pub(crate) content: String,
-    /// The time at which it was sent.
     pub(crate) timestamp: Option<WallTime>,
     pub(crate) stage: Stage,
 }
@@ -95,7 +94,11 @@ impl MessageProgress {
     /// A message in the mail of `owner`; `None` if the object is not a message or has no id yet.
     pub(crate) fn read(owner: &str, object: &Map<String, Value>, stage: Stage) -> Option<Self> {
         let message = Message::read(object).ok()?;
-        let text = if message.content.is_empty() { text_of_kind(object) } else { &message.content };
+        let field = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
+        // The text of a message without content is in a field of its kind.
+        let fields = ["description", "plan", "reason", "feedback", "subject", "mode", "exit"];
+        let content = Some(message.content).filter(|content| !content.is_empty());
+        let text = content.or_else(|| fields.into_iter().find_map(field)).unwrap_or_default();
         Some(Self {
             id: message.id?,
             kind: message.body.kind().to_owned(),
@@ -106,13 +109,6 @@ impl MessageProgress {
             stage,
         })
     }
-}
-
-/// The text of a message without content, from the fields of its kind.
-fn text_of_kind(object: &Map<String, Value>) -> &str {
-    let field = |key: &str| object.get(key).and_then(Value::as_str);
-    let fields = ["description", "plan", "reason", "feedback", "subject", "mode", "exit"];
-    fields.into_iter().find_map(field).unwrap_or_default()
 }
 
 /// The replacement of a range of lines.

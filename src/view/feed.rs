@@ -19,8 +19,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// The part of a conversation that is read at the first look, in bytes from its end: a long conversation must
-/// not delay the view.
+/// Bytes of a conversation's end that the first look reads: a long conversation must not delay the view.
 const LOOK_BACK: u64 = 4 * 1024 * 1024;
 
 /// The longest part of the roster file that is shown, in bytes.
@@ -55,8 +54,7 @@ struct Conversation {
 }
 
 impl Feed {
-    /// A feed whose first look returns the whole state. The cost of model calls is added by these prices of
-    /// `provider/name`.
+    /// A feed whose first look returns the whole state; `prices`, by `provider/name`, give the cost of calls.
     pub(crate) fn of(dir: &TeamDir, prices: BTreeMap<String, Price>) -> Self {
         Self {
             dir: dir.clone(),
@@ -93,10 +91,8 @@ impl Feed {
         let requests = self.requests.values().cloned().collect();
         let mail_tracker = &self.mail_tracker;
         let members = members(&self.dir, &roster, |name| mail_tracker.unread(name));
-        let whole = [
-            Change::Tasks { tasks: self.tasks.board().values().cloned().collect() },
-            Change::Requests { requests },
-        ];
+        let tasks = self.tasks.board().values().cloned().collect();
+        let whole = [Change::Tasks { tasks }, Change::Requests { requests }];
         let mut changes: Vec<Change> = self.new_config().into_iter().collect();
         changes.extend(self.changed_members(members));
         changes.extend(whole.iter().filter(|change| !self.lists.contains(change)).cloned());
@@ -164,10 +160,9 @@ impl Feed {
                     mail.extend(read);
                 }
                 Entry::Assistant { blocks, usage, .. } => {
+                    let stage = Stage::Answered;
                     let answered = conversation.unanswered.drain(..);
-                    mail.extend(
-                        answered.map(|it| MessageProgress { stage: Stage::Answered, ..it }),
-                    );
+                    mail.extend(answered.map(|it| MessageProgress { stage, ..it }));
                     mail.extend(blocks.iter().filter_map(|block| sent_by(name, block, at)));
                     spent.push(spent_on(at, &conversation.model, usage));
                 }
@@ -224,70 +219,69 @@ fn sent_by(name: &AgentName, block: &Block, at: WallTime) -> Option<MessageProgr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::testing::{append, team_folder};
-    use crate::wire::message::Outcome;
+    use crate::view::testing::{append, record, team_folder};
     use crate::wire::money::Money;
-    use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
     use serde_json::json;
 
-    /// Adds a line to the conversation of alice.
-    fn record(dir: &TeamDir, at: f64, entry: Entry) {
-        let alice = AgentName::member("alice").unwrap();
-        append(&dir.transcript(&alice), &Line { at: at.into(), entry }.text());
+    struct Fixture {
+        _top: tempfile::TempDir,
+        dir: TeamDir,
+        feed: Feed,
     }
 
-    fn team() -> (tempfile::TempDir, TeamDir) {
+    /// A feed of the team of alice.
+    fn fixture() -> Fixture {
         let (top, dir) = team_folder();
         let roster = json!({"version":1,"team_name":"t","members":[{"name":"alice"}]});
         append(&dir.config(), &roster.to_string());
-        (top, dir)
+        let price = serde_json::from_value(json!({"input": 2, "output": 10})).unwrap();
+        let feed = Feed::of(&dir, [("p/m".to_owned(), price)].into());
+        Fixture { _top: top, dir, feed }
     }
 
-    fn stages(changes: &[Change]) -> Vec<(String, Stage)> {
+    impl Fixture {
+        /// The changes after these lines in the conversation of alice.
+        fn look_after(&mut self, lines: &[Value]) -> Vec<Change> {
+            let path = self.dir.transcript(&AgentName::member("alice").unwrap());
+            for line in lines {
+                record(&path, line);
+            }
+            self.feed.look().unwrap()
+        }
+    }
+
+    fn stages(changes: &[Change]) -> Vec<(&str, Stage)> {
         let mail = changes.iter().filter_map(|change| {
             let Change::Mail(progress) = change else { return None };
-            Some((progress.id.clone(), progress.stage))
+            Some((progress.id.as_str(), progress.stage))
         });
         mail.collect()
     }
 
     #[test]
     fn a_message_is_reported_at_each_stage() {
-        let (_top, dir) = team();
-        let alice = AgentName::member("alice").unwrap();
-        let price = json!({"input": 2, "output": 10});
-        let prices = [("p/m".to_owned(), serde_json::from_value(price).unwrap())];
-        let mut feed = Feed::of(&dir, prices.into());
-        assert_eq!(feed.look().unwrap().len(), 4, "the whole state, once");
-        assert!(feed.look().unwrap().is_empty());
+        let mut fixture = fixture();
+        assert_eq!(fixture.look_after(&[]).len(), 4, "the whole state, once");
+        assert!(fixture.look_after(&[]).is_empty());
         let message = json!({"type":"message","from":"user","content":"hi","id":"user:1"});
-        append(&dir.inbox(&alice), &format!("{message}\n"));
-        let changes = feed.look().unwrap();
-        assert_eq!(stages(&changes), [("user:1".into(), Stage::Appended)]);
+        record(&fixture.dir.inbox(&AgentName::member("alice").unwrap()), &message);
+        let changes = fixture.look_after(&[]);
+        assert_eq!(stages(&changes), [("user:1", Stage::Appended)]);
         let is_unread = |change: &Change| matches!(change, Change::Members { members } if members[0].unread == 1);
         assert!(changes.iter().any(is_unread), "{changes:?}");
-        let mail = Entry::Mail {
-            claim: "000000000001-0123abcd".into(),
-            offset: 0,
-            message: message.as_object().unwrap().clone(),
-        };
-        record(&dir, 1.0, mail);
-        assert_eq!(stages(&feed.look().unwrap()), [("user:1".into(), Stage::Acknowledged)]);
+        let mail = json!({"kind":"mail","at":1,"gen":"1-0123abcd","offset":0,"message":message});
+        let changes = fixture.look_after(&[mail]);
+        assert_eq!(stages(&changes), [("user:1", Stage::Acknowledged)]);
         let input = json!({"to":"lead","content":"hello"});
-        let call = Block::ToolUse { id: "t1".into(), name: "send_message".into(), input };
-        let reply = Entry::Assistant {
-            blocks: vec![call],
-            stop_reason: crate::wire::chat::StopReason::ToolUse,
-            usage: Usage { input_tokens: 5, output_tokens: 2, ..Usage::default() },
-            model: "m".into(),
-        };
-        let session = Entry::Session { incarnation: "x".into(), pid: 1, model: "p/m".into() };
-        record(&dir, 1.5, session);
-        record(&dir, 2.0, reply);
-        record(&dir, 3.0, Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None });
-        let changes = feed.look().unwrap();
-        let sent = ("alice:t1".to_owned(), Stage::Sent);
-        assert_eq!(stages(&changes), [("user:1".into(), Stage::Answered), sent]);
+        let call = json!({"type":"tool_use","id":"t1","name":"send_message","input":input});
+        let changes = fixture.look_after(&[
+            json!({"kind":"session","at":1.5,"incarnation":"x","pid":1,"model":"p/m"}),
+            json!({"kind":"assistant","at":2,"blocks":[call],"stop_reason":"tool_use",
+                "usage":{"input_tokens":5,"output_tokens":2},"model":"m"}),
+            json!({"kind":"turn_end","at":3,"outcome":"done","rounds":1}),
+        ]);
+        let sent = ("alice:t1", Stage::Sent);
+        assert_eq!(stages(&changes), [("user:1", Stage::Answered), sent]);
         let cost = Money::try_from(0.000_03).ok();
         let spent = Spent { at: 2.0.into(), name: "alice".into(), input: 5, output: 2, cost };
         assert!(changes.contains(&Change::Usage(spent)));
@@ -295,59 +289,25 @@ mod tests {
 
     #[test]
     fn only_changed_members_are_reported() {
-        let (_top, dir) = team();
-        let mut feed = Feed::of(&dir, BTreeMap::new());
-        feed.look().unwrap();
-        let config = |status: &str| {
-            let member = |name: &str, status: &str| json!({"name": name, "status": status});
-            let members = [member("alice", "idle"), member("bob", status)];
+        let mut fixture = fixture();
+        fixture.look_after(&[]);
+        let mut look_at = |status: &str| {
+            let members = json!([{"name":"alice","status":"idle"},{"name":"bob","status":status}]);
             let roster = json!({"version":1,"team_name":"t","members":members});
-            let new = dir.root().join("new");
-            std::fs::remove_file(&new).unwrap_or_default();
+            let new = fixture.dir.root().join("new");
             append(&new, &serde_json::to_string_pretty(&roster).unwrap());
-            std::fs::rename(&new, dir.config()).unwrap();
+            std::fs::rename(&new, fixture.dir.config()).unwrap();
+            fixture.feed.look().unwrap()
         };
-        config("shutdown");
-        let changes = feed.look().unwrap();
+        let changes = look_at("shutdown");
         let both =
             |change: &Change| matches!(change, Change::Team { members } if members.len() == 2);
         assert!(changes.iter().any(both), "a member is new: {changes:?}");
-        config("failed");
-        let changes = feed.look().unwrap();
+        let changes = look_at("failed");
         let [Change::Config(diff), Change::Members { members }] = changes.as_slice() else {
             panic!("{changes:?}");
         };
         assert_eq!((diff.gone, diff.lines.len()), (1, 1), "{diff:?}");
         assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["bob"]);
-    }
-
-    #[test]
-    fn a_request_is_open_until_it_is_decided() {
-        let (_top, dir) = team();
-        let mut feed = Feed::of(&dir, BTreeMap::new());
-        let open = |changes: &[Change]| {
-            changes.iter().find_map(|change| {
-                let Change::Requests { requests } = change else { return None };
-                Some(requests.len())
-            })
-        };
-        assert_eq!(open(&feed.look().unwrap()), Some(0));
-        let question = Question {
-            request_id: "alice:t1".into(),
-            about: QuestionKind::Permission,
-            tool_use_id: "t1".into(),
-            tool: "bash".into(),
-            input: json!({"command": "ls"}),
-            description: "ls".into(),
-        };
-        record(
-            &dir,
-            1.0,
-            Entry::Request { question, decider: "lead".into(), deadline: 9.0.into() },
-        );
-        assert_eq!(open(&feed.look().unwrap()), Some(1));
-        let decided = Decision::by_program("alice:t1", DecisionOutcome::Expired, "late");
-        record(&dir, 2.0, Entry::Decision(decided));
-        assert_eq!(open(&feed.look().unwrap()), Some(0));
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 /// One agent: its roster entry, corrected by its life lock and its heartbeat.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct MemberView {
     pub(crate) name: String,
     pub(crate) color: String,
@@ -47,7 +47,33 @@ pub(crate) fn members(
     roster: &Roster,
     unread: impl Fn(&AgentName) -> usize,
 ) -> Vec<MemberView> {
-    let lead_life = life_of(team, &AgentName::lead());
+    let life_of = |name: &AgentName| liveness::probe(team, name).unwrap_or(Liveness::Dead);
+    let view_of =
+        |name: &AgentName, member: &Member, status: Status, life: &Liveness, entry: Value| {
+            let alive = life.is_alive();
+            let ended = member.last_exit.as_ref().map(|exit| match (exit.code, exit.signal) {
+                (_, Some(signal)) => format!("{}, signal {signal}", exit.cause.word()),
+                (Some(code), None) => format!("{}, exit {code}", exit.cause.word()),
+                (None, None) => exit.cause.word().to_owned(),
+            });
+            MemberView {
+                name: name.to_string(),
+                color: member.color.clone(),
+                role: member.role.clone(),
+                status,
+                alive,
+                since: member.since,
+                activity: member.activity.as_ref().map(ToString::to_string),
+                usage: member.usage,
+                model: member.model.clone(),
+                unread: unread(name),
+                pid: member.pid.filter(|_| alive),
+                sign: sign_of(team, name, &member.incarnation, status).filter(|_| alive),
+                ended,
+                entry,
+            }
+        };
+    let lead_life = life_of(&AgentName::lead());
     let lead = roster.lead.iter().map(|lead| {
         let is_gone = !lead_life.is_alive() && !lead.status.is_over();
         let status = if is_gone { Status::Failed } else { lead.status };
@@ -61,57 +87,18 @@ pub(crate) fn members(
             usage: lead.usage,
             ..Member::default()
         };
-        let view = view_of(team, &AgentName::lead(), &as_member, status, &lead_life);
-        MemberView { unread: unread(&AgentName::lead()), entry: json!(lead), ..view }
+        view_of(&AgentName::lead(), &as_member, status, &lead_life, json!(lead))
     });
     let members = roster.members.iter().filter_map(|member| {
         // An invalid name was written by another program; it must not become part of a path.
         let name = AgentName::member(&member.name).ok()?;
-        let life = life_of(team, &name);
+        let life = life_of(&name);
         let status = roster::effective_status(member, &life, &lead_life);
-        let view = view_of(team, &name, member, status, &life);
-        Some(MemberView { unread: unread(&name), entry: json!(member), ..view })
+        Some(view_of(&name, member, status, &life, json!(member)))
     });
     lead.chain(members).collect()
 }
 
-fn life_of(team: &TeamDir, name: &AgentName) -> Liveness {
-    liveness::probe(team, name).unwrap_or(Liveness::Dead)
-}
-
-/// An agent without its mail and its entry.
-fn view_of(
-    team: &TeamDir,
-    name: &AgentName,
-    member: &Member,
-    status: Status,
-    life: &Liveness,
-) -> MemberView {
-    let alive = life.is_alive();
-    let ended = member.last_exit.as_ref().map(|exit| match (exit.code, exit.signal) {
-        (_, Some(signal)) => format!("{}, signal {signal}", exit.cause.word()),
-        (Some(code), None) => format!("{}, exit {code}", exit.cause.word()),
-        (None, None) => exit.cause.word().to_owned(),
-    });
-    MemberView {
-        name: name.to_string(),
-        color: member.color.clone(),
-        role: member.role.clone(),
-        status,
-        alive,
-        since: member.since,
-        activity: member.activity.as_ref().map(ToString::to_string),
-        usage: member.usage,
-        model: member.model.clone(),
-        unread: 0,
-        pid: member.pid.filter(|_| alive),
-        sign: sign_of(team, name, &member.incarnation, status).filter(|_| alive),
-        ended,
-        entry: Value::Null,
-    }
-}
-
-/// The last heartbeat of a busy agent.
 fn sign_of(team: &TeamDir, name: &AgentName, incarnation: &str, status: Status) -> Option<Sign> {
     let is_busy = matches!(status, Status::Working | Status::Waiting);
     let last = heartbeat::read(team, name).ok().flatten().filter(|_| is_busy)?;
@@ -130,15 +117,9 @@ impl MemberView {
             role: "coder".into(),
             status,
             alive: !status.is_over(),
-            since: WallTime::default(),
-            activity: None,
-            usage: UsageCount::default(),
             model: "rehearsal".into(),
-            unread: 0,
             pid: Some(7),
-            sign: None,
-            ended: None,
-            entry: Value::Null,
+            ..Self::default()
         }
     }
 }

@@ -17,6 +17,7 @@ pub(crate) use snapshot::{Observer, Snapshot};
 #[cfg(test)]
 mod testing {
     use crate::store::TeamDir;
+    use serde_json::Value;
     use std::fs::OpenOptions;
     use std::io::Write;
     use std::path::Path;
@@ -30,5 +31,10 @@ mod testing {
     pub(super) fn append(path: &Path, text: &str) {
         let file = OpenOptions::new().create(true).append(true).open(path);
         file.unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Adds a line to a conversation or an inbox.
+    pub(super) fn record(path: &Path, line: &Value) {
+        append(path, &format!("{line}\n"));
     }
 }

@@ -56,10 +56,10 @@ pub(crate) struct Conversation {
 /// The latest messages, each once, with the furthest stage that it has reached.
 #[derive(Debug)]
 pub(crate) struct MessageList {
-    messages: VecDeque<MessageProgress>,
     limit: usize,
-    /// The number of the first message in `messages`.
-    first: usize,
+    /// The messages by number; each has the next one.
+    messages: BTreeMap<usize, MessageProgress>,
+    next: usize,
     /// The numbers of the messages, by recipient and id.
     numbers: BTreeMap<(String, String), usize>,
 }
@@ -72,12 +72,12 @@ impl Default for MessageList {
 
 impl MessageList {
     fn of_last(limit: usize) -> Self {
-        Self { messages: VecDeque::new(), limit, first: 0, numbers: BTreeMap::new() }
+        Self { limit, messages: BTreeMap::new(), next: 0, numbers: BTreeMap::new() }
     }
 
     /// The messages, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &MessageProgress> {
-        self.messages.iter()
+        self.messages.values()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -87,18 +87,17 @@ impl MessageList {
     /// Adds a message, or the stage that a known one has reached.
     pub(crate) fn add(&mut self, progress: MessageProgress) {
         let key = (progress.to.clone(), progress.id.clone());
-        let known = self.numbers.get(&key).and_then(|number| number.checked_sub(self.first));
-        if let Some(known) = known.and_then(|at| self.messages.get_mut(at)) {
+        if let Some(known) = self.numbers.get(&key).and_then(|at| self.messages.get_mut(at)) {
             known.stage = known.stage.max(progress.stage);
             return;
         }
-        self.numbers.insert(key, self.first + self.messages.len());
-        self.messages.push_back(progress);
-        while self.messages.len() > self.limit {
-            if let Some(old) = self.messages.pop_front() {
-                self.numbers.remove(&(old.to, old.id));
-            }
-            self.first += 1;
+        self.numbers.insert(key, self.next);
+        self.messages.insert(self.next, progress);
+        self.next += 1;
+        if self.messages.len() > self.limit
+            && let Some((_, old)) = self.messages.pop_first()
+        {
+            self.numbers.remove(&(old.to, old.id));
         }
     }
 }
@@ -117,7 +116,15 @@ impl Snapshot {
         match change {
             Change::Config(diff) => diff.apply(&mut self.config),
             Change::Team { members } => self.members = members,
-            Change::Members { members } => self.replace_members(members),
+            Change::Members { members } => {
+                // Both lists have the same order.
+                let mut changed = members.into_iter().peekable();
+                for member in &mut self.members {
+                    if let Some(new) = changed.next_if(|new| new.name == member.name) {
+                        *member = new;
+                    }
+                }
+            }
             Change::Tasks { tasks } => {
                 let board: Board = tasks.iter().map(|task| (task.id, task.clone())).collect();
                 let with_blockers = |task: WithUnknownFields<Task>| {
@@ -131,16 +138,6 @@ impl Snapshot {
             Change::Usage(spent) => {
                 self.calls.push_back(spent);
                 self.calls.drain(..self.calls.len().saturating_sub(CALLS));
-            }
-        }
-    }
-
-    /// Replaces the agents that have changed; both lists have the same order.
-    fn replace_members(&mut self, changed: Vec<MemberView>) {
-        let mut changed = changed.into_iter().peekable();
-        for member in &mut self.members {
-            if let Some(new) = changed.next_if(|new| new.name == member.name) {
-                *member = new;
             }
         }
     }
@@ -170,11 +167,8 @@ pub(crate) struct Observer {
 
 impl Observer {
     pub(crate) fn of(team: &TeamDir) -> Self {
-        Self {
-            team: team.clone(),
-            feed: Feed::of(team, BTreeMap::new()),
-            snapshot: Snapshot::default(),
-        }
+        let (feed, snapshot) = (Feed::of(team, BTreeMap::new()), Snapshot::default());
+        Self { team: team.clone(), feed, snapshot }
     }
 
     /// Follows the conversation of `name` instead of the one before.
@@ -192,21 +186,24 @@ impl Observer {
     /// Reads all files again; `true` if anything has changed.
     pub(crate) fn look(&mut self) -> bool {
         let before = self.snapshot.trouble.take();
-        let mut is_news = false;
-        match self.feed.look() {
-            Ok(mut changes) => {
-                is_news |= !changes.is_empty();
-                if self.snapshot.messages.len() == 0 {
-                    in_order(&mut changes);
-                }
-                for change in changes {
-                    self.snapshot.apply(change);
-                }
-            }
-            Err(why) => self.snapshot.trouble = Some(why.to_string()),
+        let mut changes = self.feed.look().unwrap_or_else(|why| {
+            self.snapshot.trouble = Some(why.to_string());
+            Vec::new()
+        });
+        if self.snapshot.messages.len() == 0 {
+            // The first look reads messages file by file, not in the order of their times.
+            let time = |change: &Change| {
+                let Change::Mail(progress) = change else { return 0.0 };
+                progress.timestamp.unwrap_or_default().as_secs()
+            };
+            changes.sort_by(|a, b| time(a).total_cmp(&time(b)));
         }
-        is_news |= self.read_on();
-        is_news || self.snapshot.trouble != before
+        let is_news = !changes.is_empty();
+        for change in changes {
+            self.snapshot.apply(change);
+        }
+        let is_longer = self.read_on();
+        is_news || is_longer || self.snapshot.trouble != before
     }
 
     /// Reads on in the followed conversation; `true` if it has changed.
@@ -226,30 +223,18 @@ impl Observer {
         if is_another {
             lines.clear();
         }
-        let is_longer = !new.is_empty();
         lines.extend(new.iter().filter_map(|line| Line::read(line)));
         lines.drain(..lines.len().saturating_sub(LINES));
-        is_another || is_longer
+        is_another || !new.is_empty()
     }
-}
-
-/// Sorts messages by time: the first look reads them file by file.
-fn in_order(changes: &mut [Change]) {
-    let time = |change: &Change| {
-        let Change::Mail(progress) = change else { return 0.0 };
-        progress.timestamp.unwrap_or_default().as_secs()
-    };
-    changes.sort_by(|a, b| time(a).total_cmp(&time(b)));
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::change::Stage;
     use super::*;
-    use crate::store::Transcript;
-    use crate::view::testing::{append, team_folder};
-    use crate::wire::transcript::Entry;
-    use serde_json::json;
+    use crate::view::testing::{record, team_folder};
+    use serde_json::{Value, json};
     use std::fs;
 
     fn progress(id: usize, stage: Stage) -> MessageProgress {
@@ -263,18 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_listed_once_with_its_furthest_stage() {
-        let mut snapshot = Snapshot::default();
-        for stage in [Stage::Appended, Stage::Answered, Stage::Claimed] {
-            snapshot.apply(Change::Mail(progress(1, stage)));
-        }
-        assert_eq!(mail(&snapshot), [Change::Mail(progress(1, Stage::Answered))]);
-    }
-
-    #[test]
-    fn only_the_latest_messages_are_kept() {
+    fn the_latest_messages_are_listed_once_with_their_furthest_stage() {
         let mut snapshot = Snapshot::of_last(500);
-        for number in 0..510 {
+        for stage in [Stage::Appended, Stage::Answered, Stage::Claimed] {
+            snapshot.apply(Change::Mail(progress(0, stage)));
+        }
+        assert_eq!(mail(&snapshot), [Change::Mail(progress(0, Stage::Answered))]);
+        for number in 1..510 {
             snapshot.messages.add(progress(number, Stage::Appended));
         }
         snapshot.messages.add(progress(500, Stage::Answered));
@@ -300,37 +280,29 @@ mod tests {
         assert_eq!(copy.changes(), snapshot.changes());
     }
 
-    fn write_to(team: &TeamDir, name: &AgentName, text: &str, at: f64) {
-        let id = format!("user:{text}");
-        let message = json!({"from": "user", "content": text, "id": id, "timestamp": at});
-        append(&team.inbox(name), &format!("{message}\n"));
+    fn message(text: &str, at: f64) -> Value {
+        json!({"from": "user", "content": text, "id": format!("user:{text}"), "timestamp": at})
     }
 
     fn said(snapshot: &Snapshot) -> Vec<(&str, Stage)> {
         snapshot.messages.iter().map(|it| (it.content.as_str(), it.stage)).collect()
     }
 
-    fn note(text: &str) -> Line {
-        Line { at: 5.0.into(), entry: Entry::Note { content: text.into() } }
-    }
-
     #[test]
     fn messages_of_several_files_are_in_the_order_of_their_times() {
         let (_folder, team) = team_folder();
         let (lead, user) = (AgentName::lead(), AgentName::user());
-        write_to(&team, &lead, "second", 2.0);
-        write_to(&team, &lead, "third", 3.0);
-        write_to(&team, &user, "first", 1.0);
+        let first = message("first", 1.0);
+        record(&team.inbox(&lead), &message("second", 2.0));
+        record(&team.inbox(&lead), &message("third", 3.0));
+        record(&team.inbox(&user), &first);
         let mut observer = Observer::of(&team);
         assert!(observer.look());
         assert!(!observer.look(), "nothing has changed");
         let appended = ["first", "second", "third"].map(|text| (text, Stage::Appended));
         assert_eq!(said(&observer.snapshot), appended);
-        let line = fs::read_to_string(team.inbox(&user)).unwrap();
-        let message = serde_json::from_str(&line).unwrap();
-        let taken = Entry::Mail { claim: "000000000001-a".into(), offset: 0, message };
-        let mut transcript = Transcript::open(&team, &user).unwrap();
-        transcript.append(&Line { at: 9.0.into(), entry: taken }).unwrap();
+        let taken = json!({"kind":"mail","at":9,"gen":"1-a","offset":0,"message":first});
+        record(&team.transcript(&user), &taken);
         assert!(observer.look());
         assert_eq!(said(&observer.snapshot).first(), Some(&("first", Stage::Acknowledged)));
         assert_eq!(observer.snapshot.messages.len(), 3);
@@ -339,24 +311,23 @@ mod tests {
     #[test]
     fn only_the_end_of_a_long_conversation_is_read() {
         let (_folder, team) = team_folder();
-        let mut transcript = Transcript::open(&team, &AgentName::lead()).unwrap();
+        let path = team.transcript(&AgentName::lead());
+        let note = |text: &str| json!({"kind": "note", "at": 5, "content": text});
         for _ in 0..40 {
-            transcript.append(&note(&"x".repeat(100_000))).unwrap();
+            record(&path, &note(&"x".repeat(100_000)));
         }
-        transcript.append(&note("the end")).unwrap();
+        record(&path, &note("the end"));
         let mut observer = Observer::of(&team);
         observer.look();
         observer.follow("lead");
+        let line = |text: &str| Line::read(note(text).to_string().as_bytes()).unwrap();
         let lines = &observer.snapshot.conversation.lines;
         assert!((2..12).contains(&lines.len()), "{}", lines.len());
-        assert_eq!(lines.back(), Some(&note("the end")));
-        let kept = team.archive().join("lead-000001.jsonl");
-        fs::rename(team.transcript(&AgentName::lead()), kept).unwrap();
-        let mut transcript = Transcript::open(&team, &AgentName::lead()).unwrap();
-        transcript.append(&note("a new one")).unwrap();
+        assert_eq!(lines.back(), Some(&line("the end")));
+        fs::rename(&path, team.archive().join("lead-000001.jsonl")).unwrap();
+        record(&path, &note("a new one"));
         assert!(observer.look());
-        let lines = &observer.snapshot.conversation.lines;
-        assert_eq!(lines.iter().collect::<Vec<_>>(), [&note("a new one")]);
+        assert_eq!(observer.snapshot.conversation.lines, [line("a new one")]);
     }
 
     #[test]
@@ -369,7 +340,7 @@ mod tests {
         assert!(observer.snapshot.trouble.is_some());
         assert!(!observer.look(), "the same trouble is reported once");
         fs::remove_dir(&path).unwrap();
-        write_to(&team, &AgentName::lead(), "now", 1.0);
+        record(&team.inbox(&AgentName::lead()), &message("now", 1.0));
         assert!(observer.look());
         assert!(observer.snapshot.trouble.is_none());
         assert_eq!(observer.snapshot.messages.len(), 1);

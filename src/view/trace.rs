@@ -53,19 +53,14 @@ pub(crate) enum What {
 impl What {
     /// The stage of the message that this step proves, if any.
     pub(crate) fn stage(self) -> Option<Stage> {
-        match self {
-            Self::Called | Self::Reported => Some(Stage::Sent),
-            Self::Waits => Some(Stage::Appended),
-            Self::Claimed | Self::Processed => Some(Stage::Claimed),
-            Self::TakenIn => Some(Stage::Acknowledged),
-            Self::Read => Some(Stage::Answered),
-            Self::Sent
-            | Self::Told
-            | Self::TurnEnded
-            | Self::Answered
-            | Self::Dead
-            | Self::Logged => None,
-        }
+        let stages = [
+            (Stage::Sent, &[Self::Called, Self::Reported][..]),
+            (Stage::Appended, &[Self::Waits]),
+            (Stage::Claimed, &[Self::Claimed, Self::Processed]),
+            (Stage::Acknowledged, &[Self::TakenIn]),
+            (Stage::Answered, &[Self::Read]),
+        ];
+        stages.iter().find(|(_, steps)| steps.contains(&self)).map(|(stage, _)| *stage)
     }
 }
 
@@ -88,7 +83,6 @@ pub(crate) struct Step {
 pub(crate) struct Proof {
     /// The file, relative to the team folder.
     pub(crate) file: String,
-    /// The byte offset of the line.
     pub(crate) offset: u64,
     /// The number of the line, from 1.
     pub(crate) line: usize,
@@ -117,7 +111,8 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
     let mut search = Search { id, call, trace: Trace::default() };
     let agents = team.agents()?;
     for name in &agents {
-        search.look(team, name)?;
+        let mut reader = Reader { name, unanswered: false, in_turn: false };
+        each_line(team, name, |spot, line| search.meet(&mut reader, spot, line))?;
     }
     let message = search.trace.message.as_ref();
     let request = message.and_then(|message| word(message, "request_id")).map(str::to_owned);
@@ -148,11 +143,6 @@ struct Reader<'a> {
 }
 
 impl Search<'_> {
-    fn look(&mut self, team: &TeamDir, name: &AgentName) -> Result<(), StoreError> {
-        let mut reader = Reader { name, unanswered: false, in_turn: false };
-        each_line(team, name, |spot, line| self.meet(&mut reader, spot, line))
-    }
-
     fn meet(&mut self, reader: &mut Reader<'_>, spot: &Spot, line: &[u8]) {
         let names = |word: &str| std::str::from_utf8(line).is_ok_and(|line| line.contains(word));
         let is_transcript = spot.place == SearchLocation::Transcript;
@@ -336,8 +326,7 @@ fn summary(blocks: &[Block]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::testing::{append, team_folder};
-    use crate::wire::chat::Usage;
+    use crate::view::testing::{record, team_folder};
     use serde_json::json;
 
     #[test]
@@ -345,7 +334,8 @@ mod tests {
         let (_top, dir) = team_folder();
         let lead = AgentName::lead();
         let message = json!({"type":"message","from":"user","content":"hi","id":"user:1"});
-        append(&dir.inbox(&lead), &format!("{{\"from\":\"x\"}}\n{message}\n"));
+        record(&dir.inbox(&lead), &json!({"from":"x"}));
+        record(&dir.inbox(&lead), &message);
         let shown = |id: &str| {
             let steps = of(&dir, id).unwrap().steps.into_iter();
             steps.map(|step| (step.what, step.proof.unwrap())).collect::<Vec<_>>()
@@ -353,16 +343,13 @@ mod tests {
         let steps = shown("user:1");
         assert_eq!(steps.len(), 1);
         assert_eq!((steps[0].0, steps[0].1.line, steps[0].1.offset), (What::Waits, 2, 13));
-        let entry = Entry::Mail {
-            claim: "000000000001-0123abcd".into(),
-            offset: 13,
-            message: message.as_object().unwrap().clone(),
-        };
-        append(&dir.transcript(&lead), &Line { at: 1.0.into(), entry }.text());
+        let taken_in =
+            json!({"kind":"mail","at":1,"gen":"1-0123abcd","offset":13,"message":message});
+        record(&dir.transcript(&lead), &taken_in);
         let steps = shown("user:1");
         let (what, proof) = &steps[0];
         assert_eq!((steps.len(), what.stage()), (2, Some(Stage::Acknowledged)));
-        assert_eq!(proof.claim, Some(("000000000001-0123abcd".into(), 13)));
+        assert_eq!(proof.claim, Some(("1-0123abcd".into(), 13)));
         assert_eq!((proof.file.as_str(), proof.line), ("transcript/lead.jsonl", 1));
         assert!(shown("user:2").is_empty());
     }
@@ -371,14 +358,10 @@ mod tests {
     fn each_copy_of_a_broadcast_is_traced_to_the_call() {
         let (_top, dir) = team_folder();
         let input = json!({"content": "all hear"});
-        let call = Block::ToolUse { id: "t1".into(), name: "broadcast".into(), input };
-        let entry = Entry::Assistant {
-            blocks: vec![call],
-            stop_reason: crate::wire::chat::StopReason::ToolUse,
-            usage: Usage::default(),
-            model: "m".into(),
-        };
-        append(&dir.transcript(&AgentName::lead()), &Line { at: 1.0.into(), entry }.text());
+        let call = json!({"type":"tool_use","id":"t1","name":"broadcast","input":input});
+        let reply = json!({"kind":"assistant","at":1,"blocks":[call],"stop_reason":"tool_use",
+            "usage":{},"model":"m"});
+        record(&dir.transcript(&AgentName::lead()), &reply);
         for id in ["lead:t1:bob", "lead:t1"] {
             let steps = of(&dir, id).unwrap().steps;
             assert_eq!(steps.iter().map(|step| step.what).collect::<Vec<_>>(), [What::Called]);

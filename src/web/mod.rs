@@ -24,15 +24,15 @@ use reply::{ResponseBody, event};
 use request_auth::{Refusal, RequestAuth, Route};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 /// The part of a conversation that is shown first, in bytes from its end.
 const LOOK_BACK: u64 = 512 * 1024;
@@ -51,22 +51,35 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Order {
     /// Send a message from `user`, to one agent or to `all`.
-    Send { to: String, text: String },
+    Send {
+        to: String,
+        text: String,
+    },
     /// Stop a member by the shutdown ladder.
-    Stop { name: String },
+    Stop {
+        name: String,
+    },
     /// Approve the request of this id, once.
-    Approve { id: String },
-    /// Deny the request of this id.
-    Deny { id: String },
+    Approve {
+        id: String,
+    },
+    Deny {
+        id: String,
+    },
 }
 
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It was carried out; a sentence for the person.
-    Done { said: String },
-    /// It failed.
-    Failed { what: String, why: String, hint: String },
+    Done {
+        said: String,
+    },
+    Failed {
+        what: String,
+        why: String,
+        hint: String,
+    },
 }
 
 /// Carries out a command; the future waits for its result.
@@ -78,7 +91,7 @@ pub(crate) struct Site {
     auth: RequestAuth,
     broadcaster: Rc<Broadcaster>,
     control: Option<Rc<Control>>,
-    connections: Cell<usize>,
+    connections: Arc<Semaphore>,
 }
 
 impl Site {
@@ -95,7 +108,8 @@ impl Site {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let port = listener.local_addr()?.port();
         let auth = RequestAuth { port, token, has_control: control.is_some() };
-        Ok(Rc::new(Self { listener, auth, broadcaster, control, connections: Cell::new(0) }))
+        let connections = Arc::new(Semaphore::new(CONNECTIONS));
+        Ok(Rc::new(Self { listener, auth, broadcaster, control, connections }))
     }
 
     /// The address of the page, with the token.
@@ -111,12 +125,10 @@ impl Site {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            if self.connections.get() >= CONNECTIONS {
-                continue;
-            }
+            let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else { continue };
             let site = Rc::clone(&self);
             tokio::task::spawn_local(async move {
-                site.connections.set(site.connections.get() + 1);
+                let _permit = permit;
                 let service = service_fn(|request| site.answer(request));
                 let connection = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -127,7 +139,6 @@ impl Site {
                 if let Err(why) = connection {
                     tracing::debug!(%why, "a connection failed");
                 }
-                site.connections.set(site.connections.get().saturating_sub(1));
             });
         }
     }
@@ -137,15 +148,14 @@ impl Site {
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, Infallible> {
         let (head, body) = request.into_parts();
-        let reply = match self.auth.admit(&head) {
+        Ok(match self.auth.admit(&head) {
             Err(refusal) => reply::refused(&refusal),
             Ok(Route::Page) => reply::page(self.auth.has_control),
             Ok(Route::Events) => reply::stream(self.broadcaster.subscribe()),
             Ok(Route::Conversation(name)) => self.follow(&name),
             Ok(Route::Trace(id)) => self.trace(id).await,
             Ok(Route::Order) => self.order(body).await,
-        };
-        Ok(reply)
+        })
     }
 
     /// The lines that prove a message's stages, in the order of the stages.

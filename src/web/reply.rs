@@ -22,7 +22,6 @@ const SCRIPT: [&str; 5] = [
     include_str!("page/main.js"),
 ];
 
-/// The body of a response.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The page: one document that contains its style and its script. Each response has a new nonce, so that
@@ -53,7 +52,6 @@ pub(super) fn text(status: StatusCode, kind: &'static str, text: String) -> Resp
     response(status, kind, Full::from(text).boxed_unsync())
 }
 
-/// A JSON value.
 pub(super) fn json(status: StatusCode, value: &Value) -> Response<ResponseBody> {
     text(status, "application/json", value.to_string())
 }

@@ -34,7 +34,6 @@ pub(super) enum Route {
     Order,
 }
 
-/// The reason of a refusal.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("this address is not served here; open the one that `team web` printed")]
@@ -129,16 +128,13 @@ mod tests {
     use super::*;
     use hyper::Request;
 
-    fn ask(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<Route, Refusal> {
-        ask_at(true, method, uri, headers)
-    }
+    type Headers<'a> = &'a [(&'a str, &'a str)];
 
-    fn ask_at(
-        has_control: bool,
-        method: &str,
-        uri: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<Route, Refusal> {
+    const HOST: (&str, &str) = ("host", "127.0.0.1:80");
+    const JSON: (&str, &str) = ("content-type", "application/json");
+
+    fn ask(has_control: bool, request: &str, headers: Headers<'_>) -> Result<Route, Refusal> {
+        let (method, uri) = request.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -147,69 +143,56 @@ mod tests {
         RequestAuth { port: 80, token: "secret".into(), has_control }.admit(&head)
     }
 
-    fn refuses(why: Refusal, uri: &str, headers: &[(&str, &str)]) {
-        assert_eq!(ask("GET", uri, headers), Err(why), "{uri} {headers:?}");
+    fn refuses(why: Refusal, request: &str, headers: Headers<'_>) {
+        assert_eq!(ask(true, request, headers), Err(why), "{request} {headers:?}");
     }
 
-    const HOST: (&str, &str) = ("host", "127.0.0.1:80");
-    const JSON: (&str, &str) = ("content-type", "application/json");
-
     #[test]
-    fn a_foreign_host_is_refused() {
+    fn a_foreign_host_or_origin_is_refused() {
+        let page = "GET /?token=secret";
         for host in ["evil.example", "127.0.0.1", "127.0.0.1:81", "127.0.0.1:80.evil.example", ""] {
-            refuses(Refusal::ForeignHost, "/?token=secret", &[("host", host)]);
+            refuses(Refusal::ForeignHost, page, &[("host", host)]);
         }
-        refuses(Refusal::ForeignHost, "/?token=secret", &[]);
-        refuses(Refusal::ForeignHost, "/?token=secret", &[HOST, ("host", "evil.example")]);
+        refuses(Refusal::ForeignHost, page, &[]);
+        refuses(Refusal::ForeignHost, page, &[HOST, ("host", "evil.example")]);
         for host in ["127.0.0.1:80", "localhost:80"] {
-            assert_eq!(ask("GET", "/?token=secret", &[("host", host)]), Ok(Route::Page));
+            assert_eq!(ask(true, page, &[("host", host)]), Ok(Route::Page));
         }
+        for origin in ["evil.example", "null", "https://127.0.0.1:80", "http://localhost:80"] {
+            refuses(Refusal::ForeignOrigin, page, &[HOST, ("origin", origin)]);
+        }
+        refuses(Refusal::ForeignOrigin, page, &[HOST, ("origin", "http://evil.example")]);
+        let own = [HOST, ("origin", "http://127.0.0.1:80"), JSON];
+        assert_eq!(ask(true, "POST /orders?token=secret", &own), Ok(Route::Order));
     }
 
     #[test]
-    fn a_foreign_origin_is_refused() {
-        for origin in ["http://evil.example", "null", "https://127.0.0.1:80", "http://localhost:80"]
-        {
-            refuses(Refusal::ForeignOrigin, "/?token=secret", &[HOST, ("origin", origin)]);
+    fn a_request_without_the_token_or_for_a_path_is_refused() {
+        for query in ["", "token=", "token=secre", "token=secrets", "token=Secret", "x=secret"] {
+            refuses(Refusal::WrongToken, &format!("GET /?{query}"), &[HOST]);
         }
-        let own = ("origin", "http://127.0.0.1:80");
-        assert_eq!(ask("POST", "/orders?token=secret", &[HOST, own, JSON]), Ok(Route::Order));
-    }
-
-    #[test]
-    fn a_request_without_the_token_is_refused() {
-        for query in ["", "?token=", "?token=secre", "?token=secrets", "?token=Secret", "?x=secret"]
-        {
-            refuses(Refusal::WrongToken, &format!("/{query}"), &[HOST]);
-        }
-        refuses(Refusal::WrongToken, "/etc/passwd", &[HOST]);
-    }
-
-    #[test]
-    fn a_path_in_a_request_is_refused() {
+        refuses(Refusal::WrongToken, "GET /", &[HOST]);
+        refuses(Refusal::WrongToken, "GET /etc/passwd", &[HOST]);
         for path in ["/../config.json", "/%2e%2e/config.json", "//etc/passwd", "/page.js"] {
-            refuses(Refusal::Unknown, &format!("{path}?token=secret"), &[HOST]);
+            refuses(Refusal::Unknown, &format!("GET {path}?token=secret"), &[HOST]);
         }
         for name in ["..%2flead", "../lead", "%00", "a/b", ".lock", "%zz", "Alice"] {
-            let uri = format!("/conversation?token=secret&name={name}");
-            refuses(Refusal::Unknown, &uri, &[HOST]);
+            let request = format!("GET /conversation?token=secret&name={name}");
+            refuses(Refusal::Unknown, &request, &[HOST]);
         }
-        let trace = ask("GET", "/trace?id=a%3A1+b&token=secret", &[HOST]);
+        let trace = ask(true, "GET /trace?id=a%3A1+b&token=secret", &[HOST]);
         assert_eq!(trace, Ok(Route::Trace("a:1 b".into())));
     }
 
     #[test]
     fn an_order_needs_control_access_and_json() {
-        let order = |has_control, headers: &[_]| {
-            ask_at(has_control, "POST", "/orders?token=secret", headers)
-        };
-        assert_eq!(order(false, &[HOST, JSON]), Err(Refusal::ReadOnly));
-        let form = ("content-type", "text/plain");
-        assert!(matches!(order(true, &[HOST, form]), Err(Refusal::BadOrder(_))));
-        assert_eq!(order(true, &[HOST, JSON]), Ok(Route::Order));
-        for (method, path) in [("POST", "/"), ("GET", "/orders"), ("DELETE", "/events")] {
-            let refused = ask(method, &format!("{path}?token=secret"), &[HOST]);
-            assert_eq!(refused, Err(Refusal::WrongMethod), "{method} {path}");
+        let order = "POST /orders?token=secret";
+        assert_eq!(ask(false, order, &[HOST, JSON]), Err(Refusal::ReadOnly));
+        let form = [HOST, ("content-type", "text/plain")];
+        assert!(matches!(ask(true, order, &form), Err(Refusal::BadOrder(_))));
+        assert_eq!(ask(true, order, &[HOST, JSON]), Ok(Route::Order));
+        for request in ["POST /", "GET /orders", "DELETE /events"] {
+            refuses(Refusal::WrongMethod, &format!("{request}?token=secret"), &[HOST]);
         }
     }
 }

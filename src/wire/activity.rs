@@ -1,7 +1,6 @@
 //! What an agent is busy with, as the roster's `activity` says it: one word or a short phrase.
 //!
-//! The words belong to the format. A phrase of another version is read as the name of a tool and
-//! written back unchanged.
+//! A phrase of another version is read as the name of a tool and written back unchanged.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -83,7 +83,9 @@ pub fn parse(text: &str) -> Document {
             continue;
         }
         match text.split_once(':') {
-            Some((key, value)) if is_key(key) && is_value(value) => {
+            Some((key, value))
+                if is_key(key) && (value.is_empty() || value.starts_with([' ', '\t'])) =>
+            {
                 let value = read_value(value.trim(), &mut rest);
                 fields.push(Field { line, key: key.into(), value });
             }
@@ -99,10 +101,6 @@ pub fn parse(text: &str) -> Document {
 
 fn is_key(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
-}
-
-fn is_value(value: &str) -> bool {
-    value.is_empty() || value.starts_with([' ', '\t'])
 }
 
 /// Reads the value after a colon, including its continuation lines.
@@ -177,16 +175,11 @@ fn uncommented(text: &str) -> &str {
 fn unescaped(text: &str) -> String {
     let (mut plain, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {
-        plain.push(match (c, chars.clone().next()) {
-            ('\\', Some(escaped)) => {
-                chars.next();
-                match escaped {
-                    'n' => '\n',
-                    't' => '\t',
-                    other => other,
-                }
-            }
-            (c, _) => c,
+        let escaped = if c == '\\' { chars.next() } else { None };
+        plain.push(match escaped {
+            Some('n') => '\n',
+            Some('t') => '\t',
+            other => other.unwrap_or(c),
         });
     }
     plain

@@ -4,9 +4,6 @@ use super::words::words;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The timeout of a hook without one, in seconds.
-const DEFAULT_TIMEOUT: u64 = 60;
-
 /// The longest timeout that a hook may have, in seconds.
 const LONGEST_TIMEOUT: u64 = 3600;
 
@@ -25,7 +22,7 @@ pub struct Hook {
 }
 
 fn default_timeout() -> u64 {
-    DEFAULT_TIMEOUT
+    60
 }
 
 fn command<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {

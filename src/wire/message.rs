@@ -9,7 +9,7 @@ mod body;
 mod tests;
 
 use super::{AgentName, WallTime, object_of};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -48,8 +48,7 @@ pub enum Malformed {
 }
 
 impl Message {
-    /// Parses a plain text message as our senders write it, which most mail is, without a [`Value`] in
-    /// between. Returns `None` for any other line.
+    /// Parses a plain text message as our senders write it, as most mail is, without a [`Value`] in between.
     pub(crate) fn read_plain(line: &str) -> Option<Self> {
         let Plain { kind, from, to, content, timestamp, id, request_id, incarnation } =
             serde_json::from_str(line).ok()?;
@@ -110,8 +109,7 @@ fn first<'a>(object: &'a Map<String, Value>, keys: &[&str]) -> Option<&'a Value>
     keys.iter().find_map(|key| object.get(*key))
 }
 
-/// Returns a text field; errors name its first key. A number becomes its text, since ids written by hand are
-/// often numbers.
+/// Returns a text field; errors name its first key. Ids written by hand are often numbers: these become text.
 fn text(object: &Map<String, Value>, keys: &[&'static str]) -> Result<Option<String>, Malformed> {
     match first(object, keys) {
         None | Some(Value::Null) => Ok(None),
@@ -123,11 +121,13 @@ fn text(object: &Map<String, Value>, keys: &[&'static str]) -> Result<Option<Str
     }
 }
 
-/// A message to be written, with every field that a strict writer must set.
-#[derive(Debug, Clone, PartialEq)]
+/// A message to be written, with every field that a strict writer must set. It serializes to the fields that every
+/// kind has, in the order of SPEC 3.1; [`OutgoingMessage::line`] adds the others.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OutgoingMessage {
-    /// The unique id: `FROM:TOOL_USE_ID`, or `FROM:` and a UUID v7.
-    pub id: String,
+    /// The kind of message.
+    #[serde(rename = "type", serialize_with = "kind_of")]
+    pub body: Body,
     /// The sender; set by the program, never by a model.
     pub from: AgentName,
     /// The recipient.
@@ -136,11 +136,13 @@ pub struct OutgoingMessage {
     pub content: String,
     /// The time of writing.
     pub timestamp: WallTime,
+    /// The unique id: `FROM:TOOL_USE_ID`, or `FROM:` and a UUID v7.
+    pub id: String,
     /// The correlation of a request or an answer; required on both.
+    #[serde(flatten)]
     pub correlation: Option<Correlation>,
-    /// The kind of message.
-    pub body: Body,
     /// Fields of `team send --field`; they never override another field.
+    #[serde(skip)]
     pub extra: Map<String, Value>,
 }
 
@@ -153,8 +155,12 @@ pub struct Correlation {
     pub incarnation: String,
 }
 
+fn kind_of<S: Serializer>(body: &Body, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(body.kind())
+}
+
 impl OutgoingMessage {
-    /// Returns the line to append, including its newline; its fields have the order of SPEC 3.1.
+    /// Returns the line to append, including its newline.
     ///
     /// # Errors
     /// A field cannot be serialized.
@@ -162,7 +168,7 @@ impl OutgoingMessage {
         let is_plain = matches!(self.body, Body::Message { summary: None } | Body::Broadcast {});
         // The most frequent kinds are serialized without an object in between.
         let mut line = if is_plain && self.extra.is_empty() {
-            serde_json::to_string(&self.common())?
+            serde_json::to_string(self)?
         } else {
             Value::Object(self.object()?).to_string()
         };
@@ -171,7 +177,7 @@ impl OutgoingMessage {
     }
 
     fn object(&self) -> serde_json::Result<Map<String, Value>> {
-        let mut object = object_of(&self.common())?;
+        let mut object = object_of(self)?;
         // An unknown kind has no fields of its own, only those in `extra`.
         let is_unknown = matches!(self.body, Body::Unknown { .. });
         let own = if is_unknown { Map::new() } else { object_of(&self.body)? };
@@ -180,36 +186,9 @@ impl OutgoingMessage {
         }
         Ok(object)
     }
-
-    fn common(&self) -> Common<'_> {
-        Common {
-            kind: self.body.kind(),
-            from: self.from.as_str(),
-            to: self.to.as_str(),
-            content: &self.content,
-            timestamp: self.timestamp,
-            id: &self.id,
-            correlation: self.correlation.as_ref(),
-        }
-    }
 }
 
-/// The fields that every kind of message has.
-#[derive(Serialize)]
-struct Common<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    from: &'a str,
-    to: &'a str,
-    content: &'a str,
-    timestamp: WallTime,
-    id: &'a str,
-    #[serde(flatten)]
-    correlation: Option<&'a Correlation>,
-}
-
-/// The fields of a plain text message. Parsing fails for a line with another field, a repeated one, or one
-/// of another type.
+/// The fields of a plain text message: a line with another, a repeated or a mistyped field does not parse.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Plain<'a> {

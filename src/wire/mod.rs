@@ -7,7 +7,6 @@ pub mod activity;
 pub mod budget;
 pub mod chat;
 pub mod front_matter;
-pub mod fsync;
 pub mod hook;
 pub mod inbox_block;
 pub mod limits;
@@ -15,7 +14,6 @@ pub mod message;
 pub mod money;
 pub mod name;
 pub mod permission;
-pub mod restart;
 pub mod role;
 pub mod roster;
 pub mod task;
@@ -25,18 +23,41 @@ pub mod transcript;
 pub mod unknown_fields;
 mod words;
 
-pub use fsync::Fsync;
 pub use name::{AgentName, NameError};
 pub use time::{MachineTime, WallTime};
 pub use unknown_fields::WithUnknownFields;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The version of the on-disk format that this build writes (`config.json`, message and transcript lines).
 ///
 /// Changelog: **1** — the first format; golden files in `tests/it/golden/v1`.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fsync {
+    /// The end of any process, and power loss.
+    #[default]
+    Always,
+    /// The end of any process.
+    Never,
+}
+
+/// Which ends of a teammate's process are followed by a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartPolicy {
+    /// None.
+    Never,
+    /// A crash, or the kill of a hung process.
+    #[default]
+    OnCrash,
+    /// Every end that was not asked for.
+    Always,
+}
 
 /// Returns a record as the JSON object that it serializes to.
 fn object_of(record: &impl Serialize) -> serde_json::Result<Map<String, Value>> {

@@ -125,17 +125,12 @@ mod tests {
 
     #[test]
     fn cached_tokens_cost_their_own_price_or_that_of_input() {
-        let usage = Usage {
-            input_tokens: 1_000,
-            output_tokens: 100,
-            cache_read_input_tokens: 10_000,
-            cache_creation_input_tokens: 2_000,
-        };
-        let plain =
-            Price { input: money(3.0), output: money(15.0), cache_read: None, cache_write: None };
+        let mut usage = Usage { input_tokens: 1_000, output_tokens: 100, ..Usage::default() };
+        (usage.cache_read_input_tokens, usage.cache_creation_input_tokens) = (10_000, 2_000);
+        let price = |text: &str| serde_json::from_str::<Price>(text).unwrap();
+        let plain = price(r#"{"input":3,"output":15}"#);
         assert_eq!(plain.of(usage), money(0.0405));
-        let cached =
-            Price { cache_read: Some(money(0.3)), cache_write: Some(money(3.75)), ..plain };
+        let cached = price(r#"{"input":3,"output":15,"cache_read":0.3,"cache_write":3.75}"#);
         assert_eq!(cached.of(usage), money(0.015));
         let endless = Usage { output_tokens: u64::MAX, ..usage };
         assert_eq!(plain.of(endless).billionths(), u64::MAX);

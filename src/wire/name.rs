@@ -2,6 +2,7 @@
 //!
 //! *Invariant:* a string reaches a path under the team folder only as an [`AgentName`].
 
+use serde::Serialize;
 use std::fmt;
 
 /// The names that no member may take.
@@ -11,7 +12,7 @@ pub const RESERVED: [&str; 7] = ["lead", "user", "team", "all", "system", "self"
 pub const NAME_RULE: &str = "a name is 1 to 32 characters: a lower-case letter first, then lower-case letters, digits, '_' or '-'";
 
 /// The name of a mailbox owner: a member, `lead` or `user`. It always matches `^[a-z][a-z0-9_-]{0,31}$`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct AgentName(String);
 
 /// The reason that a string is not a valid name.
@@ -88,21 +89,13 @@ impl fmt::Display for AgentName {
     }
 }
 
-impl AsRef<str> for AgentName {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
 impl NameError {
     /// Says what is wrong.
     pub fn what(&self) -> String {
         // Debug formatting escapes control characters and bidi marks of a hostile name.
-        let given = &self.given;
-        if self.reserved {
-            format!("the name {given:?} is reserved")
-        } else {
-            format!("{given:?} is not a valid name")
+        match &self.given {
+            given if self.reserved => format!("the name {given:?} is reserved"),
+            given => format!("{given:?} is not a valid name"),
         }
     }
 
@@ -149,7 +142,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn invalid_names_are_refused_with_a_suggestion() {
+    fn invalid_names_are_refused_with_a_suggestion_and_reserved_ones_for_members() {
         for good in ["a", "alice", "db-expert", "x_1", &"a".repeat(32)] {
             assert_eq!(AgentName::member(good).unwrap().as_str(), good);
         }
@@ -165,10 +158,6 @@ mod tests {
             let error = AgentName::member(bad).unwrap_err();
             assert_eq!(error.suggestion.unwrap_or_default(), suggestion, "for {bad:?}");
         }
-    }
-
-    #[test]
-    fn lead_and_user_are_recipients_but_not_members() {
         for name in ["lead", "user"] {
             assert!(AgentName::mailbox(name).is_ok());
             assert!(AgentName::member(name).unwrap_err().reserved);
@@ -178,14 +167,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_suggestion_is_always_a_valid_name(given in any::<String>()) {
+        fn a_suggestion_is_a_valid_name_and_no_accepted_name_leaves_its_folder(given in any::<String>()) {
             if let Err(NameError { suggestion: Some(name), .. }) = AgentName::member(&given) {
                 prop_assert!(AgentName::member(&name).is_ok());
             }
-        }
-
-        #[test]
-        fn no_accepted_name_can_leave_its_folder(given in any::<String>()) {
             if let Ok(name) = AgentName::mailbox(&given) {
                 prop_assert!(!name.as_str().contains(['/', '.', '\0']));
             }

@@ -65,16 +65,14 @@ pub struct RuleLists {
 impl RuleLists {
     /// Adds the rules of `other`, each once.
     pub fn add(&mut self, other: &Self) {
-        let add = |mine: &mut Vec<String>, others: &[String]| {
-            for rule in others {
+        let Self { allow, ask, deny } = self;
+        for (mine, more) in [(allow, &other.allow), (ask, &other.ask), (deny, &other.deny)] {
+            for rule in more {
                 if !mine.contains(rule) {
                     mine.push(rule.clone());
                 }
             }
-        };
-        add(&mut self.allow, &other.allow);
-        add(&mut self.ask, &other.ask);
-        add(&mut self.deny, &other.deny);
+        }
     }
 }
 
@@ -196,6 +194,7 @@ impl Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn modes_are_ordered_and_parse_from_their_words() {
@@ -220,20 +219,20 @@ mod tests {
 
     #[test]
     fn only_a_command_can_be_replaced() {
-        let text = String::new;
-        let (request_id, about) = (text(), QuestionKind::Permission);
-        let (tool_use_id, tool, input, description) = (text(), text(), Value::Null, text());
-        let plain = Question { request_id, about, tool_use_id, tool, input, description };
-        let question = |input: Value| Question { input, ..plain.clone() };
-        let tool = |subject| ToolSpec { subject, ..ToolSpec::STRICT };
-        let runs = tool(SubjectArgument::Command("line"));
-        let asked = question(serde_json::json!({ "line": "ls", "timeout": 5 }));
-        let replaced = asked.with_command(Some(&runs), "pwd".into()).unwrap();
-        assert_eq!(replaced, serde_json::json!({ "line": "pwd", "timeout": 5 }));
-        for other in [SubjectArgument::None, SubjectArgument::File("path")] {
-            assert_eq!(asked.with_command(Some(&tool(other)), "pwd".into()), None);
+        let replaced = |subject: Option<SubjectArgument>, input: Value| {
+            let question: Question =
+                serde_json::from_value(json!({ "request_id": "", "input": input,
+                "about": "permission", "tool_use_id": "", "tool": "", "description": "" }))
+                .unwrap();
+            let tool = subject.map(|subject| ToolSpec { subject, ..ToolSpec::STRICT });
+            question.with_command(tool.as_ref(), "pwd".into())
+        };
+        let (runs, asked) =
+            (Some(SubjectArgument::Command("line")), json!({ "line": "ls", "n": 5 }));
+        assert_eq!(replaced(runs, asked.clone()), Some(json!({ "line": "pwd", "n": 5 })));
+        assert_eq!(replaced(runs, Value::Null), None, "no arguments");
+        for other in [Some(SubjectArgument::None), Some(SubjectArgument::File("path")), None] {
+            assert_eq!(replaced(other, asked.clone()), None, "{other:?}");
         }
-        assert_eq!(asked.with_command(None, "pwd".into()), None, "an unknown tool");
-        assert_eq!(question(Value::Null).with_command(Some(&runs), "pwd".into()), None);
     }
 }

@@ -28,10 +28,6 @@ pub struct Role {
     pub instructions: String,
 }
 
-/// Permission modes as other programs name them.
-const FOREIGN_MODES: [(&str, PermissionMode); 2] =
-    [("acceptEdits", PermissionMode::AcceptEdits), ("bypassPermissions", PermissionMode::Bypass)];
-
 impl Role {
     /// Reads a role file; `stem` is its file name without the ending, `find` knows the tools.
     pub fn parse(stem: &str, text: &str, find: ToolLookup) -> (Self, Vec<Problem>) {
@@ -70,28 +66,27 @@ impl Role {
                 }
             }
             "disallowedTools" => {
-                let (tools, mut unknown) = known(field.value.items(), find);
-                let is_always = |tool: &String| {
-                    find(tool).is_some_and(|it| it.role_access == RoleAccess::Always)
-                };
-                let (always, tools): (Vec<_>, _) = tools.into_iter().partition(is_always);
+                let (mut tools, mut unknown) = known(field.value.items(), find);
+                let always = |it: &ToolSpec| it.role_access == RoleAccess::Always;
+                unknown.extend(tools.extract_if(.., |tool| find(tool).is_some_and(always)));
                 self.disallowed = tools;
-                unknown.extend(always);
                 report_unknown(&unknown)?;
             }
             "model" => self.model = model(&text)?,
             "permissionMode" => {
-                let foreign = FOREIGN_MODES.iter().find(|(word, _)| *word == text);
-                let mode = foreign.map(|(_, mode)| *mode).or_else(|| PermissionMode::parse(&text));
-                let unknown =
-                    || format!("{text:?} is no permission mode, so the lead's is in force");
-                self.mode = Some(mode.ok_or_else(unknown)?);
+                let mode = match text.as_str() {
+                    // As other programs name them.
+                    "acceptEdits" => Some(PermissionMode::AcceptEdits),
+                    "bypassPermissions" => Some(PermissionMode::Bypass),
+                    word => PermissionMode::parse(word),
+                };
+                let why = "is no permission mode, so the lead's is in force";
+                self.mode = Some(mode.ok_or_else(|| format!("{text:?} {why}"))?);
             }
             "maxTurns" => {
                 let most = text.parse().ok().filter(|most| *most > 0);
-                let invalid =
-                    || format!("{text:?} is no positive number, so max_rounds is in force");
-                self.max_turns = Some(most.ok_or_else(invalid)?);
+                let why = "is no positive number, so max_rounds is in force";
+                self.max_turns = Some(most.ok_or_else(|| format!("{text:?} {why}"))?);
             }
             other => return Err(format!("the key {other:?} is not known, so it is ignored")),
         }
@@ -125,7 +120,6 @@ pub fn is_name(text: &str) -> bool {
         && !text.ends_with(' ')
 }
 
-/// The tool of a rule.
 fn bare(rule: &str) -> &str {
     rule.split_once('(').map_or(rule, |(tool, _)| tool)
 }
@@ -144,10 +138,8 @@ fn known(given: Vec<String>, find: ToolLookup) -> (Vec<String>, Vec<String>) {
 }
 
 fn report_unknown(unknown: &[String]) -> Result<(), String> {
-    if unknown.is_empty() {
-        return Ok(());
-    }
-    Err(format!("no such tool for a role: {}; that is ignored", unknown.join(", ")))
+    let error = || format!("no such tool for a role: {}; that is ignored", unknown.join(", "));
+    if unknown.is_empty() { Ok(()) } else { Err(error()) }
 }
 
 /// Reads a model as `provider/name`; `None` means the lead's model.
@@ -192,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_program_is_understood() {
+    fn a_file_of_another_program_and_one_without_front_matter_are_understood() {
         let (role, problems) = parse(
             "reviewer",
             "---\nname: code-reviewer\ndescription: Reads: everything\ntools: Read, Grep, Bash(git diff:*)\n\
@@ -208,16 +200,11 @@ mod tests {
         assert_eq!(lines, [4, 5, 6, 9], "{problems:?}");
         assert_eq!(tools_of(&role), ["run", "read", "send", "shout", "rest"]);
         assert_eq!(role.denied_calls().collect::<Vec<_>>(), ["run(rm:*)"]);
+        let (plain, problems) = parse("coder", "Code.\n");
+        assert_eq!((&*plain.name, &*plain.instructions, problems), ("coder", "Code.", vec![]));
+        assert_eq!(tools_of(&plain).len(), TOOLS.len());
     }
 
-    #[test]
-    fn a_role_without_front_matter_has_every_tool() {
-        let (role, problems) = parse("coder", "Code.\n");
-        assert_eq!((&*role.name, &*role.instructions, problems), ("coder", "Code.", Vec::new()));
-        assert_eq!(tools_of(&role).len(), TOOLS.len());
-    }
-
-    /// Every combination of an allow-list and disallowed tools, for every tool.
     #[test]
     fn an_allow_list_names_every_tool_besides_mail() {
         // Without a list, an empty one, one without the tool, one with it.
@@ -239,13 +226,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_tool_is_a_problem_and_allows_nothing() {
+    fn an_invalid_value_is_reported_and_changes_nothing() {
         let (role, problems) = parse("x", "---\ntools: Grep\n---\n");
         assert_eq!((tools_of(&role), problems.len()), (vec!["send", "shout", "rest"], 1));
-    }
-
-    #[test]
-    fn an_invalid_value_is_reported_and_changes_nothing() {
         for wrong in ["name: ../x", "maxTurns: 0", "maxTurns: many", "permissionMode: yolo"] {
             let (role, problems) = parse("x", &format!("---\n{wrong}\n---\n"));
             assert_eq!(role, Role { name: "x".into(), ..Role::default() }, "{wrong}");

@@ -1,19 +1,16 @@
-//! The two kinds of time that processes exchange. They do not mix: wall-clock time is for people and files,
-//! machine time orders events whatever happens to the wall clock.
+//! The two kinds of time that processes exchange. They do not mix.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A time of the wall clock: seconds since 1970 with a fraction, as every `timestamp`, `at` and `since` on
-/// disk. The clock may be set at any time, in either direction.
+/// A time for people and files: seconds since 1970. The wall clock may be set at any time, in either direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WallTime(f64);
 
-/// A time of the machine's monotonic clock: seconds since boot, the same for all processes, never set. It
-/// says nothing after the next boot.
+/// A time that orders events: seconds since boot, the same for all processes, never set; meaningless after a boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MachineTime(f64);

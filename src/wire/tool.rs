@@ -1,7 +1,6 @@
 //! Tool specifications: everything the program needs to know about a tool besides how it runs.
 //!
-//! The specs themselves stand next to the tools. Layers below `tools` get them as arguments and never
-//! compare names of tools.
+//! The specs stand next to the tools. Layers below get them as arguments and never compare names of tools.
 
 use super::chat::ToolDefinition;
 use serde_json::{Map, Value, json};
@@ -175,35 +174,26 @@ impl Parameter {
         Self { name, kind, description: about, is_required: false }
     }
 
-    fn schema(&self) -> Map<String, Value> {
-        let mut schema = Map::new();
-        let mut put = |key: &str, value: Value| drop(schema.insert(key.into(), value));
-        match self.kind {
-            ParameterType::Text => put("type", "string".into()),
-            ParameterType::Word(words) => {
-                put("type", "string".into());
-                put("enum", json!(words));
-            }
-            ParameterType::TextList => {
-                put("type", "array".into());
-                put("items", json!({ "type": "string" }));
-            }
-            ParameterType::Boolean => put("type", "boolean".into()),
+    fn schema(&self, is_described: bool) -> Value {
+        let mut schema = match self.kind {
+            ParameterType::Text => json!({ "type": "string" }),
+            ParameterType::Word(words) => json!({ "type": "string", "enum": words }),
+            ParameterType::TextList => json!({ "type": "array", "items": { "type": "string" } }),
+            ParameterType::Boolean => json!({ "type": "boolean" }),
+            ParameterType::Count { most: None } => json!({ "type": "integer", "minimum": 1 }),
             ParameterType::Count { most } => {
-                put("type", "integer".into());
-                put("minimum", 1.into());
-                if let Some(most) = most {
-                    put("maximum", most.into());
-                }
+                json!({ "type": "integer", "minimum": 1, "maximum": most })
             }
+        };
+        if let Some(fields) = schema.as_object_mut().filter(|_| is_described) {
+            fields.insert("description".into(), self.description.into());
         }
         schema
     }
 }
 
 impl ToolSpec {
-    /// The strictest value of every field. A tool states where it differs, so that a forgotten field
-    /// never permits anything.
+    /// The strictest values. A tool states where it differs, so a forgotten field never permits anything.
     pub const STRICT: Self = Self {
         name: "",
         aliases: &[],
@@ -227,48 +217,33 @@ impl ToolSpec {
 
     /// The tool as it is announced to a model.
     pub fn definition(&self) -> ToolDefinition {
-        let describe = |parameter: &Parameter| {
-            let mut schema = parameter.schema();
-            if !parameter.description.is_empty() {
-                schema.insert("description".into(), parameter.description.into());
-            }
-            schema
-        };
-        let mut schema = self.schema(self.parameters.iter(), describe);
-        schema.insert("additionalProperties".into(), false.into());
-        self.announce(schema)
+        self.announce(true)
     }
 
-    /// The same in fewer words: only the arguments that a call must have, by name and type. Small models
-    /// fill in every argument they see.
+    /// The same with only the names and types of required arguments: small models fill in all they see.
     pub fn compact_definition(&self) -> ToolDefinition {
-        let required = self.parameters.iter().filter(|parameter| parameter.is_required);
-        self.announce(self.schema(required, Parameter::schema))
+        self.announce(false)
     }
 
-    fn announce(&self, schema: Map<String, Value>) -> ToolDefinition {
+    fn announce(&self, is_full: bool) -> ToolDefinition {
+        let parameters = self.parameters.iter();
+        let required = parameters.clone().filter(|it| it.is_required).map(|it| it.name);
+        let shown = parameters.filter(|it| is_full || it.is_required);
+        let schema = |it: &Parameter| it.schema(is_full && !it.description.is_empty());
+        let properties = shown.map(|it| (it.name.to_owned(), schema(it)));
+        let mut fields = Map::from_iter([
+            ("type".to_owned(), "object".into()),
+            ("properties".into(), properties.collect()),
+            ("required".into(), required.collect()),
+        ]);
+        if is_full {
+            fields.insert("additionalProperties".into(), false.into());
+        }
         ToolDefinition {
             name: self.name.into(),
             description: self.description.into(),
-            input_schema: Value::Object(schema),
+            input_schema: fields.into(),
         }
-    }
-
-    fn schema<'a>(
-        &self,
-        parameters: impl Iterator<Item = &'a Parameter>,
-        schema: impl Fn(&Parameter) -> Map<String, Value>,
-    ) -> Map<String, Value> {
-        let properties: Map<String, Value> = parameters
-            .map(|parameter| (parameter.name.to_owned(), Value::Object(schema(parameter))))
-            .collect();
-        let required = self.parameters.iter().filter(|parameter| parameter.is_required);
-        let required: Vec<&str> = required.map(|parameter| parameter.name).collect();
-        Map::from_iter([
-            ("type".into(), "object".into()),
-            ("properties".into(), properties.into()),
-            ("required".into(), required.into()),
-        ])
     }
 }
 
@@ -292,7 +267,7 @@ mod tests {
     };
 
     #[test]
-    fn a_definition_has_the_schema_of_every_argument() {
+    fn a_definition_has_the_schema_of_every_argument_and_a_compact_one_of_the_required() {
         let definition = SPEC.definition();
         assert_eq!((&*definition.name, &*definition.description), ("paint", "Paints."));
         let expected = json!({
@@ -309,10 +284,7 @@ mod tests {
             "additionalProperties": false,
         });
         assert_eq!(definition.input_schema.to_string(), expected.to_string());
-    }
-
-    #[test]
-    fn a_compact_definition_has_the_required_arguments_without_descriptions() {
+        // The compact one has the required arguments, without their descriptions.
         let color = json!({ "type": "string", "enum": ["red", "blue"] });
         let properties = json!({ "color": color, "where": { "type": "string" } });
         let required = ["color", "where"];
@@ -321,14 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn an_audience_includes_itself_and_both_includes_all() {
+    fn an_audience_includes_itself_and_a_name_or_an_alias_calls_a_tool() {
+        assert!(SPEC.is_called("paint") && SPEC.is_called("Paint") && !SPEC.is_called("PAINT"));
         let [lead, teammate, both] = [Audience::Lead, Audience::Teammate, Audience::Both];
         assert!([lead, teammate, both].iter().all(|one| both.includes(*one) && one.includes(*one)));
         assert!(!lead.includes(teammate) && !teammate.includes(lead));
-    }
-
-    #[test]
-    fn a_tool_is_called_by_its_name_or_an_alias() {
-        assert!(SPEC.is_called("paint") && SPEC.is_called("Paint") && !SPEC.is_called("PAINT"));
     }
 }

@@ -111,8 +111,7 @@ pub enum Entry {
         outcome: Outcome,
         /// The number of model calls.
         rounds: u32,
-        /// The report for the lead. A resumed agent sends it again under the same id if the process died before
-        /// the send was recorded.
+        /// The report for the lead. A resumed agent repeats a send that was not recorded, under the same id.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         report: Option<Report>,
     },
@@ -145,8 +144,7 @@ impl Line {
         serde_json::from_slice::<When>(text).ok()?.at.as_f64().map(WallTime::from_secs)
     }
 
-    /// Whether a line may be of a kind, without parsing it. Exact for lines of this program; a line of another
-    /// program may be of any kind.
+    /// Whether a line may be of a kind, without parsing it. A line that this program did not write may be of any.
     pub fn may_be(text: &[u8], kind: &str) -> bool {
         text.strip_prefix(br#"{"kind":""#).is_none_or(|rest| {
             rest.strip_prefix(kind.as_bytes()).is_some_and(|rest| rest.starts_with(b"\""))
@@ -181,12 +179,6 @@ struct When {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_of_a_later_version_is_read_as_unknown() {
-        let line = Line::read(br#"{"kind":"dream","at":2.5,"of":"sheep"}"#).unwrap();
-        assert_eq!(line, Line { at: 2.5.into(), entry: Entry::Unknown });
-    }
 
     #[test]
     fn the_kind_of_an_own_line_is_exact_and_of_a_foreign_line_any() {

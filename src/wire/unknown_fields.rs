@@ -4,9 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::ops::{Deref, DerefMut};
 
-/// A `T` and all other fields of its JSON object.
-///
-/// `T` must serialize to an object.
+/// A `T`, which must serialize to an object, and all other fields of its JSON object.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct WithUnknownFields<T> {
     #[serde(flatten)]

@@ -207,7 +207,7 @@ pub(crate) fn assert_told(team: &Team) {
         assert!(team.has_mail(name, "lead", "status update: phase 1 complete"), "{name}");
         assert_eq!(team.status(name), "shutdown", "{}", team.describe());
     }
-    assert_eq!(team.member("alice")["last_exit"]["cause"], "stopped");
+    assert_eq!(team.member("alice")["last_exit"]["cause"], "stopped", "{}", team.describe());
     let schema = fs::read_to_string(team.workspace().join("schema.sql"));
     let schema = schema.unwrap_or_else(|why| panic!("{why}: {}", team.describe()));
     assert!(schema.contains("CREATE TABLE users"));

@@ -26,7 +26,6 @@ const MAX_HALVINGS: u32 = 6;
 /// A conversation in summary.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Compacted {
-    /// The model's summary.
     pub(crate) summary: String,
     /// The situation of the agent as the program knows it: name, role, team.
     pub(crate) situation: String,
@@ -37,7 +36,6 @@ pub(crate) struct Compacted {
 }
 
 impl Compacted {
-    /// The transcript entry.
     pub(crate) fn entry(self) -> Entry {
         let Self { summary, situation, usage, context_tokens } = self;
         Entry::Compacted { summary, situation, usage, context_tokens }
@@ -55,7 +53,7 @@ pub(crate) enum CompactionReason {
 
 /// Whether the conversation must be summarized before the model is called again.
 pub(super) fn is_due(memory: &Memory, context_tokens: Option<u64>) -> bool {
-    let limit = memory.context_shown().or(context_tokens);
+    let limit = memory.context_shown.or(context_tokens);
     let full =
         limit.is_some_and(|limit| memory.tokens() >= limit.saturating_mul(FULL_PERCENT) / 100);
     full && memory.is_worth_compacting()
@@ -73,7 +71,7 @@ pub(super) async fn compact(
     let shown = match reason {
         // From now on the refused size counts as the size of the context.
         CompactionReason::Refused => Some(memory.tokens()),
-        CompactionReason::NearlyFull => memory.context_shown(),
+        CompactionReason::NearlyFull => memory.context_shown,
     };
     let limit = shown.or(context_tokens);
     let text = as_text(&memory.messages());

@@ -16,14 +16,12 @@ pub(crate) enum WorkResult {
     Replied(Result<Reply, ModelError>),
     /// The conversation was summarized, or could not be.
     Compacted(Result<Compacted, ModelError>),
-    /// A tool call ended.
     ToolEnded(Result<String, ToolError>),
 }
 
 /// Whether a tool call may run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CallVerdict {
-    /// Run it.
     Run,
     /// Answer it with this error.
     Refuse(String),
@@ -86,7 +84,6 @@ pub(crate) enum Effect {
     RunTool(Call),
     /// Cancels the model call or tool call that the turn waits for; its result is dropped.
     Cancel,
-    /// Shows something.
     Show(Progress),
     /// Logs a warning.
     Log(String),

@@ -16,7 +16,6 @@ pub(super) const BYTES_PER_TOKEN: usize = 4;
 /// Bytes of the prompts and the mail of a turn that are repeated after a compaction.
 const ASKED_BYTES: usize = 16_384;
 
-/// The memory of a conversation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     said: Vec<Turn>,
@@ -27,10 +26,11 @@ pub(crate) struct Memory {
     /// Bytes added since then.
     uncounted: usize,
     /// Tokens that fit the model, if a refusal has shown it.
-    context_shown: Option<u64>,
-    /// Calls without a result, in order.
-    open_calls: Vec<OpenCall>,
-    in_turn: bool,
+    pub(super) context_shown: Option<u64>,
+    /// Calls that need a result before the model can be called again, in order.
+    pub(crate) open_calls: Vec<OpenCall>,
+    /// The transcript ends within a turn.
+    pub(crate) in_turn: bool,
 }
 
 /// A tool call that was recorded but not answered: the process ended meanwhile.
@@ -61,7 +61,6 @@ pub(super) fn call_of(block: &Block) -> Option<Call> {
 }
 
 impl Memory {
-    /// Takes in one entry.
     pub(crate) fn push(&mut self, entry: &Entry) {
         match entry {
             Entry::User { content } => {
@@ -137,11 +136,6 @@ impl Memory {
         self.counted.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
-    /// Tokens that fit the model, if a refusal has shown it.
-    pub(crate) fn context_shown(&self) -> Option<u64> {
-        self.context_shown
-    }
-
     /// Whether there is more than a summary and what was asked.
     pub(crate) fn is_worth_compacting(&self) -> bool {
         self.said.len() > 3
@@ -179,16 +173,6 @@ impl Memory {
                 unreachable!("a user message was just made the last")
             }
         }
-    }
-
-    /// Calls that need a result before the model can be called again, in order.
-    pub(crate) fn open_calls(&self) -> &[OpenCall] {
-        &self.open_calls
-    }
-
-    /// Whether the transcript ends within a turn.
-    pub(crate) fn in_turn(&self) -> bool {
-        self.in_turn
     }
 
     /// The conversation as alternating messages, the user's first.
@@ -349,9 +333,9 @@ mod tests {
             result("a", "ok"),
             started("b"),
         ]);
-        let open = memory.open_calls().iter().map(|open| (open.call.id.as_str(), open.started));
+        let open = memory.open_calls.iter().map(|open| (open.call.id.as_str(), open.started));
         assert_eq!(open.collect::<Vec<_>>(), [("b", true), ("c", false)]);
-        assert!(memory.in_turn());
+        assert!(memory.in_turn);
     }
 
     #[test]
@@ -393,8 +377,8 @@ mod tests {
             }
             let is_short = told.len() < ASKED_BYTES + ASKED_BYTES / 4;
             assert!(messages.len() == 1 && is_short && !told.contains("an older wish"), "{told}");
-            assert_eq!(memory.context_shown(), Some(500), "what a refusal has shown stays");
-            assert!(memory.in_turn() && !memory.is_worth_compacting());
+            assert_eq!(memory.context_shown, Some(500), "what a refusal has shown stays");
+            assert!(memory.in_turn && !memory.is_worth_compacting());
         }
     }
 
@@ -411,19 +395,15 @@ mod tests {
     }
 
     #[test]
-    fn idle_notices_cost_no_tokens_and_failed_turns_merge() {
-        let idle = mail(json!({"type": "idle_notification", "from": "a", "reason": "available"}));
-        let memory = remember(&[idle, user("one"), end(Outcome::Failed), user("two")]);
-        let messages = memory.messages();
-        assert_eq!((messages.len(), messages[0].blocks.len()), (1, 2));
-    }
-
-    #[test]
-    fn unhandled_mail_is_a_turn_to_resume() {
-        let idle = mail(json!({"type": "idle_notification", "from": "a", "reason": "available"}));
-        assert!(remember(&[from_bob("hi")]).in_turn());
-        assert!(remember(&[from_bob("hi"), end(Outcome::Done), from_bob("hi")]).in_turn());
-        assert!(!remember(&[from_bob("hi"), end(Outcome::Done), idle]).in_turn());
+    fn unhandled_mail_is_a_turn_to_resume_but_idle_notices_cost_no_tokens() {
+        let idle =
+            || mail(json!({"type": "idle_notification", "from": "a", "reason": "available"}));
+        assert!(remember(&[from_bob("hi")]).in_turn);
+        assert!(remember(&[from_bob("hi"), end(Outcome::Done), from_bob("hi")]).in_turn);
+        assert!(!remember(&[from_bob("hi"), end(Outcome::Done), idle()]).in_turn);
+        let failed = remember(&[idle(), user("one"), end(Outcome::Failed), user("two")]);
+        let messages = failed.messages();
+        assert_eq!((messages.len(), messages[0].blocks.len()), (1, 2), "failed turns merge");
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod model_caller;
 mod redaction;
 mod resume;
 #[cfg(test)]
-pub(crate) mod transition_table;
+pub(crate) mod test_support;
 mod turn;
 mod turn_machine;
 mod work_set;
@@ -40,13 +40,11 @@ pub(crate) use work_set::{WorkId, WorkSet};
 use crate::llm::ModelError;
 use crate::os::failpoint::hit;
 use crate::tools::{Call, Registry};
-use compact::CompactionReason;
+use compact::{CompactionReason, is_due};
 use redaction::redact;
 use std::rc::Rc;
 
-/// A conversation.
 pub(crate) struct Conversation {
-    /// Its memory and its transcript.
     pub(crate) journal: Journal,
     pub(crate) model: ModelCaller,
     pub(crate) tools: Rc<Registry>,
@@ -111,7 +109,6 @@ impl Conversation {
         Some(redact(result, &self.model.secrets))
     }
 
-    /// Cancels all work.
     pub(crate) fn cancel_all(&mut self) {
         self.awaited = None;
         self.work.cancel_all();
@@ -124,7 +121,7 @@ impl Conversation {
 
     fn call_model(&mut self) {
         let memory = &self.journal.memory;
-        if self.model.needs_room(memory) {
+        if is_due(memory, self.model.context_tokens) {
             return self.compact(CompactionReason::NearlyFull);
         }
         let call = self.model.call(memory, self.tools.definitions());
@@ -146,6 +143,3 @@ async fn run_tool(tools: Rc<Registry>, call: Call) -> WorkResult {
     tracing::info!(tool = call.name, id = call.id, ok = result.is_ok(), "tool ended");
     WorkResult::ToolEnded(result)
 }
-
-#[cfg(test)]
-mod tests;

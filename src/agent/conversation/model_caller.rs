@@ -1,6 +1,6 @@
 //! Calls the model of a conversation, and makes room in its context.
 
-use super::compact::{CompactionReason, compact, is_due};
+use super::compact::{CompactionReason, compact};
 use super::event::WorkResult;
 use super::memory::Memory;
 use crate::agent::progress::Progress;
@@ -26,11 +26,6 @@ pub(crate) struct ModelCaller {
 }
 
 impl ModelCaller {
-    /// Whether room must be made before the model is called again.
-    pub(super) fn needs_room(&self, memory: &Memory) -> bool {
-        is_due(memory, self.context_tokens)
-    }
-
     /// Calls the model as a piece of work.
     pub(super) fn call(
         &self,

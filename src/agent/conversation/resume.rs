@@ -31,7 +31,7 @@ impl Conversation {
         asked: &BTreeSet<String>,
         disk_full: &mut impl DiskFullHandler,
     ) -> Result<CutOff, RecordError> {
-        let open = self.journal.memory.open_calls().to_vec();
+        let open = self.journal.memory.open_calls.clone();
         let asks_again = open.iter().any(|open| !open.started && asked.contains(&open.call.id));
         let tool = open.iter().find(|open| open.started).map(|open| open.call.name.clone());
         let mut to_run = VecDeque::new();
@@ -53,7 +53,7 @@ impl Conversation {
             self.journal.record(entry, disk_full).await?;
         }
         hit("turn.resumed");
-        let turn = self.journal.memory.in_turn().then_some(to_run);
+        let turn = self.journal.memory.in_turn.then_some(to_run);
         Ok(CutOff { tool, turn })
     }
 }

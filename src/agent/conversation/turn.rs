@@ -60,7 +60,6 @@ pub(super) struct Asking {
 /// How a turn ended.
 #[derive(Debug)]
 pub(crate) struct TurnEnd {
-    /// Whether it did what was asked.
     pub(crate) outcome: Outcome,
     /// Model calls it took.
     pub(crate) rounds: u32,
@@ -72,7 +71,6 @@ pub(crate) struct TurnEnd {
     pub(crate) fatal: Option<String>,
 }
 
-/// The state of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     /// What the current step asks for, in order.
@@ -360,7 +358,6 @@ impl Turn {
         Next::Continue(TurnPhase::Acting(call))
     }
 
-    /// Asks about a call.
     pub(super) fn ask(&mut self, call: Call, question: Box<Question>) -> Next {
         self.push(HostAction::Ask(question.clone()));
         self.ask_on(Asking { call, question, taking_input: false, settled: None })
@@ -507,14 +504,12 @@ impl Turn {
         self.told_lead = false;
     }
 
-    /// Ends the turn with an error.
     pub(super) fn fail(&mut self, why: String) -> Next {
         self.text = why;
         self.told_lead = false;
         self.end(Outcome::Failed)
     }
 
-    /// Ends the turn.
     pub(super) fn end(&mut self, outcome: Outcome) -> Next {
         self.refuse_calls("not run: the turn was over");
         let (rounds, text, told_lead) =

@@ -48,7 +48,6 @@ impl<R> WorkSet<R> {
         }
     }
 
-    /// Cancels all work.
     pub(crate) fn cancel_all(&mut self) {
         while let Some((&id, _)) = self.running.first_key_value() {
             self.cancel(id);
@@ -70,14 +69,6 @@ mod tests {
     use std::rc::Weak;
     use tokio::task::yield_now;
 
-    type Reports = Rc<RefCell<Vec<(WorkId, &'static str)>>>;
-
-    fn set() -> (WorkSet<&'static str>, Reports) {
-        let reports = Reports::default();
-        let sink = Rc::clone(&reports);
-        (WorkSet::new(move |id, result| sink.borrow_mut().push((id, result))), reports)
-    }
-
     fn run(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build_local(tokio::runtime::LocalOptions::default());
@@ -85,9 +76,11 @@ mod tests {
     }
 
     #[test]
-    fn several_pieces_of_work_report_with_their_own_ids() {
+    fn work_reports_once_and_its_late_end_is_not_that_of_its_successor() {
         run(async {
-            let (mut work, reports) = set();
+            let reports = Rc::new(RefCell::new(Vec::new()));
+            let sink = Rc::clone(&reports);
+            let mut work = WorkSet::new(move |id, result| sink.borrow_mut().push((id, result)));
             let slow = work.start(async {
                 yield_now().await;
                 yield_now().await;
@@ -97,24 +90,14 @@ mod tests {
             for _ in 0..4 {
                 yield_now().await;
             }
-            assert_eq!(*reports.borrow(), [(fast, "fast"), (slow, "slow")]);
-            assert!(work.end(fast) && work.end(slow));
+            assert_eq!(*reports.borrow(), [(fast, "fast"), (slow, "slow")], "their ends wait");
+            assert!(work.end(slow));
             assert!(!work.end(slow), "a result counts once");
-        });
-    }
-
-    #[test]
-    fn the_late_end_of_cancelled_work_is_not_that_of_its_successor() {
-        run(async {
-            let (mut work, reports) = set();
-            let first = work.start(async { "first" });
+            work.cancel(fast);
+            let successor = work.start(async { "successor" });
+            assert!(!work.end(fast), "it was cancelled after it had ended");
             yield_now().await;
-            assert_eq!(*reports.borrow(), [(first, "first")], "its end waits to be handled");
-            work.cancel(first);
-            let second = work.start(async { "second" });
-            assert!(!work.end(first));
-            yield_now().await;
-            assert!(work.end(second));
+            assert!(work.end(successor));
         });
     }
 

@@ -2,15 +2,15 @@
 
 use super::MachineEvent as Event;
 use super::tests::{
-    bash, drained, identity, idle, is_exit, mail, prompt, replied, reply, run, taker, tool_ended,
+    CALL_MODEL, DRAIN, bash, drained, identity, idle, is_exit, mail, prompt, replied, reply, run,
+    taker, tool_ended,
 };
 use super::*;
-use crate::agent::conversation::transition_table::transition_table;
+use crate::agent::conversation::test_support::{OpenCalls, question, transition_table};
 use crate::agent::conversation::{CallVerdict, WorkResult};
 use crate::llm::ModelError;
 use crate::tools::ToolError;
-use crate::wire::chat::Block;
-use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
+use crate::wire::permission::{Decision, DecisionOutcome};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -39,21 +39,19 @@ struct Owed {
 
 /// The work that an action begins.
 fn begun_by(action: &Action) -> Option<Pending> {
-    let Action::Turn(action) = action else {
-        let begins = [
-            (matches!(action, Action::AskIdleHook(_)), Pending::HookAnswer),
-            (*action == Action::FindTask, Pending::Task),
-            (*action == Action::TakeTask, Pending::Claim),
-            (*action == Action::StartLastCallTimeout, Pending::Timeout),
-        ];
-        return begins.into_iter().find_map(|(is_begun, work)| is_begun.then_some(work));
-    };
     let begins = [
-        (*action == Effect::CallModel.into(), Pending::Reply),
+        (matches!(action, Action::AskIdleHook(_)), Pending::HookAnswer),
+        (*action == Action::FindTask, Pending::Task),
+        (*action == Action::TakeTask, Pending::Claim),
+        (*action == Action::StartLastCallTimeout, Pending::Timeout),
+        (*action == CALL_MODEL, Pending::Reply),
         (*action == Effect::Compact.into(), Pending::Summary),
-        (matches!(action, TurnAction::Effect(Effect::RunTool(_))), Pending::ToolResult),
-        (*action == HostAction::TakeInput.into(), Pending::Drain),
-        (matches!(action, TurnAction::Host(HostAction::Ask(_))), Pending::Answer),
+        (
+            matches!(action, Action::Turn(TurnAction::Effect(Effect::RunTool(_)))),
+            Pending::ToolResult,
+        ),
+        (*action == DRAIN, Pending::Drain),
+        (matches!(action, Action::Turn(TurnAction::Host(HostAction::Ask(_)))), Pending::Answer),
     ];
     begins.into_iter().find_map(|(is_begun, work)| is_begun.then_some(work))
 }
@@ -131,21 +129,6 @@ fn deliveries(asked: &str) -> Vec<(Option<Pending>, Event)> {
     free.into_iter().map(|event| (None, event)).chain(owed).collect()
 }
 
-fn call_id(block: &Block) -> Option<String> {
-    if let Block::ToolUse { id, .. } = block { Some(id.clone()) } else { None }
-}
-
-fn question(call: &Call) -> Box<Question> {
-    Box::new(Question {
-        request_id: format!("alice:{}", call.id),
-        about: QuestionKind::Permission,
-        tool_use_id: call.id.clone(),
-        tool: call.name.clone(),
-        input: call.input.clone(),
-        description: "x".into(),
-    })
-}
-
 proptest! {
     /// In any order of the events that the loop can deliver: every call of the model is answered before
     /// the model is called again and before the end, at most one drain and one piece of work are under
@@ -157,7 +140,7 @@ proptest! {
     ) {
         let me = Identity { takes_tasks: true, asks_idle_hook: hooks, ..identity("alice") };
         let (mut alice, first) = Machine::start(me, None);
-        let (mut owed, mut open, mut is_over) = (Owed::default(), Vec::<String>::new(), false);
+        let (mut owed, mut open, mut is_over) = (Owed::default(), OpenCalls::default(), false);
         for action in &first {
             owed.note(action);
         }
@@ -168,15 +151,8 @@ proptest! {
                 for action in alice.step(event) {
                     prop_assert!(!is_over, "{action:?} after the end");
                     if let Action::Turn(TurnAction::Effect(Effect::Record(entry))) = &action {
-                        if let Entry::Assistant { blocks, .. } = entry {
-                            prop_assert!(open.is_empty());
-                            open = blocks.iter().filter_map(call_id).collect();
-                        } else if let Entry::ToolResult { tool_use_id, .. } = entry {
-                            let before = open.len();
-                            open.retain(|id| id != tool_use_id);
-                            prop_assert_eq!(open.len() + 1, before);
-                        }
-                    } else if action == Effect::CallModel.into() {
+                        open.note(entry);
+                    } else if action == CALL_MODEL {
                         prop_assert!(open.is_empty());
                     } else if let Action::Exit(ending) = &action {
                         // A question that is open when the lead is lost is asked again by a later life.

@@ -20,30 +20,34 @@ impl Member {
         let (mut has_past, mut last_report) = (false, None);
         let mut asked = BTreeSet::new();
         let (conversation, host) = (&mut self.conversation, &mut self.host);
-        let read = transcript::each(&host.dir, &self.me.name, |Line { entry, .. }| {
-            conversation.journal.remember(&entry);
-            if matches!(entry, Entry::Session { .. }) {
-                return;
-            }
-            has_past = true;
-            last_report = None;
-            if let Entry::Request { question, .. } = &entry {
-                asked.insert(question.tool_use_id.clone());
-            }
-            if let Entry::TurnEnd { outcome, report: Some(report), .. } = entry {
-                last_report = Some((outcome, report));
-            }
-        });
+        let read = transcript::each(
+            self.context.bus.dir(),
+            &self.context.me.name,
+            |Line { entry, .. }| {
+                conversation.journal.remember(&entry);
+                if matches!(entry, Entry::Session { .. }) {
+                    return;
+                }
+                has_past = true;
+                last_report = None;
+                if let Entry::Request { question, .. } = &entry {
+                    asked.insert(question.tool_use_id.clone());
+                }
+                if let Entry::TurnEnd { outcome, report: Some(report), .. } = entry {
+                    last_report = Some((outcome, report));
+                }
+            },
+        );
         read.map_err(|why| RecordError::Broken(why.to_string()))?;
         let session = Entry::Session {
-            incarnation: self.me.incarnation.clone(),
+            incarnation: self.context.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
             model: conversation.model.provider.label(),
         };
         conversation.journal.record(session, host).await?;
         // The report may not have been sent; its id makes a second one harmless.
         if let Some((outcome, report)) = last_report {
-            self.reports.send(outcome, report, host).await;
+            host.send_report(outcome, report).await;
         }
         let cut_off = conversation.answer_open_calls(&asked, host).await?;
         if let Some(content) = self.start_note(reason.filter(|_| has_past), has_past, &cut_off) {
@@ -69,8 +73,9 @@ impl Member {
             ));
         }
         // A new member cannot have mail from before its start.
-        if has_past || self.me.name.is_lead() {
-            let waiting = unread::waiting(&self.host.dir, &self.me.name).unwrap_or_default();
+        if has_past || self.context.me.name.is_lead() {
+            let waiting =
+                unread::waiting(self.context.bus.dir(), &self.context.me.name).unwrap_or_default();
             let wakes = |message: &Message| message.body.wakes();
             let old = waiting.iter().filter(|line| line.message.as_ref().is_some_and(wakes));
             match old.count() {

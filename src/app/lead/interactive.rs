@@ -19,7 +19,7 @@ use crate::settings::model::credential_variables;
 use crate::store::{asynchronous::offload, roster};
 use crate::supervise::stop::StopOutcome;
 use crate::ui::console::{Console, ConsoleOptions, Input};
-use crate::ui::{help, view::View};
+use crate::ui::{tables, view::View};
 use crate::wire::{AgentName, message::Message};
 use std::io::IsTerminal;
 use std::pin::pin;
@@ -42,7 +42,7 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
         palette: context.palette(),
         prompt: "team> ".into(),
         history_file: context.environment.config_home().map(|home| home.join("team/history")),
-        completions: help::commands().map(ToOwned::to_owned).collect(),
+        completions: tables::commands().map(ToOwned::to_owned).collect(),
     })
     .or_fail(
         "the terminal cannot be used",

@@ -113,7 +113,7 @@ impl LeadApp {
             }),
         };
         let agent = build_agent(parts, &context.environment)?;
-        let warnings = agent.budget.warnings();
+        let warnings = agent.budget.warnings.clone();
         let budgets = [
             (LimitOwner::Run, options.request.budget, warnings.run),
             (LimitOwner::Team, rules.budgets().team, warnings.standing),

@@ -78,8 +78,8 @@ fn last_state(lines: &[Line]) -> String {
     for line in lines {
         memory.push(&line.entry);
     }
-    if memory.in_turn() {
-        let running = memory.open_calls().iter().find(|call| call.started);
+    if memory.in_turn {
+        let running = memory.open_calls.iter().find(|call| call.started);
         let during = running.map(|call| format!(", during {}", call.call.name)).unwrap_or_default();
         return format!("in the middle of a turn{during}");
     }

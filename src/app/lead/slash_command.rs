@@ -4,7 +4,7 @@
 use crate::app::{inbox_view, roster_view, task_view};
 use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
 use crate::tasks::Tasks;
-use crate::ui::{help, log, view::View as Layout};
+use crate::ui::{tables::help, transcript::log_line, view::View as Layout};
 use crate::wire::{AgentName, permission::PermissionMode, roster::UsageCount};
 use serde_json::{Map, Value};
 
@@ -106,7 +106,7 @@ pub(super) fn render(view: &View, tasks: &Tasks, layout: &Layout, width: usize) 
             return format!("mode {mode}: {}", mode.meaning());
         }
         View::Cost => return cost(team),
-        View::Help => return help::help(layout.palette),
+        View::Help => return help(layout.palette),
     };
     shown.unwrap_or_else(|failure| failure.to_string())
 }
@@ -130,7 +130,7 @@ fn log_tail(team: &TeamDir, name: &AgentName, layout: &Layout) -> String {
     let first = lines.len().saturating_sub(LOG_LINES);
     let shown = lines.iter().skip(first).filter_map(|line| {
         let object: Map<String, Value> = serde_json::from_slice(line).ok()?;
-        Some(log::line(name.as_str(), &object, layout))
+        Some(log_line(name.as_str(), &object, layout))
     });
     shown.collect()
 }

@@ -27,7 +27,6 @@ const KNOWN: [&str; 10] = [
     "error",
 ];
 
-/// A partial reply.
 #[derive(Debug)]
 pub(in crate::llm) struct Assembler {
     reply: ReplyBuilder,
@@ -44,7 +43,6 @@ struct Part {
 }
 
 impl Assembler {
-    /// Creates an assembler for the reply to a request. `model` holds until the server names another one.
     pub(in crate::llm) fn new(request: &Request, model: &str) -> Self {
         let reply = ReplyBuilder::new(request, model);
         Self { reply, parts: BTreeMap::new(), stop_reason: None }
@@ -135,10 +133,6 @@ impl Assemble for Assembler {
         Ok(())
     }
 
-    fn is_whole(&self) -> bool {
-        false
-    }
-
     fn finish(self: Box<Self>) -> Reply {
         let Self { mut reply, parts, stop_reason } = *self;
         for (at, Part { mut block, input: streamed }) in parts {
@@ -183,7 +177,6 @@ fn append(block: &mut Map<String, Value>, key: &str, more: &str) {
 mod tests {
     use super::*;
     use crate::llm::fixtures::{call, replay, request};
-    use crate::llm::reply_builder::INVALID_JSON;
     use serde_json::json;
 
     fn assembler(taken: &[&str]) -> Assembler {
@@ -253,28 +246,13 @@ mod tests {
 
     #[test]
     fn every_stop_reason_is_kept() {
-        for reason in "end_turn max_tokens stop_sequence tool_use pause_turn refusal \
-            model_context_window_exceeded brand_new"
-            .split(' ')
-        {
+        let reasons = "end_turn max_tokens stop_sequence tool_use pause_turn refusal \
+            model_context_window_exceeded brand_new";
+        for reason in reasons.split(' ') {
             let end = json!({"type": "message_delta", "delta": {"stop_reason": reason}});
             let reply = blocks(&[], &end.to_string());
             assert_eq!(serde_json::to_value(reply.stop_reason).unwrap(), reason);
         }
-    }
-
-    #[test]
-    fn a_call_cut_by_max_tokens_is_a_call_with_unreadable_input() {
-        let reply = blocks(
-            &[],
-            r#"
-            {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"x","input":{}}}
-            {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"path\":\"a"}}
-            {"type":"message_delta","delta":{"stop_reason":"max_tokens"}}
-            "#,
-        );
-        assert_eq!(reply.blocks, [call("t", "x", json!({INVALID_JSON: "{\"path\":\"a"}))]);
-        assert_eq!(reply.stop_reason, StopReason::MaxTokens);
     }
 
     #[test]
@@ -298,8 +276,6 @@ mod tests {
         for (name, data) in [unknown, ("ping", "{}"), ("", "{}"), ("message_start", "{}")] {
             assert_eq!(take(name, data), Ok(false), "{name} {data}");
         }
-        let error = take("error", "{\"error\":{\"type\":\"overloaded_error\"}}");
-        assert!(matches!(error, Err(AttemptError::Reported(_))));
         let whole = |body: &str| assembler(&[]).take_whole(body.as_bytes(), &mut |_| ());
         assert_eq!(whole("{}"), Err(garbled("the message has no content")));
         let error = whole("{\"type\":\"error\",\"error\":{}}");

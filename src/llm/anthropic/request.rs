@@ -26,7 +26,6 @@ struct Body<'a> {
     messages: Vec<Value>,
 }
 
-/// Returns the body of the call.
 pub(in crate::llm) fn body(request: &Request, model: &str) -> Value {
     let Request { system, tools, max_tokens, .. } = request;
     let system =

@@ -78,14 +78,10 @@ fn assistant(message: &ChatMessage) -> Value {
 }
 
 fn texts(message: &ChatMessage) -> String {
-    let texts = message.blocks.iter().filter_map(|block| match block {
-        Block::Text { text } if !text.trim().is_empty() => Some(text.as_str()),
-        Block::Text { .. }
-        | Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Opaque { .. } => None,
+    let texts = message.blocks.iter().filter_map(|block| {
+        if let Block::Text { text } = block { Some(text.as_str()) } else { None }
     });
-    texts.collect::<Vec<_>>().join("\n\n")
+    texts.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
 fn call(block: &Block) -> Option<Value> {

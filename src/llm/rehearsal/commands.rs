@@ -20,7 +20,6 @@ const SUFFIXES: [&str; 3] = ["please", ",", "now"];
 /// The command that looks whether a file exists; its path follows.
 pub(super) const LIST_FILE: &str = "ls -ld -- ";
 
-/// One thing to do in a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
     Call(&'static str, Value),

@@ -6,7 +6,6 @@ use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::message::Message;
 use serde_json::{Map, Value};
 
-/// Something said to the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Said {
     Typed(String),
@@ -63,8 +62,7 @@ impl CurrentTurn {
     fn read_user(&mut self, block: &Block) {
         match block {
             Block::ToolResult { tool_use_id, content, is_error } => {
-                let call = self.calls.iter_mut().find(|call| call.id == *tool_use_id);
-                if let Some(call) = call {
+                if let Some(call) = self.calls.iter_mut().find(|call| call.id == *tool_use_id) {
                     call.result.clone_from(content);
                     call.failed = *is_error;
                 }

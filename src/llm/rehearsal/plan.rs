@@ -10,7 +10,6 @@ use super::template::Scope;
 use crate::wire::message::Body;
 use serde_json::{Value, json};
 
-/// What the provider replies.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum NextReply {
     Call(&'static str, Value),

@@ -2,6 +2,7 @@
 
 use super::commands::{ALL, OWN};
 use super::*;
+use crate::llm::fixtures;
 use crate::wire::chat::{ChatMessage, Role};
 use proptest::prelude::*;
 
@@ -13,15 +14,14 @@ const TOOLS: &str = "spawn_teammate shutdown_teammate review_plan submit_plan id
 /// Plays one turn after the other. Returns the calls of the last one without `idle`, as text, and
 /// its closing text.
 fn play(me: &str, texts: &[&str]) -> (Vec<String>, String) {
-    let tool = |name: &str| json!({"name": name, "description": "", "input_schema": {}});
-    let tools = TOOLS.split_whitespace().skip(if me == "lead" { 0 } else { 3 }).map(tool);
-    let tools = tools.map(|tool| serde_json::from_value(tool).unwrap()).collect();
+    let names = TOOLS.split_whitespace().skip(if me == "lead" { 0 } else { 3 });
+    let tools = names.map(|name| fixtures::tool(name, json!({}))).collect();
     let system = format!("Your name is {me}.\n");
-    let mut request = Request { system, messages: Vec::new(), tools, max_tokens: 1000 };
+    let mut request = Request { system, tools, ..fixtures::request(vec![]) };
     let provider = Rehearsal::new("t");
     let mut last = Default::default();
     for text in texts {
-        let (mut calls, mut blocks) = (Vec::new(), vec![Block::Text { text: (*text).into() }]);
+        let (mut calls, mut blocks) = (Vec::new(), vec![fixtures::text(text)]);
         last = loop {
             assert!(calls.len() < 200, "no end: {text}");
             request.messages.push(ChatMessage { role: Role::User, blocks });
@@ -36,9 +36,9 @@ fn play(me: &str, texts: &[&str]) -> (Vec<String>, String) {
                 break (calls, String::new());
             }
             calls.push(format!("{name} {input}"));
-            let is_created = name == "create_task";
-            let content = if is_created { "Created task 7.".into() } else { "x".repeat(5_000) };
-            blocks = vec![Block::ToolResult { tool_use_id: id.clone(), content, is_error: false }];
+            let long = "x".repeat(5_000);
+            let content = if name == "create_task" { "Created task 7." } else { &long };
+            blocks = vec![fixtures::result(id, content, false)];
         };
     }
     last

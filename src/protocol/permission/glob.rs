@@ -9,14 +9,8 @@ pub(super) fn matches(pattern: &str, path: &str) -> bool {
 
 /// Returns the pattern that matches only this path.
 pub(super) fn literal(path: &str) -> String {
-    let mut pattern = String::new();
-    for c in path.chars() {
-        if matches!(c, '*' | '?' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern
+    let escape = |c| matches!(c, '*' | '?' | '\\').then_some('\\');
+    path.chars().flat_map(|c| escape(c).into_iter().chain([c])).collect()
 }
 
 fn fits(pattern: &[char], path: &[char]) -> bool {
@@ -49,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_whole_paths() {
+    fn patterns_match_whole_paths_and_literals_only_themselves() {
         let cases: [(&str, &[&str], &[&str]); 7] = [
             ("src/**", &["src/a", "src/a/b.rs"], &["src", "srcs/a", "../src/a"]),
             ("src/*", &["src/a"], &["src/a/b"]),
@@ -63,10 +57,7 @@ mod tests {
             assert!(fitting.iter().all(|path| matches(pattern, path)), "{pattern}");
             assert!(!others.iter().any(|path| matches(pattern, path)), "{pattern}");
         }
-    }
-
-    #[test]
-    fn a_literal_matches_only_itself() {
+        // A literal matches only itself.
         for path in ["a*b", "what?", r"back\slash", "plain/path"] {
             assert!(matches(&literal(path), path), "{path}");
         }

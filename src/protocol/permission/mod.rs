@@ -19,7 +19,6 @@ const OUTSIDE: &str = "outside";
 pub(crate) enum PermissionSubject {
     /// None that a pattern could match.
     Nothing,
-    /// A command line for the shell.
     Command(String),
     /// A file in the workspace: its real path.
     Path(String),
@@ -27,12 +26,9 @@ pub(crate) enum PermissionSubject {
     Outside(String),
 }
 
-/// The verdict on a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PermissionVerdict {
-    /// Run it.
     Run,
-    /// Ask for permission.
     Ask,
     /// Ask for permission to leave the workspace.
     AskToLeave,
@@ -40,7 +36,6 @@ pub(crate) enum PermissionVerdict {
     Refuse(String),
 }
 
-/// A rule that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{rule:?} is no rule: {why}")]
 pub(crate) struct BadRule {
@@ -48,7 +43,6 @@ pub(crate) struct BadRule {
     why: &'static str,
 }
 
-/// One rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     text: String,
@@ -78,7 +72,6 @@ impl Rule {
         Ok(Self { text: trimmed.into(), tool: tool.into(), pattern })
     }
 
-    /// Whether it covers the whole call.
     fn covers(&self, tool: &str, subject: &PermissionSubject) -> bool {
         use PermissionSubject::{Command, Nothing, Outside, Path};
         let Some(pattern) = &self.pattern else { return self.tool == tool };
@@ -98,8 +91,7 @@ impl Rule {
                 && matches!(subject, PermissionSubject::Command(line) if part(line))
     }
 
-    /// Whether it covers one simple command: `cargo test:*` covers every command that begins so, `cargo
-    /// test` only itself.
+    /// Whether it covers a simple command: `cargo test:*` covers all that begin so, `cargo test` only itself.
     fn covers_command(&self, words: &[String]) -> bool {
         let Some(pattern) = self.pattern.as_deref() else { return true };
         let head = pattern.strip_suffix(":*");
@@ -109,7 +101,6 @@ impl Rule {
     }
 }
 
-/// The permissions of an agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
     mode: PermissionMode,

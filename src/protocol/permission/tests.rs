@@ -1,6 +1,9 @@
 //! Rules for commands and paths, in each mode.
 
 use super::*;
+use PermissionMode::{AcceptEdits, Bypass, Default, Plan};
+use PermissionSubject::{Command, Nothing, Outside, Path};
+use PermissionVerdict::{Ask, AskToLeave, Refuse, Run};
 use proptest::prelude::*;
 
 fn lists(allow: &[&str], ask: &[&str], deny: &[&str]) -> RuleLists {
@@ -23,32 +26,31 @@ fn spec(name: &'static str) -> ToolSpec {
 }
 
 fn bash(policy: &Policy, line: &str) -> PermissionVerdict {
-    policy.judge(&spec("bash"), &PermissionSubject::Command(line.into()))
+    policy.judge(&spec("bash"), &Command(line.into()))
 }
 
 fn file(policy: &Policy, tool: &'static str, path: &str) -> PermissionVerdict {
-    policy.judge(&spec(tool), &PermissionSubject::Path(path.into()))
+    policy.judge(&spec(tool), &Path(path.into()))
 }
 
 fn is_refused(verdict: &PermissionVerdict) -> bool {
-    matches!(verdict, PermissionVerdict::Refuse(_))
+    matches!(verdict, Refuse(_))
 }
 
 #[test]
 fn an_allowed_prefix_covers_no_other_command() {
-    let policy =
-        policy(PermissionMode::Default, &["bash(cargo test:*)", "bash(git status)"], &[], &[]);
+    let policy = policy(Default, &["bash(cargo test:*)", "bash(git status)"], &[], &[]);
     let allowed = "cargo test ¦ cargo test --lib 'a; b' ¦ cargo test && cargo test --doc
         ¦ git status; cargo test | cargo test x ¦   cargo   test  ";
     for line in allowed.split('¦') {
-        assert_eq!(bash(&policy, line), PermissionVerdict::Run, "{line}");
+        assert_eq!(bash(&policy, line), Run, "{line}");
     }
     let others = r#"cargo testify ¦ cargo ¦ cargo test; rm -rf x ¦ cargo test && rm x ¦ cargo test || rm x
         ¦ cargo test | sh ¦ cargo test & rm x ¦ cargo test $(rm x) ¦ cargo test `rm x` ¦ cargo test "$(rm x)"
         ¦ cargo test > Cargo.toml ¦ cargo test <(rm x) ¦ RUSTC=./evil cargo test ¦ env RUSTC=./evil cargo test
         ¦ (cargo test) ¦ cargo test # note ¦ git status -s ¦ git 'status' --x ¦ "cargo test" x ¦ cargo\ test x"#;
     for line in others.split('¦').map(str::trim).chain(["cargo test\nrm x"]) {
-        assert_eq!(bash(&policy, line), PermissionVerdict::Ask, "{line}");
+        assert_eq!(bash(&policy, line), Ask, "{line}");
     }
 }
 
@@ -56,45 +58,44 @@ fn an_allowed_prefix_covers_no_other_command() {
 fn deny_wins_then_ask_then_allow_then_the_mode() {
     let deny = ["bash(rm:*)", "write_file(secrets/**)"];
     let rules = |mode| policy(mode, &["bash(git:*)"], &["bash(git push:*)"], &deny);
-    let default = rules(PermissionMode::Default);
-    assert_eq!(bash(&default, "git log"), PermissionVerdict::Run);
-    assert_eq!(bash(&default, "git push"), PermissionVerdict::Ask);
-    assert_eq!(bash(&default, "git log && git push"), PermissionVerdict::Ask);
+    let default = rules(Default);
+    assert_eq!(bash(&default, "git log"), Run);
+    assert_eq!(bash(&default, "git push"), Ask);
+    assert_eq!(bash(&default, "git log && git push"), Ask);
     for mode in PermissionMode::ALL {
         let policy = rules(mode);
         assert!(is_refused(&bash(&policy, "git log; rm x")), "{mode}");
         assert!(is_refused(&bash(&policy, "git log $(rm x)")), "{mode}");
         assert!(is_refused(&file(&policy, "write_file", "secrets/key")), "{mode}");
     }
-    let bypass = rules(PermissionMode::Bypass);
-    assert_eq!(bash(&bypass, "git push"), PermissionVerdict::Run, "bypass never asks");
+    let bypass = rules(Bypass);
+    assert_eq!(bash(&bypass, "git push"), Run, "bypass never asks");
 }
 
 #[test]
 fn each_mode_allows_its_own_calls_without_a_rule() {
-    use PermissionVerdict::{Ask, Run};
     let verdicts = |mode: PermissionMode| {
         let policy = policy(mode, &[], &[], &[]);
         let read = file(&policy, "read_file", "a");
-        let spawn = policy.judge(&spec("spawn_teammate"), &PermissionSubject::Nothing);
+        let spawn = policy.judge(&spec("spawn_teammate"), &Nothing);
         assert_eq!((read, spawn), (Run, Run), "{mode}");
-        let unknown = policy.judge(&spec("another_tool"), &PermissionSubject::Nothing);
+        let unknown = policy.judge(&spec("another_tool"), &Nothing);
         [file(&policy, "write_file", "a"), bash(&policy, "ls"), unknown]
     };
-    assert_eq!(verdicts(PermissionMode::Default), [Ask, Ask, Ask]);
-    assert_eq!(verdicts(PermissionMode::AcceptEdits), [Run, Ask, Ask]);
-    assert_eq!(verdicts(PermissionMode::Bypass), [Run, Run, Run]);
-    for refused in verdicts(PermissionMode::Plan) {
-        assert!(matches!(refused, PermissionVerdict::Refuse(why) if why.contains("submit_plan")));
+    assert_eq!(verdicts(Default), [Ask, Ask, Ask]);
+    assert_eq!(verdicts(AcceptEdits), [Run, Ask, Ask]);
+    assert_eq!(verdicts(Bypass), [Run, Run, Run]);
+    for refused in verdicts(Plan) {
+        assert!(matches!(refused, Refuse(why) if why.contains("submit_plan")));
     }
 }
 
 #[test]
 fn no_rule_allows_work_in_plan_mode() {
     let allow = ["bash", "bash(*)", "write_file(**)", "edit_file"];
-    let policy = policy(PermissionMode::Plan, &allow, &[], &[]);
-    let path = PermissionSubject::Path("a".into());
-    for subject in [PermissionSubject::Command("ls".into()), path, PermissionSubject::Nothing] {
+    let policy = policy(Plan, &allow, &[], &[]);
+    let path = Path("a".into());
+    for subject in [Command("ls".into()), path, Nothing] {
         for tool in ["bash", "write_file", "edit_file", "anything_new"] {
             assert!(is_refused(&policy.judge(&spec(tool), &subject)), "{tool} {subject:?}");
         }
@@ -103,7 +104,6 @@ fn no_rule_allows_work_in_plan_mode() {
 
 #[test]
 fn always_covers_only_the_same_subject() {
-    use PermissionSubject::{Command, Path};
     for (tool, subject, other) in [
         ("bash", Command("echo a > b; rm c".into()), Command("echo a > b".into())),
         ("bash", Command("echo $(x)".into()), Command("echo $(y)".into())),
@@ -111,53 +111,51 @@ fn always_covers_only_the_same_subject() {
     ] {
         let rules = rules_for(QuestionKind::Permission, tool, &subject);
         let [rule] = rules.as_slice() else { panic!("one rule: {rules:?}") };
-        let policy = policy(PermissionMode::Default, &[rule], &[], &[]);
-        assert_eq!(policy.judge(&spec(tool), &subject), PermissionVerdict::Run, "{rule}");
-        assert_eq!(policy.judge(&spec(tool), &other), PermissionVerdict::Ask, "{rule}");
+        let policy = policy(Default, &[rule], &[], &[]);
+        assert_eq!(policy.judge(&spec(tool), &subject), Run, "{rule}");
+        assert_eq!(policy.judge(&spec(tool), &other), Ask, "{rule}");
     }
 }
 
 #[test]
 fn the_workspace_is_left_only_by_permission() {
-    let out = |policy: &Policy, tool: &'static str| {
-        policy.judge(&spec(tool), &PermissionSubject::Outside("/srv/notes/a.txt".into()))
-    };
-    let refused = |verdict: PermissionVerdict| matches!(verdict, PermissionVerdict::Refuse(_));
+    let subject = Outside("/srv/notes/a.txt".into());
+    let out = |policy: &Policy, tool: &'static str| policy.judge(&spec(tool), &subject);
     let all = ["read_file", "write_file(**)", "edit_file"];
-    for mode in [PermissionMode::Default, PermissionMode::AcceptEdits] {
+    for mode in [Default, AcceptEdits] {
         for tool in ["read_file", "write_file", "edit_file"] {
             let free = policy(mode, &all, &[], &[]);
-            assert_eq!(out(&free, tool), PermissionVerdict::AskToLeave, "{mode} {tool}");
+            assert_eq!(out(&free, tool), AskToLeave, "{mode} {tool}");
         }
         let open = policy(mode, &["outside(/srv/notes/**)"], &[], &[]);
-        assert_eq!(out(&open, "read_file"), PermissionVerdict::Run, "{mode}");
-        assert_eq!(out(&open, "write_file"), PermissionVerdict::Ask, "{mode}: opened, not allowed");
+        assert_eq!(out(&open, "read_file"), Run, "{mode}");
+        assert_eq!(out(&open, "write_file"), Ask, "{mode}: opened, not allowed");
         let asks = policy(mode, &["outside"], &["outside(/srv/**)"], &[]);
-        assert_eq!(out(&asks, "read_file"), PermissionVerdict::AskToLeave, "{mode}");
+        assert_eq!(out(&asks, "read_file"), AskToLeave, "{mode}");
     }
-    let plan = policy(PermissionMode::Plan, &["outside"], &[], &[]);
-    assert!(refused(out(&plan, "write_file")) && out(&plan, "read_file") == PermissionVerdict::Run);
-    let bypass = policy(PermissionMode::Bypass, &[], &[], &[]);
-    assert!(refused(out(&bypass, "read_file")), "bypass asks nobody");
+    let plan = policy(Plan, &["outside"], &[], &[]);
+    assert!(is_refused(&out(&plan, "write_file")));
+    assert_eq!(out(&plan, "read_file"), Run);
+    let bypass = policy(Bypass, &[], &[], &[]);
+    assert!(is_refused(&out(&bypass, "read_file")), "bypass asks nobody");
     for deny in ["outside", "outside(/srv/**)", "read_file(/srv/notes/*)"] {
         for mode in PermissionMode::ALL {
-            assert!(refused(out(&policy(mode, &["outside"], &[], &[deny]), "read_file")), "{deny}");
+            let denied = policy(mode, &["outside"], &[], &[deny]);
+            assert!(is_refused(&out(&denied, "read_file")), "{mode} {deny}");
         }
     }
-    let subject = PermissionSubject::Outside("/srv/notes/a.txt".into());
     let rules = rules_for(QuestionKind::Sandbox, "write_file", &subject);
-    let always = policy(PermissionMode::Default, &[&rules[0], &rules[1]], &[], &[]);
-    assert_eq!(out(&always, "write_file"), PermissionVerdict::Run, "{rules:?}");
-    assert_eq!(out(&always, "edit_file"), PermissionVerdict::Ask);
-    let other =
-        always.judge(&spec("write_file"), &PermissionSubject::Outside("/srv/notes/b.txt".into()));
-    assert_eq!(other, PermissionVerdict::AskToLeave);
+    let always = policy(Default, &[&rules[0], &rules[1]], &[], &[]);
+    assert_eq!(out(&always, "write_file"), Run, "{rules:?}");
+    assert_eq!(out(&always, "edit_file"), Ask);
+    let other = always.judge(&spec("write_file"), &Outside("/srv/notes/b.txt".into()));
+    assert_eq!(other, AskToLeave);
 }
 
 #[test]
 fn a_malformed_rule_is_refused_by_name() {
     for rule in ["", "bash(", "bash()", "bash( )", "two words", "(x)", "bash(x) y"] {
-        let why = Policy::new(PermissionMode::Default, &lists(&[rule], &[], &[])).unwrap_err();
+        let why = Policy::new(Default, &lists(&[rule], &[], &[])).unwrap_err();
         assert!(why.to_string().contains(&format!("{rule:?}")), "{why}");
     }
 }
@@ -169,11 +167,10 @@ proptest! {
         tail in "[a-z$`(){}<>;&| \"'\\\\#=!\n-]{1,40}",
         separator in prop::sample::select(vec![";", "&&", "||", "|", "&", "\n"]),
     ) {
-        let policy = policy(PermissionMode::Default, &["bash(cargo test:*)"], &[], &[]);
+        let policy = policy(Default, &["bash(cargo test:*)"], &[], &[]);
         let line = format!("cargo test {separator} {tail}");
-        if bash(&policy, &line) == PermissionVerdict::Run {
-            let commands = shell::plain(&line).unwrap();
-            for words in commands {
+        if bash(&policy, &line) == Run {
+            for words in shell::plain(&line).unwrap() {
                 prop_assert_eq!(&words[..2], &["cargo".to_owned(), "test".to_owned()]);
             }
         }

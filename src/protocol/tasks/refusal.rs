@@ -5,36 +5,29 @@ use crate::wire::task::{Board, Task, TaskId, TaskStatus};
 /// Why a change is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TaskRefusal {
-    /// There is no such task.
     #[error("there is no task {id}; {}", listed(known))]
     Unknown { id: TaskId, known: Vec<TaskId> },
-    /// It waits for other tasks.
     #[error("task {id} waits for {}", waited_for(by))]
     Blocked {
         id: TaskId,
         /// Its blockers with their status; `None` for a task that does not exist.
         by: Vec<(TaskId, Option<TaskStatus>)>,
     },
-    /// Another agent owns it.
     #[error("task {id} is {owner}'s ({})", status.word())]
     Taken { id: TaskId, owner: String, status: TaskStatus },
-    /// It has ended.
     #[error("task {id} is {} already{}", status.word(), by_whom(by.as_deref()))]
     Over { id: TaskId, status: TaskStatus, by: Option<String> },
     /// Only its owner, its creator, the lead and the person may do that.
     #[error("task {id} is not yours to change: it is {whose}")]
     NotYours { id: TaskId, whose: String },
-    /// Tasks would wait for each other.
     #[error("task {id} would wait for itself: {}", chain(*id, way))]
     Cycle {
         id: TaskId,
         /// Chain from the new blocker back to the task.
         way: Vec<TaskId>,
     },
-    /// The subject is empty.
     #[error("a task needs a subject")]
     NoSubject,
-    /// A text is too long.
     #[error("the {what} is too long: {count}, at most {most}")]
     TooLong { what: &'static str, count: usize, most: usize },
 }
@@ -43,7 +36,6 @@ pub(crate) enum TaskRefusal {
 const LISTED: usize = 20;
 
 impl TaskRefusal {
-    /// Creates the refusal for an id that is not on the board.
     pub(crate) fn unknown(board: &Board, id: TaskId) -> Self {
         Self::Unknown { id, known: board.keys().copied().collect() }
     }

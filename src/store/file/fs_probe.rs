@@ -1,6 +1,5 @@
-//! Probes whether a file system can hold a team, once at the start: a missing feature is reported instead
-//! of losing mail. And the disk reserve: a file of one mebibyte that is removed when a full disk would keep an
-//! agent from its last writes.
+//! Probes whether a file system can hold a team, once at the start, instead of losing mail. And the disk
+//! reserve: a file that is removed when a full disk would keep an agent from its last writes.
 
 use super::atomic::remove;
 use super::lock::{release, try_exclusive};
@@ -11,17 +10,13 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The size of the reserve.
 const RESERVE_BYTES: u64 = 1024 * 1024;
 
-/// Probes writing, syncing, locking and renaming. Hard links are not required. The error names the first
-/// operation that fails.
+/// Probes writing, syncing, locking and renaming, not hard links. The error names the first that fails.
 pub(crate) fn run(dir: &TeamDir) -> Result<(), StoreError> {
     let probe = dir.state(&format!("selftest-{}", std::process::id()));
     let renamed = probe.with_extension("renamed");
-    let outcome = remove(&probe)
-        .map_err(|why| why.to_string())
-        .and_then(|()| try_everything(&probe, &renamed));
+    let outcome = try_everything(&probe, &renamed);
     for path in [&probe, &renamed] {
         remove(path)?;
     }
@@ -43,6 +38,7 @@ pub(crate) fn has_links(dir: &TeamDir) -> Result<bool, StoreError> {
 
 fn try_everything(probe: &Path, renamed: &Path) -> Result<(), String> {
     let said = |what: &'static str| move |why: io::Error| format!("{what}: {why}");
+    remove(probe).map_err(|why| why.to_string())?;
     let mut one = create_new(probe, Access::Append).map_err(|why| why.to_string())?;
     one.write_all(b"probe\n").map_err(said("writing failed"))?;
     check_blocking("fsync");

@@ -1,5 +1,4 @@
-//! The file operations of the store: append, replace, and the locks that order writers. The purpose of a
-//! file is not known here.
+//! The file operations of the store: append, replace, and locks. The purpose of a file is not known here.
 
 pub(crate) mod atomic;
 pub(crate) mod fs_probe;

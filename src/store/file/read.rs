@@ -20,6 +20,14 @@ pub(crate) fn open_if_there(path: &Path) -> Result<Option<(File, Metadata)>, Fil
     }
 }
 
+/// Returns the metadata of what stands at `path`, even if it is a link; `None` if nothing does.
+pub(crate) fn known_if_there(path: &Path) -> Result<Option<Metadata>, FileError> {
+    match fs::symlink_metadata(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).at(path),
+    }
+}
+
 /// Reads a file whose first line is a JSON value; `None` if there is no file, or another line in it.
 pub(crate) fn read_state<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FileError> {
     open_if_there(path)?.map_or(Ok(None), |(file, _)| state_in(&file).at(path))
@@ -52,11 +60,12 @@ pub(crate) fn numbered(
     let mut found = Vec::new();
     for file in names_in(folder)? {
         // A name may contain dashes.
-        let parts = file.strip_suffix(end).and_then(|stem| stem.rsplit_once('-'));
-        let number = parts.filter(|(owner, _)| *owner == name.as_str());
-        found.extend(
-            number.and_then(|(_, number)| Some((number.parse().ok()?, folder.join(&file)))),
-        );
+        if let Some((owner, number)) = file.strip_suffix(end).and_then(|stem| stem.rsplit_once('-'))
+            && owner == name.as_str()
+            && let Ok(number) = number.parse()
+        {
+            found.push((number, folder.join(&file)));
+        }
     }
     found.sort();
     Ok(found)
@@ -69,15 +78,13 @@ pub(crate) fn quarantine(path: &Path) -> Result<(), FileError> {
     free.map_or(Ok(()), |beside| fs::rename(path, beside).at(path))
 }
 
-/// Returns the format version of a file that cannot be read because it is of a newer one, which may have
-/// changed existing fields. That is no damage.
+/// Returns the version of an unreadable file if it is a newer one, which may change fields. That is no damage.
 pub(crate) fn newer_version(text: &[u8]) -> Option<u64> {
     let value: Value = serde_json::from_slice(text).ok()?;
     value.get("version")?.as_u64().filter(|version| *version > u64::from(FORMAT_VERSION))
 }
 
-/// The attributes that change when a file is replaced (its link count drops), edited, or linked again. The
-/// first is the link count.
+/// What changes when a file is replaced, edited, or linked again. The first is the link count.
 pub(crate) type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
 pub(crate) fn stamp(known: &Metadata) -> Stamp {

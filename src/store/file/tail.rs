@@ -1,7 +1,6 @@
-//! Reads a growing file of lines from the last position on, one line in memory at a time. The caller parses
-//! the lines, and supplies the time of a line for [`Tail::since`].
+//! Reads a growing file of lines from the last position on, one line in memory at a time. The caller parses.
 
-use super::jsonl::{Lines, Piece};
+use super::jsonl::{LONGEST_LINE, Lines, Piece};
 use super::read::open_if_there;
 use crate::os::file::{At, FileError};
 use crate::store::StoreError;
@@ -10,9 +9,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-
-/// The longest line that is returned, in bytes; longer ones are skipped.
-const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The number of bytes at which the binary search for a time ends.
 const NEAR: u64 = 64 * 1024;
@@ -29,8 +25,8 @@ pub struct Tail {
 #[derive(Debug)]
 pub struct Fresh<'a> {
     tail: &'a mut Tail,
-    /// `None` if there is no file, or no further line.
-    lines: Option<(Lines, u64)>,
+    /// `None` if there is no file.
+    lines: Option<Lines>,
 }
 
 impl Tail {
@@ -56,16 +52,14 @@ impl Tail {
         Self::at(path, length.saturating_sub(bytes))
     }
 
-    /// Starts near the first line that is not older than `since`, found by binary search: the file is not
-    /// read. A few earlier lines may come as well. Fails if the file exists and cannot be read.
+    /// Starts near the first line that is not older than `since`, found by binary search. A few earlier lines
+    /// may come as well. Fails if the file exists and cannot be read.
     pub fn since(
         path: PathBuf,
         since: WallTime,
         time: impl Fn(&[u8]) -> Option<WallTime>,
     ) -> Result<Self, StoreError> {
-        let Some((file, known)) = open_if_there(&path)? else {
-            return Ok(Self::new(path));
-        };
+        let Some((file, known)) = open_if_there(&path)? else { return Ok(Self::new(path)) };
         // The line after `early` is too early, unless `early` is the beginning.
         let (mut early, mut late) = (0, known.len());
         while late - early > NEAR {
@@ -83,9 +77,7 @@ impl Tail {
 
     /// Starts at the last `count` lines. Fails if the file exists and cannot be read.
     pub fn last(path: PathBuf, count: usize) -> Result<Self, StoreError> {
-        let Some((file, known)) = open_if_there(&path)? else {
-            return Ok(Self::new(path));
-        };
+        let Some((file, known)) = open_if_there(&path)? else { return Ok(Self::new(path)) };
         let mut block = vec![0; 64 * 1024];
         let mut end = known.len();
         // One more newline: it ends the line before them.
@@ -98,8 +90,7 @@ impl Tail {
             for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
                 wanted -= 1;
                 if wanted == 0 {
-                    let place = Some((known.ino(), begin + at as u64 + 1));
-                    return Ok(Self { path, place });
+                    return Ok(Self { path, place: Some((known.ino(), begin + at as u64 + 1)) });
                 }
             }
             end = begin;
@@ -121,9 +112,9 @@ impl Tail {
             Some((inode, offset)) if inode == known.ino() && offset <= known.len() => offset,
             Some(_) | None => 0,
         };
-        let lines = Lines::from(file, begin, LONGEST).at(&self.path)?;
+        let lines = Lines::from(file, begin, LONGEST_LINE).at(&self.path)?;
         self.place = Some((known.ino(), begin));
-        Ok(Fresh { tail: self, lines: Some((lines, known.ino())) })
+        Ok(Fresh { tail: self, lines: Some(lines) })
     }
 
     /// Returns the same lines at once. Fails if the file exists and cannot be read.
@@ -141,19 +132,14 @@ impl Fresh<'_> {
     /// Reads the next line. Fails if the file cannot be read.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, FileError> {
         let Self { tail, lines } = self;
-        let Some((lines, inode)) = lines.as_mut() else { return Ok(None) };
+        let Some(lines) = lines.as_mut() else { return Ok(None) };
         loop {
-            let before = lines.offset();
-            let is_line = match lines.next().at(&tail.path)?.map(|framed| framed.piece) {
-                Some(Piece::Line) => true,
-                Some(Piece::Chunk) => false,
-                Some(Piece::Fragment) | None => {
-                    tail.place = Some((*inode, before));
-                    return Ok(None);
-                }
+            let piece = match lines.next().at(&tail.path)?.map(|framed| framed.piece) {
+                Some(Piece::Fragment) | None => return Ok(None),
+                Some(piece) => piece,
             };
-            tail.place = Some((*inode, lines.offset()));
-            if is_line {
+            tail.place = tail.place.map(|(inode, _)| (inode, lines.offset()));
+            if piece == Piece::Line {
                 return Ok(Some(lines.line()));
             }
         }
@@ -182,7 +168,7 @@ fn first_time(
 
 /// Returns the lines after the one at `offset`.
 fn after_line(file: &File, offset: u64) -> io::Result<Lines> {
-    let mut lines = Lines::from(file.try_clone()?, offset, LONGEST)?;
+    let mut lines = Lines::from(file.try_clone()?, offset, LONGEST_LINE)?;
     lines.next()?;
     Ok(lines)
 }

@@ -9,7 +9,7 @@ use super::SettleResult;
 use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::os::lease::{OpenWriters, writers};
 use crate::os::watch::WatchId;
-use crate::store::file::read::names_in;
+use crate::store::file::read::{known_if_there, names_in};
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::limits::{LATE_WRITER_DELAY, LATE_WRITER_DELAY_WITHOUT_LEASES};
@@ -26,8 +26,7 @@ const DIGITS: usize = 12;
 /// The suffix of a claim whose mail was acted on.
 const TAKEN: &str = ".taken";
 
-/// The batch ids of one mailbox. On disk the counter has a fixed number of digits, so that it is rewritten in
-/// place.
+/// The batch ids of one mailbox. The counter has a fixed number of digits, to be rewritten in place.
 #[derive(Debug)]
 pub(crate) struct BatchIds {
     path: PathBuf,
@@ -111,8 +110,7 @@ pub(crate) enum Stage {
     Taken,
 }
 
-/// The highest offsets of one claim in the owner's files. The files are written one after the other, so
-/// neither tells about the other.
+/// The highest offsets of one claim in the owner's files. They are written in turn: neither tells of the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) mail: Option<u64>,
@@ -160,8 +158,7 @@ impl Claim {
         fs::symlink_metadata(self.path()).is_ok_and(|known| known.len() != self.size)
     }
 
-    /// Enters a stage and renames the file accordingly. A removed file needs no name, since its mail is not
-    /// acted on again.
+    /// Enters a stage and renames the file accordingly. A removed file needs no name.
     pub(crate) fn enter(&mut self, stage: Stage) -> Result<(), FileError> {
         let old = self.path();
         let before = std::mem::replace(&mut self.stage, stage);
@@ -215,24 +212,17 @@ pub(crate) struct ClaimFile {
 
 /// Lists the claims of one mailbox, oldest first.
 pub(crate) fn list(dir: &TeamDir, name: &AgentName) -> Result<Vec<ClaimFile>, FileError> {
-    list_where(dir, |owner| owner == name.as_str())
+    let mut claims = list_all(dir)?;
+    claims.retain(|claim| claim.owner == *name);
+    Ok(claims)
 }
 
-/// Lists the claims of all mailboxes, by owner and age.
+/// Lists the claims of all mailboxes, by owner and age. A folder that does not exist yet has no claims.
 pub(crate) fn list_all(dir: &TeamDir) -> Result<Vec<ClaimFile>, FileError> {
-    list_where(dir, |_| true)
-}
-
-/// A folder that does not exist yet has no claims.
-fn list_where(
-    dir: &TeamDir,
-    is_wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<ClaimFile>, FileError> {
     let folder = dir.claims();
     let mut found = Vec::new();
     for file in names_in(&folder)? {
-        let parts = file.split_once('.').filter(|(owner, _)| is_wanted(owner));
-        let Some((owner, rest)) = parts else { continue };
+        let Some((owner, rest)) = file.split_once('.') else { continue };
         let (batch_id, is_taken) = rest.strip_suffix(TAKEN).map_or((rest, false), |id| (id, true));
         if counter(batch_id).is_some()
             && let Ok(owner) = AgentName::mailbox(owner)
@@ -257,15 +247,10 @@ pub(crate) fn undo_half_claim(
         return Ok(());
     }
     for ClaimFile { path, .. } in list(dir, name)? {
-        match fs::symlink_metadata(&path) {
-            Ok(claim) if claim.ino() == known.ino() => {
-                failpoint::hit("recover.half_claim");
-                fs::remove_file(&path).at(&path)?;
-                failpoint::hit("recover.undone");
-            }
-            Ok(_) => {}
-            Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(FileError::Io(path, source).into()),
+        if known_if_there(&path)?.is_some_and(|claim| claim.ino() == known.ino()) {
+            failpoint::hit("recover.half_claim");
+            fs::remove_file(&path).at(&path)?;
+            failpoint::hit("recover.undone");
         }
     }
     let path = dir.inbox(name);
@@ -287,7 +272,6 @@ mod tests {
         };
         let names =
             [open(&[]), open(&[]), open(&["000000000041-0123abcd", "junk", "41-0"]), open(&[])];
-        let counters: Vec<_> = names.iter().map(|name| counter(name).unwrap()).collect();
-        assert_eq!(counters, [1, 2, 42, 43]);
+        assert_eq!(names.map(|name| counter(&name).unwrap()), [1, 2, 42, 43]);
     }
 }

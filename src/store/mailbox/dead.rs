@@ -6,14 +6,11 @@
 
 use super::MailNotice;
 use crate::store::file::atomic::{Fsync, json_line};
-use crate::store::file::jsonl::{Log, Piece, each_piece};
+use crate::store::file::jsonl::{Log, each_line};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, WallTime};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-
-/// The longest line that is read back, in bytes: every byte of the longest raw piece may be escaped.
-const LONGEST: usize = 16 * 1024 * 1024;
 
 /// One line of `dead/NAME.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,11 +99,7 @@ impl DeadLetters {
 /// Returns all dead letters of `name`; torn and foreign lines are skipped.
 pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<DeadLetter>, StoreError> {
     let mut letters = Vec::new();
-    each_piece(&dir.dead(name), LONGEST, |framed| {
-        if framed.piece == Piece::Line {
-            letters.extend(serde_json::from_slice::<DeadLetter>(framed.bytes));
-        }
-    })?;
+    each_line(&dir.dead(name), |line| letters.extend(serde_json::from_slice::<DeadLetter>(line)))?;
     Ok(letters)
 }
 
@@ -123,10 +116,8 @@ mod tests {
         dead.append(&[]).unwrap();
         assert!(!dir.dead(&name).exists());
         let lines: [&[u8]; 3] = [b"plain \"text\"", b"\xff\x00\n", "\u{1b}[31m\u{202e}".as_bytes()];
-        let letters: Vec<_> = lines
-            .iter()
-            .map(|line| DeadLetter::new("g", 3, "why".into(), 1.5.into()).holding(line))
-            .collect();
+        let letter = |line| DeadLetter::new("g", 3, "why".into(), 1.5.into()).holding(line);
+        let letters = lines.map(letter);
         dead.append(&letters).unwrap();
         dead.sync(Fsync::Always).unwrap();
         assert_eq!(read_all(&dir, &name).unwrap(), letters);

@@ -3,10 +3,8 @@
 use crate::wire::limits::DEDUP_MESSAGES;
 use crate::wire::message::Message;
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::io;
+use std::hash::{BuildHasher, RandomState};
 
-/// The result of looking up a message id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     /// The id is new, and remembered now.
@@ -23,8 +21,7 @@ pub(crate) enum Known {
 )]
 type Contents = std::collections::HashMap<u64, u64>;
 
-/// Ids with fingerprints of their messages. Only hashes are kept, with keys of this process, so that no
-/// sender can construct a collision.
+/// Ids with fingerprints of their messages: hashes with keys of this process, so that no sender can collide.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     keys: RandomState,
@@ -68,27 +65,11 @@ impl Seen {
 
     /// Hashes everything but the timestamp, which a repeated send does not share.
     fn fingerprint(&self, message: &Message) -> u64 {
-        let mut hasher = self.keys.build_hasher();
         let Message { id: _, timestamp: _, from, to, content, request_id, incarnation, body } =
             message;
-        (from, to, content, request_id, incarnation, body.kind()).hash(&mut hasher);
-        let mut sink = Sink(hasher);
-        // A hasher accepts every write; a body that cannot be serialized has no further content.
-        drop(serde_json::to_writer(&mut sink, body));
-        sink.0.finish()
-    }
-}
-
-struct Sink<H>(H);
-
-impl<H: Hasher> io::Write for Sink<H> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        // A body that cannot be serialized has no further content.
+        let body = (body.kind(), serde_json::to_vec(body).ok());
+        self.keys.hash_one((from, to, content, request_id, incarnation, body))
     }
 }
 

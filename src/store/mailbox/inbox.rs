@@ -9,6 +9,7 @@ use crate::os::watch::notify;
 use crate::store::file::atomic::{Fsync, sync_data, sync_folder};
 use crate::store::file::jsonl::is_torn;
 use crate::store::file::lock::{SideLock, release, try_for};
+use crate::store::file::read::known_if_there;
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::limits::{
@@ -92,11 +93,8 @@ pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     let mut inbox = Inbox::of(dir, name);
     let held = inbox.side.acquire(LOCK_TIMEOUT)?;
     let path = dir.inbox(name);
-    match std::fs::symlink_metadata(&path) {
-        Ok(known) if known.len() == 0 => std::fs::remove_file(&path).at(&path)?,
-        Ok(_) => {}
-        Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-        Err(why) => return Err(why).at(&path).map_err(Into::into),
+    if known_if_there(&path)?.is_some_and(|known| known.len() == 0) {
+        std::fs::remove_file(&path).at(&path)?;
     }
     drop(held);
     Ok(())
@@ -250,18 +248,16 @@ fn put(file: &File, bytes: &[u8]) -> io::Result<Place> {
         }
     };
     let start = file.stream_position()?.saturating_sub(u64::try_from(first).unwrap_or(0));
-    let is_sealed = bytes.starts_with(b"\n");
     let rest = bytes.get(first..).unwrap_or_default();
-    if rest.is_empty() {
-        return Ok(Place { start, is_whole: true, is_sealed });
+    let mut is_whole = rest.is_empty();
+    if !is_whole {
+        file.write_all(rest)?;
+        is_whole = file.stream_position()? == start + bytes.len() as u64;
     }
-    file.write_all(rest)?;
-    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    Ok(Place { start, is_whole: file.stream_position()? == start + length, is_sealed })
+    Ok(Place { start, is_whole, is_sealed: bytes.starts_with(b"\n") })
 }
 
-/// Whether the line is whole and begins a line. An outsider's unfinished line may have come between the
-/// check of the tail and the write.
+/// Whether the line is whole and begins a line. An outsider may have written between check and write.
 fn stands_alone(file: &File, place: &Place, size: u64) -> io::Result<bool> {
     let slipped_in = place.start != size && !place.is_sealed;
     Ok(place.is_whole && !(slipped_in && is_torn(file, place.start)?))

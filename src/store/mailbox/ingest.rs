@@ -1,5 +1,4 @@
-//! Delivers a claim into the transcript: every line once, in order, and acknowledged only when it is
-//! durable.
+//! Delivers a claim into the transcript: every line once, in order, acknowledged only when it is durable.
 
 use super::claim::{Claim, Recorded};
 use super::dead::{DeadLetter, DeadLetters};
@@ -38,8 +37,7 @@ struct Batch {
 }
 
 impl Ingest {
-    /// Delivers the new lines of a claim. The mail in `drained` is in the transcript, even if an error
-    /// follows.
+    /// Delivers the new lines of a claim. The mail in `drained` is in the transcript, even after an error.
     pub(crate) fn deliver(
         &mut self,
         claim: &mut Claim,
@@ -47,22 +45,9 @@ impl Ingest {
         path: &Path,
         drained: &mut Drained,
     ) -> Result<(), StoreError> {
-        self.read(claim, file, path, drained).inspect_err(|_| self.seen.forget())?;
-        self.dead.sync(self.policy.fsync)?;
-        failpoint::hit("drain.dead_synced");
-        self.transcript.sync(self.policy.fsync)?;
-        failpoint::hit("drain.synced");
-        Ok(())
-    }
-
-    fn read(
-        &mut self,
-        claim: &mut Claim,
-        file: File,
-        path: &Path,
-        drained: &mut Drained,
-    ) -> Result<(), StoreError> {
         failpoint::hit("drain.reading");
+        // A delivery that failed has looked up messages that it did not write.
+        self.seen.forget();
         let mut lines = Lines::from(file, claim.read_to, MAX_LINE_BYTES).at(path)?;
         let now = self.clock.now();
         let mut batch = Batch::default();
@@ -83,6 +68,10 @@ impl Ingest {
         self.write(&mut batch, claim, drained)?;
         claim.read_to = read_to;
         failpoint::hit("drain.delivered");
+        self.dead.sync(self.policy.fsync)?;
+        failpoint::hit("drain.dead_synced");
+        self.transcript.sync(self.policy.fsync)?;
+        failpoint::hit("drain.synced");
         Ok(())
     }
 
@@ -129,7 +118,8 @@ impl Ingest {
         claim: &mut Claim,
         drained: &mut Drained,
     ) -> Result<(), StoreError> {
-        let Batch { mut lines, head, letters, drained: brought, reached } = std::mem::take(batch);
+        let Batch { mut lines, head, letters, drained: mut brought, reached } =
+            std::mem::take(batch);
         self.dead.append(&letters)?;
         failpoint::hit("drain.buried");
         claim.recorded.dead = claim.recorded.dead.max(reached.dead);
@@ -138,7 +128,8 @@ impl Ingest {
         }
         claim.recorded.mail = claim.recorded.mail.max(reached.mail);
         self.seen.keep();
-        drained.append(brought);
+        drained.mail.append(&mut brought.mail);
+        drained.notices.append(&mut brought.notices);
         // The next write reuses the buffer and the beginning of its lines.
         lines.clear();
         (batch.lines, batch.head) = (lines, head);

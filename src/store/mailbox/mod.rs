@@ -85,11 +85,6 @@ impl Drained {
     pub fn is_empty(&self) -> bool {
         self.mail.is_empty() && self.notices.is_empty()
     }
-
-    pub(crate) fn append(&mut self, mut later: Self) {
-        self.mail.append(&mut later.mail);
-        self.notices.append(&mut later.notices);
-    }
 }
 
 /// What remains of the claims that were acted on, the most urgent first.

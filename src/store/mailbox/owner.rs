@@ -45,8 +45,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Opens the mailbox of the life lock's name. Mail that an earlier process left comes with the first
-    /// drain. Fails if a file cannot be read or written.
+    /// Opens the mailbox of the life lock's name. Mail left by an earlier process comes with the first drain.
     pub fn open(
         dir: &TeamDir,
         life: &LifeLock,
@@ -200,8 +199,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Marks all drained mail as acted on, so that it no longer counts as unread. On an error the mail still
-    /// counts as unread.
+    /// Marks all drained mail as acted on. On an error the mail still counts as unread.
     pub fn mark_taken(&mut self) -> Result<(), StoreError> {
         for claim in &mut self.claims {
             if claim.stage == Stage::Acknowledged {
@@ -213,8 +211,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Removes the claims that no process can write to any more, and prepares the next inbox. On an error the
-    /// claims stay, which is harmless.
+    /// Removes the claims that no process can write to any more. On an error they stay, which is harmless.
     pub fn settle(&mut self) -> Result<SettleResult, StoreError> {
         self.rotation.prepare_next();
         let mut settled = SettleResult::Done;
@@ -271,14 +268,13 @@ impl Mailbox {
             })
     }
 
-    /// Returns a descriptor that is readable when mail may have come. Drain after opening, and before
-    /// waiting on it.
+    /// Returns a descriptor that is readable when mail may have come. Drain before waiting on it.
     pub fn watch_fd(&self) -> BorrowedFd<'_> {
         self.rotation.waker.as_fd()
     }
 
-    /// Consumes the pending events; call [`Mailbox::has_unread`] afterwards. Claims of this process wake it
-    /// as well. Fails if neither file events nor a fifo are available.
+    /// Consumes the pending events; call [`Mailbox::has_unread`] afterwards: own claims wake it as well. Fails
+    /// if neither file events nor a fifo are available.
     pub fn acknowledge_events(&mut self) -> Result<(), StoreError> {
         self.rotation.waker.acknowledge()
     }

@@ -30,8 +30,7 @@ pub(crate) struct InboxRotation {
     next: Option<Inbox>,
 }
 
-/// The file that was last seen as the inbox. It stays open for reading, so that its inode is not reused if
-/// an outsider removes it.
+/// The file last seen as the inbox. It stays open, so that its inode is not reused if an outsider removes it.
 #[derive(Debug)]
 struct Inbox {
     file: File,

@@ -64,8 +64,7 @@ impl Waker {
         }
     }
 
-    /// Tests the events of a watched file. If they come, and no other machine can write to the file system,
-    /// the poll becomes rare.
+    /// Makes the poll rare if the events of a watched file come and no other machine can write to the disk.
     pub(crate) fn test_events(&mut self, dir: &TeamDir, file: &File) -> Result<(), StoreError> {
         let Source::Events { watch, poll } = &mut self.source else { return Ok(()) };
         let is_tested = is_local(file)
@@ -80,10 +79,7 @@ impl Waker {
 
     /// Returns the period of the poll.
     pub(crate) fn poll(&self) -> Duration {
-        match &self.source {
-            Source::Events { poll, .. } => *poll,
-            Source::Fifo(_) => MAIL_POLL_WITHOUT_EVENTS,
-        }
+        if let Source::Events { poll, .. } = self.source { poll } else { MAIL_POLL_WITHOUT_EVENTS }
     }
 
     /// Consumes the pending events.
@@ -100,10 +96,8 @@ impl Waker {
 
     /// Whether events are pending, or there are no events at all.
     pub(crate) fn is_blind(&self) -> bool {
-        match &self.source {
-            Source::Events { watch, .. } => !is_quiet(watch.as_fd()),
-            Source::Fifo(_) => true,
-        }
+        let Source::Events { watch, .. } = &self.source else { return true };
+        !is_quiet(watch.as_fd())
     }
 
     /// Whether a watched file may have been written to, as of the consumed events.
@@ -117,10 +111,7 @@ impl Waker {
     }
 
     pub(crate) fn mode(&self) -> WakeMode {
-        match &self.source {
-            Source::Events { .. } => WakeMode::Events,
-            Source::Fifo(_) => WakeMode::Fifo,
-        }
+        if let Source::Events { .. } = self.source { WakeMode::Events } else { WakeMode::Fifo }
     }
 }
 

@@ -50,11 +50,9 @@ pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
         Diagnosis::DamagedTask(format!("{}: {}", dir.tasks().join(&bad.file).display(), bad.why))
     }));
     let roster = roster::read(dir)?;
-    let lead = roster.lead.iter().map(|lead| (lead.name.clone(), lead.status));
-    let members = roster.members.iter().map(|member| (member.name.clone(), member.status));
-    for (name, status) in lead.chain(members) {
+    for (name, _, is_over) in roster::lives(&roster) {
         let Ok(owner) = AgentName::mailbox(&name) else { continue };
-        if !status.is_over() && probe(dir, &owner)? == Liveness::Dead {
+        if !is_over && probe(dir, &owner)? == Liveness::Dead {
             let record = last_record(dir, &owner)?;
             let is_of_another_boot = record.is_some_and(|record| record.boot_id != boot_id());
             flaws.push(Diagnosis::Ghost { name, is_of_another_boot });

@@ -1,14 +1,11 @@
 //! Finds every line about the mail of an agent in all of its files, as `grep` would, with file and offset.
 
-use crate::store::file::jsonl::{Piece, each_piece};
+use crate::store::file::jsonl::{LONGEST_LINE, Piece, each_piece};
 use crate::store::mailbox::claim::list;
 use crate::store::transcript::conversations;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use std::path::PathBuf;
-
-/// The longest line that is read, in bytes.
-const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The kind of file that holds a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +51,7 @@ pub(crate) fn each_line(
     for (place, path) in files {
         let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.clone(), PathBuf::from);
         let mut spot = Spot { place, file: inside, offset: 0, line: 0 };
-        each_piece(&path, LONGEST, |framed| {
+        each_piece(&path, LONGEST_LINE, |framed| {
             spot.line += 1;
             if framed.piece == Piece::Line {
                 spot.offset = framed.offset;

@@ -16,7 +16,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// The progress of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MailLocation {
     /// It was appended and waits.
@@ -28,14 +27,11 @@ pub(crate) enum MailLocation {
 /// A line that was seen at a location for the first time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TrackedMail {
-    /// The owner of the mailbox.
     pub(crate) owner: AgentName,
     pub(crate) place: MailLocation,
-    /// The file that holds the line.
     pub(crate) file: PathBuf,
     /// The line number, counted from 1.
     pub(crate) line: usize,
-    /// The parsed line.
     pub(crate) object: Rc<Map<String, Value>>,
 }
 
@@ -62,9 +58,8 @@ impl MailTracker {
     /// Returns the lines that are new since the last call. Fails if a file cannot be read.
     pub(crate) fn look(&mut self, owners: &[AgentName]) -> Result<Vec<TrackedMail>, StoreError> {
         // Inboxes first: a line that is claimed in between is seen twice, not missed.
-        let inboxes =
-            owners.iter().map(|owner| (owner.clone(), MailLocation::Inbox, self.dir.inbox(owner)));
-        let mut files: Vec<(AgentName, MailLocation, PathBuf)> = inboxes.collect();
+        let inbox = |owner: &AgentName| (owner.clone(), MailLocation::Inbox, self.dir.inbox(owner));
+        let mut files: Vec<_> = owners.iter().map(inbox).collect();
         let claims = list_all(&self.dir)?.into_iter().filter(|claim| !claim.is_taken);
         files.extend(claims.map(|claim| (claim.owner, MailLocation::Claim, claim.path)));
         let mut found = Vec::new();

@@ -1,5 +1,4 @@
-//! The read cursor of a person: mail is drained before every model call, so the inbox alone would show next
-//! to nothing.
+//! The read cursor of a person: mail is drained before every model call, so the inbox shows next to nothing.
 
 use crate::store::file::atomic::{Fsync, replace};
 use crate::store::file::tail::Tail;
@@ -16,9 +15,9 @@ pub(crate) fn since_last_look(
 ) -> Result<Vec<Map<String, Value>>, StoreError> {
     let cursor = dir.state(&format!("{name}.looked"));
     let offset = fs::read_to_string(&cursor).ok().and_then(|text| text.trim().parse().ok());
-    let mut taken = NewlyRead { tail: Tail::at(dir.transcript(name), offset.unwrap_or(0)) };
+    let mut taken = NewlyRead(Tail::at(dir.transcript(name), offset.unwrap_or(0)));
     let mail = taken.read_new()?;
-    let looked = taken.tail.offset();
+    let looked = taken.0.offset();
     if Some(looked) != offset {
         failpoint::hit("looked.read");
         replace(&cursor, format!("{looked}\n").as_bytes(), Fsync::Never)?;
@@ -28,21 +27,19 @@ pub(crate) fn since_last_look(
 
 /// Starts to follow the mail that is drained from now on. Fails if the transcript cannot be read.
 pub(crate) fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, StoreError> {
-    let mut taken = NewlyRead { tail: Tail::new(dir.transcript(name)) };
+    let mut taken = NewlyRead(Tail::new(dir.transcript(name)));
     taken.read_new()?;
     Ok(taken)
 }
 
 /// A position in a transcript from which mail is read.
 #[derive(Debug)]
-pub(crate) struct NewlyRead {
-    tail: Tail,
-}
+pub(crate) struct NewlyRead(Tail);
 
 impl NewlyRead {
     /// Returns the mail that was drained since the last call. Fails if the transcript cannot be read.
     pub(crate) fn read_new(&mut self) -> Result<Vec<Map<String, Value>>, StoreError> {
-        let lines = self.tail.read_new()?;
+        let lines = self.0.read_new()?;
         Ok(lines.iter().filter_map(|line| mail_of(line)).collect())
     }
 }

@@ -1,7 +1,6 @@
 //! Heartbeats of busy agents: the current state, rewritten in place in `run/.state/NAME.beat`.
 //!
-//! *Invariant:* the contents kill no process. The watcher decides whether a heartbeat is late, by changes
-//! that it saw itself.
+//! *Invariant:* the contents kill no process. The watcher judges lateness by changes that it saw itself.
 
 use crate::os::file::{Access, At, open_or_create};
 use crate::store::file::atomic::json_line;
@@ -48,8 +47,7 @@ impl HeartbeatFile {
         Ok(self.file.write_all_at(&json_line(beat, &self.path)?, 0).at(&self.path)?)
     }
 
-    /// Gives a sign of life where the file cannot be written: a full disk still accepts a new modification
-    /// time. Fails if the file cannot be opened or written.
+    /// Gives a sign of life if the file cannot be written: a full disk accepts a new modification time.
     pub(crate) fn touch(&self, now: WallTime) -> Result<(), StoreError> {
         let now = UNIX_EPOCH + now.since(WallTime::default());
         Ok(self.file.set_modified(now).at(&self.path)?)

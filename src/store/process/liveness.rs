@@ -178,7 +178,7 @@ pub fn probe(dir: &TeamDir, name: &AgentName) -> Result<Liveness, FileError> {
     }
 }
 
-/// Reads the record of the last holder of a name, dead or alive. Fails if the file exists and cannot be read.
+/// Reads the record of the last holder of a name, dead or alive.
 pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>, FileError> {
     Ok(open_if_there(&dir.life(name))?.and_then(|(file, _)| read_record(&file)))
 }

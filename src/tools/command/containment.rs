@@ -1,19 +1,18 @@
-//! Tests of containment: no process that a command starts outlives the command.
+//! Tests of containment: no process that a command starts outlives the command, a fork bomb is killed, and a
+//! command has its own environment, no input, and little memory for endless output.
 //!
 //! Some tests need an agent process that adopts orphans or can be killed. They start this test binary
 //! again with [`agent_process`] as its only test.
 
-mod commands;
-mod process_limit;
-
-use super::bash::Bash;
-use super::command_setup;
-use super::output::OutputStore;
+use super::{Bash, OutputStore, command_setup};
 use crate::os::processes::{self, Process};
 use crate::os::{Signal, command, process_tree};
 use crate::tools::call::ToolError;
+use crate::wire::limits::COMMAND_PROCESSES;
 use serde_json::json;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::RwLock;
@@ -56,12 +55,9 @@ impl Fixture {
         let respawn = format!("{up}\necho >>trace\n$1 sh ./respawn \"$1\" 300.{token} &\n");
         put(&folder.path().join("stay"), &stay);
         put(&folder.path().join("respawn"), &respawn);
-        let run_id = uuid::Uuid::now_v7().simple().to_string();
         // A malformed run id gets no control group.
-        let run_id = match containment {
-            Containment::ControlGroup => run_id,
-            Containment::RunId => format!("{run_id}-"),
-        };
+        let end = if containment == Containment::RunId { "-" } else { "" };
+        let run_id = format!("{}{end}", uuid::Uuid::now_v7().simple());
         Self { folder, token, run_id }
     }
 
@@ -389,4 +385,143 @@ fn no_control_group_is_left() {
     let said = run(&fixture, nested, 60);
     assert!(said.contains(&fixture.run_id), "{said}");
     assert_eq!(groups(&fixture), "");
+}
+
+/// The number of processes that the kernel permits, in case the limit under test fails.
+const KERNEL_LIMIT: usize = 3 * COMMAND_PROCESSES;
+
+const TOO_MANY: &str = "[more than 512 processes at once: all were ended]\n[ended by signal 9]";
+
+/// The tool's answer in an agent process under a kernel limit of processes. The kernel exempts root from
+/// it, so root becomes an otherwise unused user.
+fn says_within_limit(fixture: &Fixture, command: &str) -> String {
+    let agent = fixture.agent(command, 60);
+    let mut limited = Command::new("bash");
+    let am_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    let running = if am_root { 0 } else { processes::all().len() };
+    let limit = format!("ulimit -u {}; exec \"$0\" \"$@\"", KERNEL_LIMIT + running);
+    limited.args(["-c", &limit]).arg(agent.get_program()).args(agent.get_args());
+    limited.envs(agent.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    if am_root {
+        let user = 60_000 + std::process::id() % 5000;
+        chown(fixture.path(), Some(user), Some(user)).unwrap();
+        limited.uid(user).gid(user);
+    }
+    fixture.said_by(limited.stdout(Stdio::null()))
+}
+
+/// In one process group, and in new sessions.
+#[test]
+fn a_fork_bomb_is_ended() {
+    let _exclusive = MACHINE.write();
+    for bomb in [":(){ :|:& };:", "b() { b & setsid bash -c \"$(declare -f b); b\" & }; b"] {
+        for containment in BOTH {
+            let fixture = Fixture::with(*containment);
+            let began = Instant::now();
+            let said = says_within_limit(&fixture, &format!("{bomb}; sleep 300.{}", fixture.token));
+            let took = began.elapsed();
+            assert!(said.contains(TOO_MANY), "{bomb} with {containment:?}: {said}");
+            assert!(took < Duration::from_secs(30), "{bomb} with {containment:?} took {took:?}");
+            assert_eq!(fixture.survivors(), 0, "{bomb} with {containment:?}");
+        }
+    }
+}
+
+#[test]
+fn only_more_processes_than_the_limit_are_killed() {
+    let _exclusive = MACHINE.write();
+    for (count, end) in [(COMMAND_PROCESSES - 100, "done\n"), (COMMAND_PROCESSES + 100, TOO_MANY)] {
+        let fixture = Fixture::new();
+        let sleep = format!("sleep 300.{}", fixture.token);
+        let command = format!("for i in $(seq {count}); do {sleep} & done; sleep 4; echo done");
+        let said = run(&fixture, &command, 60);
+        assert!(said.ends_with(end), "{count}: {said}");
+    }
+}
+
+#[test]
+fn endless_output_needs_little_memory() {
+    for command in ["yes", "cat /dev/urandom", "tr '\\0' '\\377' </dev/zero", "yes >&2 & yes"] {
+        let fixture = Fixture::new();
+        let said = fixture.agent_says(command, 2);
+        assert!(said.contains("characters cut here") && said.contains("timed out"), "{command}");
+        let (_, peak) = said.rsplit_once("VmHWM:").unwrap();
+        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(peak < 64 * 1024, "{command}: {peak} kB");
+    }
+}
+
+#[test]
+fn there_is_no_input_and_no_terminal() {
+    let fixture = Fixture::new();
+    assert_eq!(run(&fixture, "cat; echo $?", 60), "0\n");
+    let said = run(&fixture, "read -r line </dev/tty", 60);
+    assert!(said.contains("/dev/tty") && said.ends_with("[exit code 1]"), "{said}");
+}
+
+#[test]
+fn exit_codes_and_signals_are_reported() {
+    let fixture = Fixture::new();
+    let cases = [
+        ("true", "(no output)"),
+        ("echo out; echo err >&2; echo out", "out\nerr\nout\n"),
+        ("printf x; exit 3", "x\n[exit code 3]"),
+        ("kill -9 $$", "[ended by signal 9]"),
+        ("kill -TERM $$", "[ended by signal 15]"),
+        ("exit 255", "[exit code 255]"),
+        ("exec >&- 2>&-; sleep 0.1; exit 4", "[exit code 4]"),
+        ("printf '\\377\\033[31mred'", "\u{fffd}\u{1b}[31mred"),
+        ("-x", "bash: line 1: -x: command not found\n[exit code 127]"),
+    ];
+    for (command, expected) in cases {
+        assert_eq!(run(&fixture, command, 60), expected, "{command}");
+    }
+}
+
+#[test]
+fn commands_start_with_a_clean_environment() {
+    let fixture = Fixture::new();
+    let folder = fixture.path().canonicalize().unwrap();
+    let names = format!("PATH PWD SHLVL TEAM_RUN TERM _ {}\n", folder.display());
+    for (command, expected) in [
+        ("env | cut -d= -f1 | sort | tr '\\n' ' '; pwd -P", &*names),
+        (
+            "grep -E '^Sig(Blk|Ign)' /proc/self/status; cat /proc/self/oom_score_adj",
+            "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n500\n",
+        ),
+        ("ulimit -c; ls /proc/self/fd | tr '\\n' ' '", "0\n0 1 2 3 "),
+    ] {
+        assert_eq!(run(&fixture, command, 60), expected, "{command}");
+    }
+}
+
+#[test]
+fn sh_replaces_a_missing_bash() {
+    let fixture = Fixture::new();
+    std::os::unix::fs::symlink("/bin/sh", fixture.path().join("sh")).unwrap();
+    let path = vec![("PATH".into(), fixture.path().display().to_string())];
+    let setup = command_setup(path, uuid::Uuid::now_v7().to_string());
+    let bash = Bash { command: "echo $0".into(), timeout: None };
+    let output_store = OutputStore::below(fixture.path());
+    assert_eq!(block_on(bash.run_in(fixture.path(), &setup, &output_store)).unwrap(), "sh\n");
+}
+
+#[test]
+fn an_invalid_call_says_what_to_do() {
+    let fixture = Fixture::new();
+    let (folder, missing) = (fixture.path(), fixture.path().join("gone"));
+    let long = format!("true {}", "x".repeat(131_071));
+    for (folder, command, timeout, says) in [
+        (folder, " ", 60, "give the command"),
+        (folder, "a\0b", 60, "NUL"),
+        (folder, long.as_str(), 60, "write_file"),
+        (folder, "true", 0, "from 1 to 3600"),
+        (folder, "true", 120_000, "timeout is in seconds"),
+        (missing.as_path(), "true", 60, "could not be run"),
+    ] {
+        let why = block_on(bash(folder, &fixture.run_id, command, timeout)).unwrap_err();
+        assert!(matches!(&why, ToolError::Reply(text) if text.contains(says)), "{why}");
+    }
+    let longest = format!("true {}", "x".repeat(131_066));
+    assert_eq!(run(&fixture, &longest, 60), "(no output)");
 }

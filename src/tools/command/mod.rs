@@ -1,15 +1,22 @@
-//! Shell commands: the `bash` tool, the run of one command, its environment and its output.
+//! The `bash` tool: runs one shell command in the workspace. No process of the command outlives it.
 
-mod bash;
 #[cfg(test)]
 mod containment;
 pub(super) mod output;
 pub(super) mod shell;
 
-pub(super) use bash::Bash;
 pub(crate) use output::OutputStore;
 
+use super::call::{Call, ToolError, arguments};
+use super::registry::{Tool, ToolParts, parameters};
 use crate::os::command::CommandSetup;
+use crate::os::pidfd::ExitKind;
+use crate::protocol::permission::PermissionSubject;
+use crate::wire::tool::ParameterType::{self, Text};
+use crate::wire::tool::{Audience, Repetition, SubjectArgument, ToolSpec};
+use output::CappedOutput;
+use std::path::Path;
+use std::time::Duration;
 
 /// Ends of the names of variables with credentials of model endpoints. Commands never get them, even if the
 /// caller's allow-list names one.
@@ -31,9 +38,110 @@ pub(crate) fn command_setup(mut env: Vec<(String, String)>, run_id: String) -> C
     CommandSetup { env, run_id }
 }
 
+/// Seconds that a command may take by default.
+const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
+/// The most seconds that a call may ask for.
+const MAX_TIMEOUT_SECONDS: u64 = 3600;
+const SECONDS: ParameterType = ParameterType::Count { most: Some(MAX_TIMEOUT_SECONDS) };
+/// The longest argument in bytes that Linux passes to a program, without its final NUL.
+const MAX_COMMAND_BYTES: usize = 131_071;
+
+parameters!(Bash {
+    command: String = required(Text, "The command, as typed in bash."),
+    /// In seconds.
+    timeout: Option<u64> = optional(SECONDS, "Seconds after which it is ended."),
+});
+
+impl Tool for Bash {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "bash",
+        aliases: &["Bash"],
+        description: "Runs a shell command in the workspace and returns what it prints (standard output \
+                      and error together; the middle of more than 50,000 characters is cut, and the \
+                      whole kept in a file that the result names). There is no terminal and no input. \
+                      Everything the command starts, also in the background, is ended when it returns \
+                      or after `timeout` seconds (default 120, at most 3600), or once it is more than \
+                      512 processes.",
+        compact: Some(Audience::Both),
+        subject: SubjectArgument::Command("command"),
+        repetition: Repetition::Failures,
+        ..ToolSpec::STRICT
+    };
+
+    fn subject(call: &Call, _: &ToolParts) -> Result<PermissionSubject, ToolError> {
+        let bash: Self = arguments(call)?;
+        bash.check()?;
+        Ok(PermissionSubject::Command(bash.command))
+    }
+
+    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        self.run_in(parts.files.workspace.path(), &parts.commands, &parts.output_store).await
+    }
+}
+
+impl Bash {
+    /// Runs the command in a folder; long output goes to the output store.
+    async fn run_in(
+        &self,
+        folder: &Path,
+        setup: &CommandSetup,
+        output_store: &OutputStore,
+    ) -> Result<String, ToolError> {
+        let limit = self.check()?;
+        let output = CappedOutput::stored_in(output_store);
+        match shell::run(&self.command, folder, setup, None, limit, output).await {
+            Ok(done) => Ok(report(done.output, done.end, done.timed_out.then_some(limit))),
+            Err(why) => Err(ToolError::Reply(format!(
+                "the command could not be run in {}: {why}; try again, or tell the lead if it keeps \
+                 failing",
+                folder.display()
+            ))),
+        }
+    }
+
+    /// The time limit of the command. Fails if the call cannot run at all, and says what to do instead.
+    fn check(&self) -> Result<Duration, ToolError> {
+        let (command, limit) = (&self.command, self.timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS));
+        Err(ToolError::Reply(if command.trim().is_empty() {
+            "the command is empty; give the command to run".into()
+        } else if command.contains('\0') {
+            "the command contains a NUL character; remove it".into()
+        } else if command.len() > MAX_COMMAND_BYTES {
+            format!(
+                "the command has {} bytes, {MAX_COMMAND_BYTES} are allowed; put it into a file with \
+                 write_file and run that",
+                command.len()
+            )
+        } else if limit == 0 || limit > MAX_TIMEOUT_SECONDS {
+            format!("timeout is in seconds, from 1 to {MAX_TIMEOUT_SECONDS}; correct it")
+        } else {
+            return Ok(Duration::from_secs(limit));
+        }))
+    }
+}
+
+/// The output and, below it, how the command ended unless it succeeded.
+fn report(mut output: String, end: ExitKind, timed_out: Option<Duration>) -> String {
+    let note = match (timed_out, end) {
+        (Some(limit), _) => {
+            let seconds = limit.as_secs();
+            format!("[timed out after {seconds} s; everything it started was ended]")
+        }
+        (None, ExitKind::Code(0)) if output.is_empty() => "(no output)".to_owned(),
+        (None, ExitKind::Code(0)) => return output,
+        (None, ExitKind::Code(code)) => format!("[exit code {code}]"),
+        (None, ExitKind::Signal(signal)) => format!("[ended by signal {signal}]"),
+    };
+    if !output.is_empty() && !output.ends_with('\n') {
+        output.push('\n');
+    }
+    output + &note
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::limits::COMMAND_PROCESSES;
 
     #[test]
     fn the_terminal_is_dumb_credentials_are_removed_and_a_path_is_there() {
@@ -46,6 +154,14 @@ mod tests {
                 pairs.map(|(name, value)| (name.into(), value.into())).collect()
             };
             assert_eq!(command_setup(pairs(allowed), String::new()).env, pairs(expected));
+        }
+    }
+
+    #[test]
+    fn the_description_states_the_limits() {
+        let limits = [DEFAULT_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS, COMMAND_PROCESSES as u64];
+        for limit in limits {
+            assert!(Bash::SPEC.description.contains(&format!(" {limit}")), "{limit}");
         }
     }
 }

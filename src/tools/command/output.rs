@@ -6,13 +6,12 @@
 use crate::store::TeamDir;
 use crate::store::output_spill::{LONGEST, MOST, OutputSpill};
 use crate::wire::AgentName;
+use crate::wire::limits::OUTPUT_CHARS;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Characters kept of the beginning.
-const HEAD_CHARS: usize = crate::wire::limits::OUTPUT_CHARS / 2;
-/// Characters kept of the end.
-const TAIL_CHARS: usize = crate::wire::limits::OUTPUT_CHARS / 2;
+/// Characters kept of the beginning, and of the end.
+const HALF_CHARS: usize = OUTPUT_CHARS / 2;
 /// Characters of the end that the note about the cut replaces, so that the result has at most 50,000.
 const NOTE_CHARS: usize = 600;
 
@@ -60,52 +59,43 @@ impl CappedOutput {
         }
     }
 
-    /// Appends text.
     fn push_text(&mut self, text: &str) {
-        let room = HEAD_CHARS - self.head_chars;
+        let room = HALF_CHARS - self.head_chars;
         let split = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
         let (head, rest) = text.split_at(split);
         let (head_length, rest_length) = (head.chars().count(), rest.chars().count());
-        self.store(text, head_length + rest_length);
+        let total = self.total + head_length + rest_length;
+        if total > OUTPUT_CHARS
+            && let Some(stored) = &mut self.stored
+        {
+            if self.total <= OUTPUT_CHARS {
+                // Head and tail are still complete.
+                stored.push(&self.head);
+                stored.push(&self.tail.iter().collect::<String>());
+            }
+            stored.push(text);
+        }
         self.head.push_str(head);
         self.head_chars += head_length;
-        self.total += head_length + rest_length;
-        if rest_length >= TAIL_CHARS {
+        self.total = total;
+        if rest_length >= HALF_CHARS {
             self.tail.clear();
         }
-        self.tail.extend(rest.chars().skip(rest_length.saturating_sub(TAIL_CHARS)));
-        self.tail.drain(..self.tail.len().saturating_sub(TAIL_CHARS));
+        self.tail.extend(rest.chars().skip(rest_length.saturating_sub(HALF_CHARS)));
+        self.tail.drain(..self.tail.len().saturating_sub(HALF_CHARS));
     }
 
-    /// Stores text of `length` characters once the output is too long, and before it everything that came
-    /// earlier.
-    fn store(&mut self, text: &str, length: usize) {
-        let Some(stored) = &mut self.stored else { return };
-        if self.total + length <= HEAD_CHARS + TAIL_CHARS {
-            return;
-        }
-        if self.total <= HEAD_CHARS + TAIL_CHARS {
-            // Head and tail are still complete.
-            stored.push(&self.head);
-            stored.push(&self.tail.iter().collect::<String>());
-        }
-        stored.push(text);
-    }
-
-    /// The part that a model sees: at most 50,000 characters, with room for a line below it if a part was
-    /// cut.
+    /// The part that a model sees: at most 50,000 characters, with room for a line below a part that was cut.
     pub(in crate::tools) fn finish(mut self) -> String {
         if !self.partial.is_empty() {
             self.partial.clear();
             self.push_text("\u{fffd}");
         }
         let mut shown = self.head;
-        if self.total > HEAD_CHARS + TAIL_CHARS {
-            let cut = self.total - HEAD_CHARS - (TAIL_CHARS - NOTE_CHARS);
-            let advice = match self.stored.take() {
-                Some(stored) => stored.finish(),
-                None => "ask for less at a time".to_owned(),
-            };
+        if self.total > OUTPUT_CHARS {
+            let cut = self.total - (OUTPUT_CHARS - NOTE_CHARS);
+            let place = self.stored.and_then(StoredOutput::finish);
+            let advice = place.unwrap_or_else(|| "ask for less at a time".into());
             let note = format!("\n[... {cut} characters cut here; {advice} ...]\n");
             shown.push_str(&note);
             self.tail.drain(..NOTE_CHARS);
@@ -115,8 +105,8 @@ impl CappedOutput {
     }
 }
 
-/// Redacts text that comes in pieces, each together with the end that was held back before. Gives the redacted
-/// text, and the end of the text that may be the beginning of a secret.
+/// Redacts a piece of text, which begins with the end that was held back before. Gives the redacted text, and
+/// the end that may be the beginning of a secret.
 type RedactPiece = Rc<dyn Fn(String) -> (String, String)>;
 
 /// Stores the output of one agent's commands.
@@ -129,14 +119,13 @@ pub(crate) struct OutputStore {
 
 #[cfg(test)]
 impl OutputStore {
-    /// A store in a new team folder below `folder`, without secrets.
+    /// A store in the team folder below `folder`, without secrets.
     pub(in crate::tools) fn below(folder: &std::path::Path) -> Self {
         let dir = TeamDir::create(&folder.join(".team")).unwrap();
         Self { dir, name: AgentName::lead(), redact: Rc::new(|text| (text, String::new())) }
     }
 }
 
-/// One output.
 struct StoredOutput {
     output_store: OutputStore,
     /// `None` while it is short enough to be shown as a whole; or why it could not be stored.
@@ -166,17 +155,16 @@ impl StoredOutput {
         }
     }
 
-    /// Tells the model where the output is.
-    fn finish(mut self) -> String {
+    /// Tells the model where the output is; `None` if nothing was stored.
+    fn finish(mut self) -> Option<String> {
         let held = std::mem::take(&mut self.held);
         self.write(&held);
-        match &self.spill {
-            None => "ask for less at a time".into(),
-            Some(Err(why)) => {
+        Some(match &self.spill.take()? {
+            Err(why) => {
                 tracing::warn!(why, "a long output could not be stored");
                 "the whole could not be kept; ask for less at a time".into()
             }
-            Some(Ok(spill)) => {
+            Ok(spill) => {
                 let path = spill.path();
                 let workspace = self.output_store.dir.workspace();
                 let path = path.strip_prefix(workspace).unwrap_or(path).display();
@@ -190,7 +178,7 @@ impl StoredOutput {
                      or search it with bash"
                 )
             }
-        }
+        })
     }
 }
 
@@ -199,12 +187,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shown(pieces: &[&[u8]]) -> String {
-        let mut capped = CappedOutput::default();
+    fn collect(mut capped: CappedOutput, pieces: &[impl AsRef<[u8]>]) -> String {
         for piece in pieces {
-            capped.push(piece);
+            capped.push(piece.as_ref());
         }
         capped.finish()
+    }
+
+    fn shown(pieces: &[&[u8]]) -> String {
+        collect(CappedOutput::default(), pieces)
     }
 
     #[test]
@@ -223,7 +214,9 @@ mod tests {
         assert!(shown.chars().count() <= 50_000);
     }
 
-    fn output_store(dir: &TeamDir) -> OutputStore {
+    #[test]
+    fn long_output_is_stored_without_secrets_and_its_path_is_told() {
+        let folder = tempfile::tempdir().unwrap();
         let secret = "canary";
         let redact = Rc::new(move |text: String| {
             let clean = text.replace(secret, "[redacted]");
@@ -231,41 +224,25 @@ mod tests {
             let held = clean.len() - begun.unwrap_or_default();
             (clean[..held].to_owned(), clean[held..].to_owned())
         });
-        OutputStore { dir: dir.clone(), name: AgentName::member("alice").unwrap(), redact }
-    }
-
-    #[test]
-    fn long_output_is_stored_without_secrets_and_its_path_is_told() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
-        let keep = |pieces: &[&str]| {
-            let mut capped = CappedOutput::stored_in(&output_store(&dir));
-            for piece in pieces {
-                capped.push(piece.as_bytes());
-            }
-            capped.finish()
-        };
+        let store = OutputStore { redact, ..OutputStore::below(folder.path()) };
+        let keep = |pieces: &[&str]| collect(CappedOutput::stored_in(&store), pieces);
         let long = "xä".repeat(24_999);
         assert_eq!(keep(&[&long, "ab"]), format!("{long}ab"));
-        let path = folder.path().join(".team/log/.out/alice-1.txt");
+        let path = folder.path().join(".team/log/.out/lead-1.txt");
         assert!(!path.exists(), "short output is not stored");
         let shown = keep(&[&long, "1 cana", "ry 2", &long, "3 cana"]);
         assert!(shown.chars().count() <= 50_000);
-        assert!(shown.contains(" in .team/log/.out/alice-1.txt (until 16 later ones)"), "{shown}");
+        assert!(shown.contains(" in .team/log/.out/lead-1.txt (until 16 later ones)"), "{shown}");
         let kept = std::fs::read_to_string(&path).unwrap();
         assert_eq!(kept, format!("{long}1 [redacted] 2{long}3 cana"));
-        let shown = keep(&[&long.repeat(300)]);
-        assert!(shown.contains("its first 8 MiB are in .team/log/.out/alice-2.txt"));
     }
 
     #[test]
     fn output_that_cannot_be_stored_is_still_shown() {
         let folder = tempfile::tempdir().unwrap();
-        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let store = OutputStore::below(folder.path());
         std::fs::remove_dir(folder.path().join(".team/log/.out")).unwrap();
-        let mut capped = CappedOutput::stored_in(&output_store(&dir));
-        capped.push("x".repeat(60_000).as_bytes());
-        let shown = capped.finish();
+        let shown = collect(CappedOutput::stored_in(&store), &["x".repeat(60_000)]);
         assert!(shown.contains("the whole could not be kept; ask for less"), "{shown}");
         assert!(shown.chars().count() <= 50_000);
     }
@@ -280,12 +257,10 @@ mod tests {
 
         #[test]
         fn cut_characters_are_counted_for_any_length(lengths in proptest::collection::vec(0..40_000usize, 0..6)) {
-            let mut capped = CappedOutput::default();
-            for (i, length) in lengths.iter().enumerate() {
-                capped.push(["a", "ö", "€"][i % 3].repeat(*length).as_bytes());
-            }
+            let pieces = lengths.iter().zip(["a", "ö", "€"].into_iter().cycle());
+            let pieces: Vec<_> = pieces.map(|(length, text)| text.repeat(*length)).collect();
             let total: usize = lengths.iter().sum();
-            let shown = capped.finish();
+            let shown = collect(CappedOutput::default(), &pieces);
             prop_assert!(shown.chars().count() <= 50_000);
             if total > 50_000 {
                 let note = format!("[... {} characters cut here", total - 49_400);

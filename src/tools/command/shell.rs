@@ -15,7 +15,6 @@ use tokio::time::{sleep, timeout};
 /// How long to read output after every process of the command has exited.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// The result of a command.
 pub(in crate::tools) struct CommandResult {
     /// Its standard output and error.
     pub(in crate::tools) output: String,
@@ -25,8 +24,8 @@ pub(in crate::tools) struct CommandResult {
     pub(in crate::tools) timed_out: bool,
 }
 
-/// Runs a command; dropping the future kills it. The command reads `input`, `output` collects what it
-/// writes. Fails if it cannot be started, or if its supervisor process hangs in the kernel.
+/// Runs a command; dropping the future kills it. `output` collects what it writes. Fails if it cannot be
+/// started, or if its supervisor process hangs in the kernel.
 pub(in crate::tools) async fn run(
     command: &str,
     folder: &Path,

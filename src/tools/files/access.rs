@@ -50,8 +50,7 @@ pub(crate) struct FileAccess {
 }
 
 impl FileAccess {
-    /// Access to the workspace; `team` is the team folder, which can have any name. Fails if the workspace
-    /// cannot be entered.
+    /// Access to the workspace; the team folder can have any name. Fails if the workspace cannot be entered.
     pub(crate) fn open(workspace: &Path, team: &Path) -> io::Result<Self> {
         let workspace = SafeRoot::open(workspace)?;
         let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
@@ -62,18 +61,15 @@ impl FileAccess {
     /// The file that a model's path leads to, for a call of this effect. The result has an absolute path if
     /// the file is outside the workspace; opening it needs an approval.
     fn find(&self, path: &str, effect: Effect) -> Result<Spot, ToolError> {
-        let problem = if path.is_empty() {
-            Some("the path is empty".into())
-        } else if path.contains('\0') {
-            Some("the path contains a NUL character".into())
-        } else if path.len() > MAX_PATH_BYTES {
-            Some(format!("the path has {} bytes, {MAX_PATH_BYTES} are allowed", path.len()))
-        } else {
-            None
-        };
-        if let Some(problem) = problem {
-            let advice = "give a path inside the workspace, such as src/main.rs";
-            return Err(ToolError::Reply(format!("{problem}; {advice}")));
+        if path.is_empty() || path.contains('\0') || path.len() > MAX_PATH_BYTES {
+            let problem = match path.len() {
+                0 => "is empty".into(),
+                _ if path.contains('\0') => "contains a NUL character".into(),
+                length => format!("has {length} bytes, {MAX_PATH_BYTES} are allowed"),
+            };
+            return Err(ToolError::Reply(format!(
+                "the path {problem}; give a path inside the workspace, such as src/main.rs"
+            )));
         }
         let spot = match self.workspace.find(Path::new(path)) {
             Err(SafePathError::Outside) => find_outside(self.workspace.path(), Path::new(path)),
@@ -100,36 +96,34 @@ impl FileAccess {
         Ok(spot)
     }
 
-    /// The file of a call of this effect, with links followed, for permission rules. Fails for a path that
-    /// is invalid or never permitted.
-    pub(super) fn judge(
+    /// The file of a call, with links followed, for permission rules. Fails for a path that is never permitted.
+    pub(in crate::tools) fn judge(
         &self,
         call: &Call,
         path: &str,
         effect: Effect,
     ) -> Result<PermissionSubject, ToolError> {
         let path = self.find(path, effect)?.path();
-        let is_outside = path.is_absolute();
+        let subject =
+            if path.is_absolute() { PermissionSubject::Outside } else { PermissionSubject::Path };
         let name = path.to_string_lossy().into_owned();
         *self.judged.borrow_mut() = Some((call.id.clone(), path));
-        Ok(if is_outside {
-            PermissionSubject::Outside(name)
-        } else {
-            PermissionSubject::Path(name)
-        })
+        Ok(subject(name))
     }
 
-    /// The file of a judged call. Fails if the path now leads to another file than the judged one.
-    pub(super) fn judged(
+    /// The file of a judged call, and its content if it exists. Fails if the path now leads to another file
+    /// than the judged one, or the content cannot be read or is too large.
+    pub(super) fn load(
         &self,
         call: &Call,
         path: &str,
         effect: Effect,
-    ) -> Result<Spot, ToolError> {
+    ) -> Result<(Spot, Option<Vec<u8>>), ToolError> {
         let spot = self.find(path, effect)?;
         let judged = self.judged.borrow();
         if judged.as_ref().is_some_and(|(id, path)| *id == call.id && *path == spot.path()) {
-            return Ok(spot);
+            let bytes = load(path, &spot)?;
+            return Ok((spot, bytes));
         }
         Err(ToolError::Reply(format!(
             "not done: a link was changed meanwhile, and the path now leads to {}, which nobody has \
@@ -138,7 +132,6 @@ impl FileAccess {
         )))
     }
 
-    /// Replaces the content of a file.
     pub(super) async fn replace(
         &self,
         path: &str,
@@ -151,7 +144,6 @@ impl FileAccess {
         Ok(())
     }
 
-    /// Notes that the agent has seen this content.
     pub(super) fn mark_seen(&self, spot: &Spot, bytes: &[u8]) {
         self.seen.borrow_mut().insert(spot.path(), hash(bytes));
     }
@@ -172,8 +164,7 @@ impl FileAccess {
     }
 }
 
-/// The content of a file; `None` if it does not exist. Fails if it cannot be read or is too large.
-pub(super) fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError> {
+fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError> {
     let failed = |why: io::Error| path_error(path, &why.into());
     let Some(file) = spot.open().map_err(|why| path_error(path, &why))? else { return Ok(None) };
     let mut bytes = Vec::new();
@@ -209,18 +200,13 @@ fn path_error(path: &str, why: &SafePathError) -> ToolError {
 
 /// Whether git runs code from this file: hooks and configuration, also of submodules and worktrees.
 fn runs_code(path: &Path) -> bool {
-    let mut inside_git = names(path).skip_while(|name| name != ".git");
-    if inside_git.next().is_none() {
-        return false;
-    }
-    let mut rest = inside_git.peekable();
+    let from_git: Vec<String> = names(path).skip_while(|name| name != ".git").collect();
     // `.git` can be a file that names another git folder.
-    rest.peek().is_none()
-        || rest.any(|name| matches!(name.as_str(), "hooks" | "config" | "config.worktree"))
+    from_git.len() == 1
+        || from_git.iter().any(|name| matches!(&**name, "hooks" | "config" | "config.worktree"))
 }
 
-/// The file outside `workspace` that a path leads to. Fails if the path leads through a link, back inside, or to
-/// a file that is never opened.
+/// The file outside `workspace` that a path leads to, unless through a link, back inside, or to a guarded file.
 fn find_outside(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
     // One error for every problem: the model must not learn which files exist outside.
     let Ok(spot) = anywhere(&workspace.join(path)) else { return Err(SafePathError::Outside) };
@@ -235,8 +221,7 @@ fn find_outside(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
 fn is_guarded(path: &Path) -> bool {
     let names: Vec<String> = names(path).collect();
     let is_memory_disk = names.starts_with(&["dev".into(), "shm".into()]);
-    let is_system =
-        !is_memory_disk && names.first().is_some_and(|name| SYSTEM.contains(&name.as_str()));
+    let is_system = !is_memory_disk && names.first().is_some_and(|name| SYSTEM.contains(&&**name));
     let is_named = |name: &String| name.starts_with('.') || GUARDED.split(' ').any(|it| it == name);
     let last = names.last().map(Path::new).and_then(Path::extension);
     let is_key = last.is_some_and(|ending| KEYS.iter().any(|key| ending == *key));
@@ -247,11 +232,9 @@ fn is_guarded(path: &Path) -> bool {
 
 /// The names in a path, as a case-insensitive file system compares them.
 fn names(path: &Path) -> impl Iterator<Item = String> {
-    path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
-        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
-            None
-        }
+    path.components().filter_map(|component| {
+        let Component::Normal(name) = component else { return None };
+        Some(name.to_string_lossy().to_lowercase())
     })
 }
 
@@ -261,82 +244,70 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    struct Fixture {
-        all: tempfile::TempDir,
-        files: FileAccess,
-    }
-
     /// A workspace with a file, links of every kind and a team folder, beside a folder with a secret.
-    fn fixture() -> Fixture {
+    fn fixture() -> (tempfile::TempDir, FileAccess) {
         let all = tempfile::tempdir().unwrap();
-        let (inside, outside) = (all.path().join("work"), all.path().join("outside"));
-        for folder in ["sub/deep", ".team/inbox", ".git/hooks", "nested/.git", "named"] {
+        let inside = all.path().join("work");
+        let folders = "sub/deep .team/inbox .git/hooks nested/.git named ../outside";
+        for folder in folders.split(' ') {
             fs::create_dir_all(inside.join(folder)).unwrap();
         }
-        fs::create_dir(&outside).unwrap();
-        for file in
-            ["file", ".team/config.json", ".git/config", "named/roster", "../outside/secret"]
-        {
+        let files = "file .team/config.json .git/config named/roster ../outside/secret";
+        for file in files.split(' ') {
             fs::File::create(inside.join(file)).unwrap();
         }
-        for (link, target) in [
-            ("to_file", "file"),
-            ("to_sub", "sub"),
-            ("sub/up", ".."),
-            ("absolute", inside.join("file").to_str().unwrap()),
-            ("out", "../outside"),
-            ("out_absolute", outside.to_str().unwrap()),
-            ("chain", "sub/up/chain2"),
-            ("chain2", "out/secret"),
-            ("ring", "ring"),
-            ("dangling", "sub/new"),
-            ("dangling_out", "../outside/new"),
-            ("to_team", ".team"),
-            ("to_hooks", "sub/../.git/hooks"),
-            ("proc", "/proc/self/root"),
-        ] {
+        let links = "to_file=file to_sub=sub sub/up=.. out=../outside chain=sub/up/chain2 ring=ring \
+            chain2=out/secret dangling=sub/new dangling_out=../outside/new to_team=.team \
+            to_hooks=sub/../.git/hooks proc=/proc/self/root";
+        for (link, target) in links.split(' ').map(|link| link.split_once('=').unwrap()) {
             symlink(target, inside.join(link)).unwrap();
         }
+        symlink(inside.join("file"), inside.join("absolute")).unwrap();
+        symlink(all.path().join("outside"), inside.join("out_absolute")).unwrap();
         let files = FileAccess::open(&inside, &inside.join("named")).unwrap();
-        Fixture { all, files }
+        (all, files)
     }
 
-    impl Fixture {
-        fn find(&self, path: &str, effect: Effect) -> Result<PathBuf, String> {
-            let found = self.files.find(path, effect);
-            found.map(|spot| spot.path()).map_err(|why| why.to_string())
-        }
-    }
+    const EACH: [Effect; 2] = [Effect::Reads, Effect::Changes];
 
     #[test]
     fn a_path_resolves_to_its_real_name_which_is_absolute_outside() {
-        let fixture = fixture();
-        let absolute = fixture.all.path().join("work/sub/new").display().to_string();
-        for (path, real) in [
-            ("file", "file"),
-            ("./sub/../file", "file"),
-            ("to_file", "file"),
-            ("to_sub/up/to_sub/deep/new", "sub/deep/new"),
-            ("absolute", "file"),
-            ("dangling", "sub/new"),
+        let (all, files) = fixture();
+        let absolute = all.path().join("work/sub/new").display().to_string();
+        for (real, paths) in [
+            ("file", "file ./sub/../file to_file absolute"),
+            ("sub/new", &format!("dangling {absolute}")),
+            ("sub/deep/new", "to_sub/up/to_sub/deep/new"),
             ("new/folder/file", "new/folder/file"),
             ("sub/...", "sub/..."),
             ("-rf", "-rf"),
             ("/etc/passwd", "/etc/passwd"),
-            (absolute.as_str(), "sub/new"),
         ] {
-            for effect in [Effect::Reads, Effect::Changes] {
-                assert_eq!(fixture.find(path, effect).unwrap(), Path::new(real), "{path}");
+            for (path, effect) in paths.split(' ').flat_map(|path| EACH.map(|it| (path, it))) {
+                assert_eq!(files.find(path, effect).unwrap().path(), Path::new(real), "{path}");
+            }
+        }
+    }
+
+    /// Each case is a part of the refusal, then paths.
+    fn refuses(files: &FileAccess, effects: &[Effect], cases: &[&str]) {
+        for case in cases {
+            let (says, paths) = case.split_once(": ").unwrap();
+            for (path, effect) in
+                paths.split(' ').flat_map(|path| effects.iter().map(move |it| (path, it)))
+            {
+                let why = files.find(path, *effect).unwrap_err().to_string();
+                assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
             }
         }
     }
 
     #[test]
     fn a_path_that_leads_out_is_refused() {
-        let fixture = fixture();
+        let (_all, files) = fixture();
         let long = format!("4096 are allowed: {}", "x/".repeat(3000));
         let deep = format!("too long: {}", "x/".repeat(1000));
-        for case in [
+        let cases = [
             "leads out: .. ../outside/secret sub/../../outside/secret / out/secret",
             "leads out: /etc/shadow out_absolute/secret chain dangling_out /dev/fd/3",
             "leads out: proc/etc/passwd /proc/self/root/etc/passwd",
@@ -348,37 +319,25 @@ mod tests {
             "the path is empty: ",
             &long,
             &deep,
-        ] {
-            let (says, paths) = case.split_once(": ").unwrap();
-            for path in paths.split(' ') {
-                for effect in [Effect::Reads, Effect::Changes] {
-                    let why = fixture.find(path, effect).unwrap_err();
-                    assert!(why.contains(says) && why.contains(';'), "{path}: {why}");
-                }
-            }
-        }
+        ];
+        refuses(&files, &EACH, &cases);
     }
 
     #[test]
     fn git_hooks_and_team_files_are_readable_but_never_writable() {
-        let fixture = fixture();
-        for case in [
-            "send_message: .team/config.json .TEAM/inbox/alice.jsonl sub/../.team/new",
-            "send_message: to_team/config.json named/roster sub/.team/x",
-            "git runs: .git/config .Git/Config .git/hooks/pre-commit .git/hooks/new/x sub/.git",
-            "git runs: .git/modules/x/hooks/y to_hooks/pre-commit nested/.git/config",
-        ] {
-            let (says, paths) = case.split_once(": ").unwrap();
-            for path in paths.split(' ') {
-                let why = fixture.find(path, Effect::Changes).unwrap_err();
-                assert!(why.contains(says), "{path}: {why}");
-                fixture.find(path, Effect::Reads).unwrap();
-            }
+        let (_all, files) = fixture();
+        let team = ".team/config.json .TEAM/inbox/alice.jsonl sub/../.team/new \
+            to_team/config.json named/roster sub/.team/x";
+        let git = ".git/config .Git/Config .git/hooks/pre-commit .git/hooks/new/x sub/.git \
+            .git/modules/x/hooks/y to_hooks/pre-commit nested/.git/config";
+        let cases = [format!("send_message: {team}"), format!("git runs: {git}")];
+        refuses(&files, &[Effect::Changes], &cases.each_ref().map(String::as_str));
+        for path in team.split(' ').chain(git.split(' ')) {
+            files.find(path, Effect::Reads).unwrap();
         }
-        for path in
-            [".github/hooks/x", ".gitignore", ".team.md", ".git/info/exclude", "hooks/config"]
-        {
-            fixture.find(path, Effect::Changes).unwrap();
+        let free = ".github/hooks/x .gitignore .team.md .git/info/exclude hooks/config";
+        for path in free.split(' ') {
+            files.find(path, Effect::Changes).unwrap();
         }
     }
 
@@ -392,11 +351,8 @@ mod tests {
         }
         let absolute = real.join("beside/notes.txt");
         for path in ["../beside/notes.txt", absolute.to_str().unwrap()] {
-            assert_eq!(
-                find_outside(&workspace, Path::new(path)).unwrap().path(),
-                absolute,
-                "{path}"
-            );
+            let found = find_outside(&workspace, Path::new(path)).unwrap();
+            assert_eq!(found.path(), absolute, "{path}");
         }
         symlink("../beside", real.join("work/out")).unwrap();
         symlink("beside", real.join("other")).unwrap();

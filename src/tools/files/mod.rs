@@ -5,16 +5,12 @@ mod access;
 mod tests;
 
 pub(crate) use access::FileAccess;
-#[cfg(test)]
-pub(crate) use tests::file_tools;
 
-use super::call::{Call, ToolError, arguments};
+use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;
 use super::registry::{Tool, ToolParts, parameters};
-use crate::protocol::permission::PermissionSubject;
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, Effect, SubjectArgument, ToolSpec};
-use access::load;
 
 /// What all file tools have in common.
 const FILE: ToolSpec = ToolSpec { subject: SubjectArgument::File("path"), ..ToolSpec::STRICT };
@@ -33,20 +29,15 @@ impl Tool for ReadFile {
         aliases: &["Read"],
         description: "Reads a text file of the workspace. Of more than 50,000 characters the middle is \
                       cut: then ask for parts by offset and limit.",
-        parameters: Self::PARAMETERS,
         compact: Some(Audience::Teammate),
         effect: Effect::Reads,
         ..FILE
     };
 
-    fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
-        parts.files.judge(call, &arguments::<Self>(call)?.path, Self::SPEC.effect)
-    }
-
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (path, files) = (&self.path, &parts.files);
-        let spot = files.judged(call, path, Self::SPEC.effect)?;
-        let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
+        let (spot, bytes) = files.load(call, path, Self::SPEC.effect)?;
+        let bytes = bytes.ok_or_else(|| missing(path))?;
         if bytes.contains(&0) {
             return Err(ToolError::Reply(format!(
                 "{path} is binary ({} bytes); look at it with bash (file, xxd, strings)",
@@ -95,19 +86,14 @@ impl Tool for WriteFile {
         aliases: &["Write"],
         description: "Writes a whole file of the workspace, new or instead of the old one; folders on \
                       the way are made. To change a part of a file use edit_file.",
-        parameters: Self::PARAMETERS,
         compact: Some(Audience::Teammate),
         ..FILE
     };
 
-    fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
-        parts.files.judge(call, &arguments::<Self>(call)?.path, Self::SPEC.effect)
-    }
-
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (path, content, files) = (&self.path, self.content, &parts.files);
-        let spot = files.judged(call, path, Self::SPEC.effect)?;
-        if let Some(bytes) = load(path, &spot)? {
+        let (spot, bytes) = files.load(call, path, Self::SPEC.effect)?;
+        if let Some(bytes) = bytes {
             files.is_known(path, &spot, &bytes)?;
         }
         let size = content.len();
@@ -128,13 +114,8 @@ impl Tool for EditFile {
         aliases: &["Edit", "MultiEdit"],
         description: "Replaces one piece of text in a file that you have read with read_file. old_text \
                       must occur exactly once.",
-        parameters: Self::PARAMETERS,
         ..FILE
     };
-
-    fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
-        parts.files.judge(call, &arguments::<Self>(call)?.path, Self::SPEC.effect)
-    }
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (Self { path, old_text, new_text }, files) = (&self, &parts.files);
@@ -146,8 +127,8 @@ impl Tool for EditFile {
         if old_text == new_text {
             return Err(ToolError::reply("old_text and new_text are the same"));
         }
-        let spot = files.judged(call, path, Self::SPEC.effect)?;
-        let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
+        let (spot, bytes) = files.load(call, path, Self::SPEC.effect)?;
+        let bytes = bytes.ok_or_else(|| missing(path))?;
         if !files.is_known(path, &spot, &bytes)? {
             return Err(ToolError::Reply(format!(
                 "{path} has not been read by you yet; read it first with read_file"

@@ -3,12 +3,12 @@
 use super::*;
 use crate::bus::{Bus, Limits};
 use crate::os::SystemClock;
-use crate::store::{SharedClock, TeamDir};
+use crate::protocol::permission::PermissionSubject;
+use crate::store::SharedClock;
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};
 use crate::tools::hooks::Hooks;
-use crate::tools::registry::{Registration, Registry};
-use crate::tools::team::TeamContext;
+use crate::tools::registry::{Registration, Registry, TeamContext};
 use crate::wire::AgentName;
 use serde_json::{Value, json};
 use std::fs;
@@ -28,15 +28,15 @@ fn fixture() -> Fixture {
 }
 
 /// The file tools of an agent that works in this folder. They use nothing of its team, whose folder is gone.
-pub(crate) fn file_tools(workspace: &Path) -> Registry {
+fn file_tools(workspace: &Path) -> Registry {
     let elsewhere = tempfile::tempdir().unwrap();
-    let dir = TeamDir::create(&elsewhere.path().join(".team")).unwrap();
     let (me, clock): (_, SharedClock) = (AgentName::lead(), Arc::new(SystemClock));
     let output_store = OutputStore::below(elsewhere.path());
+    let dir = output_store.dir.clone();
     let bus = Arc::new(Bus::new(dir, Limits::default(), Arc::clone(&clock)));
     let commands = command_setup(Vec::new(), "run".into());
-    let (setup, hooks_folder) = (commands.clone(), workspace.to_owned());
-    let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: hooks_folder, setup };
+    let (folder, setup) = (workspace.to_owned(), commands.clone());
+    let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup };
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
     let files = FileAccess::open(workspace, &workspace.join(".team")).unwrap();

@@ -1,12 +1,11 @@
 //! The frame: the layout of the panes, their content, and the help.
 
 use super::super::roster::short;
-use super::super::sanitize::one_line;
+use super::super::sanitize::{columns, one_line};
 use super::super::style::{BAD, BOLD, DIM, WARN};
-use super::super::text_width::columns;
 use super::super::view::View;
-use super::panes::{self, Paint, Rows};
-use super::{Action, Mode, Notice, PANES, Pane, Top};
+use super::panes;
+use super::{Action, Mode, Notice, Pane, Top};
 use crate::view::Snapshot;
 use crate::wire::WallTime;
 use crate::wire::money::Money;
@@ -46,7 +45,6 @@ pub(crate) fn draw(
     buffer: &mut Buffer,
 ) -> Option<Position> {
     let area = buffer.area;
-    let paint = Paint(view.palette);
     if area.width < LEAST.0 || area.height < LEAST.1 {
         let (width, height) = (area.width, area.height);
         let text = format!("too small: {width}x{height}, needs {}x{}", LEAST.0, LEAST.1);
@@ -55,10 +53,10 @@ pub(crate) fn draw(
     }
     let rows = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
     let [head, body, foot] = area.layout(&Layout::vertical(rows));
-    line(buffer, head, &header(snapshot, head.width, paint));
+    line(buffer, head, &header(snapshot, head.width, view));
     if top.mode == Some(Mode::Help) {
         let rows = KEYS.map(|(key, what)| {
-            let key = Span::styled(format!("  {key:<22}"), paint.of(BOLD));
+            let key = Span::styled(format!("  {key:<22}"), view.style(BOLD));
             Line::from(vec![key, Span::raw(what)])
         });
         fill(buffer, body, rows.into_iter());
@@ -68,15 +66,15 @@ pub(crate) fn draw(
                 place.layout(&Layout::vertical([Constraint::Length(1), Constraint::Min(0)]));
             let view = View { width: Some(usize::from(inside.width)), ..view.clone() };
             let rows = panes::rows(pane, top, snapshot, now, &view, usize::from(inside.height));
-            line(buffer, head, &title(top, pane, &rows, head.width, paint));
+            line(buffer, head, &title(top, pane, &rows.title, head.width, &view));
             fill(buffer, inside, rows.lines.into_iter());
         }
     }
-    draw_footer(top, paint, buffer, foot)
+    draw_footer(top, view, buffer, foot)
 }
 
 /// The team in one line: the parts that fit in `width` columns as a whole.
-fn header(snapshot: &Snapshot, width: u16, paint: Paint) -> Line<'static> {
+fn header(snapshot: &Snapshot, width: u16, view: &View) -> Line<'static> {
     let alive = snapshot.members.iter().filter(|member| member.alive).count();
     let tokens: u64 = snapshot.members.iter().map(|member| member.usage.tokens()).sum();
     let costs = snapshot.members.iter().filter_map(|member| member.usage.cost);
@@ -90,9 +88,10 @@ fn header(snapshot: &Snapshot, width: u16, paint: Paint) -> Line<'static> {
         }
         text.push_str(&part);
     }
-    let mut spans = vec![Span::styled("team", paint.of(BOLD)), Span::styled(text, paint.of(DIM))];
+    let mut spans =
+        vec![Span::styled("team", view.style(BOLD)), Span::styled(text, view.style(DIM))];
     if let Some(trouble) = &snapshot.trouble {
-        spans.push(Span::styled(format!("  {}", one_line(trouble, 200)), paint.of(BAD)));
+        spans.push(Span::styled(format!("  {}", one_line(trouble, 200)), view.style(BAD)));
     }
     Line::from(spans)
 }
@@ -124,24 +123,24 @@ fn arrange(top: &Top, snapshot: &Snapshot, body: Rect) -> Vec<(Pane, Rect)> {
 }
 
 /// The title of a pane on a line; the pane with the focus is marked.
-fn title(top: &Top, pane: Pane, rows: &Rows, width: u16, paint: Paint) -> Line<'static> {
+fn title(top: &Top, pane: Pane, text: &str, width: u16, view: &View) -> Line<'static> {
     let has_keys = top.focus == pane;
-    let number = PANES.iter().position(|it| *it == pane).unwrap_or_default() + 1;
+    let number = pane as usize + 1;
     let mark = if has_keys { '▸' } else { '─' };
-    let name = format!("{mark} {number} {} ", one_line(&rows.title, usize::from(width)));
+    let name = format!("{mark} {number} {} ", one_line(text, usize::from(width)));
     let rule = "─".repeat(usize::from(width).saturating_sub(columns(&name)));
-    let style = if has_keys { paint.of(BOLD) } else { paint.of(DIM) };
-    Line::from(vec![Span::styled(name, style), Span::styled(rule, paint.of(DIM))])
+    let style = view.style(if has_keys { BOLD } else { DIM });
+    Line::from(vec![Span::styled(name, style), Span::styled(rule, view.style(DIM))])
 }
 
-fn draw_footer(top: &Top, paint: Paint, buffer: &mut Buffer, foot: Rect) -> Option<Position> {
+fn draw_footer(top: &Top, view: &View, buffer: &mut Buffer, foot: Rect) -> Option<Position> {
     let width = usize::from(foot.width);
     let shown = match (&top.mode, &top.notice) {
         (Some(Mode::Filter { .. }), _) => {
-            return Some(prompt(buffer, foot, "show only: ", &top.filter, paint));
+            return Some(prompt(buffer, foot, "show only: ", &top.filter, view));
         }
         (Some(Mode::Write { to, text }), _) => {
-            return Some(prompt(buffer, foot, &format!("to {to}: "), text, paint));
+            return Some(prompt(buffer, foot, &format!("to {to}: "), text, view));
         }
         (Some(Mode::Confirm { what, action }), _) => {
             let question = if let Action::Answer { approve, .. } = action {
@@ -151,23 +150,23 @@ fn draw_footer(top: &Top, paint: Paint, buffer: &mut Buffer, foot: Rect) -> Opti
             } else {
                 format!("{what}? y: yes, any other key: no")
             };
-            Line::styled(question, paint.of(WARN))
+            Line::styled(question, view.style(WARN))
         }
         (None | Some(Mode::Help), Some(Notice::Fine(text))) => {
-            Line::styled(one_line(text, width), paint.of(BOLD))
+            Line::styled(one_line(text, width), view.style(BOLD))
         }
         (None | Some(Mode::Help), Some(Notice::Failed(text))) => {
-            Line::styled(one_line(text, width), paint.of(BAD))
+            Line::styled(one_line(text, width), view.style(BAD))
         }
         (None | Some(Mode::Help), None) => {
             let only = (!top.filter.is_empty()).then(|| {
                 let filter = format!("only: {}  ", one_line(&top.filter, 20));
-                Span::styled(filter, paint.of(WARN))
+                Span::styled(filter, view.style(WARN))
             });
             let keys = footer_keys(top).into_iter().flat_map(|(key, what)| {
                 [
-                    Span::styled(key, paint.of(BOLD)),
-                    Span::styled(format!(" {what}  "), paint.of(DIM)),
+                    Span::styled(key, view.style(BOLD)),
+                    Span::styled(format!(" {what}  "), view.style(DIM)),
                 ]
             });
             only.into_iter().chain(keys).collect()
@@ -198,14 +197,14 @@ fn footer_keys(top: &Top) -> Vec<(&'static str, &'static str)> {
 }
 
 /// The line being typed; if it is long, its end.
-fn prompt(buffer: &mut Buffer, foot: Rect, label: &str, text: &str, paint: Paint) -> Position {
+fn prompt(buffer: &mut Buffer, foot: Rect, label: &str, text: &str, view: &View) -> Position {
     let room = usize::from(foot.width).saturating_sub(columns(label) + 1);
     let mut shown = text.replace(['\n', '\t'], " ");
     while columns(&shown) > room {
         shown.remove(0);
     }
     let end = columns(label) + columns(&shown);
-    let spans = vec![Span::styled(label.to_owned(), paint.of(BOLD)), Span::raw(shown)];
+    let spans = vec![Span::styled(label.to_owned(), view.style(BOLD)), Span::raw(shown)];
     line(buffer, foot, &Line::from(spans));
     Position::new(foot.x.saturating_add(u16::try_from(end).unwrap_or(u16::MAX)), foot.y)
 }

@@ -28,26 +28,17 @@ enum Pane {
     Requests,
 }
 
-/// All panes, in the order of the tab key.
+/// All panes, in their order and that of the tab key.
 const PANES: [Pane; 5] =
     [Pane::Members, Pane::Messages, Pane::Conversation, Pane::Tasks, Pane::Requests];
 
-/// An action outside of the view.
+/// An action outside of the view; an answer approves the request of this id once, or denies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     Quit,
-    Send {
-        to: String,
-        text: String,
-    },
-    Stop {
-        name: String,
-    },
-    /// Approve the request of this id once, or deny it.
-    Answer {
-        id: String,
-        approve: bool,
-    },
+    Send { to: String, text: String },
+    Stop { name: String },
+    Answer { id: String, approve: bool },
 }
 
 /// What keys do other than to move and select.
@@ -156,19 +147,19 @@ impl Top {
         match key {
             Key::Char('q') => return Some(Action::Quit),
             Key::Char('?') => self.mode = Some(Mode::Help),
-            Key::Char('/') => {
-                self.mode = Some(Mode::Filter { before: self.filter.clone() });
-            }
-            Key::Char('m') => self.begin_to_write(snapshot),
-            Key::Char('s') => self.ask_to_stop(snapshot),
+            Key::Char('/') => self.mode = Some(Mode::Filter { before: self.filter.clone() }),
+            Key::Char(key @ ('m' | 's')) => match snapshot.member(&self.selected) {
+                None => self.fail("no member is selected"),
+                Some(MemberView { name, .. }) if key == 'm' => {
+                    self.mode = Some(Mode::Write { to: name.clone(), text: String::new() });
+                }
+                Some(member) => self.ask_to_stop(member),
+            },
             Key::Char('a') => self.ask_to_decide(true, snapshot),
             Key::Char('d') => self.ask_to_decide(false, snapshot),
-            Key::Tab => self.focus_next(1),
-            Key::BackTab => self.focus_next(PANES.len() - 1),
-            Key::Char(digit @ '1'..='5') => {
-                let pane = PANES.iter().zip('1'..).find(|(_, number)| *number == digit);
-                self.focus_on(pane.map_or(Pane::Members, |(pane, _)| *pane));
-            }
+            Key::Tab => self.focus_on_nth(self.focus as usize + 1),
+            Key::BackTab => self.focus_on_nth(self.focus as usize + PANES.len() - 1),
+            Key::Char(digit @ '1'..='5') => self.focus_on_nth(digit as usize - '1' as usize),
             Key::Enter if self.focus == Pane::Members => self.focus_on(Pane::Conversation),
             Key::Esc if self.filter.is_empty() => self.focus_on(Pane::Members),
             Key::Esc => self.filter.clear(),
@@ -183,10 +174,8 @@ impl Top {
         None
     }
 
-    fn focus_next(&mut self, steps: usize) {
-        let at = PANES.iter().position(|pane| *pane == self.focus).unwrap_or_default();
-        let next = PANES.iter().cycle().nth(at + steps);
-        self.focus_on(next.copied().unwrap_or_default());
+    fn focus_on_nth(&mut self, index: usize) {
+        self.focus_on(PANES.into_iter().cycle().nth(index).unwrap_or_default());
     }
 
     fn focus_on(&mut self, pane: Pane) {
@@ -229,27 +218,15 @@ impl Top {
         self.notify(Notice::Failed(why.into()));
     }
 
-    fn begin_to_write(&mut self, snapshot: &Snapshot) {
-        match snapshot.member(&self.selected) {
-            Some(member) => {
-                let (to, text) = (member.name.clone(), String::new());
-                self.mode = Some(Mode::Write { to, text });
-            }
-            None => self.fail("no member is selected"),
-        }
-    }
-
-    fn ask_to_stop(&mut self, snapshot: &Snapshot) {
-        match snapshot.member(&self.selected) {
-            None => self.fail("no member is selected"),
-            Some(member) if member.name == "lead" => {
-                self.fail("the lead ends with its team: type /quit there, or team stop --all");
-            }
-            Some(member) if !member.alive => self.fail(format!("{} does not run", member.name)),
-            Some(member) => {
-                let (what, name) = (format!("stop {}", member.name), member.name.clone());
-                self.mode = Some(Mode::Confirm { what, action: Action::Stop { name } });
-            }
+    fn ask_to_stop(&mut self, member: &MemberView) {
+        let name = member.name.clone();
+        if name == "lead" {
+            self.fail("the lead ends with its team: type /quit there, or team stop --all");
+        } else if !member.alive {
+            self.fail(format!("{name} does not run"));
+        } else {
+            let what = format!("stop {name}");
+            self.mode = Some(Mode::Confirm { what, action: Action::Stop { name } });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::roster::roster_table;
 use super::super::sanitize::one_line;
-use super::super::style::{BOLD, DIM, Mark, Palette, WARN, of_member};
+use super::super::style::{BOLD, DIM, Palette, WARN, of_member, status_mark};
 use super::super::tables::{TaskRow, task_table};
 use super::super::transcript;
 use super::super::view::View;
@@ -12,19 +12,14 @@ use crate::wire::WallTime;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-/// The colours of the live view: styles of the palette as styles of ratatui.
-///
-/// Without colours only the selected row is highlighted, in reverse video.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Paint(pub(super) Palette);
+/// The selected row, with and without colours.
+const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-impl Paint {
-    /// The selected row, with and without colours.
-    const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
-
-    pub(super) fn of(self, style: anstyle::Style) -> Style {
+impl View {
+    /// A style of the palette as a style of ratatui; plain without colours.
+    pub(super) fn style(&self, style: anstyle::Style) -> Style {
         let mut made = Style::new();
-        if !self.0.is_colored {
+        if !self.palette.is_colored {
             return made;
         }
         if let Some(anstyle::Color::Ansi(color)) = style.get_fg_color() {
@@ -45,21 +40,8 @@ impl Paint {
 pub(super) struct Rows {
     pub(super) title: String,
     pub(super) lines: Vec<Line<'static>>,
-}
-
-impl Rows {
-    /// The rows; if there are none, `otherwise`.
-    fn of(
-        title: String,
-        mut lines: Vec<Line<'static>>,
-        otherwise: &'static str,
-        paint: Paint,
-    ) -> Self {
-        if lines.is_empty() {
-            lines.push(Line::styled(otherwise, paint.of(DIM)));
-        }
-        Self { title, lines }
-    }
+    /// The line that is shown if there are none.
+    otherwise: &'static str,
 }
 
 /// The content of a pane in `height` rows.
@@ -71,45 +53,46 @@ pub(super) fn rows(
     view: &View,
     height: usize,
 ) -> Rows {
-    match pane {
+    let mut rows = match pane {
         Pane::Members => members_pane(top, snapshot, now, view, height),
         Pane::Messages => messages(top, snapshot, view, height),
         Pane::Conversation => conversation(top, snapshot, view, height),
         Pane::Tasks => tasks(top, snapshot, view, height),
         Pane::Requests => requests(top, snapshot, view, height),
+    };
+    if rows.lines.is_empty() {
+        rows.lines.push(Line::styled(rows.otherwise, view.style(DIM)));
     }
+    rows
 }
 
 fn members_pane(top: &Top, snapshot: &Snapshot, now: WallTime, view: &View, height: usize) -> Rows {
-    let paint = Paint(view.palette);
     let members = top.members(snapshot);
     let title = count("members", members.len(), snapshot.members.len());
     let width = view.width.unwrap_or(80).saturating_sub(2);
     let table = roster_table(&members, now, Palette::plain(), width);
     let mut table = table.lines().filter(|_| !members.is_empty());
-    let head = table.next().map(|head| Line::styled(format!("  {head}"), paint.of(DIM)));
+    let head = table.next().map(|head| Line::styled(format!("  {head}"), view.style(DIM)));
     let room = height.saturating_sub(1);
     let at = members.iter().position(|member| member.name == top.selected).unwrap_or_default();
     let first = (at + 1).saturating_sub(room);
     let seen = members.iter().zip(table).skip(first).take(room);
-    let seen = seen.map(|(row, text)| member(row, text, row.name == top.selected, paint));
-    let nobody = if snapshot.members.is_empty() { "no members yet" } else { "no match" };
-    Rows::of(title, head.into_iter().chain(seen).collect(), nobody, paint)
+    let seen = seen.map(|(row, text)| member(row, text, row.name == top.selected, view));
+    let otherwise = if snapshot.members.is_empty() { "no members yet" } else { "no match" };
+    Rows { title, lines: head.into_iter().chain(seen).collect(), otherwise }
 }
 
 /// One row of the table, with name and status in colour.
-fn member(row: &MemberView, text: &str, is_selected: bool, paint: Paint) -> Line<'static> {
+fn member(row: &MemberView, text: &str, is_selected: bool, view: &View) -> Line<'static> {
     if is_selected {
-        return Line::styled(format!("› {text}"), Paint::SELECTED);
+        return Line::styled(format!("› {text}"), SELECTED);
     }
-    let mark = Mark::of(row.status, row.alive);
-    let status = mark.to_string();
-    let Some((name, rest)) = text.split_once(&status) else {
+    let (status, style) = status_mark(row.status, row.alive);
+    let Some((name, rest)) = text.split_once(status) else {
         return Line::raw(format!("  {text}"));
     };
-    let (name, rest) = (format!("  {name}"), Span::raw(rest.to_owned()));
-    let name = Span::styled(name, paint.of(of_member(&row.color)));
-    Line::from(vec![name, Span::styled(status, paint.of(mark.style)), rest])
+    let name = Span::styled(format!("  {name}"), view.style(of_member(&row.color)));
+    Line::from(vec![name, Span::styled(status, view.style(style)), Span::raw(rest.to_owned())])
 }
 
 fn messages(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows {
@@ -120,40 +103,38 @@ fn messages(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> R
     let end = found.len() - back;
     let seen = found.iter().take(end).skip(end.saturating_sub(height));
     let lines = seen.map(|progress| message(progress, snapshot, view)).collect();
-    Rows::of(scrolled(title, back), lines, "no messages", Paint(view.palette))
+    Rows { title: scrolled(title, back), lines, otherwise: "no messages" }
 }
 
 /// One message on one line: stage, time, sender, recipient, content.
 fn message(progress: &MessageProgress, snapshot: &Snapshot, view: &View) -> Line<'static> {
-    let paint = Paint(view.palette);
     let (mark, style) = match progress.stage {
-        Stage::Sent => ("… ", paint.of(WARN)),
-        Stage::Appended | Stage::Claimed => ("✉ ", paint.of(WARN)),
-        Stage::Acknowledged | Stage::Answered => ("✓ ", paint.of(DIM)),
+        Stage::Sent => ("… ", view.style(WARN)),
+        Stage::Appended | Stage::Claimed => ("✉ ", view.style(WARN)),
+        Stage::Acknowledged | Stage::Answered => ("✓ ", view.style(DIM)),
     };
     let colored = |name: &str| {
         let color = snapshot.member(name).map(|member| member.color.as_str()).unwrap_or_default();
-        Span::styled(one_line(name, 32), paint.of(of_member(color)))
+        Span::styled(one_line(name, 32), view.style(of_member(color)))
     };
     let kind = match progress.kind.as_str() {
         "message" => String::new(),
         kind => format!(" [{}]", one_line(kind, 32)),
     };
-    let time = progress.timestamp.map_or_else(|| "--:--:--".into(), |at| view.clock(at));
+    let time = view.clock(progress.timestamp);
     Line::from(vec![
         Span::styled(mark, style),
-        Span::styled(time + " ", paint.of(DIM)),
+        Span::styled(time + " ", view.style(DIM)),
         colored(&progress.from),
-        Span::styled(" → ", paint.of(DIM)),
+        Span::styled(" → ", view.style(DIM)),
         colored(&progress.to),
-        Span::styled(kind, paint.of(DIM)),
+        Span::styled(kind, view.style(DIM)),
         Span::raw(": "),
         Span::raw(one_line(&progress.content, view.width.unwrap_or(200))),
     ])
 }
 
 fn conversation(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows {
-    let paint = Paint(view.palette);
     let shown = &snapshot.conversation;
     let name = if shown.name.is_empty() { "conversation".into() } else { shown.name.clone() };
     let title = format!("conversation of {name}");
@@ -171,24 +152,23 @@ fn conversation(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) 
     }
     let back = top.clamp(Pane::Conversation, rows.len().saturating_sub(height));
     let seen = rows.into_iter().skip(back).take(height);
-    let mut lines: Vec<Line<'_>> = seen.map(|row| entry(row, paint)).collect();
+    let mut lines: Vec<_> = seen.map(|row| entry(row, view)).collect();
     lines.reverse();
-    Rows::of(scrolled(title, back), lines, "nothing yet", paint)
+    Rows { title: scrolled(title, back), lines, otherwise: "nothing yet" }
 }
 
 /// A row of a conversation; the first row of an entry is bold.
-fn entry(row: String, paint: Paint) -> Line<'static> {
+fn entry(row: String, view: &View) -> Line<'static> {
     if row.starts_with("    ") {
-        Line::styled(row, paint.of(DIM))
+        Line::styled(row, view.style(DIM))
     } else if row.starts_with(' ') || row.is_empty() {
         Line::raw(row)
     } else {
-        Line::styled(row, paint.of(BOLD))
+        Line::styled(row, view.style(BOLD))
     }
 }
 
 fn tasks(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows {
-    let paint = Paint(view.palette);
     let rows = snapshot.tasks.iter().filter(|(task, _)| {
         let owner = task.owner.as_deref().unwrap_or_default();
         top.matches(&[&task.subject, owner, task.status.word()])
@@ -196,19 +176,16 @@ fn tasks(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows
     let rows = rows.map(|(task, waits_for)| TaskRow { task, waits_for: waits_for.clone() });
     let rows: Vec<TaskRow<'_>> = rows.collect();
     let title = count("tasks", rows.len(), snapshot.tasks.len());
-    if rows.is_empty() {
-        return Rows::of(title, Vec::new(), "no tasks", paint);
-    }
     let first = top.clamp(Pane::Tasks, rows.len().saturating_sub(height.saturating_sub(1)));
     let table = task_table(&rows, Palette::plain());
-    let mut table = table.lines().map(|line| Line::raw(line.to_owned()));
-    let head = table.next().map(|head| head.style(paint.of(DIM)));
+    let table = table.lines().filter(|_| !rows.is_empty());
+    let mut table = table.map(|line| Line::raw(line.to_owned()));
+    let head = table.next().map(|head| head.style(view.style(DIM)));
     let lines = head.into_iter().chain(table.skip(first)).take(height).collect();
-    Rows { title, lines }
+    Rows { title, lines, otherwise: "no tasks" }
 }
 
 fn requests(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows {
-    let paint = Paint(view.palette);
     let open = &snapshot.requests;
     let title = count("requests", open.len(), open.len());
     let at = top.clamp(Pane::Requests, open.len().saturating_sub(1));
@@ -219,12 +196,12 @@ fn requests(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> R
         let text = format!("{from} asks for {}: {}", question.tool, question.description);
         let text = one_line(&text, view.width.unwrap_or(200).saturating_sub(2));
         if number == at && top.focus == Pane::Requests {
-            Line::styled(format!("› {text}"), Paint::SELECTED)
+            Line::styled(format!("› {text}"), SELECTED)
         } else {
-            Line::styled(format!("  {text}"), paint.of(WARN))
+            Line::styled(format!("  {text}"), view.style(WARN))
         }
     });
-    Rows::of(title, lines.collect(), "nothing waits for an answer", paint)
+    Rows { title, lines: lines.collect(), otherwise: "nothing waits for an answer" }
 }
 
 fn count(what: &str, shown: usize, all: usize) -> String {

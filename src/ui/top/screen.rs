@@ -27,27 +27,25 @@ pub(crate) struct Screen {
     /// The frame on the screen.
     shown: Buffer,
     decoder: Decoder,
-    _restore: RestoreGuard,
-}
-
-/// Leaves the alternate screen, then restores the settings of the terminal.
-struct RestoreGuard {
+    /// Restores the settings of the terminal, after the alternate screen is left.
     _settings: Option<TerminalGuard>,
 }
 
-impl Drop for RestoreGuard {
+impl Drop for Screen {
     fn drop(&mut self) {
         leave();
     }
 }
 
 impl Screen {
-    /// Switches to the alternate screen and to raw mode.
-    ///
-    /// # Errors
-    /// The terminal refused; it is restored.
+    /// Switches to the alternate screen and to raw mode; after an error the terminal is restored.
     pub(crate) fn open() -> io::Result<Self> {
-        let restore = RestoreGuard { _settings: TerminalGuard::save() };
+        let screen = Self {
+            backend: CrosstermBackend::new(stdout()),
+            shown: Buffer::empty(area()),
+            decoder: Decoder::default(),
+            _settings: TerminalGuard::save(),
+        };
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             // Before the report: the alternate screen would hide it.
@@ -56,15 +54,10 @@ impl Screen {
         }));
         enable_raw_mode()?;
         execute!(stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
-        let backend = CrosstermBackend::new(stdout());
-        let (shown, decoder) = (Buffer::empty(area()), Decoder::default());
-        Ok(Self { backend, shown, decoder, _restore: restore })
+        Ok(screen)
     }
 
-    /// Draws a frame; `draw` returns the position of the cursor.
-    ///
-    /// # Errors
-    /// The terminal is gone.
+    /// Draws a frame; `draw` returns the position of the cursor. An error means that the terminal is gone.
     pub(crate) fn draw(
         &mut self,
         draw: impl FnOnce(&mut Buffer) -> Option<Position>,
@@ -83,10 +76,7 @@ impl Screen {
         Backend::flush(&mut self.backend)
     }
 
-    /// Waits for inputs, at most `limit`; a signal ends the wait.
-    ///
-    /// # Errors
-    /// The terminal is gone.
+    /// Waits for inputs, at most `limit`; a signal ends the wait. An error means that the terminal is gone.
     pub(crate) fn next(&mut self, signals: &Signals, limit: Duration) -> io::Result<Vec<Input>> {
         // The reader of crossterm loops without end when the terminal is gone.
         let bytes = typed(signals, limit)?;
@@ -117,44 +107,37 @@ mod tests {
     use crate::os::terminal::pty::{Pty, is_cooked, read};
     use std::process::{Command, Stdio};
 
-    /// The variable that says what the second copy of this test binary does with its terminal.
+    /// The variable that is set in the second copy of this test binary.
     const TASK: &str = "TEAM_TEST_SCREEN";
 
     #[test]
-    fn be_on_a_screen() {
-        let Some((_, task)) = std::env::vars().find(|(name, _)| name == TASK) else { return };
+    fn panic_on_a_screen() {
+        if std::env::vars().all(|(name, _)| name != TASK) {
+            return;
+        }
         let mut screen = Screen::open().unwrap();
         screen.draw(|_| None).unwrap();
-        if task == "panic" {
-            let panics = || -> () { panic!("the screen is left before this") };
-            assert!(std::thread::spawn(panics).join().is_err());
-            // No destructor: the hook alone must restore the screen.
-            std::mem::forget(screen);
-        }
+        let panics = || -> () { panic!("the screen is left before this") };
+        assert!(std::thread::spawn(panics).join().is_err());
+        // No destructor: the hook alone must restore the screen.
+        std::mem::forget(screen);
     }
 
-    fn printed(task: &str) -> String {
-        let pty = Pty::open(24, 80).unwrap();
+    #[test]
+    fn a_panic_leaves_the_screen() {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "--nocapture", "ui::top::screen::tests::be_on_a_screen"]);
-        command.env(TASK, task).stderr(Stdio::piped());
-        let (mut child, mut outer) = pty.spawn(&mut command).unwrap();
+        command.args(["--exact", "--nocapture", "ui::top::screen::tests::panic_on_a_screen"]);
+        command.env(TASK, "").stderr(Stdio::piped());
+        let (mut child, mut outer) = Pty::open(24, 80).unwrap().spawn(&mut command).unwrap();
         let mut printed = Vec::new();
         while let Ok(bytes) = read(&mut outer, Duration::from_secs(30)) {
             printed.extend(bytes.unwrap());
         }
-        assert!(child.wait().unwrap().success(), "{task}");
-        assert!(is_cooked(&outer).unwrap(), "{task}");
-        String::from_utf8_lossy(&printed).into_owned()
-    }
-
-    #[test]
-    fn the_screen_is_restored_at_the_end_and_at_a_panic() {
-        for task in ["end", "panic"] {
-            let printed = printed(task);
-            let (_, view) = printed.split_once("\x1b[?1049h").expect(task);
-            let (_, after) = view.split_once("\x1b[?1049l").expect(task);
-            assert!(after.contains("\x1b[?25h"), "{task}: {after:?}");
-        }
+        assert!(child.wait().unwrap().success());
+        assert!(is_cooked(&outer).unwrap());
+        let printed = String::from_utf8_lossy(&printed);
+        let (_, view) = printed.split_once("\x1b[?1049h").unwrap();
+        let (_, after) = view.split_once("\x1b[?1049l").unwrap();
+        assert!(after.contains("\x1b[?25h"), "{after:?}");
     }
 }

@@ -245,11 +245,6 @@ impl Body {
         Self::Message { summary: None }
     }
 
-    /// Whether this version knows the type.
-    pub fn is_known_kind(kind: &str) -> bool {
-        KINDS.contains(&kind)
-    }
-
     /// Whether the message starts a turn of the recipient's model.
     pub fn wakes(&self) -> bool {
         // The model cannot decide about a plan that a person reviews.
@@ -259,14 +254,12 @@ impl Body {
         matches!(self.handling(), Handling::Data | Handling::WakingControl)
     }
 
-    /// Whether the message steers a program. A full inbox has a reserve for control mail, and control
-    /// mail reaches a member that is stopping.
+    /// Whether it steers a program: it may use the reserve of a full inbox and reaches a stopping member.
     pub fn is_control(&self) -> bool {
         self.handling() != Handling::Data
     }
 
-    /// Whether the model never sees the message: a change of state, or a permission exchange, whose
-    /// outcome the model learns from the result of the call that waited.
+    /// Whether the model never sees it: it learns of a permission by the result of the call that waited.
     pub fn is_for_program(&self) -> bool {
         self.handling() == Handling::ProgramOnly
     }

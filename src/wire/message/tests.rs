@@ -10,22 +10,17 @@ fn read(line: &str) -> Result<Message, Malformed> {
 
 #[test]
 fn plain_text_is_understood_as_every_other_kind_is() {
-    for (line, body) in [
-        (r#"{"type":"message","content":"x"}"#, Body::text()),
-        (r#"{"type":"message","content":"x","summary":null}"#, Body::text()),
-        (
-            r#"{"type":"message","content":"x","summary":"s"}"#,
-            Body::Message { summary: Some("s".into()) },
-        ),
-        (
-            r#"{"type":"message","content":"x","summary":7}"#,
-            Body::Unknown { kind: "message".into() },
-        ),
-        (r#"{"type":"broadcast","content":"x","summary":7}"#, Body::Broadcast {}),
+    let with_summary = Body::Message { summary: Some("s".into()) };
+    for (kind, rest, body) in [
+        ("message", "", Body::text()),
+        ("message", r#","summary":null"#, Body::text()),
+        ("message", r#","summary":"s""#, with_summary),
+        ("message", r#","summary":7"#, Body::Unknown { kind: "message".into() }),
+        ("broadcast", r#","summary":7"#, Body::Broadcast {}),
     ] {
-        assert_eq!(read(line).unwrap().body, body, "{line}");
-        let object: Value = serde_json::from_str(line).unwrap();
-        let understood = serde_json::from_value::<Body>(object).ok();
+        let line = format!(r#"{{"type":"{kind}","content":"x"{rest}}}"#);
+        assert_eq!(read(&line).unwrap().body, body, "{line}");
+        let understood = serde_json::from_str::<Body>(&line).ok();
         assert!(understood.is_none_or(|understood| understood == body), "{line}");
     }
 }
@@ -62,7 +57,7 @@ fn outgoing(body: Body) -> OutgoingMessage {
     let (from, to) = (AgentName::lead(), AgentName::member("alice").unwrap());
     let (id, content) = ("lead:7".into(), "start\nnow \u{1}\"ä".into());
     let (timestamp, correlation, extra) = (1.5.into(), None, Map::new());
-    OutgoingMessage { id, from, to, content, timestamp, correlation, body, extra }
+    OutgoingMessage { body, from, to, content, timestamp, id, correlation, extra }
 }
 
 fn bound() -> Correlation {
@@ -106,10 +101,7 @@ fn readers_accept_the_dialects_of_the_origins() {
         assert_eq!(seen, (from, content, kind), "{line}");
     }
     assert_eq!(read(r#"{"content":"x","ts":12}"#).unwrap().timestamp, Some(12.0.into()));
-}
-
-#[test]
-fn old_names_of_the_shutdown_answer_are_understood() {
+    // The old names of the shutdown answer.
     for (line, approve) in [
         (r#"{"type":"shutdown_approved","from":"a","requestId":"r1"}"#, true),
         (r#"{"type":"shutdown_rejected","from":"a","request_id":"r1"}"#, false),

@@ -3,25 +3,20 @@
 use super::TurnEvent as Event;
 use super::*;
 use crate::agent::conversation::compact::Compacted;
-use crate::agent::conversation::memory::call_of;
-use crate::agent::conversation::transition_table::transition_table;
+use crate::agent::conversation::test_support::{
+    OpenCalls, model_reply, question, transition_table,
+};
 use crate::tools::ToolError;
-use crate::wire::chat::{Block, Reply, StopReason, Usage};
+use crate::wire::chat::Usage;
 use crate::wire::message::Outcome;
-use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
+use crate::wire::permission::{Decision, DecisionOutcome};
 use crate::wire::transcript::Entry;
 use proptest::prelude::*;
 use serde_json::json;
 
 fn reply(calls: &[&str]) -> Event {
-    let mut blocks = vec![Block::Text { text: "t".into() }];
-    for (n, name) in calls.iter().enumerate() {
-        let id = format!("{name}-{n}");
-        blocks.push(Block::ToolUse { id, name: (*name).into(), input: json!({}) });
-    }
-    let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
-    let reply = Reply { blocks, stop_reason, usage: Usage::default(), model: "m".into() };
-    Event::Work(WorkResult::Replied(Ok(reply)))
+    let calls: Vec<_> = calls.iter().map(|name| (*name, json!({}))).collect();
+    Event::Work(WorkResult::Replied(Ok(model_reply("t", &calls))))
 }
 
 fn too_long() -> Event {
@@ -39,15 +34,14 @@ fn tool_ended(result: Result<String, ToolError>) -> Event {
     Event::Work(WorkResult::ToolEnded(result))
 }
 
-fn question() -> Box<Question> {
-    Box::new(Question {
-        request_id: "r".into(),
-        about: QuestionKind::Permission,
-        tool_use_id: "bash-0".into(),
-        tool: "bash".into(),
-        input: json!({}),
-        description: "x".into(),
-    })
+/// The verdict that the first call of `bash` is asked about.
+fn ask() -> Event {
+    let call = Call { id: "bash-0".into(), name: "bash".into(), input: json!({}) };
+    Event::Judged(CallVerdict::Ask(question(&call)))
+}
+
+fn decision(request_id: &str) -> Event {
+    Event::Settled(Decision::by_program(request_id, DecisionOutcome::Approved, ""))
 }
 
 fn input() -> Event {
@@ -105,12 +99,10 @@ fn a_summary_that_fails_ends_the_turn() {
 
 #[test]
 fn a_decision_that_comes_while_input_is_taken_in_waits_for_it() {
-    let ask = Event::Judged(CallVerdict::Ask(question()));
-    let turn = turn_after([input(), reply(&["bash"]), ask]);
+    let turn = turn_after([input(), reply(&["bash"]), ask()]);
     let (turn, actions) = go_on(turn, Event::InputWaits);
     assert_eq!(actions, [HostAction::TakeInput.into()]);
-    let approved = Decision::by_program("r", DecisionOutcome::Approved, "");
-    let (turn, actions) = go_on(turn, Event::Settled(approved));
+    let (turn, actions) = go_on(turn, decision("alice:bash-0"));
     assert_eq!(actions, [], "nothing is recorded beside the input");
     let (turn, actions) = go_on(turn, input());
     assert!(matches!(actions.last(), Some(TurnAction::Effect(Effect::RunTool(_)))), "{actions:?}");
@@ -119,7 +111,6 @@ fn a_decision_that_comes_while_input_is_taken_in_waits_for_it() {
 
 /// A turn in each phase.
 fn phases() -> Vec<(&'static str, TurnMachine)> {
-    let ask = || Event::Judged(CallVerdict::Ask(question()));
     let run = || Event::Judged(CallVerdict::Run);
     let call = || reply(&["bash", "bash"]);
     vec![
@@ -135,7 +126,6 @@ fn phases() -> Vec<(&'static str, TurnMachine)> {
 
 /// One event of each kind.
 fn all_events() -> Vec<(&'static str, Event)> {
-    let decision = |id| Event::Settled(Decision::by_program(id, DecisionOutcome::Approved, ""));
     vec![
         ("InputWaits", Event::InputWaits),
         ("InputTaken", input()),
@@ -145,7 +135,7 @@ fn all_events() -> Vec<(&'static str, Event)> {
         ("Compacted", summary()),
         ("ToolEnded", tool_ended(Ok("ok".into()))),
         ("Judged", Event::Judged(CallVerdict::Run)),
-        ("Settled", decision("r")),
+        ("Settled", decision("alice:bash-0")),
         ("Settled late", decision("earlier")),
         ("Interrupt", Event::Interrupt),
         ("WindDown", Event::WindDown("note".into())),
@@ -198,23 +188,17 @@ proptest! {
     #[test]
     fn every_call_is_answered_once(picks in proptest::collection::vec((0usize..14, any::<bool>()), 0..60)) {
         let mut turn = turn_after([]);
-        let mut open: Vec<String> = Vec::new();
+        let mut open = OpenCalls::default();
         for (pick, calls) in picks {
             let event = match pick {
                 3 if calls => reply(&["bash", "idle"]),
-                7 if calls => Event::Judged(CallVerdict::Ask(question())),
+                7 if calls => ask(),
                 _ => all_events().swap_remove(pick).1,
             };
             let (next, todo) = turn.step(event);
             for action in todo {
-                let TurnAction::Effect(Effect::Record(entry)) = action else { continue };
-                if let Entry::Assistant { blocks, .. } = &entry {
-                    prop_assert!(open.is_empty());
-                    open.extend(blocks.iter().filter_map(call_of).map(|call| call.id));
-                } else if let Entry::ToolResult { tool_use_id, .. } = entry {
-                    let before = open.len();
-                    open.retain(|id| *id != tool_use_id);
-                    prop_assert_eq!(open.len() + 1, before);
+                if let TurnAction::Effect(Effect::Record(entry)) = action {
+                    open.note(&entry);
                 }
             }
             let ControlFlow::Continue(next) = next else {

@@ -1,12 +1,10 @@
-//! Tools by which agents start, end and direct each other, and the state that team tools share.
+//! Tools by which agents start, end and direct each other.
 
-mod context;
-
-pub(crate) use context::TeamContext;
+pub(crate) use super::registry::TeamContext;
 
 use super::approval_queue::{ApprovalDecision, Decider};
 use super::call::{Call, ToolError};
-use super::registry::{SpawnOrder, TALKS, Tool, ToolParts, parameters};
+use super::registry::{Parameters, SpawnOrder, TALKS, Tool, ToolParts, parameters};
 use crate::protocol::request::RequestVerdict;
 use crate::store::{Liveness, liveness, roster};
 use crate::wire::AgentName;
@@ -26,7 +24,6 @@ impl Tool for ListTeammates {
     const SPEC: ToolSpec = ToolSpec {
         name: "list_teammates",
         description: "Show who is on the team: name, role, status, what each one does.",
-        parameters: Self::PARAMETERS,
         compact: Some(Audience::Lead),
         effect: Effect::Reads,
         role_access: RoleAccess::Granted,
@@ -39,11 +36,11 @@ impl Tool for ListTeammates {
         let roster = roster::read(dir).map_err(ToolError::reply)?;
         let life_of = |name: AgentName| liveness::probe(dir, &name).unwrap_or(Liveness::Dead);
         let lead_life = life_of(AgentName::lead());
-        let mut lines = Vec::new();
-        if let Some(lead) = &roster.lead {
+        let lead = roster.lead.iter().map(|lead| {
             let status = if lead_life.is_alive() { lead.status.word() } else { "not running" };
-            lines.push(format!("- lead: {status}"));
-        }
+            format!("- lead: {status}")
+        });
+        let mut lines: Vec<String> = lead.collect();
         for member in &roster.members {
             let life = AgentName::member(&member.name).map_or(Liveness::Dead, life_of);
             let status = roster::effective_status(member, &life, &lead_life);
@@ -81,7 +78,6 @@ impl Tool for SpawnTeammate {
         description: "Start a teammate: an agent with a name, a role and a memory of its own. Answers \
                       when it is ready. A name that is idle gets the new prompt; a name that was shut \
                       down comes back with its memory.",
-        parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         compact: Some(Audience::Lead),
         ..TALKS
@@ -105,7 +101,6 @@ impl Tool for ShutdownTeammate {
         name: "shutdown_teammate",
         description: "End a teammate: it is asked first, and ended by force when it does not go in time. \
                       Answers when its process is gone and says how it ended.",
-        parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         compact: Some(Audience::Lead),
         ..TALKS
@@ -127,7 +122,6 @@ impl Tool for ShutdownResponse {
     const SPEC: ToolSpec = ToolSpec {
         name: "shutdown_response",
         description: "Answer an open shutdown request. Refusing is a wish: say why; the deadline stands.",
-        parameters: Self::PARAMETERS,
         audience: Audience::Teammate,
         role_access: RoleAccess::Always,
         purpose: Purpose::Talk,
@@ -162,12 +156,15 @@ pub(super) struct SubmitPlan {
     plan: Option<Value>,
 }
 
+impl Parameters for SubmitPlan {
+    const PARAMETERS: &[Parameter] = &[Parameter::required("plan", Text, "the plan")];
+}
+
 impl Tool for SubmitPlan {
     const SPEC: ToolSpec = ToolSpec {
         name: "submit_plan",
         description: "In mode plan: send your plan to be approved and wait for the decision. Say what \
                       you will change, where and why, and how you will check it.",
-        parameters: &[Parameter::required("plan", Text, "the plan")],
         audience: Audience::Teammate,
         role_access: RoleAccess::Granted,
         signal: Signal::SubmitsPlan,
@@ -196,7 +193,6 @@ impl Tool for ReviewPlan {
         description: "Decide about a plan that a teammate has submitted (a plan_approval_request in \
                       your inbox). Approved, it goes on and carries it out; rejected, it gets your \
                       feedback and may submit another.",
-        parameters: Self::PARAMETERS,
         audience: Audience::Lead,
         ..TALKS
     };
@@ -235,7 +231,6 @@ impl Tool for Idle {
     const SPEC: ToolSpec = ToolSpec {
         name: "idle",
         description: "End your turn because there is nothing to do now; mail wakes you again.",
-        parameters: Self::PARAMETERS,
         audience: Audience::Teammate,
         compact: Some(Audience::Teammate),
         effect: Effect::Reads,
@@ -258,18 +253,15 @@ mod tests {
     #[test]
     fn only_a_refusal_of_this_request_has_a_reason() {
         let refusal = json!({"request_id": "r1", "approve": false, "reason": "busy"});
+        let own = "shutdown_response";
         for (tool, input, reason) in [
-            ("shutdown_response", refusal.clone(), Some("busy")),
-            (
-                "shutdown_response",
-                json!({"request_id": "r1", "approve": false}),
-                Some("no reason given"),
-            ),
+            (own, refusal.clone(), Some("busy")),
+            (own, json!({"request_id": "r1", "approve": false}), Some("no reason given")),
             ("another_tool", refusal, None),
-            ("shutdown_response", json!({"request_id": "r2", "approve": false}), None),
-            ("shutdown_response", json!({"request_id": "r1", "approve": true}), None),
-            ("shutdown_response", json!({"request_id": "r1"}), None),
-            ("shutdown_response", json!(null), None),
+            (own, json!({"request_id": "r2", "approve": false}), None),
+            (own, json!({"request_id": "r1", "approve": true}), None),
+            (own, json!({"request_id": "r1"}), None),
+            (own, json!(null), None),
         ] {
             let found = refusal_reason(tool, &input, "r1");
             assert_eq!(found.as_deref(), reason, "{tool} {input}");
