@@ -60,7 +60,6 @@ pub const HANG: &str = "hang";
 static ARMED: OnceLock<Armed> = OnceLock::new();
 
 struct Armed {
-    /// With their names.
     triggers: Vec<(String, Trigger)>,
     random: AtomicU64,
 }
@@ -115,31 +114,21 @@ pub fn hit(name: &str) {
     }
     let Some(armed) = ARMED.get() else { return };
     for (_, trigger) in armed.triggers.iter().filter(|(point, _)| point == name) {
-        match trigger.pull(armed) {
-            None => {}
-            Some(Fate::Death) => {
-                // No destructor runs, and nothing is flushed.
-                let sent = kill(nix::unistd::getpid(), Signal::SIGKILL);
-                debug_assert_eq!(sent, Ok(()), "a process may signal itself");
-            }
-            Some(Fate::Hanging) => loop {
-                std::thread::park();
-            },
+        let Some(says) = trigger.pull(armed) else { continue };
+        while says.trim() == HANG {
+            std::thread::park();
         }
+        // No destructor runs, and nothing is flushed.
+        let sent = kill(nix::unistd::getpid(), Signal::SIGKILL);
+        debug_assert_eq!(sent, Ok(()), "a process may signal itself");
     }
 }
 
-/// The effect of an armed failpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Death,
-    Hanging,
-}
-
 impl Trigger {
-    fn pull(&self, armed: &Armed) -> Option<Fate> {
+    /// Returns what the token says, or nothing for a chance; `None` if the process goes on.
+    fn pull(&self, armed: &Armed) -> Option<String> {
         match self {
-            Self::Chance(probability) => (armed.next() < *probability).then_some(Fate::Death),
+            Self::Chance(probability) => (armed.next() < *probability).then(String::new),
             Self::Once { skip, token } => {
                 let left = |skip: u32| skip.checked_sub(1);
                 if skip.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok() {
@@ -147,7 +136,7 @@ impl Trigger {
                 }
                 let says = fs::read_to_string(token).ok()?;
                 fs::remove_file(token).ok()?;
-                Some(if says.trim() == HANG { Fate::Hanging } else { Fate::Death })
+                Some(says)
             }
         }
     }
@@ -189,8 +178,8 @@ mod tests {
         let armed = Armed { triggers: Vec::new(), random: AtomicU64::new(1) };
         let (_, trigger) = parse(&format!("send.locked+2={}", token.display())).unwrap();
         fs::File::create(&token).unwrap();
-        let pulled: Vec<_> = (0..4).map(|_| trigger.pull(&armed)).collect();
-        assert_eq!(pulled, [None, None, Some(Fate::Death), None]);
+        let pulled = [(); 4].map(|()| trigger.pull(&armed).is_some());
+        assert_eq!(pulled, [false, false, true, false]);
         assert!(!token.exists());
         assert!(is_addressed("alice/send.locked=/t") && !is_addressed("send.locked=/t/u"));
     }

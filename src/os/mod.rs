@@ -15,14 +15,11 @@ pub(crate) mod usage;
 pub use clock::{Clock, SystemClock};
 pub(crate) use clock::{uptime, uptime_with_sleep};
 pub(crate) use command::command_supervisor;
-pub(crate) use event::syscall_timeout;
-pub(crate) use event::{aligned_interval, async_fd, event_loop, signals};
+pub(crate) use event::{aligned_interval, async_fd, event_loop, signals, syscall_timeout};
 pub(crate) use file::{lease, safe_path, watch};
 #[cfg(test)]
 pub(crate) use process::processes;
 pub(crate) use process::{child, identity, memory, pidfd, process_tree, program};
-#[cfg(test)]
-pub(crate) use terminal::pty;
 pub(crate) use terminal::terminal_size;
 
 pub(crate) use nix::sys::signal::Signal;

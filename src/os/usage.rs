@@ -15,7 +15,6 @@ pub(crate) struct InotifyUsage {
     pub(crate) max_watches: u64,
 }
 
-/// Returns the current use.
 pub(crate) fn events() -> InotifyUsage {
     let limit = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).unwrap_or_default();
@@ -27,8 +26,7 @@ pub(crate) fn events() -> InotifyUsage {
         ..InotifyUsage::default()
     };
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let is_process = process.file_name().to_string_lossy().parse::<u32>().is_ok();
-        if is_process {
+        if process.file_name().to_string_lossy().parse::<u32>().is_ok() {
             count(&process.path(), &mut found);
         }
     }
@@ -38,9 +36,8 @@ pub(crate) fn events() -> InotifyUsage {
 /// Counts one process; a process that exits meanwhile or belongs to another user counts as nothing.
 fn count(process: &Path, found: &mut InotifyUsage) {
     for descriptor in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
-        let is_queue = fs::read_link(descriptor.path())
-            .is_ok_and(|target| target.as_os_str() == "anon_inode:inotify");
-        if is_queue {
+        let target = fs::read_link(descriptor.path());
+        if target.is_ok_and(|target| target.as_os_str() == "anon_inode:inotify") {
             let info = process.join("fdinfo").join(descriptor.file_name());
             let info = fs::read_to_string(info).unwrap_or_default();
             let watches = info.lines().filter(|line| line.starts_with("inotify wd:")).count();
@@ -50,7 +47,6 @@ fn count(process: &Path, found: &mut InotifyUsage) {
     }
 }
 
-/// Returns the limit of descriptors of a process.
 pub(crate) fn max_descriptors() -> Option<u64> {
     getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(_, hard)| hard)
 }

@@ -54,7 +54,7 @@ impl StoreError {
 
     /// Whether the disk is full or read-only at present, so that a later attempt may succeed.
     pub fn is_full(&self) -> bool {
-        let Self::File(FileError::Io { source, .. }) = self else { return false };
+        let Self::File(FileError::Io(_, source)) = self else { return false };
         matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem)
     }
 

@@ -13,7 +13,6 @@ use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-/// Longest line that either side accepts, in bytes.
 const MAX_LINE_BYTES: u64 = 1024 * 1024;
 
 /// The lead's message.
@@ -24,9 +23,7 @@ pub(crate) struct Hello {
     /// `provider/name` of its model.
     pub(crate) model: String,
     pub(crate) credentials: Credentials,
-    /// Price of the model, if the settings have one.
     pub(crate) price: Option<Price>,
-    /// Settings that the whole team shares.
     pub(crate) rules: Rules,
     pub(crate) hooks: Vec<Hook>,
     pub(crate) permissions: Permissions,
@@ -41,7 +38,6 @@ pub(crate) enum StartReason {
     Spawned,
     /// Its last process ended for this cause.
     Restarted(ExitCause),
-    /// The team is resumed.
     Resumed,
 }
 

@@ -10,7 +10,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// The limit of a wait for a cleanup: guards get two seconds, and what has escaped them gets two more.
+const REAPED_WITHIN: Duration = Duration::from_secs(5);
 
 /// One life of a member: the process that one start brought about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,13 +46,17 @@ struct MemberState {
 enum ProcessState {
     #[default]
     None,
-    /// It is being started, and is not ready yet.
     Starting,
-    /// It was ready, and has not ended. It takes the end of file on its side of the lifeline as the death of
-    /// the lead.
-    Running { incarnation: String, _lifeline: OwnedFd, is_hung: bool },
+    /// It was ready, and has not ended. The end of file on its lifeline tells it that the lead has died.
+    Running {
+        incarnation: String,
+        _lifeline: OwnedFd,
+        is_hung: bool,
+    },
     /// It has ended. Its roster entry and the processes it left behind are being cleaned up.
-    CleaningUp { incarnation: String },
+    CleaningUp {
+        incarnation: String,
+    },
 }
 
 /// One stop, with its urgency if it is the stop of one member alone.
@@ -96,9 +104,11 @@ impl Members {
         self.wait_while(|| self.process_is(name, is_starting)).await;
     }
 
-    /// Waits until none of these names has a process that runs or is being cleaned up.
-    pub(super) async fn wait_reaped(&self, names: &[AgentName]) {
-        self.wait_while(|| names.iter().any(|name| self.is_unreaped(name))).await;
+    /// Waits until none of these names has a process that runs or is being cleaned up. Returns `false` if that
+    /// takes too long.
+    pub(super) async fn wait_reaped(&self, names: &[AgentName]) -> bool {
+        let reaped = self.wait_while(|| names.iter().any(|name| self.is_unreaped(name)));
+        tokio::time::timeout(REAPED_WITHIN, reaped).await.is_ok()
     }
 
     /// Whether a process of that name runs or is being cleaned up.
@@ -106,7 +116,6 @@ impl Members {
         self.process_is(name, ProcessState::is_unreaped)
     }
 
-    /// Whether any process runs or is being cleaned up.
     pub(super) fn any_unreaped(&self) -> bool {
         self.states.borrow().values().any(|state| state.process.is_unreaped())
     }
@@ -188,7 +197,6 @@ impl Members {
         self.change(name, |state| state.restart_after = None);
     }
 
-    /// The cleanup after this life is done.
     pub(super) fn cleaned_up(&self, life: &Life) {
         self.change(&life.name, |state| {
             if let ProcessState::CleaningUp { incarnation } = &state.process
@@ -207,7 +215,6 @@ impl Members {
         })
     }
 
-    /// Gives access to the restarts that a member has had.
     pub(super) fn with_history<R>(
         &self,
         name: &AgentName,
@@ -216,8 +223,7 @@ impl Members {
         self.change(name, |state| change(&mut state.restarts))
     }
 
-    /// Begins a stop of these names, which cancels their restarts; `by_name` is the urgency of a stop of one
-    /// member alone.
+    /// Begins a stop, which cancels restarts; `by_name` is the urgency of a stop of one member alone.
     pub(super) fn begin_stop(
         &self,
         names: &[AgentName],
@@ -237,8 +243,7 @@ impl Members {
         }
     }
 
-    /// Raises the urgency of all stops of one member alone, or of those of this member. Returns whether there
-    /// is one.
+    /// Raises the urgency of stops of one member alone: of this one, or of any. Returns whether there is one.
     pub(super) fn raise_stops(&self, of: Option<&AgentName>, urgency: Urgency) -> bool {
         let states = self.states.borrow();
         let states = states.iter().filter(|(name, _)| of.is_none_or(|of| of == *name));
@@ -302,17 +307,15 @@ mod tests {
 
     #[test]
     fn a_stop_cancels_a_restart_before_and_after_the_cleanup() {
-        for during_cleanup in [true, false] {
+        let stop: fn(&Members) = |members| drop(members.begin_stop(&[alice()], None));
+        let clean_up: fn(&Members) = |members| members.cleaned_up(&life("a1"));
+        for (case, steps) in [("before", [stop, clean_up]), ("after", [clean_up, stop])] {
             let members = running("a1");
             crash(&members, "a1");
-            if during_cleanup {
-                members.begin_stop(&[alice()], None);
+            for step in steps {
+                step(&members);
             }
-            members.cleaned_up(&life("a1"));
-            if !during_cleanup {
-                members.begin_stop(&[alice()], None);
-            }
-            assert!(!members.take_restart(&life("a1")), "{during_cleanup}");
+            assert!(!members.take_restart(&life("a1")), "{case}");
         }
     }
 
@@ -323,18 +326,13 @@ mod tests {
         members.cleaned_up(&life("a1"));
         start(&members, "a2");
         assert!(!members.take_restart(&life("a1")));
+        members.cleaned_up(&life("a1"));
+        members.plan_restart(&life("a1"));
+        assert_eq!(members.running(), [life("a2")], "an earlier life leaves it alone");
         crash(&members, "a2");
         members.cleaned_up(&life("a2"));
         assert!(!members.take_restart(&life("a1")), "the restart of another life");
         assert!(members.take_restart(&life("a2")));
-    }
-
-    #[test]
-    fn the_cleanup_of_an_earlier_life_leaves_a_running_process_alone() {
-        let members = running("a2");
-        members.cleaned_up(&life("a1"));
-        members.plan_restart(&life("a1"));
-        assert_eq!(members.running(), [life("a2")]);
     }
 
     #[test]
@@ -389,11 +387,12 @@ mod tests {
         let (members, names) = (Members::default(), [alice()]);
         members.begin_start(&alice());
         tokio::join!(members.wait_started(&names[0]), async { start(&members, "a1") });
-        tokio::join!(members.wait_reaped(&names), async {
+        let (is_reaped, ()) = tokio::join!(members.wait_reaped(&names), async {
             members.ended(&life("a1"));
             tokio::task::yield_now().await;
             members.cleaned_up(&life("a1"));
         });
+        assert!(is_reaped);
         assert!(!members.any_unreaped());
     }
 }

@@ -54,8 +54,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills what a dead teammate left behind. Its guards and escaped processes come to the lead, which
-    /// adopts orphans.
+    /// Kills what a dead teammate left behind: its guards and escaped processes are adopted by the lead.
     async fn end_strays(&self, life: &Life) {
         let run_id = self.config.run_id.clone();
         let last = liveness::last_record(self.config.bus.dir(), &life.name).ok().flatten();
@@ -209,8 +208,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts a member after the pause, and again as often as the policy allows, unless the restart is
-    /// cancelled. `last` is the life that has ended.
+    /// Starts a member after the pause, as often as the policy allows, unless it is cancelled. `last` is over.
     async fn restart(
         self: &Rc<Self>,
         mut last: Life,

@@ -48,7 +48,6 @@ pub(crate) struct StopPlan {
     pub(crate) clock: Rc<dyn Clock>,
     /// Sender of the shutdown requests.
     pub(crate) by: AgentName,
-    /// Reason that the members are told.
     pub(crate) reason: String,
     /// Cause that is recorded in `last_exit`.
     pub(crate) cause: ExitCause,
@@ -62,7 +61,7 @@ pub(crate) struct StopOutcome {
     pub(crate) name: AgentName,
     /// The rung of the ladder that ended it, [`Rung::GiveUp`] if none did; `None` if it was not running.
     pub(crate) rung: Option<Rung>,
-    /// Its reason for refusing, if it refused.
+    /// Why it refused, if it did.
     pub(crate) refusal: Option<String>,
 }
 
@@ -191,8 +190,7 @@ impl StopPlan {
         }
     }
 
-    /// Reads from the member's transcript why it refused. The transcript has the answer whether or not the
-    /// message was taken in.
+    /// Reads why the member refused. Its transcript has that whether or not the message was taken in.
     fn refusal(&self, name: &AgentName, request_id: &str) -> Option<String> {
         let refusal = transcript::find_call(self.bus.dir(), name, |tool, input| {
             refusal_reason(tool, input, request_id)
@@ -231,21 +229,20 @@ impl StopPlan {
             }
             Rung::Ask | Rung::Terminate => {
                 hit("stop.terminate");
-                process.map_or(Ok(()), terminate).map_err(|why| why.to_string())
+                process.map_or(Ok(()), terminate)
             }
             Rung::Kill => {
                 hit("stop.kill");
-                process.map_or(Ok(()), kill).map_err(|why| why.to_string())
+                process.map_or(Ok(()), |process| process.signal_group(Signal::SIGKILL))
             }
             Rung::GiveUp => Ok(()),
         };
-        if let Err(why) = done {
+        if let Err(why) = done.map_err(|why| why.to_string()) {
             tracing::warn!(%name, ?rung, why, "a rung of the ladder failed");
         }
     }
 
-    /// Sends the request beside the event loop: the process that is to be stopped may itself hold the lock of
-    /// the inbox, and the ladder must go on.
+    /// Sends the request beside the event loop: the ladder goes on even if the member holds the inbox's lock.
     fn ask(&self, life: &Life, within: Duration, request_id: String) {
         let (bus, by) = (Arc::clone(&self.bus), self.by.clone());
         let Life { name: to, incarnation } = life.clone();
@@ -262,8 +259,7 @@ impl StopPlan {
         });
     }
 
-    /// Writes `stopping` into the entry, now or as soon as the roster can be written. Returns the status that
-    /// the member had, or `working` if that is unknown.
+    /// Writes `stopping`, now or as soon as that is possible. Returns the status before, `working` if unknown.
     async fn mark_stopping(&self, life: &Life) -> Status {
         let (life, now) = (life.clone(), self.clock.now());
         let write = self.write(move |roster| roster_updates::stop_asked(roster, &life, now));
@@ -280,8 +276,7 @@ impl StopPlan {
     }
 }
 
-/// Kills a process that hangs; returns the rung as in [`StopOutcome`]. It is not asked, and its roster entry
-/// stays, so that mail to it waits for its next life.
+/// Kills a process that hangs, unasked; returns the last rung. Its entry stays: mail waits for its next life.
 pub(super) async fn kill_hung(dir: &TeamDir, life: &Life) -> Option<Rung> {
     let name = &life.name;
     let Ok(Liveness::Alive(Some(record))) = liveness::probe(dir, name) else { return None };
@@ -291,7 +286,9 @@ pub(super) async fn kill_hung(dir: &TeamDir, life: &Life) -> Option<Rung> {
     let process = open_checked(&record)?;
     let waits = LadderDeadlines::for_member(Status::Working, Urgency::Polite);
     for (rung, wait) in [(Rung::Terminate, waits.terminate), (Rung::Kill, waits.kill)] {
-        let sent = if rung == Rung::Kill { kill(&process) } else { terminate(&process) };
+        let is_last = rung == Rung::Kill;
+        let sent =
+            if is_last { process.signal_group(Signal::SIGKILL) } else { terminate(&process) };
         if let Err(why) = sent {
             tracing::warn!(%name, ?rung, %why, "cannot signal the process");
         }
@@ -316,12 +313,6 @@ pub(super) fn terminate(process: &Pidfd) -> io::Result<()> {
     process.send_signal(Signal::SIGCONT)
 }
 
-/// Sends SIGKILL to the process, and to its group if it leads one. A member started by hand may belong to
-/// the group of its shell.
-pub(super) fn kill(process: &Pidfd) -> io::Result<()> {
-    process.signal_group(Signal::SIGKILL)
-}
-
 /// Waits until the process has ended.
 pub(super) async fn ended(process: &Pidfd) -> io::Result<()> {
     ReadableFd::to_read(process)?.wait().await
@@ -340,8 +331,7 @@ pub(super) async fn wait_gone(dir: &TeamDir, name: &AgentName, process: Option<&
     }
 }
 
-/// Waits for a process after SIGKILL. Returns [`Rung::Kill`], or [`Rung::GiveUp`] for one that is stuck in the
-/// kernel, or that the machine is too busy to run.
+/// Waits for a killed process. Returns [`Rung::GiveUp`] for one that is stuck in the kernel, or never runs.
 pub(super) async fn gone_after_kill(
     process: Option<&Pidfd>,
     mut gone: Pin<&mut impl Future<Output = ()>>,

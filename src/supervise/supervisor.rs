@@ -1,7 +1,8 @@
-//! The supervisor of a lead's teammates: what it is made of, its small operations, and those that the
-//! lead's tools are given. Spawning, reaping, stopping and watching are in files of their own.
+//! The supervisor of a lead's teammates: what it is made of, how it stops all of them or one by name, and the
+//! operations that the lead's tools are given. Starting, reaping and watching are in files of their own.
 
-use super::members::Members;
+use super::members::{Members, raise};
+use super::stop::{StopOutcome, StopPlan, stop_in_parallel, words};
 use crate::bus::Bus;
 use crate::os::Clock;
 use crate::os::program::TeammateProgram;
@@ -9,13 +10,15 @@ use crate::protocol::ladder::Urgency;
 use crate::protocol::restart::RestartTracker;
 use crate::settings::Rules;
 use crate::settings::model::Credentials;
+use crate::store::roster;
 use crate::tasks::Tasks;
 use crate::tools::hooks::Hooks;
 use crate::tools::{SpawnOrder, TeamOps, ToolError, ToolFuture};
 use crate::wire::AgentName;
-use crate::wire::hook::Hook;
+use crate::wire::hook::{Hook, HookEvent};
 use crate::wire::money::Price;
 use crate::wire::permission::{PermissionMode, Permissions, RuleLists};
+use crate::wire::roster::{ExitCause, StartedBy};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,22 +26,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// How long the end of a lead waits for the hooks that are told of its teammates' ends.
+const LAST_HOOKS_WITHIN: Duration = Duration::from_secs(10);
+
 /// The team that a supervisor serves, and the settings of its teammates.
 pub(crate) struct SupervisorConfig {
     pub(crate) bus: Arc<Bus>,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) clock: Rc<dyn Clock>,
-    /// Program that teammates run.
     pub(crate) program: TeammateProgram,
     /// Teammates that may live at once. One run may spawn four times as many.
     pub(crate) max_teammates: usize,
-    /// Rules that teammates take over.
     pub(crate) rules: Rules,
-    /// Hooks of the lead and of its teammates.
     pub(crate) hooks: Hooks,
     /// Prices of models, by `provider/name`.
     pub(crate) prices: BTreeMap<String, Price>,
-    /// How ended teammates are restarted.
     pub(crate) restarts: RefCell<RestartTracker>,
     /// Time without a sign of life after which a teammate counts as hung; `None` for never.
     pub(crate) hung_after: Option<Duration>,
@@ -51,7 +53,6 @@ pub(crate) struct SupervisorConfig {
     pub(crate) environment: Vec<(String, String)>,
     /// Run id that the lead's own commands carry in their environment.
     pub(crate) run_id: String,
-    /// Generates incarnations.
     pub(crate) incarnation: Box<dyn Fn() -> String>,
 }
 
@@ -59,7 +60,6 @@ pub(crate) struct SupervisorConfig {
 pub(crate) struct Supervisor {
     pub(super) config: SupervisorConfig,
     pub(super) members: Members,
-    /// Processes that this run has spawned.
     pub(super) spawned: Cell<usize>,
     /// Urgency of stops that concern several members.
     pub(super) urgency: watch::Sender<Urgency>,
@@ -70,7 +70,6 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Creates a supervisor without teammates.
     pub(crate) fn new(config: SupervisorConfig) -> Rc<Self> {
         Rc::new(Self {
             config,
@@ -82,7 +81,6 @@ impl Supervisor {
         })
     }
 
-    /// Lists the hooks, for the lead's own agent.
     pub(crate) fn hooks(&self) -> Vec<Hook> {
         self.config.hooks.list.clone()
     }
@@ -106,6 +104,104 @@ impl Supervisor {
     pub(crate) fn ops(self: &Rc<Self>) -> Rc<dyn TeamOps> {
         Rc::new(Rc::clone(self))
     }
+
+    /// Raises the urgency of all stops: ladders under way skip to its rung.
+    pub(crate) fn hurry(&self, urgency: Urgency) {
+        raise(&self.urgency, urgency);
+        self.members.raise_stops(None, urgency);
+    }
+
+    /// Makes SIGTERM the next step of a stop by name that is under way. Returns whether there is one.
+    pub(crate) fn hurry_member(&self, name: &AgentName) -> bool {
+        self.members.raise_stops(Some(name), Urgency::Now)
+    }
+
+    /// Stops all teammates that this lead has started, in parallel, and starts no more.
+    pub(crate) async fn stop_all(&self, reason: &str, cause: ExitCause) -> Vec<StopOutcome> {
+        self.is_closing.set(true);
+        let names: Vec<AgentName> = self.members.with_process().into_iter().collect();
+        let mut outcomes = self.stop(names, reason, cause, None).await;
+        outcomes.retain(|outcome| outcome.rung.is_some());
+        self.wait_for_hooks().await;
+        outcomes
+    }
+
+    pub(crate) async fn stop_named(&self, name: AgentName, reason: &str) -> Option<StopOutcome> {
+        let urgency = watch::Sender::new(*self.urgency.borrow());
+        if self.hurry_member(&name) {
+            raise(&urgency, Urgency::Now);
+        }
+        self.stop(vec![name], reason, ExitCause::Stopped, Some(urgency)).await.pop()
+    }
+
+    /// Stops a teammate for the lead's model.
+    pub(super) async fn stop_ordered(
+        &self,
+        name: AgentName,
+        reason: String,
+    ) -> Result<String, ToolError> {
+        let roster = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
+        let Some(member) = roster.member(name.as_str()) else {
+            let names: Vec<&str> = roster.members.iter().map(|member| &*member.name).collect();
+            return Err(ToolError::Reply(format!(
+                "there is no teammate {name}; the team is: {}",
+                if names.is_empty() { "nobody".into() } else { names.join(", ") }
+            )));
+        };
+        if member.started_by == StartedBy::Hand {
+            return Err(ToolError::Reply(format!(
+                "{name} was started by hand and is the user's to stop (`team stop {name}`)"
+            )));
+        }
+        let outcome = self.stop_named(name.clone(), &reason).await;
+        let how = outcome.as_ref().map_or_else(|| words(None).into(), StopOutcome::words);
+        let text = format!("{name} {how}.");
+        let is_stuck = outcome.is_some_and(|outcome| outcome.is_stuck());
+        if is_stuck { Err(ToolError::Reply(text)) } else { Ok(text) }
+    }
+
+    /// Stops some members. `by_name` is the urgency of a stop of one member alone.
+    async fn stop(
+        &self,
+        names: Vec<AgentName>,
+        reason: &str,
+        cause: ExitCause,
+        by_name: Option<watch::Sender<Urgency>>,
+    ) -> Vec<StopOutcome> {
+        let stop = self.members.begin_stop(&names, by_name);
+        for name in &names {
+            self.members.wait_started(name).await;
+        }
+        let plan = StopPlan {
+            bus: Arc::clone(&self.config.bus),
+            clock: Rc::clone(&self.config.clock),
+            by: AgentName::lead(),
+            reason: reason.into(),
+            cause,
+            urgency: (*stop).as_ref().unwrap_or(&self.urgency).subscribe(),
+        };
+        let outcomes = stop_in_parallel(&plan, names.clone()).await;
+        // A lead that exits in the middle of the cleanup would leave processes behind.
+        let gone = outcomes.iter().filter(|outcome| !outcome.is_stuck());
+        let gone: Vec<AgentName> = gone.map(|outcome| outcome.name.clone()).collect();
+        if !self.members.wait_reaped(&gone).await {
+            tracing::warn!(?gone, "the cleanup after them takes too long to wait for");
+        }
+        self.members.end_stop(&names, &stop);
+        outcomes
+    }
+
+    /// Waits until the hooks have been told of every end, up to a limit.
+    async fn wait_for_hooks(&self) {
+        if !self.config.hooks.are_there_for(HookEvent::TeammateExited) {
+            return;
+        }
+        let mut hooks = self.exit_hooks.subscribe();
+        let told = tokio::time::timeout(LAST_HOOKS_WITHIN, hooks.wait_for(|count| *count == 0));
+        if told.await.is_err() {
+            tracing::warn!("the lead ends before a hook for the end of a teammate has finished");
+        }
+    }
 }
 
 impl TeamOps for Rc<Supervisor> {
@@ -120,8 +216,7 @@ impl TeamOps for Rc<Supervisor> {
     }
 }
 
-/// Runs an operation as a task of its own: an interrupted turn drops the future of its tool, and must not
-/// leave a process half started or half stopped.
+/// Runs a task: an interrupted turn drops the future of its tool, and must leave no process half started.
 fn run_to_completion(
     work: impl Future<Output = Result<String, ToolError>> + 'static,
 ) -> ToolFuture<'static> {

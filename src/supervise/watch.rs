@@ -16,16 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// Longest interval between two checks.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 
 impl Supervisor {
     /// Checks the team periodically until it is being stopped.
     pub(crate) async fn keep_watch(self: Rc<Self>) {
-        let period =
-            self.config.hung_after.map_or(CHECK_EVERY, |limit| (limit / 6).min(CHECK_EVERY));
-        let mut hang_detector =
-            self.config.hung_after.map(|patience| HangDetector::new(patience, period));
+        let limit = self.config.hung_after;
+        let period = limit.map_or(CHECK_EVERY, |limit| (limit / 6).min(CHECK_EVERY));
+        let mut hang_detector = limit.map(|limit| HangDetector::new(limit, period));
         let mut roster: Cached<WithUnknownFields<Roster>> = Cached::of(self.config.bus.dir());
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -64,8 +62,7 @@ impl Supervisor {
         }
     }
 
-    /// Notices the death of a member that was started by hand. It is not a child of the lead, so only its
-    /// life lock shows it.
+    /// Notices the death of a member that was started by hand, which only its life lock shows.
     async fn check_started_by_hand(&self, member: &Member) {
         let Ok(name) = AgentName::member(&member.name) else { return };
         if !matches!(liveness::probe(self.config.bus.dir(), &name), Ok(Liveness::Dead)) {
@@ -106,7 +103,6 @@ impl Supervisor {
         }
     }
 
-    /// Collects the signs of life of a teammate.
     fn seen(&self, name: &AgentName, member: &Member) -> Seen {
         let dir = self.config.bus.dir();
         let last = heartbeat::read(dir, name).ok().flatten();
@@ -116,10 +112,8 @@ impl Supervisor {
         let owes = duty(member.status, has_mail, limit);
         let (count, stamp) = (last.map(|beat| beat.count), heartbeat::stamp(dir, name));
         let Member { status, activity, since, usage, .. } = member;
-        Seen {
-            sign: format!("{count:?} {stamp:?} {status:?} {activity:?} {since} {usage:?}"),
-            owes,
-        }
+        let sign = format!("{count:?} {stamp:?} {status:?} {activity:?} {since} {usage:?}");
+        Seen { sign, owes }
     }
 }
 

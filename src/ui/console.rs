@@ -153,7 +153,7 @@ mod tests {
     //! A simulated person at a pseudo-terminal, with a second copy of the test program on it.
 
     use super::*;
-    use crate::os::pty::{self, Pty};
+    use crate::os::terminal::pty::{self, Pty};
     use std::fs::File;
     use std::io::{BufReader, Write};
     use std::process::{Child, Command, Stdio};

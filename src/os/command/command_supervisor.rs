@@ -6,8 +6,7 @@
 //! *lifeline*, whose other end only the agent holds) reports end of file, it kills every process below it
 //! and exits as the shell did. It has no settings, no log and no runtime.
 
-use super::containment::Containment;
-use super::process_limit::{self, ProcessLimit};
+use super::containment::{self, Containment, ProcessLimit};
 use crate::os::process::child::reset_signals;
 use crate::os::process::pidfd::ExitKind;
 use crate::os::process::process_tree;
@@ -66,7 +65,7 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
     prctl::set_name(COMMAND_SUPERVISOR_NAME)?;
     prctl::set_child_subreaper(true)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    process_limit::limit_threads()?;
+    containment::limit_threads()?;
     // Only SIGKILL ends a supervisor: a `kill $PPID` must not release the command.
     SigSet::all().thread_block()?;
     let child_ends = SigSet::from(Signal::SIGCHLD);
@@ -75,7 +74,7 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
     let containment = Containment::start(run_id, command, input)?;
 
     let lifeline = io::stdin();
-    let pause = PollTimeout::try_from(process_limit::LOOK_EVERY).unwrap_or(PollTimeout::MAX);
+    let pause = PollTimeout::try_from(containment::LOOK_EVERY).unwrap_or(PollTimeout::MAX);
     loop {
         let mut fds = [
             PollFd::new(child_ends.as_fd(), PollFlags::POLLIN),

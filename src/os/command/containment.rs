@@ -1,25 +1,40 @@
 //! The shell of one command and all processes that it starts, as its supervisor holds them.
 //!
 //! Three mechanisms complement each other: the control group (where available) has every member, the
-//! process group cannot be outrun by forking, and adoption finds processes that left both.
+//! process group cannot be outrun by forking, and adoption finds processes that left both. Their number has a
+//! limit, which stops a fork bomb without privileges: that of the kernel (`RLIMIT_NPROC`) counts all processes
+//! of the user and does not bind root, so it is only the second line of defence.
 
 use crate::os::process::cgroup::Cgroup;
-use crate::os::process::child::{reset_signals, set_oom_score};
+use crate::os::process::child::{isolate, set_oom_score};
 use crate::os::process::pidfd::ExitKind;
-use crate::os::process::process_tree;
+use crate::os::process::{process_tree, processes};
+use crate::wire::limits::COMMAND_PROCESSES;
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, write};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The OOM score of commands: they are killed first when memory runs out.
 const OOM_SCORE: &[u8] = b"500";
+
+/// The period of the cheap check.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The period of the exact count: other processes may have exited while these grew.
+const COUNT_EVERY: Duration = Duration::from_secs(2);
+
+/// The number of threads that a command may start beyond those of the machine.
+const THREADS: u64 = 2048;
 
 /// Inspects an exited child without reaping it.
 const PEEK: WaitPidFlag =
@@ -34,14 +49,13 @@ pub(super) struct Containment {
 }
 
 impl Containment {
-    /// Starts the shell.
     pub(super) fn start(
         run_id: &str,
         command: &OsStr,
         input: Option<&OwnedFd>,
     ) -> io::Result<Self> {
         let group = Cgroup::make(run_id);
-        let entrance = group.as_ref().and_then(|group| group.entrance().ok());
+        let entrance = group.as_ref().and_then(|group| group.open("cgroup.procs").ok());
         let start = |program| start_shell(program, command, input, entrance.as_ref());
         let started = match start("bash") {
             Err(why) if why.kind() == io::ErrorKind::NotFound => start("sh"),
@@ -100,17 +114,60 @@ fn start_shell(
     let input = input.map(OwnedFd::try_clone).transpose()?;
     shell.stdin(input.map_or_else(Stdio::null, Stdio::from));
     let entrance = entrance.map(File::try_clone).transpose()?;
-    let prepare = move || {
-        reset_signals();
+    isolate(&mut shell, None, move || {
         set_oom_score(OOM_SCORE);
         // A process that may not enter the group is still found by the other mechanisms.
         entrance.as_ref().map(|entrance| write(entrance, b"0")).map(drop).unwrap_or_default();
         Ok(())
-    };
-    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
-    #[expect(unsafe_code, reason = "signals, oom score and group are set in the child alone")]
-    unsafe {
-        shell.pre_exec(prepare);
-    }
+    });
     Ok(Pid::from_raw(i32::try_from(shell.spawn()?.id()).map_err(io::Error::other)?))
+}
+
+/// Counts the processes below this one now and then.
+#[derive(Debug)]
+pub(super) struct ProcessLimit {
+    /// The fewest threads of the machine since the command began.
+    fewest_threads: u64,
+    checked: Instant,
+    counted: Instant,
+}
+
+impl ProcessLimit {
+    pub(super) fn watch() -> Self {
+        let now = Instant::now();
+        Self { fewest_threads: threads_of_machine(), checked: now, counted: now }
+    }
+
+    /// Whether there are more than [`COMMAND_PROCESSES`]. They are counted rarely until the machine as a
+    /// whole has grown by that number, which is cheap to know.
+    pub(super) fn is_exceeded(&mut self) -> bool {
+        if self.checked.elapsed() < LOOK_EVERY {
+            return false;
+        }
+        self.checked = Instant::now();
+        let now = threads_of_machine();
+        self.fewest_threads = self.fewest_threads.min(now);
+        let growth = usize::try_from(now - self.fewest_threads).unwrap_or(usize::MAX);
+        if growth <= COMMAND_PROCESSES && self.counted.elapsed() < COUNT_EVERY {
+            return false;
+        }
+        self.counted = Instant::now();
+        let me = Pid::this().as_raw();
+        processes::below(&BTreeSet::from([me]), &processes::all()).len() > COMMAND_PROCESSES
+    }
+}
+
+/// `0.20 0.18 0.12 1/80 11206`: the number behind the slash.
+fn threads_of_machine() -> u64 {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let threads = load.split(['/', ' ']).nth(4).and_then(|word| word.parse().ok());
+    threads.unwrap_or_default()
+}
+
+/// Sets the kernel's limit, for a bomb that grows faster than it is counted.
+pub(super) fn limit_threads() -> nix::Result<()> {
+    let running: u64 = processes::all().iter().map(|process| process.threads).sum();
+    let (_, hard) = getrlimit(Resource::RLIMIT_NPROC)?;
+    let limit = hard.min(running + THREADS);
+    setrlimit(Resource::RLIMIT_NPROC, limit, limit)
 }

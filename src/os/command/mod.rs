@@ -1,8 +1,180 @@
-//! Shell commands: each runs below its own supervisor process, which ends every process that it started.
+//! One shell command below its supervisor: starts it, cancels it, and ensures that all of its processes are
+//! gone.
+//!
+//! Dropping a [`RunningCommand`] cancels the command and returns at once; [`settle`] waits until all
+//! cancelled commands are gone, which an agent does before it exits.
 
 pub(crate) mod command_supervisor;
 mod containment;
-mod process_limit;
-mod running;
 
-pub(crate) use running::{CommandSetup, input, settle, start};
+use crate::os::Signal;
+use crate::os::process::cgroup::Cgroup;
+use crate::os::process::child::{isolate, spawn};
+use crate::os::process::pidfd::{ExitKind, Pidfd};
+use crate::os::process::{process_tree, program};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::setsid;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// The time that a supervisor has to clean up before it is killed and its work is done by this process.
+const GUARD_PATIENCE: Duration = Duration::from_secs(4);
+
+/// The time that a killed supervisor has to exit; one that does not is stuck in the kernel.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Returns the program that becomes the supervisor: this program, even after its file was replaced.
+#[cfg(not(test))]
+fn supervisor_program() -> PathBuf {
+    "/proc/self/exe".into()
+}
+
+/// A test binary is no supervisor; `cargo test` builds the programs beside it.
+#[cfg(test)]
+fn supervisor_program() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.parent().unwrap().with_file_name("teammate");
+    assert!(program.exists(), "build {} first: cargo build --bins", program.display());
+    program
+}
+
+/// The environment of a command.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandSetup {
+    /// Its environment variables, without the run id.
+    pub(crate) env: Vec<(String, String)>,
+    /// The id that all of its processes carry in [`process_tree::RUN_ID_VARIABLE`].
+    pub(crate) run_id: String,
+}
+
+/// A running command with all of its processes.
+#[derive(Debug)]
+pub(crate) struct RunningCommand {
+    guard: Arc<Pidfd>,
+    /// Taken by the first caller that ends the command.
+    cleanup: Option<Cleanup>,
+}
+
+/// The resources for ending a command.
+#[derive(Debug)]
+struct Cleanup {
+    guard: Arc<Pidfd>,
+    lifeline: PipeWriter,
+    run_id: String,
+    unsettled: CleanupsPending,
+}
+
+/// Starts a shell command. Its output, errors included, comes from the pipe, which does not block. Fails for
+/// a command that is too long for the system or contains NUL, too.
+pub(crate) fn start(
+    command: &OsStr,
+    folder: &Path,
+    setup: &CommandSetup,
+    input: Option<File>,
+) -> io::Result<(RunningCommand, PipeReader)> {
+    let (output, output_end) = io::pipe()?;
+    program::set_nonblocking(&output)?;
+    let (lifeline_end, lifeline) = io::pipe()?;
+    let input_number = input.as_ref().map(AsRawFd::as_raw_fd);
+    let mut program = Command::new(supervisor_program());
+    program.arg0("teammate-guard").arg(command_supervisor::ARGUMENT).arg(&setup.run_id);
+    program.arg(command).args(input_number.map(|number| number.to_string())).current_dir(folder);
+    program.env_clear().envs(setup.env.iter().map(|(name, value)| (name, value)));
+    program.env(process_tree::RUN_ID_VARIABLE, &setup.run_id);
+    program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
+    isolate(&mut program, input_number, || Ok(setsid().map(drop)?));
+    let guard = Arc::new(spawn(&mut program)?);
+    drop(input);
+    let (run_id, unsettled) = (setup.run_id.clone(), CleanupsPending::count());
+    let cleanup = Some(Cleanup { guard: Arc::clone(&guard), lifeline, run_id, unsettled });
+    Ok((RunningCommand { guard, cleanup }, output))
+}
+
+/// Creates input for a command that appears in no file and in no argument.
+pub(crate) fn input(text: &str) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"input", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file)
+}
+
+impl RunningCommand {
+    /// Returns the supervisor, which exits when the command and all of its processes have.
+    pub(crate) fn guard(&self) -> &Pidfd {
+        &self.guard
+    }
+
+    /// Ends the command and every process that escaped its supervisor; returns how the shell exited. Blocks
+    /// for a few seconds at most. Fails if the supervisor is stuck in the kernel.
+    pub(crate) fn end(mut self) -> io::Result<ExitKind> {
+        self.cleanup.take().map_or_else(|| Err(io::ErrorKind::NotFound.into()), Cleanup::run)
+    }
+}
+
+impl Drop for RunningCommand {
+    fn drop(&mut self) {
+        if let Some(cleanup) = self.cleanup.take() {
+            // A thread, because the caller's event loop must not wait. If none can be started, closing the
+            // lifeline suffices: the supervisor ends the command.
+            let thread = thread::Builder::new().name("cleanup".into());
+            thread.spawn(move || cleanup.run()).map(drop).unwrap_or_default();
+        }
+    }
+}
+
+impl Cleanup {
+    fn run(self) -> io::Result<ExitKind> {
+        drop(self.lifeline);
+        let mut ended = self.guard.ends_within(GUARD_PATIENCE);
+        if !ended {
+            self.guard.send_signal(Signal::SIGKILL).unwrap_or_default();
+            ended = self.guard.ends_within(KILL_PATIENCE);
+        }
+        let end = if ended { self.guard.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
+        // The remains of a killed supervisor.
+        let group = Cgroup::of_supervisor(&self.run_id, self.guard.pid());
+        group.map(Cgroup::end).unwrap_or_default();
+        process_tree::end_strays(&self.run_id);
+        drop(self.unsettled);
+        end
+    }
+}
+
+static UNSETTLED: Mutex<usize> = Mutex::new(0);
+static SETTLED: Condvar = Condvar::new();
+
+/// A command that may still have processes.
+#[derive(Debug)]
+struct CleanupsPending;
+
+impl CleanupsPending {
+    fn count() -> Self {
+        *unsettled() += 1;
+        Self
+    }
+}
+
+impl Drop for CleanupsPending {
+    fn drop(&mut self) {
+        *unsettled() -= 1;
+        SETTLED.notify_all();
+    }
+}
+
+fn unsettled() -> MutexGuard<'static, usize> {
+    UNSETTLED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits at most `limit` until every command of this process is gone; returns whether they are.
+pub(crate) fn settle(limit: Duration) -> bool {
+    let settled = SETTLED.wait_timeout_while(unsettled(), limit, |left| *left > 0);
+    *settled.unwrap_or_else(PoisonError::into_inner).0 == 0
+}

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A descriptor that is awaited.
 #[derive(Debug)]
 pub(crate) struct ReadableFd(AsyncFd<OwnedFd>);
 
@@ -19,8 +18,7 @@ impl ReadableFd {
         Ok(Self(watched?))
     }
 
-    /// Waits until the descriptor is readable; for one that stays readable, such as that of an exited
-    /// process.
+    /// Waits until a descriptor is readable that then stays so, such as that of an exited process.
     pub(crate) async fn wait(&self) -> io::Result<()> {
         let mut ready = self.0.readable().await?;
         ready.retain_ready();

@@ -18,7 +18,6 @@ pub(crate) struct EventLoopMark {
 }
 
 impl EventLoopMark {
-    /// Marks the current thread.
     pub(crate) fn set() -> Self {
         Self { was_marked: RUNS_EVENT_LOOP.replace(true) }
     }

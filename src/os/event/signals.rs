@@ -11,9 +11,7 @@ use std::os::unix::net::UnixStream;
 /// A signal that asks this process to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalEvent {
-    /// SIGINT: Ctrl-C.
     Interrupt,
-    /// SIGTERM.
     Terminate,
     /// SIGHUP: the terminal is gone.
     Hangup,
@@ -32,8 +30,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen: these signals no longer end the process. The first listener keeps them until the
-    /// process exits.
+    /// These signals no longer end the process: the first listener keeps them until the process exits.
     pub(crate) fn listen() -> io::Result<Self> {
         let (arrived, arriving) = UnixStream::pair()?;
         arrived.set_nonblocking(true)?;

@@ -1,5 +1,4 @@
-//! Detects writers of a file by a read lease, which Linux grants only if no process has the file open for
-//! writing.
+//! Detects writers of a file by a read lease, which Linux grants only if no process may write to it.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -8,7 +7,6 @@ use std::sync::Once;
 /// The result of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenWriters {
-    /// No process has the file open for writing.
     Absent,
     /// A process, perhaps this one, has the file open for writing.
     Present,

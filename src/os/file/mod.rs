@@ -1,11 +1,125 @@
-//! Files: opens them safely, watches them, and resolves paths below a folder.
+//! Files: watches them, resolves paths below a folder, and opens them safely: no link is followed, no open
+//! blocks, and the result is a regular file of this user.
 
 pub(crate) mod lease;
-mod regular;
 pub(crate) mod safe_path;
 pub(crate) mod watch;
 
-pub use regular::FileError;
-pub(crate) use regular::{
-    Access, At, allocate, check_owner, create_new, open, open_known, open_or_create,
-};
+use nix::libc;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+/// A failed file operation.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// A system call on the path failed.
+    #[error("{}: {}", .0.display(), .1)]
+    Io(PathBuf, #[source] io::Error),
+    /// The path is an object of this kind.
+    #[error("{} is {}, not a regular file", .0.display(), .1)]
+    NotRegular(PathBuf, &'static str),
+    /// The file at the path belongs to the user with this id.
+    #[error("{} belongs to user {}, not to you", .0.display(), .1)]
+    ForeignOwner(PathBuf, u32),
+}
+
+impl FileError {
+    /// Whether the file does not exist.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Io(_, source) if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// Adds the path to an `io::Error`.
+pub(crate) trait At<T> {
+    fn at(self, path: &Path) -> Result<T, FileError>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, path: &Path) -> Result<T, FileError> {
+        self.map_err(|source| FileError::Io(path.into(), source))
+    }
+}
+
+/// The access that a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    /// Reading, and writing anywhere.
+    Update,
+    /// Reading anywhere, and writing at the end.
+    Append,
+}
+
+/// No link is followed and no open blocks. An update of the access time would cost more than the read.
+const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME;
+
+impl Access {
+    fn options(self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.read(true).write(self == Self::Update).append(self == Self::Append);
+        options.mode(0o600).custom_flags(OPEN_FLAGS);
+        options
+    }
+}
+
+/// Opens an existing file.
+pub(crate) fn open(path: &Path, access: Access) -> Result<File, FileError> {
+    open_known(path, access).map(|(file, _)| file)
+}
+
+/// As [`open`], with the metadata of the file.
+pub(crate) fn open_known(path: &Path, access: Access) -> Result<(File, Metadata), FileError> {
+    open_with(path, &access.options())
+}
+
+pub(crate) fn open_or_create(path: &Path, access: Access) -> Result<File, FileError> {
+    open_with(path, access.options().create(true)).map(|(file, _)| file)
+}
+
+pub(crate) fn create_new(path: &Path, access: Access) -> Result<File, FileError> {
+    open_with(path, access.options().create_new(true)).map(|(file, _)| file)
+}
+
+fn open_with(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), FileError> {
+    let file = options.open(path).map_err(|source| explain(path, source))?;
+    let known = file.metadata().at(path)?;
+    check(path, &known)?;
+    Ok((file, known))
+}
+
+/// Allocates disk space for a file.
+pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    let length = i64::try_from(bytes).map_err(io::Error::other)?;
+    Ok(nix::fcntl::posix_fallocate(file, 0, length)?)
+}
+
+/// Refuses a file that is not regular or belongs to another user.
+fn check(path: &Path, known: &Metadata) -> Result<(), FileError> {
+    let kind = match known.mode() & libc::S_IFMT {
+        libc::S_IFREG => return check_owner(path, known),
+        libc::S_IFLNK => "a symbolic link",
+        libc::S_IFDIR => "a folder",
+        libc::S_IFIFO => "a pipe",
+        libc::S_IFSOCK => "a socket",
+        _ => "a device",
+    };
+    Err(FileError::NotRegular(path.into(), kind))
+}
+
+/// Refuses a file of another user.
+pub(crate) fn check_owner(path: &Path, known: &Metadata) -> Result<(), FileError> {
+    // These programs never change their effective user.
+    static USER: LazyLock<u32> = LazyLock::new(|| nix::unistd::geteuid().as_raw());
+    let owner = known.uid();
+    if owner == *USER { Ok(()) } else { Err(FileError::ForeignOwner(path.into(), owner)) }
+}
+
+/// Replaces the system's error for an object that is no file of this user by one that names it.
+fn explain(path: &Path, source: io::Error) -> FileError {
+    let odd = fs::symlink_metadata(path).ok().and_then(|known| check(path, &known).err());
+    odd.unwrap_or_else(|| FileError::Io(path.into(), source))
+}

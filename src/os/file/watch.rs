@@ -3,7 +3,7 @@
 //!
 //! *Invariant:* no descriptor here blocks.
 
-use super::regular::{At, FileError};
+use super::{At, FileError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags as On, InitFlags, Inotify, WatchDescriptor};
@@ -45,15 +45,12 @@ pub(crate) fn is_to_be_had() -> bool {
 
 /// File events of single files. A watch follows the inode through renames and ends with it.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    inotify: Inotify,
-}
+pub(crate) struct Watch(Inotify);
 
 impl Watch {
     /// Creates an inotify instance; a user has only 128 of them.
     pub(crate) fn new() -> io::Result<Self> {
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        Ok(Self { inotify })
+        Ok(Self(Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?))
     }
 
     /// Watches the file that is at `path` now. Opening and reading it is no event.
@@ -73,13 +70,13 @@ impl Watch {
     }
 
     fn on(&self, path: &Path, events: On) -> io::Result<WatchId> {
-        Ok(WatchId(self.inotify.add_watch(path, events | On::IN_DONT_FOLLOW)?))
+        Ok(WatchId(self.0.add_watch(path, events | On::IN_DONT_FOLLOW)?))
     }
 
     /// Consumes the pending events; records which files were written to.
     pub(crate) fn acknowledge(&self, written: &mut Written) -> io::Result<()> {
         loop {
-            match self.inotify.read_events() {
+            match self.0.read_events() {
                 Ok(events) => {
                     for event in events {
                         written.is_incomplete |= event.mask.contains(On::IN_Q_OVERFLOW);
@@ -98,7 +95,7 @@ impl Watch {
 
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
+        self.0.as_fd()
     }
 }
 
@@ -130,9 +127,7 @@ pub(crate) fn is_quiet(descriptor: BorrowedFd<'_>) -> bool {
 
 /// A fifo, readable after a notification.
 #[derive(Debug)]
-pub(crate) struct Fifo {
-    pipe: File,
-}
+pub(crate) struct Fifo(File);
 
 impl Fifo {
     /// Creates and opens the fifo at `path`, which must be free or a fifo.
@@ -142,13 +137,12 @@ impl Fifo {
             Err(why) => return Err(io::Error::from(why)).at(path),
         }
         // Also open for writing: a fifo without writers reports end of file.
-        let pipe = open_pipe(path, OpenOptions::new().read(true).write(true)).at(path)?;
-        Ok(Self { pipe })
+        Ok(Self(open_pipe(path, OpenOptions::new().read(true).write(true)).at(path)?))
     }
 
     /// Consumes the notifications.
     pub(crate) fn acknowledge(&self) -> io::Result<()> {
-        match io::copy(&mut &self.pipe, &mut io::sink()) {
+        match io::copy(&mut &self.0, &mut io::sink()) {
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => Ok(()),
             read => read.map(drop),
         }
@@ -157,7 +151,7 @@ impl Fifo {
 
 impl AsFd for Fifo {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
+        self.0.as_fd()
     }
 }
 
@@ -193,6 +187,13 @@ mod tests {
 
     fn is_ready(source: &impl AsFd) -> bool {
         !is_quiet(source.as_fd())
+    }
+
+    /// Returns whether something was pending, and consumes it.
+    fn woke(watch: &Watch) -> bool {
+        let woke = is_ready(watch);
+        watch.acknowledge(&mut Written::default()).unwrap();
+        woke
     }
 
     #[test]
@@ -245,39 +246,27 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_tells_of_files_that_come_and_grow() {
-        let folder = tempdir().unwrap();
-        let watch = Watch::new().unwrap();
-        watch.add_folder(folder.path()).unwrap();
-        let woke = || {
-            let woke = is_ready(&watch);
-            watch.acknowledge(&mut Written::default()).unwrap();
-            woke
-        };
-        let path = folder.path().join("file");
-        let mut file = File::create(&path).unwrap();
-        assert!(woke());
-        fs::read(&path).unwrap();
-        fs::read_dir(folder.path()).unwrap().count();
-        assert!(!woke());
-        file.write_all(b"x").unwrap();
-        assert!(woke());
-        fs::rename(&path, folder.path().join("moved")).unwrap();
-        assert!(woke());
-    }
-
-    #[test]
-    fn a_folder_that_is_moved_away_says_so_and_nothing_else() {
+    fn a_folder_tells_of_its_files_or_of_its_own_move() {
         let top = tempdir().unwrap();
         let folder = top.path().join("folder");
         fs::create_dir(&folder).unwrap();
-        let watch = Watch::new().unwrap();
-        watch.add_place(&folder).unwrap();
-        File::create(folder.join("file")).unwrap();
-        fs::remove_file(folder.join("file")).unwrap();
-        assert!(!is_ready(&watch));
+        let [files, place] = [(); 2].map(|()| Watch::new().unwrap());
+        files.add_folder(&folder).unwrap();
+        place.add_place(&folder).unwrap();
+        let path = folder.join("file");
+        let mut file = File::create(&path).unwrap();
+        assert!(woke(&files), "a file came");
+        fs::read(&path).unwrap();
+        fs::read_dir(&folder).unwrap().count();
+        assert!(!woke(&files), "it was only read");
+        file.write_all(b"x").unwrap();
+        assert!(woke(&files), "it grew");
+        fs::rename(&path, folder.join("moved")).unwrap();
+        assert!(woke(&files), "it has another name");
+        fs::remove_file(folder.join("moved")).unwrap();
+        assert!(!woke(&place), "only its files changed");
         fs::rename(&folder, top.path().join("moved")).unwrap();
-        assert!(is_ready(&watch));
+        assert!(woke(&place), "it was moved");
     }
 
     #[test]
@@ -304,14 +293,10 @@ mod tests {
         assert!(!notify(&path));
         remove_fifo(&path);
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn what_is_no_pipe_is_neither_rung_nor_hung() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(!notify(file.path()));
-        assert!(Fifo::open(file.path()).is_err());
-        remove_fifo(file.path());
-        assert_eq!(fs::read(file.path()).unwrap(), b"");
+        // A file is neither notified nor replaced.
+        File::create(&path).unwrap();
+        assert!(!notify(&path) && Fifo::open(&path).is_err());
+        remove_fifo(&path);
+        assert_eq!(fs::read(&path).unwrap(), b"");
     }
 }

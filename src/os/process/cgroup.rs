@@ -21,8 +21,7 @@ pub(in crate::os) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Creates a group below that of this process, named after the `run_id` and the pid of this supervisor;
-    /// `None` where that is not possible.
+    /// Creates a group below that of this process, named after `run_id` and pid; `None` where it cannot.
     pub(in crate::os) fn make(run_id: &str) -> Option<Self> {
         let group = Self { folder: folder(run_id, nix::unistd::getpid().as_raw())? };
         fs::create_dir(&group.folder).ok()?;
@@ -39,16 +38,11 @@ impl Cgroup {
         folder(run_id, supervisor).filter(|folder| folder.is_dir()).map(|folder| Self { folder })
     }
 
-    /// Opens the file into which a process writes `0` to join the group with all that it starts.
-    pub(in crate::os) fn entrance(&self) -> io::Result<File> {
-        self.open("cgroup.procs")
-    }
-
-    fn open(&self, control: &str) -> io::Result<File> {
+    /// Opens a control file: with `0` in `cgroup.procs` a process joins with all that it starts.
+    pub(in crate::os) fn open(&self, control: &str) -> io::Result<File> {
         File::options().write(true).open(self.folder.join(control))
     }
 
-    /// Kills all members.
     pub(in crate::os) fn kill(&self) {
         let killed = self.open("cgroup.kill");
         killed.and_then(|mut file| io::Write::write_all(&mut file, b"1")).unwrap_or_default();

@@ -52,7 +52,7 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Pidfd> {
 pub(in crate::os) fn isolate(
     command: &mut Command,
     inherited: Option<RawFd>,
-    prepare: fn() -> io::Result<()>,
+    prepare: impl Fn() -> io::Result<()> + Send + Sync + 'static,
 ) {
     let isolate = move || {
         reset_signals();
@@ -68,8 +68,7 @@ pub(in crate::os) fn isolate(
     }
 }
 
-/// Raises the score by which the kernel chooses a process to kill when memory runs out, where that is
-/// allowed. Makes only system calls, so that it may run between fork and exec.
+/// Raises the score by which the kernel kills when memory runs out, if it may. Makes only system calls.
 pub(in crate::os) fn set_oom_score(score: &[u8]) {
     let file = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty());
     if let Ok(file) = file {
@@ -77,14 +76,11 @@ pub(in crate::os) fn set_oom_score(score: &[u8]) {
     }
 }
 
-/// Restores default dispositions and an empty mask, because ignored and blocked signals are inherited.
-/// Makes only system calls, so that it may run between fork and exec.
+/// Restores default dispositions and an empty mask, which are inherited. Makes only system calls.
 pub(in crate::os) fn reset_signals() {
-    // A zeroed kernel `sigaction` means default. The call of libc refuses the signals that libc reserves,
-    // which may have been inherited as ignored.
+    // A zeroed kernel `sigaction` means default. libc's own call refuses the signals that it reserves.
     let default = [0_u64; 4];
-    // SAFETY: the kernel reads one `sigaction`, never more than 32 bytes, and a set of 8; no handler of
-    // ours is installed.
+    // SAFETY: the kernel reads one `sigaction` of at most 32 bytes and a set of 8, and installs no handler.
     #[expect(unsafe_code, reason = "nix knows no real-time signals")]
     unsafe {
         for number in 1..=libc::SIGRTMAX() {
@@ -97,8 +93,7 @@ pub(in crate::os) fn reset_signals() {
     }
 }
 
-/// Marks every descriptor from 3 on as close-on-exec. Closing them would also close the pipe on which std
-/// reports a failed exec.
+/// Marks all descriptors from 3 on. Closing them would close the pipe on which std reports a failed exec.
 fn close_others_on_exec() -> io::Result<()> {
     // SAFETY: close_range takes three integers; descriptors are marked, none is closed.
     #[expect(unsafe_code, reason = "nix has no close_range")]
@@ -122,57 +117,39 @@ mod tests {
     use std::io::{Seek, Write};
     use std::os::unix::net::UnixStream;
 
-    /// Runs a script, which must read the line that it is sent on its control socket before the end of file. Returns its exit, its
-    /// output, and what it answered on the socket.
-    fn run(script: impl FnOnce(RawFd) -> String) -> (ExitKind, String, String) {
+    #[test]
+    fn the_child_has_the_socket_its_own_group_and_nothing_else_of_ours() {
+        let unrelated = tempfile::tempfile().unwrap();
+        inherit(unrelated.as_raw_fd()).unwrap();
         let mut output = tempfile::tempfile().unwrap();
         let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let control = theirs.as_raw_fd();
+        let script = format!(
+            "read -r a <&{control}; read -r b <&{control} || echo ready, $a >&{control}; echo $0; \
+             ls -m /proc/$$/fd; env | grep -c .; cut -d' ' -f5 /proc/$$/stat; echo $$; \
+             grep -E '^Sig(Blk|Ign)' /proc/self/status; exit 7"
+        );
         let mut command = Command::new("/bin/bash");
-        command.arg0("teammate").arg("-c").arg(script(theirs.as_raw_fd())).env_clear();
+        command.arg0("teammate").arg("-c").arg(script).env_clear();
         command.env("ONLY", "this").env("PATH", "/usr/bin:/bin");
         command.stdout(output.try_clone().unwrap());
         let child = spawn_detached(command, theirs.into()).unwrap();
         ours.write_all(b"credentials\n").unwrap();
         ours.shutdown(std::net::Shutdown::Write).unwrap();
-        let end = child.wait().unwrap();
+        assert_eq!(child.wait().unwrap(), ExitKind::Code(7));
+        assert_eq!(io::read_to_string(ours).unwrap(), "ready, credentials\n");
         output.rewind().unwrap();
-        (end, io::read_to_string(output).unwrap(), io::read_to_string(ours).unwrap())
-    }
-
-    #[test]
-    fn the_child_has_the_socket_and_nothing_else_of_ours() {
-        let unrelated = tempfile::tempfile().unwrap();
-        inherit(unrelated.as_raw_fd()).unwrap();
-        let mut control_number = 0;
-        let (end, text, said) = run(|control| {
-            control_number = control;
-            format!(
-                "read -r a <&{control}; read -r b <&{control} || echo ready, $a >&{control}; \
-                 echo $0; ls -m /proc/$$/fd; env | grep -c .; exit 7"
-            )
-        });
-        assert_eq!((end, said.as_str()), (ExitKind::Code(7), "ready, credentials\n"));
+        let text = io::read_to_string(output).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "teammate");
         let mut open: Vec<i32> = lines[1].split(", ").map(|fd| fd.parse().unwrap()).collect();
         open.retain(|fd| *fd != 255); // bash's own
         open.sort_unstable();
-        assert_eq!(open, [0, 1, 2, control_number]);
+        assert_eq!(open, [0, 1, 2, control]);
         // The given environment, and PWD, SHLVL and _ of bash.
-        assert_eq!(lines[2], "5");
-    }
-
-    #[test]
-    fn the_child_begins_with_reset_signals_in_its_own_group() {
-        let (_, text, _) = run(|control| {
-            format!(
-                "read -r a <&{control}; grep -E '^Sig(Blk|Ign)' /proc/self/status; \
-                 cut -d' ' -f5 /proc/$$/stat; echo $$"
-            )
-        });
-        let words: Vec<&str> = text.split_whitespace().collect();
-        assert_eq!(words[..4], ["SigBlk:", "0000000000000000", "SigIgn:", "0000000000000000"]);
-        assert_eq!(words[4], words[5]);
+        assert_eq!([lines[0], lines[2]], ["teammate", "5"]);
+        assert_eq!(lines[3], lines[4], "it leads its group");
+        let none = ["SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"];
+        assert_eq!(lines[5..], none, "its signals are reset");
     }
 
     #[test]

@@ -24,8 +24,7 @@ impl ProcessIdentity {
         Self::of(pid).unwrap_or(Self { pid, start_time: 0, boot_id: String::new() })
     }
 
-    /// Returns the identity of the process with `pid`; `None` if there is none, or it is dead and not
-    /// reaped.
+    /// Returns the identity of the process with `pid`; `None` if there is none, or it waits to be reaped.
     pub fn of(pid: i32) -> Option<Self> {
         let process = Process::read(pid).filter(|process| !process.is_dead())?;
         Some(Self { pid, start_time: process.start, boot_id: boot_id() })
@@ -51,19 +50,12 @@ pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// The holder of a lock.
-#[derive(Debug)]
-pub(crate) struct LockHolder {
-    pub(crate) pid: i32,
-    pub(crate) command: String,
-}
-
-/// Finds the process that holds a `flock` on the inode in `/proc/locks`.
-pub(crate) fn lock_holder(inode: u64) -> Option<LockHolder> {
+/// Finds the process that holds a `flock` on the inode in `/proc/locks`: its pid and its command.
+pub(crate) fn lock_holder(inode: u64) -> Option<(i32, String)> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let pid = locks.lines().find_map(|line| holder_in(line, inode))?;
     let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(LockHolder { pid, command: command.trim().to_owned() })
+    Some((pid, command.trim().to_owned()))
 }
 
 /// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF`; waiters have `->` after the number.
@@ -100,9 +92,7 @@ mod tests {
         assert!(me.is_running());
         assert!(!ProcessIdentity { start_time: me.start_time + 1, ..me.clone() }.is_running());
         assert!(!ProcessIdentity { boot_id: "another".into(), ..me }.is_running());
-        for pid in [0, -1] {
-            assert_eq!(ProcessIdentity::of(pid), None);
-        }
+        assert_eq!([0, -1].map(ProcessIdentity::of), [None, None]);
     }
 
     #[test]

@@ -63,7 +63,8 @@ impl Pidfd {
         Ok(self.send(signal, 0)?)
     }
 
-    /// As [`Pidfd::send_signal`], and to the process group that the process leads, if any.
+    /// As [`Pidfd::send_signal`], and to the process group that the process leads, if any. A member that was
+    /// started by hand may belong to the group of its shell, which is left alone.
     pub(crate) fn signal_group(&self, signal: Signal) -> io::Result<()> {
         // Kernels before 6.9 refuse this. There the number alone would be used, which may have been reused.
         self.send(signal, SIGNAL_PROCESS_GROUP).unwrap_or_default();
@@ -91,8 +92,7 @@ impl Pidfd {
         }
     }
 
-    /// Waits for the exit of a child and reaps it; fails for a process that is no child of this one, or was
-    /// reaped.
+    /// Waits for the exit of a child and reaps it; fails for any other process, and for one that was reaped.
     pub(crate) fn wait(&self) -> io::Result<ExitKind> {
         let end = loop {
             match waitid(Id::PIDFd(self.fd.as_fd()), WaitPidFlag::WEXITED) {
@@ -133,6 +133,9 @@ mod tests {
         assert_eq!(child.wait().unwrap(), ExitKind::Signal(15));
         assert!(child.send_signal(Signal::SIGTERM).is_err());
         assert!(child.wait().is_err());
+        for pid in [i32::MAX, -1] {
+            assert!(Pidfd::open(pid).is_err(), "no process has {pid}");
+        }
     }
 
     #[test]
@@ -148,11 +151,5 @@ mod tests {
         assert!(!second.ends_within(Duration::ZERO), "our own group was not meant");
         second.send_signal(Signal::SIGKILL).unwrap();
         second.wait().unwrap();
-    }
-
-    #[test]
-    fn a_pid_that_nobody_has_cannot_be_opened() {
-        assert!(Pidfd::open(i32::MAX).is_err());
-        assert!(Pidfd::open(-1).is_err());
     }
 }

@@ -51,14 +51,12 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(prctl::set_child_subreaper(true)?)
 }
 
-/// Kills every adopted process and every process that carries the `run_id`, but nothing below registered
-/// children. Returns the processes that survived.
+/// Kills adopted processes and those with the `run_id`, but none below registered children. Returns survivors.
 pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
     end(|own, table| [adopted(own, table), carrying(run_id, own, table)].concat())
 }
 
-/// Kills the commands of a dead agent: processes that carry the `run_id`, and those in a control group
-/// named after it. Returns the processes that survived.
+/// Kills the commands of a dead agent, by the `run_id` and the control group named after it. Returns survivors.
 pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     if run_id.is_empty() {
         return Vec::new();

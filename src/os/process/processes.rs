@@ -24,7 +24,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Reads the process with `pid`.
     pub(crate) fn read(pid: i32) -> Option<Self> {
         // One read that has room returns the whole line.
         let mut line = [0; LONGEST_LINE];
@@ -52,8 +51,7 @@ impl Process {
         matches!(self.state, b'Z' | b'X')
     }
 
-    /// Whether the process can run code. A process whose first thread has exited looks like a zombie and
-    /// has other threads.
+    /// Whether the process can run code: one whose first thread has exited is a zombie with other threads.
     pub(crate) fn lives(&self) -> bool {
         !self.is_dead() || self.threads > 1
     }

@@ -46,25 +46,21 @@ pub(super) fn restore_descriptors() {
     }
 }
 
-/// The `teammate` program beside this one. It stays open, so that an upgrade does not affect a running
-/// team.
+/// The `teammate` program beside this one, held open: an upgrade does not affect a running team.
 #[derive(Debug)]
-pub(crate) struct TeammateProgram {
-    file: File,
-}
+pub(crate) struct TeammateProgram(File);
 
 impl TeammateProgram {
-    /// Opens the program beside this one.
     pub(crate) fn find() -> io::Result<Self> {
         let path = std::env::current_exe()?.with_file_name("teammate");
         let file = File::open(&path)
             .map_err(|why| io::Error::new(why.kind(), format!("{}: {why}", path.display())))?;
-        Ok(Self { file })
+        Ok(Self(file))
     }
 
     /// Returns a path to it that is valid in this process and its children until this is dropped.
     pub(crate) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 }
 

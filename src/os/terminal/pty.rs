@@ -1,6 +1,6 @@
-//! A pseudo-terminal for tests: a program runs on the inner side, and the test types and reads on the outer
-//! side.
+//! A pseudo-terminal for tests: a program runs on the inner side, the test types and reads on the outer one.
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,15 +15,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Both sides of a pseudo-terminal.
 pub(crate) struct Pty {
     outer: File,
     inner: OwnedFd,
 }
 
 impl Pty {
-    /// Opens a pseudo-terminal of a size. Programs of other tests inherit neither side, which would keep it
-    /// open; openpty cannot do that.
+    /// Opens a pseudo-terminal. Unlike that of openpty, it is not inherited and kept open by other tests.
     pub(crate) fn open(rows: u16, columns: u16) -> io::Result<Self> {
         let outer = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)?;
         grantpt(&outer)?;
@@ -34,37 +32,32 @@ impl Pty {
         let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         #[expect(unsafe_code, reason = "neither std nor nix has a safe call for the window size")]
         // SAFETY: the request reads one `winsize`, which lives until after the call.
-        match unsafe { libc::ioctl(inner.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) } {
-            0 => Ok(Self { outer: File::from(OwnedFd::from(outer)), inner }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let sized = unsafe { libc::ioctl(inner.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        Errno::result(sized)?;
+        Ok(Self { outer: File::from(OwnedFd::from(outer)), inner })
     }
 
-    /// Starts a program with this as its controlling terminal, stdin and stdout. Closes the inner side, so
-    /// that the outer one sees the end.
+    /// Starts a program with this as its controlling terminal, stdin and stdout.
     pub(crate) fn spawn(self, command: &mut Command) -> io::Result<(Child, File)> {
         command.stdin(self.inner.try_clone()?).stdout(self.inner);
         let lead_the_session = || {
             setsid()?;
             #[expect(unsafe_code, reason = "nix has no call for TIOCSCTTY")]
             // SAFETY: the request takes an integer and touches no memory.
-            match unsafe { libc::ioctl(libc::STDIN_FILENO, libc::TIOCSCTTY, 0) } {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
+            let taken = unsafe { libc::ioctl(libc::STDIN_FILENO, libc::TIOCSCTTY, 0) };
+            Ok(Errno::result(taken).map(drop)?)
         };
         #[expect(unsafe_code, reason = "a controlling terminal can only be taken by the child")]
         // SAFETY: between fork and exec only two system calls run, both async-signal-safe.
         let command = unsafe { command.pre_exec(lead_the_session) };
         let child = command.spawn()?;
-        // The command holds copies of the inner side, which would prevent the end of file.
+        // The command holds copies of the inner side: with them, the outer one would not see the end.
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Ok((child, self.outer))
     }
 }
 
-/// Returns the output since the last call. Waits at most `patience`; `None` if there is none, an error if
-/// the program has ended.
+/// Returns the output within `patience`; `None` if there is none, an error if the program has ended.
 pub(crate) fn read(outer: &mut File, patience: Duration) -> io::Result<Option<Vec<u8>>> {
     let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     if poll(&mut [PollFd::new(outer.as_fd(), PollFlags::POLLIN)], timeout)? == 0 {

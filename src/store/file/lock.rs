@@ -105,7 +105,7 @@ fn acquire(file: &File, path: &Path, limit: Duration) -> Result<bool, StoreError
             Err(_) => {
                 let holder = lock_holder(file.metadata().at(path)?.ino()).map_or_else(
                     || "a process that the system does not name".into(),
-                    |holder| format!("pid {} ({})", holder.pid, holder.command),
+                    |(pid, command)| format!("pid {pid} ({command})"),
                 );
                 return Err(StoreError::LockTimeout(path.into(), limit, holder));
             }

@@ -139,7 +139,7 @@ impl InboxRotation {
                 let found = find_inbox(dir, name, fsync)?;
                 *inbox = Inbox::new(found, waker.watch(&path)?);
             }
-            Err(source) => return Err(FileError::Io { path: claimed, source }.into()),
+            Err(source) => return Err(FileError::Io(claimed, source).into()),
         }
         failpoint::hit("drain.renamed");
         sync_folder(&dir.inboxes(), fsync)?;

@@ -104,7 +104,7 @@ fn leave() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::pty::{Pty, is_cooked, read};
+    use crate::os::terminal::pty::{Pty, is_cooked, read};
     use std::process::{Command, Stdio};
 
     /// The variable that is set in the second copy of this test binary.
