@@ -324,7 +324,9 @@ mod tests {
             ("\x1b[A\r", &["/team @alice x"]),
         ] {
             person.types(keys);
-            lines.iter().for_each(|line| person.hears(&format!("Line({line:?})")));
+            for line in lines {
+                person.hears(&format!("Line({line:?})"));
+            }
         }
         person.quits();
     }

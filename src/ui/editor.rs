@@ -374,7 +374,7 @@ mod tests {
         append(&file, "three").unwrap();
         assert_eq!(load(&file).unwrap(), ["one", "two\nlines", "three"]);
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        std::fs::write(&file, b"\"a\"\n\"torn\n\xff\n\"b\"\n").unwrap();
+        std::fs::File::create(&file).unwrap().write_all(b"\"a\"\n\"torn\n\xff\n\"b\"\n").unwrap();
         assert_eq!(load(&file).unwrap(), ["a", "b"]);
         let mut refused = Some(folder.path().join("no/such/folder"));
         keep(&mut refused, "x");
