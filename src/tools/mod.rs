@@ -19,6 +19,8 @@ mod tests;
 
 pub(crate) use call::{Call, ToolError, ToolFuture};
 pub(crate) use files::FileAccess;
+#[cfg(test)]
+pub(crate) use files::file_tools;
 pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
 
 use crate::store::TeamDir;

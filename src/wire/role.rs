@@ -39,6 +39,19 @@ impl Role {
                 problems.push(Problem { line: field.line, what });
             }
         }
+        // What was not understood may have been the list of tools: then only mail is allowed.
+        let lines: Vec<&str> = text.lines().collect();
+        let is_list = |problem: &&Problem| {
+            let line = lines.get(problem.line.saturating_sub(1)).copied().unwrap_or_default();
+            problem.line == 1 || (names_tools(line) && !line.starts_with("disallowedTools"))
+        };
+        if role.tools.is_none()
+            && let Some(line) = problems.iter().find(is_list).map(|problem| problem.line)
+        {
+            role.tools = Some(Vec::new());
+            let what = "this may be the list of tools, so the role has mail only: write `tools: …`";
+            problems.push(Problem { line, what: what.into() });
+        }
         problems.sort_by_key(|problem| problem.line);
         (role, problems)
     }
@@ -108,6 +121,11 @@ impl Role {
     pub fn denied_calls(&self) -> impl Iterator<Item = &String> {
         self.disallowed.iter().filter(|rule| rule.contains('('))
     }
+}
+
+/// Whether the part of a line before its colon speaks of tools, however it is spelt.
+fn names_tools(line: &str) -> bool {
+    line.split(':').next().is_some_and(|key| key.to_lowercase().contains("tool"))
 }
 
 /// Whether a text can name a role: no path, and legible in a list.
@@ -222,6 +240,23 @@ mod tests {
                 role.disallowed = own(vec!["later"]);
                 assert_eq!(role.has(&later), access == RoleAccess::Always, "{access:?} {role:?}");
             }
+        }
+    }
+
+    #[test]
+    fn what_may_have_been_the_list_of_tools_allows_only_mail() {
+        for (text, has_all) in [
+            ("---\ntools: read\n", false),
+            ("---\ntool: read\n---\n", false),
+            ("---\nallowed-Tools: read\n---\n", false),
+            ("---\ntools read\n---\n", false),
+            ("---\ncolor: blue\nmore words\n---\n", true),
+            ("---\ndisallowedTools: unknown\n---\n", true),
+        ] {
+            let (role, problems) = parse("x", text);
+            assert_eq!(tools_of(&role).len() == TOOLS.len(), has_all, "{text}");
+            assert!(has_all || tools_of(&role) == ["send", "shout", "rest"], "{text}");
+            assert!(!problems.is_empty(), "{text}");
         }
     }
 

@@ -143,3 +143,6 @@ async fn run_tool(tools: Rc<Registry>, call: Call) -> WorkResult {
     tracing::info!(tool = call.name, id = call.id, ok = result.is_ok(), "tool ended");
     WorkResult::ToolEnded(result)
 }
+
+#[cfg(test)]
+mod tests;

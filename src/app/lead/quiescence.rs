@@ -43,10 +43,16 @@ fn is_quiet(
 
 /// A run never ends on a guess: an unreadable roster or one without a lead is busy, an unreadable list claimable.
 pub(super) fn is_at_rest(runtime: &LeadRuntime) -> bool {
-    let team = runtime.team();
     let is_claimable = || runtime.auto_claim && runtime.tasks.is_any_wanted().unwrap_or(true);
+    is_team_at_rest(runtime.team(), is_claimable)
+}
+
+/// The roster is the same after the look: an agent that began to work meanwhile has taken its mail.
+fn is_team_at_rest(team: &TeamDir, is_task_claimable: impl FnOnce() -> bool) -> bool {
     roster::read(team).is_ok_and(|roster| {
-        roster.lead.is_some() && is_quiet(snapshots(team, &roster), is_claimable)
+        roster.lead.is_some()
+            && is_quiet(snapshots(team, &roster), is_task_claimable)
+            && roster::read(team).is_ok_and(|now| now == roster)
     })
 }
 
@@ -97,6 +103,8 @@ pub(super) fn failed_tasks(tasks: &Tasks) -> Vec<TaskId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Fsync;
+    use crate::wire::roster::Lead;
 
     /// Every status, with and without mail, of a process that the lead has and has not settled.
     #[test]
@@ -130,5 +138,22 @@ mod tests {
         assert_eq!(of(&[None], || true), (false, 0), "a teammate is about to claim a task");
         let unread = of(&[None, Some("working"), None], || panic!("the list was read"));
         assert_eq!(unread, (false, 1), "one agent too many was read");
+    }
+
+    #[test]
+    fn a_team_whose_roster_changes_during_the_look_is_not_at_rest() {
+        let (_folder, team) = crate::store::test_team();
+        let set = |status| {
+            let lead = Lead { name: "lead".into(), status, ..Lead::default() };
+            roster::update(&team, Fsync::Never, |roster| roster.lead = Some(lead.into())).unwrap();
+        };
+        assert!(!is_team_at_rest(&team, || false), "without a lead");
+        set(Status::Idle);
+        assert!(is_team_at_rest(&team, || false));
+        let turns_to_work = || {
+            set(Status::Working);
+            false
+        };
+        assert!(!is_team_at_rest(&team, turns_to_work));
     }
 }

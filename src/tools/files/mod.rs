@@ -5,6 +5,8 @@ mod access;
 mod tests;
 
 pub(crate) use access::FileAccess;
+#[cfg(test)]
+pub(crate) use tests::file_tools;
 
 use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;

@@ -28,7 +28,7 @@ fn fixture() -> Fixture {
 }
 
 /// The file tools of an agent that works in this folder. They use nothing of its team, whose folder is gone.
-fn file_tools(workspace: &Path) -> Registry {
+pub(crate) fn file_tools(workspace: &Path) -> Registry {
     let elsewhere = tempfile::tempdir().unwrap();
     let (me, clock): (_, SharedClock) = (AgentName::lead(), Arc::new(SystemClock));
     let output_store = OutputStore::below(elsewhere.path());
