@@ -35,7 +35,7 @@
 //! inbox, so that no data is copied and the path is never missing.
 //!
 //! *Invariants:* the store persists and never decides. Every path comes from [`TeamDir`], and every name in
-//! a path is an [`AgentName`](crate::wire::AgentName). Only [`clean`] removes lock files. No lock is broken
+//! a path is an [`AgentName`](crate::wire::AgentName). Only `clean` removes lock files. No lock is broken
 //! by its age, because the kernel releases it with its holder. The programs of a team open an inbox only
 //! under its side lock.
 
