@@ -224,14 +224,18 @@ fn a_drain_survives_every_system_call_error() {
 /// Runs a teammate under strace with one injected error until it exits. strace counts the calls of each
 /// thread, so every new thread meets the same error. A disk that is full for one thread stays full, and an
 /// agent that waits for space gets SIGTERM.
-fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Output {
+fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Option<Output> {
     let log = team.workspace().join("trace");
     let mut command = tracing(team, args, &["-e", option], &log);
     let mut strace = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let (mut waiting, mut asked) = (None, None);
+    let (mut waiting, mut asked, mut is_no_case) = (None, None, false);
     team.eventually(&format!("{option}: bob ends"), || {
         if strace.try_wait().unwrap().is_some() {
             return true;
+        }
+        if !is_no_case && has_failed_to_wake(team) {
+            is_no_case = true;
+            signal(team.pid_of("bob"), Signal::SIGKILL);
         }
         let since = |moment: Instant| moment.elapsed();
         let is_waiting = team.member("bob")["activity"] == "disk full";
@@ -244,10 +248,20 @@ fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Output {
         false
     });
     let output = strace.wait_with_output().unwrap();
+    if is_no_case || has_failed_to_wake(team) {
+        return None;
+    }
     if asked.is_some() {
         assert_eq!(output.status.code(), Some(143), "{option}: {output:?}");
     }
-    output
+    Some(output)
+}
+
+/// Whether the error hit the eventfd by which the runtime wakes itself, as the writes of another thread are counted
+/// too. The kernel never fails such a write, and the runtime panics.
+fn has_failed_to_wake(team: &Team) -> bool {
+    let log = fs::read_to_string(team.path("log/bob.jsonl")).unwrap_or_default();
+    log.contains("failed to wake I/O driver")
 }
 
 /// A teammate sends and exits. Whatever fails, a restart completes the work.
@@ -277,7 +291,7 @@ fn a_teammate_survives_every_system_call_error() {
         let team = Team::new();
         let words = args(&begin(&team));
         let words = words.each_ref().map(String::as_str);
-        let output = run_to_its_end(&team, &words, option);
+        let Some(output) = run_to_its_end(&team, &words, option) else { return };
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code().is_some(), "{option}: killed by a signal\n{said}");
         assert!(!said.contains("panicked"), "{option}: {said}");
