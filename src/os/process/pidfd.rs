@@ -94,16 +94,25 @@ impl Pidfd {
 
     /// Waits for the exit of a child and reaps it; fails for any other process, and for one that was reaped.
     pub(crate) fn wait(&self) -> io::Result<ExitKind> {
-        let end = loop {
-            match waitid(Id::PIDFd(self.fd.as_fd()), WaitPidFlag::WEXITED) {
-                Ok(WaitStatus::Exited(_, code)) => break ExitKind::Code(code),
-                Ok(WaitStatus::Signaled(_, signal, _)) => break ExitKind::Signal(signal as i32),
+        let end = self.exit(WaitPidFlag::WNOWAIT)?;
+        // Locked while it is reaped: afterwards the pid may belong to a stray.
+        let mut own = own();
+        self.exit(WaitPidFlag::empty())?;
+        own.remove(&self.pid);
+        Ok(end)
+    }
+
+    fn exit(&self, how: WaitPidFlag) -> io::Result<ExitKind> {
+        loop {
+            match waitid(Id::PIDFd(self.fd.as_fd()), WaitPidFlag::WEXITED | how) {
+                Ok(WaitStatus::Exited(_, code)) => return Ok(ExitKind::Code(code)),
+                Ok(WaitStatus::Signaled(_, signal, _)) => {
+                    return Ok(ExitKind::Signal(signal as i32));
+                }
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(why) => return Err(why.into()),
             }
-        };
-        own().remove(&self.pid);
-        Ok(end)
+        }
     }
 }
 

@@ -51,6 +51,11 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(prctl::set_child_subreaper(true)?)
 }
 
+/// Whether unknown children are adopted ones. Those of any other process were started by other code.
+fn is_subreaper() -> bool {
+    prctl::get_child_subreaper().unwrap_or(false)
+}
+
 /// Kills adopted processes and those with the `run_id`, but none below registered children. Returns survivors.
 pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
     end(|own, table| [adopted(own, table), carrying(run_id, own, table)].concat())
@@ -76,14 +81,8 @@ pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
 /// Whether this process has adopted one. Reads only its own children, not the process table.
 pub(crate) fn has_adopted() -> bool {
     let own = own();
-    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return false };
-    threads.flatten().any(|thread| {
-        // Without this list only the whole process table would tell.
-        let Ok(children) = std::fs::read_to_string(thread.path().join("children")) else {
-            return true;
-        };
-        children.split_ascii_whitespace().flat_map(str::parse).any(|pid| !own.contains(&pid))
-    })
+    // Without the list only the whole process table would tell.
+    listed_children().is_none_or(|children| children.iter().any(|pid| !own.contains(pid)))
 }
 
 /// Kills all adopted processes. Returns those that survived.
@@ -102,13 +101,15 @@ pub(in crate::os) fn ask_adopted_to_end(grace: Duration) {
 }
 
 /// Kills until no process is found. A process that forks and exits in a loop can be missed by one scan of
-/// the process table, so the scan is repeated until several in a row find nothing.
+/// the process table, so the scan is repeated until several in a row find nothing. Its exited processes are
+/// reaped before each scan: otherwise they fill the table, and a scan of it takes seconds.
 fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> {
     let chase_ends = Instant::now() + PURSUIT;
     let mut deadline = Instant::now() + PATIENCE;
     let mut known: BTreeSet<(i32, u64)> = BTreeSet::new();
     let mut scans_left = 1_usize;
     loop {
+        reap_adopted();
         // Held throughout: no child is started between the scan and the kill.
         let own = own();
         let found = strays(&own, &processes::all());
@@ -128,6 +129,16 @@ fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> 
     }
 }
 
+/// Returns the children of this process, where the kernel lists them.
+fn listed_children() -> Option<Vec<i32>> {
+    let mut children = Vec::new();
+    for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
+        let listed = std::fs::read_to_string(thread.path().join("children")).ok()?;
+        children.extend(listed.split_ascii_whitespace().flat_map(str::parse::<i32>));
+    }
+    Some(children)
+}
+
 fn children_of_this(table: &[Process]) -> impl Iterator<Item = i32> {
     let me = Pid::this().as_raw();
     table.iter().filter(move |process| process.parent == me).map(|process| process.pid)
@@ -135,8 +146,7 @@ fn children_of_this(table: &[Process]) -> impl Iterator<Item = i32> {
 
 /// Returns children that were not registered, and all processes below them.
 fn adopted(own: &BTreeSet<i32>, table: &[Process]) -> Vec<Process> {
-    // Unknown children of a process that is no subreaper were started by other code.
-    if !prctl::get_child_subreaper().unwrap_or(false) {
+    if !is_subreaper() {
         return Vec::new();
     }
     let unknown = children_of_this(table).filter(|pid| !own.contains(pid));
@@ -169,18 +179,31 @@ fn wait_for(processes: &[Process], limit: Duration) {
     }
 }
 
+/// Reaps all adopted children that have exited. Reads only the children, not the process table.
+fn reap_adopted() {
+    if !is_subreaper() {
+        return;
+    }
+    let children = listed_children().unwrap_or_default();
+    let unknown = children.into_iter().filter(|pid| !own().contains(pid));
+    unknown.filter_map(Process::read).for_each(|child| reap(&child));
+}
+
 /// Reaps an adopted child that has exited, and first kills the rest of its process group: a process that
 /// forks and exits in a loop can escape a scan, but not a signal to its group.
 fn reap(stray: &Process) {
     // Locked, so that no other thread reaps it: until then the number of the group is not reused.
     let own = own();
-    let Some(now) = Process::read(stray.pid).filter(|now| now.start == stray.start) else { return };
+    let is_same = |now: &Process| now.start == stray.start && now.parent == Pid::this().as_raw();
+    let Some(now) = Process::read(stray.pid).filter(is_same) else { return };
+    // It may exit right after this was read. Then the next scan finds it.
+    if now.lives() {
+        return;
+    }
     let group = Pid::from_raw(now.group);
-    let is_stray = group.as_raw() > 1 && group != getpgrp() && !own.contains(&now.group);
-    if is_stray && now.parent == Pid::this().as_raw() && !now.lives() {
+    if group.as_raw() > 1 && group != getpgrp() && !own.contains(&now.group) {
         killpg(group, Signal::SIGKILL).unwrap_or_default();
     }
-    // The child may still run, or may have been reaped.
     let _reaped = waitpid(Pid::from_raw(stray.pid), Some(WaitPidFlag::WNOHANG));
 }
 
@@ -218,6 +241,36 @@ mod tests {
         foreign.wait().unwrap();
         own.send_signal(Signal::SIGKILL).unwrap();
         own.wait().unwrap();
+    }
+
+    /// The environment variable with the folder of [`adopts_a_respawning_process`].
+    const FOLDER: &str = "TEAM_TEST_RESPAWN";
+
+    /// Not a test by itself: a process that adopts another, which replaces itself by a new one all the time.
+    #[test]
+    fn adopts_a_respawning_process() {
+        let Some((_, folder)) = std::env::vars().find(|(name, _)| name == FOLDER) else { return };
+        become_subreaper().unwrap();
+        let mut first = Command::new("setsid");
+        first
+            .args(["sh", "-c", "echo 'sh ./respawn &' >respawn; sh ./respawn"])
+            .current_dir(folder);
+        assert!(first.status().unwrap().success());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while listed_children().is_some_and(|children| !children.is_empty()) {
+            reap_adopted();
+            assert!(Instant::now() < deadline, "it still respawns");
+        }
+    }
+
+    #[test]
+    fn a_process_that_outruns_a_scan_is_ended_with_its_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut adopter = Command::new(std::env::current_exe().unwrap());
+        let name = "os::process::process_tree::tests::adopts_a_respawning_process";
+        adopter.args(["--exact", name, "--test-threads=1"]).env(FOLDER, folder.path());
+        let ran = adopter.output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
     }
 
     #[test]
