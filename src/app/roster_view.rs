@@ -5,6 +5,7 @@ use crate::os::{Clock, SystemClock};
 use crate::store::{Fsync, TeamDir, roster, tasks::TaskList, unread};
 use crate::ui::{roster::activity, roster::roster_table, style::Palette};
 use crate::view::{self, MemberView};
+use crate::wire::AgentName;
 use crate::wire::task::TaskStatus;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -77,8 +78,10 @@ fn members_with_tasks(team: &TeamDir) -> Result<Vec<(MemberView, Vec<String>)>, 
         }
     }
     let roster = roster::read(team)?;
-    let members =
-        view::members(team, &roster, |name| unread::count(team, name).unwrap_or_default());
+    let listed = roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok());
+    let unread = unread::counts(team, listed.chain([AgentName::lead()]).collect());
+    let unread_of = |name: &AgentName| unread.get(name).copied().unwrap_or_default();
+    let members = view::members(team, &roster, unread_of);
     let with_tasks = |member: MemberView| {
         let tasks = held.remove(member.name.as_str()).filter(|_| member.alive).unwrap_or_default();
         (member, tasks)

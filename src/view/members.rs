@@ -100,8 +100,10 @@ pub(crate) fn members(
 }
 
 fn sign_of(team: &TeamDir, name: &AgentName, incarnation: &str, status: Status) -> Option<Sign> {
-    let is_busy = matches!(status, Status::Working | Status::Waiting);
-    let last = heartbeat::read(team, name).ok().flatten().filter(|_| is_busy)?;
+    if !matches!(status, Status::Working | Status::Waiting) {
+        return None;
+    }
+    let last = heartbeat::read(team, name).ok().flatten()?;
     let silent_for = uptime().since(last.uptime).as_secs_f64();
     let Heartbeat { state, since, .. } = last;
     (last.incarnation == incarnation).then_some(Sign { state, since, silent_for })

@@ -212,19 +212,23 @@ pub(crate) struct ClaimFile {
 
 /// Lists the claims of one mailbox, oldest first.
 pub(crate) fn list(dir: &TeamDir, name: &AgentName) -> Result<Vec<ClaimFile>, FileError> {
-    let mut claims = list_all(dir)?;
-    claims.retain(|claim| claim.owner == *name);
-    Ok(claims)
+    listed(dir, |owner| owner == name.as_str())
 }
 
-/// Lists the claims of all mailboxes, by owner and age. A folder that does not exist yet has no claims.
+/// Lists the claims of all mailboxes, by owner and age.
 pub(crate) fn list_all(dir: &TeamDir) -> Result<Vec<ClaimFile>, FileError> {
+    listed(dir, |_| true)
+}
+
+/// Lists the claims of the wanted mailboxes. A folder that does not exist yet has no claims.
+fn listed(dir: &TeamDir, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<ClaimFile>, FileError> {
     let folder = dir.claims();
     let mut found = Vec::new();
     for file in names_in(&folder)? {
         let Some((owner, rest)) = file.split_once('.') else { continue };
         let (batch_id, is_taken) = rest.strip_suffix(TAKEN).map_or((rest, false), |id| (id, true));
-        if counter(batch_id).is_some()
+        if is_wanted(owner)
+            && counter(batch_id).is_some()
             && let Ok(owner) = AgentName::mailbox(owner)
         {
             let (batch_id, path) = (batch_id.to_owned(), folder.join(&file));

@@ -6,15 +6,16 @@
 use crate::os::file::FileError;
 use crate::store::file::jsonl::{Framed, pieces_of};
 use crate::store::file::read::open_if_there;
-use crate::store::mailbox::claim::list;
+use crate::store::mailbox::claim::{list, list_all};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::limits::MAX_LINE_BYTES;
 use crate::wire::message::Message;
 use serde_json::{Map, Value};
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A waiting line.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,16 +37,50 @@ pub fn is_unread(dir: &TeamDir, name: &AgentName) -> Result<bool, StoreError> {
 /// Returns the number of waiting lines. Fails if a file cannot be read.
 pub fn count(dir: &TeamDir, name: &AgentName) -> Result<usize, StoreError> {
     let mut count = 0;
-    each_line(dir, name, |framed| count += usize::from(!framed.bytes.trim_ascii().is_empty()))?;
+    each_line(dir, name, |framed| count += usize::from(is_line(framed)))?;
     Ok(count)
+}
+
+/// Returns the number of waiting lines of each agent; a file that cannot be read has none. Lists the claims
+/// once for all agents.
+pub(crate) fn counts(dir: &TeamDir, names: Vec<AgentName>) -> BTreeMap<AgentName, usize> {
+    let mut counts: BTreeMap<AgentName, usize> = names.into_iter().map(|name| (name, 0)).collect();
+    let mut inboxes = BTreeSet::new();
+    for (name, count) in &mut counts {
+        let path = dir.inbox(name);
+        if let Ok(Some((file, known))) = open_if_there(&path) {
+            inboxes.insert(known.ino());
+            *count += lines_in(file, &path).unwrap_or_default();
+        }
+    }
+    for claim in list_all(dir).unwrap_or_default() {
+        if !claim.is_taken
+            && let Some(count) = counts.get_mut(&claim.owner)
+            && let Ok(Some((file, known))) = open_if_there(&claim.path)
+            && !inboxes.contains(&known.ino())
+        {
+            *count += lines_in(file, &claim.path).unwrap_or_default();
+        }
+    }
+    counts
+}
+
+fn lines_in(file: File, path: &Path) -> Result<usize, FileError> {
+    let mut count = 0;
+    pieces_of(file, path, MAX_LINE_BYTES, |framed| count += usize::from(is_line(framed)))?;
+    Ok(count)
+}
+
+fn is_line(framed: &Framed<'_>) -> bool {
+    !framed.bytes.trim_ascii().is_empty()
 }
 
 /// Returns the waiting lines, oldest first. Fails if a file cannot be read.
 pub fn waiting(dir: &TeamDir, name: &AgentName) -> Result<Vec<Waiting>, StoreError> {
     let mut found = Vec::new();
     each_line(dir, name, |framed| {
-        let raw = framed.bytes.trim_ascii();
-        if !raw.is_empty() {
+        if is_line(framed) {
+            let raw = framed.bytes.trim_ascii();
             let object = serde_json::from_slice::<Map<String, Value>>(raw).ok();
             let message = object.as_ref().and_then(|object| Message::read(object).ok());
             found.push(Waiting { raw: raw.to_vec(), message, object });
@@ -79,4 +114,36 @@ fn each_line(
 fn unread_claims(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
     let unread = list(dir, name)?.into_iter().filter(|claim| !claim.is_taken);
     Ok(unread.map(|claim| claim.path).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::test_team;
+    use std::io::Write;
+
+    fn append(path: &Path, text: &str) {
+        let mut file = File::options().create(true).append(true).open(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn each_waiting_line_counts_once_for_its_owner() {
+        let (_folder, dir) = test_team();
+        let [alice, bob, carol] =
+            ["alice", "bob", "carol"].map(|name| AgentName::member(name).unwrap());
+        let claim = |name: &str| dir.claims().join(name);
+        append(&dir.inbox(&alice), "{}\n\nno mail\n");
+        append(&claim("alice.000000000001-0123abcd"), "{}\n");
+        append(&claim("alice.000000000002-0123abcd.taken"), "{}\n");
+        append(&claim("dave.000000000001-0123abcd"), "{}\n");
+        append(&dir.inbox(&bob), "{}\n");
+        // A claimant between the link and the rename.
+        fs::hard_link(dir.inbox(&bob), claim("bob.000000000001-0123abcd")).unwrap();
+        let names = vec![alice.clone(), bob.clone(), carol.clone()];
+        let found = counts(&dir, names);
+        assert_eq!(found.into_values().collect::<Vec<_>>(), [3, 1, 0]);
+        let one_by_one = [alice, bob, carol].map(|name| count(&dir, &name).unwrap());
+        assert_eq!(one_by_one, [3, 1, 0]);
+    }
 }

@@ -96,13 +96,18 @@ fn member(row: &MemberView, text: &str, is_selected: bool, view: &View) -> Line<
 }
 
 fn messages(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> Rows {
-    let passes = |it: &&MessageProgress| top.matches(&[&it.from, &it.to, &it.kind, &it.content]);
-    let found: Vec<&MessageProgress> = snapshot.messages.iter().filter(passes).collect();
-    let title = count("messages", found.len(), snapshot.messages.len());
-    let back = top.clamp(Pane::Messages, found.len().saturating_sub(height));
-    let end = found.len() - back;
-    let seen = found.iter().take(end).skip(end.saturating_sub(height));
-    let lines = seen.map(|progress| message(progress, snapshot, view)).collect();
+    let passes =
+        |top: &Top, it: &MessageProgress| top.matches(&[&it.from, &it.to, &it.kind, &it.content]);
+    let all = &snapshot.messages;
+    let is_filtered = !top.filter.is_empty();
+    let found =
+        if is_filtered { all.iter().filter(|it| passes(top, it)).count() } else { all.len() };
+    let title = count("messages", found, all.len());
+    let back = top.clamp(Pane::Messages, found.saturating_sub(height));
+    // From the end, and only visible rows: many messages cost no more than a few.
+    let seen = all.iter().rev().filter(|it| passes(top, it)).skip(back).take(height);
+    let mut lines: Vec<_> = seen.map(|progress| message(progress, snapshot, view)).collect();
+    lines.reverse();
     Rows { title: scrolled(title, back), lines, otherwise: "no messages" }
 }
 
