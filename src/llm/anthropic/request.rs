@@ -4,8 +4,7 @@
 //! objects. Sampling parameters are never sent: current versions of the API refuse them even at their defaults.
 
 use crate::wire::chat::{Block, ChatMessage, Request, Role};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// The text of a message that has nothing to send.
 const NOTHING: &str = "(empty)";
@@ -14,29 +13,25 @@ const NOTHING: &str = "(empty)";
 /// API allows; the older one finds the cache entry of the previous call.
 const CACHED_TURNS: usize = 2;
 
-#[derive(Serialize)]
-struct Body<'a> {
-    model: &'a str,
-    max_tokens: u32,
-    stream: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    system: Vec<Value>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Value>,
-    messages: Vec<Value>,
-}
-
 pub(in crate::llm) fn body(request: &Request, model: &str) -> Value {
-    let Request { system, tools, max_tokens, .. } = request;
-    let system =
-        Some(json!({"type": "text", "text": system})).filter(|_| !system.trim().is_empty());
-    let mut system = Vec::from_iter(system);
-    system.last_mut().map(mark);
-    // The definition of a tool has the fields of the API.
-    let mut tools: Vec<Value> = tools.iter().map(|tool| json!(tool)).collect();
-    tools.last_mut().map(mark);
-    let messages = messages(&request.messages);
-    json!(Body { model, max_tokens: *max_tokens, stream: true, system, tools, messages })
+    let mut body = Map::new();
+    let mut put = |key: &str, value: Value| drop(body.insert(key.into(), value));
+    put("model", model.into());
+    put("max_tokens", request.max_tokens.into());
+    put("stream", true.into());
+    if !request.system.trim().is_empty() {
+        let mut system = json!({"type": "text", "text": request.system});
+        mark(&mut system);
+        put("system", vec![system].into());
+    }
+    if !request.tools.is_empty() {
+        // The definition of a tool has the fields of the API.
+        let mut tools: Vec<Value> = request.tools.iter().map(|tool| json!(tool)).collect();
+        tools.last_mut().map(mark);
+        put("tools", tools.into());
+    }
+    put("messages", messages(&request.messages).into());
+    Value::Object(body)
 }
 
 /// Sets a cache breakpoint after this block.
@@ -57,7 +52,9 @@ fn messages(messages: &[ChatMessage]) -> Vec<Value> {
             blocks.last_mut().map(mark);
             cached += 1;
         }
-        json!({"role": message.role, "content": blocks})
+        // Moved, not serialized again: a conversation is long.
+        let fields = [("role", json!(message.role)), ("content", blocks.into())];
+        fields.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
     });
     let mut mapped: Vec<Value> = latest_first.collect();
     mapped.reverse();
