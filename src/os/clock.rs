@@ -14,6 +14,12 @@ pub(crate) fn uptime_with_sleep() -> MachineTime {
     clock_time(ClockId::CLOCK_BOOTTIME)
 }
 
+/// Returns the processor time of this thread, which does not depend on the load of the machine.
+#[cfg(test)]
+pub(crate) fn processor_time() -> MachineTime {
+    clock_time(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
 fn clock_time(clock: ClockId) -> MachineTime {
     let now = clock_gettime(clock).map(|now| Duration::from(now).as_secs_f64());
     MachineTime::from_secs(now.unwrap_or_default())

@@ -12,6 +12,8 @@ mod process;
 pub(crate) mod terminal;
 pub(crate) mod usage;
 
+#[cfg(test)]
+pub(crate) use clock::processor_time;
 pub use clock::{Clock, SystemClock};
 pub(crate) use clock::{uptime, uptime_with_sleep};
 pub(crate) use command::command_supervisor;
