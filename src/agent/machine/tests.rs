@@ -2,12 +2,13 @@
 
 use super::MachineEvent as Event;
 use super::*;
-use crate::agent::conversation::test_support::model_reply;
+use crate::agent::conversation::test_support::{model_reply, question};
 use crate::agent::conversation::{CallVerdict, WorkResult};
 use crate::llm::ModelError;
 use crate::tools::ToolError;
 use crate::wire::AgentName;
 use crate::wire::chat::Reply;
+use crate::wire::permission::{Decision, DecisionOutcome};
 use serde_json::json;
 
 pub(super) const CALL_MODEL: Action = Action::Turn(TurnAction::Effect(Effect::CallModel));
@@ -303,6 +304,21 @@ fn a_refusal_is_worth_a_few_calls_once() {
         }
     }
     assert_eq!((ran, refused), (5, 2));
+}
+
+/// The answer waits for the end of the drain, and its question is asked again by a later life.
+#[test]
+fn an_answer_during_a_drain_is_not_used_when_the_lead_is_lost() {
+    let mut alice = at_work("alice", 5);
+    alice.step(bash());
+    let call = Call { id: "bash-0".into(), name: "bash".into(), input: json!({}) };
+    let question = question(&call);
+    let answer = Decision::by_program(&question.request_id, DecisionOutcome::Approved, "");
+    let asked = Event::Judged(CallVerdict::Ask(question));
+    let lost = Event::Stop(StopCause::LeadLost);
+    let actions = run(&mut alice, [asked, Event::Mail, Event::Settled(answer), lost]);
+    assert!(is_exit(&actions) && results(&actions).is_empty() && !runs_a_tool(&actions));
+    assert!(!effects(&actions).any(|it| matches!(it, Effect::Record(Entry::Decision(_)))));
 }
 
 #[test]
