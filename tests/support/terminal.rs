@@ -25,6 +25,8 @@ const LEFT_OPEN: Duration = Duration::from_secs(5);
 /// A running program and its screen.
 pub(crate) struct Terminal {
     pub(crate) child: Child,
+    /// The settings of the terminal before the program was started.
+    pub(crate) settings_before: Termios,
     keys: Option<File>,
     screen: Arc<Mutex<Screen>>,
     /// The thread that reads the output, and the pipe whose close ends it.
@@ -65,6 +67,7 @@ impl Terminal {
                 Ok(())
             });
         }
+        let settings_before = tcgetattr(&slave).unwrap();
         let child = command.spawn().unwrap();
         drop(slave);
         let keys = File::from(master.try_clone().unwrap());
@@ -75,7 +78,8 @@ impl Terminal {
         let shared = Arc::clone(&screen);
         let (over, closing) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
         let thread = std::thread::spawn(move || read_screen(File::from(master), &over, &shared));
-        Self { child, keys: Some(keys), screen, reader: Some((thread, closing)) }
+        let (keys, reader) = (Some(keys), Some((thread, closing)));
+        Self { child, settings_before, keys, screen, reader }
     }
 
     /// Presses keys.

@@ -18,7 +18,7 @@ fn leave(way: impl FnOnce(&mut Terminal), code: i32) {
     let team = Team::new();
     let model = script(&team, &[calls("lead", &[spawn("alice")]), says("alice", "ready")]);
     let mut lead = Terminal::start(team.command("team", &["lead", "--model", &model]));
-    let before = lead.settings();
+    let before = lead.settings_before.clone();
     lead.expect("/quit ends the team");
     assert_ne!(lead.settings(), before, "while a line is typed, keys come one by one");
     lead.type_line("begin");
