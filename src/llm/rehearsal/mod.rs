@@ -1,9 +1,8 @@
 //! The embedded default "model": short English commands -> the tool calls a model would make.
 //!
-//! It needs no key and no network, gives the same answer to the same conversation, and never pretends
-//! to be a model. `conversation` reads a request, `commands` turns texts into steps by its table of
-//! templates, `plan` picks the next call, `reply` words the closing text. The provider keeps nothing
-//! between two calls but a counter for ids.
+//! It gives the same answer to the same conversation, and never pretends to be a model. `conversation`
+//! reads a request, `commands` turns texts into steps by its table of templates, `plan` picks the next
+//! call, `reply` words the closing text. The provider keeps only a counter for ids between two calls.
 
 mod commands;
 mod conversation;

@@ -1,5 +1,4 @@
-//! Closing texts: facts about the calls of a turn, their results quoted and bounded, the mail that
-//! came, and the help text.
+//! Closing texts: what the calls of a turn did, the mail that came, and the help text.
 
 use super::commands::{CONFIGURE, LIST_FILE, NATURE, help};
 use super::conversation::{FinishedCall, Said, said_in};
@@ -28,7 +27,8 @@ pub(super) fn about(call: &FinishedCall) -> String {
     let field = |key: &str| call.input.get(key).and_then(Value::as_str).unwrap_or_default();
     if call.failed && call.tool != "bash" {
         let object = ["name", "to", "path", "task_id"].map(field).concat();
-        return format!("{} {object} failed: {}", call.tool, bounded(result));
+        let called = format!("{} {object}", call.tool);
+        return format!("{} failed: {}", called.trim_end(), bounded(result));
     }
     let command = field("command");
     match (call.tool.as_str(), command.strip_prefix(LIST_FILE)) {
@@ -66,9 +66,8 @@ pub(super) fn all_mail(said: &[Said], calls: &[FinishedCall]) -> Vec<String> {
 }
 
 fn mail(said: &[Said]) -> impl Iterator<Item = &Message> {
-    said.iter().filter_map(|said| match said {
-        Said::Mail(message) => Some(message.as_ref()),
-        Said::Typed(_) => None,
+    said.iter().filter_map(|said| {
+        if let Said::Mail(message) = said { Some(message.as_ref()) } else { None }
     })
 }
 
@@ -107,9 +106,8 @@ fn quoted(text: &str) -> String {
 
 /// The first [`QUOTED_CHARS`] of a text, and how many more there are.
 fn bounded(text: &str) -> String {
-    let mut chars = text.chars();
-    let begin: String = chars.by_ref().take(QUOTED_CHARS).collect();
-    match chars.count() {
+    let begin: String = text.chars().take(QUOTED_CHARS).collect();
+    match text.chars().skip(QUOTED_CHARS).count() {
         0 => begin,
         left => format!("{begin}\n[… {left} characters more]"),
     }

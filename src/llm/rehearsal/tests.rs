@@ -11,8 +11,7 @@ const TOOLS: &str = "spawn_teammate shutdown_teammate review_plan submit_plan id
     write_file edit_file send_message read_inbox list_teammates broadcast create_task list_tasks \
     claim_task update_task complete_task";
 
-/// Plays one turn after the other. Returns the calls of the last one without `idle`, as text, and
-/// its closing text.
+/// Plays turns. Returns the calls of the last one without `idle`, as text, and its closing text.
 fn play(me: &str, texts: &[&str]) -> (Vec<String>, String) {
     let names = TOOLS.split_whitespace().skip(if me == "lead" { 0 } else { 3 });
     let tools = names.map(|name| fixtures::tool(name, json!({}))).collect();

@@ -146,5 +146,8 @@ fn a_plan_is_rejected_and_another_one_approved_by_typing() {
     team.wait_status("alice", "idle");
     assert!(!exists(&team, "a.txt"));
     assert_eq!(team.member("alice")["mode"], "accept_edits");
+    team.wait_status("lead", "idle");
+    lead.type_line("Approve the plan of alice");
+    lead.expect("review_plan failed: no plan with");
     quit(&team, &mut lead);
 }
