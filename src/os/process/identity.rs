@@ -78,6 +78,7 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::os::unix::fs::MetadataExt;
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
@@ -94,15 +95,16 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "long: scripts/check --all runs it"]
     #[expect(clippy::disallowed_methods, reason = "a test takes its own locks")]
     fn a_lock_is_found_while_others_come_and_go() {
+        const OTHERS: usize = 2;
         let held = tempfile::NamedTempFile::new().unwrap();
         held.as_file().lock().unwrap();
         let inode = held.as_file().metadata().unwrap().ino();
-        let is_over = AtomicBool::new(false);
+        let (is_over, under_way) = (AtomicBool::new(false), Barrier::new(OTHERS + 1));
         let take_and_release = || {
             let files: Vec<File> = (0..200).map(|_| tempfile::tempfile().unwrap()).collect();
+            under_way.wait();
             while !is_over.load(Ordering::Relaxed) {
                 for file in &files {
                     file.lock().unwrap();
@@ -113,10 +115,11 @@ mod tests {
             }
         };
         std::thread::scope(|threads| {
-            for _ in 0..4 {
+            for _ in 0..OTHERS {
                 threads.spawn(take_and_release);
             }
-            let missed = (0..1000).filter(|_| lock_holder(inode).is_none()).count();
+            under_way.wait();
+            let missed = (0..300).filter(|_| lock_holder(inode).is_none()).count();
             is_over.store(true, Ordering::Relaxed);
             assert_eq!(missed, 0);
         });
