@@ -48,8 +48,8 @@ pub(crate) fn forget_the_start() {
 
 #[cfg(test)]
 mod tests {
+    use crate::os::program::{assert_passes, test_process};
     use std::hint::black_box;
-    use std::process::Command;
 
     /// The environment variable of the process that runs only this test: others allocate, too.
     const ALONE: &str = "TEAM_TEST_MEMORY";
@@ -59,11 +59,8 @@ mod tests {
         if std::env::vars().any(|(name, _)| name == ALONE) {
             return assert_given_back();
         }
-        let mut alone = Command::new(std::env::current_exe().unwrap());
         let name = "os::process::memory::tests::what_was_freed_is_given_back";
-        alone.args(["--exact", name, "--test-threads=1"]).env(ALONE, "1");
-        let ran = alone.output().unwrap();
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+        assert_passes(test_process(name).env(ALONE, "1"));
     }
 
     fn assert_given_back() {

@@ -211,6 +211,7 @@ fn reap(stray: &Process) {
 mod tests {
     use super::*;
     use crate::os::process::child;
+    use crate::os::program::{assert_passes, test_process};
     use std::process::Command;
 
     #[test]
@@ -266,11 +267,8 @@ mod tests {
     #[test]
     fn a_process_that_outruns_a_scan_is_ended_with_its_group() {
         let folder = tempfile::tempdir().unwrap();
-        let mut adopter = Command::new(std::env::current_exe().unwrap());
         let name = "os::process::process_tree::tests::adopts_a_respawning_process";
-        adopter.args(["--exact", name, "--test-threads=1"]).env(FOLDER, folder.path());
-        let ran = adopter.output().unwrap();
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+        assert_passes(test_process(name).env(FOLDER, folder.path()));
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+#[cfg(test)]
+use std::process::Command;
 use std::sync::OnceLock;
 
 /// The name of a command's supervisor in `ps`.
@@ -62,6 +64,23 @@ impl TeammateProgram {
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
+}
+
+/// Returns the command of a process that runs one test of this test binary, for what a test cannot do among
+/// the threads of the others.
+#[cfg(test)]
+pub(crate) fn test_process(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// Runs a [`test_process`], whose test must exist and pass.
+#[cfg(test)]
+pub(crate) fn assert_passes(test_process: &mut Command) {
+    let ran = test_process.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success() && out.contains("1 passed"), "{out}{err}");
 }
 
 /// Takes ownership of a descriptor that this process inherited on purpose; fails if there is none.

@@ -6,6 +6,7 @@
 
 use super::{Bash, OutputStore, command_setup};
 use crate::os::processes::{self, Process};
+use crate::os::program::test_process;
 use crate::os::{Signal, command, process_tree};
 use crate::tools::call::ToolError;
 use crate::wire::limits::COMMAND_PROCESSES;
@@ -86,8 +87,7 @@ impl Fixture {
     fn agent(&self, command: &str, timeout: u64) -> Command {
         let task = json!({"command": command, "timeout": timeout, "run_id": self.run_id});
         put(&self.path().join("task"), &task.to_string());
-        let mut agent = Command::new(std::env::current_exe().unwrap());
-        agent.args(["--exact", "tools::command::containment::agent_process", "--test-threads=1"]);
+        let mut agent = test_process("tools::command::containment::agent_process");
         agent.env(TASK, self.path()).stdout(Stdio::null());
         agent
     }

@@ -104,8 +104,9 @@ fn leave() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::program::test_process;
     use crate::os::terminal::pty::{Pty, is_cooked, read};
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
 
     /// The variable that is set in the second copy of this test binary.
     const TASK: &str = "TEAM_TEST_SCREEN";
@@ -125,8 +126,7 @@ mod tests {
 
     #[test]
     fn a_panic_leaves_the_screen() {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "--nocapture", "ui::top::screen::tests::panic_on_a_screen"]);
+        let mut command = test_process("ui::top::screen::tests::panic_on_a_screen");
         command.env(TASK, "").stderr(Stdio::piped());
         let (mut child, mut outer) = Pty::open(24, 80).unwrap().spawn(&mut command).unwrap();
         let mut printed = Vec::new();
