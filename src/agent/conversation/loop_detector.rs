@@ -2,7 +2,7 @@
 //! models do not notice that by themselves, and each repetition costs tokens.
 
 use crate::tools::{Call, find};
-use crate::wire::tool::Repetition;
+use crate::wire::tool::{Repetition, Signal};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -15,13 +15,13 @@ const END_AT: u32 = 10;
 /// Counts the repetitions of a turn.
 #[derive(Debug, Default)]
 pub(super) struct LoopDetector {
-    seen: BTreeMap<u64, Seen>,
+    seen: BTreeMap<u64, CallCount>,
     end: Option<String>,
 }
 
 /// How often a call had one result.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct CallCount {
     /// The last model call that asked for it.
     round: u32,
     times: u32,
@@ -36,14 +36,19 @@ impl LoopDetector {
         result: String,
         is_error: bool,
     ) -> String {
+        let spec = find(&call.name);
+        // The turn goes on after such a call only if mail has arrived.
+        if !is_error && spec.is_some_and(|spec| spec.signal == Signal::EndsTurn) {
+            return result;
+        }
         let mut hasher = DefaultHasher::new();
         (&call.name, call.input.to_string(), &result, is_error).hash(&mut hasher);
         let seen = self.seen.entry(hasher.finish()).or_default();
         if seen.round != round {
-            *seen = Seen { round, times: seen.times + 1 };
+            *seen = CallCount { round, times: seen.times + 1 };
         }
         let (times, tool) = (seen.times, &call.name);
-        let counts = match find(tool).map(|spec| spec.repetition) {
+        let counts = match spec.map(|spec| spec.repetition) {
             Some(Repetition::Failures) => is_error,
             Some(Repetition::Any) | None => true,
         };
@@ -102,11 +107,21 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_ends_the_turn_is_no_repetition() {
+        let mut loop_detector = LoopDetector::default();
+        for round in 1..=END_AT {
+            let told = loop_detector.look(round, &call("idle", 1), "Idle.".into(), false);
+            assert_eq!((told.as_str(), loop_detector.end()), ("Idle.", None));
+        }
+    }
+
+    #[test]
     fn ten_repetitions_end_the_turn_but_not_of_commands_that_succeed() {
         for (tool, is_error, end) in [
             ("bash", false, None),
             ("bash", true, Some("bash had the same result 10 times: no")),
             ("write_file", false, Some("write_file had the same result 10 times.")),
+            ("idle", true, Some("idle had the same result 10 times: no")),
         ] {
             let mut loop_detector = LoopDetector::default();
             for round in 1..=END_AT {
