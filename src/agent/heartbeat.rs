@@ -43,13 +43,13 @@ impl HeartbeatWriter {
     }
 
     /// Writes a heartbeat with this state; `limit` is the time limit of the running tool, in seconds.
-    pub(super) fn beat(&mut self, state: &str, limit: Option<u64>) {
+    pub(super) fn write(&mut self, state: &str, limit: Option<u64>) {
         self.due = Some(self.clock.monotonic() + self.every);
         if self.doing.0 != state {
             self.doing = (state.to_owned(), self.clock.now());
         }
         self.count += 1;
-        let beat = Heartbeat {
+        let heartbeat = Heartbeat {
             incarnation: self.incarnation.clone(),
             count: self.count,
             state: state.to_owned(),
@@ -58,7 +58,7 @@ impl HeartbeatWriter {
             uptime: uptime(),
         };
         if let Some(file) = &self.file
-            && let Err(why) = file.write(&beat).or_else(|_| file.touch(self.clock.now()))
+            && let Err(why) = file.write(&heartbeat).or_else(|_| file.touch(self.clock.now()))
         {
             tracing::warn!(%why, "a heartbeat could not be written");
         }

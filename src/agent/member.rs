@@ -204,7 +204,7 @@ impl Member {
                 Ok(VecDeque::new())
             }
             Wake::HeartbeatDue => {
-                self.host.beat();
+                self.host.write_heartbeat();
                 Ok(VecDeque::new())
             }
             Wake::Timeout => {

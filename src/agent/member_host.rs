@@ -70,11 +70,11 @@ impl MemberHost {
     /// A tool call with this time limit starts.
     pub(super) fn tool_starts(&mut self, limit_s: u64) {
         self.tool_limit_s = Some(limit_s);
-        self.beat();
+        self.write_heartbeat();
     }
 
     /// Writes a heartbeat, unless the member is idle without mail.
-    pub(super) fn beat(&mut self) {
+    pub(super) fn write_heartbeat(&mut self) {
         let (status, activity) = self.reporter.shown();
         // A mailbox that is locked is being drained.
         let has_mail = self.context.mailbox.try_lock().map_or(true, |mail| mail.has_unread());
@@ -87,13 +87,13 @@ impl MemberHost {
             Some(activity) => (format!("tool:{activity}"), self.tool_limit_s),
             None => (status.word().to_owned(), None),
         };
-        self.heartbeat.beat(&state, limit);
+        self.heartbeat.write(&state, limit);
     }
 
     /// Waits for room on the disk. Events are put off; true if the member is to end.
     pub(super) async fn wait_for_room(&mut self) -> bool {
         // A member that waits is not hung.
-        self.beat();
+        self.write_heartbeat();
         let over = tokio::time::Instant::now() + RETRY_AFTER;
         loop {
             if self.stop_wish().is_some() {

@@ -25,7 +25,7 @@ pub(super) fn situation(tasks: &Tasks, name: &AgentName) -> String {
     }
     text.push('.');
     // The model can still call list_tasks if the list cannot be read now.
-    let board = tasks.look().map(|seen| seen.board).unwrap_or_default();
+    let board = tasks.snapshot().map(|seen| seen.board).unwrap_or_default();
     text.push_str(&open_tasks(&board, name));
     text
 }

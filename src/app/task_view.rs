@@ -1,15 +1,16 @@
 //! The shared task list as tables and as JSON.
 
 use crate::protocol::tasks::{blockers, is_claimable};
-use crate::tasks::{Changed, Seen};
+use crate::tasks::{Changed, TaskSnapshot};
 use crate::ui::tables::{TaskRow, task, task_table};
 use crate::ui::{style::Palette, view::View};
 use crate::wire::WithUnknownFields;
 use crate::wire::task::{Board, Task, TaskId};
 use serde_json::{Value, json};
 
-pub(crate) fn table(seen: &Seen, palette: Palette) -> String {
-    let rows: Vec<TaskRow<'_>> = seen.board.values().map(|task| row(task, &seen.board)).collect();
+pub(crate) fn table(snapshot: &TaskSnapshot, palette: Palette) -> String {
+    let rows: Vec<TaskRow<'_>> =
+        snapshot.board.values().map(|task| row(task, &snapshot.board)).collect();
     task_table(&rows, palette)
 }
 
@@ -21,10 +22,10 @@ fn row<'a>(task: &'a Task, board: &Board) -> TaskRow<'a> {
     TaskRow { task, waits_for: blockers(board, task).into_iter().map(|(id, _)| id).collect() }
 }
 
-pub(crate) fn list_json(seen: &Seen) -> Value {
-    let claimable = |task| ("claimable", is_claimable(&seen.board, task).into());
-    let tasks = seen.board.values().map(|task| with(json!({}), task, claimable(task)));
-    let problems = seen.problems.iter().map(|it| json!({ "file": it.file, "why": it.why }));
+pub(crate) fn list_json(snapshot: &TaskSnapshot) -> Value {
+    let claimable = |task| ("claimable", is_claimable(&snapshot.board, task).into());
+    let tasks = snapshot.board.values().map(|task| with(json!({}), task, claimable(task)));
+    let problems = snapshot.problems.iter().map(|it| json!({ "file": it.file, "why": it.why }));
     let (tasks, problems): (Vec<Value>, Vec<Value>) = (tasks.collect(), problems.collect());
     json!({ "schema": 1, "tasks": tasks, "problems": problems })
 }

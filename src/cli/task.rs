@@ -89,7 +89,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
 
 fn list(context: &Context, Json { json }: Json) -> Result<Exit, Failure> {
     let seen =
-        open(context)?.look().map_err(|why| failure("the task list cannot be shown", &why))?;
+        open(context)?.snapshot().map_err(|why| failure("the task list cannot be shown", &why))?;
     if !json {
         for problem in &seen.problems {
             warn(&format!("warning: {}: {}", problem.file, problem.why));

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What one check has seen of a process.
+/// What one check has sample of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct LivenessSample {
     /// Changes with every heartbeat and every report of the process.
     pub(crate) sign: String,
     pub(crate) owes: HeartbeatDuty,
@@ -35,7 +35,7 @@ pub(crate) struct HangDetector {
 
 #[derive(Debug)]
 struct Watched {
-    seen: Seen,
+    sample: LivenessSample,
     quiet: Duration,
     looked: Instant,
 }
@@ -47,30 +47,35 @@ impl HangDetector {
     }
 
     /// Takes one check of the process with this incarnation. Returns whether it is hung.
-    pub(crate) fn check(&mut self, life: &str, seen: Seen, now: Instant) -> bool {
-        let limit = match seen.owes {
+    pub(crate) fn check(
+        &mut self,
+        incarnation: &str,
+        sample: LivenessSample,
+        now: Instant,
+    ) -> bool {
+        let limit = match sample.owes {
             HeartbeatDuty::Nothing => None,
             HeartbeatDuty::Signs => Some(self.patience),
             HeartbeatDuty::SignsAfter(tool) => Some(self.patience.saturating_add(tool)),
         };
-        match (self.watched.get_mut(life), limit) {
-            (Some(watched), Some(limit)) if watched.seen == seen => {
+        match (self.watched.get_mut(incarnation), limit) {
+            (Some(watched), Some(limit)) if watched.sample == sample => {
                 let passed = now.saturating_duration_since(watched.looked).min(self.longest_gap);
                 watched.looked = now;
                 watched.quiet = watched.quiet.saturating_add(passed);
                 watched.quiet >= limit
             }
             _ => {
-                let watched = Watched { seen, quiet: Duration::ZERO, looked: now };
-                self.watched.insert(life.to_owned(), watched);
+                let watched = Watched { sample, quiet: Duration::ZERO, looked: now };
+                self.watched.insert(incarnation.to_owned(), watched);
                 false
             }
         }
     }
 
     /// Forgets all other incarnations.
-    pub(crate) fn keep(&mut self, lives: &[String]) {
-        self.watched.retain(|life, _| lives.contains(life));
+    pub(crate) fn keep(&mut self, incarnations: &[String]) {
+        self.watched.retain(|known, _| incarnations.contains(known));
     }
 }
 
@@ -81,12 +86,12 @@ mod tests {
     const PERIOD: Duration = Duration::from_secs(2);
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn same(owes: HeartbeatDuty) -> Seen {
-        Seen { sign: "same".into(), owes }
+    fn same(owes: HeartbeatDuty) -> LivenessSample {
+        LivenessSample { sign: "same".into(), owes }
     }
 
     /// Checks a process that shows what `show` returns. Returns after how many seconds it is hung.
-    fn hung_after(show: impl Fn(u64) -> Seen) -> Option<u64> {
+    fn hung_after(show: impl Fn(u64) -> LivenessSample) -> Option<u64> {
         let (mut hang_detector, start) = (HangDetector::new(PATIENCE, PERIOD), Instant::now());
         (0..200).step_by(2).find(|second| {
             hang_detector.check("a", show(*second), start + Duration::from_secs(*second))
@@ -97,7 +102,8 @@ mod tests {
     fn a_process_without_a_change_is_hung_after_the_limit() {
         use HeartbeatDuty::{Nothing, Signs, SignsAfter};
         assert_eq!(hung_after(|_| same(Signs)), Some(60));
-        let changing = |second: u64| Seen { sign: (second / 50).to_string(), owes: Signs };
+        let changing =
+            |second: u64| LivenessSample { sign: (second / 50).to_string(), owes: Signs };
         assert_eq!(hung_after(changing), None);
         assert_eq!(hung_after(|_| same(Nothing)), None);
         assert_eq!(hung_after(|_| same(SignsAfter(2 * PATIENCE))), Some(180));

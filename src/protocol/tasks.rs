@@ -167,25 +167,25 @@ pub(crate) fn update(board: &Board, id: TaskId, edit: TaskEdit, by: &Actor) -> T
     Ok((changed != *before).then_some(changed))
 }
 
-/// What is known of the owner's life.
+/// Whether the owner of a task has a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum OwnerLife {
+pub(crate) enum OwnerLiveness {
     /// No process has the name.
-    Over,
+    Ended,
     /// A process has the name; its incarnation is unknown.
-    Untold,
+    Unknown,
     /// The process with this incarnation has the name.
-    Of(String),
+    Running(String),
 }
 
-/// Whether the life that claimed the task is over.
-pub(crate) fn is_abandoned(task: &Task, life: &OwnerLife) -> bool {
+/// Whether the process that claimed the task has ended.
+pub(crate) fn is_abandoned(task: &Task, owner: &OwnerLiveness) -> bool {
     let is_leased = task.status == TaskStatus::InProgress && task.owner.as_deref() != Some("user");
     is_leased
-        && match life {
-            OwnerLife::Over => true,
-            OwnerLife::Untold => false,
-            OwnerLife::Of(life) => task.lease.as_ref().is_some_and(|lease| lease != life),
+        && match owner {
+            OwnerLiveness::Ended => true,
+            OwnerLiveness::Unknown => false,
+            OwnerLiveness::Running(now) => task.lease.as_ref().is_some_and(|lease| lease != now),
         }
 }
 

@@ -153,7 +153,7 @@ impl TeamAtRest {
             if file.metadata().at(path)?.len() > 0 {
                 add(LeftoverKind::Lock, vec![path.clone()]);
             }
-            add(LeftoverKind::State, vec![dir.beat(name), dir.fifo(name), dir.used(name)]);
+            add(LeftoverKind::State, vec![dir.heartbeat(name), dir.fifo(name), dir.used(name)]);
             for claim in list(dir, name)? {
                 let is_read = claim.is_taken && is_all_recorded(dir, &claim)?;
                 let kind = if is_read { LeftoverKind::TakenClaim } else { LeftoverKind::Mail };

@@ -224,7 +224,7 @@ paths! {
     last_task() = "run/.state/tasks.last";
     life(name: &AgentName) = "run/{name}.lock";
     fifo(name: &AgentName) = "run/.state/{name}.bell";
-    beat(name: &AgentName) = "run/.state/{name}.beat";
+    heartbeat(name: &AgentName) = "run/.state/{name}.beat";
     used(name: &AgentName) = "run/.state/{name}.used";
     log(name: &AgentName) = "log/{name}.jsonl";
     kept_results() = "log/.out";

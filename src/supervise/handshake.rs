@@ -1,6 +1,6 @@
 //! The handshake between a lead and a teammate that it spawns, over the control socket.
 //!
-//! The lead sends one hello with all that the teammate must know, including credentials, which never stand in
+//! The lead sends one message with all that the teammate must know, including credentials, which never stand in
 //! arguments or environment. The teammate answers once: ready, or the reason for its failure. After that the
 //! socket carries no data; its end of file tells the teammate that the lead is gone.
 
@@ -17,7 +17,7 @@ const MAX_LINE_BYTES: u64 = 1024 * 1024;
 
 /// The lead's message.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Hello {
+pub(crate) struct Handshake {
     pub(crate) incarnation: String,
     pub(crate) role: String,
     /// `provider/name` of its model.

@@ -13,12 +13,12 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The limit of a wait for a cleanup: guards get two seconds, and what has escaped them gets two more.
+/// The limit of a wait for a cleanup: command supervisors get two seconds, and what has escaped them gets two more.
 const REAPED_WITHIN: Duration = Duration::from_secs(5);
 
-/// One life of a member: the process that one start brought about.
+/// Identifies one incarnation of a member: the process that one start brought about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct MemberId {
     pub(super) name: AgentName,
     pub(super) incarnation: String,
 }
@@ -129,11 +129,11 @@ impl Members {
         found.map(|(name, _)| name.clone()).collect()
     }
 
-    pub(super) fn running(&self) -> Vec<Life> {
+    pub(super) fn running(&self) -> Vec<MemberId> {
         let states = self.states.borrow();
         let running = states.iter().filter_map(|(name, state)| {
             let ProcessState::Running { incarnation, .. } = &state.process else { return None };
-            Some(Life { name: name.clone(), incarnation: incarnation.clone() })
+            Some(MemberId { name: name.clone(), incarnation: incarnation.clone() })
         });
         running.collect()
     }
@@ -147,9 +147,9 @@ impl Members {
     }
 
     /// The started process is ready.
-    pub(super) fn started(&self, life: &Life, lifeline: OwnedFd) {
-        self.change(&life.name, |state| {
-            let incarnation = life.incarnation.clone();
+    pub(super) fn started(&self, id: &MemberId, lifeline: OwnedFd) {
+        self.change(&id.name, |state| {
+            let incarnation = id.incarnation.clone();
             state.process =
                 ProcessState::Running { incarnation, _lifeline: lifeline, is_hung: false };
         });
@@ -161,34 +161,34 @@ impl Members {
     }
 
     /// Marks a running process as hung. Returns `false` if it is marked already, or runs no more.
-    pub(super) fn mark_hung(&self, life: &Life) -> bool {
-        self.change(&life.name, |state| {
+    pub(super) fn mark_hung(&self, id: &MemberId) -> bool {
+        self.change(&id.name, |state| {
             let ProcessState::Running { incarnation, is_hung, .. } = &mut state.process else {
                 return false;
             };
-            *incarnation == life.incarnation && !std::mem::replace(is_hung, true)
+            *incarnation == id.incarnation && !std::mem::replace(is_hung, true)
         })
     }
 
-    /// The process of this life has ended: the cleanup begins.
-    pub(super) fn ended(&self, life: &Life) -> Ended {
-        self.change(&life.name, |state| {
+    /// The process of this incarnation has ended: the cleanup begins.
+    pub(super) fn ended(&self, id: &MemberId) -> Ended {
+        self.change(&id.name, |state| {
             let was_hung = matches!(state.process, ProcessState::Running { is_hung: true, .. });
-            state.process = ProcessState::CleaningUp { incarnation: life.incarnation.clone() };
+            state.process = ProcessState::CleaningUp { incarnation: id.incarnation.clone() };
             Ended { was_hung, was_expected: !state.stops.is_empty() }
         })
     }
 
-    /// Plans a restart of the life that has ended, after its cleanup if there is one.
-    pub(super) fn plan_restart(&self, life: &Life) {
-        self.change(&life.name, |state| {
+    /// Plans a restart of the incarnation that has ended, after its cleanup if there is one.
+    pub(super) fn plan_restart(&self, id: &MemberId) {
+        self.change(&id.name, |state| {
             let has_ended = match &state.process {
                 ProcessState::None => state.restart_after.is_none(),
-                ProcessState::CleaningUp { incarnation } => *incarnation == life.incarnation,
+                ProcessState::CleaningUp { incarnation } => *incarnation == id.incarnation,
                 ProcessState::Starting | ProcessState::Running { .. } => false,
             };
             if has_ended {
-                state.restart_after = Some(life.incarnation.clone());
+                state.restart_after = Some(id.incarnation.clone());
             }
         });
     }
@@ -197,21 +197,21 @@ impl Members {
         self.change(name, |state| state.restart_after = None);
     }
 
-    pub(super) fn cleaned_up(&self, life: &Life) {
-        self.change(&life.name, |state| {
+    pub(super) fn cleaned_up(&self, id: &MemberId) {
+        self.change(&id.name, |state| {
             if let ProcessState::CleaningUp { incarnation } = &state.process
-                && *incarnation == life.incarnation
+                && *incarnation == id.incarnation
             {
                 state.process = ProcessState::None;
             }
         });
     }
 
-    /// Takes the pending restart of this life. Returns `false` if it was cancelled or superseded.
-    pub(super) fn take_restart(&self, life: &Life) -> bool {
-        self.change(&life.name, |state| {
+    /// Takes the pending restart of this incarnation. Returns `false` if it was cancelled or superseded.
+    pub(super) fn take_restart(&self, id: &MemberId) -> bool {
+        self.change(&id.name, |state| {
             matches!(state.process, ProcessState::None)
-                && state.restart_after.take_if(|after| *after == life.incarnation).is_some()
+                && state.restart_after.take_if(|after| *after == id.incarnation).is_some()
         })
     }
 
@@ -267,14 +267,14 @@ mod tests {
         AgentName::member("alice").unwrap()
     }
 
-    fn life(incarnation: &str) -> Life {
-        Life { name: alice(), incarnation: incarnation.into() }
+    fn id(incarnation: &str) -> MemberId {
+        MemberId { name: alice(), incarnation: incarnation.into() }
     }
 
     fn start(members: &Members, incarnation: &str) {
         members.begin_start(&alice());
         let lifeline = std::fs::File::open("/dev/null").unwrap();
-        members.started(&life(incarnation), lifeline.into());
+        members.started(&id(incarnation), lifeline.into());
     }
 
     fn running(incarnation: &str) -> Members {
@@ -285,37 +285,37 @@ mod tests {
 
     /// The process ends and its restart is planned.
     fn crash(members: &Members, incarnation: &str) -> Ended {
-        let ended = members.ended(&life(incarnation));
-        members.plan_restart(&life(incarnation));
+        let ended = members.ended(&id(incarnation));
+        members.plan_restart(&id(incarnation));
         ended
     }
 
     #[test]
     fn a_crashed_process_is_cleaned_up_before_its_restart_is_pending() {
         let members = running("a1");
-        assert_eq!(members.running(), [life("a1")]);
+        assert_eq!(members.running(), [id("a1")]);
         assert_eq!(crash(&members, "a1"), Ended { was_hung: false, was_expected: false });
-        assert!(!members.take_restart(&life("a1")), "it is being cleaned up");
+        assert!(!members.take_restart(&id("a1")), "it is being cleaned up");
         assert!(members.is_unreaped(&alice()));
-        members.cleaned_up(&life("a1"));
+        members.cleaned_up(&id("a1"));
         assert!(!members.any_unreaped());
         assert!(members.with_process().contains(&alice()), "a stop of the team must cancel it");
-        assert!(members.take_restart(&life("a1")));
-        assert!(!members.take_restart(&life("a1")), "it is taken once");
+        assert!(members.take_restart(&id("a1")));
+        assert!(!members.take_restart(&id("a1")), "it is taken once");
         assert!(members.with_process().is_empty());
     }
 
     #[test]
     fn a_stop_cancels_a_restart_before_and_after_the_cleanup() {
         let stop: fn(&Members) = |members| drop(members.begin_stop(&[alice()], None));
-        let clean_up: fn(&Members) = |members| members.cleaned_up(&life("a1"));
+        let clean_up: fn(&Members) = |members| members.cleaned_up(&id("a1"));
         for (case, steps) in [("before", [stop, clean_up]), ("after", [clean_up, stop])] {
             let members = running("a1");
             crash(&members, "a1");
             for step in steps {
                 step(&members);
             }
-            assert!(!members.take_restart(&life("a1")), "{case}");
+            assert!(!members.take_restart(&id("a1")), "{case}");
         }
     }
 
@@ -323,16 +323,16 @@ mod tests {
     fn a_start_supersedes_a_pending_restart() {
         let members = running("a1");
         crash(&members, "a1");
-        members.cleaned_up(&life("a1"));
+        members.cleaned_up(&id("a1"));
         start(&members, "a2");
-        assert!(!members.take_restart(&life("a1")));
-        members.cleaned_up(&life("a1"));
-        members.plan_restart(&life("a1"));
-        assert_eq!(members.running(), [life("a2")], "an earlier life leaves it alone");
+        assert!(!members.take_restart(&id("a1")));
+        members.cleaned_up(&id("a1"));
+        members.plan_restart(&id("a1"));
+        assert_eq!(members.running(), [id("a2")], "an earlier incarnation leaves it alone");
         crash(&members, "a2");
-        members.cleaned_up(&life("a2"));
-        assert!(!members.take_restart(&life("a1")), "the restart of another life");
-        assert!(members.take_restart(&life("a2")));
+        members.cleaned_up(&id("a2"));
+        assert!(!members.take_restart(&id("a1")), "the restart of another incarnation");
+        assert!(members.take_restart(&id("a2")));
     }
 
     #[test]
@@ -341,18 +341,18 @@ mod tests {
         members.begin_start(&alice());
         members.start_failed(&alice());
         assert!(members.with_process().is_empty());
-        members.plan_restart(&life("a1"));
-        assert!(members.take_restart(&life("a1")));
+        members.plan_restart(&id("a1"));
+        assert!(members.take_restart(&id("a1")));
     }
 
     #[test]
     fn a_hung_process_is_marked_once_and_remembered_at_its_end() {
         let members = running("a1");
-        assert!(!members.mark_hung(&life("a0")), "another life");
-        assert!(members.mark_hung(&life("a1")));
-        assert!(!members.mark_hung(&life("a1")));
-        assert!(members.ended(&life("a1")).was_hung);
-        assert!(!members.mark_hung(&life("a1")), "it has ended");
+        assert!(!members.mark_hung(&id("a0")), "another incarnation");
+        assert!(members.mark_hung(&id("a1")));
+        assert!(!members.mark_hung(&id("a1")));
+        assert!(members.ended(&id("a1")).was_hung);
+        assert!(!members.mark_hung(&id("a1")), "it has ended");
     }
 
     #[test]
@@ -360,10 +360,10 @@ mod tests {
         let members = running("a1");
         let [first, second] = [(); 2].map(|()| members.begin_stop(&[alice()], None));
         members.end_stop(&[alice()], &first);
-        assert!(members.ended(&life("a1")).was_expected);
+        assert!(members.ended(&id("a1")).was_expected);
         members.end_stop(&[alice()], &second);
         start(&members, "a2");
-        assert!(!members.ended(&life("a2")).was_expected);
+        assert!(!members.ended(&id("a2")).was_expected);
     }
 
     #[test]
@@ -388,9 +388,9 @@ mod tests {
         members.begin_start(&alice());
         tokio::join!(members.wait_started(&names[0]), async { start(&members, "a1") });
         let (is_reaped, ()) = tokio::join!(members.wait_reaped(&names), async {
-            members.ended(&life("a1"));
+            members.ended(&id("a1"));
             tokio::task::yield_now().await;
-            members.cleaned_up(&life("a1"));
+            members.cleaned_up(&id("a1"));
         });
         assert!(is_reaped);
         assert!(!members.any_unreaped());

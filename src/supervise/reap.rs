@@ -2,7 +2,7 @@
 //! The members of a resumed team are started the same way.
 
 use super::handshake::StartReason;
-use super::members::Life;
+use super::members::MemberId;
 use super::roster_updates::{self, SpawnSpec, cause_of, is_expected_back, write};
 use super::start::StartError;
 use super::stop::ended;
@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 
 impl Supervisor {
     /// Waits for the end of a teammate's process, reaps it and handles the end.
-    pub(super) async fn reap(self: Rc<Self>, life: Life, since: Instant, process: Pidfd) {
-        let name = &life.name;
+    pub(super) async fn reap(self: Rc<Self>, id: MemberId, since: Instant, process: Pidfd) {
+        let name = &id.name;
         if let Err(why) = ended(&process).await {
             tracing::warn!(%name, %why, "cannot wait for the end of the teammate");
         }
         hit("reap.ended");
         // Asked at once: a stop is over as soon as it has seen the same end.
-        let known = self.members.ended(&life);
+        let known = self.members.ended(&id);
         let exit = process.wait();
         tracing::info!(%name, ?exit, "teammate ended");
         let released = self.release_tasks(name).await;
@@ -44,21 +44,21 @@ impl Supervisor {
         let restart = if known.was_expected {
             None
         } else {
-            self.record_exit(&life, end, since, released).await
+            self.record_exit(&id, end, since, released).await
         };
-        self.end_strays(&life).await;
-        self.members.cleaned_up(&life);
-        self.run_exit_hooks(&life, exit.ok(), known.was_expected);
+        self.end_strays(&id).await;
+        self.members.cleaned_up(&id);
+        self.run_exit_hooks(&id, exit.ok(), known.was_expected);
         if let Some((pause, cause)) = restart {
-            self.restart(life, StartReason::Restarted(cause), pause).await;
+            self.restart(id, StartReason::Restarted(cause), pause).await;
         }
     }
 
     /// Kills what a dead teammate left behind: its guards and escaped processes are adopted by the lead.
-    async fn end_strays(&self, life: &Life) {
+    async fn end_strays(&self, id: &MemberId) {
         let run_id = self.config.run_id.clone();
-        let last = liveness::last_record(self.config.bus.dir(), &life.name).ok().flatten();
-        let last = last.filter(|record| record.incarnation == life.incarnation);
+        let last = liveness::last_record(self.config.bus.dir(), &id.name).ok().flatten();
+        let last = last.filter(|record| record.incarnation == id.incarnation);
         let end = move || {
             let mut stuck = process_tree::end_strays(&run_id);
             // Its guards may have been killed before they could remove their control groups.
@@ -68,21 +68,21 @@ impl Supervisor {
         match tokio::task::spawn_blocking(end).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => {
-                let name = &life.name;
+                let name = &id.name;
                 tracing::warn!(%name, ?stuck, "strays of the teammate could not be ended");
             }
         }
     }
 
     /// Runs the hooks for the end of a teammate in the background.
-    fn run_exit_hooks(self: &Rc<Self>, life: &Life, exit: Option<ExitKind>, asked: bool) {
+    fn run_exit_hooks(self: &Rc<Self>, id: &MemberId, exit: Option<ExitKind>, asked: bool) {
         let (code, signal) = match exit {
             Some(ExitKind::Code(code)) => (Some(code), None),
             Some(ExitKind::Signal(signal)) => (None, Some(signal)),
             None => (None, None),
         };
         let fields = json!({
-            "name": life.name.as_str(), "incarnation": life.incarnation,
+            "name": id.name.as_str(), "incarnation": id.incarnation,
             "code": code, "signal": signal, "asked_to_end": asked,
         });
         let supervisor = Rc::clone(self);
@@ -115,24 +115,24 @@ impl Supervisor {
     /// Returns the pause before the restart, if the policy wants one; otherwise the lead's model is told.
     async fn record_exit(
         &self,
-        life: &Life,
+        id: &MemberId,
         end: ProcessEnd,
         since: Instant,
         released: Option<String>,
     ) -> Option<(Duration, ExitCause)> {
-        let name = &life.name;
-        let decision = self.decide_restart(life, end, since);
+        let name = &id.name;
+        let decision = self.decide_restart(id, end, since);
         let will_restart = matches!(decision, RestartDecision::After(_));
         if will_restart {
-            self.members.plan_restart(life);
+            self.members.plan_restart(id);
         }
-        let (at, its_life) = (self.config.clock.now(), life.clone());
+        let (at, its_id) = (self.config.clock.now(), id.clone());
         let written = write(&self.config.bus, move |roster| {
-            roster_updates::exited(roster, &its_life, end, will_restart, at)
+            roster_updates::exited(roster, &its_id, end, will_restart, at)
         });
         let cause = match written.await {
             Ok(Some(cause)) => cause,
-            // The entry belongs to another life.
+            // The entry belongs to another incarnation.
             Ok(None) => {
                 if will_restart {
                     self.members.cancel_restart(name);
@@ -156,41 +156,41 @@ impl Supervisor {
             }
         };
         let why: Vec<String> = why.into_iter().chain(released).collect();
-        self.tell_lead(life, cause, end, &why.join(". ")).await;
+        self.tell_lead(id, cause, end, &why.join(". ")).await;
         None
     }
 
-    fn decide_restart(&self, life: &Life, end: ProcessEnd, since: Instant) -> RestartDecision {
+    fn decide_restart(&self, id: &MemberId, end: ProcessEnd, since: Instant) -> RestartDecision {
         let now = self.config.clock.monotonic();
-        if self.is_closing.get() || self.was_asked_to_end(life, end) {
+        if self.is_closing.get() || self.was_asked_to_end(id, end) {
             return RestartDecision::Leave;
         }
         let lived = now.saturating_duration_since(since);
         let mut restarts = self.config.restarts.borrow_mut();
-        self.members.with_history(&life.name, |history| restarts.ended(history, end, lived, now))
+        self.members.with_history(&id.name, |history| restarts.ended(history, end, lived, now))
     }
 
     /// Whether another process is stopping it, or it has recorded that it was asked to end.
-    fn was_asked_to_end(&self, life: &Life, end: ProcessEnd) -> bool {
+    fn was_asked_to_end(&self, id: &MemberId, end: ProcessEnd) -> bool {
         use ExitCause::{Budget, LeadLost, Stopped, TeamStopped};
         let Ok(roster) = roster::read(self.config.bus.dir()) else { return false };
-        let Some(member) = roster.member(life.name.as_str()) else { return false };
+        let Some(member) = roster.member(id.name.as_str()) else { return false };
         let cause = member.last_exit.as_ref().map(|exit| exit.cause);
         let in_order = member.status == Status::Shutdown
             && end != ProcessEnd::Hung
             && matches!(cause, Some(Stopped | TeamStopped | LeadLost | Budget));
-        member.incarnation == life.incarnation && (member.status == Status::Stopping || in_order)
+        member.incarnation == id.incarnation && (member.status == Status::Stopping || in_order)
     }
 
     /// Tells the lead's model that a teammate has ended. `why` is a sentence without its stop, or empty.
     pub(super) async fn tell_lead(
         &self,
-        life: &Life,
+        id: &MemberId,
         cause: ExitCause,
         end: ProcessEnd,
         why: &str,
     ) {
-        let (name, cause) = (&life.name, cause.word());
+        let (name, cause) = (&id.name, cause.word());
         let exit = match end {
             ProcessEnd::Code(code) => format!("exit {code}"),
             ProcessEnd::Signal(signal) => format!("signal {signal}"),
@@ -200,9 +200,10 @@ impl Supervisor {
         let more = if why.is_empty() { String::new() } else { format!(" {why}.") };
         let content = format!("{name} is gone ({cause}, {exit}).{more}");
         let body = Body::TeammateTerminated { name: name.to_string(), cause: cause.into(), exit };
-        let id = format!("system:{name}:{}", life.incarnation);
+        let message_id = format!("system:{name}:{}", id.incarnation);
         let bus = Arc::clone(&self.config.bus);
-        let told = tokio::task::spawn_blocking(move || bus.notify_lead(body, content, id)).await;
+        let told =
+            tokio::task::spawn_blocking(move || bus.notify_lead(body, content, message_id)).await;
         if !matches!(told, Ok(Ok(_))) {
             tracing::error!(%name, ?told, "the lead could not be told of the end");
         }
@@ -211,7 +212,7 @@ impl Supervisor {
     /// Starts a member after the pause, as often as the policy allows, unless it is cancelled. `last` is over.
     async fn restart(
         self: &Rc<Self>,
-        mut last: Life,
+        mut last: MemberId,
         start_reason: StartReason,
         mut pause: Duration,
     ) {
@@ -250,18 +251,18 @@ impl Supervisor {
         let (at, wanted) = (self.config.clock.now(), names.to_vec());
         let resumed =
             write(&self.config.bus, move |roster| roster_updates::resumed(roster, &wanted, at));
-        for life in resumed.await? {
-            self.members.plan_restart(&life);
+        for id in resumed.await? {
+            self.members.plan_restart(&id);
             let supervisor = Rc::clone(self);
             tokio::task::spawn_local(async move {
-                supervisor.restart(life, StartReason::Resumed, Duration::ZERO).await;
+                supervisor.restart(id, StartReason::Resumed, Duration::ZERO).await;
             });
         }
         Ok(())
     }
 
     /// Describes the teammate from its entry; `None` if its restart was cancelled.
-    fn respawn_spec(&self, last: &Life, start_reason: StartReason) -> Option<SpawnSpec> {
+    fn respawn_spec(&self, last: &MemberId, start_reason: StartReason) -> Option<SpawnSpec> {
         let roster = roster::read(self.config.bus.dir()).ok()?;
         let member = roster.member(last.name.as_str());
         let member = member.filter(|member| is_expected_back(member, &last.incarnation))?;

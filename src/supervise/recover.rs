@@ -1,6 +1,6 @@
 //! Recovery by a new lead from what an earlier one left behind (RELIABILITY 4), under its own life lock.
 
-use super::members::Life;
+use super::members::MemberId;
 use super::roster_updates;
 use super::stop::{StopPlan, stop_in_parallel};
 use crate::os::{process_tree, uptime};
@@ -36,7 +36,7 @@ pub(crate) struct Found {
     left: Vec<AgentName>,
     /// Members started by hand, which stay.
     by_hand: Vec<AgentName>,
-    /// Unread messages of the members that had died, kept for their next life.
+    /// Unread messages of the members that had died, kept for their next incarnation.
     undelivered: Vec<(AgentName, usize)>,
 }
 
@@ -115,7 +115,7 @@ async fn mark_dead(
             // An unreadable inbox does not block the recovery of the others.
             Err(why) => tracing::warn!(%name, %why, "its mail cannot be counted"),
         }
-        ghosts.push(Life { name: name.clone(), incarnation: entry.incarnation.clone() });
+        ghosts.push(MemberId { name: name.clone(), incarnation: entry.incarnation.clone() });
         found.ghosts.push(name.clone());
     }
     if ghosts.is_empty() {
@@ -123,8 +123,8 @@ async fn mark_dead(
     }
     let now = stop.clock.now();
     roster_updates::write(&stop.bus, move |roster| {
-        for life in &ghosts {
-            roster_updates::found_dead(roster, life, now);
+        for id in &ghosts {
+            roster_updates::found_dead(roster, id, now);
         }
     })
     .await

@@ -4,7 +4,7 @@
 //! that the table refuses leaves the entry unchanged.
 
 use super::handshake::StartReason;
-use super::members::Life;
+use super::members::MemberId;
 use crate::bus::Bus;
 use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
 use crate::protocol::restart::ProcessEnd;
@@ -25,10 +25,10 @@ pub(super) async fn write<R: Send + 'static>(
 /// A member's entry on the roster.
 pub(super) type Entry = WithUnknownFields<Member>;
 
-/// Returns the entry of a life, unless it is another's by now.
-fn entry<'a>(roster: &'a mut Roster, life: &Life) -> Option<&'a mut Entry> {
-    let member = roster.member_mut(life.name.as_str());
-    member.filter(|member| member.incarnation == life.incarnation)
+/// Returns the entry of an incarnation, unless it is another's by now.
+fn entry<'a>(roster: &'a mut Roster, id: &MemberId) -> Option<&'a mut Entry> {
+    let member = roster.member_mut(id.name.as_str());
+    member.filter(|member| member.incarnation == id.incarnation)
 }
 
 /// The teammate that is to be started.
@@ -43,7 +43,7 @@ pub(super) struct SpawnSpec {
     pub(super) after: Option<String>,
 }
 
-/// Enters a new life. Returns the entry that the name had before.
+/// Enters a new incarnation. Returns the entry that the name had before.
 pub(super) fn reserve(
     roster: &mut Roster,
     spec: SpawnSpec,
@@ -68,23 +68,28 @@ pub(super) fn reserve(
     Ok(before)
 }
 
-/// The life before is not expected back any more, or the name is taken.
+/// The incarnation before is not expected back any more, or the name is taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StartCancelled;
 
-/// Whether this was the last life of the member, and nothing has cancelled its restart.
+/// Whether this was the last incarnation of the member, and nothing has cancelled its restart.
 pub(super) fn is_expected_back(member: &Member, incarnation: &str) -> bool {
     member.incarnation == incarnation && member.status == Status::Starting
 }
 
 /// Undoes [`reserve`] after a failed start: a new name leaves no entry, a known one gets its entry back. The
-/// entry stays if another life owns it, or the member was stopped. Returns whether it was removed.
-pub(super) fn undo(roster: &mut Roster, life: &Life, before: Option<Entry>, now: WallTime) -> bool {
-    let Some(member) = entry(roster, life) else { return false };
+/// entry stays if another incarnation owns it, or the member was stopped. Returns whether it was removed.
+pub(super) fn undo(
+    roster: &mut Roster,
+    id: &MemberId,
+    before: Option<Entry>,
+    now: WallTime,
+) -> bool {
+    let Some(member) = entry(roster, id) else { return false };
     let Some(before) = before else {
         let is_removed = lifecycle::next(Some(member.status), LifecycleEvent::Removed) == Ok(None);
         if is_removed {
-            roster.members.retain(|member| member.name != life.name.as_str());
+            roster.members.retain(|member| member.name != id.name.as_str());
         }
         return is_removed;
     };
@@ -102,13 +107,13 @@ pub(super) fn undo(roster: &mut Roster, life: &Life, before: Option<Entry>, now:
 }
 
 /// Marks a member, or the lead, as stopping: only control mail reaches it now. Returns the status before;
-/// `None` if its entry is over, missing or another life's.
-pub(super) fn stop_asked(roster: &mut Roster, life: &Life, now: WallTime) -> Option<Status> {
+/// `None` if its entry is over, missing or another incarnation's.
+pub(super) fn stop_asked(roster: &mut Roster, id: &MemberId, now: WallTime) -> Option<Status> {
     let event = LifecycleEvent::StopAsked;
-    if life.name.is_lead() {
+    if id.name.is_lead() {
         return lifecycle::apply(&mut roster.lead.as_mut()?.status, event).ok();
     }
-    let member = entry(roster, life)?;
+    let member = entry(roster, id)?;
     let before = lifecycle::apply(&mut member.status, event).ok()?;
     member.since = now;
     Some(before)
@@ -118,13 +123,13 @@ pub(super) fn stop_asked(roster: &mut Roster, life: &Life, now: WallTime) -> Opt
 /// It recorded something if its status is over; times cannot tell, because a clock may have been set back.
 pub(super) fn stop_confirmed(
     roster: &mut Roster,
-    life: &Life,
+    id: &MemberId,
     was_killed: bool,
     cause: ExitCause,
     now: WallTime,
 ) {
     let event = LifecycleEvent::StopConfirmed;
-    if life.name.is_lead() {
+    if id.name.is_lead() {
         if let Some(lead) = roster.lead.as_mut()
             && lifecycle::apply(&mut lead.status, event).is_ok()
         {
@@ -132,7 +137,7 @@ pub(super) fn stop_confirmed(
         }
         return;
     }
-    let Some(member) = entry(roster, life) else { return };
+    let Some(member) = entry(roster, id) else { return };
     let is_told = member.status.is_over() && !was_killed;
     let own = member.last_exit.clone().filter(|_| is_told);
     let seen = || LastExit { signal: was_killed.then_some(9), ..silent_exit(cause, now) };
@@ -154,22 +159,22 @@ pub(super) fn start_cancelled(
 }
 
 /// Records that the life lock of a member is free, if the roster shows no end. Returns whether it showed none.
-pub(super) fn found_dead(roster: &mut Roster, life: &Life, now: WallTime) -> bool {
-    let member = entry(roster, life).filter(|member| !member.status.is_over());
+pub(super) fn found_dead(roster: &mut Roster, id: &MemberId, now: WallTime) -> bool {
+    let member = entry(roster, id).filter(|member| !member.status.is_over());
     let exit = silent_exit(ExitCause::Crash, now);
     member.is_some_and(|member| end(member, LifecycleEvent::FoundDead, exit, now).is_ok())
 }
 
 /// Records that a process ended without a stop by this lead. What the member recorded of its own end stays.
-/// Returns the cause; `None` if the entry is another life's.
+/// Returns the cause; `None` if the entry is another incarnation's.
 pub(super) fn exited(
     roster: &mut Roster,
-    life: &Life,
+    id: &MemberId,
     process_end: ProcessEnd,
     will_restart: bool,
     now: WallTime,
 ) -> Option<ExitCause> {
-    let member = entry(roster, life)?;
+    let member = entry(roster, id)?;
     let is_hung = process_end == ProcessEnd::Hung;
     let in_order = member.status == Status::Stopping || member.status == Status::Shutdown;
     let told = member.last_exit.clone().filter(|_| member.status.is_over() && !is_hung);
@@ -204,12 +209,12 @@ pub(super) fn cause_of(end: ProcessEnd) -> ExitCause {
 }
 
 /// Marks ended members as expected back. Returns their last lives; members that have not ended are left out.
-pub(super) fn resumed(roster: &mut Roster, names: &[AgentName], now: WallTime) -> Vec<Life> {
+pub(super) fn resumed(roster: &mut Roster, names: &[AgentName], now: WallTime) -> Vec<MemberId> {
     let resume = |name: &AgentName| {
         let member = roster.member_mut(name.as_str())?;
         lifecycle::apply(&mut member.status, LifecycleEvent::Resumed).ok()?;
         member.since = now;
-        Some(Life { name: name.clone(), incarnation: member.incarnation.clone() })
+        Some(MemberId { name: name.clone(), incarnation: member.incarnation.clone() })
     };
     names.iter().filter_map(resume).collect()
 }
@@ -238,12 +243,12 @@ mod tests {
     use ExitCause::{Crash, Error, Hung, Stopped};
     use Status::{Failed, Idle, Shutdown, Starting, Stopping, Working};
 
-    fn life(incarnation: &str) -> Life {
+    fn id(incarnation: &str) -> MemberId {
         let name = AgentName::member("bob").unwrap();
-        Life { name, incarnation: incarnation.into() }
+        MemberId { name, incarnation: incarnation.into() }
     }
 
-    /// A roster with bob in his life `b1`.
+    /// A roster with bob in his incarnation `b1`.
     fn roster_of(status: Status, last_exit: Option<LastExit>) -> Roster {
         let (name, incarnation) = ("bob".into(), "b1".into());
         let (role, activity, pid) = ("coder".into(), Some(Activity::Model), Some(7));
@@ -260,13 +265,13 @@ mod tests {
     fn an_end_that_the_member_recorded_stays_whatever_the_clock_says() {
         for (status, was_killed, code, signal, at) in [
             (Shutdown, false, Some(3), None, 100.0),
-            // The recorded exit belongs to an earlier life.
+            // The recorded exit belongs to an earlier incarnation.
             (Stopping, false, None, None, 7.0),
             (Shutdown, true, None, Some(9), 7.0),
         ] {
             // The clock was set back: the end that the member recorded lies in the future.
             let mut roster = roster_of(status, Some(exit(Crash)));
-            stop_confirmed(&mut roster, &life("b1"), was_killed, Stopped, 7.0.into());
+            stop_confirmed(&mut roster, &id("b1"), was_killed, Stopped, 7.0.into());
             let member = &roster.members[0];
             assert_eq!((member.status, member.since), (Shutdown, 7.0.into()));
             // The stopping process knows the cause.
@@ -289,15 +294,15 @@ mod tests {
             (Failed, Some(Error), ProcessEnd::Code(1), true, Starting, Error),
             (Failed, Some(Error), ProcessEnd::Code(1), false, Failed, Error),
             (Stopping, None, killed, false, Shutdown, Stopped),
-            // The recorded exit belongs to an earlier life.
+            // The recorded exit belongs to an earlier incarnation.
             (Working, Some(Stopped), killed, false, Failed, Crash),
         ];
         for (status, told, process_end, will_restart, becomes, cause) in cases {
             let mut roster = roster_of(status, told.map(exit));
             let mut exited =
-                |life: Life| exited(&mut roster, &life, process_end, will_restart, 2.0.into());
-            assert_eq!(exited(life("b0")), None, "another life");
-            assert_eq!(exited(life("b1")), Some(cause));
+                |id: MemberId| exited(&mut roster, &id, process_end, will_restart, 2.0.into());
+            assert_eq!(exited(id("b0")), None, "another incarnation");
+            assert_eq!(exited(id("b1")), Some(cause));
             let member = &roster.members[0];
             let seen = (member.status, member.pid, member.since);
             assert_eq!(seen, (becomes, None, 2.0.into()), "{status:?}");
@@ -306,10 +311,10 @@ mod tests {
         }
     }
 
-    /// Begins the life `b2`.
+    /// Begins the incarnation `b2`.
     fn begin(roster: &mut Roster, after: Option<&str>) -> Result<Option<Entry>, StartCancelled> {
         let start_reason = after.map_or(StartReason::Spawned, |_| StartReason::Restarted(Crash));
-        let Life { name, incarnation } = life("b2");
+        let MemberId { name, incarnation } = id("b2");
         let (role, model, mode) = ("tester".into(), "p/m".into(), PermissionMode::default());
         let after = after.map(Into::into);
         let spec = SpawnSpec { name, role, model, mode, start_reason, after };
@@ -322,12 +327,12 @@ mod tests {
         assert_eq!(begin(&mut roster, None), Ok(None));
         assert_eq!(roster.members[0].status, Starting);
         let mut stopped = roster.clone();
-        assert!(!undo(&mut roster, &life("b1"), None, 2.0.into()), "another life");
-        assert!(undo(&mut roster, &life("b2"), None, 2.0.into()));
+        assert!(!undo(&mut roster, &id("b1"), None, 2.0.into()), "another incarnation");
+        assert!(undo(&mut roster, &id("b2"), None, 2.0.into()));
         assert!(roster.members.is_empty());
-        let name = life("b2").name;
+        let name = id("b2").name;
         assert!(start_cancelled(&mut stopped, &name, Stopped, 2.0.into()));
-        assert!(!undo(&mut stopped, &life("b2"), None, 3.0.into()));
+        assert!(!undo(&mut stopped, &id("b2"), None, 3.0.into()));
         assert_eq!(stopped.members[0].status, Shutdown);
         assert!(!start_cancelled(&mut stopped, &name, Stopped, 2.0.into()));
     }
@@ -337,7 +342,7 @@ mod tests {
         let mut roster = roster_of(Shutdown, Some(exit(ExitCause::TeamStopped)));
         let before = begin(&mut roster, None).unwrap();
         assert_eq!((roster.members[0].status, roster.members[0].pid), (Starting, None));
-        assert!(!undo(&mut roster, &life("b2"), before, 2.0.into()));
+        assert!(!undo(&mut roster, &id("b2"), before, 2.0.into()));
         let member = &roster.members[0];
         assert_eq!((member.status, member.incarnation.as_str()), (Failed, "b1"));
         assert_eq!((member.role.as_str(), member.since), ("tester", 2.0.into()));
@@ -360,7 +365,7 @@ mod tests {
             [(Working, "b1", Some(Working)), (Working, "b2", None), (Shutdown, "b1", None)]
         {
             let mut roster = roster_of(status, None);
-            assert_eq!(stop_asked(&mut roster, &life(incarnation), 5.0.into()), before);
+            assert_eq!(stop_asked(&mut roster, &id(incarnation), 5.0.into()), before);
             let after = before.map_or(status, |_| Stopping);
             assert_eq!(roster.members[0].status, after);
         }
@@ -369,17 +374,17 @@ mod tests {
     #[test]
     fn a_member_is_found_dead_once() {
         let mut roster = roster_of(Idle, None);
-        assert!(!found_dead(&mut roster, &life("b2"), 5.0.into()), "another life");
-        assert!(found_dead(&mut roster, &life("b1"), 5.0.into()));
-        assert!(!found_dead(&mut roster, &life("b1"), 6.0.into()));
+        assert!(!found_dead(&mut roster, &id("b2"), 5.0.into()), "another incarnation");
+        assert!(found_dead(&mut roster, &id("b1"), 5.0.into()));
+        assert!(!found_dead(&mut roster, &id("b1"), 6.0.into()));
         assert_eq!((roster.members[0].status, roster.members[0].since), (Failed, 5.0.into()));
     }
 
     #[test]
     fn only_ended_members_are_resumed() {
         let mut roster = roster_of(Failed, None);
-        let names = [life("b1").name, AgentName::member("carol").unwrap()];
-        assert_eq!(resumed(&mut roster, &names, 5.0.into()), [life("b1")]);
+        let names = [id("b1").name, AgentName::member("carol").unwrap()];
+        assert_eq!(resumed(&mut roster, &names, 5.0.into()), [id("b1")]);
         assert_eq!(roster.members[0].status, Starting);
         assert!(resumed(&mut roster, &names, 6.0.into()).is_empty());
     }

@@ -1,8 +1,8 @@
 //! Spawning for the lead's model: a new teammate, or a new prompt for one that is idle. And the start of each
 //! teammate: roster entry, process, handshake, readiness. A failed step undoes the earlier ones.
 
-use super::handshake::{self, HandshakeAnswer, Hello, StartReason};
-use super::members::Life;
+use super::handshake::{self, Handshake, HandshakeAnswer, StartReason};
+use super::members::MemberId;
 use super::roster_updates::{self, Entry, SpawnSpec, write};
 use super::supervisor::Supervisor;
 use crate::bus::Outgoing;
@@ -220,27 +220,27 @@ impl Supervisor {
     pub(super) async fn launch(self: &Rc<Self>, spec: &SpawnSpec) -> Result<i32, StartError> {
         self.members.begin_start(&spec.name);
         let incarnation = (self.config.incarnation)();
-        let life = Life { name: spec.name.clone(), incarnation };
-        let (process, lifeline) = match self.start(spec, &life).await {
+        let id = MemberId { name: spec.name.clone(), incarnation };
+        let (process, lifeline) = match self.start(spec, &id).await {
             Ok(started) => started,
             Err(why) => {
                 self.members.start_failed(&spec.name);
                 return Err(why);
             }
         };
-        self.members.started(&life, lifeline);
+        self.members.started(&id, lifeline);
         hit("spawn.registered");
         let (pid, since) = (process.pid(), self.config.clock.monotonic());
         self.exit_hooks.send_modify(|count| *count += 1);
-        tokio::task::spawn_local(Rc::clone(self).reap(life, since, process));
+        tokio::task::spawn_local(Rc::clone(self).reap(id, since, process));
         Ok(pid)
     }
 
     /// Starts a process, makes inbox and entry durable, and waits until it is ready. Returns its lifeline, too.
-    async fn start(&self, spec: &SpawnSpec, life: &Life) -> Result<(Pidfd, OwnedFd), StartError> {
-        let before = self.reserve(spec, life).await?;
+    async fn start(&self, spec: &SpawnSpec, id: &MemberId) -> Result<(Pidfd, OwnedFd), StartError> {
+        let before = self.reserve(spec, id).await?;
         hit("spawn.reserved");
-        let why = match tokio::join!(self.make_durable(&spec.name), self.greet(spec, life)) {
+        let why = match tokio::join!(self.make_durable(&spec.name), self.greet(spec, id)) {
             (Ok(()), Ok(started)) => {
                 hit("spawn.ready");
                 return Ok(started);
@@ -253,7 +253,7 @@ impl Supervisor {
             (_, Err(why)) => why,
         };
         hit("spawn.failed");
-        self.undo(life, before).await?;
+        self.undo(id, before).await?;
         hit("spawn.undone");
         Err(why)
     }
@@ -271,9 +271,9 @@ impl Supervisor {
     }
 
     /// Writes the entry as `starting`; [`Self::make_durable`] syncs it. Returns the name's earlier entry.
-    async fn reserve(&self, spec: &SpawnSpec, life: &Life) -> Result<Option<Entry>, StartError> {
+    async fn reserve(&self, spec: &SpawnSpec, id: &MemberId) -> Result<Option<Entry>, StartError> {
         let now = self.config.clock.now();
-        let (spec, incarnation) = (spec.clone(), life.incarnation.clone());
+        let (spec, incarnation) = (spec.clone(), id.incarnation.clone());
         let bus = Arc::clone(&self.config.bus);
         let enter = move || {
             let dir = bus.dir();
@@ -290,20 +290,20 @@ impl Supervisor {
         offload(enter).await
     }
 
-    async fn undo(&self, life: &Life, before: Option<Entry>) -> Result<(), StartError> {
-        let (now, failed) = (self.config.clock.now(), life.clone());
+    async fn undo(&self, id: &MemberId, before: Option<Entry>) -> Result<(), StartError> {
+        let (now, failed) = (self.config.clock.now(), id.clone());
         let undone = write(&self.config.bus, move |roster| {
             roster_updates::undo(roster, &failed, before, now)
         });
         if undone.await? {
-            let (dir, name) = (self.config.bus.dir().clone(), life.name.clone());
+            let (dir, name) = (self.config.bus.dir().clone(), id.name.clone());
             offload(move || inbox::forget(&dir, &name)).await?;
         }
         Ok(())
     }
 
-    /// Starts the process and says hello to it.
-    async fn greet(&self, spec: &SpawnSpec, life: &Life) -> Result<(Pidfd, OwnedFd), StartError> {
+    /// Starts the process and sends it the handshake.
+    async fn greet(&self, spec: &SpawnSpec, id: &MemberId) -> Result<(Pidfd, OwnedFd), StartError> {
         let config = &self.config;
         let (ours, theirs) = UnixStream::pair()?;
         let process = spawn_detached(self.command(spec, &theirs)?, theirs.into())?;
@@ -312,8 +312,8 @@ impl Supervisor {
         hit("spawn.started");
         // The teammate refuses a word that names no model. It needs no credentials for that.
         let chosen = ModelChoice::parse(&spec.model).unwrap_or_else(|_| ModelChoice::fallback());
-        let hello = Hello {
-            incarnation: life.incarnation.clone(),
+        let handshake = Handshake {
+            incarnation: id.incarnation.clone(),
             role: spec.role.clone(),
             model: spec.model.clone(),
             credentials: config.credentials.only_for(&chosen),
@@ -327,7 +327,7 @@ impl Supervisor {
         let socket = ours.try_clone();
         let exchange = offload(move || {
             let socket = socket?;
-            handshake::send(&socket, &hello)?;
+            handshake::send(&socket, &handshake)?;
             hit("spawn.greeted");
             handshake::receive(&socket)
         });

@@ -6,7 +6,7 @@
 //! *Invariant:* a process is signalled only through a pidfd, after its start time and boot id were
 //! compared.
 
-use super::members::Life;
+use super::members::MemberId;
 use super::roster_updates;
 use crate::bus::{Bus, new_id};
 use crate::os::async_fd::ReadableFd;
@@ -97,7 +97,7 @@ pub(crate) fn words(rung: Option<Rung>) -> &'static str {
 /// The member that is being stopped.
 #[derive(Clone, Copy)]
 struct Target<'a> {
-    life: &'a Life,
+    id: &'a MemberId,
     pid: i32,
     process: Option<&'a Pidfd>,
     request_id: &'a str,
@@ -130,14 +130,14 @@ impl StopPlan {
             }
         };
         let process = open_checked(&record);
-        let life = Life { name: name.clone(), incarnation: record.incarnation };
-        let status = self.mark_stopping(&life).await;
+        let id = MemberId { name: name.clone(), incarnation: record.incarnation };
+        let status = self.mark_stopping(&id).await;
         hit("stop.written");
         let request_id = new_id(&self.by);
         let (process, request_id) = (process.as_ref(), request_id.as_str());
-        let target = Target { life: &life, pid: record.pid, process, request_id };
+        let target = Target { id: &id, pid: record.pid, process, request_id };
         let rung = self.climb_down(target, status).await;
-        // Commands live in sessions of their own; they carry the run id of this life.
+        // Commands live in sessions of their own; they carry the run id of this incarnation.
         match tokio::task::spawn_blocking(move || process_tree::end_run(&record.run_id)).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(%name, ?stuck, "commands could not be ended"),
@@ -147,7 +147,7 @@ impl StopPlan {
             let (was_killed, cause) = (rung == Rung::Kill, self.cause);
             let now = self.clock.now();
             self.write(move |roster| {
-                roster_updates::stop_confirmed(roster, &life, was_killed, cause, now);
+                roster_updates::stop_confirmed(roster, &id, was_killed, cause, now);
             })
             .await;
             hit("stop.noted");
@@ -162,7 +162,7 @@ impl StopPlan {
     async fn climb_down(&self, target: Target<'_>, status: Status) -> Rung {
         let mut urgency = self.urgency.clone();
         let first = *urgency.borrow_and_update();
-        let name = &target.life.name;
+        let name = &target.id.name;
         let waits = if name.is_lead() {
             LadderDeadlines::for_lead()
         } else {
@@ -217,14 +217,14 @@ impl StopPlan {
     }
 
     fn perform(&self, ladder: &ShutdownLadder, target: Target<'_>) {
-        let Target { life, pid, process, request_id } = target;
-        let (name, rung) = (&life.name, ladder.rung());
+        let Target { id, pid, process, request_id } = target;
+        let (name, rung) = (&id.name, ladder.rung());
         let within = ladder.until().saturating_duration_since(self.clock.monotonic());
         tracing::info!(%name, ?rung, pid, "shutdown ladder");
         let done = match rung {
             Rung::Ask if !name.is_lead() => {
                 hit("stop.ask");
-                self.ask(life, within, request_id.to_owned());
+                self.ask(id, within, request_id.to_owned());
                 Ok(())
             }
             Rung::Ask | Rung::Terminate => {
@@ -243,9 +243,9 @@ impl StopPlan {
     }
 
     /// Sends the request beside the event loop: the ladder goes on even if the member holds the inbox's lock.
-    fn ask(&self, life: &Life, within: Duration, request_id: String) {
+    fn ask(&self, id: &MemberId, within: Duration, request_id: String) {
         let (bus, by) = (Arc::clone(&self.bus), self.by.clone());
-        let Life { name: to, incarnation } = life.clone();
+        let MemberId { name: to, incarnation } = id.clone();
         let body = Body::ShutdownRequest {
             reason: Some(self.reason.clone()),
             deadline: Some(self.clock.now() + within),
@@ -260,9 +260,9 @@ impl StopPlan {
     }
 
     /// Writes `stopping`, now or as soon as that is possible. Returns the status before, `working` if unknown.
-    async fn mark_stopping(&self, life: &Life) -> Status {
-        let (life, now) = (life.clone(), self.clock.now());
-        let write = self.write(move |roster| roster_updates::stop_asked(roster, &life, now));
+    async fn mark_stopping(&self, id: &MemberId) -> Status {
+        let (id, now) = (id.clone(), self.clock.now());
+        let write = self.write(move |roster| roster_updates::stop_asked(roster, &id, now));
         let written = tokio::time::timeout(ROSTER_WITHIN, write).await;
         written.ok().flatten().flatten().unwrap_or(Status::Working)
     }
@@ -276,11 +276,11 @@ impl StopPlan {
     }
 }
 
-/// Kills a process that hangs, unasked; returns the last rung. Its entry stays: mail waits for its next life.
-pub(super) async fn kill_hung(dir: &TeamDir, life: &Life) -> Option<Rung> {
-    let name = &life.name;
+/// Kills a process that hangs, unasked; returns the last rung. Its entry stays: mail waits for its next incarnation.
+pub(super) async fn kill_hung(dir: &TeamDir, id: &MemberId) -> Option<Rung> {
+    let name = &id.name;
     let Ok(Liveness::Alive(Some(record))) = liveness::probe(dir, name) else { return None };
-    if record.incarnation != life.incarnation {
+    if record.incarnation != id.incarnation {
         return None;
     }
     let process = open_checked(&record)?;

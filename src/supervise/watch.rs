@@ -1,11 +1,11 @@
 //! Periodic checks of the team: hung teammates, dead members that were started by hand, adopted processes.
 
-use super::members::Life;
+use super::members::MemberId;
 use super::roster_updates::{self, write};
 use super::stop::{kill_hung, words};
 use super::supervisor::Supervisor;
 use crate::os::process_tree;
-use crate::protocol::hang_detector::{HangDetector, HeartbeatDuty, Seen};
+use crate::protocol::hang_detector::{HangDetector, HeartbeatDuty, LivenessSample};
 use crate::protocol::restart::ProcessEnd;
 use crate::store::roster::Cached;
 use crate::store::{Liveness, heartbeat, liveness, unread};
@@ -68,14 +68,14 @@ impl Supervisor {
         if !matches!(liveness::probe(self.config.bus.dir(), &name), Ok(Liveness::Dead)) {
             return;
         }
-        let life = Life { name, incarnation: member.incarnation.clone() };
-        let (at, dead, name) = (self.config.clock.now(), life.clone(), &life.name);
+        let id = MemberId { name, incarnation: member.incarnation.clone() };
+        let (at, dead, name) = (self.config.clock.now(), id.clone(), &id.name);
         let noted =
             write(&self.config.bus, move |roster| roster_updates::found_dead(roster, &dead, at));
         match noted.await {
             Ok(true) => {
                 tracing::warn!(%name, "a member started by hand has died");
-                self.tell_lead(&life, ExitCause::Crash, ProcessEnd::Signal(9), "").await;
+                self.tell_lead(&id, ExitCause::Crash, ProcessEnd::Signal(9), "").await;
             }
             Ok(false) => {}
             Err(why) => tracing::warn!(%name, %why, "the end could not be written into the roster"),
@@ -84,36 +84,36 @@ impl Supervisor {
 
     fn check_for_hung(self: &Rc<Self>, hang_detector: &mut HangDetector, members: &[Member]) {
         let running = self.members.running();
-        let lives: Vec<String> = running.iter().map(|life| life.incarnation.clone()).collect();
-        hang_detector.keep(&lives);
+        let incarnations: Vec<String> = running.iter().map(|id| id.incarnation.clone()).collect();
+        hang_detector.keep(&incarnations);
         let now = self.config.clock.monotonic();
-        for life in running {
-            let Life { name, incarnation } = &life;
+        for id in running {
+            let MemberId { name, incarnation } = &id;
             let is_its = |m: &&Member| m.name == name.as_str() && m.incarnation == *incarnation;
             let Some(member) = members.iter().find(is_its) else { continue };
-            let seen = self.seen(name, member);
-            if hang_detector.check(incarnation, seen, now) && self.members.mark_hung(&life) {
+            let sample = self.sample(name, member);
+            if hang_detector.check(incarnation, sample, now) && self.members.mark_hung(&id) {
                 tracing::error!(%name, status = member.status.word(), "the teammate hangs");
                 let bus = Arc::clone(&self.config.bus);
                 tokio::task::spawn_local(async move {
-                    let result = words(kill_hung(bus.dir(), &life).await);
-                    tracing::warn!(name = %life.name, result, "killed because it hung");
+                    let result = words(kill_hung(bus.dir(), &id).await);
+                    tracing::warn!(name = %id.name, result, "killed because it hung");
                 });
             }
         }
     }
 
-    fn seen(&self, name: &AgentName, member: &Member) -> Seen {
+    fn sample(&self, name: &AgentName, member: &Member) -> LivenessSample {
         let dir = self.config.bus.dir();
         let last = heartbeat::read(dir, name).ok().flatten();
-        let last = last.filter(|beat| beat.incarnation == member.incarnation);
+        let last = last.filter(|heartbeat| heartbeat.incarnation == member.incarnation);
         let has_mail = || unread::is_unread(dir, name).unwrap_or(false);
-        let limit = last.as_ref().and_then(|beat| beat.limit).map(Duration::from_secs);
+        let limit = last.as_ref().and_then(|heartbeat| heartbeat.limit).map(Duration::from_secs);
         let owes = duty(member.status, has_mail, limit);
-        let (count, stamp) = (last.map(|beat| beat.count), heartbeat::stamp(dir, name));
+        let (count, stamp) = (last.map(|heartbeat| heartbeat.count), heartbeat::stamp(dir, name));
         let Member { status, activity, since, usage, .. } = member;
         let sign = format!("{count:?} {stamp:?} {status:?} {activity:?} {since} {usage:?}");
-        Seen { sign, owes }
+        LivenessSample { sign, owes }
     }
 }
 

@@ -9,8 +9,8 @@ mod tests;
 
 use crate::bus::{Bus, BusError, Outgoing, lock, names};
 use crate::protocol::tasks::{
-    Actor, NewOwner, NewTask, OwnerLife, TaskEdit, TaskRefusal, blockers, claim, create, freed_by,
-    is_abandoned, next_for, release, update,
+    Actor, NewOwner, NewTask, OwnerLiveness, TaskEdit, TaskRefusal, blockers, claim, create,
+    freed_by, is_abandoned, next_for, release, update,
 };
 use crate::store::tasks::{Problem, TaskList};
 use crate::store::{Liveness, SharedClock, StoreError, TeamDir, liveness, roster};
@@ -68,7 +68,7 @@ impl TaskError {
                 "leave the owner out, so that a free member takes the task; or start that member first"
                     .into()
             }
-            Self::NothingToDo => "look again later".into(),
+            Self::NothingToDo => "snapshot again later".into(),
             Self::Bus(why) => why.hint(),
             Self::Store(why) => why.hint().into(),
         }
@@ -79,7 +79,7 @@ type TaskRecord = WithUnknownFields<Task>;
 
 /// The list at one moment.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct TaskSnapshot {
     pub(crate) board: Board,
     /// Files that are not tasks.
     pub(crate) problems: Vec<Problem>,
@@ -107,15 +107,15 @@ impl Tasks {
     }
 
     /// Reads the list. Fails if the folder cannot be read.
-    pub(crate) fn look(&self) -> Result<Seen, TaskError> {
+    pub(crate) fn snapshot(&self) -> Result<TaskSnapshot, TaskError> {
         let mut list = lock(&self.list);
         self.repair(&mut list, false)?;
-        Ok(Seen { board: list.board().clone(), problems: list.problems().to_vec() })
+        Ok(TaskSnapshot { board: list.board().clone(), problems: list.problems().to_vec() })
     }
 
     /// Reads one task. Fails if the task does not exist.
-    pub(crate) fn get(&self, id: TaskId) -> Result<(TaskRecord, Seen), TaskError> {
-        let seen = self.look()?;
+    pub(crate) fn get(&self, id: TaskId) -> Result<(TaskRecord, TaskSnapshot), TaskError> {
+        let seen = self.snapshot()?;
         let task = seen.board.get(&id).cloned();
         Ok((task.ok_or_else(|| TaskRefusal::unknown(&seen.board, id))?, seen))
     }
@@ -171,7 +171,7 @@ impl Tasks {
     /// The task that this member would take next by itself. Fails if the list or the roster cannot be read.
     pub(crate) fn next_for(&self, name: &AgentName) -> Result<Option<TaskId>, TaskError> {
         let role = self.role_of(name)?;
-        let next = next_for(&self.look()?.board, name, &role);
+        let next = next_for(&self.snapshot()?.board, name, &role);
         Ok(next.filter(|_| (self.can_complete)(self.dir(), &role)))
     }
 
@@ -201,7 +201,7 @@ impl Tasks {
     /// Whether an idle member would take a task by itself.
     pub(crate) fn is_any_wanted(&self) -> Result<bool, TaskError> {
         let roster = roster::read(self.dir())?;
-        let board = self.look()?.board;
+        let board = self.snapshot()?.board;
         for member in &roster.members {
             let Ok(name) = AgentName::member(&member.name) else { continue };
             if member.status == Status::Idle
@@ -263,15 +263,15 @@ impl Tasks {
     /// The tasks of dead owners, as they are after their release.
     fn abandoned(&self, board: &Board) -> Vec<TaskRecord> {
         let repairer = self.actor(&AgentName::system());
-        let mut lives: BTreeMap<&str, OwnerLife> = BTreeMap::new();
+        let mut lives: BTreeMap<&str, OwnerLiveness> = BTreeMap::new();
         let mut found = Vec::new();
         for task in board.values() {
             let owner = task.owner.as_deref().unwrap_or_default();
             // Most tasks have no working owner and need no check of a life lock.
-            if !is_abandoned(task, &OwnerLife::Over) {
+            if !is_abandoned(task, &OwnerLiveness::Ended) {
                 continue;
             }
-            let life = lives.entry(owner).or_insert_with(|| self.life_of(owner));
+            let life = lives.entry(owner).or_insert_with(|| self.liveness_of(owner));
             if is_abandoned(task, life) {
                 found.push(release(task, &repairer));
             }
@@ -279,26 +279,27 @@ impl Tasks {
         found
     }
 
-    fn life_of(&self, name: &str) -> OwnerLife {
-        let Ok(name) = AgentName::mailbox(name) else { return OwnerLife::Over };
+    fn liveness_of(&self, name: &str) -> OwnerLiveness {
+        let Ok(name) = AgentName::mailbox(name) else { return OwnerLiveness::Ended };
         match liveness::probe(self.dir(), &name) {
-            Ok(Liveness::Dead) => OwnerLife::Over,
-            Ok(Liveness::Alive(Some(record))) => OwnerLife::Of(record.incarnation),
-            Ok(Liveness::Alive(None)) | Err(_) => OwnerLife::Untold,
+            Ok(Liveness::Dead) => OwnerLiveness::Ended,
+            Ok(Liveness::Alive(Some(record))) => OwnerLiveness::Running(record.incarnation),
+            Ok(Liveness::Alive(None)) | Err(_) => OwnerLiveness::Unknown,
         }
     }
 
     fn actor(&self, name: &AgentName) -> Actor {
-        let life = match self.life_of(name.as_str()) {
-            OwnerLife::Of(life) if !name.is_user() => Some(life),
-            OwnerLife::Of(_) | OwnerLife::Over | OwnerLife::Untold => None,
+        let life = match self.liveness_of(name.as_str()) {
+            OwnerLiveness::Running(life) if !name.is_user() => Some(life),
+            OwnerLiveness::Running(_) | OwnerLiveness::Ended | OwnerLiveness::Unknown => None,
         };
         Actor { name: name.clone(), life, now: self.clock.now() }
     }
 
     /// Checks that `who` is running: a claim is a lease.
     fn check_life(&self, who: &AgentName) -> Result<(), TaskError> {
-        let is_fine = who.is_user() || matches!(self.life_of(who.as_str()), OwnerLife::Of(_));
+        let is_fine =
+            who.is_user() || matches!(self.liveness_of(who.as_str()), OwnerLiveness::Running(_));
         if is_fine { Ok(()) } else { Err(TaskError::NotRunning(who.clone())) }
     }
 

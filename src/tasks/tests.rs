@@ -58,7 +58,7 @@ fn a_repeated_call_creates_one_task() {
     assert_eq!(once().task.id, once().task.id);
     let other = team.add(NewTask { origin: Some("lead:t2".into()), ..NewTask::default() });
     assert_ne!(once().task.id, other.task.id);
-    assert_eq!(team.tasks.look().unwrap().board.len(), 2);
+    assert_eq!(team.tasks.snapshot().unwrap().board.len(), 2);
 }
 
 #[test]

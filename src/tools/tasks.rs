@@ -71,7 +71,7 @@ impl Tool for ListTasks {
     };
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        let seen = parts.with_tasks(|tasks, _| tasks.look()).await?;
+        let seen = parts.with_tasks(|tasks, _| tasks.snapshot()).await?;
         let tasks = seen.board.values();
         let listed = tasks.filter(|task| self.status.is_none_or(|status| task.status == status));
         // A line of JSON, so that the text of a task cannot pass for another task.

@@ -34,15 +34,15 @@ impl Tool for ListTeammates {
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let dir = parts.team.bus.dir();
         let roster = roster::read(dir).map_err(ToolError::reply)?;
-        let life_of = |name: AgentName| liveness::probe(dir, &name).unwrap_or(Liveness::Dead);
-        let lead_life = life_of(AgentName::lead());
+        let liveness_of = |name: AgentName| liveness::probe(dir, &name).unwrap_or(Liveness::Dead);
+        let lead_life = liveness_of(AgentName::lead());
         let lead = roster.lead.iter().map(|lead| {
             let status = if lead_life.is_alive() { lead.status.word() } else { "not running" };
             format!("- lead: {status}")
         });
         let mut lines: Vec<String> = lead.collect();
         for member in &roster.members {
-            let life = AgentName::member(&member.name).map_or(Liveness::Dead, life_of);
+            let life = AgentName::member(&member.name).map_or(Liveness::Dead, liveness_of);
             let status = roster::effective_status(member, &life, &lead_life);
             let activity = match &member.activity {
                 Some(activity) if status == Status::Working => format!(" ({activity})"),

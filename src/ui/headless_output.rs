@@ -4,7 +4,7 @@
 //! The JSON is a contract (SPEC 6): every field is named here, none is derived from an internal type.
 
 use super::live::Live;
-use super::sanitize::clean;
+use super::sanitize::sanitize;
 use super::style::Palette;
 use crate::agent::progress::Progress;
 use crate::wire::WithUnknownFields;
@@ -74,7 +74,7 @@ impl<O: Write, N: Write> Headless<O, N> {
     pub(crate) fn finish(mut self, summary: &Summary) -> io::Result<()> {
         match self.format {
             Format::Text if summary.result.is_empty() => Ok(()),
-            Format::Text => self.line(&clean(summary.result.trim_end_matches('\n'))),
+            Format::Text => self.line(&sanitize(summary.result.trim_end_matches('\n'))),
             Format::Json | Format::StreamJson => self.line(&result(summary)),
         }
     }

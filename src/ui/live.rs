@@ -5,7 +5,7 @@
 
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::ask;
-use super::sanitize::{clean, columns, one_line, wrap};
+use super::sanitize::{columns, one_line, sanitize, wrap};
 use super::style::Palette;
 use super::view::View;
 use crate::agent::progress::Progress;
@@ -61,7 +61,7 @@ impl Live {
             self.pending = rest.to_owned();
         }
         if width.is_some_and(|width| columns(&self.pending) > width) {
-            let mut wrapped = wrap(&clean(&self.pending), width);
+            let mut wrapped = wrap(&sanitize(&self.pending), width);
             self.pending = wrapped.pop().unwrap_or_default();
             rows.extend(wrapped.into_iter().map(|row| row + "\n"));
         }
@@ -141,7 +141,7 @@ impl Live {
 
 /// One sanitized line as rows. Blank lines stay: they separate paragraphs.
 fn whole_line(line: &str, width: Option<usize>) -> String {
-    let cleaned = clean(line.strip_suffix('\r').unwrap_or(line));
+    let cleaned = sanitize(line.strip_suffix('\r').unwrap_or(line));
     let rows = cleaned.split('\n').flat_map(|line| wrap(line.trim_end(), width));
     rows.map(|row| row + "\n").collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* this layer takes values (`wire` types, [`crate::agent::progress::Progress`]) and returns text
 //! and [`console::Input`]; it does not read the disk, send mail or make decisions. Every text of a model, a
-//! message or a file passes [`sanitize::clean`] before it reaches the terminal.
+//! message or a file passes [`sanitize::sanitize`] before it reaches the terminal.
 
 pub(crate) mod console;
 mod editor;

@@ -1,7 +1,7 @@
 //! The rows of a question, and the parsing of a line that answers it.
 
 use super::messages::NAME_WIDTH;
-use super::sanitize::{clean, one_line};
+use super::sanitize::{one_line, sanitize};
 use super::view::View;
 use crate::tools::find;
 use crate::wire::permission::{Question, QuestionKind};
@@ -49,7 +49,7 @@ pub(crate) fn ask(
 
 /// The subject of a question in full: a person must be able to read all of it before approving.
 pub(crate) fn whole(question: &Question) -> String {
-    clean(&told(question)).into_owned()
+    sanitize(&told(question)).into_owned()
 }
 
 /// The subject of a question; a change of a file as removed and added lines.

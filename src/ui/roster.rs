@@ -212,7 +212,7 @@ alice  ◐ waiting  2m   2     rehearsal
         let painted = table(&members, Palette::new(ColorChoice::Always, true), 100);
         let plain = table(&members, Palette::plain(), 100);
         let tidy = |text: &str| text.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
-        assert_eq!(tidy(&super::super::sanitize::clean(&painted)), tidy(&plain));
+        assert_eq!(tidy(&super::super::sanitize::sanitize(&painted)), tidy(&plain));
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthChar;
 
 /// The text without control characters (except `\n` and `\t`), escape sequences, bidi controls and zero-width
 /// characters. Every kind of line end becomes `\n`.
-pub(crate) fn clean(text: &str) -> Cow<'_, str> {
+pub(crate) fn sanitize(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_harmless) {
         return Cow::Borrowed(text);
     }
@@ -36,7 +36,7 @@ pub(crate) fn one_line(text: &str, width: usize) -> String {
     // Truncate before folding, so that a long text costs no time.
     let ample = text.char_indices().nth(width.saturating_mul(8).saturating_add(1024));
     let text = ample.and_then(|(at, _)| text.get(..at)).unwrap_or(text);
-    let folded = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let folded = sanitize(text).split_whitespace().collect::<Vec<_>>().join(" ");
     fit(&folded, width).into_owned()
 }
 
@@ -167,9 +167,9 @@ mod tests {
             ("a\u{200b}b\u{2060}c\u{feff}d\u{e0041}e\u{fe0f}", "abcde"),
         ];
         for (given, wanted) in cases {
-            assert_eq!(clean(given), wanted, "for {given:?}");
+            assert_eq!(sanitize(given), wanted, "for {given:?}");
         }
-        assert!(matches!(clean("plain"), Cow::Borrowed(_)));
+        assert!(matches!(sanitize("plain"), Cow::Borrowed(_)));
     }
 
     #[test]
@@ -216,15 +216,15 @@ mod tests {
         #[test]
         fn nothing_dangerous_is_left(parts in proptest::collection::vec(dangerous(), 0..20)) {
             let text = parts.concat();
-            let cleaned = clean(&text);
+            let cleaned = sanitize(&text);
             prop_assert!(cleaned.chars().all(is_harmless), "{cleaned:?}");
-            prop_assert_eq!(clean(&cleaned), cleaned.as_ref());
+            prop_assert_eq!(sanitize(&cleaned), cleaned.as_ref());
             prop_assert!(!one_line(&text, 20).contains(['\n', '\t']));
         }
 
         #[test]
         fn harmless_text_is_left_alone(text in "[ -~\\n\\té日-語]{0,60}") {
-            prop_assert_eq!(clean(&text), text.as_str());
+            prop_assert_eq!(sanitize(&text), text.as_str());
         }
     }
 

@@ -1,6 +1,6 @@
 //! The common parts of views: colours, width, local time, blocks of untrusted text.
 
-use super::sanitize::{clean, wrap};
+use super::sanitize::{sanitize, wrap};
 use super::style::Palette;
 use crate::wire::WallTime;
 use jiff::tz::TimeZone;
@@ -41,7 +41,7 @@ impl View {
 
     /// Untrusted text as indented rows; lines after `most` rows are counted.
     pub(super) fn block(&self, text: &str, indent: &str, most: Option<usize>) -> Vec<String> {
-        let text = clean(text);
+        let text = sanitize(text);
         let mut rows: Vec<String> = Vec::new();
         let room = self.width.map(|width| width.saturating_sub(indent.len()));
         let mut hidden = 0;

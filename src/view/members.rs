@@ -47,7 +47,7 @@ pub(crate) fn members(
     roster: &Roster,
     unread: impl Fn(&AgentName) -> usize,
 ) -> Vec<MemberView> {
-    let life_of = |name: &AgentName| liveness::probe(team, name).unwrap_or(Liveness::Dead);
+    let liveness_of = |name: &AgentName| liveness::probe(team, name).unwrap_or(Liveness::Dead);
     let view_of =
         |name: &AgentName, member: &Member, status: Status, life: &Liveness, entry: Value| {
             let alive = life.is_alive();
@@ -73,7 +73,7 @@ pub(crate) fn members(
                 entry,
             }
         };
-    let lead_life = life_of(&AgentName::lead());
+    let lead_life = liveness_of(&AgentName::lead());
     let lead = roster.lead.iter().map(|lead| {
         let is_gone = !lead_life.is_alive() && !lead.status.is_over();
         let status = if is_gone { Status::Failed } else { lead.status };
@@ -92,7 +92,7 @@ pub(crate) fn members(
     let members = roster.members.iter().filter_map(|member| {
         // An invalid name was written by another program; it must not become part of a path.
         let name = AgentName::member(&member.name).ok()?;
-        let life = life_of(&name);
+        let life = liveness_of(&name);
         let status = roster::effective_status(member, &life, &lead_life);
         Some(view_of(&name, member, status, &life, json!(member)))
     });

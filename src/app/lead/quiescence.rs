@@ -95,7 +95,7 @@ fn has_mail(team: &TeamDir, name: &AgentName) -> bool {
 }
 
 pub(super) fn failed_tasks(tasks: &Tasks) -> Vec<TaskId> {
-    let seen = tasks.look().inspect_err(|why| tracing::warn!(%why, "the tasks cannot be read"));
+    let seen = tasks.snapshot().inspect_err(|why| tracing::warn!(%why, "the tasks cannot be read"));
     let board = seen.map(|seen| seen.board).unwrap_or_default();
     board.values().filter(|task| task.status == TaskStatus::Failed).map(|task| task.id).collect()
 }

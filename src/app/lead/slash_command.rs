@@ -110,7 +110,7 @@ pub(super) fn render(view: &View, tasks: &Tasks, layout: &Layout, width: Option<
 }
 
 fn task_list(tasks: &Tasks, layout: &Layout) -> String {
-    let seen = match tasks.look() {
+    let seen = match tasks.snapshot() {
         Ok(seen) => seen,
         Err(why) => return format!("the task list cannot be read: {why}; {}", why.hint()),
     };

@@ -64,26 +64,26 @@ async fn serve(
     team: &TeamDir,
     options: TeammateOptions,
 ) -> Result<Exit, Failure> {
-    let TeammateOptions { name, hello, model, lead, once, .. } = &options;
+    let TeammateOptions { name, handshake, model, lead, once, .. } = &options;
     let is_by_hand = lead.is_none();
     let mut process = AgentProcess::start(
         team,
         name.clone(),
-        hello.incarnation.clone(),
+        handshake.incarnation.clone(),
         if is_by_hand { "hand" } else { "lead" },
-        &hello.credentials,
+        &handshake.credentials,
     )?;
     if let Some(notice) = model.spec().notice.filter(|_| is_by_hand) {
         output::warn(notice);
     }
     let first = transcript::first_life(team, name)?;
-    let (incarnation, credentials) = (&hello.incarnation, &hello.credentials);
+    let (incarnation, credentials) = (&handshake.incarnation, &handshake.credentials);
     let provider = open_provider(model, credentials, name, incarnation, first.as_deref(), team)?;
     reserve_disk_space(team);
     let usage = join(context, team, &options).await?;
     hit("child.entered");
-    let bus = open_bus(team.clone(), hello.rules);
-    let (mailbox, life) = open_mailbox(team, process.life, hello.rules).await?;
+    let bus = open_bus(team.clone(), handshake.rules);
+    let (mailbox, life) = open_mailbox(team, process.life, handshake.rules).await?;
     process.life = life;
     hit("child.opened");
     let (events, inbound) = unbounded_channel();
@@ -91,20 +91,20 @@ async fn serve(
     let open = OpenQuestion::default();
     let parts = AgentParts {
         process: &process,
-        role: hello.role.clone(),
-        start_reason: hello.start_reason.words(),
+        role: handshake.role.clone(),
+        start_reason: handshake.start_reason.words(),
         tasks: open_tasks(&bus),
         bus,
         mailbox,
         provider,
-        rules: hello.rules,
-        hooks: hello.hooks.clone(),
-        permissions: hello.permissions.clone(),
+        rules: handshake.rules,
+        hooks: handshake.hooks.clone(),
+        permissions: handshake.permissions.clone(),
         asks: if has_person { Asks::Person } else { Asks::Lead },
         model,
         ops: None,
         usage,
-        price: hello.price,
+        price: handshake.price,
         show: progress_handler(context, is_by_hand, *once, open.clone(), events.clone()),
     };
     let agent = build_agent(parts, &context.environment)?;
@@ -148,8 +148,8 @@ async fn join(
     team: &TeamDir,
     options: &TeammateOptions,
 ) -> Result<UsageCount, Failure> {
-    let (name, hello) = (options.name.clone(), &options.hello);
-    let (role, incarnation) = (hello.role.clone(), hello.incarnation.clone());
+    let (name, handshake) = (options.name.clone(), &options.handshake);
+    let (role, incarnation) = (handshake.role.clone(), handshake.incarnation.clone());
     if options.lead.is_some() {
         // The entry is the lead's; a stop from before the life lock was taken is in it, so read it under the lock.
         let usage = move |roster: &mut WithUnknownFields<Roster>| {
@@ -162,7 +162,7 @@ async fn join(
         });
     }
     let now = SystemClock.now();
-    let (model, mode) = (options.model.to_string(), hello.permissions.mode.word());
+    let (model, mode) = (options.model.to_string(), handshake.permissions.mode.word());
     let cwd = context.cwd.display().to_string();
     let enter = move |roster: &mut WithUnknownFields<Roster>| {
         if roster.created_at == WallTime::default() {

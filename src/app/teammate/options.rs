@@ -9,7 +9,7 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::settings::model::{self, Credentials, ModelChoice, price_of};
 use crate::settings::{Flags, Settings, environment::Environment};
 use crate::store::TeamDir;
-use crate::supervise::handshake::{self, Hello, StartReason};
+use crate::supervise::handshake::{self, Handshake, StartReason};
 use crate::wire::{AgentName, permission::PermissionMode};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -27,7 +27,7 @@ pub(crate) struct TeammateRequest {
 pub(super) struct TeammateOptions {
     pub(super) name: AgentName,
     /// The lead's handshake, or what stands for it when started by hand.
-    pub(super) hello: Hello,
+    pub(super) handshake: Handshake,
     pub(super) model: ModelChoice,
     /// The lead's end of the control socket; `None` when started by hand.
     pub(super) lead: Option<File>,
@@ -46,39 +46,39 @@ impl TeammateOptions {
         let settings = context.settings_with(&request.flags)?;
         let no_handshake = |why: String| {
             let hint = "leave --control-fd out: it is for a lead that spawns this";
-            Failure::new(Exit::Failure, "the lead said no hello", why, hint)
+            Failure::new(Exit::Failure, "the lead said no handshake", why, hint)
         };
         let TeammateRequest { role, prompt, once, .. } = request;
-        let mut hello = match &lead {
+        let mut handshake = match &lead {
             Some(socket) => handshake::receive(socket)
                 .map_err(|why| no_handshake(why.to_string()))?
                 .ok_or_else(|| no_handshake("the socket was closed".into()))?,
             None => by_hand(context, role, &settings)?,
         };
         settings.ignored.iter().for_each(|ignored| warn(ignored));
-        let model = ModelChoice::parse(&hello.model)?;
-        let (model, credentials) = model_access::complete(model, hello.credentials, &settings)?;
-        hello.credentials = credentials;
+        let model = ModelChoice::parse(&handshake.model)?;
+        let (model, credentials) = model_access::complete(model, handshake.credentials, &settings)?;
+        handshake.credentials = credentials;
         if lead.is_none() {
-            hello.price = settings.prices().get(&model.to_string()).copied();
+            handshake.price = settings.prices().get(&model.to_string()).copied();
         }
-        hello.price = price_of(&model, hello.price, &hello.rules.budgets())?;
-        Ok(Self { name, hello, model, lead, prompt, once })
+        handshake.price = price_of(&model, handshake.price, &handshake.rules.budgets())?;
+        Ok(Self { name, handshake, model, lead, prompt, once })
     }
 }
 
 /// What a lead would say that has the settings of this folder.
-fn by_hand(context: &Context, role: String, settings: &Settings) -> Result<Hello, Failure> {
-    let hello = hello(fresh_id(), role, settings)?;
+fn by_hand(context: &Context, role: String, settings: &Settings) -> Result<Handshake, Failure> {
+    let handshake = handshake(fresh_id(), role, settings)?;
     let named = model::resolve(settings, &context.environment)?.map(|setting| setting.value);
     let model = model_access::select(named, std::io::stdin().is_terminal())?;
     let credentials = Credentials::of(settings, &context.environment).only_for(&model);
-    Ok(Hello { model: model.to_string(), credentials, ..hello })
+    Ok(Handshake { model: model.to_string(), credentials, ..handshake })
 }
 
-/// A hello with the settings of a folder, the fallback model and no credentials.
-fn hello(incarnation: String, role: String, settings: &Settings) -> Result<Hello, Failure> {
-    Ok(Hello {
+/// A handshake with the settings of a folder, the fallback model and no credentials.
+fn handshake(incarnation: String, role: String, settings: &Settings) -> Result<Handshake, Failure> {
+    Ok(Handshake {
         incarnation,
         role,
         model: ModelChoice::fallback().to_string(),
@@ -107,6 +107,6 @@ pub fn greet(
     let flags = Flags::of([("--model", Some(model.as_str())), ("--mode", Some(mode))]);
     let file = TeamDir::settings_in(team.root());
     let settings = Settings::load(&Environment::default(), &file, &flags)?;
-    handshake::send(socket, &hello(incarnation.into(), role.into(), &settings)?)
+    handshake::send(socket, &handshake(incarnation.into(), role.into(), &settings)?)
         .or_fail("the teammate hears nothing", "look at what the teammate printed")
 }

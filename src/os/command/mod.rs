@@ -26,7 +26,7 @@ use std::thread;
 use std::time::Duration;
 
 /// The time that a supervisor has to clean up before it is killed and its work is done by this process.
-const GUARD_PATIENCE: Duration = Duration::from_secs(4);
+const SUPERVISOR_PATIENCE: Duration = Duration::from_secs(4);
 
 /// The time that a killed supervisor has to exit; one that does not is stuck in the kernel.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ pub(crate) struct CommandSetup {
 /// A running command with all of its processes.
 #[derive(Debug)]
 pub(crate) struct RunningCommand {
-    guard: Arc<Pidfd>,
+    supervisor: Arc<Pidfd>,
     /// Taken by the first caller that ends the command.
     cleanup: Option<Cleanup>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct RunningCommand {
 /// The resources for ending a command.
 #[derive(Debug)]
 struct Cleanup {
-    guard: Arc<Pidfd>,
+    supervisor: Arc<Pidfd>,
     lifeline: PipeWriter,
     run_id: String,
     unsettled: CleanupsPending,
@@ -91,11 +91,12 @@ pub(crate) fn start(
     program.env(process_tree::RUN_ID_VARIABLE, &setup.run_id);
     program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
     isolate(&mut program, input_number, || Ok(setsid().map(drop)?));
-    let guard = Arc::new(spawn(&mut program)?);
+    let supervisor = Arc::new(spawn(&mut program)?);
     drop(input);
     let (run_id, unsettled) = (setup.run_id.clone(), CleanupsPending::count());
-    let cleanup = Some(Cleanup { guard: Arc::clone(&guard), lifeline, run_id, unsettled });
-    Ok((RunningCommand { guard, cleanup }, output))
+    let cleanup =
+        Some(Cleanup { supervisor: Arc::clone(&supervisor), lifeline, run_id, unsettled });
+    Ok((RunningCommand { supervisor, cleanup }, output))
 }
 
 /// Creates input for a command that appears in no file and in no argument.
@@ -108,8 +109,8 @@ pub(crate) fn input(text: &str) -> io::Result<File> {
 
 impl RunningCommand {
     /// Returns the supervisor, which exits when the command and all of its processes have.
-    pub(crate) fn guard(&self) -> &Pidfd {
-        &self.guard
+    pub(crate) fn supervisor(&self) -> &Pidfd {
+        &self.supervisor
     }
 
     /// Ends the command and every process that escaped its supervisor; returns how the shell exited. Blocks
@@ -133,14 +134,14 @@ impl Drop for RunningCommand {
 impl Cleanup {
     fn run(self) -> io::Result<ExitKind> {
         drop(self.lifeline);
-        let mut ended = self.guard.ends_within(GUARD_PATIENCE);
+        let mut ended = self.supervisor.ends_within(SUPERVISOR_PATIENCE);
         if !ended {
-            self.guard.send_signal(Signal::SIGKILL).unwrap_or_default();
-            ended = self.guard.ends_within(KILL_PATIENCE);
+            self.supervisor.send_signal(Signal::SIGKILL).unwrap_or_default();
+            ended = self.supervisor.ends_within(KILL_PATIENCE);
         }
-        let end = if ended { self.guard.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
+        let end = if ended { self.supervisor.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
         // The remains of a killed supervisor.
-        let group = Cgroup::of_supervisor(&self.run_id, self.guard.pid());
+        let group = Cgroup::of_supervisor(&self.run_id, self.supervisor.pid());
         group.map(Cgroup::end).unwrap_or_default();
         process_tree::end_strays(&self.run_id);
         drop(self.unsettled);

@@ -41,7 +41,7 @@ fn attempt(board: &Board, what: Change, by: &Actor) -> Changed {
         }
         Die => {
             let its = board.values().filter(|task| by.owns(task));
-            let its = its.filter(|task| is_abandoned(task, &OwnerLife::Over));
+            let its = its.filter(|task| is_abandoned(task, &OwnerLiveness::Ended));
             return Ok(its.map(|task| release(task, &actor("system"))).collect());
         }
         Status(task, status) => (task, TaskEdit::status(status, Some("why".into()))),
@@ -142,15 +142,15 @@ fn only_permitted_agents_change_the_owner() {
 #[test]
 fn a_lease_ends_with_the_incarnation_that_claimed() {
     let mut board = board(&[&[]]);
-    let life = |life: &str| OwnerLife::Of(life.into());
-    assert!(!is_abandoned(&board[&id(1)], &OwnerLife::Over), "it is not claimed");
+    let life = |life: &str| OwnerLiveness::Running(life.into());
+    assert!(!is_abandoned(&board[&id(1)], &OwnerLiveness::Ended), "it is not claimed");
     check(&mut board, &[("alice", Status(1, InProgress), "ok")]);
     let held = &board[&id(1)];
-    assert!(!is_abandoned(held, &life("alice-1")) && !is_abandoned(held, &OwnerLife::Untold));
-    assert!(is_abandoned(held, &life("alice-2")) && is_abandoned(held, &OwnerLife::Over));
+    assert!(!is_abandoned(held, &life("alice-1")) && !is_abandoned(held, &OwnerLiveness::Unknown));
+    assert!(is_abandoned(held, &life("alice-2")) && is_abandoned(held, &OwnerLiveness::Ended));
     check(&mut board, &[("alice", Die, "ok")]);
     check(&mut board, &[("user", Status(1, InProgress), "ok")]);
-    assert!(!is_abandoned(&board[&id(1)], &OwnerLife::Over), "the person needs no lease");
+    assert!(!is_abandoned(&board[&id(1)], &OwnerLiveness::Ended), "the person needs no lease");
 }
 
 #[test]

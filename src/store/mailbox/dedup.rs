@@ -23,15 +23,15 @@ type Contents = std::collections::HashMap<u64, u64>;
 
 /// Ids with fingerprints of their messages: hashes with keys of this process, so that no sender can collide.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenMessages {
     keys: RandomState,
     contents: Contents,
     order: VecDeque<u64>,
     kept: usize,
 }
 
-impl Seen {
-    /// Looks up a message and remembers it; permanent only after [`Seen::keep`].
+impl SeenMessages {
+    /// Looks up a message and remembers it; permanent only after [`SeenMessages::keep`].
     pub(crate) fn look_up(&mut self, id: &str, message: &Message) -> Known {
         let id = self.keys.hash_one(id);
         let content = self.fingerprint(message);
@@ -56,7 +56,7 @@ impl Seen {
         self.kept = self.order.len();
     }
 
-    /// Forgets what was looked up since the last [`Seen::keep`]: it did not reach the transcript.
+    /// Forgets what was looked up since the last [`SeenMessages::keep`]: it did not reach the transcript.
     pub(crate) fn forget(&mut self) {
         for id in self.order.drain(self.kept..) {
             self.contents.remove(&id);
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_message_that_was_not_written_is_new_again() {
-        let mut seen = Seen::default();
+        let mut seen = SeenMessages::default();
         seen.look_up("kept", &message("x", 1.0));
         seen.keep();
         seen.look_up("lost", &message("x", 1.0));
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_oldest_messages_are_forgotten_first() {
-        let mut seen = Seen::default();
+        let mut seen = SeenMessages::default();
         for n in 0..=DEDUP_MESSAGES {
             seen.look_up(&n.to_string(), &message("x", 1.0));
             seen.keep();

@@ -2,7 +2,7 @@
 
 use super::claim::{Claim, Recorded};
 use super::dead::{DeadLetter, DeadLetters};
-use super::dedup::{Known, Seen};
+use super::dedup::{Known, SeenMessages};
 use super::parse_line::{ParsedLine, ValidLine, parse};
 use super::{Drained, Mail, MailNotice, MailPolicy};
 use crate::os::file::At;
@@ -20,7 +20,7 @@ const BATCH_BYTES: usize = 1024 * 1024;
 pub(crate) struct Ingest {
     pub(crate) transcript: Transcript,
     pub(crate) dead: DeadLetters,
-    pub(crate) seen: Seen,
+    pub(crate) seen: SeenMessages,
     pub(crate) policy: MailPolicy,
     pub(crate) clock: SharedClock,
 }

@@ -9,7 +9,7 @@
 use super::attempts::Attempts;
 use super::claim::{BatchIds, Claim, Stage};
 use super::dead::{self, DeadLetter, DeadLetters};
-use super::dedup::Seen;
+use super::dedup::SeenMessages;
 use super::ingest::Ingest;
 use super::rotation::InboxRotation;
 use super::wake::WakeMode;
@@ -55,7 +55,7 @@ impl Mailbox {
     ) -> Result<Self, StoreError> {
         let name = life.name().clone();
         let (rotation, mut claims) = InboxRotation::open(dir, &name, policy.fsync)?;
-        let mut seen = Seen::default();
+        let mut seen = SeenMessages::default();
         let mut newest = String::new();
         let oldest = claims.first().map(|claim| claim.batch_id.as_str());
         let mut conversations = latest_archives(dir, &name, oldest)?;
@@ -296,7 +296,7 @@ impl Mailbox {
 }
 
 /// Records what the transcript says about the existing claims.
-fn record_mail(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut Seen) {
+fn record_mail(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut SeenMessages) {
     let TakenIn { batch_id, offset, message: object, .. } = taken_in;
     if let Some(claim) = claims.iter_mut().find(|claim| claim.batch_id == *batch_id) {
         claim.recorded.mail = claim.recorded.mail.max(Some(*offset));

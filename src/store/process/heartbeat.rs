@@ -37,14 +37,14 @@ pub(crate) struct HeartbeatFile {
 
 impl HeartbeatFile {
     pub(crate) fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
-        let path = dir.beat(name);
+        let path = dir.heartbeat(name);
         let file = open_or_create(&path, Access::Update)?;
         Ok(Self { path, file })
     }
 
     /// Writes over the last heartbeat. Readers parse the first line.
-    pub(crate) fn write(&self, beat: &Heartbeat) -> Result<(), StoreError> {
-        Ok(self.file.write_all_at(&json_line(beat, &self.path)?, 0).at(&self.path)?)
+    pub(crate) fn write(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
+        Ok(self.file.write_all_at(&json_line(heartbeat, &self.path)?, 0).at(&self.path)?)
     }
 
     /// Gives a sign of life if the file cannot be written: a full disk accepts a new modification time.
@@ -56,13 +56,13 @@ impl HeartbeatFile {
 
 /// Returns the modification time, which every sign of life changes.
 pub(crate) fn stamp(dir: &TeamDir, name: &AgentName) -> Option<(i64, i64)> {
-    let known = std::fs::symlink_metadata(dir.beat(name)).ok()?;
+    let known = std::fs::symlink_metadata(dir.heartbeat(name)).ok()?;
     Some((known.mtime(), known.mtime_nsec()))
 }
 
 /// Reads the last heartbeat of `name`; `None` if there is none. Fails if the file exists and cannot be read.
 pub(crate) fn read(dir: &TeamDir, name: &AgentName) -> Result<Option<Heartbeat>, StoreError> {
-    Ok(read_state(&dir.beat(name))?)
+    Ok(read_state(&dir.heartbeat(name))?)
 }
 
 #[cfg(test)]

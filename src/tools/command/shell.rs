@@ -36,7 +36,7 @@ pub(in crate::tools) async fn run(
 ) -> io::Result<CommandResult> {
     let (running, pipe) = command::start(command.as_ref(), folder, setup, input)?;
     let readable = ReadableFd::to_read(&pipe)?;
-    let guard = ReadableFd::to_read(running.guard())?;
+    let supervisor = ReadableFd::to_read(running.supervisor())?;
     let mut drained = false;
     let (end, timed_out) = {
         let mut reading = pin!(read_all(pipe, readable, &mut output));
@@ -44,7 +44,7 @@ pub(in crate::tools) async fn run(
         let timed_out = loop {
             tokio::select! {
                 () = &mut reading, if !drained => drained = true,
-                _ = guard.wait() => break false,
+                _ = supervisor.wait() => break false,
                 () = &mut limit => break true,
             }
         };

@@ -12,7 +12,7 @@ mod tests;
 
 pub(crate) use keys::{Input, Key};
 
-use super::sanitize::clean;
+use super::sanitize::sanitize;
 use crate::view::{MemberView, Snapshot};
 use std::collections::BTreeMap;
 
@@ -135,7 +135,7 @@ impl Top {
 
     /// Adds pasted text to the line being typed; it is never read as keys.
     pub(crate) fn paste(&mut self, pasted: &str) {
-        let pasted = clean(pasted);
+        let pasted = sanitize(pasted);
         match &mut self.mode {
             Some(Mode::Filter { .. }) => self.filter.push_str(&pasted.replace(['\n', '\t'], " ")),
             Some(Mode::Write { text, .. }) => text.push_str(&pasted),

@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 /// The kept output files of the lead, by name.
-fn kept(team: &Team) -> Vec<String> {
+fn spilled(team: &Team) -> Vec<String> {
     let entries = fs::read_dir(team.path("log/.out")).unwrap().flatten();
     let mut names: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -43,7 +43,7 @@ fn the_model_reads_the_omitted_output() {
     );
     let shown = results(&fake.requests()[1]);
     assert!(shown.chars().count() <= 50_000 && shown.ends_with("it is over\n"), "{shown}");
-    assert_eq!(kept(&team), ["lead-1.txt"]);
+    assert_eq!(spilled(&team), ["lead-1.txt"]);
     let file = team.path("log/.out/lead-1.txt");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let text = fs::read_to_string(&file).unwrap();
@@ -58,7 +58,7 @@ fn the_model_reads_the_omitted_output() {
         |find: &Value| find["kind"] == "kept result" && find["file"] == "log/.out/lead-1.txt";
     assert!(listed(&[]).iter().any(is_it), "a conversation refers to it");
     assert!(listed(&["--purge", "--yes"]).iter().any(is_it));
-    assert!(kept(&team).is_empty());
+    assert!(spilled(&team).is_empty());
 }
 
 /// A command prints endlessly, twenty times. The disk holds the beginnings of the last sixteen outputs.
@@ -72,7 +72,7 @@ fn endless_output_does_not_fill_the_disk() {
     assert!(
         results(&fake.requests()[1]).contains("its first 8 MiB are in .team/log/.out/lead-1.txt")
     );
-    let names = kept(&team);
+    let names = spilled(&team);
     assert!(names.len() == 16 && names.contains(&"lead-20.txt".into()), "{names:?}");
     let sizes =
         names.iter().map(|name| fs::metadata(team.path("log/.out").join(name)).unwrap().len());

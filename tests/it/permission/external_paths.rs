@@ -13,7 +13,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 /// A folder outside the workspace with notes, a key, and a hidden file.
-fn beyond() -> (tempfile::TempDir, PathBuf) {
+fn external_folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::Builder::new().prefix("team-beyond-").tempdir().unwrap();
     let real = folder.path().canonicalize().unwrap();
     for inside in ["open", "closed", ".ssh"] {
@@ -34,7 +34,7 @@ fn put(path: &str) -> (&'static str, Value) {
 
 #[test]
 fn an_answer_opens_one_file_and_nothing_else() {
-    let (team, (_folder, real)) = (careful_team(), beyond());
+    let (team, (_folder, real)) = (careful_team(), external_folder());
     let at = |path: &str| real.join(path).display().to_string();
     let notes = at("closed/notes");
     let winding = at("open/../closed/./notes");
@@ -82,7 +82,7 @@ fn an_answer_opens_one_file_and_nothing_else() {
 
 #[test]
 fn a_rule_opens_its_paths_and_hidden_paths_stay_closed() {
-    let (team, (_folder, real)) = (careful_team(), beyond());
+    let (team, (_folder, real)) = (careful_team(), external_folder());
     let at = |path: &str| real.join(path).display().to_string();
     symlink(&real, team.workspace().join("link")).unwrap();
     symlink(real.join("open"), real.join("other")).unwrap();
@@ -136,7 +136,7 @@ fn a_rule_opens_its_paths_and_hidden_paths_stay_closed() {
 
 #[test]
 fn a_plan_leaves_the_workspace_to_look_and_no_further() {
-    let (team, (_folder, real)) = (Team::new(), beyond());
+    let (team, (_folder, real)) = (Team::new(), external_folder());
     let at = |path: &str| real.join(path).display().to_string();
     let config = team.workspace().join(".config/team");
     fs::create_dir_all(&config).unwrap();
