@@ -1,4 +1,4 @@
-//! Exit codes, and a failure as a person reads it: what happened, why, and what to do now.
+//! Exit codes, and failures in words for people: the operation, the reason and the remedy.
 
 use std::fmt;
 
@@ -23,9 +23,9 @@ pub enum Exit {
     Budget = 7,
     /// `--timeout` passed.
     Timeout = 124,
-    /// Ended by Ctrl-C.
+    /// The command was ended by Ctrl-C.
     Interrupted = 130,
-    /// Ended by SIGTERM or SIGHUP.
+    /// The command was ended by SIGTERM or SIGHUP.
     Terminated = 143,
 }
 
@@ -35,7 +35,7 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// A failure as a person reads it.
+/// A failure in words for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The exit code of the command.
@@ -44,12 +44,12 @@ pub struct Failure {
     pub what: String,
     /// The reason.
     pub why: String,
-    /// What to do now.
+    /// The remedy: the next step for the person.
     pub hint: String,
 }
 
 impl Failure {
-    /// Makes a failure of its parts.
+    /// Creates a failure from its parts.
     pub fn new(
         exit: Exit,
         what: impl Into<String>,
@@ -77,10 +77,10 @@ impl std::error::Error for Failure {}
 
 /// Turns the error of a lower layer into a [`Failure`], with the error as its reason.
 pub(crate) trait OrFail<T> {
-    /// Fails with exit code 1.
+    /// Turns the error into a failure with exit code 1.
     fn or_fail(self, what: impl Into<String>, hint: impl Into<String>) -> Result<T, Failure>;
 
-    /// Fails with the given exit code.
+    /// Turns the error into a failure with the given exit code.
     fn or_exit(
         self,
         exit: Exit,

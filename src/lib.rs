@@ -3,16 +3,16 @@
 //! ```text
 //!   bin/{team,lead,teammate}            the three programs
 //!            cli                        the command line: one file per verb
-//!            app                        what the verbs do: the programs of the lead and of a teammate
+//!            app                        the work of the verbs: the programs of the lead and of a teammate
 //!      ui          supervise            the terminal | the lead's processes
 //!            agent                      one running agent: events -> machine -> actions
-//!            tools        settings      what an agent can do | flags, environment, files
+//!            tools        settings      the tools of agents | flags, environment, files
 //!            tasks        llm           the shared task list | model providers
 //!             bus         protocol      sending and broadcasting | decisions without I/O
-//!   web       view                      the page on loopback | the team as its files tell it
+//!   web       view                      the page on loopback | the team as its files show it
 //!             store                     the disk: the only layer that knows .team/
 //!             os          error         the machine | exit codes and failures
-//!             wire                      what crosses a process boundary: data, no I/O
+//!             wire                      data that crosses a process boundary, without I/O
 //! ```
 //!
 //! Imports point down; `tests/it/tidy.rs` checks them. ARCHITECTURE.md describes the layers.
@@ -35,6 +35,6 @@ mod view;
 mod web;
 pub mod wire;
 
-/// Runs the supervisor of a shell command if this process was started as one. Every binary calls this first
-/// and returns the code if there is one.
+/// Runs the supervisor of a shell command if this process was started as one. `cli::main` calls it first and
+/// returns the code if there is one.
 pub use os::command_supervisor::intercept;

@@ -21,7 +21,7 @@ pub(crate) fn behind_a_queue(size: &Size) -> Vec<Figure> {
         queue(&places[1].dir, size.backlog);
         let _lives = places.each_ref().map(|place| live(&place.dir));
         let buses = places.each_ref().map(|place| bus(&place.dir, Fsync::Never));
-        // Alternately, so that other load affects both.
+        // The sends alternate, so that other load affects both.
         for _ in 0..size.sends {
             for (bus, took) in buses.iter().zip([&mut empty, &mut behind]) {
                 took.push(microseconds(|| send(bus, &sender(), text(""))));
@@ -66,7 +66,7 @@ pub(crate) fn taking_in(size: &Size) -> Vec<Figure> {
     }]
 }
 
-/// The lower bound of a drain.
+/// Does the least that a drain must do: read, parse, append and sync.
 fn copy_parsed(place: &Place) {
     let lines = BufReader::new(File::open(place.dir.inbox(&owner())).unwrap());
     let mut copy = Vec::new();
@@ -132,13 +132,13 @@ fn broadcast(place: &Place, fsync: Fsync, many: usize) -> f64 {
     drop(receivers());
     microseconds(|| {
         let sent = receivers();
-        // The lead is a recipient, too.
+        // The lead is also a recipient.
         assert_eq!(sent.len(), many + 1);
         assert!(sent.iter().all(|(_, outcome)| outcome.is_ok()));
     })
 }
 
-/// Another member in this process. [`OWNER`] is the first.
+/// Adds another member in this process. [`OWNER`] is the first.
 fn join(dir: &TeamDir, number: usize) -> LifeLock {
     if number == 0 {
         return live(dir);

@@ -1,7 +1,7 @@
 //! P12: the overhead of a model call over network and endpoint.
 //!
-//! The endpoint is a thread of this program that streams the same answer to every client. The reference is a
-//! bare HTTP client that posts the same bytes and reads the answer to its end. Both alternate. Our client
+//! The endpoint is a thread of this program that streams the same answer to every client. The reference is a bare
+//! HTTP client that posts the same bytes and reads the answer to its end. The two clients alternate. Our client
 //! also builds the request from a conversation, decodes the events and assembles the reply.
 
 use crate::figure::{Figure, Size, Target, median, percentile};
@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Instant;
 
-/// Messages in the conversation, of a thousand bytes each.
+/// The number of messages in the conversation, of a thousand bytes each.
 const MESSAGES: usize = 101;
 
 /// The number of pieces of the answer.
@@ -78,7 +78,7 @@ fn conversation() -> Request {
     }
 }
 
-/// Duration of our call in milliseconds.
+/// Returns the duration of our call in milliseconds.
 async fn call(client: &Client, request: &Request) -> f64 {
     let began = Instant::now();
     let mut shown = 0;
@@ -87,7 +87,7 @@ async fn call(client: &Client, request: &Request) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
 }
 
-/// Duration of the bare exchange in milliseconds.
+/// Returns the duration of the bare exchange in milliseconds.
 async fn post(client: &reqwest::Client, url: &str, body: &[u8]) -> f64 {
     let began = Instant::now();
     let request = client.post(url).header("content-type", "application/json");

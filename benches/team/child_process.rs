@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write, stdin};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// Marks a child's command line.
+/// The argument that marks a child's command line.
 pub(crate) const FLAG: &str = "--job";
 
 /// The job of a child.
@@ -26,7 +26,7 @@ pub(crate) enum Job {
 /// The transport of a message.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Way {
-    /// Our mailbox.
+    /// The mailbox of the team.
     Team { dir: PathBuf, is_synced: bool },
     /// A file with appends under a lock.
     Raw { file: PathBuf },
@@ -34,7 +34,7 @@ pub(crate) enum Way {
     RawSynced { file: PathBuf },
 }
 
-/// Reports to the parent.
+/// Reports a value to the parent.
 pub(crate) fn say(words: &impl Serialize) {
     let mut line = serde_json::to_string(words).unwrap();
     line.push('\n');
@@ -43,7 +43,7 @@ pub(crate) fn say(words: &impl Serialize) {
     out.flush().unwrap();
 }
 
-/// Waits for a line of the parent. Returns `None` if it has exited.
+/// Waits for a line of the parent. Returns `None` if the parent has exited.
 pub(crate) fn hear<T: DeserializeOwned>() -> Option<T> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line).unwrap();
@@ -56,7 +56,7 @@ pub(crate) struct ChildProcess {
     out: BufReader<ChildStdout>,
 }
 
-/// The command line of this program with a job.
+/// Returns the command line of this program with a job.
 pub(crate) fn command(job: &Job) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([FLAG, &serde_json::to_string(job).unwrap()]);

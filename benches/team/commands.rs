@@ -51,7 +51,7 @@ fn team(place: &Place, words: &[&str]) -> Command {
     command
 }
 
-/// Milliseconds from start to exit.
+/// Returns the milliseconds from the start to the exit.
 fn run(command: &mut Command) -> f64 {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! The figures: sizes, targets and output. It measures nothing itself.
+//! The figures: sizes, targets and output. This module measures nothing itself.
 
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -7,31 +7,31 @@ use std::time::Duration;
 /// The sizes of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// Rounds. The median counts.
+    /// The number of rounds; the median of the rounds is the figure.
     pub(crate) rounds: usize,
-    /// Sends per round from one process.
+    /// The number of sends per round from one process.
     pub(crate) sends: usize,
-    /// Sends with a sync per round from one process.
+    /// The number of sends with a sync per round from one process.
     pub(crate) synced: usize,
-    /// Processes that send at the same time.
+    /// The number of processes that send at the same time.
     pub(crate) writers: usize,
-    /// How long they send.
+    /// The time for which the processes send, in seconds.
     pub(crate) seconds: f64,
-    /// Notifications per round.
+    /// The number of notifications per round.
     pub(crate) wakes: usize,
-    /// Unread messages.
+    /// The number of unread messages.
     pub(crate) backlog: usize,
-    /// Teammates in a team.
+    /// The number of teammates in a team.
     pub(crate) members: usize,
-    /// Teammates in a large team.
+    /// The number of teammates in a large team.
     pub(crate) many: usize,
-    /// Teammates in a very large team.
+    /// The number of teammates in a very large team.
     pub(crate) many_live: usize,
-    /// Messages in the conversations of a large team.
+    /// The number of messages in the conversations of a large team.
     pub(crate) letters: usize,
-    /// Size of a long conversation in bytes.
+    /// The size of a long conversation in bytes.
     pub(crate) transcript: usize,
-    /// Processes run per round.
+    /// The number of runs of a program per round.
     pub(crate) runs: usize,
 }
 
@@ -130,7 +130,7 @@ impl Figure {
     }
 }
 
-/// Three significant digits, or all digits of a whole number.
+/// Formats a value with three significant digits, or with all digits of a whole number.
 fn digits(value: f64) -> String {
     match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),
@@ -141,12 +141,12 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// The median.
+/// Returns the median.
 pub(crate) fn median(values: &[f64]) -> f64 {
     percentile(values, 50.0)
 }
 
-/// A percentile.
+/// Returns a percentile by the nearest rank.
 pub(crate) fn percentile(values: &[f64], percent: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -160,7 +160,7 @@ pub(crate) fn percentile(values: &[f64], percent: f64) -> f64 {
     sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
 }
 
-/// The table for the terminal and the documentation.
+/// Renders the table for the terminal and the documentation.
 pub(crate) fn table(figures: &[Figure]) -> String {
     let mut rows =
         vec![["", "measure", "ours", "reference", "ratio", "target", "met"].map(String::from)];
@@ -195,7 +195,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     text.trim_end().into()
 }
 
-/// The figures as one JSON object.
+/// Returns the figures as one JSON object.
 pub(crate) fn json(figures: &[Figure]) -> Value {
     let figures: Vec<Value> = figures
         .iter()

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-/// Time limit for a teammate's result.
+/// The time limit for a teammate's result.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The poll interval of the inbox.
@@ -54,7 +54,7 @@ pub(crate) fn team(size: &Size) -> Vec<Figure> {
     ]
 }
 
-/// The lead's inbox, to which the results of turns are sent. No process drains it.
+/// A reader of the lead's inbox, to which the results of turns are sent. No process drains it.
 struct Results {
     inbox: BufReader<File>,
     line: String,
@@ -76,7 +76,7 @@ impl Results {
         let start = Instant::now();
         while !self.has_result_of(&name) {
             assert!(start.elapsed() < PATIENCE, "no result of {name}");
-            // The teammates use all inotify instances of this user.
+            // Polls, because the teammates use all inotify instances of this user.
             std::thread::park_timeout(GLANCE);
         }
     }

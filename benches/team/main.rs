@@ -1,10 +1,10 @@
-//! Compares the team with the best that the machine can do. `scripts/bench` runs it in full.
+//! Compares the team with the best that the machine can do. `scripts/bench` runs it with the full sizes.
 //!
 //! This program measures every reference in the same run, alternating with our code, and compares medians,
 //! because absolute figures differ between machines. `scripts/check --all` runs it with tiny sizes and checks
 //! only that every figure is produced.
 
-// For clippy: a benchmark counts as a test.
+// Tells clippy that this is test code: a benchmark counts as a test.
 #![cfg(test)]
 
 mod bulk;
@@ -25,7 +25,7 @@ use child_process::Job;
 use figure::{Figure, Size};
 use std::process::ExitCode;
 
-/// Figures, and the function that measures them.
+/// The ids of figures, and the function that measures them.
 type Group = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
 const BENCHES: [Group; 12] = [

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The time after the start until all teammates are idle and helper threads have ended.
 const REST: Duration = Duration::from_secs(12);
 
-/// How long the processor time of idle processes is counted. Each polls its mail every five seconds.
+/// The time over which the processor time of idle processes is counted. Each polls its mail every five seconds.
 const WATCHED: Duration = Duration::from_secs(10);
 
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
@@ -88,21 +88,21 @@ impl Idle {
     }
 }
 
-/// A field of a process's memory map.
+/// Returns a field of a process's memory map, in MiB.
 pub(crate) fn mebibytes(pid: u32, field: &str) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.split_whitespace().next().and_then(|word| word.parse::<f64>().ok()).unwrap() / 1024.0
 }
 
-/// Processor time of all threads of a process, including exited ones, in nanoseconds.
+/// Returns the processor time of all threads of a process, including exited ones, in milliseconds.
 pub(crate) fn processor_ms(pid: u32) -> f64 {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
     let used = nix::time::clock_getcpuclockid(pid).unwrap().now().unwrap();
     Duration::from(used).as_secs_f64() * 1e3
 }
 
-/// The reference process: ready once its runtime is, and exits with its parent.
+/// Runs the reference process, which is ready as soon as its runtime is and exits with its parent.
 pub(crate) fn idle() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -10,28 +10,28 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// The recipient.
+/// The name of the recipient.
 pub(crate) const OWNER: &str = "alice";
 
-/// The sender.
+/// The name of the sender.
 pub(crate) const SENDER: &str = "bob";
 
-/// The parent of team folders: the disk of the build by default.
+/// The parent folder of team folders; by default it is on the disk of the build.
 static PARENT: OnceLock<PathBuf> = OnceLock::new();
 
-/// Creates team folders in another place, such as on another file system.
+/// Creates all team folders below `folder`, for instance on another file system.
 pub(crate) fn make_in(folder: &str) {
     PARENT.set(folder.into()).unwrap();
 }
 
-/// A folder that is removed on drop.
+/// A team folder that is removed on drop.
 pub(crate) struct Place {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) dir: TeamDir,
 }
 
 impl Place {
-    /// A team with [`OWNER`] on its roster, idle, with a free life lock.
+    /// Creates a team with [`OWNER`] on its roster, idle, with a free life lock.
     pub(crate) fn new() -> Self {
         let parent = PARENT.get_or_init(|| env!("CARGO_TARGET_TMPDIR").into());
         std::fs::create_dir_all(parent).unwrap();
@@ -46,7 +46,7 @@ impl Place {
         Self { folder, dir }
     }
 
-    /// A file beside the team folder, for a reference.
+    /// Returns the path of a file beside the team folder, for a reference.
     pub(crate) fn raw(&self) -> PathBuf {
         self.folder.path().join("raw.jsonl")
     }
@@ -70,20 +70,20 @@ pub(crate) fn live(dir: &TeamDir) -> LifeLock {
     LifeLock::take(dir, &owner(), LifeRecord::of_this_process()).unwrap()
 }
 
-/// The mailbox of [`OWNER`].
+/// Opens the mailbox of [`OWNER`].
 pub(crate) fn mailbox(dir: &TeamDir, life: &LifeLock, fsync: Fsync) -> Mailbox {
     let policy = MailPolicy { fsync, max_content: Limits::default().max_message_bytes };
     let transcript = Transcript::open(dir, &owner()).unwrap();
     Mailbox::open(dir, life, transcript, policy, Arc::new(SystemClock)).unwrap()
 }
 
-/// A sender's end of the team's mail.
+/// Returns a bus for the senders of a team.
 pub(crate) fn bus(dir: &TeamDir, fsync: Fsync) -> Bus {
     let limits = Limits { fsync, inbox_bytes: 1 << 30, ..Limits::default() };
     Bus::new(dir.clone(), limits, Arc::new(SystemClock))
 }
 
-/// A text of 200 bytes with this prefix.
+/// Returns a text of 200 bytes with this prefix.
 pub(crate) fn text(words: &str) -> String {
     format!("{words:<200}")
 }

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Processes that are ready.
+/// Child processes that are ready.
 pub(crate) struct Scripts {
     children: Vec<(Child, UnixStream)>,
     /// The time from the first start until the last process was ready.
@@ -24,8 +24,8 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// Teammates of the real program on the rehearsal model. The work of a lead for each is included: roster
-    /// entry, process, handshake, and the inbox and syncs before the spawn is reported. Starts overlap, as
+    /// Starts teammates of the real program on the rehearsal model. The work of a lead for each is included:
+    /// roster entry, process, handshake, and the inbox and syncs before the spawn is reported. Starts overlap, as
     /// with a lead that does not wait for one teammate before it starts the next.
     pub(crate) fn of_teammates(place: &Place, count: usize) -> Self {
         let start = Instant::now();
@@ -42,7 +42,7 @@ impl Scripts {
         members
     }
 
-    /// The reference processes.
+    /// Starts the reference processes.
     pub(crate) fn of_runtimes(count: usize) -> Self {
         Self::start(count, |_| {
             let (ours, theirs) = pair();
@@ -87,7 +87,7 @@ fn incarnation(name: &AgentName) -> String {
     format!("life-of-{name}")
 }
 
-/// The roster entry of a starting member.
+/// Writes the roster entry of a starting member.
 fn enter(place: &Place, name: &AgentName) {
     roster::update(&place.dir, Fsync::Never, |roster| {
         let member = Member {
@@ -101,7 +101,7 @@ fn enter(place: &Place, name: &AgentName) {
     .unwrap();
 }
 
-/// The syncs of the lead while the process starts.
+/// Does the syncs that a lead does while the process starts.
 fn keep(place: &Place, name: &AgentName) {
     inbox::ensure(&place.dir, name).unwrap();
     roster::sync(&place.dir, Fsync::Always).unwrap();

@@ -43,7 +43,7 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     ]
 }
 
-/// The median time of one call, in microseconds.
+/// Returns the median time of one call, in microseconds.
 fn each(times: usize, mut call: impl FnMut()) -> f64 {
     let took = (0..times).map(|_| {
         let start = Instant::now();

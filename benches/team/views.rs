@@ -1,6 +1,6 @@
 //! V1-V5: the cost of watching a large team in the terminal and in the browser.
 //!
-//! Both programs run as in use: one in a pseudo-terminal, the other with one client that follows its events.
+//! Both programs run as in real use: one in a pseudo-terminal, the other with a client that follows its events.
 
 use crate::figure::{Figure, Size, Target, median, percentile};
 use crate::members::processor_ms;
@@ -23,13 +23,13 @@ use std::time::{Duration, Instant};
 /// The time until all members are idle.
 const REST: Duration = Duration::from_secs(3);
 
-/// How long the processor time of an untouched view is counted.
+/// The time over which the processor time of an untouched view is counted.
 const WATCHED: Duration = Duration::from_secs(10);
 
-/// The end of each frame: the cursor is hidden.
+/// The sequence at the end of each frame, which hides the cursor.
 const FRAME_END: &[u8] = b"\x1b[?25l";
 
-/// Time limit of every wait.
+/// The time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
@@ -83,7 +83,7 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     ]
 }
 
-/// Gives a teammate a conversation with this many messages from its neighbour.
+/// Writes the conversation of a teammate, with this many messages from its neighbour.
 fn remember(place: &Place, number: usize, letters: usize) {
     let name = format!("member-{number}");
     let mut lines = String::new();
@@ -113,7 +113,7 @@ fn remember(place: &Place, number: usize, letters: usize) {
     Transcript::open(&place.dir, &name).unwrap().append_raw(lines.as_bytes()).unwrap();
 }
 
-/// The program, in the team's folder.
+/// Returns the command line of the program, in the team's folder.
 fn program(place: &Place, verb: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_team"));
     command.arg(verb).arg("--dir").arg(place.dir.root());
@@ -133,7 +133,7 @@ impl Drop for Watcher {
 }
 
 impl Watcher {
-    /// Processor time in milliseconds per second without input.
+    /// Returns the processor time in milliseconds per second without input.
     fn idle(&self, size: &Size) -> f64 {
         let watched = size.lasting(WATCHED);
         let before = processor_ms(self.0.id());
@@ -142,7 +142,7 @@ impl Watcher {
     }
 }
 
-/// The time from a key to its frame, and the cost of waiting.
+/// Measures the time from a key to its frame, and the processor time without keys.
 fn in_a_terminal(place: &Place, size: &Size) -> [Vec<f64>; 2] {
     let window = Winsize { ws_row: 50, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = openpty(Some(&window), None).unwrap();
@@ -167,7 +167,7 @@ fn in_a_terminal(place: &Place, size: &Size) -> [Vec<f64>; 2] {
             screen.next();
         }
         let idle = idle.join().unwrap();
-        // Each key changes the frame: help, sort order, another conversation.
+        // Each key changes the frame: the selection, the help, the pane with the focus.
         let frames = (0..size.wakes).map(|round| {
             let key = *[b'j', b'?', b' ', b'2', b'k', b'3', b'k', b'1'].get(round % 8).unwrap();
             let start = Instant::now();
@@ -179,7 +179,7 @@ fn in_a_terminal(place: &Place, size: &Size) -> [Vec<f64>; 2] {
     })
 }
 
-/// The frames of a program.
+/// A reader of the frames of a program.
 struct Frames {
     terminal: File,
     printed: Vec<u8>,
@@ -201,7 +201,7 @@ impl Frames {
     }
 }
 
-/// The cost of the page.
+/// The measurements of the page.
 struct Page {
     idle: f64,
     delays: Vec<f64>,
@@ -219,7 +219,7 @@ fn in_a_browser(place: &Place, size: &Size) -> Page {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET /events{query} HTTP/1.1\r\nhost: {host}\r\n\r\n").unwrap();
     let mut events = BufReader::new(stream);
-    // The initial state.
+    // The initial state of the team.
     next_event(&mut events);
     std::thread::park_timeout(size.lasting(REST));
     let idle = web.idle(size);
@@ -248,7 +248,7 @@ fn in_a_browser(place: &Place, size: &Size) -> Page {
     Page { idle, delays, update: median(&updates) }
 }
 
-/// The next event, and its length in bytes.
+/// Returns the next event, and its length in bytes.
 fn next_event(events: &mut impl BufRead) -> (Value, usize) {
     let mut line = String::new();
     loop {

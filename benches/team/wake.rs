@@ -1,7 +1,7 @@
 //! P7: the time from a send until the waiting owner has the message.
 //!
-//! The reference is an owner that waits for inotify events of one file and reads what was appended under a
-//! lock. Our owner claims, parses and writes the transcript.
+//! The reference is an owner that waits for inotify events of one file and reads the lines that are appended under
+//! a lock. Our owner claims the inbox, parses the mail and writes the transcript.
 
 use crate::child_process::{ChildProcess, Job, Way, say};
 use crate::figure::{Figure, Size, Target, median, percentile};
@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// Pause between two messages, after which the owner waits again.
+/// The pause between two messages, after which the owner waits again.
 const PAUSE: Duration = Duration::from_millis(3);
 
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
@@ -75,7 +75,7 @@ fn through_team(place: &Place, times: usize) -> Vec<f64> {
     each(owner, times, |text| send(&bus, &from, text.to_owned()))
 }
 
-/// Latency in milliseconds, measured by the owner.
+/// Returns the latencies in milliseconds, as the owner measured them.
 fn each(mut owner: ChildProcess, times: usize, send: impl Fn(&str)) -> Vec<f64> {
     let pass = |_| {
         std::thread::park_timeout(PAUSE);
@@ -137,7 +137,7 @@ fn tell(sent_at: &str) {
     say(&(SystemClock.now().since(sent_at.into()).as_secs_f64() * 1e3));
 }
 
-/// The parent has exited.
+/// Whether the parent has closed stdin, as it does when it exits.
 fn is_over() -> bool {
     let mut stdin = stdin().lock();
     wait(stdin.as_fd(), Duration::ZERO) && stdin.read(&mut [0]).is_ok_and(|read| read == 0)

@@ -1,7 +1,7 @@
 //! P3, P4: many processes send to one inbox while its owner drains it.
 //!
-//! The raw reference is the best that locked appends can do: nothing is removed, and its reader only counts
-//! text. Our owner also parses, writes a transcript and removes claims.
+//! The raw reference is the best that locked appends can do: it removes nothing, and its reader only counts text.
+//! Our owner also parses, writes a transcript and removes claims.
 
 use crate::child_process::{ChildProcess, Job, Way, hear, say};
 use crate::figure::{Figure, Size, Target, median};
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Time limit of an owner for a message that should arrive.
+/// The time limit of an owner for a message that should arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The result of a writer.
@@ -34,13 +34,13 @@ struct Written {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Taken {
     total: u64,
-    /// Messages that arrived twice, or before an earlier one of the same writer.
+    /// The number of messages that arrived twice, or before an earlier one of the same writer.
     out_of_order: u64,
     #[serde(skip)]
     next: BTreeMap<usize, u64>,
 }
 
-/// Measures one method once.
+/// The result of one measurement of one method.
 #[derive(Debug, Default, Clone, Copy)]
 struct Run {
     per_second: f64,
@@ -162,7 +162,7 @@ fn count(messages: u64) -> f64 {
     messages as f64
 }
 
-/// Messages per second through a `SQLite` table in WAL mode, or `None` if python3 has no sqlite3.
+/// Returns the messages per second through a `SQLite` table in WAL mode, or `None` if python3 has no sqlite3.
 fn sqlite_wal(size: &Size) -> Option<f64> {
     let place = Place::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/team/sqlite.py");
@@ -210,7 +210,7 @@ pub(crate) fn policy(is_synced: bool) -> Fsync {
     if is_synced { Fsync::Always } else { Fsync::Never }
 }
 
-/// Appends a line. The lock is held until the file is dropped.
+/// Appends a line under a lock, which is held until the file is dropped.
 pub(crate) fn locked_append(path: &Path, text: &str) -> File {
     let mut file = OpenOptions::new().append(true).open(path).unwrap();
     fs4::FileExt::lock(&file).unwrap();
@@ -218,7 +218,7 @@ pub(crate) fn locked_append(path: &Path, text: &str) -> File {
     file
 }
 
-/// Runs an owner: drains until the number from its parent is reached.
+/// Runs an owner, which drains until it has the number of messages that its parent reports.
 pub(crate) fn own(way: &Way) {
     let taken = match way {
         Way::Team { dir, is_synced } => {
@@ -269,7 +269,7 @@ fn own_raw(path: &Path) -> Taken {
     })
 }
 
-/// inotify events of one file.
+/// Returns an inotify instance for the changes of one file.
 pub(crate) fn watch(path: &Path) -> Inotify {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).unwrap();
     inotify.add_watch(path, AddWatchFlags::IN_MODIFY).unwrap();
@@ -296,7 +296,7 @@ impl Due {
                 progress = (taken.total, Instant::now());
             }
             if self.0.is_none() && wait(stdin().as_fd(), Duration::ZERO) {
-                // The parent has exited.
+                // `hear` returns no number if the parent has exited; then no message is due.
                 self.0 = Some(hear().unwrap_or_default());
                 progress.1 = Instant::now();
             }
@@ -306,7 +306,7 @@ impl Due {
 }
 
 impl Taken {
-    /// A text that begins with the numbers of its writer and of itself.
+    /// Counts a text, which begins with the numbers of its writer and of itself.
     fn meet(&mut self, text: &str) {
         let mut numbers = text.split_whitespace();
         let mut number = || numbers.next().and_then(|word| word.parse::<u64>().ok()).unwrap();

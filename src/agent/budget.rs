@@ -1,7 +1,7 @@
-//! What a member may still use: checked before each model call, the only place where a budget ends work.
+//! The budgets of a member, checked before each model call. A spent budget stops the member.
 //!
-//! A lead has no budget of its own but the team's. The warning that little is left is given once, by the
-//! lead before it calls its model or by its program, which watches all members.
+//! A lead has no budget of its own; the team's applies. The warning that a budget is nearly used up is given once:
+//! by the lead before a model call, or by the lead's program, which watches all members.
 
 use super::identity::MemberContext;
 use super::status::StatusReporter;
@@ -15,49 +15,49 @@ use crate::wire::roster::UsageCount;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The budgets that concern a member.
+/// The budgets that apply to a member.
 #[derive(Debug)]
 pub(crate) struct AgentBudget {
     own: Budget,
     team: Budget,
     run: Option<RunBudget>,
-    /// Shared with the other part of the program that gives them.
+    /// The warnings, shared with the lead's program, which gives them as well.
     pub(crate) warnings: Warnings,
 }
 
-/// The warnings that little is left.
+/// The warnings that a budget is nearly used up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Warnings {
-    /// For a teammate that of its own budget, for the lead that of the team's.
+    /// The warning about a teammate's own budget or, for the lead, about the team's.
     pub(crate) standing: Once,
-    /// That of the budget of this run.
+    /// The warning about the budget of this run.
     pub(crate) run: Once,
 }
 
-/// A warning that is given once, by one of those that share this value.
+/// A warning that is given once. All clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Once(Rc<Cell<bool>>);
 
 impl Once {
-    /// Whether the warning is still to be given; from now on it is not.
+    /// Marks the warning as given. Returns whether it was still to be given.
     pub(crate) fn take(&self) -> bool {
         !self.0.replace(true)
     }
 }
 
 impl AgentBudget {
-    /// Selects the budgets that concern this agent.
+    /// Selects the budgets that apply to this agent.
     pub(crate) fn of(budgets: Budgets, run: Option<RunBudget>, name: &AgentName) -> Self {
         let own = if name.is_lead() { Budget::default() } else { budgets.member };
         Self { own, team: budgets.team, run, warnings: Warnings::default() }
     }
 
-    /// Whether this agent's usage counts in the budget of others, and theirs in its own.
+    /// Whether this agent shares a budget with others, so that the usage of all of them counts.
     fn is_shared(&self) -> bool {
         self.team != Budget::default() || self.run.is_some()
     }
 
-    /// Whether an agent that has used so much may call its model. A warning is given once.
+    /// Decides whether an agent that has used `used` may call its model. A warning is returned once.
     fn may_ask(&self, dir: &TeamDir, name: &AgentName, used: &UsageCount) -> BudgetVerdict {
         let own = judge(LimitOwner::Member, &self.own, used);
         let all = self.is_shared().then(|| together(dir, name, used));
@@ -70,7 +70,7 @@ impl AgentBudget {
         if let Some(spent) = [own, team, run].into_iter().find(is_spent) {
             return spent;
         }
-        // Only the lead warns of the shared budgets.
+        // Only the lead warns about the shared budgets.
         let standing = if name.is_lead() { team } else { own };
         let is_new = |verdict: &BudgetVerdict, warning: &Once| {
             matches!(verdict, BudgetVerdict::Nearly(_)) && warning.take()
@@ -85,22 +85,22 @@ impl AgentBudget {
     }
 }
 
-/// A member's budget at work.
+/// The budget of a running member.
 pub(super) struct BudgetKeeper {
     pub(super) budget: AgentBudget,
     pub(super) context: Rc<MemberContext>,
-    /// What had been used when the last turn ended.
+    /// The usage at the end of the last turn.
     pub(super) before_turn: UsageCount,
 }
 
 impl BudgetKeeper {
-    /// Whether the model may be called now.
+    /// Decides whether the model may be called now.
     pub(super) fn check(&self, status: &StatusReporter) -> BudgetVerdict {
         let MemberContext { bus, me, .. } = &*self.context;
         self.budget.may_ask(bus.dir(), &me.name, &status.used())
     }
 
-    /// The warning that little of a budget is left.
+    /// Returns the text of the warning that a budget is nearly used up.
     pub(super) fn warning(&self, limit: &BudgetLimit) -> String {
         let me = &self.context.me.name;
         let stopped = if me.is_lead() { "the team" } else { me.as_str() };
@@ -131,7 +131,7 @@ impl BudgetKeeper {
         tracing::info!(?outcome, rounds, input, output, cached, cost, "turn ended");
     }
 
-    /// Writes the member's usage where those who share the budget read it.
+    /// Writes the member's usage for the agents that share a budget with it, if there is a shared budget.
     fn share(&self, status: &StatusReporter) {
         if self.budget.is_shared() {
             status.share();
@@ -139,9 +139,9 @@ impl BudgetKeeper {
     }
 }
 
-/// What the team has used: of the others as far as they have shared it, of this agent until now.
+/// Returns the usage of the team: of this agent up to now, of the others as they last wrote it.
 fn together(dir: &TeamDir, name: &AgentName, used: &UsageCount) -> UsageCount {
-    // A roster that cannot be read stops no agent: the next writer repairs it.
+    // An unreadable roster does not stop an agent: the next writer repairs it.
     let mut roster = usage::roster_of_now(dir).unwrap_or_default();
     if name.is_lead() {
         if let Some(lead) = roster.lead.as_mut() {

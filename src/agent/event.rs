@@ -1,4 +1,4 @@
-//! What can happen to a member of a team, and what its machine asks for.
+//! The events of a member, and the actions of its state machine.
 
 use super::conversation::{CallVerdict, TurnAction, WorkId, WorkResult};
 use crate::protocol::budget::BudgetLimit;
@@ -9,62 +9,62 @@ use crate::wire::permission::{Decision, PermissionMode, RuleLists};
 use crate::wire::roster::Status;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Where everything that happens to a member is sent.
+/// The sender of a member's event channel.
 pub(crate) type Events = UnboundedSender<Event>;
 
-/// Everything that can happen to a member: one enum for each part that it concerns.
+/// The events of a member, by the part that handles them.
 #[derive(Debug)]
 pub(crate) enum Event {
     Machine(MachineEvent),
     Approval(ApprovalEvent),
-    /// Mail was taken in (perhaps none); it stands in the transcript, but not in the memory yet.
+    /// A drain ended. Its mail (perhaps none) is in the transcript, but not yet in the memory.
     Drained(Drained),
     /// A piece of work of the conversation ended.
     WorkEnded(WorkId, WorkResult),
-    /// The hooks answered whether the member may be idle; if not, with what the model is told.
+    /// The hooks answered whether the member may be idle. A refusal holds the text for the model.
     IdleHookEnded(WorkId, Result<(), String>),
 }
 
-/// What the machine hears.
+/// Events that the state machine accepts.
 #[derive(Debug)]
 pub(crate) enum MachineEvent {
     /// There may be mail.
     Mail,
-    /// Mail was taken in (perhaps none); it is in the transcript and in the memory.
+    /// A drain ended. Its mail (perhaps none) is in the transcript and in the memory.
     Drained(Vec<Message>),
-    /// Mail could not be taken in; the next drain tries again.
+    /// A drain failed; the next one tries again.
     DrainFailed(String),
-    /// Mail cannot be taken in until there is room on the disk.
+    /// The drain under way waits for room on the disk.
     DiskFull,
     /// The team folder was removed or replaced.
     TeamGone(String),
-    /// The user at this member's terminal has written a prompt.
+    /// A prompt from the user at this member's terminal.
     Prompt(String),
-    /// The program has a note for the model, to go with its next call.
+    /// A note from the program, which goes to the model with its next call.
     Notice(String),
     /// The piece of work that the turn waits for ended.
     Work(WorkResult),
-    /// Whether the next tool call may run.
+    /// The verdict on the next tool call.
     Judged(CallVerdict),
-    /// A question was decided. Only the approvals make this event.
+    /// The decision on a question. Only `Approvals` creates this event.
     Settled(Decision),
-    /// The user ends this turn.
+    /// The user interrupts the turn.
     Interrupt,
     Stop(StopCause),
-    /// The task list has a task that the member would take by itself.
+    /// The task list has a task that the member would claim on its own.
     TaskInSight,
-    /// The attempt to take a task is over; a task that was taken comes as mail.
+    /// The attempt to claim a task ended. A claimed task arrives as mail.
     TaskTaken,
-    /// Whether the member may be idle; if not, with what the model is told.
+    /// The answer of the hooks whether the member may be idle. A refusal holds the text for the model.
     IdleHookAnswered(Result<(), String>),
-    /// The time of the last tool call is over.
+    /// The time limit of the last tool call has passed.
     LastCallTimeout,
 }
 
-/// What the approvals hear from outside; answers by mail reach them with the mail.
+/// Events for `Approvals` that the user causes. Answers by mail arrive with [`Event::Drained`].
 #[derive(Debug)]
 pub(crate) enum ApprovalEvent {
-    /// The user at this member's terminal has answered a question.
+    /// The user's answer to a question.
     Answered(Decision),
     /// The user sets the permission mode.
     SetMode(PermissionMode),
@@ -84,50 +84,49 @@ impl From<ApprovalEvent> for Event {
     }
 }
 
-/// Why a member is to end.
+/// The reason for which a member is to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StopCause {
-    /// A valid `shutdown_request`: finish the turn, then answer the request.
+    /// A valid `shutdown_request`: the member finishes its turn, then answers the request.
     Requested { request_id: String, by: String, reason: String },
-    /// The lead's process is gone: finish the running tool, then end.
+    /// The lead's process has exited: the member finishes the running tool call, then ends.
     LeadLost,
     /// A budget is used up.
     Budget(BudgetLimit),
-    /// End now (SIGTERM, SIGHUP, the end of a run).
+    /// The member ends now (SIGTERM, SIGHUP, the end of a run).
     AtOnce,
 }
 
-/// What the machine asks for. Actions are performed in order.
+/// Actions that the state machine requests. They are performed in order.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Action {
-    /// What a turn asks for, and what the member does in the same way between two turns: it takes in mail,
-    /// and marks that mail as acted on.
+    /// An action of a turn. Between two turns, it also drains mail and marks that mail as acted on.
     Turn(TurnAction),
-    /// Starts the time that the last tool call gets; answered by `LastCallTimeout`.
+    /// Starts the time limit of the last tool call; answered by `LastCallTimeout`.
     StartLastCallTimeout,
     /// Writes status and activity into the roster.
     Publish(Status, Option<Activity>),
-    /// Ends a turn: recorded, counted, durable, and its last text reported to the lead.
+    /// Ends a turn: records it durably, counts it, and sends the report to the lead.
     EndTurn {
         outcome: Outcome,
-        /// Model calls it took.
+        /// The number of model calls in the turn.
         rounds: u32,
-        /// The report; `None` if the model has sent it by itself.
+        /// The report; `None` for the lead, for an empty text, or if the model has sent it already.
         report: Option<String>,
     },
-    /// Sends a message of the program to the lead's model.
+    /// Sends a message from the program to the lead's model.
     TellLead(String),
-    /// Asks the hooks whether the member may be idle, after so many refusals; answered by
+    /// Asks the hooks whether the member may be idle, with the number of refusals in a row; answered by
     /// `IdleHookAnswered`.
     AskIdleHook(u32),
     CancelIdleHook,
-    /// Watches for a task to take; answered by `TaskInSight`, as soon as there is one.
+    /// Watches for a task to claim; answered by `TaskInSight` as soon as there is one.
     FindTask,
-    /// Takes the next task that suits; answered by `TaskTaken`.
+    /// Claims the next suitable task; answered by `TaskTaken`.
     TakeTask,
-    /// Tells the lead's program that this member is idle.
+    /// Notifies the lead's program that this member is idle.
     NotifyIdle(IdleReason),
-    /// Registers a shutdown request as open: it is answered when the member ends.
+    /// Registers a shutdown request as open, so that it is answered when the member ends.
     OpenShutdown {
         request_id: String,
         by: String,
@@ -141,11 +140,11 @@ impl<T: Into<TurnAction>> From<T> for Action {
     }
 }
 
-/// How a member's loop ended.
+/// The way in which a member's event loop ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It was told to end.
+    /// The member was stopped.
     Stopped(StopCause),
-    /// It cannot go on.
+    /// The member cannot continue, for this reason.
     Broken(String),
 }

@@ -1,4 +1,4 @@
-//! The heartbeat of an agent: a busy loop writes one at regular times, an idle one writes nothing.
+//! The heartbeat of an agent: a busy event loop writes one at regular intervals, an idle one writes none.
 
 use crate::os::{Clock, uptime};
 use crate::store::TeamDir;
@@ -7,16 +7,16 @@ use crate::wire::{AgentName, WallTime};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Writes the heartbeats of one life of an agent.
+/// The writer of the heartbeats of one incarnation of an agent.
 pub(crate) struct HeartbeatWriter {
     incarnation: String,
     clock: Rc<dyn Clock>,
     every: Duration,
-    /// When the next heartbeat is due; `None` while nothing happens.
+    /// The time at which the next heartbeat is due; `None` while the agent is idle.
     pub(super) due: Option<Instant>,
     file: Option<HeartbeatFile>,
     count: u64,
-    /// The last state that was written, and since when it holds (wall clock).
+    /// The last state that was written, and the time since which it holds (wall clock).
     doing: (String, WallTime),
 }
 
@@ -30,13 +30,13 @@ impl HeartbeatWriter {
         every: Duration,
     ) -> Self {
         let doing = (String::new(), WallTime::default());
-        // The file is created now, so that a disk that is full later still takes heartbeats.
+        // The file is created now, so that heartbeats can be written even when the disk is full later.
         let file = HeartbeatFile::open(dir, name);
         let file = file.inspect_err(|why| tracing::warn!(%why, "there will be no heartbeat")).ok();
         Self { incarnation, clock, every, due: None, file, count: 0, doing }
     }
 
-    /// Schedules the next heartbeat: something happened.
+    /// Schedules a heartbeat after an event, unless one is scheduled.
     pub(super) fn note_event(&mut self) {
         let next = self.clock.monotonic() + self.every;
         self.due.get_or_insert(next);
@@ -65,7 +65,7 @@ impl HeartbeatWriter {
     }
 }
 
-/// Waits until a point in time; for ever without one.
+/// Waits until `due`, or forever if it is `None`.
 pub(super) async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,

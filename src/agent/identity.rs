@@ -1,4 +1,4 @@
-//! Who a member is, the rules that it works by, and what its parts share.
+//! The identity of a member, its limits, and the context that its parts share.
 
 use super::event::Events;
 use super::progress::Progress;
@@ -11,23 +11,23 @@ use crate::wire::AgentName;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The member that a machine belongs to.
+/// The identity and the limits of the member that a machine belongs to.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) name: AgentName,
-    /// This life of the name; requests for another one are not acted on.
+    /// The incarnation of this process; requests for another one are not acted on.
     pub(crate) incarnation: String,
-    /// Model calls that one turn may take.
+    /// The maximum number of model calls in one turn.
     pub(crate) max_rounds: u32,
-    /// Turns that colleagues may give each other without any work being done.
+    /// The maximum number of turns that one colleague may cause without any work being done.
     pub(crate) max_exchanges: u32,
-    /// While it is idle, it takes work from the task list, too, not only from mail and prompts.
+    /// Whether the member claims tasks from the list while it is idle.
     pub(crate) takes_tasks: bool,
-    /// Hooks are asked before it is idle, after each turn that did what was asked.
+    /// Whether hooks are asked before the member becomes idle after a turn with the outcome `Done`.
     pub(crate) asks_idle_hook: bool,
 }
 
-/// What the parts of a member share.
+/// The context that the parts of a member share.
 pub(super) struct MemberContext {
     pub(super) me: Identity,
     pub(super) mailbox: SharedMailbox,

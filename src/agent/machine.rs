@@ -1,4 +1,4 @@
-//! The state machine of a member: what happens -> what to do. Pure: no files, no model, no clock.
+//! The state machine of a member: it turns events into actions. Pure: no files, no model, no clock.
 //!
 //! ```text
 //!            mail, prompt                 drained            the turn ends
@@ -8,11 +8,11 @@
 //!        if hooks are asked        └── Claiming: the task comes as mail
 //! ```
 //!
-//! A turn is a [`TurnMachine`] of the conversation. This machine adds what makes the conversation that of
-//! a member: mail, the roster, shutdown requests, the loss of the lead, tasks.
+//! A turn is a [`TurnMachine`] of the conversation. This machine adds what a member needs besides: mail, the
+//! roster, shutdown requests, the loss of the lead, tasks.
 //!
-//! Mail is taken in before every model call and once more after a turn, so that no message waits for the
-//! next one. Idle is a result of that, not an event.
+//! Mail is drained before every model call and once more after a turn, so that no message waits for the next turn.
+//! No event makes a member idle: it becomes idle when that drain leaves nothing to do.
 
 mod exchange_limit;
 mod shutdown;
@@ -31,27 +31,27 @@ use shutdown::ShutdownRequest;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-/// How often in a row the hooks may keep a member from being idle: each time costs a turn.
+/// The number of times in a row that the hooks may keep a member from being idle. Each time costs a turn.
 const MAX_KEPT: u32 = 5;
 
-/// What the calls that come after the last one are told.
+/// The result of the calls that are not run because the lead is lost.
 const LEAD_LOST: &str = "not run: the lead is gone";
 
-/// What a member is doing.
+/// The phases of a member.
 #[derive(Debug)]
 enum Phase {
     Idle,
-    /// A task is being taken from the list.
+    /// A task is being claimed from the list.
     Claiming,
-    /// The hooks are asked whether the member may be idle.
+    /// The hooks are being asked whether the member may be idle.
     Resting,
-    /// Mail is being taken in between two turns.
+    /// Mail is being drained between two turns.
     TakingMail,
-    /// A turn is under way; with a cause, the member ends after it.
+    /// A turn is under way. With a cause, the member ends after the turn.
     InTurn(TurnMachine, Option<StopCause>),
     /// The lead is lost: the member ends after the running tool call.
     Leaving(TurnMachine),
-    /// The loop ends.
+    /// The event loop ends.
     Over,
 }
 
@@ -59,25 +59,25 @@ enum Phase {
 pub(crate) struct Machine {
     me: Identity,
     phase: Phase,
-    /// What the current step asks for, in order.
+    /// The actions of the current step, in order.
     todo: Vec<Action>,
-    /// Prompts that the next turn begins with, or the current one goes on with.
+    /// Prompts for the current turn or, between two turns, for the next one.
     prompts: VecDeque<String>,
-    /// Notes that the model is told with its next call.
+    /// Notes that go to the model with its next call.
     notices: VecDeque<String>,
-    /// Mail was announced while mail was being taken in.
+    /// Whether mail was announced during a drain.
     mail_again: bool,
-    /// How the last turn ended, for the lead's program; told when the member is idle.
+    /// The outcome of the last turn. The lead's program is notified of it when the member becomes idle.
     finished: Option<IdleReason>,
     published_idle: bool,
-    /// How often in a row the hooks kept it from being idle.
+    /// The number of times in a row that the hooks have kept the member from being idle.
     kept: u32,
     exchange_limit: ExchangeLimit,
 }
 
 impl Machine {
-    /// Creates a machine that first takes in its mail. If the transcript ends within a turn, `resumed`
-    /// holds the calls of that turn that are still to run.
+    /// Creates a machine whose first action is a drain. If the transcript ends within a turn, `resumed` holds the
+    /// calls of that turn that are still to run.
     pub(crate) fn start(me: Identity, resumed: Option<VecDeque<Call>>) -> (Self, Vec<Action>) {
         let phase = match resumed {
             Some(calls) => Phase::InTurn(TurnMachine::new(me.max_rounds, calls), None),
@@ -98,8 +98,8 @@ impl Machine {
         (machine, vec![HostAction::TakeInput.into()])
     }
 
-    /// Performs one step. This is the only place that takes the phase out of the machine: every
-    /// transition consumes it and returns its successor.
+    /// Performs one step. Only this function takes the phase out of the machine: every transition consumes the
+    /// phase and returns its successor.
     pub(crate) fn step(&mut self, event: MachineEvent) -> Vec<Action> {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         if !matches!(phase, Phase::Over) {
@@ -108,7 +108,7 @@ impl Machine {
         std::mem::take(&mut self.todo)
     }
 
-    /// The table of phases and events: for each event the phases in which it does something, then all
+    /// Applies the table of phases and events: for each event the phases in which it has an effect, then all
     /// others.
     fn transition(&mut self, phase: Phase, event: MachineEvent) -> Phase {
         use MachineEvent as Event;
@@ -137,7 +137,7 @@ impl Machine {
                 self.exit(Ending::Broken(why))
             }
 
-            // In a turn, the prompt is recorded with the mail that is taken in next.
+            // During a turn, the prompt is recorded together with the next drained mail.
             (phase, Event::Prompt(text)) => {
                 self.prompts.push_back(text);
                 self.wake(phase)
@@ -162,8 +162,7 @@ impl Machine {
                 self.leaving(turn, TurnEvent::Stop { limit: None })
             }
 
-            // The roster says "working" before the task is claimed, so that the team never looks as if
-            // all work were done.
+            // The roster shows "working" before the claim, so that the team never looks as if all work were done.
             (Phase::Idle, Event::TaskInSight) => {
                 self.publish(Status::Working, Some(Activity::Task));
                 self.todo.push(Action::TakeTask);
@@ -183,9 +182,9 @@ impl Machine {
                 self.unexpected(phase, "the answer of the hooks")
             }
 
-            // A claim, too, ends in a drain; the watch may report a task while the member has found other
-            // work; the turn that asked, or that is interrupted, may be over or ending after its call; and
-            // the timer of a last call is not cancelled when the call ends in time.
+            // These events may come too late to matter. `Mail`: a claim ends in a drain as well. `TaskInSight`:
+            // the member has found other work. `Settled`, `Interrupt`: the turn is over, or ends after its call.
+            // `LastCallTimeout`: the timer is not cancelled when the last call ends in time.
             (
                 phase,
                 Event::Mail
@@ -197,7 +196,8 @@ impl Machine {
         }
     }
 
-    /// Begins to take in mail, or a prompt, unless the member is doing so or at work.
+    /// Starts a drain in `Idle` and `Resting`; in `Resting` the question to the hooks is cancelled. In other
+    /// phases the mail or the prompt waits.
     fn wake(&mut self, phase: Phase) -> Phase {
         if matches!(phase, Phase::Resting) {
             self.todo.push(Action::CancelIdleHook);
@@ -243,7 +243,7 @@ impl Machine {
         self.in_turn(turn, stop, TurnEvent::InputTaken { unseen })
     }
 
-    /// Shows mail, and finds the request to shut down in it.
+    /// Shows mail, and returns the first shutdown request in it that binds this incarnation.
     fn look_through(&mut self, mail: &[Message]) -> Option<ShutdownRequest> {
         for message in mail {
             self.push(Effect::Show(Progress::Mail(Box::new(message.clone()))));
@@ -252,7 +252,7 @@ impl Machine {
         ShutdownRequest::find(&self.me, mail, |why| todo.push(Effect::Log(why).into()))
     }
 
-    /// Records the prompts and the notes that wait. Whether there was a prompt.
+    /// Records the waiting prompts and notes. Returns whether there was a prompt.
     fn record_prompts(&mut self) -> bool {
         let is_prompted = !self.prompts.is_empty();
         if is_prompted {
@@ -268,8 +268,8 @@ impl Machine {
         is_prompted
     }
 
-    /// Whether mail begins a turn. Where it no longer does, the model, the viewer and the lead are told
-    /// once.
+    /// Returns whether mail begins a turn. If the exchange limit forbids it, a note goes to the model, the viewer
+    /// and the lead, once for each sender.
     fn is_reason_for_a_turn(&mut self, mail: &[Message]) -> bool {
         let notes = match self.exchange_limit.weigh(mail) {
             Reason::Turn => return true,
@@ -290,7 +290,7 @@ impl Machine {
         let text = format!("mail could not be taken in, it stays in the inbox: {why}");
         self.push(Effect::Log(text.clone()));
         match phase {
-            // A prompt, and rest, do not wait for mail that cannot be taken in.
+            // A failed drain delays neither a prompt nor the idle state.
             Phase::TakingMail => {
                 self.push(Effect::Show(Progress::Note(text)));
                 self.on_drained_between_turns(&[])
@@ -325,7 +325,7 @@ impl Machine {
                 self.leave(cause)
             }
             Phase::Idle | Phase::Claiming | Phase::TakingMail => self.leave(cause),
-            // The question stays open in the transcript: a later life asks it again.
+            // The question stays open in the transcript: a later incarnation asks it again.
             Phase::InTurn(turn, _) if is_lead_lost && turn.is_asking() => self.leave(cause),
             Phase::InTurn(turn, _) if is_lead_lost && turn.is_acting() => {
                 self.todo.push(Action::StartLastCallTimeout);
@@ -371,7 +371,7 @@ impl Machine {
             if let TurnAction::Effect(Effect::RunTool(call)) = &action {
                 self.exchange_limit.call(&call.name);
             }
-            // The roster shows the member at work, or waiting for an answer.
+            // Both actions publish a status other than idle.
             if matches!(&action, TurnAction::Host(HostAction::Doing(_) | HostAction::Ask(_))) {
                 self.published_idle = false;
             }
@@ -380,7 +380,8 @@ impl Machine {
         next
     }
 
-    /// The turn ended: it is recorded and reported, and mail is taken in once more.
+    /// Records and reports the end of a turn. The member then ends because of a fatal failure or a stop cause, or
+    /// it drains its mail once more.
     fn end_turn(&mut self, end: TurnEnd, stop: Option<StopCause>) -> Phase {
         let TurnEnd { outcome, rounds, text, told_lead, fatal } = end;
         let is_told = text.is_empty() || told_lead || self.me.name.is_lead();
@@ -402,7 +403,7 @@ impl Machine {
         self.take_mail()
     }
 
-    /// There is nothing to do: the member is idle, unless the hooks object.
+    /// Makes a member without work idle, unless the hooks must be asked first.
     fn rest(&mut self) -> Phase {
         let has_worked = self.finished == Some(IdleReason::Available);
         if self.me.asks_idle_hook && has_worked {
@@ -417,7 +418,7 @@ impl Machine {
         self.be_idle()
     }
 
-    /// The member is idle, and the roster and the lead's program are told so once.
+    /// Makes the member idle. The roster and the lead's program are notified once.
     fn be_idle(&mut self) -> Phase {
         if !self.published_idle {
             self.publish(Status::Idle, None);
@@ -461,7 +462,7 @@ impl Machine {
         self.todo.push(Action::Publish(status, activity));
     }
 
-    /// Ignores an event that no action asked for in this phase. That is a bug: it is logged.
+    /// Ignores an event that no action requested in this phase, and logs it, because it is a bug.
     fn unexpected(&mut self, phase: Phase, event: &str) -> Phase {
         self.push(Effect::Log(format!("unexpected: {event} while {}", phase.name())));
         phase

@@ -1,5 +1,5 @@
-//! A member's mailbox: takes its mail into the transcript and the memory, and lends its transcript, to which
-//! a drain writes, too, to the conversation.
+//! The intake of a member's mail into the transcript and the memory. The conversation uses the transcript of the
+//! mailbox, because a drain writes to it as well.
 
 use super::conversation::{Journal, SyncFuture, TranscriptWriter};
 use super::event::{Event, MachineEvent};
@@ -13,17 +13,18 @@ use crate::wire::transcript::{Entry, Line};
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
-/// A member's incoming mail.
+/// The incoming mail of a member.
 pub(super) struct MailIntake {
     pub(super) context: Rc<MemberContext>,
-    /// Mail was acted on that still looks unread.
+    /// Whether mail that was acted on still counts as unread.
     pub(super) is_mark_due: bool,
 }
 
 impl MailIntake {
-    /// Drains the mailbox beside the loop, however long the disk is full; the result is an event.
+    /// Starts a drain beside the event loop. It tries again while the disk is full; its result is sent as an
+    /// event.
     pub(super) fn drain(&mut self) {
-        // The mail that this brings is marked together with the mail that was due.
+        // The mail of this drain is marked together with the mail whose mark was due.
         self.is_mark_due = false;
         let context = Rc::clone(&self.context);
         tokio::task::spawn_local(async move {
@@ -38,8 +39,8 @@ impl MailIntake {
         });
     }
 
-    /// Takes drained mail, which stands in the transcript, into the memory. Returns the messages for the
-    /// machine, which must not hear of them before.
+    /// Adds drained mail, which is in the transcript already, to the memory. Returns the messages for the machine,
+    /// which must not receive them earlier.
     pub(super) fn remember(&self, drained: Drained, journal: &mut Journal) -> Vec<Message> {
         let mut messages = Vec::with_capacity(drained.mail.len());
         for mail in drained.mail {
@@ -56,8 +57,8 @@ impl MailIntake {
         messages
     }
 
-    /// Marks the mail of the last drain as acted on: it no longer looks unread. That waits until the
-    /// roster shows the member at work, so that an observer never sees neither.
+    /// Marks the mail of the last drain as acted on, so that it no longer counts as unread. The mark waits until
+    /// the roster holds the current status: an observer must see either unread mail or a working member.
     pub(super) fn mark_taken(&mut self, is_status_published: bool) {
         self.is_mark_due = !is_status_published;
         if is_status_published {
@@ -96,7 +97,7 @@ async fn drain_with_retry(context: &MemberContext) -> Result<Drained, MachineEve
     }
 }
 
-/// Logs the lines that became dead letters and tells the lead of them, once for each drain.
+/// Logs the lines that became dead letters, and notifies the lead once for each drain.
 async fn report_dead_letters(context: &MemberContext, drained: &Drained) {
     let me = &context.me.name;
     let mut told: Option<(u32, &str, String)> = None;
@@ -125,7 +126,7 @@ async fn report_dead_letters(context: &MemberContext, drained: &Drained) {
     }
 }
 
-/// The transcript of the member's mailbox.
+/// Writes to the transcript of the member's mailbox.
 impl TranscriptWriter for MemberContext {
     fn append(&self, line: &Line) -> Result<(), StoreError> {
         let mut mailbox = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Watches for mail by file events, with a slow poll as the safety net, and settles claims.
+//! Watches for mail by file events, with a slow poll as a fallback, and settles claims.
 
 use super::event::{Events, MachineEvent};
 use super::heartbeat::until;
@@ -27,13 +27,13 @@ impl MailSource {
         Self { wakes, poll, ticks: AlignedInterval::every(poll).ok() }
     }
 
-    /// The time to the next poll if there is no interval timer; a timer of the event loop costs more.
+    /// Returns the time to the next poll if there is no interval timer. A timer of the event loop costs more.
     fn at_the_latest(&self) -> Option<Duration> {
         self.ticks.is_none().then_some(self.poll)
     }
 }
 
-/// Sends [`MachineEvent::Mail`] whenever there may be mail, until the receiver is gone.
+/// Sends [`MachineEvent::Mail`] whenever there may be mail, until the channel is closed.
 pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
     let mut sources = MailSource::of(&mailbox.lock().unwrap_or_else(PoisonError::into_inner));
     let mut pause = sources.at_the_latest();
@@ -71,7 +71,7 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
     }
 }
 
-/// Waits for a source of wake-ups; for ever if there is none, or if it fails.
+/// Waits for a source of wake-ups, or forever if there is none or it fails.
 async fn wake_up<E>(source: Option<impl Future<Output = Result<(), E>>>) {
     if let Some(source) = source
         && source.await.is_ok()

@@ -1,6 +1,6 @@
-//! The loop of a member: it receives an event, lets the machine take a step, and performs its actions.
+//! The event loop of a member: it receives an event, performs a step of the machine, and performs the actions.
 //!
-//! Each part owns its state; the loop hands one part to another where they must work together.
+//! Each part owns its state; the event loop passes one part to another where they must work together.
 
 mod resume;
 
@@ -43,23 +43,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// How long a running tool call may go on after the lead's death (RELIABILITY 4).
+/// The time limit of a running tool call after the loss of the lead (RELIABILITY 4).
 const LAST_CALL_TIMEOUT: Duration = crate::wire::limits::LEAD_LOSS_GRACE;
 
-/// How long a tool call without a time limit of its own may take, in seconds.
+/// The time limit that the heartbeat shows for a tool call without one of its own, in seconds.
 const DEFAULT_TIME_LIMIT_S: u64 = 120;
 
-/// Everything that a member of a team consists of.
+/// The parts of a member of a team.
 pub(crate) struct Agent {
     pub(crate) me: Identity,
     pub(crate) mailbox: SharedMailbox,
     pub(crate) provider: Rc<dyn Provider>,
-    /// Tokens that fit its model, if known.
+    /// The size of the model's context in tokens, if known.
     pub(crate) context_tokens: Option<u64>,
     pub(crate) system: String,
     pub(crate) tools: Rc<Registry>,
     pub(crate) approval: ApprovalGate,
-    /// What its loop shares with its team tools.
+    /// The state that the event loop shares with the team tools.
     pub(crate) team_context: Rc<TeamContext>,
     pub(crate) bus: Arc<Bus>,
     pub(crate) tasks: Arc<Tasks>,
@@ -67,24 +67,24 @@ pub(crate) struct Agent {
     pub(crate) budget: AgentBudget,
     pub(crate) heartbeat: HeartbeatWriter,
     pub(crate) role: String,
-    /// What its model is told about this start if it has a past; `None` after a plain spawn.
+    /// The reason of this start, for a model that resumes a conversation; `None` after a plain spawn.
     pub(crate) start_reason: Option<String>,
     pub(crate) clock: Rc<dyn Clock>,
-    /// What must never be written or shown.
+    /// The secrets that must never be written or shown.
     pub(crate) secrets: Rc<Redactor>,
     pub(crate) show: Rc<dyn Fn(&Progress)>,
 }
 
-/// What is left of a member after its loop.
+/// The result of a member's event loop.
 pub(crate) struct Finished {
     pub(crate) ending: Ending,
-    /// Why its last model call gave no reply.
+    /// The error of the last model call, if it failed.
     pub(crate) model_error: Option<ModelError>,
-    /// Its roster entry, for the last status of the life.
+    /// The writer of the roster entry, for the last status of the incarnation.
     pub(crate) reporter: StatusReporter,
 }
 
-/// Runs an agent as a member of its team until it ends. `ready` is called once, when it can take mail.
+/// Runs an agent as a member of its team until it ends. `ready` is called once, when the first drain has started.
 pub(crate) async fn run(
     agent: Agent,
     events: Events,
@@ -121,7 +121,7 @@ struct Member {
 }
 
 impl Member {
-    /// Puts the parts together. Returns the reason of the start as well.
+    /// Assembles the parts. Returns the reason of the start as well.
     fn new(
         agent: Agent,
         events: Events,
@@ -195,7 +195,7 @@ impl Member {
         }
     }
 
-    /// Waits for what happens next. Returns it as events of the machine, in order.
+    /// Waits for the next wake-up of the event loop. Returns the resulting events for the machine, in order.
     async fn wait(&mut self) -> Result<VecDeque<MachineEvent>, Ending> {
         match self.host.next(self.approvals.ledger.due()).await {
             Wake::StatusDue => {
@@ -219,7 +219,7 @@ impl Member {
         }
     }
 
-    /// Routes an event to the part that it concerns. Returns what the machine hears of it.
+    /// Routes an event to the part that handles it. Returns the resulting events for the machine.
     async fn receive(&mut self, event: Event) -> Result<VecDeque<MachineEvent>, Ending> {
         let event = match event {
             Event::Machine(MachineEvent::Prompt(text)) => {
@@ -245,11 +245,11 @@ impl Member {
         Ok(VecDeque::from([event]))
     }
 
-    /// Takes mail into the memory, then tells the parts that it concerns.
+    /// Adds mail to the memory, then passes it to the role and the approvals. Returns the events for the machine.
     async fn receive_mail(&mut self, drained: Drained) -> Result<VecDeque<MachineEvent>, Ending> {
         let mail = self.intake.remember(drained, &mut self.conversation.journal);
         if let Some(change) = self.role.update(&mail).await {
-            // What an earlier role denied stays denied: a life never loses a rule.
+            // Calls that an earlier role denied stay denied: an incarnation never loses a rule.
             let deny = change.limits.denied_calls().cloned().collect();
             self.approvals.add_rules(&RuleLists { deny, ..RuleLists::default() });
             self.conversation.tools.limit(change.limits);
@@ -260,7 +260,7 @@ impl Member {
         Ok(events)
     }
 
-    /// Performs actions in order. What answers one at once comes before all other events.
+    /// Performs actions in order. An immediate answer to an action comes before all other events.
     async fn perform_all(
         &mut self,
         todo: Vec<Action>,
@@ -274,7 +274,7 @@ impl Member {
         Ok(())
     }
 
-    /// Performs one action. Returns its answer if there is one at once.
+    /// Performs one action. Returns the immediate answer, if there is one.
     async fn perform(&mut self, action: Action) -> Result<Option<MachineEvent>, Ending> {
         match action {
             Action::Turn(TurnAction::Effect(effect)) => return self.perform_effect(effect).await,
@@ -312,7 +312,7 @@ impl Member {
         Ok(None)
     }
 
-    /// Performs what a turn asks of its host. Returns the answer if there is one at once.
+    /// Performs an action that a turn requests from its host. Returns the immediate answer, if there is one.
     async fn perform_for_turn(
         &mut self,
         action: HostAction,
@@ -345,8 +345,8 @@ impl Member {
         Ok(None)
     }
 
-    /// Performs an effect of the conversation, with what a member adds to it: the budget before a model
-    /// call, the heartbeat of a tool call.
+    /// Performs an effect of the conversation. Checks the budget before a model call, and writes a heartbeat
+    /// before a tool call.
     async fn perform_effect(&mut self, effect: Effect) -> Result<Option<MachineEvent>, Ending> {
         if effect == Effect::CallModel {
             match self.budget.check(&self.host.reporter) {
@@ -365,7 +365,7 @@ impl Member {
         performed.map(|()| None).map_err(|why| self.host.ending(why))
     }
 
-    /// Warns the model, the viewer and the lead that little of a budget is left.
+    /// Warns the model, the viewer and the lead that a budget is nearly used up.
     async fn warn(&mut self, limit: BudgetLimit) -> Result<(), Ending> {
         tracing::warn!(%limit, "the budget is nearly used up");
         let content = self.budget.warning(&limit);
@@ -405,7 +405,7 @@ impl Member {
         self.mark_if_due();
     }
 
-    /// Marks mail whose mark had to wait.
+    /// Marks mail as acted on if the mark had to wait.
     fn mark_if_due(&mut self) {
         if self.intake.is_mark_due {
             self.intake.mark_taken(self.host.reporter.is_published());

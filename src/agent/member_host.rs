@@ -1,5 +1,5 @@
-//! Where a member's conversation runs: its events, and what others see of it (roster entry and heartbeat).
-//! A full disk is waited out here.
+//! The host of a member's conversation: its queue of events, its roster entry and its heartbeat. The host also
+//! waits while the disk is full.
 
 use super::conversation::{DiskFullHandler, NextAttempt, RecordError};
 use super::event::{Ending, Event, MachineEvent, StopCause};
@@ -15,22 +15,22 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// How long to wait before a full disk is written to again.
+/// The wait before the next attempt to write to a full disk.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What is shown once a full disk has room again.
+/// The message that is shown when a full disk has room again.
 pub(super) const ROOM_AGAIN: &str = "there is room on the disk again: going on";
 
-/// What is shown when a full disk is met.
+/// Returns the message that is shown when a write finds the disk full.
 pub(super) fn disk_full(why: &StoreError) -> String {
     format!("{}: {why}; waiting for room, nothing is lost", Activity::DiskFull)
 }
 
-/// The surroundings of a member's conversation.
+/// The host of a member's conversation.
 pub(super) struct MemberHost {
     pub(super) context: Rc<MemberContext>,
     pub(super) inbound: UnboundedReceiver<Event>,
-    /// Events that came while a full disk was waited out, oldest first.
+    /// Events that arrived while the host waited for room on the disk, oldest first.
     pub(super) put_off: VecDeque<Event>,
     pub(super) reporter: StatusReporter,
     pub(super) heartbeat: HeartbeatWriter,
@@ -38,7 +38,7 @@ pub(super) struct MemberHost {
     pub(super) tool_limit_s: Option<u64>,
 }
 
-/// What wakes the loop.
+/// Causes that wake the event loop.
 #[derive(Debug)]
 pub(super) enum Wake {
     /// An event; `None` when the channel is closed.
@@ -49,8 +49,8 @@ pub(super) enum Wake {
 }
 
 impl MemberHost {
-    /// Waits for the next event (those that were put off come first), the given time, or the status.
-    /// Dropping the future loses nothing.
+    /// Waits for the next event (deferred ones come first), `timeout`, or the time of the next status or
+    /// heartbeat. Dropping the future loses nothing.
     pub(super) async fn next(&mut self, timeout: Option<Instant>) -> Wake {
         let (inbound, put_off) = (&mut self.inbound, &mut self.put_off);
         let event = async {
@@ -67,7 +67,7 @@ impl MemberHost {
         }
     }
 
-    /// A tool call with this time limit starts.
+    /// Notes the start of a tool call with this time limit, and writes a heartbeat.
     pub(super) fn tool_starts(&mut self, limit_s: u64) {
         self.tool_limit_s = Some(limit_s);
         self.write_heartbeat();
@@ -90,7 +90,7 @@ impl MemberHost {
         self.heartbeat.write(&state, limit);
     }
 
-    /// Waits for room on the disk. Events are put off; true if the member is to end.
+    /// Waits [`RETRY_AFTER`] for room on the disk and defers events. Returns true at once if the member is to end.
     pub(super) async fn wait_for_room(&mut self) -> bool {
         // A member that waits is not hung.
         self.write_heartbeat();
@@ -106,7 +106,7 @@ impl MemberHost {
         }
     }
 
-    /// The wish to end, if one was put off. It stays in the queue.
+    /// Returns the cause of a deferred stop, if there is one. The event stays in the queue.
     fn stop_wish(&self) -> Option<&StopCause> {
         self.put_off.iter().find_map(|event| {
             if let Event::Machine(MachineEvent::Stop(cause)) = event { Some(cause) } else { None }
@@ -118,7 +118,7 @@ impl MemberHost {
         (self.context.show)(&Progress::Note(text.into()));
     }
 
-    /// How the loop ends because an entry was not recorded.
+    /// Returns the way in which the event loop ends because an entry was not recorded.
     pub(super) fn ending(&self, why: RecordError) -> Ending {
         match (why, self.stop_wish()) {
             (RecordError::GivenUp, Some(cause)) => Ending::Stopped(cause.clone()),
@@ -129,7 +129,7 @@ impl MemberHost {
 }
 
 impl DiskFullHandler for MemberHost {
-    /// Does nothing but listen for the wish to end; then the reserve makes room for the last entry.
+    /// Waits, and handles only a stop. On a stop, the reserve is removed to make room for the last entry.
     async fn wait(&mut self, why: &StoreError, is_first: bool) -> NextAttempt {
         if is_first {
             self.show_error(&disk_full(why));

@@ -1,8 +1,8 @@
-//! Agents. A [`conversation`] runs a model with tools and a transcript; a [`member`] makes it a member of
-//! the team: mail, roster, approvals, budget, heartbeat, tasks, shutdown. The lead is a member too.
+//! Agents. A [`conversation`] runs a model with tools and a transcript. A [`member`] adds what the team needs:
+//! mail, roster, approvals, budget, heartbeat, tasks, shutdown. The lead is a member too.
 //!
-//! Everything that happens to a member becomes an [`Event`](event::Event) on one channel; its loop is
-//! `receive -> step -> perform`. The machines decide and are pure; the parts perform.
+//! Each input of a member is an [`Event`](event::Event) on one channel. Its event loop is `receive -> step ->
+//! perform`. The state machines decide and are pure; the other parts perform the actions.
 //!
 //! *Invariant:* the state of a member can be rebuilt from its transcript and its inbox alone.
 

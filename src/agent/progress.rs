@@ -1,27 +1,27 @@
-//! What an agent shows while it works. Values only: the viewer decides how they look.
+//! The progress of an agent, for display. Values only: the viewer decides how they look.
 
 use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::Question;
 use std::time::Duration;
 
-/// One thing to show.
+/// One piece of progress.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Progress {
-    /// Mail was taken into the conversation.
+    /// A message that entered the conversation.
     Mail(Box<Message>),
     TurnStarted {
-        /// Mail began it, not a prompt.
+        /// Whether mail or a hook began the turn, not a prompt.
         by_mail: bool,
     },
     /// A piece of the model's text.
     Text(String),
-    /// The model call broke off: the text of this attempt is void and comes again.
+    /// The model call failed and is tried again. The text of the failed attempt is void.
     Retry {
         /// Time until the next attempt.
         wait: Duration,
         why: String,
     },
-    /// The user at this agent's terminal is asked.
+    /// A question for the user at this agent's terminal.
     Asked(Box<Question>),
     ToolStarted {
         name: String,
@@ -34,13 +34,13 @@ pub(crate) enum Progress {
     },
     TurnEnded {
         outcome: Outcome,
-        /// The last text, or the error.
+        /// The model's last text, or the reason for the end.
         text: String,
     },
     /// The agent is idle: it waits for mail.
     Idle,
-    /// Little of a budget is left.
+    /// A budget is nearly used up.
     Warning(String),
-    /// A message of the program (a limit reached, a request refused).
+    /// A message from the program (a limit reached, a request refused).
     Note(String),
 }

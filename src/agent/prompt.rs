@@ -3,12 +3,12 @@
 use crate::wire::AgentName;
 use std::fmt::Write as _;
 
-/// How much a model is told and offered at the start.
+/// The extent of the system prompt and the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// All of it.
+    /// The whole prompt and all tools.
     Full,
-    /// What a small model can use: about 600 tokens with its five tools.
+    /// A prompt for small models: about 600 tokens with its five tools.
     Compact,
 }
 
@@ -22,14 +22,14 @@ pub(crate) struct Briefing {
     pub(crate) instructions: String,
     /// Instructions of the workspace; may be empty.
     pub(crate) house_rules: String,
-    /// The folder in which its commands run.
+    /// The folder in which the agent's commands run.
     pub(crate) workspace: String,
-    /// How much it is told.
+    /// The extent of the prompt.
     pub(crate) profile: Profile,
 }
 
-/// Writes the system prompt. It does not change during a life, so that it stays in the provider's cache;
-/// `list_teammates` tells the model who is on the team now.
+/// Returns the system prompt. It does not change during an incarnation, so that it stays in the provider's cache;
+/// the model gets the current team from `list_teammates`.
 pub(crate) fn system_prompt(briefing: &Briefing) -> String {
     let Briefing { name, role, instructions, house_rules, workspace, profile } = briefing;
     let (lead, teammate, common) = match profile {

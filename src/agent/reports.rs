@@ -1,4 +1,4 @@
-//! What a member writes to the lead by itself: results, notices, that it is idle.
+//! The messages that a member's program sends to the lead: reports, notices and idle notifications.
 
 use super::member_host::MemberHost;
 use crate::bus::{Bus, BusError, Outgoing, new_id};
@@ -10,8 +10,8 @@ use crate::wire::transcript::Report;
 use std::sync::Arc;
 
 impl MemberHost {
-    /// Makes a report of a turn's last text. Its id is recorded before it is sent, so that a second
-    /// attempt after a crash is the same message.
+    /// Makes a report of a turn's last text. The caller records its id before it sends the report, so that a
+    /// second attempt after a crash is the same message.
     pub(super) fn prepare_report(&self, text: &str) -> Report {
         Report { id: new_id(&self.context.me.name), text: self.context.bus.cut(text) }
     }
@@ -23,14 +23,14 @@ impl MemberHost {
         self.send_to_lead(outgoing).await;
     }
 
-    /// Tells the lead's model something in the program's name.
+    /// Sends a message from the program to the lead's model.
     pub(super) async fn tell_lead(&mut self, text: String) {
         let id = new_id(&AgentName::system());
         let send = move |bus: &Bus| bus.notify_lead(Body::text(), text.clone(), id.clone());
         self.send_with_retry(send).await;
     }
 
-    /// Tells the lead's program that this member is idle.
+    /// Notifies the lead's program that this member is idle. A lead sends nothing.
     pub(super) async fn notify_idle(&mut self, reason: IdleReason) {
         if self.context.me.name.is_lead() {
             return;
@@ -45,7 +45,7 @@ impl MemberHost {
         self.send_with_retry(move |bus: &Bus| bus.send(&me, "lead", outgoing.clone())).await;
     }
 
-    /// Sends a message, however long the disk is full; only the wish to end stops the attempts.
+    /// Sends a message. While the disk is full, it tries again until the member is to end.
     async fn send_with_retry<T: Send + 'static>(
         &mut self,
         send: impl Fn(&Bus) -> Result<T, BusError> + Clone + Send + 'static,

@@ -7,22 +7,22 @@ use crate::wire::message::Message;
 use crate::wire::role::Role;
 use std::rc::Rc;
 
-/// A member's role, as this life knows it.
+/// A member's role, as far as this incarnation knows it.
 pub(super) struct MemberRole {
     pub(super) context: Rc<MemberContext>,
     pub(super) name: String,
 }
 
-/// A role that a member has taken on.
+/// A change of a member's role.
 pub(super) struct RoleChange {
-    /// What the role may do.
+    /// The limits of the new role.
     pub(super) limits: Role,
-    /// What the model is told: the system prompt of a life does not change.
+    /// The note for the model, because the system prompt of an incarnation does not change.
     pub(super) note: String,
 }
 
 impl MemberRole {
-    /// Takes on the role that the roster gives, if this mail may have come with another one.
+    /// Reads the role from the roster if the mail holds a message from the lead. Returns the change, if any.
     pub(super) async fn update(&mut self, mail: &[Message]) -> Option<RoleChange> {
         let me = &self.context.me.name;
         if me.is_lead() || mail.iter().all(|message| message.from != "lead") {

@@ -1,8 +1,8 @@
 //! The roster entry of this agent: status, activity, usage.
 //!
-//! A change of status is written at once, a change of activity or usage at most once a second, so that a
-//! busy team does not rewrite the roster all the time (RELIABILITY, fault 73). A process that holds the
-//! roster's lock does not stop the agent: a write that takes longer goes on beside the agent's work.
+//! A change of status is written at once, a change of activity or usage at most once a second, so that a busy team
+//! does not rewrite the roster all the time (RELIABILITY, fault 73). A process that holds the roster's lock does
+//! not stop the agent: a write that takes longer than [`PATIENCE`] continues beside the agent's work.
 
 use crate::os::Clock;
 use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
@@ -20,22 +20,22 @@ use tokio::time::timeout;
 
 const ACTIVITY_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the agent waits for a write. A write usually ends within this time, so that the roster shows
-/// a member idle before its lead is told that it is.
+/// The time for which the agent waits for a write. A write usually ends within it, so that the roster shows a
+/// member as idle before its lead is notified.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Keeps one agent's entry.
+/// The writer of one agent's roster entry.
 pub(crate) struct StatusReporter {
     dir: TeamDir,
     name: AgentName,
     incarnation: String,
     clock: Rc<dyn Clock>,
     price: Option<Price>,
-    /// When this life began (monotonic clock), and the seconds of the earlier lives.
+    /// The start of this incarnation (monotonic clock), and the seconds of the earlier ones.
     began: (Instant, u64),
     shown: Shown,
     written: Option<Shown>,
-    /// When the last write began.
+    /// The time of the last attempt to write (monotonic clock).
     tried: Option<Instant>,
     /// The write under way.
     writing: Option<JoinHandle<Result<Shown, StoreError>>>,
@@ -45,7 +45,7 @@ pub(crate) struct StatusReporter {
 struct Shown {
     reported: Status,
     activity: Option<Activity>,
-    /// Why it refused the request to end, if it did.
+    /// The reason for which the model refused a shutdown request, if it did.
     refusal: Option<String>,
     usage: UsageCount,
     /// The permission mode, if it has changed since the start.
@@ -54,8 +54,8 @@ struct Shown {
 }
 
 impl StatusReporter {
-    /// Creates the entry of an agent that is starting. `usage` is that of its earlier lives, `price` that of
-    /// its model.
+    /// Creates the reporter of an agent that is starting. `usage` is the usage of its earlier incarnations,
+    /// `price` the price of its model.
     pub(crate) fn new(
         dir: TeamDir,
         name: AgentName,
@@ -71,12 +71,12 @@ impl StatusReporter {
         Self { dir, name, incarnation, clock, price, began, shown, written, tried, writing }
     }
 
-    /// The current status and activity.
+    /// Returns the current status and activity.
     pub(super) fn shown(&self) -> (Status, Option<&Activity>) {
         (self.shown.reported, self.shown.activity.as_ref())
     }
 
-    /// Adds a model call's tokens.
+    /// Adds the tokens of a model call to the usage.
     pub(super) fn count(&mut self, usage: Usage) {
         self.shown.usage.add_call(usage, self.price);
     }
@@ -86,7 +86,7 @@ impl StatusReporter {
         log_error(usage::write(&self.dir, &self.name, &self.incarnation, self.used()));
     }
 
-    /// What the agent has used until now.
+    /// Returns the usage of the agent up to now.
     pub(super) fn used(&self) -> UsageCount {
         let (began, before) = self.began;
         let lived = self.clock.monotonic().saturating_duration_since(began).as_secs();
@@ -97,8 +97,8 @@ impl StatusReporter {
         self.shown.usage.turns = self.shown.usage.turns.saturating_add(1);
     }
 
-    /// Sets status and activity. A new status is written now, a new activity when
-    /// [`StatusReporter::due`] says so.
+    /// Sets status and activity. A new status is written now, a new activity at the time that
+    /// [`StatusReporter::due`] returns.
     pub(super) async fn publish(&mut self, status: Status, activity: Option<Activity>) {
         (self.shown.reported, self.shown.activity) = (status, activity);
         if self.written.as_ref().is_none_or(|written| written.reported != status) {
@@ -106,7 +106,7 @@ impl StatusReporter {
         }
     }
 
-    /// Sets why the agent refused to end; the roster shows that until it ends.
+    /// Sets the reason for which the model refused to shut down. The roster shows it until the agent ends.
     pub(super) async fn refuse_to_end(&mut self, why: String) {
         self.shown.refusal = Some(why);
         self.write().await;
@@ -117,7 +117,7 @@ impl StatusReporter {
         self.write().await;
     }
 
-    /// Writes the end of an orderly life.
+    /// Writes the last status and the exit of an agent that ends in order.
     pub(crate) async fn publish_end(
         &mut self,
         status: Status,
@@ -140,19 +140,19 @@ impl StatusReporter {
         self.writing.is_none() && written == Some(self.shown.reported)
     }
 
-    /// When unwritten changes are due.
+    /// Returns the time at which unwritten changes are due.
     pub(super) fn due(&self) -> Option<Instant> {
         let tried = self.tried?;
         let is_open = self.writing.is_some() || self.written.as_ref() != Some(&self.shown);
         is_open.then_some(tried + ACTIVITY_EVERY)
     }
 
-    /// Writes what has changed. A write that takes longer goes on beside the agent's work.
+    /// Writes the changes. A write that takes longer than [`PATIENCE`] continues beside the agent's work.
     pub(super) async fn write(&mut self) {
         log_error(self.try_write().await);
     }
 
-    /// Fails if this write, or the one that was still under way, failed.
+    /// Starts a write, unless one is under way. Fails if this write, or the one before, failed.
     async fn try_write(&mut self) -> Result<(), StoreError> {
         match &self.writing {
             Some(writing) if !writing.is_finished() => {
@@ -173,7 +173,7 @@ impl StatusReporter {
         let (dir, name, incarnation) =
             (self.dir.clone(), self.name.clone(), self.incarnation.clone());
         self.writing = Some(tokio::task::spawn_blocking(move || {
-            // The status need not survive a power cut: the agent does not either.
+            // The status need not survive a power cut, because the agent does not either.
             roster::update(&dir, Fsync::Never, |roster| {
                 show(roster, &name, &incarnation, &shown, now);
             })?;
@@ -193,15 +193,15 @@ impl StatusReporter {
     }
 }
 
-/// Logs that the team folder was not written: the agent works on.
+/// Logs a failed write to the team folder. The agent continues.
 fn log_error(done: Result<(), StoreError>) {
     if let Err(why) = done {
         tracing::error!(%why, "the team folder could not be written");
     }
 }
 
-/// Writes the agent's entry. An entry that belongs to another life is left alone; the lifecycle's table
-/// decides what a report makes of the status that stands there.
+/// Changes the agent's entry. An entry of another incarnation is left alone. The table in [`lifecycle`] decides
+/// the new status from the entry's status and the report.
 fn show(roster: &mut Roster, name: &AgentName, incarnation: &str, shown: &Shown, now: WallTime) {
     let told = if name.is_lead() {
         let lead = roster.lead.as_mut().filter(|lead| lead.incarnation == incarnation);
@@ -239,7 +239,7 @@ fn show_member(member: &mut Member, shown: &Shown, now: WallTime) -> Result<(), 
     if member.status != before {
         member.since = now;
     }
-    // The first report of a life also says which process it is.
+    // From the first report of an incarnation on, the entry holds its process id.
     member.pid = i32::try_from(std::process::id()).ok();
     let refused = shown.refusal.clone().map(Activity::Refused);
     member.activity = refused.or_else(|| shown.activity.clone());

@@ -1,7 +1,7 @@
-//! Watches the task list for an idle agent, and takes the next task for it.
+//! Watches the task list for an idle agent, and claims the next task for it.
 //!
-//! It waits for file events, with a slow poll as the safety net (a file written by hand, a dead owner).
-//! The list decides which task suits.
+//! It waits for file events, with a slow poll as a fallback (a file written by hand, a dead owner). [`Tasks`]
+//! decides which task is suitable.
 
 use super::event::MachineEvent;
 use super::identity::MemberContext;
@@ -15,19 +15,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How often the list is read while no event comes.
+/// The period in which the list is read without a file event.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// Finds and takes tasks for one agent.
+/// Finds and claims tasks for one agent.
 pub(super) struct TaskClaimer {
     pub(super) context: Rc<MemberContext>,
     /// The watch under way.
     pub(super) watch: Option<AbortOnDrop>,
-    /// The last task could not be taken: the next attempt comes later.
+    /// Whether the last task could not be claimed; the next watch then begins with a wait.
     pub(super) failed: Rc<Cell<bool>>,
 }
 
-/// Aborts a task together with its owner.
+/// A task that is aborted when this value is dropped.
 pub(super) struct AbortOnDrop(pub(super) JoinHandle<()>);
 
 impl Drop for AbortOnDrop {
@@ -37,7 +37,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl TaskClaimer {
-    /// Starts to watch for a task; the event is sent once.
+    /// Starts to watch for a task. [`MachineEvent::TaskInSight`] is sent once.
     pub(super) fn watch(&mut self) {
         let context = Rc::clone(&self.context);
         let has_failed = self.failed.take();
@@ -45,7 +45,7 @@ impl TaskClaimer {
             if has_failed {
                 tokio::time::sleep(POLL_EVERY).await;
             }
-            // Armed before the first look, so that no change is missed.
+            // The watcher is created before the first read of the list, so that no change is missed.
             let fifo = ChangeWatcher::of_tasks(context.tasks.dir()).and_then(|fifo| {
                 let ready = ReadableFd::to_read(&fifo)?;
                 Ok((fifo, ready))
@@ -63,7 +63,7 @@ impl TaskClaimer {
         })));
     }
 
-    /// Takes the next task; the event is sent when the attempt is over.
+    /// Claims the next task. [`MachineEvent::TaskTaken`] is sent when the attempt is over.
     pub(super) fn take(&mut self) {
         self.watch = None;
         let (context, failed) = (Rc::clone(&self.context), Rc::clone(&self.failed));
@@ -82,7 +82,7 @@ impl TaskClaimer {
     }
 }
 
-/// Whether the list has a task that this agent would take.
+/// Whether the list has a task that this agent would claim.
 async fn is_in_sight(tasks: &Arc<Tasks>, me: &AgentName) -> bool {
     let (tasks, me) = (Arc::clone(tasks), me.clone());
     match tokio::task::spawn_blocking(move || tasks.next_for(&me)).await {
@@ -94,7 +94,7 @@ async fn is_in_sight(tasks: &Arc<Tasks>, me: &AgentName) -> bool {
     }
 }
 
-/// Waits until the list is touched; for ever without file events.
+/// Waits until the list is touched, or forever without file events.
 async fn touched(fifo: Option<&(ChangeWatcher, ReadableFd)>) {
     let Some((fifo, ready)) = fifo else { return std::future::pending().await };
     let heard = ready.woken().await.is_ok() && fifo.acknowledge().is_ok();

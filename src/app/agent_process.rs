@@ -14,11 +14,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// A process that holds an agent's name and is ready to become that agent.
+/// A process that holds an agent's life lock and is ready to run that agent.
 pub(super) struct AgentProcess {
     pub(super) name: AgentName,
     pub(super) incarnation: String,
-    /// In the environment of every command that the agent runs, so that its processes can be found.
+    /// The id in the environment of the agent's commands, by which their processes are found.
     pub(super) run_id: String,
     pub(super) life: LifeLock,
     pub(super) signals: SignalStream,
@@ -26,7 +26,7 @@ pub(super) struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Takes the life lock before anything of the agent is touched, and learns the secrets before it logs.
+    /// Takes the life lock before any access to the agent's files, and collects the secrets before the log starts.
     pub(super) fn start(
         team: &TeamDir,
         name: AgentName,
@@ -42,11 +42,11 @@ impl AgentProcess {
         let signals = SignalStream::begin()?;
         let secrets = Redactor::new(credentials.secrets().into_iter().flat_map(Secret::new));
         start_log(team, &name, &secrets)?;
-        // Processes that a command leaves behind become children of this one, which ends them.
+        // Processes that a command leaves behind become children of this process, which kills them.
         if let Err(why) = process_tree::become_subreaper() {
             tracing::warn!(%why, "orphans of commands cannot be adopted");
         }
-        // Other processes of the same user may not read the memory of a process that holds a key.
+        // Other processes of the same user must not read the memory of a process that holds a key.
         if !credentials.secrets().is_empty()
             && let Err(why) = program::forbid_inspection()
         {
@@ -94,7 +94,7 @@ fn life_failure(why: &LifeError) -> Failure {
     Failure::new(Exit::InUse, what, holder, hint)
 }
 
-/// Makes an id that was never used before: an incarnation or a run id.
+/// Creates an id that was never used before: an incarnation or a run id.
 pub(super) fn fresh_id() -> String {
     uuid::Uuid::now_v7().simple().to_string()
 }
@@ -106,7 +106,7 @@ pub(super) fn reserve_disk_space(team: &TeamDir) {
     }
 }
 
-/// Starts the structured log of this process, in which no known secret appears; panics are logged too.
+/// Starts the structured log of this process. Redacts known secrets; logs panics, too.
 fn start_log(team: &TeamDir, name: &AgentName, secrets: &Redactor) -> Result<(), Failure> {
     let writer =
         LogWriter { file: Arc::new(team.open_log(name)?), redactor: Arc::new(secrets.clone()) };
@@ -143,11 +143,11 @@ impl Write for LogWriter {
     }
 }
 
-/// How an agent ended, for the exit code of its process.
+/// The end of an agent, for the exit code of its process.
 pub(super) struct AgentEnd {
-    /// Why the agent could not go on; `None` after an orderly end.
+    /// The failure that ended the agent; `None` after an orderly end.
     pub(super) broken: Option<String>,
-    /// Why its last model call gave no reply.
+    /// The error of its last model call, if that gave no reply.
     pub(super) model_error: Option<ModelError>,
 }
 

@@ -1,4 +1,4 @@
-//! Building an agent, in the same way for the lead and for teammates.
+//! Builds an agent, in the same way for the lead and for teammates.
 
 use super::agent_process::AgentProcess;
 use crate::agent::approval::{ApprovalGate, Asks};
@@ -29,7 +29,7 @@ use std::time::Duration;
 pub(super) struct AgentParts<'a> {
     pub(super) process: &'a AgentProcess,
     pub(super) role: String,
-    /// Told to the model of an agent that has a past.
+    /// Text about this start, which is sent to the model of an agent that ran before.
     pub(super) start_reason: Option<String>,
     pub(super) bus: Arc<Bus>,
     pub(super) tasks: Arc<Tasks>,

@@ -65,7 +65,7 @@ impl Context {
         Err(Failure::new(Exit::Failure, "there is no team here", why, hint))
     }
 
-    /// Opens or makes the team folder, on a file system that must be able to hold a team.
+    /// Opens or creates the team folder. Fails on a file system that cannot hold a team.
     pub(crate) fn make_team(&self) -> Result<TeamDir, Failure> {
         let team = TeamDir::create(&self.team_path)?;
         fs_probe::run(&team)?;
@@ -80,12 +80,12 @@ impl Context {
         self.settings_with(&Flags::default())
     }
 
-    /// Opens the mail of a team by the settings of this folder.
+    /// Opens the bus of a team with the settings of this folder.
     pub(crate) fn bus(&self, team: TeamDir) -> Result<Arc<Bus>, Failure> {
         Ok(open_bus(team, self.settings()?.rules()))
     }
 
-    /// Opens the mail of the existing team, for a command that changes something.
+    /// Opens the bus of the existing team, for a command that changes something.
     pub(crate) fn team_bus(&self) -> Result<Arc<Bus>, Failure> {
         self.bus(self.team()?)
     }
@@ -100,12 +100,12 @@ impl Context {
         self.palette_for(std::io::stdout().is_terminal())
     }
 
-    /// Describes the layout of views on stdout; a pipe gets unwrapped lines.
+    /// Returns the layout of views on stdout; a pipe gets unwrapped lines.
     pub(crate) fn view(&self) -> View {
         View::new(self.palette(), terminal_size::columns())
     }
 
-    /// Finds the agent in whose command this process runs: `TEAM_RUN` is set there.
+    /// Finds the agent whose command runs this process, by `TEAM_RUN`.
     pub(crate) fn calling_agent(&self, team: &TeamDir) -> Option<AgentName> {
         let run_id = self.environment.get("TEAM_RUN")?;
         liveness::holder_of_run_id(team, run_id).ok().flatten()
@@ -123,7 +123,7 @@ impl Context {
     }
 }
 
-/// Returns the permissions of the settings after their rules were checked.
+/// Returns the permissions of the settings. Fails if a rule is not understood.
 pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
     let permissions = settings.permissions();
     Policy::new(permissions.mode, &permissions.rules).or_exit(
@@ -148,13 +148,13 @@ pub(crate) fn open_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
     Arc::new(Tasks::new(Arc::clone(bus), Arc::new(SystemClock), can_complete_tasks))
 }
 
-/// Repairs a folder that was opened to view it, as opening it to work in it does; comes before the first change.
+/// Repairs a folder that was opened for a view, as [`TeamDir::open`] does. Call it before the first change.
 pub(super) fn repair(team: &TeamDir) -> Result<(), Failure> {
     TeamDir::open(team.root())?;
     Ok(())
 }
 
-/// The failpoints that the environment names; only test builds have any.
+/// Returns the failpoints that the environment names; `None` in a build without failpoints.
 fn failpoints(environment: &Environment) -> Option<&str> {
     environment.get(VARIABLE).filter(|_| ENABLED)
 }

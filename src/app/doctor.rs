@@ -18,14 +18,14 @@ use std::time::Duration;
 /// The time that a model's endpoint has to answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
 
-/// Descriptors that the lead of a full team needs.
+/// The number of descriptors that the lead of a full team needs.
 const NEEDED_DESCRIPTORS: u64 = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
     Ok,
-    /// Worth knowing, and no fault.
+    /// A fact that is worth knowing and no fault.
     Note,
     Wrong,
 }
@@ -244,7 +244,7 @@ impl Report {
         Ok(())
     }
 
-    /// Whether the endpoint answers, takes the credentials, and has the model.
+    /// Checks whether the endpoint answers, accepts the credentials, and lists the model.
     fn endpoint(&mut self, model: &ModelChoice, credentials: &Credentials) -> Result<(), Failure> {
         let asked = model_access::list_models(model, credentials, PROBE_LIMIT);
         let Some(said) = block_on(asked)? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The single-threaded event loop that an agent, or a command that waits, runs on; signals as its events.
+//! The single-threaded event loop of an agent or of a command that waits, and signals as its events.
 
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::signals::{SignalEvent, Signals};
@@ -6,20 +6,20 @@ use crate::os::{async_fd::ReadableFd, command, event_loop::EventLoopMark, memory
 use std::io;
 use std::time::Duration;
 
-/// How long cancelled commands are waited for at the end.
+/// The limit of the wait for cancelled commands at the end.
 const CANCELLED_COMMANDS_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long offloaded work that nothing waits for may take to finish at the end. A thread that still waits for
-/// a lock or a terminal must not keep the process alive.
+/// The time that abandoned work on other threads has to finish at the end. A thread that still waits for a lock
+/// or a terminal must not keep the process alive.
 const ABANDONED_WORK_LIMIT: Duration = Duration::from_millis(500);
 
-/// How long an idle helper thread is kept: long enough for the next lock or disk access of a turn.
+/// The time for which an idle helper thread is kept: long enough for the next lock or disk access of a turn.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(500);
 
-/// What to do when the system gives no descriptors or memory.
+/// The remedy if the system provides no descriptors or memory.
 const HINT: &str = "close other programs, or raise the limit on open files";
 
-/// Runs a future to its end. Fails if the system gives no event loop (descriptors, memory).
+/// Runs a future to completion. Fails if the event loop cannot be created, for lack of descriptors or memory.
 pub(crate) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
     memory::use_one_heap();
     // A local runtime: the wake-ups of a local set would each go through the kernel.
@@ -35,7 +35,7 @@ pub(crate) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
     if !command::settle(CANCELLED_COMMANDS_LIMIT) {
         tracing::warn!("a cancelled command has not exited yet");
     }
-    // An abandoned update of the roster finishes, so that it leaves no temporary file behind.
+    // An abandoned update of the roster gets the time to finish, so that it leaves no temporary file behind.
     runtime.shutdown_timeout(ABANDONED_WORK_LIMIT);
     Ok(output)
 }
@@ -46,7 +46,7 @@ pub(crate) struct SignalStream {
 }
 
 impl SignalStream {
-    /// Starts to listen: from now on signals no longer end the process by themselves.
+    /// Starts to handle signals: from now on they do not terminate the process by themselves.
     pub(crate) fn begin() -> Result<Self, Failure> {
         let listen = || -> io::Result<Self> {
             let signals = Signals::listen()?;
@@ -69,7 +69,7 @@ impl SignalStream {
     }
 }
 
-/// The exit code of a command that a signal ended.
+/// Returns the exit code of a command that a signal ended.
 pub(crate) fn exit_of(signal: SignalEvent) -> Exit {
     match signal {
         SignalEvent::Interrupt => Exit::Interrupted,

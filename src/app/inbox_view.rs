@@ -1,5 +1,5 @@
-//! The messages of an inbox: those that were drained since the person last looked, then the unread ones; and
-//! every message once as it arrives, also if its owner drains it before it is seen here.
+//! The messages of an inbox: those that were drained since the person's last look, then the unread ones.
+//! [`InboxFollow`] returns every message once as it arrives, even if its owner drains it first.
 
 use crate::error::Failure;
 use crate::store::read_cursor::{self, NewlyRead};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) type RawMessage = Map<String, Value>;
 
-/// Reads the messages, and remembers that the person has looked.
+/// Reads the messages, and records the person's look.
 pub(crate) fn read(
     team: &TeamDir,
     name: &AgentName,
@@ -26,7 +26,7 @@ pub(crate) fn read(
     Ok(taken.chain(unread.map(|raw| (raw, Standing::Unread))).collect())
 }
 
-/// Reads the unread messages. Lines that are no messages become dead letters later.
+/// Reads the unread messages. Leaves out lines that are no messages; their drain makes them dead letters.
 fn read_unread(team: &TeamDir, name: &AgentName) -> Result<Vec<RawMessage>, Failure> {
     let waiting = unread::waiting(team, name)?;
     Ok(waiting.into_iter().filter_map(|waiting| waiting.object).collect())
@@ -50,7 +50,8 @@ pub(crate) fn json(name: &AgentName, items: Vec<(RawMessage, Standing)>) -> Valu
     json!({ "schema": 1, "owner": name.as_str(), "messages": marked.collect::<Vec<_>>() })
 }
 
-/// Identifies a message before and after its drain, which gives an id to a line without one: by its text then.
+/// Identifies a message before and after its drain. A line without an id gets one only when it is drained, so its
+/// text identifies it.
 fn identity(raw: &RawMessage) -> String {
     match raw.get("id").and_then(Value::as_str).filter(|id| !id.starts_with("raw-")) {
         Some(id) => id.to_owned(),
@@ -66,9 +67,9 @@ pub(crate) struct InboxFollow {
     team: TeamDir,
     name: AgentName,
     drained: NewlyRead,
-    /// How often each identity was returned as unread and not yet seen as drained.
+    /// The number of times that each identity was returned as unread and not yet found as drained.
     returned: BTreeMap<String, u32>,
-    /// Seen as drained, while the claim may still be there.
+    /// Identities that were found as drained, while their claim may still exist.
     just_drained: BTreeSet<String>,
 }
 

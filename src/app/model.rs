@@ -1,4 +1,4 @@
-//! The model of an agent: choosing an unnamed one, listing those of an endpoint, opening its provider.
+//! The model of an agent: selects one if none is named, lists the models of an endpoint, opens the provider.
 
 use super::{event_loop::block_on, output};
 use crate::error::{Exit, Failure};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const LIST_LIMIT: Duration = Duration::from_secs(10);
 
-/// The named model, or at a terminal, where a person reads its notice, the fallback; elsewhere a failure.
+/// Returns the named model. Without one, returns the fallback if a person can read its notice, and fails otherwise.
 pub(super) fn select(named: Option<ModelChoice>, has_person: bool) -> Result<ModelChoice, Failure> {
     if named.is_some() || has_person {
         return Ok(named.unwrap_or_else(ModelChoice::fallback));
@@ -29,7 +29,8 @@ pub(super) fn select(named: Option<ModelChoice>, has_person: bool) -> Result<Mod
     Err(Failure::new(Exit::NoModel, "no model is configured", why, hint))
 }
 
-/// Completes a model's name and a local server's URL. Complete ones stay, so that teammates do not search again.
+/// Completes the name of a model and the URL of a local server. Keeps complete values, so that teammates do not
+/// search again.
 pub(super) fn complete(
     model: ModelChoice,
     credentials: Credentials,
@@ -54,7 +55,8 @@ pub(super) fn complete(
     }
 }
 
-/// The first model of a configured endpoint. A provider's own list is in no meaningful order, so it needs a name.
+/// Returns the first model that a configured endpoint lists. Fails for the provider's own endpoint, whose list has
+/// no meaningful order.
 fn first_listed(model: &ModelChoice, credentials: &Credentials) -> Result<String, Failure> {
     let provider = model.spec().name;
     let variable = |word| model.spec().variables.map(|it| it.name(word)).unwrap_or_default();
@@ -75,7 +77,8 @@ fn first_listed(model: &ModelChoice, credentials: &Credentials) -> Result<String
     }
 }
 
-/// Offers the person a local server that answers when no model is configured, for this run only.
+/// Asks the person whether this run shall use a local model server. Returns `None` without a terminal, without a
+/// server, or if the answer is no.
 pub(super) fn offer_local(settings: &Settings) -> Result<Option<ModelChoice>, Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
@@ -120,8 +123,8 @@ fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings)
     Failure::new(Exit::NoModel, "there is no local model server", why, hint)
 }
 
-/// Opens a model for one incarnation of an agent; `conversation` is that in which an earlier conversation began.
-/// Fails if credentials are missing or unusable, or a script cannot be read.
+/// Opens a model for one incarnation of an agent. `conversation` is the incarnation in which a resumed conversation
+/// began. Fails if credentials are missing or unusable, or a script cannot be read.
 pub(super) fn open_provider(
     model: &ModelChoice,
     credentials: &Credentials,
@@ -130,7 +133,7 @@ pub(super) fn open_provider(
     conversation: Option<&str>,
     team: &TeamDir,
 ) -> Result<Rc<dyn Provider>, Failure> {
-    // Members that wait for the same endpoint must not come back at the same moment.
+    // Members that wait for the same endpoint must not retry at the same moment.
     let jitter_seed = agent.as_str().bytes().fold(u64::from(std::process::id()), |seed, byte| {
         seed.wrapping_mul(31).wrapping_add(byte.into())
     });
@@ -162,13 +165,13 @@ pub(super) fn open_provider(
     Ok(provider)
 }
 
-/// The URL of the endpoint of a model; `None` for a provider without an endpoint.
+/// Returns the URL of a model's endpoint; `None` for a provider without an endpoint.
 pub(super) fn base_url(model: &ModelChoice, credentials: &Credentials) -> Option<String> {
     let named = credentials.access(model).base_url;
     named.or_else(|| model.spec().base_url.map(ToOwned::to_owned))
 }
 
-/// Asks an endpoint for its models; `None` for a provider without an endpoint. The error is for people.
+/// Asks an endpoint for its models; `None` for a provider without an endpoint. The error is text for people.
 pub(super) async fn list_models(
     model: &ModelChoice,
     credentials: &Credentials,

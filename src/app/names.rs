@@ -1,4 +1,4 @@
-//! Names of agents as they are typed, and failures that several commands share.
+//! Parses the names of agents that a person types, and makes failures that several commands share.
 
 use crate::error::{Exit, Failure};
 use crate::store::StoreError;
@@ -11,7 +11,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Fails because a name has nothing to show or to write to.
+/// Makes the failure for a name that has nothing to show or to write to.
 pub(crate) fn unknown_name(what: String, why: &str) -> Failure {
     Failure::new(Exit::Failure, what, why, "`team ls` shows who is there")
 }

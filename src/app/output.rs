@@ -1,4 +1,4 @@
-//! Printing that survives a closed pipe or terminal: data to stdout, messages to stderr.
+//! Output that tolerates a closed pipe or terminal: data to stdout, messages to stderr.
 
 use crate::error::Exit;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(crate) fn print_result(
     exit_after(print(&if as_json { json().to_string() } else { text() }))
 }
 
-/// The exit code of a command whose only remaining step was printing.
+/// Returns the exit code of a command whose only remaining step was printing.
 pub(crate) fn exit_after(printed: bool) -> Exit {
     if printed { Exit::Ok } else { Exit::Failure }
 }

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long closing a mailbox may take in an orderly end; waiting for late writers takes about a second.
+/// The limit of the time to close a mailbox in an orderly end. The wait for late writers takes about a second.
 pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Opens the mailbox of the holder of `life`; its inbox is made if it does not exist.
+/// Opens the mailbox of the holder of `life`. Creates its inbox if that does not exist.
 pub(super) async fn open_mailbox(
     team: &TeamDir,
     life: LifeLock,
@@ -34,7 +34,8 @@ pub(super) async fn open_mailbox(
     offload(open).await
 }
 
-/// Takes a name and opens its mailbox, to read its mail without being its agent. Fails if a process holds it.
+/// Takes the life lock of a name and opens its mailbox, for a process that reads its mail but is not its agent. Fails
+/// if another process holds the lock.
 pub(super) async fn take_mailbox(
     context: &Context,
     team: &TeamDir,
@@ -51,7 +52,7 @@ pub(super) fn make_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure
     inbox::ensure(team, name).or_fail(format!("the inbox of {name} is not usable"), hint)
 }
 
-/// Drains an inbox in its owner's place. The claims are removed after `show` has returned for each message.
+/// Drains an inbox in place of its owner. The claims are removed after `show` has returned for each message.
 pub(crate) fn drain(
     context: &Context,
     team: &TeamDir,
@@ -68,7 +69,7 @@ pub(crate) fn drain(
     })?
 }
 
-/// Drains the mail that arrived after the agent's loop; what cannot be drained waits for the next start.
+/// Drains the mail that arrived after the end of the agent's loop. If that fails, the mail waits for the next start.
 pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Vec<Message> {
     let drained = asynchronous::drain(mailbox).await.unwrap_or_else(|why| {
         tracing::warn!(%why, "mail is left for the next start");
@@ -77,7 +78,8 @@ pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Vec<Message> {
     drained.mail.into_iter().map(|mail| *mail.message).collect()
 }
 
-/// Removes the claims of mail that was acted on, within `limit`; the next start recovers one that stays.
+/// Marks all drained mail as acted on and removes its claims, within `limit`. The next start recovers a claim that
+/// stays.
 pub(super) async fn close_mailbox(mailbox: SharedMailbox, limit: Duration) {
     let settle = |mailbox: &mut Mailbox| mailbox.mark_taken().and_then(|()| mailbox.settle());
     let give_up = Instant::now() + limit;

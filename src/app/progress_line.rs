@@ -1,5 +1,5 @@
-//! The progress of long work on stderr: what is awaited, and for how long. A terminal gets one line that is
-//! overwritten and removed in the end; anything else gets plain lines at growing intervals.
+//! The progress of long work on stderr: the subject of the wait and its duration. A terminal gets one line that
+//! is overwritten and finally removed; any other stderr gets plain lines at growing intervals.
 
 use crate::os::{Clock, SystemClock, terminal_size};
 use crate::ui::{roster::age, sanitize::one_line};
@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Shorter work shows no line.
+/// Delay before the first line on a terminal. Shorter work shows no line.
 const FIRST_ON_TERMINAL: Duration = Duration::from_millis(400);
 
 /// Longest plain line, in columns.
@@ -24,7 +24,7 @@ pub(super) struct ProgressLine {
     what: &'static str,
     since: Instant,
     is_terminal: bool,
-    /// A line stands on the terminal.
+    /// Whether the terminal shows the line, so that it must be removed.
     is_visible: Cell<bool>,
     next: Cell<Instant>,
     /// Delay after the next plain line.
@@ -40,14 +40,14 @@ impl ProgressLine {
         Self { what, since, is_terminal, is_visible, next, pause }
     }
 
-    /// Shows the subject of the work at the moment, with the time that it has taken so far.
+    /// Shows the current subject of the work and the time that the work has taken so far.
     pub(super) fn show_subject(&self, subject: &str) {
         if !subject.is_empty() {
             self.update(|| format!("{} ({})", subject.trim(), age(self.since.elapsed())));
         }
     }
 
-    /// Shows the subject of the work at the moment; `subject` is only called when an update is due.
+    /// Shows the current subject of the work; `subject` is only called when an update is due.
     pub(super) fn update(&self, subject: impl FnOnce() -> String) {
         let now = SystemClock.monotonic();
         let due = (now >= self.next.get()).then(subject);
@@ -91,7 +91,7 @@ pub(super) async fn during<T>(
 
 fn write(text: &str) {
     let mut out = io::stderr().lock();
-    // A closed stderr only loses the progress line.
+    // If stderr is closed, only the progress line is lost.
     let _lost = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 

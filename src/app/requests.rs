@@ -1,8 +1,7 @@
-//! Open requests, read from the files alone, and the person's answers: the decision that a typed answer
-//! makes, and the answer from outside the lead.
+//! Open requests, read from the files alone, and the person's answers to them.
 //!
-//! That answer is sent to the lead as `user`, and the lead's program passes it on: a member acts only on the
-//! decisions of its lead.
+//! An answer from outside the lead is sent to the lead as `user`, and the lead's program passes it on: a member
+//! acts only on the decisions of its lead.
 
 use super::{names::member_names, stop_members::is_alive};
 use crate::bus::Bus;
@@ -21,7 +20,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the lead may take to pass an answer on.
+/// The time that the lead has to pass an answer on.
 const RELAY_LIMIT: Duration = Duration::from_secs(15);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -78,7 +77,7 @@ pub(crate) fn line(request: &OpenRequest) -> String {
     format!("{id}  {} asks ({}) {tool}: {what}  ({state})", request.owner, question.about.word())
 }
 
-/// Makes the decision of a person's answer; `None` if it decides nothing, or changes what is no command.
+/// Turns a person's answer into a decision; `None` if it decides nothing, or changes a call without a command.
 pub(super) fn decision_of(question: &Question, said: Said) -> Option<ApprovalDecision> {
     let yes = ApprovalDecision::once(RequestVerdict::Approve, None);
     Some(match said {
@@ -93,7 +92,7 @@ pub(super) fn decision_of(question: &Question, said: Said) -> Option<ApprovalDec
     })
 }
 
-/// Makes the user's decision about a call of this process's own agent.
+/// Makes the record of the user's decision on a call of this process's own agent.
 pub(super) fn own_decision(id: &str, decision: ApprovalDecision) -> Decision {
     let ApprovalDecision { verdict, scope, reason, updated_input } = decision;
     let (request_id, outcome, by) = (id.into(), outcome_of(verdict), "user".into());
@@ -107,7 +106,7 @@ fn outcome_of(verdict: RequestVerdict) -> DecisionOutcome {
     }
 }
 
-/// Answers an open request in the user's name and waits for its owner to record the decision, which it returns.
+/// Answers an open request in the user's name, waits until its owner has recorded the decision, and returns its word.
 pub(crate) async fn decide(
     bus: &Arc<Bus>,
     id: &str,
@@ -140,7 +139,7 @@ pub(crate) async fn decide(
     result(id, outcome_of(verdict), recorded_decision(team, &request).await)
 }
 
-/// Finds the request of that id. Fails if it is not open, or cannot be answered from outside.
+/// Finds the request with that id. Fails if it is not open, or cannot be answered from outside its owner.
 fn answerable(team: &TeamDir, id: &str) -> Result<OpenRequest, Failure> {
     let hint = "`team requests` lists what waits";
     let refuse =

@@ -10,7 +10,7 @@ use crate::wire::task::TaskStatus;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Columns of the table where the terminal does not say how wide it is.
+/// The width of the table, in columns, if the width of the terminal is unknown.
 const DEFAULT_COLUMNS: usize = 120;
 
 pub(crate) fn table(
@@ -25,7 +25,7 @@ pub(crate) fn table(
             let doing = activity(member);
             let separator = if doing.is_empty() { "" } else { ", " };
             let with_tasks = format!("{doing}{separator}task {}", tasks.join(", "));
-            // The activity has the words of the heartbeat already.
+            // The activity contains the words of the heartbeat already.
             (member.activity, member.sign) = (Some(with_tasks), None);
         }
     }
@@ -66,7 +66,8 @@ fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
     object
 }
 
-/// The agents with the ids of their tasks while they live. `team task ls` reports an unreadable list.
+/// Returns the agents, those that are alive with the ids of their tasks in progress. An unreadable task list counts
+/// as empty here; `team task ls` reports it.
 fn members_with_tasks(team: &TeamDir) -> Result<Vec<(MemberView, Vec<String>)>, Failure> {
     let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut list = TaskList::of(team, Fsync::Never);

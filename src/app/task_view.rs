@@ -47,7 +47,7 @@ pub(crate) fn change_text(done: &Changed, what: &str) -> String {
     std::iter::once(what.to_owned()).chain(ready).collect::<Vec<_>>().join("\n")
 }
 
-/// Adds the fields of a task and one more.
+/// Adds the fields of a task, and then one more field, to an object.
 fn with(mut object: Value, task: &WithUnknownFields<Task>, (key, value): (&str, Value)) -> Value {
     let task = serde_json::to_value(task);
     if let Value::Object(fields) = &mut object {

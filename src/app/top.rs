@@ -1,4 +1,4 @@
-//! The live view: shows the team from its files, and acts when the person presses a key.
+//! The live view: shows the team from its files, and runs the actions of the person's keys.
 
 use super::context::{Context, repair};
 use super::event_loop::{block_on, exit_of};
@@ -101,7 +101,7 @@ fn watch(
     }
 }
 
-/// The actions that take time, each on a thread beside the view.
+/// The actions that take time. Each one runs on a thread of its own.
 struct Actions {
     bus: Arc<Bus>,
     notices: mpsc::Sender<Notice>,
@@ -157,7 +157,7 @@ impl Actions {
         }
     }
 
-    /// Waits for the running actions, so that no member stays half stopped.
+    /// Waits for the running actions, so that no stop is left unfinished.
     fn finish(self) -> Result<Exit, Failure> {
         for (what, work) in self.running {
             if !work.is_finished() {

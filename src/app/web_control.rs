@@ -1,4 +1,4 @@
-//! The orders of the page of `team web`, carried out as the commands carry them out.
+//! Carries out the orders of the page of `team web`, with the same code as the commands.
 
 use super::stop_members::{members_named, outcome_lines, stop_members};
 use super::{context::repair, requests, send};

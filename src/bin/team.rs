@@ -1,4 +1,4 @@
-//! `team`: the command people type.
+//! `team`: the program with all commands.
 
 use std::process::ExitCode;
 

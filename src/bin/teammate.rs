@@ -1,4 +1,4 @@
-//! `teammate`: the same as `team teammate`; what a lead spawns.
+//! `teammate`: the same as `team teammate`. A lead spawns this program.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Sending mail by name: recipients, message ids and size limits (SPEC 3.1).
 //!
-//! *Invariant:* whether the recipient may get mail is decided under the lock of its inbox, so that no send
-//! succeeds after the recipient was told to stop. This layer does not know models, tools or processes.
+//! *Invariant:* the bus decides under the lock of the inbox whether the recipient may get mail, so that no send of
+//! data succeeds after the recipient was asked to stop. This layer does not know models, tools or processes.
 
 mod reachability;
 
@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 use uuid::{Builder, NoContext, Timestamp, Uuid};
 
-/// The most threads that sync the inboxes of a broadcast.
+/// The maximum number of threads that sync the inboxes of a broadcast.
 const SYNCS_AT_ONCE: usize = 8;
 
 /// Limits of mail from the settings.
@@ -50,25 +50,25 @@ impl Default for Limits {
 /// A message to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outgoing {
-    /// Its kind.
+    /// The kind of the message, with its fields.
     pub body: Body,
-    /// Its text.
+    /// The text.
     pub content: String,
-    /// Its id, if a repeated send would derive the same one; otherwise a new id is made.
+    /// The id, if a repeated send derives the same one; with `None`, a new id is made.
     pub id: Option<String>,
-    /// Binds an answer to its request.
+    /// The request that the message makes or answers.
     pub correlation: Option<Correlation>,
     /// Further fields.
     pub extra: Map<String, Value>,
 }
 
 impl Outgoing {
-    /// A plain text message.
+    /// Creates a plain text message.
     pub fn text(content: impl Into<String>) -> Self {
         Self::of(Body::text(), content)
     }
 
-    /// A message of this kind.
+    /// Creates a message of this kind.
     pub fn of(body: Body, content: impl Into<String>) -> Self {
         let content = content.into();
         Self { body, content, id: None, correlation: None, extra: Map::new() }
@@ -81,7 +81,7 @@ pub fn new_id(from: &AgentName) -> String {
 }
 
 /// Makes a UUID v7, which sorts by time, from a counter hashed with keys that only this process has. Only the
-/// first one reads randomness from the system: a read costs as much as writing a message.
+/// first call reads randomness from the system, because a read costs as much as writing a message.
 fn unique() -> Uuid {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -93,10 +93,10 @@ fn unique() -> Uuid {
     Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
 }
 
-/// A recipient of a broadcast, and the id of its message.
+/// A recipient of a broadcast, and the id of its message or the error.
 pub type Sent = (AgentName, Result<String, BusError>);
 
-/// Why a send failed. Only after [`SendError::NotDurable`] the message may arrive anyway.
+/// The reason for which a send failed. Only after [`SendError::NotDurable`] may the message arrive anyway.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
     /// The name is not valid.
@@ -116,7 +116,7 @@ pub enum BusError {
     Unreachable {
         /// The recipient.
         to: AgentName,
-        /// Why not.
+        /// The reason.
         why: String,
         /// All agents that can get mail.
         reachable: Vec<AgentName>,
@@ -141,7 +141,7 @@ impl BusError {
         self.store_error().is_some_and(StoreError::is_full)
     }
 
-    /// Returns the error of the disk, if it is one.
+    /// Returns the error of the store, if it is one.
     pub(crate) fn store_error(&self) -> Option<&StoreError> {
         if let Self::Store(why) | Self::Send(SendError::Store(why)) = self {
             Some(why)
@@ -150,7 +150,7 @@ impl BusError {
         }
     }
 
-    /// What to do about it.
+    /// Returns advice for the user about the error.
     pub fn hint(&self) -> String {
         match self {
             Self::Name(why) => why.hint(),
@@ -170,7 +170,7 @@ impl BusError {
     }
 }
 
-/// Lists names for people.
+/// Joins names into a list for people.
 pub(crate) fn names(names: &[AgentName]) -> String {
     names.iter().map(AgentName::as_str).collect::<Vec<_>>().join(", ")
 }
@@ -185,18 +185,18 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// The mail of a team.
+    /// Creates the bus of a team.
     pub fn new(dir: TeamDir, limits: Limits, clock: SharedClock) -> Self {
         let reachability = Mutex::new(Reachability::of(dir.clone()));
         Self { dir, limits, clock, reachability, inboxes: Mutex::default() }
     }
 
-    /// The team.
+    /// Returns the folder of the team.
     pub fn dir(&self) -> &TeamDir {
         &self.dir
     }
 
-    /// The durability of an acknowledged send.
+    /// Returns the durability of an acknowledged send.
     pub fn fsync(&self) -> Fsync {
         self.limits.fsync
     }
@@ -217,13 +217,13 @@ impl Bus {
         short.get(..short.floor_char_boundary(most)).unwrap_or_default().to_owned()
     }
 
-    /// Sends a message of the program to the lead. A second send with the same id has no effect.
+    /// Sends a message from the program to the lead. A second send with the same id has no effect.
     pub fn notify_lead(&self, body: Body, content: String, id: String) -> Result<String, BusError> {
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(body, content) };
         self.send(&AgentName::system(), AgentName::lead().as_str(), outgoing)
     }
 
-    /// Sends a message; returns its id. After `Ok` the recipient takes it in exactly once.
+    /// Sends a message; returns its id. After `Ok`, the message is delivered exactly once.
     pub fn send(&self, from: &AgentName, to: &str, outgoing: Outgoing) -> Result<String, BusError> {
         if matches!(to, "all" | "broadcast" | "team") {
             return Err(BusError::Everybody(to.into()));
@@ -263,7 +263,7 @@ impl Bus {
         Ok(sync_together(written.collect(), self.limits.fsync))
     }
 
-    /// All agents that can get mail now, including the lead and the user.
+    /// Returns all agents that can get mail now, including the lead and the user.
     pub fn reachable(&self) -> Result<Vec<AgentName>, BusError> {
         Ok(lock(&self.reachability).all()?)
     }
@@ -306,7 +306,8 @@ impl Bus {
         Ok((id, stored))
     }
 
-    /// The inbox of a recipient. The first access checks the name: an unknown one gets no lock file.
+    /// Returns the inbox of a recipient. The first access checks the name, so that an unknown one gets no lock
+    /// file.
     fn inbox(
         &self,
         from: &AgentName,
@@ -326,7 +327,7 @@ impl Bus {
         let mut reachability = lock(&self.reachability);
         match reachability.state(to, priority)? {
             RecipientState::Reachable => Ok(()),
-            // Before the acknowledgement: without a durable roster entry the recipient does not exist.
+            // A send is acknowledged only after this sync: without a durable entry the recipient does not exist.
             RecipientState::Starting => Ok(roster::sync(&self.dir, self.limits.fsync)?),
             RecipientState::Unreachable(why) => {
                 let mut reachable = reachability.all()?;
@@ -350,7 +351,7 @@ fn synced((id, stored): (String, Stored)) -> Result<String, BusError> {
     Ok(id)
 }
 
-/// Syncs many inboxes on several threads, so that the disk merges the work.
+/// Syncs many inboxes on several threads, so that the disk can merge the syncs.
 fn sync_together(written: Vec<Written>, fsync: Fsync) -> Vec<Sent> {
     let finish = |(to, outcome): Written| (to, outcome.and_then(synced));
     if fsync == Fsync::Never {

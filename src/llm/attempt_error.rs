@@ -1,4 +1,4 @@
-//! Classifies the reasons that an attempt gave no reply. Pure.
+//! Classifies the reasons for which an attempt gave no reply. Pure.
 //!
 //! The error types of a report are those of the Messages API; those of chat completions are translated first.
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
-/// The reason that an attempt gave no reply.
+/// The reason for which an attempt gave no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AttemptError {
     #[error("cannot set up the http client: {0}")]
@@ -46,7 +46,7 @@ impl AttemptError {
         !matches!(self, Self::Setup(_) | Self::TooLarge(_) | Self::Oversized(_) | Self::NotTheApi)
     }
 
-    /// Returns the error of a call without further attempts; `shown` is this error in words.
+    /// Returns the error of a call without further attempts; `shown` is the text of this error.
     pub(super) fn model_error(&self, shown: String) -> ModelError {
         if let Self::Reported(report) = self {
             report.model_error(shown)
@@ -61,17 +61,17 @@ impl AttemptError {
 /// An error report, from the status of a response or from an event of its stream. Its text is not yet sanitized.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Report {
-    /// The HTTP status, or the one that the error type stands for.
+    /// The HTTP status, or the status that corresponds to the error type.
     pub(super) status: u16,
     /// The error type, empty if the body names none.
     pub(super) kind: String,
-    /// The error code, a finer word than the type, if the endpoint sends one.
+    /// The error code, more specific than the type; empty if the endpoint sends none.
     pub(super) code: String,
-    /// The message, or the body as it is.
+    /// The error message, or the whole body if it has none.
     pub(super) message: String,
     /// The request id to quote to the operator of the API.
     pub(super) request_id: Option<String>,
-    /// The header `x-should-retry`, which wins over everything else.
+    /// The header `x-should-retry`, which overrides all other fields.
     pub(super) should_retry: Option<bool>,
     /// The wait that the headers request.
     pub(super) retry_after: Option<Duration>,
@@ -92,7 +92,7 @@ const TYPES: [(&str, u16); 11] = [
     ("overloaded_error", 529),
 ];
 
-/// The phrases by which a 400 says that the conversation is too long.
+/// Phrases in the message of a 400 whose cause is a conversation longer than the context window.
 const TOO_LONG: [&str; 7] = [
     "prompt is too long",
     "context length",
@@ -112,7 +112,7 @@ impl Report {
         Self { status, message, ..Self::default() }
     }
 
-    /// Parses an error event after a 200, for which no header applies.
+    /// Parses an error event of a response with status 200, to which no header applies.
     pub(super) fn from_event(event: &Value) -> Self {
         let report = Self::from_json(500, event);
         let known = TYPES.iter().find(|(name, _)| *name == report.kind).map(|(_, status)| *status);
@@ -136,14 +136,14 @@ impl Report {
         }
     }
 
-    /// Whether type or code is this word: servers disagree about the field.
+    /// Whether the type or the code is this word: servers differ in the field that they use.
     pub(super) fn is(&self, word: &str) -> bool {
         self.kind == word || self.code == word
     }
 
     fn is_retryable(&self) -> bool {
         self.should_retry.unwrap_or(match self.status {
-            // A 429 without retry-after is a spend cap, which no wait lifts.
+            // A 429 without retry-after means a spend cap, and waiting does not lift it.
             429 => self.retry_after.is_some(),
             status => matches!(status, 408 | 409 | 500..),
         })
@@ -202,13 +202,13 @@ mod tests {
         Report::from_body(status, event(kind, message).to_string().as_bytes())
     }
 
-    /// The kind of the error, as its words begin, and whether the call is retried.
+    /// Returns the text of the model error, which names its kind, and whether the call is retried.
     fn verdict(report: Report) -> (String, bool) {
         let error = AttemptError::Reported(report);
         (error.model_error(String::new()).to_string(), error.is_retryable())
     }
 
-    /// `provider::messages_api::errors_have_their_kind_and_request_id` has the common statuses, and the headers.
+    /// `provider::messages_api::errors_have_their_kind_and_request_id` covers the common statuses and the headers.
     #[test]
     fn statuses_and_types_follow_the_table() {
         let unavailable = "the endpoint is unavailable";

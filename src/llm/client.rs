@@ -1,4 +1,4 @@
-//! A model behind an HTTP API: one call is one or more attempts.
+//! The client of a model behind an HTTP API. One call makes one or more attempts.
 //!
 //! *Invariant:* an attempt either ends with the last event of its API and gives a complete reply, or has no
 //! effect: the next attempt sends the same request. The client does not know other callers; a shared back-off is
@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The longest part of an error body that is read, in bytes.
+/// The size at which the client stops reading an error body, in bytes.
 const ERROR_BODY: usize = 64 << 10;
 
 /// A client of one endpoint for one model.
@@ -41,7 +41,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client, which connects at its first call; fails if the base URL or a header is unusable.
+    /// Creates a client, which connects at its first call. Fails if the base URL or a header cannot be used.
     pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
         let path = match config.api {
             Api::Messages => "/messages",
@@ -155,7 +155,7 @@ impl Provider for Client {
     }
 }
 
-/// Reads the report of an error response, as far as it is readable.
+/// Reads the report of an error response from its headers and the readable part of its body.
 async fn report(mut answer: Answer<'_>) -> Report {
     let mut body = Vec::new();
     while let (true, Ok(Some(piece))) = (body.len() < ERROR_BODY, answer.piece().await) {

@@ -1,4 +1,4 @@
-//! The configuration of a client: endpoint, credentials, headers, limits. It does not read the environment.
+//! The configuration of a client: endpoint, credentials, headers, limits. This file does not read the environment.
 
 use super::http::{ConfigError, Endpoint, Limits, Url, join};
 use super::registry::{Access, ProviderSpec};
@@ -8,7 +8,7 @@ use super::secret::{Redactor, Secret};
 /// The version of the Messages API that this client is written for.
 const API_VERSION: &str = "2026-10-21";
 
-/// The API that an endpoint speaks.
+/// The API of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
     /// The Anthropic Messages API.
@@ -24,7 +24,7 @@ pub enum Credentials {
     ApiKey(Secret),
     /// A token, or a key of chat completions, sent as `Authorization: Bearer`.
     Bearer(Secret),
-    /// No credentials: a local server.
+    /// No credentials, as for a local server.
     Nobody,
 }
 
@@ -33,8 +33,8 @@ pub enum Credentials {
 pub struct ClientConfig {
     /// The API of the endpoint.
     pub api: Api,
-    /// The base URL. The path of the API's version is `/v1` behind it for the Messages API, and a part of it for
-    /// chat completions; the other form is accepted with a warning.
+    /// The base URL: without the API's `/v1` for the Messages API, with it for chat completions. The other form is
+    /// accepted with a warning.
     pub base_url: String,
     /// The credentials.
     pub credentials: Credentials,
@@ -95,7 +95,7 @@ impl ClientConfig {
         Ok(Self { provider: spec.name.into(), version, extra_headers, ..new })
     }
 
-    /// Returns the endpoint of a path, and a warning about the base URL.
+    /// Returns the endpoint of a path, and a warning if the base URL is in the other form.
     pub(super) fn endpoint(
         &self,
         path: &str,

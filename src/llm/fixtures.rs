@@ -1,4 +1,4 @@
-//! What the tests of this layer share: blocks, requests, and streams that are read as a whole.
+//! Fixtures of this layer's tests: blocks, requests, and streams that are read as a whole.
 
 use super::attempt_error::AttemptError;
 use super::provider::Delta;
@@ -25,14 +25,14 @@ pub(super) fn tool(name: &str, input_schema: Value) -> ToolDefinition {
     ToolDefinition { name: name.into(), description: format!("{name}s"), input_schema }
 }
 
-/// A request with these messages, the user's and the model's in turn.
+/// Returns a request with these messages, alternately of the user and the model.
 pub(super) fn request(messages: Vec<Vec<Block>>) -> Request {
     let roles = [Role::User, Role::Assistant].into_iter().cycle();
     let messages = roles.zip(messages).map(|(role, blocks)| ChatMessage { role, blocks });
     Request { system: String::new(), messages: messages.collect(), tools: vec![], max_tokens: 1 }
 }
 
-/// A request with every kind of block, and with blocks that an API refuses as they are.
+/// Returns a request with every kind of block, and with blocks that an API refuses if they are sent unchanged.
 pub(super) fn conversation() -> Request {
     let thinking = json!({"type": "thinking", "thinking": "hm", "signature": "s=="});
     let calls = [call("t1", "run", json!({"command": "ls"})), call("t2", "rest", Value::Null)];
@@ -64,7 +64,7 @@ pub(super) fn read(assembler: impl Assemble + 'static, pieces: &[&[u8]]) -> Outc
     (stream_parser.close(), shown)
 }
 
-/// Reads a stream of which each line is the data of an event.
+/// Reads a stream of events; each line of `lines` is the data of one event.
 pub(super) fn replay(assembler: impl Assemble + 'static, lines: &str) -> Outcome {
     let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
     let stream: String = lines.flat_map(|line| ["data: ", line, "\n\n"]).collect();

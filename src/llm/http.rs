@@ -20,11 +20,11 @@ use tokio::time::{Instant, timeout_at};
 pub struct Limits {
     /// The time until the connection is established.
     pub connect: Duration,
-    /// The time until the response starts: a local model may read a long conversation for minutes.
+    /// The time until the response starts: a local model may process a long conversation for minutes.
     pub first_byte: Duration,
     /// The time between two chunks of the response; the server's pings count as chunks.
     pub silence: Duration,
-    /// The time of one attempt as a whole.
+    /// The time of one whole attempt.
     pub call: Duration,
     /// The size of one response in bytes.
     pub reply_bytes: usize,
@@ -69,14 +69,14 @@ impl ConfigError {
     }
 }
 
-/// An address with the headers that each request carries.
+/// A URL with the headers that are sent with each request.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     url: Url,
     headers: HeaderMap,
     limits: Limits,
     redactor: Redactor,
-    /// Created at the first call, to keep an agent small that never calls a model.
+    /// The client, created at the first call to save the memory of an agent that never calls a model.
     client: OnceCell<Client>,
 }
 
@@ -180,7 +180,7 @@ impl Endpoint {
             return Ok(client);
         }
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // The installation fails if another thread was faster, which is as good.
+            // The installation fails only if another thread has installed a provider, which serves as well.
             drop(rustls::crypto::ring::default_provider().install_default());
         }
         let mut builder = Client::builder()
@@ -219,12 +219,12 @@ impl Answer<'_> {
         self.response.status().as_u16()
     }
 
-    /// A header, if it is there and readable.
+    /// Returns a header, if it is present and its value is text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
     }
 
-    /// The next piece, or nothing at the end.
+    /// Returns the next chunk of the body, or `None` at its end.
     pub(crate) async fn piece(&mut self) -> Result<Option<Vec<u8>>, AttemptError> {
         let limits = self.endpoint.limits;
         let silent = Instant::now() + limits.silence;

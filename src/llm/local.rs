@@ -1,7 +1,7 @@
-//! Finds model servers on this machine and their models.
+//! Finds model servers on this machine, and their models.
 //!
-//! llama-server, Ollama and LM Studio all list their models at `/v1/models` and speak the Messages API, so its
-//! client serves them without a key.
+//! llama-server, Ollama and LM Studio all list their models at `/v1/models` and speak the Messages API, so the
+//! client of that API serves them without a key.
 
 use super::client::{connect, list_models};
 use super::config::Api;

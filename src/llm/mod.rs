@@ -1,4 +1,4 @@
-//! Model providers: a request goes in; a stream of deltas and one complete reply or a typed error come out.
+//! Model providers: each turns a request into a stream of deltas and one complete reply or a typed error.
 //!
 //! *Invariant:* this layer does not know teams, inboxes or the effects of tools.
 
@@ -33,7 +33,7 @@ pub use secret::{Redactor, Secret, StreamRedactor};
 
 use registry::ProviderSpec;
 
-/// All providers. Credentials in the environment choose the first provider in this order.
+/// All providers. If no model is configured, the first provider with credentials in the environment is used.
 pub static PROVIDERS: [&ProviderSpec; 5] =
     [&anthropic::SPEC, &openai::SPEC, &local::SPEC, &rehearsal::SPEC, &scripted::SPEC];
 

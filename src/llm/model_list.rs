@@ -1,4 +1,4 @@
-//! The list of models of an endpoint, which also shows whether the credentials are accepted.
+//! The list of models of an endpoint. The request for it also shows whether the credentials are accepted.
 
 use super::attempt_error::AttemptError;
 use super::http::Endpoint;
@@ -16,7 +16,7 @@ pub enum Listing {
     Unlisted,
 }
 
-/// Requests the list. The error is for people.
+/// Requests the list of models. The error is a text for the user.
 pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<Listing, String> {
     match endpoint.get(limit).await {
         Ok((401 | 403, _)) => Ok(Listing::Refused),

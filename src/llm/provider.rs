@@ -1,4 +1,4 @@
-//! What a model provider is: one request in, progress and one reply or a typed error out.
+//! The interface of a model provider, which answers one request with progress and one reply or a typed error.
 
 use crate::wire::chat::{Reply, Request};
 use std::pin::Pin;
@@ -25,16 +25,17 @@ pub type Sink<'a> = &'a mut dyn FnMut(Delta);
 pub enum Delta {
     /// A piece of text.
     Text(String),
-    /// An attempt failed. Its text is void, and the next attempt starts after `wait`.
+    /// The next attempt starts after `wait`, because an attempt failed or the endpoint asked another caller to wait.
+    /// The text that a failed attempt streamed is invalid.
     Retry {
         /// The time until the next attempt.
         wait: Duration,
-        /// The reason, for people.
+        /// The reason, as a text for the user.
         why: String,
     },
 }
 
-/// The reason that a call gave no reply, after all retries.
+/// The reason for which a call gave no reply, after all retries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// The endpoint refused the credentials (401, 403).
@@ -46,13 +47,13 @@ pub enum ModelError {
     /// The conversation does not fit the model's context window.
     #[error("the conversation no longer fits the model's context window: {0}")]
     ContextFull(String),
-    /// The endpoint rejects this request and would reject it again.
+    /// The endpoint rejected this request and would reject it again.
     #[error("the endpoint rejected the request: {0}")]
     Rejected(String),
     /// The endpoint was unreachable or failed through all retries.
     #[error("the endpoint is unavailable: {0}")]
     Unavailable(String),
-    /// A script does not match the request, or has an error.
+    /// The script does not match the request, or has an error.
     #[error("the script does not fit: {0}")]
     Script(String),
 }

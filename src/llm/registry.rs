@@ -1,5 +1,5 @@
-//! What a provider tells about itself: how its models are named, what credentials it takes, how it is
-//! connected. Settings and commands ask the specification and know no provider by name.
+//! The specification of a provider: the form of its models' names, its credentials, and its connection. Commands
+//! and settings use it instead of a provider's name, except for the settings of `[anthropic]` and `[openai]`.
 
 use super::http::ConfigError;
 use super::model_list::Listing;
@@ -10,39 +10,39 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A provider.
+/// The specification of a provider.
 pub struct ProviderSpec {
-    /// The word before the model's name, such as `anthropic` in `anthropic/NAME`.
+    /// The provider's name, which precedes the model's name: `anthropic` in `anthropic/NAME`.
     pub name: &'static str,
-    /// What a person checks when the provider cannot be used.
+    /// The text of a hint about the things to check if the provider cannot be used.
     pub check: &'static str,
-    /// How a model is named.
+    /// The form of a model's name.
     pub model_name: ModelName,
-    /// The model when credentials are set and no model is named.
+    /// The model that is used if credentials are set and no model is named.
     pub default_model: Option<&'static str>,
-    /// The environment variables, for a provider that takes credentials and bills them.
+    /// The environment variables of a provider that takes credentials and bills the use.
     pub variables: Option<Variables>,
-    /// How a model without a name is found.
+    /// The search for a model if no name is given.
     pub discovery: Discovery,
-    /// Tokens that fit each of the models, where all have the same limit.
+    /// The context window of the models in tokens, if it is the same for all.
     pub context_tokens: Option<u64>,
-    /// The models are small enough to need a shorter prompt.
+    /// Whether the models are so small that they need a shorter prompt.
     pub has_small_models: bool,
-    /// Shown to the person before the first prompt.
+    /// The notice that the user sees before the first prompt.
     pub notice: Option<&'static str>,
-    /// The URL of the endpoint when none is configured.
+    /// The base URL of the endpoint if none is configured.
     pub base_url: Option<&'static str>,
-    /// Opens a model.
+    /// Connects to a model.
     pub connect: fn(Connection<'_>) -> Result<Connected, ConnectError>,
-    /// Asks the endpoint for its models; `None` for a provider without an endpoint.
+    /// Requests the endpoint's list of models; `None` for a provider without an endpoint.
     pub list_models: Option<fn(&Access, Duration) -> ListFuture>,
 }
 
-/// The answer of an endpoint that is asked for its models; the error is for people.
+/// The future of an endpoint's list of models; the error is a text for the user.
 pub type ListFuture = Pin<Box<dyn Future<Output = Result<Listing, String>>>>;
 
 impl ProviderSpec {
-    /// A provider without credentials, model names or endpoint, which cannot be connected.
+    /// Returns a provider without credentials, model names or endpoint, which cannot be connected.
     pub const fn new(name: &'static str, check: &'static str) -> Self {
         Self {
             name,
@@ -71,7 +71,7 @@ impl ProviderSpec {
         }
     }
 
-    /// Reads a model of this provider: `Some(None)` is a model without a name.
+    /// Parses a model of this provider: `Some(None)` is a model without a name.
     pub fn read(&self, text: &str) -> Option<Option<String>> {
         let rest = text.strip_prefix(self.name)?;
         let named = |separator| {
@@ -86,7 +86,7 @@ impl ProviderSpec {
         }
     }
 
-    /// Writes a model as [`Self::read`] reads it.
+    /// Formats a model so that [`Self::read`] parses it.
     pub fn write(&self, model: Option<&str>) -> String {
         let separator = if self.model_name == ModelName::File { ':' } else { '/' };
         match model {
@@ -96,10 +96,10 @@ impl ProviderSpec {
     }
 }
 
-/// How a model of a provider is named.
+/// The form of the name of a provider's model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelName {
-    /// The provider is the model.
+    /// The provider's name only: it has one model.
     None,
     /// `provider/NAME`.
     Required,
@@ -109,10 +109,10 @@ pub enum ModelName {
     File,
 }
 
-/// How a model without a name is found.
+/// The search for a model if no name is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discovery {
-    /// It is not.
+    /// No search.
     None,
     /// The first model that a configured endpoint lists.
     FirstListed,
@@ -121,65 +121,65 @@ pub enum Discovery {
 }
 
 /// The environment variables of a provider: `PREFIX_API_KEY`, `PREFIX_BASE_URL`, `PREFIX_CUSTOM_HEADERS`,
-/// `PREFIX_MODEL`, and those that not every provider has.
+/// `PREFIX_MODEL`, and those that only some providers have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variables {
-    /// The beginning of all names.
+    /// The prefix of all names.
     pub prefix: &'static str,
-    /// There is `PREFIX_AUTH_TOKEN`.
+    /// Whether the provider has `PREFIX_AUTH_TOKEN`.
     pub has_auth_token: bool,
 }
 
 impl Variables {
-    /// The name of one variable.
+    /// Returns the name of one variable: `PREFIX_word`.
     pub fn name(self, word: &str) -> String {
         format!("{}_{word}", self.prefix)
     }
 
-    /// The variables that hold credentials, the usual one first.
+    /// Returns the variables that hold credentials, the usual one first.
     pub fn credentials(self) -> impl Iterator<Item = String> {
         let token = self.has_auth_token.then(|| self.name("AUTH_TOKEN"));
         std::iter::once(self.name("API_KEY")).chain(token)
     }
 }
 
-/// What reaches a provider's endpoint.
+/// The access to a provider's endpoint: credentials, address, headers.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
-    /// A key.
+    /// The API key.
     pub api_key: Option<String>,
-    /// A token, for those that take one instead of a key.
+    /// The token, for a provider that takes one instead of a key.
     pub auth_token: Option<String>,
-    /// The endpoint, if not the provider's own.
+    /// The base URL, if it is not the provider's own.
     pub base_url: Option<String>,
-    /// Further headers: lines of `Name: value`.
+    /// Additional headers: lines of `Name: value`.
     pub custom_headers: Option<String>,
-    /// The version of the API to ask for, if not the current one.
+    /// The version of the API, if it is not the client's default.
     pub api_version: Option<String>,
 }
 
 impl Access {
-    /// Whether there is anything to reach an endpoint with: a key, or a server that may need none.
+    /// Whether a key, a token or a base URL is set: a server at a configured base URL may need no key.
     pub fn is_usable(&self) -> bool {
         [&self.api_key, &self.auth_token, &self.base_url].iter().any(|value| value.is_some())
     }
 }
 
-/// One agent's connection to a model.
+/// The parameters of one agent's connection to a model.
 pub struct Connection<'a> {
-    /// The model's name; empty for a provider without names.
+    /// The model's name; empty if the model has none.
     pub model: &'a str,
-    /// What reaches the endpoint.
+    /// The access to the endpoint.
     pub access: Access,
     /// The agent's name.
     pub agent: &'a str,
-    /// Unique to this incarnation of the agent.
+    /// The unique id of this incarnation of the agent.
     pub incarnation: &'a str,
-    /// Unique to the agent's conversation, over all its incarnations.
+    /// The unique id of the agent's conversation, the same in all its incarnations.
     pub conversation: &'a str,
     /// The seed of the jitter of retries; it differs between the members of a team.
     pub jitter_seed: u64,
-    /// Gives the pause that the team shares for the endpoint of a base URL.
+    /// Returns the back-off that the team shares for the endpoint of a base URL.
     pub backoff: &'a dyn Fn(&str) -> Box<dyn Backoff>,
 }
 
@@ -187,17 +187,17 @@ pub struct Connection<'a> {
 pub struct Connected {
     /// The model.
     pub provider: Rc<dyn Provider>,
-    /// What the person who wrote the configuration should know.
+    /// A warning for the user about the configuration.
     pub warning: Option<&'static str>,
 }
 
-/// Why a model cannot be connected.
+/// The reason for which a model cannot be connected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The configuration of the endpoint cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// What the model is made from cannot be used.
+    /// The provider cannot be set up, for example because its script cannot be read.
     #[error("{0}")]
     Setup(String),
 }

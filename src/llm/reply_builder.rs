@@ -1,9 +1,9 @@
 //! Builds a reply with normalized tool calls: inputs are objects, ids are unique. Pure.
 //!
 //! A tool call whose input is not a JSON object gets the input `{"_invalid_json": "<the model's text>"}`
-//! ([`INVALID_JSON`]): the agent answers it with an error result and the conversation stays valid. A call that repeats
-//! the id of another call of the same reply is dropped; one that repeats an id of an earlier reply gets a new id, since
-//! some local servers count from zero in each reply.
+//! ([`INVALID_JSON`]): the agent answers it with an error result and the conversation stays valid. A call that
+//! repeats the id of another call of the same reply is dropped. A call that repeats an id of an earlier reply gets a
+//! new id, since some local servers count from zero in each reply.
 
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// The only key of a tool input that could not be parsed; its value is the raw text.
 pub(super) const INVALID_JSON: &str = "_invalid_json";
 
-/// Returns the input of a call: streamed in chunks, or complete at the start of the call.
+/// Returns the input of a call from its streamed chunks, or from `given`, the input at the start of the call.
 pub(super) fn input(streamed: &str, given: Option<&Value>) -> Value {
     let unreadable = |raw: &str| json!({ INVALID_JSON: raw });
     if streamed.trim().is_empty() {
@@ -35,14 +35,14 @@ pub(super) struct ReplyBuilder {
     model: String,
     usage: Usage,
     blocks: Vec<Block>,
-    /// The call ids of the conversation.
+    /// The call ids of the conversation, including this reply.
     taken: BTreeSet<String>,
     /// The call ids of this reply, as the server named them.
     given: BTreeSet<String>,
 }
 
 impl ReplyBuilder {
-    /// Begins the reply to a request. `model` holds until the server names another one.
+    /// Begins the reply to a request. `model` is its model until the server names another one.
     pub(super) fn new(request: &Request, model: &str) -> Self {
         let blocks = request.messages.iter().flat_map(|message| &message.blocks);
         let taken = blocks.filter_map(|block| {
@@ -51,7 +51,8 @@ impl ReplyBuilder {
         Self { model: model.into(), taken: taken.collect(), ..Self::default() }
     }
 
-    /// Notes the model that a body names, and keeps the larger of all counts: those of a start or an end may be zero.
+    /// Records the model that a body names, and the larger of each count: the counts at the start or the end of a
+    /// stream may be zero.
     pub(super) fn note(&mut self, body: &Value, seen: Usage) {
         if let Some(model) = body.get("model").and_then(Value::as_str).filter(|it| !it.is_empty()) {
             self.model = model.into();
@@ -75,7 +76,7 @@ impl ReplyBuilder {
         self.blocks.push(Block::Opaque { value });
     }
 
-    /// Adds a call with a unique id, unless the reply has it already. `at` replaces an id that the server left out.
+    /// Adds a call with a unique id, unless the reply has it already. An empty id is replaced by one made from `at`.
     pub(super) fn call(&mut self, at: u64, id: &str, name: String, input: Value) {
         let id = if id.is_empty() { format!("call_{at}") } else { id.to_owned() };
         if !self.given.insert(id.clone()) {
@@ -90,7 +91,7 @@ impl ReplyBuilder {
         self.blocks.push(Block::ToolUse { id: free, name, input });
     }
 
-    /// Returns the reply. Without a stop reason of the server, its calls tell why it ended.
+    /// Returns the reply. If the server gave no stop reason, it follows from the presence of tool calls.
     pub(super) fn finish(self, stop_reason: Option<StopReason>) -> Reply {
         let has_call = self.blocks.iter().any(|block| matches!(block, Block::ToolUse { .. }));
         let unsaid = if has_call { StopReason::ToolUse } else { StopReason::EndTurn };

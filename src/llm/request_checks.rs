@@ -1,11 +1,11 @@
-//! The rules of a request to a model, checked by the providers that stand in for one. Pure.
+//! The rules of a request to a model, which the scripted provider checks in place of an endpoint. Pure.
 
 use crate::wire::chat::{Block, Request, Role};
 use std::collections::BTreeSet;
 
 /// Checks a request: roles alternate and start with user; exactly one result answers each tool call in the next
-/// message, before any text; the schemas of tools are objects; the ids of calls are unique. The error names the
-/// first rule that the request breaks.
+/// message, before any text; inputs of calls and schemas of tools are objects; the ids of calls are unique. The
+/// error names the first rule that the request breaks.
 pub(crate) fn check(request: &Request) -> Result<(), String> {
     let mut open: BTreeSet<&str> = BTreeSet::new();
     let mut seen: BTreeSet<&str> = BTreeSet::new();
@@ -61,7 +61,7 @@ mod tests {
     use crate::llm::fixtures::{call, request, result, text, tool};
     use serde_json::{Value, json};
 
-    /// Messages in short, with `/` between: `x` is text, `?a` the call a, `!a` its result.
+    /// Parses messages in short form, separated by `/`: `x` is text, `?a` the call a, `!a` its result.
     fn conversation(messages: &str) -> Request {
         let block = |word: &str| match word.split_at(1) {
             ("?", id) => call(id, "n", json!({})),

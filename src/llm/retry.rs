@@ -1,4 +1,4 @@
-//! Decides when a failed call is retried. Pure: the error, counts and a random number go in, a wait comes out.
+//! Decides when a failed call is retried. Pure: it computes a wait from the error, counts and a random number.
 
 use super::attempt_error::{AttemptError, Report};
 use crate::wire::WallTime;
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct RetryPolicy {
     /// The number of attempts, including the first.
     pub tries: u32,
-    /// The latest start of an attempt, counted from the first one.
+    /// The longest time from the start of the first attempt to the start of the last one.
     pub within: Duration,
     /// The wait after the first failure; each further failure doubles it.
     pub first: Duration,
@@ -33,7 +33,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the wait before the next attempt, after `tries` attempts and `elapsed` time; `None` if the limits are
+    /// Returns the wait before the next attempt, after `tries` attempts and `elapsed` time; `None` if a limit is
     /// reached. `draw` is a random number from 0 to 1.
     pub(super) fn wait(
         &self,
@@ -63,8 +63,8 @@ pub(super) fn stagger(wait: Duration, draw: f64) -> Duration {
     (wait / 4).min(Duration::from_secs(1)).mul_f64(draw)
 }
 
-/// Parses the headers `retry-after-ms` and `retry-after`. An unreadable value counts as one second, since the
-/// header says that waiting helps.
+/// Parses the headers `retry-after-ms` and `retry-after`. An unreadable `retry-after` counts as one second, since
+/// its presence means that waiting helps.
 pub(super) fn retry_after(
     millis: Option<&str>,
     after: Option<&str>,
@@ -81,7 +81,7 @@ pub(super) fn retry_after(
     Some(lasting(asked.unwrap_or(1.0)))
 }
 
-/// Converts a foreign number to a duration between zero and about a year.
+/// Converts a number from a header to a duration between zero and about a year.
 fn lasting(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 3.2e7))
 }

@@ -1,9 +1,9 @@
 //! `script:FILE`: a provider that reads its replies from a file of JSON Lines, for tests and demos.
 //!
-//! One line is one reply of one agent; docs/script.md describes the fields. The number of assistant messages in the
-//! request selects the reply, so that a resumed agent continues where its transcript ends. The ids of tool calls are
-//! `script-<agent>-<word>-<turn>-<k>`, where the word belongs to the conversation. A line with `error` fails one call
-//! per process, before the reply after it. Requests must keep the rules of `request_checks.rs`.
+//! One line is one reply of one agent; docs/script.md describes the fields. The number of assistant messages in
+//! the request selects the reply, so that a resumed agent continues at the end of its transcript. The ids of tool
+//! calls are `script-<agent>-<word>-<turn>-<k>`; the word identifies the conversation. A line with `error` fails
+//! one call per process, before the reply of the next line. Requests must keep the rules of `request_checks.rs`.
 
 use super::provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 use super::registry::{ConnectError, Connected, ModelName, ProviderSpec};
@@ -23,7 +23,7 @@ pub static SPEC: ProviderSpec = ProviderSpec {
     model_name: ModelName::File,
     connect: |connection| {
         let word = connection.conversation;
-        // An id begins with the time; its end is random.
+        // The id of a conversation begins with the time; only its end is random.
         let word = word.get(word.len().saturating_sub(8)..).unwrap_or(word);
         let scripted = Scripted::open(Path::new(connection.model), connection.agent, word);
         let scripted = scripted.map_err(|why| ConnectError::Setup(why.to_string()))?;
@@ -77,10 +77,10 @@ fn lead() -> String {
 #[derive(Debug)]
 pub struct Scripted {
     agent: String,
-    /// The word of the conversation, which makes the ids of two conversations differ.
+    /// The word that identifies the conversation, so that call ids of two conversations differ.
     word: String,
     lines: Vec<Line>,
-    /// The number of errors of a turn that were returned, and that turn.
+    /// The current turn, and the number of its errors that were returned.
     happened: Cell<(usize, usize)>,
 }
 
@@ -109,7 +109,7 @@ impl Scripted {
         Ok(Self { agent: agent.into(), word: word.into(), lines, happened: Cell::default() })
     }
 
-    /// The errors of a turn and, behind them, its reply. The last turn may have errors only.
+    /// Returns the lines of a turn: its errors, then its reply. The last turn may have only errors.
     fn turn_lines(&self, at: usize) -> &[Line] {
         self.lines.split_inclusive(|line| line.error.is_none()).nth(at).unwrap_or_default()
     }
@@ -138,7 +138,7 @@ impl Scripted {
         Ok(Reply { stop_reason, usage: line.usage, ..reply })
     }
 
-    /// Only a paused turn may be sent again without a user message.
+    /// Checks that the conversation ends with a user message. Only a paused turn may be sent again without one.
     fn check_end(&self, request: &Request, at: usize) -> Result<(), ModelError> {
         let waits = request.messages.last().is_some_and(|last| last.role == Role::User);
         let before = at.checked_sub(1).and_then(|before| self.turn_lines(before).last());

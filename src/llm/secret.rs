@@ -1,23 +1,24 @@
-//! Secrets and their redaction: a value that never prints itself, and a filter for foreign text (error bodies,
-//! logs, transcripts).
+//! Secrets and their redaction: a value that is never printed, and a filter for foreign text (error bodies, logs,
+//! transcripts).
 //!
-//! *Invariant:* the only way to the text of a [`Secret`] is [`Secret::reveal`]. This file does not know the origin of
+//! *Invariant:* only [`Secret::reveal`] returns the text of a [`Secret`]. This file does not know the origin of
 //! keys.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The replacement of a secret.
+/// The text that replaces a secret.
 pub(crate) const REDACTED: &str = "[redacted]";
 
-/// The [`Redactor`] ignores shorter secrets, in characters: they are words of ordinary text (`none`, `ollama`).
+/// The length of the shortest secret that the [`Redactor`] replaces, in characters. Shorter secrets may be words
+/// of ordinary text (`none`, `ollama`).
 const SHORTEST: usize = 8;
 
 /// A key or token, valid as a header value. `Debug` prints `[redacted]`, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// The text cannot be a header value.
+/// The error for a text that cannot be a header value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it must be visible ascii on one line, without a newline at its end")]
 pub struct NotOneLine;
@@ -42,30 +43,30 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Replaces known secrets, and text in the form of a key, by `[redacted]`. Its time is linear in any text.
+/// Replaces known secrets, and text in the form of a key, by `[redacted]`, in time linear in the length of the text.
 #[derive(Debug, Clone, Default)]
 pub struct Redactor {
     secrets: Vec<Secret>,
 }
 
 impl Redactor {
-    /// Creates a filter for these secrets, ignoring those under eight characters.
+    /// Creates a filter for these secrets, except for those under eight characters.
     pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let long = secrets.into_iter().filter(|secret| secret.reveal().len() >= SHORTEST);
         Self { secrets: long.collect() }
     }
 
-    /// Redacts known secrets and text in the form of a key: for logs and errors.
+    /// Redacts known secrets and text in the form of a key; for logs and errors.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         without(text, shapes(text).into_iter().chain(self.known(text)).collect())
     }
 
-    /// Redacts known secrets only: for the agent's work, which may legitimately contain a foreign key.
+    /// Redacts known secrets only; for the agent's work, which may legitimately contain a foreign key.
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
         without(text, self.known(text).collect())
     }
 
-    /// Redacts the known secrets of a text and splits off its end if that may be the beginning of a secret. The
+    /// Redacts the known secrets of a text, and splits off the end if that may be the beginning of a secret. The
     /// caller holds the end back until more text arrives.
     pub fn part(&self, text: &str) -> (String, String) {
         let mut clean = self.hide(text).into_owned();
@@ -113,7 +114,7 @@ impl<'a> StreamRedactor<'a> {
         clean
     }
 
-    /// Returns the held-back text at the end of the stream; it is not a secret.
+    /// Returns the held-back text at the end of the stream; it contains no complete secret.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
@@ -138,7 +139,7 @@ fn without(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
 }
 
 /// Returns the spans of text in the form of a key: `sk-` with a digit among 16 or more key characters (not in the
-/// middle of a word, as in `task-force`), or the text after `Bearer `.
+/// middle of a word, as in `task-force`), or 8 or more key characters with a digit after `Bearer `.
 fn shapes(text: &str) -> Vec<(usize, usize)> {
     let is_key = |c: char| c.is_ascii_alphanumeric() || "-_.~+/=".contains(c);
     let mut spans = Vec::new();

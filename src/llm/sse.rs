@@ -1,8 +1,8 @@
 //! Decodes server-sent events from chunks of bytes.
 //!
 //! *Invariant:* the chunk boundaries never change the events, and the buffer between two chunks never exceeds
-//! [`LONGEST`]. The decoder does not know the meaning of events. No supported endpoint uses ids and reconnection; they
-//! are ignored.
+//! [`LONGEST`]. The decoder does not know the meaning of events. It ignores ids and reconnection times, which no
+//! supported endpoint uses.
 
 use std::mem;
 
@@ -93,7 +93,7 @@ mod tests {
     use crate::llm::stream_parser::tests::cut;
     use proptest::prelude::*;
 
-    /// The events of a stream, as `name=data`.
+    /// Returns the events of a stream, as `name=data`.
     fn events(pieces: &[&[u8]]) -> Vec<String> {
         let mut decoder = Decoder::default();
         let events = pieces.iter().flat_map(|piece| decoder.push(piece).0);

@@ -1,4 +1,4 @@
-//! Parses a streamed response: chunks to events to one [`Reply`]. Pure.
+//! Parses a streamed response: from chunks to events, from events to one [`Reply`]. Pure.
 //!
 //! *Invariant:* the chunk boundaries never change the reply or the error. The parser knows neither HTTP nor the
 //! meaning of events.
@@ -53,7 +53,7 @@ impl StreamParser {
         Ok(false)
     }
 
-    /// Returns the reply after the last event, or of a stream that ended without one, if it is complete.
+    /// Returns the reply, if the last event has arrived or the reply is complete without it.
     pub(super) fn close(self) -> Result<Reply, AttemptError> {
         if self.has_ended || self.assembler.is_whole() {
             return Ok(self.assembler.finish());
@@ -92,7 +92,7 @@ pub(super) mod tests {
         read(openai::reply::Assembler::new(&request(vec![]), "m"), pieces)
     }
 
-    /// Splits the stream at the given places.
+    /// Splits the stream at the given positions.
     pub(in crate::llm) fn cut<'a>(stream: &'a [u8], cuts: &[Index]) -> Vec<&'a [u8]> {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
         cuts.extend([0, stream.len()]);
@@ -108,7 +108,7 @@ pub(super) mod tests {
         proptest::collection::vec(any::<Index>(), 0..40)
     }
 
-    /// Fragments of streams with `|` between, and the data of events of both APIs.
+    /// Fragments of streams, separated by `|`; `EVENTS` has the data of events of both APIs.
     const FRAGMENTS: &str = "\n|\n\n|\r|\r\n|\r\n\r\n|data:|data: |data: {|event: |:|\u{feff}|id: 1\n|\
         event: message_start\n|event: content_block_delta\n|event: vendor_event\n|event: error\n";
     const EVENTS: &str = r#"{"type":"message_start","message":{"usage":{"input_tokens":-1}}}
@@ -125,7 +125,7 @@ pub(super) mod tests {
 {"choices":[{"finish_reason":"stop"}]}
 {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"x","arguments":{}}}]}}]}"#;
 
-    /// Fragments of streams of both APIs, and malformed data.
+    /// Generates fragments of streams of both APIs, and malformed data.
     fn scraps() -> impl Strategy<Value = Vec<u8>> {
         let known = select(FRAGMENTS.split('|').collect::<Vec<_>>()).prop_map(str::to_owned);
         let events = (select(EVENTS.lines().collect::<Vec<_>>()), select(vec!["\n", "\r\n", "\r"]));

@@ -9,7 +9,7 @@ pub(crate) fn uptime() -> MachineTime {
     clock_time(ClockId::CLOCK_MONOTONIC)
 }
 
-/// As [`uptime`], including the time in which the machine slept.
+/// Returns the time of [`uptime`] plus the time for which the machine was suspended.
 pub(crate) fn uptime_with_sleep() -> MachineTime {
     clock_time(ClockId::CLOCK_BOOTTIME)
 }
@@ -30,7 +30,7 @@ pub trait Clock {
     /// Returns the time of the wall clock.
     fn now(&self) -> WallTime;
 
-    /// Returns the time of a clock that is never set.
+    /// Returns the time of the monotonic clock, which is never set.
     fn monotonic(&self) -> Instant;
 }
 
@@ -42,7 +42,7 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock that all other code asks")]
     fn now(&self) -> WallTime {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        // A double holds microseconds without noise in its printed form.
+        // Rounded to microseconds, which an `f64` prints without noise.
         WallTime::from_secs((since.as_secs_f64() * 1e6).round() / 1e6)
     }
 

@@ -1,10 +1,10 @@
 //! Failpoints: named places where a test can kill the process.
 //!
-//! Every step at which a crash could lose, duplicate or strand something has a name in [`POINTS`]. Tests
-//! prove that the list and the calls agree and that each place is reached.
+//! Every step at which a crash could lose, duplicate or strand something has a name in [`POINTS`]. Tests check
+//! that the list matches the calls and that each failpoint is reached.
 //!
-//! *Invariant:* without debug assertions or the feature `failpoints` no process dies here. Nothing here
-//! reads the environment.
+//! *Invariant:* without debug assertions or the feature `failpoints`, no failpoint kills the process. This module
+//! does not read the environment.
 
 use nix::sys::signal::{Signal, kill};
 use std::fs;
@@ -49,12 +49,12 @@ points! {
     // The shutdown ladder: the supervisor's side, and the member's.
     stop: written ask asked terminate kill gone noted;
     leave: told answering answered drained let_go last_word;
-    // The lead, and its children that have ended.
+    // The lead, and its children that have exited.
     lead: entered recovered closing alone;
     reap: ended noted restart;
 }
 
-/// The contents of a token that makes the process hang instead of die.
+/// The contents of a token file that make the process hang instead of being killed.
 pub const HANG: &str = "hang";
 
 static ARMED: OnceLock<Armed> = OnceLock::new();
@@ -67,14 +67,14 @@ struct Armed {
 enum Trigger {
     /// Each pass kills the process with this probability.
     Chance(f64),
-    /// The pass after `skip` others kills the process if this file can be removed, so that of all processes
-    /// of a team one dies, once. With [`HANG`] in the file it hangs instead.
+    /// After `skip` passes, a pass kills the process if this process can remove the file `token`. Only one
+    /// process of a team can remove it, so one is killed, once. With [`HANG`] in the file, the process hangs instead.
     Once { skip: AtomicU32, token: PathBuf },
 }
 
-/// Arms the points named in `NAME:PROBABILITY,…` or `NAME+SKIP=TOKEN,…`, once per process. A name that
-/// begins with `WHO/` is for the process of that name only. Without a seed the chances are random. An error
-/// quotes the text that has another form, or names no point.
+/// Arms the failpoints given as `NAME:PROBABILITY,…` or `NAME+SKIP=TOKEN,…`, once per process. A name that begins
+/// with `WHO/` applies only to the process of that name. Without a seed the chances are random. Fails for text of
+/// another form and for an unknown failpoint; the error quotes the text.
 pub fn arm(points: &str, who: &str, seed: Option<u64>) -> Result<(), String> {
     let mut triggers = Vec::new();
     for text in points.split(',') {
@@ -125,7 +125,7 @@ pub fn hit(name: &str) {
 }
 
 impl Trigger {
-    /// Returns what the token says, or nothing for a chance; `None` if the process goes on.
+    /// Returns the contents of the token, or an empty string for a chance; `None` if the process goes on.
     fn pull(&self, armed: &Armed) -> Option<String> {
         match self {
             Self::Chance(probability) => (armed.next() < *probability).then(String::new),

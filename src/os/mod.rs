@@ -1,7 +1,6 @@
 //! The machine: clocks, signals, processes, file events, the terminal.
 //!
-//! *Invariant:* only this layer uses `nix`, `signal-hook` and `unsafe`; it knows nothing of teams or
-//! messages.
+//! *Invariant:* only this layer uses `nix`, `signal-hook` and `unsafe`. It does not refer to teams or messages.
 
 mod clock;
 pub(crate) mod command;

@@ -1,4 +1,4 @@
-//! The use of resources that a user has few of: file events and descriptors.
+//! The usage and the limits of resources that are scarce for a user: file events and descriptors.
 //!
 //! Linux only: it reads `/proc`, and sees only the processes of this user.
 
@@ -6,7 +6,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
 
-/// The inotify instances and watched files of this user, and their limits; 0 if the system does not tell.
+/// The inotify instances and watched files of this user, and their limits; 0 for a number that the system does
+/// not report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct InotifyUsage {
     pub(crate) instances: u64,
@@ -33,7 +34,7 @@ pub(crate) fn events() -> InotifyUsage {
     found
 }
 
-/// Counts one process; a process that exits meanwhile or belongs to another user counts as nothing.
+/// Adds the numbers of one process; adds nothing for a process that exits meanwhile or belongs to another user.
 fn count(process: &Path, found: &mut InotifyUsage) {
     for descriptor in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
         let target = fs::read_link(descriptor.path());

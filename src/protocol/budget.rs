@@ -1,11 +1,11 @@
-//! Budget checks: usage and limits are arguments, and the verdict is a value that describes itself.
+//! Budget checks. Usage and limits are arguments, and the verdict is a value that can be displayed.
 
 use crate::wire::budget::Budget;
 use crate::wire::money::Money;
 use crate::wire::roster::UsageCount;
 use std::fmt;
 
-/// Percentage of a budget at which a warning is due.
+/// The percentage of a budget at which a warning is due.
 const NEARLY: u128 = 80;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,31 +18,31 @@ pub(crate) enum LimitOwner {
     Run,
 }
 
-/// How much of a budget is left.
+/// The state of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BudgetVerdict {
-    /// Enough, or there is no limit.
+    /// Enough is left, or there is no limit.
     Fine,
-    /// At most a fifth.
+    /// At most a fifth of the limit is left.
     Nearly(BudgetLimit),
-    /// Nothing.
+    /// Nothing is left.
     Spent(BudgetLimit),
 }
 
-/// A limit and how much of it is used.
+/// A limit and the amount of it that is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BudgetLimit {
     whose: LimitOwner,
     of: LimitedQuantity,
 }
 
-/// Used amount and limit.
+/// The used amount and the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LimitedQuantity {
     Tokens(u64, u64),
     Money(Money, Money),
     Turns(u64, u64),
-    /// Seconds used, and the limit in minutes.
+    /// The used seconds, and the limit in minutes.
     Minutes(u64, u64),
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for BudgetLimit {
     }
 }
 
-/// Judges the usage by the limit that is nearest to its end.
+/// Judges the usage by the limit of which the largest share is used.
 pub(crate) fn judge(whose: LimitOwner, budget: &Budget, used: &UsageCount) -> BudgetVerdict {
     let nearest = limits(whose, budget, used).max_by_key(BudgetLimit::percentage);
     match nearest {

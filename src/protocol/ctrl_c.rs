@@ -13,13 +13,13 @@ pub(crate) enum LeadActivity {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CtrlCAction {
-    /// Interrupt the turn; the team goes on.
+    /// Interrupt the turn; the team continues.
     InterruptTurn,
     /// Stop the team, beginning with a request.
     StopTeam,
-    /// Go on to SIGTERM.
+    /// Continue the stop with SIGTERM.
     StopNow,
-    /// Go on to SIGKILL.
+    /// Continue the stop with SIGKILL.
     StopAtOnce,
     SayHowToQuit,
 }

@@ -1,34 +1,35 @@
-//! Hang detection (RELIABILITY 4): tells a busy process from a hung one.
+//! Hang detection (RELIABILITY 4): distinguishes a busy process from a hung one.
 //!
-//! Only *changes* of a sign of life count, never a timestamp in a file, and only time in which the watcher
-//! itself was running. So neither a clock that jumps nor a machine that slept makes a process hung.
+//! Only *changes* of the sign of life count, never a timestamp in a file, and only time in which the watcher
+//! itself was running. So neither a clock that jumps nor a machine that was suspended makes a process count as hung.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What one check has sample of a process.
+/// The observation of a process in one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LivenessSample {
-    /// Changes with every heartbeat and every report of the process.
+    /// A text that changes with every heartbeat and every report of the process.
     pub(crate) sign: String,
     pub(crate) owes: HeartbeatDuty,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeartbeatDuty {
-    /// None: it is idle without unread mail, or it is stopping.
+    /// None: the process is idle without unread mail, or it is stopping.
     Nothing,
-    /// One at regular intervals.
+    /// A heartbeat at regular intervals.
     Signs,
-    /// One after the time limit of the tool that it runs.
+    /// A heartbeat after the time limit of the tool that the process runs.
     SignsAfter(Duration),
 }
 
 #[derive(Debug)]
 pub(crate) struct HangDetector {
-    /// Time without a change after which a process is hung.
+    /// The time without a change after which a process is hung.
     patience: Duration,
-    /// Longest interval between two checks that counts: during a longer one, the watcher slept too.
+    /// The longest interval between two checks that counts in full. During a longer one, the watcher was
+    /// suspended, too.
     longest_gap: Duration,
     watched: BTreeMap<String, Watched>,
 }
@@ -41,12 +42,12 @@ struct Watched {
 }
 
 impl HangDetector {
-    /// Creates a detector for one check every `period`.
+    /// Creates a detector that expects one check every `period`.
     pub(crate) fn new(patience: Duration, period: Duration) -> Self {
         Self { patience, longest_gap: period.saturating_mul(2), watched: BTreeMap::new() }
     }
 
-    /// Takes one check of the process with this incarnation. Returns whether it is hung.
+    /// Records one check of the process with this incarnation. Returns whether it is hung.
     pub(crate) fn check(
         &mut self,
         incarnation: &str,
@@ -73,7 +74,7 @@ impl HangDetector {
         }
     }
 
-    /// Forgets all other incarnations.
+    /// Drops the records of all other incarnations.
     pub(crate) fn keep(&mut self, incarnations: &[String]) {
         self.watched.retain(|known, _| incarnations.contains(known));
     }
@@ -90,7 +91,7 @@ mod tests {
         LivenessSample { sign: "same".into(), owes }
     }
 
-    /// Checks a process that shows what `show` returns. Returns after how many seconds it is hung.
+    /// Checks a process every two seconds with the sample that `show` returns. Returns the second at which it is hung.
     fn hung_after(show: impl Fn(u64) -> LivenessSample) -> Option<u64> {
         let (mut hang_detector, start) = (HangDetector::new(PATIENCE, PERIOD), Instant::now());
         (0..200).step_by(2).find(|second| {

@@ -14,16 +14,17 @@ pub(crate) enum Urgency {
     AtOnce,
 }
 
-/// The rungs, in order.
+/// The rungs of the ladder, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rung {
-    /// A `shutdown_request` is in its inbox. A lead gets SIGTERM, because no message can stop it.
+    /// A `shutdown_request` is in the member's inbox. A lead gets SIGTERM, because no message can stop it.
     Ask,
-    /// It got SIGTERM.
+    /// The process got SIGTERM.
     Terminate,
-    /// Its group got SIGKILL.
+    /// The process group got SIGKILL.
     Kill,
-    /// It survives SIGKILL, because it is stuck in the kernel: reported, not waited for.
+    /// The process survives SIGKILL, because it is stuck in the kernel. It is reported, and the stop does not
+    /// wait for it.
     GiveUp,
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct ShutdownLadder {
 }
 
 impl ShutdownLadder {
-    /// Begins on the first rung. The caller performs [`ShutdownLadder::rung`] at once.
+    /// Begins on the first rung of `urgency`. The caller performs [`ShutdownLadder::rung`] at once.
     pub(crate) fn begin(waits: LadderDeadlines, urgency: Urgency, now: Instant) -> Self {
         let rung = urgency.first_rung();
         Self { rung, until: now + waits.of(rung), waits }
@@ -106,7 +107,8 @@ impl ShutdownLadder {
         Some(self.take(next, now))
     }
 
-    /// Advances to the rung of `urgency` at least. Returns the rung to perform now, if it is a new one.
+    /// Advances to the first rung of `urgency`, unless that is reached already. Returns the rung to perform now,
+    /// if it is a new one.
     pub(crate) fn hurry(&mut self, urgency: Urgency, now: Instant) -> Option<Rung> {
         let least = urgency.first_rung();
         if self.rung >= least {
@@ -126,7 +128,7 @@ impl ShutdownLadder {
 mod tests {
     use super::*;
 
-    /// Lists when each rung is taken if the member never answers, in milliseconds.
+    /// Lists the time in milliseconds at which each rung is taken if the member never answers.
     fn walk(status: Status, urgency: Urgency) -> Vec<(u128, Rung)> {
         let start = Instant::now();
         let mut ladder =

@@ -3,7 +3,8 @@
 //! Every change of a status on the roster goes through [`apply`]; `tests/it/tidy.rs` checks that no
 //! other code assigns one. ARCHITECTURE.md draws the same table, and a test compares both.
 //!
-//! Reports are written late and several may be merged into one, so a report is legal from every live status.
+//! Reports are written late and several may be merged into one. So every report but `starting` is legal from
+//! every live status.
 
 use crate::wire::roster::Status;
 use std::fmt;
@@ -11,7 +12,7 @@ use std::fmt;
 /// A state of the table: a status on the roster, or `None` for a name that is not on it.
 type State = Option<Status>;
 
-/// An event in the life of a member, as its writer on the roster observes it.
+/// An event in the lifecycle of a member, as observed by a writer of the roster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LifecycleEvent {
     /// A process is about to be started under the name, or has just taken it.
@@ -24,7 +25,7 @@ pub(crate) enum LifecycleEvent {
     Reported(Status),
     /// A stop of the process has begun.
     StopAsked,
-    /// A lead goes on although it was asked to stop: only a signal stops a lead.
+    /// A lead continues although it was asked to stop: only a signal stops a lead.
     StopOverridden,
     /// The process has ended in a stop.
     StopConfirmed,
@@ -35,9 +36,9 @@ pub(crate) enum LifecycleEvent {
     /// The process hung, was killed, and is not restarted.
     KilledAsHung,
     RestartPlanned,
-    /// The life lock is held, seen while a lost roster is rebuilt.
+    /// The life lock was found held while a lost roster was rebuilt.
     FoundAlive,
-    /// The life lock is free although the roster shows no end.
+    /// The life lock was found free although the roster shows no end.
     FoundDead,
     Removed,
 }
@@ -126,7 +127,7 @@ fn word(state: State) -> &'static str {
     state.map_or("not on the roster", Status::word)
 }
 
-/// Looks up the state that follows `state` after `event`, unless the table refuses the pair.
+/// Returns the state that follows `state` after `event`. Fails if the table refuses the pair.
 pub(crate) fn next(state: State, event: LifecycleEvent) -> Result<State, IllegalTransition> {
     let row =
         TABLE.iter().filter(|(of, _)| *of == event).flat_map(|(_, row)| STATES.iter().zip(row));
@@ -134,7 +135,8 @@ pub(crate) fn next(state: State, event: LifecycleEvent) -> Result<State, Illegal
     cell.ok_or(IllegalTransition { state, event })
 }
 
-/// Applies an event; returns the status before. A refused pair and the removal of an entry leave it unchanged.
+/// Applies an event; returns the previous status. Fails for a pair that the table refuses and for the removal of
+/// an entry, and then leaves the status unchanged.
 pub(crate) fn apply(
     status: &mut Status,
     event: LifecycleEvent,
@@ -144,8 +146,8 @@ pub(crate) fn apply(
     Ok(std::mem::replace(status, after))
 }
 
-/// Applies [`LifecycleEvent::Spawned`] for a caller that has seen that no process holds the life lock, or
-/// that holds it: an entry that shows a live status is then that of a dead process.
+/// Applies [`LifecycleEvent::Spawned`] for a caller that holds the life lock, or has seen that no process holds
+/// it. An entry that still shows a live status is then that of a dead process.
 pub(crate) fn apply_spawned(status: &mut Status) -> Result<(), IllegalTransition> {
     if !status.is_over() && *status != Status::Starting {
         apply(status, LifecycleEvent::FoundDead)?;
@@ -169,7 +171,7 @@ mod tests {
         TABLE.iter().map(|(event, _)| *event)
     }
 
-    /// Every pair of the table with its result.
+    /// Returns every pair of the table with its result.
     fn pairs() -> impl Iterator<Item = (State, LifecycleEvent, Result<State, IllegalTransition>)> {
         events().flat_map(|event| STATES.map(|state| (state, event, next(state, event))))
     }
@@ -237,7 +239,7 @@ mod tests {
     fn every_state_is_reachable_from_every_state() {
         for state in STATES {
             let mut found = BTreeSet::from([state]);
-            // Each round takes one more step, and no way is longer than the number of states.
+            // Each round takes one more step, and no path is longer than the number of states.
             for _ in STATES {
                 let steps = pairs().filter(|(from, ..)| found.contains(from));
                 let after: Vec<State> = steps.filter_map(|(_, _, result)| result.ok()).collect();

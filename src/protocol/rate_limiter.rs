@@ -1,16 +1,16 @@
-//! Limits the messages of a model in a minute (fault 31): a loop of sends cannot fill other inboxes.
+//! Limits the messages that a model sends in a minute (fault 31), so that a loop of sends cannot fill other inboxes.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Time over which messages are counted.
+/// The time over which messages are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     most: usize,
     sent: VecDeque<Instant>,
-    /// The limit has been reported, and still holds.
+    /// Whether the limit was reported since the sender was last below it.
     is_reported: bool,
 }
 
@@ -18,9 +18,9 @@ pub(crate) struct RateLimiter {
 pub(crate) enum SendPermit {
     Granted,
     Wait {
-        /// Time until the next message may be sent.
+        /// The time until the next message may be sent.
         wait: Duration,
-        /// The limit has not been reported since the sender was last below it.
+        /// Whether this is the first refusal since the sender was last below the limit.
         first: bool,
     },
 }
@@ -30,7 +30,8 @@ impl RateLimiter {
         Self { most, sent: VecDeque::new(), is_reported: false }
     }
 
-    /// Asks to send `count` messages at once. A batch above the limit is sent once no other message counts.
+    /// Asks for a permit to send `count` messages at once. A batch above the limit is granted once no other
+    /// message counts.
     pub(crate) fn ask(&mut self, count: usize, now: Instant) -> SendPermit {
         while self.sent.front().is_some_and(|at| now.saturating_duration_since(*at) >= WINDOW) {
             self.sent.pop_front();
@@ -60,7 +61,7 @@ mod tests {
             (1, 20, wait(40, true)),
             (1, 20, wait(40, false)),
             (1, 60, SendPermit::Granted),
-            // It is reported again.
+            // The limit is reported again.
             (1, 60, wait(10, true)),
             // A broadcast above the limit, alone.
             (9, 200, SendPermit::Granted),

@@ -1,4 +1,5 @@
-//! Decides whether and when an ended teammate is restarted (RELIABILITY 4): backoff with jitter, and limits.
+//! Decides whether and when a teammate whose process has ended is restarted (RELIABILITY 4): backoff with jitter,
+//! and limits.
 
 use crate::wire::RestartPolicy;
 use crate::wire::limits::{
@@ -11,10 +12,10 @@ use std::time::{Duration, Instant};
 /// Exit codes after which a restart is useless: success, usage, failed turn, no model, name in use, budget.
 const FINAL: [i32; 6] = [0, 2, 3, 4, 5, 7];
 
-/// Exit codes of orderly ends by a signal.
+/// Exit codes of an orderly exit after a signal.
 const SIGNALLED: [i32; 2] = [130, 143];
 
-/// The numbers of SIGHUP, SIGINT and SIGTERM.
+/// The numbers of the signals that ask a process to stop: SIGHUP, SIGINT and SIGTERM.
 const ASKING: [i32; 3] = [1, 2, 15];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ impl fmt::Display for RestartLimit {
     }
 }
 
-/// Decides about restarts; counts those of the whole team.
+/// Decides on restarts, and counts those of the whole team.
 #[derive(Debug)]
 pub(crate) struct RestartTracker {
     policy: RestartPolicy,
@@ -62,7 +63,7 @@ pub(crate) struct RestartTracker {
 /// The restarts of one teammate since it was last spawned.
 #[derive(Debug, Default)]
 pub(crate) struct RestartHistory {
-    /// Restarts since it was last healthy.
+    /// The number of restarts since it was last healthy.
     step: u32,
     recent: VecDeque<Instant>,
 }
@@ -73,7 +74,7 @@ impl RestartTracker {
         Self { policy, first_pause, random: seed.max(1), team: VecDeque::new() }
     }
 
-    /// Decides about a teammate whose process has ended after `lived`.
+    /// Decides on the restart of a teammate whose process ran for `lived` before it ended.
     pub(crate) fn ended(
         &mut self,
         history: &mut RestartHistory,
@@ -147,7 +148,7 @@ mod tests {
         RestartTracker::new(policy, RESTART_FIRST_PAUSE, 7)
     }
 
-    /// The seconds of a pause; `None` without a restart.
+    /// Returns the seconds of a pause; `None` without a restart.
     fn pause(decision: RestartDecision) -> Option<f64> {
         let RestartDecision::After(pause) = decision else { return None };
         Some(pause.as_secs_f64())

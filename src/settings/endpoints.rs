@@ -1,7 +1,7 @@
-//! The types of `[anthropic]` and `[openai]`: the address of an API, and the headers that go there.
+//! The types of the settings in `[anthropic]` and `[openai]`: the address of an API, and the headers sent to it.
 //!
-//! Each header has a source of its own, so that a user's file can set one and a folder's file another; headers
-//! of the environment are added last.
+//! Each header has its own source, so that a user's file can set one and a folder's file another; headers of the
+//! environment are added last.
 
 use super::layers::SettingMap;
 use super::trust::Risks;
@@ -48,7 +48,7 @@ impl fmt::Display for HeaderName {
     }
 }
 
-/// A header's value. It may be a secret: `Debug` does not show it.
+/// A header's value. `Debug` does not show it, since it may be a secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct HeaderValue(String);
@@ -87,7 +87,7 @@ pub(super) fn is_public(header: &str) -> bool {
     header.trim().to_ascii_lowercase().starts_with("anthropic-")
 }
 
-/// The headers as lines of `Name: value`, then those of the environment, which win.
+/// Returns the headers as lines of `Name: value`. Those of the environment come last and win.
 pub(super) fn header_lines(
     headers: &SettingMap<HeaderValue>,
     environment: Option<String>,
@@ -97,7 +97,7 @@ pub(super) fn header_lines(
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// The same settings, with only the names of the headers that may hold a secret.
+/// Returns the settings without the values of the headers that may hold a secret.
 pub(crate) fn redacted(risks: &Risks) -> Risks {
     let mut shown = risks.clone();
     for (_, value) in shown.iter_mut().filter(|(key, _)| key.ends_with(".headers")) {

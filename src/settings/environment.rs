@@ -1,4 +1,4 @@
-//! The process environment, read once, and the part of it that commands and teammates get.
+//! The process environment, read once, and the part of it that is passed on to commands and teammates.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ pub(crate) struct Environment {
     variables: BTreeMap<String, String>,
 }
 
-/// Variables that teammates and the commands of agents get. All others are left out: they may be
-/// credentials.
+/// Variables that are passed on to teammates and to the commands of agents. All others are left out, since they
+/// may be credentials.
 const PASSED_ON: [&str; 14] = [
     "PATH",
     "HOME",
@@ -42,7 +42,7 @@ impl Environment {
         Self { variables: variables.iter().map(own).collect() }
     }
 
-    /// The value of a variable that is set and not empty.
+    /// Returns the value of a variable that is set and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
@@ -51,7 +51,7 @@ impl Environment {
         self.folder("XDG_CONFIG_HOME", ".config")
     }
 
-    /// The folder in which the user's programs keep their state.
+    /// Returns the folder for the state of the user's programs.
     pub(crate) fn state_home(&self) -> Option<PathBuf> {
         self.folder("XDG_STATE_HOME", ".local/state")
     }
@@ -61,7 +61,7 @@ impl Environment {
         self.get(variable).map(PathBuf::from).or_else(home)
     }
 
-    /// The variables that teammates and commands get: the allow list and the locale.
+    /// Returns the variables that are passed on to teammates and commands: the allow list and the locale.
     pub(crate) fn passed_on(&self) -> Vec<(String, String)> {
         let allowed = |name: &str| PASSED_ON.contains(&name) || name.starts_with("LC_");
         let pairs = self.variables.iter().filter(|(name, _)| allowed(name));

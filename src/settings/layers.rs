@@ -1,4 +1,5 @@
-//! The declaration of a setting, and the layers that it is read from: flag, environment, folder's file, user's own file.
+//! The declaration of a setting, and the layers from which it is read: flag, environment, the folder's file, the
+//! user's own file.
 
 use super::environment::Environment;
 use super::trust::Risks;
@@ -21,9 +22,9 @@ pub(crate) struct SettingSpec {
     /// Whether no environment variable sets it.
     pub(super) is_file_only: bool,
     pub(super) flag: Option<&'static str>,
-    /// What `team config` shows while no value is set.
+    /// The text that `team config` shows while no value is set.
     pub(super) unset: &'static str,
-    /// The value that the commented file shows when there is no default.
+    /// The value that the commented file shows if there is no default.
     pub(super) example: Option<&'static str>,
     /// The lines that the commented file shows instead of `key = value`.
     pub(super) block: Option<&'static str>,
@@ -34,7 +35,7 @@ pub(crate) struct SettingSpec {
 }
 
 impl SettingSpec {
-    /// A setting of this field name; its documentation comment is the description.
+    /// Declares a setting with this field name; its documentation comment is the description.
     pub(super) const fn new(field: &'static str, description: &'static str) -> Self {
         Self {
             key: field,
@@ -49,14 +50,14 @@ impl SettingSpec {
         }
     }
 
-    /// The environment variable that sets it, if any.
+    /// Returns the environment variable that sets it, if any.
     pub(super) fn variable(&self) -> Option<String> {
         let name = self.trust_key().replace('.', "_").to_uppercase();
         let is_providers_own = name.starts_with("ANTHROPIC_") || name.starts_with("OPENAI_");
         (!self.is_file_only).then(|| if is_providers_own { name } else { format!("TEAM_{name}") })
     }
 
-    /// The name in the list of trusted settings.
+    /// Returns its name in the list of trusted settings.
     pub(super) fn trust_key(&self) -> &'static str {
         self.key.strip_prefix("permissions.").unwrap_or(self.key)
     }
@@ -66,18 +67,18 @@ impl SettingSpec {
     }
 }
 
-/// A value and the layer it came from.
+/// A value and its source.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Setting<T> {
     pub(crate) value: T,
-    /// The nearest layer that sets it, as `team config` shows it.
+    /// The nearest layer that sets the value, as `team config` shows it.
     pub(crate) source: String,
 }
 
-/// A settings table with free keys; each entry has a source of its own.
+/// A settings table with free keys; each entry has its own source.
 pub(crate) type SettingMap<T> = BTreeMap<<T as SettingEntry>::Name, Setting<T>>;
 
-/// The source of a value that an environment variable sets.
+/// Returns the source of a value that an environment variable sets.
 pub(super) fn environment_source(variable: &str) -> String {
     format!("environment ({variable})")
 }
@@ -95,14 +96,14 @@ pub(crate) struct ConfigRow {
 pub(crate) struct Flags(BTreeMap<&'static str, String>);
 
 impl Flags {
-    /// The flags that are given among these.
+    /// Returns those of these flags that are given.
     pub(crate) fn of<const N: usize>(flags: [(&'static str, Option<&str>); N]) -> Self {
         let given = |(flag, text): (_, Option<&str>)| Some((flag, text?.to_owned()));
         Self(flags.into_iter().filter_map(given).collect())
     }
 }
 
-/// The text of a settings file; empty if there is none.
+/// Reads the text of a settings file; empty if there is none.
 pub(super) fn read(file: &Path) -> Result<String, Failure> {
     match std::fs::read_to_string(file) {
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
@@ -179,22 +180,22 @@ impl<'t> SettingsFile<'t> {
     }
 }
 
-/// All layers, and which of the folder's values must not act.
+/// All layers, and the values of the folder that are not in force.
 pub(super) struct Layers<'t> {
     flags: &'t Flags,
     environment: &'t Environment,
     /// The nearest first; the first one is the team folder's.
     files: Vec<SettingsFile<'t>>,
-    /// Whether all values of the folder act.
+    /// Whether all values of the folder are in force.
     pub(super) is_trusted: bool,
     /// The values of the folder that need trust.
     pub(super) risks: Risks,
-    /// The values of the folder that do not act.
+    /// The values of the folder that are not in force.
     pub(super) ignored: Risks,
 }
 
 impl<'t> Layers<'t> {
-    /// Layers with a trusted folder.
+    /// Creates layers with a trusted folder.
     pub(super) fn new(
         flags: &'t Flags,
         environment: &'t Environment,
@@ -204,7 +205,8 @@ impl<'t> Layers<'t> {
         Self { flags, environment, files, is_trusted: true, risks, ignored }
     }
 
-    /// What the layers say about a setting, the nearest first, without what must not act.
+    /// Returns the values of a setting that are in force, the nearest layer first. Records a folder's value that
+    /// needs trust or is not in force.
     fn values<T: SettingValue>(&mut self, spec: &SettingSpec) -> Result<Vec<Setting<T>>, Failure> {
         let mut found = Vec::new();
         if let Some(flag) = spec.flag
@@ -249,7 +251,7 @@ fn parse<T: SettingValue>(place: &str, text: &str) -> Result<T, Failure> {
 
 /// A field of the settings: one value, or a table with free keys.
 pub(super) trait SettingField: Sized {
-    /// The default in the declaration.
+    /// The type of the default in the declaration.
     type Default;
 
     fn read(
@@ -258,10 +260,10 @@ pub(super) trait SettingField: Sized {
         layers: &mut Layers<'_>,
     ) -> Result<Self, Failure>;
 
-    /// The rows of `team config`.
+    /// Returns the rows of `team config`.
     fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow>;
 
-    /// The value as TOML, if it has one.
+    /// Returns the value as TOML; `None` if it is unset or a table.
     fn toml(&self) -> Option<String> {
         None
     }
@@ -307,7 +309,7 @@ impl<T: SettingEntry> SettingField for SettingMap<T> {
     fn read(spec: &SettingSpec, (): (), layers: &mut Layers<'_>) -> Result<Self, Failure> {
         let mut found = Self::new();
         let mut ignored = BTreeMap::new();
-        // From the farthest to the nearest, which is the folder's.
+        // The files are read from the farthest to the nearest, which is the folder's.
         for (at, file) in layers.files.iter().enumerate().rev() {
             let entries: BTreeMap<T::Name, T> = file.get(spec.key)?.unwrap_or_default();
             if at == 0 {

@@ -1,9 +1,8 @@
-//! Flags, environment and settings files become one immutable [`Settings`]; the only reader of the
-//! environment.
+//! Reads flags, environment and settings files into one immutable [`Settings`]. The only reader of the environment.
 //!
 //! Order (SPEC 7): flag, then environment, then `.team/settings.toml`, then
-//! `$XDG_CONFIG_HOME/team/settings.toml`, then the default. Every value remembers where it came from. A
-//! folder's file may tighten; what runs code, loosens a limit or sends data elsewhere acts only if
+//! `$XDG_CONFIG_HOME/team/settings.toml`, then the default. Every value keeps its source. A folder's file may
+//! tighten limits. A value there that runs code, loosens a limit or sends data elsewhere is in force only if
 //! [`trust`] lists it.
 
 pub(crate) mod endpoints;

@@ -1,4 +1,4 @@
-//! The model of an agent, and the credentials for it. What providers there are stands in `llm`.
+//! The model of an agent, and the credentials for it. `llm` has the list of providers.
 
 use super::endpoints::{header_lines, is_public};
 use super::environment::Environment;
@@ -20,7 +20,7 @@ pub(crate) struct ModelChoice {
 }
 
 impl ModelChoice {
-    /// Reads a model in one of the forms of its provider.
+    /// Parses a model in one of the forms of its provider.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let read =
             |provider: &&'static ProviderSpec| Some(Self { provider, name: provider.read(text)? });
@@ -36,7 +36,7 @@ impl ModelChoice {
         })
     }
 
-    /// The model that is used when none is configured.
+    /// Returns the model that is used if none is configured.
     pub(crate) fn fallback() -> Self {
         Self { provider: FALLBACK, name: None }
     }
@@ -49,7 +49,7 @@ impl ModelChoice {
         self.name.as_deref()
     }
 
-    /// The model of this name of the same provider.
+    /// Returns the model of this name of the same provider.
     pub(crate) fn named(&self, name: String) -> Self {
         Self { provider: self.provider, name: Some(name) }
     }
@@ -80,12 +80,12 @@ impl fmt::Display for ModelChoice {
     }
 }
 
-/// The forms of a model, for people.
+/// Returns the forms of a model, as a text for the user.
 pub(crate) fn model_forms() -> String {
     or_list(PROVIDERS.iter().flat_map(|spec| spec.forms()).collect())
 }
 
-/// The usual variables that hold credentials, for people.
+/// Returns the usual variables that hold credentials, as a text for the user.
 pub(crate) fn credential_variables() -> String {
     let variables = PROVIDERS.iter().filter_map(|spec| spec.variables?.credentials().next());
     or_list(variables.collect())
@@ -98,7 +98,7 @@ fn or_list(mut items: Vec<String>) -> String {
     }
 }
 
-/// The model in force, resolved in the order of SPEC 8; `None` when nothing names one.
+/// Returns the model in force, in the order of SPEC 8; `None` if neither a setting nor a credential selects one.
 pub(crate) fn resolve(
     settings: &Settings,
     environment: &Environment,
@@ -115,7 +115,7 @@ pub(crate) fn resolve(
     }))
 }
 
-/// The price of a model, if it is known. It must be, if money is limited and the model is paid for.
+/// Returns `price`. Fails if there is none although a budget limits money and the provider bills the model.
 pub(crate) fn price_of(
     model: &ModelChoice,
     price: Option<Price>,
@@ -134,14 +134,14 @@ pub(crate) fn price_of(
     Ok(price)
 }
 
-/// What reaches the models, by provider. Teammates receive it over the control socket, never in arguments
-/// or the environment. `Debug` shows no secret.
+/// The access to each provider, by its name. Teammates receive it over the control socket, never in arguments or
+/// the environment. `Debug` shows no secret.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Credentials(BTreeMap<String, Access>);
 
 impl Credentials {
-    /// Collects keys from the environment, and addresses and headers from the settings. A provider without
-    /// rows in the settings has these from the environment too.
+    /// Collects keys from the environment, and addresses and headers from the settings. For a provider without rows
+    /// in the settings, addresses and headers are from the environment, too.
     pub(crate) fn of(settings: &Settings, environment: &Environment) -> Self {
         let Settings { anthropic_base_url, anthropic_headers, anthropic_version, .. } = settings;
         let Settings { openai_base_url, openai_headers, .. } = settings;
@@ -170,29 +170,29 @@ impl Credentials {
         Self(PROVIDERS.iter().filter_map(access).collect())
     }
 
-    /// What reaches this model's endpoint.
+    /// Returns the access to this model's endpoint.
     pub(crate) fn access(&self, model: &ModelChoice) -> Access {
         self.0.get(model.spec().name).cloned().unwrap_or_default()
     }
 
-    /// The same, with the endpoint of this model at `base_url`.
+    /// Returns these credentials with `base_url` for this model's provider.
     pub(crate) fn with_base_url(mut self, model: &ModelChoice, base_url: String) -> Self {
         self.0.entry(model.spec().name.to_owned()).or_default().base_url = Some(base_url);
         self
     }
 
-    /// The part that an agent on this model needs; it gets no other.
+    /// Returns only the part that an agent with this model needs.
     pub(crate) fn only_for(&self, model: &ModelChoice) -> Self {
         let own = self.0.get_key_value(model.spec().name);
         Self(own.map(|(name, access)| (name.clone(), access.clone())).into_iter().collect())
     }
 
-    /// Whether there is anything to reach this model with. A teammate looks for a local server itself.
+    /// Whether the model needs no credentials or has usable ones. A teammate looks for a local server itself.
     pub(crate) fn reach(&self, model: &ModelChoice) -> bool {
         !model.is_paid() || self.access(model).is_usable()
     }
 
-    /// The secret strings, for redaction: every header but the API's own may hold a key.
+    /// Returns the secret strings, for redaction: every header except the API's own may hold a key.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let keys = self.0.values().flat_map(|access| [&access.api_key, &access.auth_token]);
         let headers = self.0.values().filter_map(|access| access.custom_headers.as_ref());
@@ -221,7 +221,7 @@ mod tests {
         for text in good.split(' ') {
             assert_eq!(ModelChoice::parse(text).unwrap().to_string(), text);
         }
-        // A name is there exactly where the provider has one.
+        // A model has a name only if its provider's form has one.
         let bad = " gpt anthropic anthropic/ anthropic: anthropicx openai/ openai: openaix local/ local: \
             localx script script/ script: scriptx Rehearsal rehearsal/ rehearsal: rehearsalx";
         for text in bad.split(' ') {

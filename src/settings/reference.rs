@@ -1,4 +1,4 @@
-//! The table of settings as people read it: the commented settings file and the table of the manual.
+//! The documentation of the settings: the commented settings file and the table of the manual.
 
 use super::environment::Environment;
 use super::layers::Flags;
@@ -12,10 +12,10 @@ const INTRODUCTION: &str = "\
 ## `team config` shows each value and where it comes from.
 ";
 
-/// The settings file that `team init` writes: every setting with its description, commented out.
+/// Returns the settings file that `team init` writes: every setting with its description, commented out.
 pub(crate) fn commented_file() -> Result<String, Failure> {
     let mut settings = defaults()?.declared();
-    // A key below the header of a table belongs to that table: keys without one stand first.
+    // In TOML, a key below the header of a table belongs to that table, so keys without a table come first.
     settings.sort_by_key(|(spec, _)| match spec.block {
         None => u8::from(spec.key.contains('.')),
         Some(_) => 2,
@@ -48,7 +48,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 
-    /// The table of the manual: key, default, environment variable, readers, description.
+    /// Returns the table of the manual: key, default, environment variable, readers, description.
     fn manual_table() -> String {
         let defaults = defaults().unwrap();
         let shown: BTreeMap<String, String> =

@@ -1,8 +1,8 @@
-//! The table of all settings. A new setting is one row here: the layers it is read from, `team config`, the
-//! commented file, the manual's table and the hand-over to teammates all come from the row.
+//! The table of all settings. A new setting is one row here, which determines its layers, `team config`, the
+//! commented file, the manual's table and the hand-over to teammates.
 //!
-//! A row is the description that files and manual show, then a field with its type and default, then the other
-//! fields of its [`SettingSpec`].
+//! A row is the description that the files and the manual show, then a field with its type and default, then the
+//! other fields of its [`SettingSpec`].
 
 use super::endpoints::{BaseUrl, HeaderValue, redacted};
 use super::environment::Environment;
@@ -47,7 +47,7 @@ macro_rules! all_settings {
         #[derive(Debug, Clone)]
         pub(crate) struct Settings {
             $($(#[doc = $doc])+ pub(crate) $name: $type,)+
-            /// What the folder's file sets and what does not act without trust, as a sentence.
+            /// The values of the folder's file that are not in force without trust, as a sentence.
             pub(crate) ignored: Option<String>,
         }
 
@@ -71,12 +71,12 @@ macro_rules! all_settings {
                 Ok(Self { $($name,)+ ignored: None })
             }
 
-            /// Every setting as `team config` shows it.
+            /// Returns every setting as `team config` shows it.
             pub(crate) fn rows(&self) -> Vec<ConfigRow> {
                 [$(self.$name.rows(&specs::$name)),+].concat()
             }
 
-            /// Every declaration with the value as TOML.
+            /// Returns every declaration with the value as TOML.
             pub(super) fn declared(&self) -> Vec<(&'static SettingSpec, Option<String>)> {
                 vec![$((&specs::$name, self.$name.toml())),+]
             }
@@ -96,7 +96,7 @@ macro_rules! handed_over {
         }
 
         impl Settings {
-            /// The part that teammates take over.
+            /// Returns the settings that teammates take over.
             pub(crate) fn rules(&self) -> Rules {
                 Rules { $($name: self.$name.value,)+ run: None }
             }
@@ -109,7 +109,7 @@ macro_rules! handed_over {
 }
 
 settings! {
-    // For the lead, or for an agent that is started by hand.
+    // Settings of the lead, or of an agent that is started by hand.
     lead {
         /// The model: `anthropic/NAME`, `openai/NAME`, `local` or `local/NAME` (a server on this machine),
         /// `rehearsal` (no key, no network), or `script:FILE`.
@@ -199,7 +199,7 @@ cache_read = 0.3            # as input, if left out
 cache_write = 3.75          # as input, if left out");
     }
 
-    // For every agent: a lead hands these over to its teammates.
+    // Settings of every agent: a lead hands them over to its teammates.
     team {
         /// The most model calls in one turn. A call that is repeated with the same result ends the turn at
         /// the tenth time (`bash`: only if it fails); the model is told from the third time on.
@@ -274,7 +274,7 @@ cache_write = 3.75          # as input, if left out");
 /// The shortest and the longest time between two heartbeats of a busy agent.
 const HEARTBEAT_INTERVALS: [Duration; 2] = [Duration::from_millis(100), limits::HEARTBEAT_PERIOD];
 
-/// Heartbeats in the time after which an agent counts as hung.
+/// The number of heartbeats in the time after which an agent counts as hung.
 const HEARTBEATS_UNTIL_HUNG: u32 = 12;
 
 impl Settings {
@@ -305,7 +305,7 @@ impl Settings {
         Ok(Self { ignored, ..settings })
     }
 
-    /// The settings in a team folder's file that need trust.
+    /// Returns the settings in a team folder's file that need trust.
     pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
         let text = layers::read(folder_file)?;
         let (environment, flags) = (Environment::default(), Flags::default());
@@ -315,7 +315,7 @@ impl Settings {
         Ok(layers.risks)
     }
 
-    /// The permissions as processes hand them over.
+    /// Returns the permissions with which an agent process starts.
     pub(crate) fn permissions(&self) -> Permissions {
         Permissions {
             mode: self.permissions_mode.value,
@@ -329,13 +329,13 @@ impl Settings {
         }
     }
 
-    /// The price of each model, by `provider/name`.
+    /// Returns the price of each model, by `provider/name`.
     pub(crate) fn prices(&self) -> BTreeMap<String, Price> {
         self.prices.iter().map(|(model, price)| (model.clone(), price.value)).collect()
     }
 }
 
-/// The sentence that tells which settings of a folder do not act.
+/// Returns the sentence that lists the settings of a folder that are not in force.
 fn untrusted(folder_file: &Path, ignored: &Risks) -> String {
     let ignored = redacted(ignored);
     let shown = ignored.iter().map(|(key, value)| format!("{key} = {value}"));
@@ -348,7 +348,7 @@ fn untrusted(folder_file: &Path, ignored: &Risks) -> String {
 }
 
 impl Rules {
-    /// The budgets of the team and of each teammate.
+    /// Returns the budgets of the team and of each teammate.
     pub(crate) fn budgets(&self) -> Budgets {
         Budgets {
             team: Budget {
@@ -366,7 +366,7 @@ impl Rules {
         }
     }
 
-    /// The time between two heartbeats of a busy agent: short enough that a few may be missed.
+    /// Returns the time between two heartbeats of a busy agent: short enough that a few may be missed.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
         let [shortest, longest] = HEARTBEAT_INTERVALS;
         let interval = Duration::from_secs(self.hung_after) / HEARTBEATS_UNTIL_HUNG;

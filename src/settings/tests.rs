@@ -1,4 +1,4 @@
-//! Tests of the settings as a whole: which layer wins, what needs trust, what is refused.
+//! Tests of the settings as a whole: the order of the layers, trust, refused values.
 
 use super::endpoints::HeaderName;
 use super::environment::Environment;
@@ -16,7 +16,7 @@ use crate::wire::permission::{PermissionMode, Permissions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What there is to read settings from.
+/// The sources of the settings of one test.
 #[derive(Default)]
 struct Given<'t> {
     variables: &'t [(&'t str, &'t str)],
@@ -96,7 +96,7 @@ fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
         ("[[hooks]]\nevent = \"task_created\"\ncommand = \"a\"\ntimeout = 3601", 4),
         ("[[hooks]]\nevent = \"task_created\"\ncommand = \"a\"\ntimout = 1", 4),
         ("[prices.m]\ninput = 1\noutput = 1\nprompt = 1", 4),
-        // No line of these may be copied into the message: it may be a secret.
+        // The message must not quote these lines, since they may hold a secret.
         ("[anthropic]\nheaders = { x = \"a\\r\\nX-Evil: canary\" }", 2),
         ("[anthropic]\nheaders = { \"a b\" = \"canary\" }", 2),
         ("[openai]\nversion = \"canary\"", 2),
@@ -183,7 +183,7 @@ fn each_limit_and_each_price_has_a_source_of_its_own() {
     assert_eq!(row("prices.anthropic/m").value, "3.00 in, 15.00 out");
 }
 
-/// A clone may bring a smaller budget along, and none that is larger than the user's.
+/// A cloned folder may set a smaller budget than the user's, but not a larger one.
 #[test]
 fn a_folder_raises_no_limit_before_it_is_trusted() {
     let folder = "[budget.team]\ntokens = 9000\nturns = 5\n[budget.member]\nmoney = 8.0\n\
@@ -249,7 +249,7 @@ fn the_environments_endpoints_and_headers_win_over_a_files() {
     assert_eq!(row(&settings, "anthropic.base_url").source, "environment (ANTHROPIC_BASE_URL)");
 }
 
-/// `provider::model_selection` runs a folder's endpoint before and after trust.
+/// `provider::model_selection` covers a folder's endpoint before and after trust.
 #[test]
 fn the_list_of_trusted_settings_has_the_headers_in_full_as_one_value() {
     let folder = tempfile::tempdir().unwrap();
@@ -294,7 +294,7 @@ fn heartbeats_come_often_enough_to_miss_a_few() {
     }
 }
 
-/// `provider::model_selection` and `provider::mixed_providers` choose a model by one key and by a name.
+/// `provider::model_selection` and `provider::mixed_providers` cover the choice by one key and by a name.
 #[test]
 fn of_two_keys_that_of_the_first_provider_chooses_the_model() {
     let keys = [("OPENAI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k"), ("ANTHROPIC_MODEL", "m")];

@@ -1,8 +1,8 @@
-//! The list of the folders whose settings the user trusts (SPEC 7), and of the settings that are trusted.
+//! The list of the folders that the user trusts, with the trusted settings of each (SPEC 7).
 //!
-//! The list lies in the user's own state folder, outside every workspace, so that a clone cannot bring its
-//! own trust along. It holds the trusted settings themselves, under the real path of the folder: when one of
-//! them changes, nothing of the folder is trusted until the user trusts it again.
+//! The list is in the user's own state folder, outside every workspace, so that a cloned repository cannot
+//! contain its own trust. It holds the trusted settings themselves, under the real path of the folder: when one of
+//! them changes, none of them is trusted until the user trusts the folder again.
 
 use super::environment::Environment;
 use crate::error::{Exit, Failure};
@@ -41,14 +41,14 @@ impl TrustList {
         key(folder).is_ok_and(|key| known.folders.get(&key) == Some(risks))
     }
 
-    /// The file to lock while the list is changed. Creates its folder, which others must not be able to write.
+    /// Returns the file to lock while the list is changed. Creates its folder; fails if other users can write there.
     pub(crate) fn lock_file(&self) -> Result<PathBuf, Failure> {
         let file = self.file()?;
         make_folder(file).map_err(|why| unchanged(file, &why))?;
         Ok(file.with_extension("lock"))
     }
 
-    /// Trusts exactly these settings of a team folder, or nothing of it any more.
+    /// Replaces the trusted settings of a team folder; `None` removes the folder from the list.
     pub(crate) fn set(&self, folder: &Path, risks: Option<Risks>) -> Result<(), Failure> {
         let file = self.file()?;
         let failed = |why: io::Error| unchanged(file, &why);
@@ -80,7 +80,7 @@ impl TrustList {
     }
 }
 
-/// The key of a folder in the list: its real path.
+/// Returns the key of a folder in the list: its real path.
 fn key(folder: &Path) -> io::Result<String> {
     let real = fs::canonicalize(folder)?;
     real.to_str().map(ToOwned::to_owned).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
@@ -95,7 +95,7 @@ fn unchanged(file: &Path, why: &io::Error) -> Failure {
 fn make_folder(file: &Path) -> io::Result<()> {
     if let Some(parent) = file.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-        // A list that others can write cannot say what this user trusts.
+        // A list that other users can write is no evidence of the trust of this user.
         let known = fs::metadata(parent)?;
         if known.mode() & 0o022 != 0 {
             let why = format!("{} can be written by others", parent.display());
@@ -105,7 +105,7 @@ fn make_folder(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the file atomically, so that a crash never leaves half a list.
+/// Replaces the file atomically, so that a crash never leaves an incomplete list.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     make_folder(file)?;
     let draft = file.with_extension(format!("{}.draft", std::process::id()));

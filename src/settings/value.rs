@@ -1,4 +1,4 @@
-//! The types that a setting can have: how each is read from text, shown, and combined from several layers.
+//! The types that a setting can have, with the rules to parse, show and combine their values.
 
 use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
@@ -15,7 +15,7 @@ use std::fmt::Display;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PromptProfile {
-    /// Compact for a local server, else full.
+    /// Compact for a provider with small models, otherwise full.
     Auto,
     /// The whole prompt and all tools.
     Full,
@@ -25,13 +25,13 @@ pub(crate) enum PromptProfile {
 
 /// A type that a setting with one value can have.
 pub(crate) trait SettingValue: Clone + Serialize + DeserializeOwned {
-    /// Reads the text of a flag or an environment variable; by default, it is one of several words.
+    /// Parses the text of a flag or an environment variable; by default, as one of the words of the type.
     fn parse(text: &str) -> Result<Self, String> {
         let word: StrDeserializer<'_, WordError> = text.trim().into_deserializer();
         Self::deserialize(word).map_err(|why| why.to_string())
     }
 
-    /// The value as `team config` shows it; `None` if it is unset or empty.
+    /// Returns the value as `team config` shows it; `None` if it is unset or empty.
     fn shown(&self) -> Option<String> {
         let value = json!(self);
         if let Value::String(word) = value {
@@ -40,23 +40,23 @@ pub(crate) trait SettingValue: Clone + Serialize + DeserializeOwned {
         (!value.is_null()).then(|| value.to_string())
     }
 
-    /// Whether a file with this value says anything; an empty list that adds to others does not.
+    /// Whether the value of a file has an effect; an empty list that would be added to others has none.
     fn is_said(&self) -> bool {
         true
     }
 
-    /// The value in force if a layer farther away has `farther`. By default the nearest layer wins.
+    /// Combines this value with that of a farther layer. By default the nearer layer wins.
     #[must_use]
     fn with_farther(self, _farther: Self) -> Self {
         self
     }
 
-    /// Whether it is listed among what `team trust` is asked for.
+    /// Whether `team trust` lists a folder's value as one that needs trust.
     fn is_risk(&self) -> bool {
         true
     }
 
-    /// Whether a folder's value acts without trust, beside the value of the user's own layers.
+    /// Whether a folder's value is in force without trust; `own` is the value of the user's own layers.
     fn acts_untrusted(&self, _own: Option<&Self>) -> bool {
         false
     }
@@ -67,13 +67,13 @@ pub(crate) trait SettingEntry: Clone + Serialize + DeserializeOwned {
     /// The key of an entry.
     type Name: Clone + Ord + Display + Serialize + DeserializeOwned;
 
-    /// Whether trust lists the table as one value, not each entry.
+    /// Whether the list of trusted settings has the table as one value, instead of each entry.
     const IS_TRUSTED_AS_A_WHOLE: bool;
 
-    /// The entry as `team config` shows it.
+    /// Returns the entry as `team config` shows it.
     fn shown(&self, name: &Self::Name) -> String;
 
-    /// Whether a folder's entry acts without trust, beside the user's own entry of that name.
+    /// Whether a folder's entry is in force without trust; `own` is the user's own entry of that name.
     fn acts_untrusted(&self, own: Option<&Self>) -> bool;
 }
 
@@ -158,7 +158,7 @@ impl<T: SettingValue> SettingValue for Option<T> {
     }
 }
 
-/// Loopback ports.
+/// A list of loopback ports.
 impl SettingValue for Vec<u16> {
     fn parse(text: &str) -> Result<Self, String> {
         let ports = text.split([',', ' ']).filter(|part| !part.is_empty() && *part != "none");
@@ -172,7 +172,7 @@ impl SettingValue for Vec<u16> {
     }
 }
 
-/// Permission rules: those of all layers count.
+/// Permission rules: those of all layers apply.
 impl SettingValue for Vec<String> {
     fn shown(&self) -> Option<String> {
         (!self.is_empty()).then(|| self.join(", "))

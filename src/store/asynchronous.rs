@@ -1,4 +1,4 @@
-//! Store operations for event loops: work that waits for a lock or the disk runs on a thread of its own.
+//! Store operations for event loops: work that waits for a lock or the disk runs on a separate thread.
 
 use super::{Drained, Fsync, Mailbox, StoreError, TeamDir, roster};
 use crate::wire::WithUnknownFields;
@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A mailbox that threads share with its owner.
 pub(crate) type SharedMailbox = Arc<Mutex<Mailbox>>;
 
-/// Runs blocking work on a thread of its own. Dropping the future abandons the result, not the work.
+/// Runs blocking work on a separate thread. Dropping the future discards the result; the work still runs to its
+/// end.
 ///
 /// # Panics
 /// If the work panics.
@@ -17,7 +18,7 @@ pub(crate) async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send +
         Ok(done) => done,
         Err(why) => match why.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Only a runtime that is shut down cancels work, and it drops this future as well.
+            // Only the shutdown of the runtime cancels work, and it drops this future as well.
             Err(_cancelled) => std::future::pending().await,
         },
     }

@@ -1,8 +1,8 @@
-//! Finds and removes what a dead team leaves behind, while no member can start.
+//! Finds and removes the files that a dead team left behind, while no member can start.
 //!
-//! *Invariant:* every life lock is held from the first search until the last file is removed. A life lock
-//! is removed by its holder, and a process that waited for it notices (`LifeLock::take`). Side locks are
-//! never removed. The caller decides which of the files a person wants removed.
+//! *Invariant:* every life lock is held from the first search until the last file is removed. A lock file is
+//! removed only by the holder of its lock; a process that waited for the lock then opens a new file
+//! (`LifeLock::take`). Side locks are never removed. The caller chooses the files to remove.
 
 use super::file::jsonl::{Piece, each_piece};
 use super::file::lock::{exclusive, is_named, release, try_for};
@@ -20,13 +20,13 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The wait for a life lock that a probe holds for a moment.
+/// The maximum wait for a life lock, which a probe may hold for a moment.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a team folder cannot be held.
+/// The reason for which the life locks of a team cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CleanError {
-    /// This member is alive; its pid in words, if its record can be read.
+    /// This member is alive. The text names its pid, or is empty if its record cannot be read.
     #[error("{0} lives{1}")]
     Alive(AgentName, String),
     /// A file of the store cannot be read or written.
@@ -38,7 +38,7 @@ pub(crate) enum CleanError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LeftoverKind {
     Lock,
-    /// The heartbeat, the fifo and the usage count of a dead process.
+    /// The heartbeat, the fifo or the usage count of a dead process.
     State,
     /// A batch of mail that its owner has acted on.
     TakenClaim,
@@ -52,7 +52,7 @@ pub(crate) enum LeftoverKind {
 }
 
 impl LeftoverKind {
-    /// Whether the file may hold something that a person still wants.
+    /// Whether the file may hold data that a person still needs.
     pub(crate) fn is_precious(self) -> bool {
         matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript | Self::OutputSpill)
     }
@@ -79,14 +79,14 @@ pub(crate) struct Leftover {
     pub(crate) bytes: u64,
 }
 
-/// A team folder whose life locks are all held: no member lives or can start until this is dropped.
+/// A team folder whose life locks are all held. No member is alive or can start until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct TeamAtRest {
     dir: TeamDir,
     held: Vec<Held>,
 }
 
-/// A life lock that is held without a record.
+/// A life lock that is held without writing a record to it.
 #[derive(Debug)]
 struct Held {
     name: AgentName,
@@ -97,7 +97,7 @@ struct Held {
 impl Drop for TeamAtRest {
     fn drop(&mut self) {
         for held in &self.held {
-            // An empty lock file was created here and has no record.
+            // An empty lock file has no record. `TeamAtRest::take` creates such files.
             if held.file.metadata().is_ok_and(|known| known.len() == 0) {
                 drop(fs::remove_file(&held.path));
             }
@@ -136,7 +136,7 @@ impl TeamAtRest {
         self.held.iter().filter_map(|held| read_record(&held.file)).collect()
     }
 
-    /// Whether the life lock of `name` is held here.
+    /// Whether the life lock of `name` is among the held ones.
     pub(crate) fn holds(&self, name: &str) -> bool {
         self.held.iter().any(|held| held.name.as_str() == name)
     }
@@ -177,7 +177,7 @@ impl TeamAtRest {
         Ok(finds)
     }
 
-    /// Removes a file. An inbox is truncated instead, since it always exists. On an error the file stays.
+    /// Removes a file. An inbox is truncated instead, since it must always exist. On an error the file stays.
     pub(crate) fn remove(&self, find: &Leftover) -> Result<(), StoreError> {
         let path = &find.path;
         if *path == self.dir.inbox(&find.name) {
@@ -191,7 +191,8 @@ impl TeamAtRest {
     }
 }
 
-/// Whether every line of a claim is recorded. A late writer may have added a line that no drain has read.
+/// Whether every line of a claim is in a transcript or the dead letters. A late writer may have added a line that
+/// no drain has read.
 fn is_all_recorded(dir: &TeamDir, claim: &ClaimFile) -> Result<bool, StoreError> {
     let ClaimFile { owner: name, batch_id, path, .. } = claim;
     let mut highest: Option<u64> = None;

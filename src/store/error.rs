@@ -1,4 +1,4 @@
-//! The errors of the store, and the advice that goes with each.
+//! The errors of the store, with advice for each.
 
 use crate::os::file::FileError;
 use crate::wire::FORMAT_VERSION;
@@ -6,19 +6,19 @@ use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, Storag
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why the store could not read or write something.
+/// The reason for which a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Another process held the lock of this file for all this time; the last field names it.
+    /// Another process held the lock of this file until the timeout. The last field names that process.
     #[error("{path} is locked since more than {ms} ms by {holder}", path = .0.display(), ms = .1.as_millis(), holder = .2)]
     LockTimeout(PathBuf, Duration, String),
     /// The team folder does not exist at this path.
     #[error("there is no team folder at {}", .0.display())]
     NoTeam(PathBuf),
-    /// This inbox has more than one hard link, namely so many.
+    /// This inbox has more than one hard link. The second field is their number.
     #[error("{path} has {links} names (hard links): it cannot be told whose mail it is", path = .0.display(), links = .1)]
     Linked(PathBuf, u64),
     /// The file was written by a later version of this program.
@@ -29,10 +29,11 @@ pub enum StoreError {
         /// Its format version.
         found: u64,
     },
-    /// An earlier sync of the file failed. The system reports that only once: no later sync can be trusted.
+    /// An earlier sync of the file failed. The kernel reports a failure only once, so no later sync can be
+    /// trusted.
     #[error("{}: an earlier sync failed, so nothing more is acknowledged", .0.display())]
     Degraded(PathBuf),
-    /// The folder or file in which this process works was removed or replaced.
+    /// The folder or file that this process uses was removed or replaced.
     #[error("{} was removed or replaced while it was in use", .0.display())]
     Gone(PathBuf),
     /// The file system of this folder lacks a feature that the store needs.
@@ -41,7 +42,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether a lock was not acquired in time.
+    /// Whether a lock was not acquired before its timeout.
     pub fn is_lock_timeout(&self) -> bool {
         matches!(self, Self::LockTimeout(..))
     }
@@ -58,7 +59,7 @@ impl StoreError {
         matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem)
     }
 
-    /// Returns the advice for a person.
+    /// Returns the advice that is shown with the error.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::File(FileError::ForeignOwner { .. }) => {

@@ -1,4 +1,4 @@
-//! The disk: everything below `.team/`. This page specifies the files.
+//! Reads and writes the files below `.team/`, which this page specifies.
 //!
 //! ```text
 //! .team/                      0700, owned by the user; files 0600
@@ -14,9 +14,9 @@
 //!   dead/.claim/NAME.GEN      a claim that could not be read, unchanged
 //!   transcript/NAME.jsonl     {"kind","at",…}; a line of kind "mail" acknowledges its message
 //!   transcript/archive/NAME-N.jsonl   earlier conversations, N counts up
-//!   tasks/ID.json             one task; replaced whole under tasks/.lock/list, which is touched then
-//!   tasks/ID.json.bad-N       a quarantined file that is no task
-//!   run/NAME.lock             held (flock) for life; contains the life record of its holder
+//!   tasks/ID.json             one task; replaced whole under tasks/.lock/list, which is then touched
+//!   tasks/ID.json.bad-N       a quarantined file that is not a task
+//!   run/NAME.lock             held (flock) by a live process; contains the life record of its holder
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
 //!                             NAME.attempts (unfinished deliveries), NAME.bell (fifo that wakes an owner
 //!                             without file events), NAME.beat (heartbeat), NAME.used (tokens and money
@@ -24,7 +24,7 @@
 //!                             tasks.last (last task id), ENDPOINT.hold (shared back-off of an endpoint),
 //!                             reserve (disk space for the last writes)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; output of a spawned member
-//!   log/.out/NAME-N.txt       a tool result that was too long for a model, whole
+//!   log/.out/NAME-N.txt       a whole tool result that was too long for a model
 //! ```
 //!
 //! *GEN* is a 12-digit counter, `-`, and 8 random hexadecimal digits; it never repeats.
@@ -34,9 +34,9 @@
 //! beside it, synced and renamed. The claim of a mailbox ([`mailbox`]) is the exception: it renames the
 //! inbox, so that no data is copied and the path is never missing.
 //!
-//! *Invariants:* the store persists and never decides. Every path comes from [`TeamDir`], and every name in
-//! a path is an [`AgentName`](crate::wire::AgentName). Only `clean` removes lock files. No lock is broken
-//! by its age, because the kernel releases it with its holder. The programs of a team open an inbox only
+//! *Invariants:* the store persists data and makes no decisions. Every path comes from [`TeamDir`], and every name
+//! in a path is an [`AgentName`](crate::wire::AgentName). Only `clean` removes lock files. No lock is broken by
+//! its age, because the kernel releases a lock when its holder exits. The programs of a team open an inbox only
 //! under its side lock.
 
 pub(crate) mod asynchronous;
@@ -77,7 +77,7 @@ use std::sync::Arc;
 /// A clock that several threads share.
 pub type SharedClock = Arc<dyn Clock + Send + Sync>;
 
-/// Creates a team folder, which lasts as long as the first value.
+/// Creates a team folder, which is removed when the first value is dropped.
 #[cfg(test)]
 pub(crate) fn test_team() -> (tempfile::TempDir, TeamDir) {
     let folder = tempfile::tempdir().unwrap();

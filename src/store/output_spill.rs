@@ -1,6 +1,7 @@
-//! Tool results that are too long for a model, stored whole in `log/.out/NAME-NUMBER.txt` for it to read.
+//! Tool results that are too long for a model, stored whole in `log/.out/NAME-NUMBER.txt`, where the model can
+//! read them.
 //!
-//! *Invariant:* an agent has at most [`MOST`] of them, the oldest is removed first, and none is longer than
+//! *Invariant:* an agent has at most [`MOST`] of these files, the oldest is removed first, and none is longer than
 //! [`LONGEST`]. The caller redacts secrets.
 
 use super::file::read::numbered;
@@ -11,10 +12,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The number of stored results of one agent.
+/// The maximum number of stored results of one agent.
 pub(crate) const MOST: usize = 16;
 
-/// The longest stored result in bytes; file tools read files of this size.
+/// The maximum size of a stored result in bytes; file tools can read files of this size.
 pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
 
 /// A result that is being stored.
@@ -44,7 +45,7 @@ impl OutputSpill {
         let fits = text.get(..text.floor_char_boundary(self.room)).unwrap_or_default();
         self.file.write_all(fits.as_bytes()).at(&self.path)?;
         if fits.len() < text.len() {
-            // Later text would leave a gap.
+            // Nothing more is written, since later text would follow a gap.
             (self.room, self.is_cut) = (0, true);
         } else {
             self.room -= fits.len();
@@ -56,7 +57,7 @@ impl OutputSpill {
         &self.path
     }
 
-    /// Whether the end of the result is missing.
+    /// Whether the end of the result was cut off.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }

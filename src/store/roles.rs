@@ -2,7 +2,7 @@
 //! the workspace.
 //!
 //! Links are followed within the workspace and never out of it. A file that cannot be read is reported as a
-//! problem, not as an error. The meaning of a role is not known here.
+//! problem, not as an error. This module does not interpret roles.
 
 use super::TeamDir;
 use crate::os::safe_path::SafeRoot;
@@ -14,7 +14,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The longest part of a role file that is read, in bytes.
+/// The maximum number of bytes that are read from a role file.
 const LONGEST: usize = 32 * 1024;
 
 /// The folder of the workspace with roles for other programs.
@@ -42,7 +42,8 @@ pub(crate) struct Instructions {
 }
 
 impl TeamDir {
-    /// Returns all roles, sorted by name. Of two with the same name the team's comes first; the other warns.
+    /// Returns all roles, sorted by name. Of several roles with one name, the team's comes first; each other one
+    /// has a problem that names the first.
     pub(crate) fn role_files(&self, find: ToolLookup) -> Vec<RoleFile> {
         let Ok(root) = SafeRoot::open(self.workspace()) else { return Vec::new() };
         let mut found: Vec<RoleFile> = Vec::new();
@@ -67,7 +68,7 @@ impl TeamDir {
         self.role_files(find).into_iter().find(|file| file.role.name == name)
     }
 
-    /// Reads `AGENTS.md` and `CLAUDE.md` of the workspace, `longest` bytes in all.
+    /// Reads `AGENTS.md` and `CLAUDE.md` of the workspace, at most `longest` bytes in total.
     pub(crate) fn workspace_instructions(&self, longest: usize) -> Instructions {
         let mut instructions = Instructions::default();
         let Ok(root) = SafeRoot::open(self.workspace()) else { return instructions };
@@ -119,7 +120,7 @@ fn read_role(workspace: &Path, root: &SafeRoot, path: &Path, find: ToolLookup) -
         Ok(None) => "it is gone".into(),
         Err(why) => why,
     };
-    // An unknown allow-list allows nothing.
+    // An allow-list that cannot be read allows nothing.
     let role = Role { name: stem, tools: Some(Vec::new()), ..Role::default() };
     RoleFile { path: shown, role, problems: vec![problem(why)] }
 }

@@ -1,7 +1,7 @@
 //! The task list on disk: one file for each task, replaced whole, all under one side lock.
 //!
-//! A file that cannot be read never blocks the others: it is reported, and quarantined by the next writer.
-//! Ids come from a counter that outlives the files.
+//! A file that cannot be read never blocks the others: it is reported, and quarantined by the next writer. Ids
+//! come from a stored counter, so an id is not reused after its file is removed.
 
 use super::file::atomic::{Fsync, pretty_json, remove, replace, replaced_by};
 use super::file::lock::SideLock;
@@ -17,7 +17,7 @@ use std::fs::{self, File, Metadata};
 use std::io::Read;
 use std::path::PathBuf;
 
-/// The longest task file that is read, in bytes.
+/// The maximum size of a task file that is read, in bytes.
 const LONGEST: u64 = 2 * 1024 * 1024;
 
 /// The part of a quarantined file's name between the task id and the number.
@@ -28,18 +28,19 @@ const BAD: &str = ".json.bad-";
 pub struct Problem {
     /// The name of the file.
     pub file: String,
-    /// The problem with it.
+    /// The reason for which it is not a task.
     pub why: String,
 }
 
-/// The task list as one process sees it; a file is read again only when it has changed.
+/// An in-memory copy of the task list. A file is read again only after it has changed.
 #[derive(Debug)]
 pub struct TaskList {
     dir: TeamDir,
     fsync: Fsync,
     lock: SideLock,
     board: Board,
-    /// Histories only grow, so a file that reuses the inode of an earlier version of the task is longer.
+    /// The stamps of the files that were read. Histories only grow, so a file that reuses the inode of an earlier
+    /// version of the task is longer.
     stamps: BTreeMap<TaskId, Stamp>,
     problems: Vec<Problem>,
     /// Temporary files of writers that are at work or were killed.
@@ -51,7 +52,7 @@ pub struct TaskList {
 /// The result of reading a task file.
 enum Found {
     Task(Box<WithUnknownFields<Task>>),
-    /// The file cannot be read and stays.
+    /// The file cannot be read, and is not quarantined.
     Problem(String),
     Damaged(String),
     Gone,
@@ -82,7 +83,7 @@ impl TaskList {
         &self.problems
     }
 
-    /// Whether a writer was at work, or was killed at work, at the last [`TaskList::look`].
+    /// Whether the last [`TaskList::look`] found the temporary file of a writer that was at work or was killed.
     pub fn is_any_unfinished(&self) -> bool {
         !self.unfinished.is_empty()
     }
@@ -92,8 +93,9 @@ impl TaskList {
         self.read_folder().map(|_| ())
     }
 
-    /// Changes the list under its lock: `decide` receives the current board and the id for a new task, and
-    /// returns the tasks to store, which are on disk afterwards. After an error the others are unchanged.
+    /// Changes the list under its lock. `decide` receives the current board and the id for a new task, and returns
+    /// the tasks to store, which are then on disk. On an error some of these may be stored; all others are
+    /// unchanged.
     pub fn change<R>(
         &mut self,
         decide: impl FnOnce(&Board, TaskId) -> (Vec<WithUnknownFields<Task>>, R),
@@ -131,7 +133,7 @@ impl TaskList {
             return Err(StoreError::Newer { path, found: task.version.into() });
         }
         if task.id == next {
-            // The counter comes first, so that an id is never reused.
+            // The counter is stored first, so that an id is never reused.
             self.count(next)?;
             crate::store::failpoint::hit("tasks.counted");
         }
@@ -217,7 +219,7 @@ impl TaskList {
     }
 }
 
-/// Returns the id of a task file name.
+/// Returns the id in the name of a task file.
 fn task_of(name: &str) -> Option<TaskId> {
     name.strip_suffix(".json").and_then(canonical)
 }

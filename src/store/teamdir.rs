@@ -1,4 +1,4 @@
-//! The team folder: finds, creates and opens it, and returns every path in it.
+//! Finds, creates and opens the team folder, and returns every path in it.
 
 use super::StoreError;
 use super::file::atomic::{Fsync, replace};
@@ -39,7 +39,7 @@ const IGNORE: &str = "*\n!.gitignore\n!settings.toml\n!roles/\n!roles/**\n";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TeamDir {
     root: PathBuf,
-    /// Device and inode of the folder, to notice a replacement.
+    /// Device and inode of the folder, to detect a replacement.
     identity: (u64, u64),
 }
 
@@ -65,7 +65,8 @@ impl TeamDir {
         Ok(dir)
     }
 
-    /// Opens an existing folder, and tightens modes that let other users in. Fails if it is a link or foreign.
+    /// Opens an existing folder, and tightens modes that give access to other users. Fails if it is a link or
+    /// belongs to another user.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         let dir = Self::look(root)?;
         secure(&dir.root)?;
@@ -73,7 +74,7 @@ impl TeamDir {
         Ok(dir)
     }
 
-    /// Opens an existing folder for reading only, as [`TeamDir::open`]: nothing is created or changed.
+    /// Opens an existing folder for reading only. Unlike [`TeamDir::open`], creates and changes nothing.
     pub fn look(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         let known = known_folder(&root)?;
@@ -102,7 +103,7 @@ impl TeamDir {
 
     fn ignore_run_time_files(&self) -> Result<(), StoreError> {
         let path = self.root.join(".gitignore");
-        // Several programs may make the folder at once, and replacing needs a lock.
+        // Several processes may create the folder at once, and `replace` needs a lock.
         let held = exclusive(&self.config_lock(), LOCK_TIMEOUT)?;
         let there = match fs::read_to_string(&path) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => String::new(),
@@ -110,7 +111,7 @@ impl TeamDir {
         };
         let has = |rule: &str| there.lines().any(|line| line.trim() == rule);
         if !IGNORE.lines().all(has) {
-            // The last rule that matches wins, so the rules of the team come last.
+            // In git the last rule that matches wins, so the rules of the team come last.
             let separator = if there.is_empty() || there.ends_with('\n') { "" } else { "\n" };
             let text = format!("{there}{separator}{IGNORE}");
             replace(&path, text.as_bytes(), Fsync::Never)?;
@@ -132,12 +133,12 @@ impl TeamDir {
         Ok(true)
     }
 
-    /// Returns the folder.
+    /// Returns the path of the team folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the folder that contains it, in which agents work.
+    /// Returns the workspace: the folder that contains the team folder, and in which agents work.
     pub fn workspace(&self) -> &Path {
         self.root.parent().unwrap_or(&self.root)
     }
@@ -147,7 +148,7 @@ impl TeamDir {
         root.join("settings.toml")
     }
 
-    /// Returns a file of the programs' own state.
+    /// Returns the path of a file in `run/.state`.
     pub fn state(&self, file: &str) -> PathBuf {
         self.root.join("run/.state").join(file)
     }
@@ -170,7 +171,7 @@ impl TeamDir {
         Ok(files.into_iter().map(|file| folder.join(file)).collect())
     }
 
-    /// Returns every name that has a file here.
+    /// Returns every name that has a file in the team folder.
     pub fn agents(&self) -> Result<Vec<AgentName>, StoreError> {
         let mut names = self.agents_with_locks()?;
         for folder in ["inbox", "dead", "transcript", "log"] {
@@ -191,7 +192,8 @@ impl TeamDir {
     }
 }
 
-/// Makes a method of each row that returns this path below the team folder. `store` explains the files.
+/// Defines a method for each row, which returns this path below the team folder. The header of `store` describes
+/// the files.
 macro_rules! paths {
     ($($path:ident($($part:ident: $type:ty),*) = $below:literal;)*) => {
         impl TeamDir {

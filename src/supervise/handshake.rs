@@ -1,6 +1,6 @@
 //! The handshake between a lead and a teammate that it spawns, over the control socket.
 //!
-//! The lead sends one message with all that the teammate must know, including credentials, which never stand in
+//! The lead sends one message with all data for the teammate, including credentials, which never appear in
 //! arguments or environment. The teammate answers once: ready, or the reason for its failure. After that the
 //! socket carries no data; its end of file tells the teammate that the lead is gone.
 
@@ -42,7 +42,7 @@ pub(crate) enum StartReason {
 }
 
 impl StartReason {
-    /// Returns what the model of a restarted teammate is told.
+    /// Returns the text that is sent to the model of a restarted or resumed teammate.
     pub(crate) fn words(self) -> Option<String> {
         match self {
             Self::Spawned => None,
@@ -63,12 +63,12 @@ pub(crate) enum HandshakeAnswer {
     Failed(String),
 }
 
-/// Writes one line.
+/// Writes a message as one line of JSON.
 pub(crate) fn send(mut socket: impl Write, message: &impl Serialize) -> io::Result<()> {
     socket.write_all(format!("{}\n", serde_json::to_string(message)?).as_bytes())
 }
 
-/// Reads one line; `None` at end of file.
+/// Reads a message, which is one line; `None` at end of file.
 pub(crate) fn receive<T: for<'de> Deserialize<'de>>(socket: impl Read) -> io::Result<Option<T>> {
     let mut line = String::new();
     BufReader::new(socket.take(MAX_LINE_BYTES)).read_line(&mut line)?;

@@ -1,6 +1,6 @@
-//! The supervisor's record of each teammate's process: one state per name, changed here and nowhere else.
+//! The supervisor's record of each teammate's process: one state per name, which only this file changes.
 //!
-//! Statuses on the roster are another matter: they are a view for everybody, this is what the lead itself
+//! The statuses on the roster are a view for all processes. The states here are the processes that the lead itself
 //! has started and will stop or restart.
 
 use crate::protocol::ladder::Urgency;
@@ -13,10 +13,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The limit of a wait for a cleanup: command supervisors get two seconds, and what has escaped them gets two more.
+/// The limit of a wait for a cleanup: command supervisors get two seconds, and processes that escaped them two more.
 const REAPED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Identifies one incarnation of a member: the process that one start brought about.
+/// The identity of one incarnation of a member, which is the process of one start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MemberId {
     pub(super) name: AgentName,
@@ -30,7 +30,7 @@ pub(super) struct Members {
     changed: watch::Sender<()>,
 }
 
-/// The lead's knowledge of one name.
+/// The state of one name.
 #[derive(Default)]
 struct MemberState {
     process: ProcessState,
@@ -41,13 +41,13 @@ struct MemberState {
     restarts: RestartHistory,
 }
 
-/// The process of one name. At most one is started, running or being cleaned up at any time.
+/// The state of a name's process. At most one process is starting, running or being cleaned up at any time.
 #[derive(Default)]
 enum ProcessState {
     #[default]
     None,
     Starting,
-    /// It was ready, and has not ended. The end of file on its lifeline tells it that the lead has died.
+    /// It was ready, and has not ended. The end of file on its lifeline tells it that the lead is gone.
     Running {
         incarnation: String,
         _lifeline: OwnedFd,
@@ -62,12 +62,12 @@ enum ProcessState {
 /// One stop, with its urgency if it is the stop of one member alone.
 pub(super) type Stop = Rc<Option<watch::Sender<Urgency>>>;
 
-/// What the supervisor knew of a process that has ended.
+/// The supervisor's knowledge about a process at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// It was being killed because it hung.
+    /// Whether it was being killed because it hung.
     pub(super) was_hung: bool,
-    /// This lead was stopping it.
+    /// Whether this lead was stopping it.
     pub(super) was_expected: bool,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn raise(sender: &watch::Sender<Urgency>, urgency: Urgency) {
 }
 
 impl Members {
-    /// The only writer of a state.
+    /// Changes a state and notifies the waiters. Nothing else writes a state.
     fn change<R>(&self, name: &AgentName, change: impl FnOnce(&mut MemberState) -> R) -> R {
         let answer = change(self.states.borrow_mut().entry(name.clone()).or_default());
         self.changed.send_replace(());
@@ -120,7 +120,7 @@ impl Members {
         self.states.borrow().values().any(|state| state.process.is_unreaped())
     }
 
-    /// Lists the names with a process that runs, starts, ends or is about to be restarted.
+    /// Returns the names whose process is starting, running, being cleaned up or about to be restarted.
     pub(super) fn with_process(&self) -> BTreeSet<AgentName> {
         let states = self.states.borrow();
         let found = states.iter().filter(|(_, state)| {
@@ -146,7 +146,7 @@ impl Members {
         });
     }
 
-    /// The started process is ready.
+    /// Records that the started process is ready.
     pub(super) fn started(&self, id: &MemberId, lifeline: OwnedFd) {
         self.change(&id.name, |state| {
             let incarnation = id.incarnation.clone();
@@ -155,7 +155,7 @@ impl Members {
         });
     }
 
-    /// The start has failed, and its process is gone.
+    /// Records that the start has failed, and its process is gone.
     pub(super) fn start_failed(&self, name: &AgentName) {
         self.change(name, |state| state.process = ProcessState::None);
     }
@@ -170,7 +170,7 @@ impl Members {
         })
     }
 
-    /// The process of this incarnation has ended: the cleanup begins.
+    /// Records that the process of this incarnation has ended, and its cleanup begins.
     pub(super) fn ended(&self, id: &MemberId) -> Ended {
         self.change(&id.name, |state| {
             let was_hung = matches!(state.process, ProcessState::Running { is_hung: true, .. });
@@ -179,7 +179,7 @@ impl Members {
         })
     }
 
-    /// Plans a restart of the incarnation that has ended, after its cleanup if there is one.
+    /// Plans a restart of the incarnation that has ended, after its cleanup if one is under way.
     pub(super) fn plan_restart(&self, id: &MemberId) {
         self.change(&id.name, |state| {
             let has_ended = match &state.process {
@@ -243,7 +243,7 @@ impl Members {
         }
     }
 
-    /// Raises the urgency of stops of one member alone: of this one, or of any. Returns whether there is one.
+    /// Raises the urgency of stops of one member alone: of member `of`, or of any. Returns whether there is one.
     pub(super) fn raise_stops(&self, of: Option<&AgentName>, urgency: Urgency) -> bool {
         let states = self.states.borrow();
         let states = states.iter().filter(|(name, _)| of.is_none_or(|of| of == *name));
@@ -283,7 +283,7 @@ mod tests {
         members
     }
 
-    /// The process ends and its restart is planned.
+    /// Ends the process and plans its restart.
     fn crash(members: &Members, incarnation: &str) -> Ended {
         let ended = members.ended(&id(incarnation));
         members.plan_restart(&id(incarnation));

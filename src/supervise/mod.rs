@@ -1,8 +1,8 @@
-//! The lead's processes: it spawns teammates, watches them, restarts crashed ones and stops them.
+//! The lead's child processes: the supervisor spawns teammates, checks them, restarts crashed ones and stops them.
 //!
 //! *Invariants:* a teammate is on the roster before its process exists, and only its own process reports
-//! that it is ready. Nothing here talks to a model. The roster is written beside the event loop: the
-//! holder of its lock may be a stopped process, and the team goes on.
+//! that it is ready. Nothing here calls a model. The roster is written outside the event loop, because the
+//! holder of its lock may be a stopped process, which must not block the team.
 
 pub(crate) mod handshake;
 mod members;

@@ -1,5 +1,5 @@
 //! The end of a teammate's process: it is reaped, recorded and reported, and restarted if the policy says so.
-//! The members of a resumed team are started the same way.
+//! The members of a resumed team are started in the same way.
 
 use super::handshake::StartReason;
 use super::members::MemberId;
@@ -30,7 +30,7 @@ impl Supervisor {
             tracing::warn!(%name, %why, "cannot wait for the end of the teammate");
         }
         hit("reap.ended");
-        // Asked at once: a stop is over as soon as it has seen the same end.
+        // Read before any other step, because a stop under way is over as soon as it has seen the same end.
         let known = self.members.ended(&id);
         let exit = process.wait();
         tracing::info!(%name, ?exit, "teammate ended");
@@ -54,14 +54,15 @@ impl Supervisor {
         }
     }
 
-    /// Kills what a dead teammate left behind: its guards and escaped processes are adopted by the lead.
+    /// Kills the remaining processes of a dead teammate: the lead has adopted its command supervisors and escaped
+    /// processes.
     async fn end_strays(&self, id: &MemberId) {
         let run_id = self.config.run_id.clone();
         let last = liveness::last_record(self.config.bus.dir(), &id.name).ok().flatten();
         let last = last.filter(|record| record.incarnation == id.incarnation);
         let end = move || {
             let mut stuck = process_tree::end_strays(&run_id);
-            // Its guards may have been killed before they could remove their control groups.
+            // Its command supervisors may have been killed before they could remove their control groups.
             stuck.extend(last.iter().flat_map(|record| process_tree::end_run(&record.run_id)));
             stuck
         };
@@ -111,8 +112,8 @@ impl Supervisor {
         }
     }
 
-    /// Records an end that this supervisor did not bring about, of a process that was ready at `since`.
-    /// Returns the pause before the restart, if the policy wants one; otherwise the lead's model is told.
+    /// Records an end that this supervisor did not cause, of a process that was ready at `since`. Returns the pause
+    /// and the cause if the policy demands a restart; otherwise notifies the lead's model.
     async fn record_exit(
         &self,
         id: &MemberId,
@@ -170,7 +171,7 @@ impl Supervisor {
         self.members.with_history(&id.name, |history| restarts.ended(history, end, lived, now))
     }
 
-    /// Whether another process is stopping it, or it has recorded that it was asked to end.
+    /// Whether another process is stopping the member, or the member has recorded that it was asked to end.
     fn was_asked_to_end(&self, id: &MemberId, end: ProcessEnd) -> bool {
         use ExitCause::{Budget, LeadLost, Stopped, TeamStopped};
         let Ok(roster) = roster::read(self.config.bus.dir()) else { return false };
@@ -182,7 +183,7 @@ impl Supervisor {
         member.incarnation == id.incarnation && (member.status == Status::Stopping || in_order)
     }
 
-    /// Tells the lead's model that a teammate has ended. `why` is a sentence without its stop, or empty.
+    /// Notifies the lead's model of the end of a teammate. `why` is a sentence without its full stop, or empty.
     pub(super) async fn tell_lead(
         &self,
         id: &MemberId,
@@ -209,7 +210,8 @@ impl Supervisor {
         }
     }
 
-    /// Starts a member after the pause, as often as the policy allows, unless it is cancelled. `last` is over.
+    /// Restarts the member of the ended incarnation `last` after the pause. Repeats a failed start as often as the
+    /// policy allows. Returns early if the restart is cancelled.
     async fn restart(
         self: &Rc<Self>,
         mut last: MemberId,
@@ -245,7 +247,7 @@ impl Supervisor {
         }
     }
 
-    /// Brings back members of an earlier team, each with its memory. Mail to them is accepted when this
+    /// Restarts members of an earlier team, each with its memory. Mail to them is accepted when this
     /// returns; their processes start in the background.
     pub(crate) async fn resume(self: &Rc<Self>, names: &[AgentName]) -> Result<(), StoreError> {
         let (at, wanted) = (self.config.clock.now(), names.to_vec());
@@ -266,7 +268,7 @@ impl Supervisor {
         let roster = roster::read(self.config.bus.dir()).ok()?;
         let member = roster.member(last.name.as_str());
         let member = member.filter(|member| is_expected_back(member, &last.incarnation))?;
-        // It keeps its mode, unless the lead has become stricter.
+        // It keeps its mode, unless the lead's mode has become stricter.
         let lead_mode = self.config.permissions.borrow().mode;
         Some(SpawnSpec {
             name: last.name.clone(),

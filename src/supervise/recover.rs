@@ -1,4 +1,4 @@
-//! Recovery by a new lead from what an earlier one left behind (RELIABILITY 4), under its own life lock.
+//! Recovery from the remains of an earlier lead (RELIABILITY 4), by a new lead that holds the life lock.
 
 use super::members::MemberId;
 use super::roster_updates;
@@ -10,7 +10,7 @@ use crate::wire::AgentName;
 use crate::wire::roster::{StartedBy, Status};
 use std::time::Duration;
 
-/// How long members of a dead lead may take to exit by themselves.
+/// The time that members of a dead lead have to exit by themselves.
 const EXIT_WITHIN: Duration = crate::wire::limits::LEAD_LOSS_EXIT;
 
 /// The state of the folder before the new lead wrote its entry.
@@ -20,23 +20,23 @@ pub(crate) struct Before {
     pub(crate) lead: Option<Status>,
     /// Run id that the commands of that lead carry in their environment.
     pub(crate) run_id: Option<String>,
-    /// The roster could not be read, and was rebuilt.
+    /// Whether the roster could not be read, and was rebuilt.
     pub(crate) was_damaged: bool,
 }
 
-/// What a new lead has found.
+/// The findings of a new lead about an earlier team.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     was_damaged: bool,
-    /// The earlier lead died without stopping its team.
+    /// Whether the earlier lead ended without stopping its team.
     lead_died: bool,
     /// Members without a process whose entry showed no end.
     ghosts: Vec<AgentName>,
     /// Members of a dead lead that have exited or were stopped.
     left: Vec<AgentName>,
-    /// Members started by hand, which stay.
+    /// Members started by hand, which continue to run.
     by_hand: Vec<AgentName>,
-    /// Unread messages of the members that had died, kept for their next incarnation.
+    /// The number of unread messages of each dead member, which are kept for its next incarnation.
     undelivered: Vec<(AgentName, usize)>,
 }
 
@@ -62,7 +62,7 @@ impl Found {
     }
 }
 
-/// Repairs the roster, and waits for or stops the members of a dead lead.
+/// Repairs the roster, waits for the members of a dead lead, and stops those that do not exit.
 pub(crate) async fn recover(stop: &StopPlan, before: Before) -> Result<Found, StoreError> {
     let dir = stop.bus.dir();
     let roster = roster::read(dir)?;
@@ -90,7 +90,7 @@ pub(crate) async fn recover(stop: &StopPlan, before: Before) -> Result<Found, St
     Ok(found)
 }
 
-/// Kills the commands of dead members, and records the end of those that did not record it themselves.
+/// Kills the commands of dead members, and records the end of members that did not record it themselves.
 async fn mark_dead(
     stop: &StopPlan,
     dead: &[AgentName],
@@ -130,7 +130,7 @@ async fn mark_dead(
     .await
 }
 
-/// Waits for the members of a dead lead, which notice its end by themselves, and stops those that do not.
+/// Waits for the members of a dead lead to exit by themselves, and stops those that do not.
 async fn wait_exit(stop: &StopPlan, leaving: &[AgentName]) {
     let began = stop.clock.monotonic();
     let mut still = leaving.to_vec();
@@ -155,7 +155,7 @@ async fn wait_exit(stop: &StopPlan, leaving: &[AgentName]) {
     }
 }
 
-/// Returns how long ago a member noticed the death of its lead; zero if it has not noticed it yet.
+/// Returns the time since a member noticed the end of its lead; zero if it has not noticed it yet.
 fn since_lead_lost(record: Option<&LifeRecord>) -> Duration {
     let lost = record.and_then(|record| record.lead_lost);
     lost.map(|lost| uptime().since(lost)).unwrap_or_default()

@@ -1,6 +1,6 @@
 //! Changes that the lead, or `team stop`, makes to a member's entry on the roster.
 //!
-//! Each takes the roster as it is under its lock and applies one event of `protocol::lifecycle`; a pair
+//! Each function gets the roster as it is under its lock and applies one event of `protocol::lifecycle`; a pair
 //! that the table refuses leaves the entry unchanged.
 
 use super::handshake::StartReason;
@@ -14,7 +14,7 @@ use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, WallTime, WithUnknownFields};
 
-/// Changes the roster beside the event loop: the holder of its lock may be a stopped process.
+/// Changes the roster outside the event loop, because the holder of its lock may be a stopped process.
 pub(super) async fn write<R: Send + 'static>(
     bus: &Bus,
     change: impl FnOnce(&mut WithUnknownFields<Roster>) -> R + Send + 'static,
@@ -25,7 +25,7 @@ pub(super) async fn write<R: Send + 'static>(
 /// A member's entry on the roster.
 pub(super) type Entry = WithUnknownFields<Member>;
 
-/// Returns the entry of an incarnation, unless it is another's by now.
+/// Returns the entry of an incarnation; `None` if it belongs to another incarnation by now.
 fn entry<'a>(roster: &'a mut Roster, id: &MemberId) -> Option<&'a mut Entry> {
     let member = roster.member_mut(id.name.as_str());
     member.filter(|member| member.incarnation == id.incarnation)
@@ -39,11 +39,11 @@ pub(super) struct SpawnSpec {
     pub(super) model: String,
     pub(super) mode: PermissionMode,
     pub(super) start_reason: StartReason,
-    /// The incarnation that it follows, which must still be expected back.
+    /// The incarnation before it, which must still be expected back.
     pub(super) after: Option<String>,
 }
 
-/// Enters a new incarnation. Returns the entry that the name had before.
+/// Enters a new incarnation. Returns the earlier entry of the name.
 pub(super) fn reserve(
     roster: &mut Roster,
     spec: SpawnSpec,
@@ -68,7 +68,7 @@ pub(super) fn reserve(
     Ok(before)
 }
 
-/// The incarnation before is not expected back any more, or the name is taken.
+/// The error of a start whose previous incarnation is not expected back any more, or whose name is taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StartCancelled;
 
@@ -106,7 +106,7 @@ pub(super) fn undo(
     false
 }
 
-/// Marks a member, or the lead, as stopping: only control mail reaches it now. Returns the status before;
+/// Marks a member, or the lead, as stopping; only control mail reaches such a member. Returns the status before;
 /// `None` if its entry is over, missing or another incarnation's.
 pub(super) fn stop_asked(roster: &mut Roster, id: &MemberId, now: WallTime) -> Option<Status> {
     let event = LifecycleEvent::StopAsked;
@@ -119,8 +119,8 @@ pub(super) fn stop_asked(roster: &mut Roster, id: &MemberId, now: WallTime) -> O
     Some(before)
 }
 
-/// Records that a stopped process has ended. What the member recorded of its own end stays, but for the cause.
-/// It recorded something if its status is over; times cannot tell, because a clock may have been set back.
+/// Records that a stopped process has ended. An end that the member recorded itself stays, except for the cause,
+/// unless it was killed. Its status shows such an end; times do not, because a clock may have been set back.
 pub(super) fn stop_confirmed(
     roster: &mut Roster,
     id: &MemberId,
@@ -145,7 +145,7 @@ pub(super) fn stop_confirmed(
     let _refused = end(member, event, exit, now);
 }
 
-/// Records that a member will not be started. Returns whether it was about to be.
+/// Records that a member will not be started. Returns whether it was about to be started.
 pub(super) fn start_cancelled(
     roster: &mut Roster,
     name: &AgentName,
@@ -158,15 +158,16 @@ pub(super) fn start_cancelled(
     end(member, LifecycleEvent::StartCancelled, exit, now).is_ok()
 }
 
-/// Records that the life lock of a member is free, if the roster shows no end. Returns whether it showed none.
+/// Records the end of a member whose life lock is free. Returns `false` if its entry is over, missing or another
+/// incarnation's.
 pub(super) fn found_dead(roster: &mut Roster, id: &MemberId, now: WallTime) -> bool {
     let member = entry(roster, id).filter(|member| !member.status.is_over());
     let exit = silent_exit(ExitCause::Crash, now);
     member.is_some_and(|member| end(member, LifecycleEvent::FoundDead, exit, now).is_ok())
 }
 
-/// Records that a process ended without a stop by this lead. What the member recorded of its own end stays.
-/// Returns the cause; `None` if the entry is another incarnation's.
+/// Records that a process ended without a stop by this lead. An end that the member recorded itself stays, unless
+/// the process hung. Returns the cause; `None` if the entry is another incarnation's.
 pub(super) fn exited(
     roster: &mut Roster,
     id: &MemberId,
@@ -208,7 +209,7 @@ pub(super) fn cause_of(end: ProcessEnd) -> ExitCause {
     }
 }
 
-/// Marks ended members as expected back. Returns their last lives; members that have not ended are left out.
+/// Marks ended members as expected back. Returns their last incarnations, without members that have not ended.
 pub(super) fn resumed(roster: &mut Roster, names: &[AgentName], now: WallTime) -> Vec<MemberId> {
     let resume = |name: &AgentName| {
         let member = roster.member_mut(name.as_str())?;
@@ -219,7 +220,7 @@ pub(super) fn resumed(roster: &mut Roster, names: &[AgentName], now: WallTime) -
     names.iter().filter_map(resume).collect()
 }
 
-/// An end of which only the cause is known.
+/// Makes the record of an end of which only the cause is known.
 fn silent_exit(cause: ExitCause, at: WallTime) -> LastExit {
     LastExit { code: None, signal: None, cause, at }
 }
@@ -248,7 +249,7 @@ mod tests {
         MemberId { name, incarnation: incarnation.into() }
     }
 
-    /// A roster with bob in his incarnation `b1`.
+    /// Makes a roster with the incarnation `b1` of bob.
     fn roster_of(status: Status, last_exit: Option<LastExit>) -> Roster {
         let (name, incarnation) = ("bob".into(), "b1".into());
         let (role, activity, pid) = ("coder".into(), Some(Activity::Model), Some(7));

@@ -1,7 +1,7 @@
-//! Stopping members: the shutdown ladder performed on real processes, whichever process started them.
+//! Stops members: performs the shutdown ladder on their processes, whichever process started them.
 //!
-//! The lead uses it for its teammates, and `team stop` from outside. The life lock decides whether a
-//! member is alive.
+//! The lead uses it for its teammates, and `team stop` uses it from outside. The life lock decides whether
+//! a member is alive.
 //!
 //! *Invariant:* a process is signalled only through a pidfd, after its start time and boot id were
 //! compared.
@@ -26,16 +26,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long the ladder waits for the roster before it begins without it.
+/// The time for which a stop waits for the roster before it continues without it.
 const ROSTER_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long a killed process may take to end on a machine without a free processor.
+/// The time in which a killed process must end, enough for a machine without a free processor.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Interval at which a killed process is checked for being stuck in the kernel.
 const STUCK_CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// Consecutive checks that must find a process inside the kernel before it counts as stuck.
+/// Limit on consecutive checks that find a process inside the kernel; beyond it the process counts as stuck.
 const STUCK_CHECKS: u32 = 5;
 
 /// Interval at which a life lock is probed once the process has ended or cannot be watched.
@@ -55,18 +55,18 @@ pub(crate) struct StopPlan {
     pub(crate) urgency: watch::Receiver<Urgency>,
 }
 
-/// What became of one member.
+/// The outcome of the stop of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StopOutcome {
     pub(crate) name: AgentName,
     /// The rung of the ladder that ended it, [`Rung::GiveUp`] if none did; `None` if it was not running.
     pub(crate) rung: Option<Rung>,
-    /// Why it refused, if it did.
+    /// The reason for its refusal, if it refused.
     pub(crate) refusal: Option<String>,
 }
 
 impl StopOutcome {
-    /// Whether it is still there: stuck in the kernel, or not ours to signal.
+    /// Whether its process is still there: it is stuck in the kernel, or this process may not signal it.
     pub(crate) fn is_stuck(&self) -> bool {
         self.rung == Some(Rung::GiveUp)
     }
@@ -83,7 +83,7 @@ impl StopOutcome {
     }
 }
 
-/// Describes to a person how a member ended, as in [`StopOutcome::rung`].
+/// Describes the end of a member, as in [`StopOutcome::rung`], to a person.
 pub(crate) fn words(rung: Option<Rung>) -> &'static str {
     match rung {
         None => "was not running",
@@ -103,7 +103,7 @@ struct Target<'a> {
     request_id: &'a str,
 }
 
-/// Stops several members in parallel; the deadlines of one ladder bound it.
+/// Stops several members in parallel. The deadlines of one ladder bound the whole stop.
 pub(crate) async fn stop_in_parallel(plan: &StopPlan, names: Vec<AgentName>) -> Vec<StopOutcome> {
     let stop = |name| {
         let plan = plan.clone();
@@ -137,7 +137,7 @@ impl StopPlan {
         let (process, request_id) = (process.as_ref(), request_id.as_str());
         let target = Target { id: &id, pid: record.pid, process, request_id };
         let rung = self.climb_down(target, status).await;
-        // Commands live in sessions of their own; they carry the run id of this incarnation.
+        // Commands run in sessions of their own, and carry the run id of this incarnation.
         match tokio::task::spawn_blocking(move || process_tree::end_run(&record.run_id)).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(%name, ?stuck, "commands could not be ended"),
@@ -158,7 +158,7 @@ impl StopPlan {
         outcome
     }
 
-    /// Performs the ladder until the member has gone or is stuck. Returns the last rung.
+    /// Performs the ladder until the member has exited or is stuck. Returns the last rung.
     async fn climb_down(&self, target: Target<'_>, status: Status) -> Rung {
         let mut urgency = self.urgency.clone();
         let first = *urgency.borrow_and_update();
@@ -190,7 +190,7 @@ impl StopPlan {
         }
     }
 
-    /// Reads why the member refused. Its transcript has that whether or not the message was taken in.
+    /// Reads the reason for a refusal from the member's transcript, which has it even if the refusal was not drained.
     fn refusal(&self, name: &AgentName, request_id: &str) -> Option<String> {
         let refusal = transcript::find_call(self.bus.dir(), name, |tool, input| {
             refusal_reason(tool, input, request_id)
@@ -203,8 +203,8 @@ impl StopPlan {
         let (name, cause, now) = (name.clone(), self.cause, self.clock.now());
         let bus = Arc::clone(&self.bus);
         let write = self.write(move |roster| {
-            // A starting process takes its life lock first and reads its entry under the roster's lock: it is
-            // seen here, or it sees the entry as it is written here.
+            // A starting process takes its life lock first and reads its entry under the roster's lock: either this
+            // probe finds it alive, or it reads the entry that is written here.
             let is_dead =
                 !matches!(liveness::probe(bus.dir(), &name), Ok(Liveness::Alive(Some(_))));
             if is_dead {
@@ -242,7 +242,7 @@ impl StopPlan {
         }
     }
 
-    /// Sends the request beside the event loop: the ladder goes on even if the member holds the inbox's lock.
+    /// Sends the request on another thread: the ladder continues even if the member holds the inbox's lock.
     fn ask(&self, id: &MemberId, within: Duration, request_id: String) {
         let (bus, by) = (Arc::clone(&self.bus), self.by.clone());
         let MemberId { name: to, incarnation } = id.clone();
@@ -259,7 +259,7 @@ impl StopPlan {
         });
     }
 
-    /// Writes `stopping`, now or as soon as that is possible. Returns the status before, `working` if unknown.
+    /// Writes `stopping`; does not wait for a slow write. Returns the status before, or `working` if it is unknown.
     async fn mark_stopping(&self, id: &MemberId) -> Status {
         let (id, now) = (id.clone(), self.clock.now());
         let write = self.write(move |roster| roster_updates::stop_asked(roster, &id, now));
@@ -276,7 +276,8 @@ impl StopPlan {
     }
 }
 
-/// Kills a process that hangs, unasked; returns the last rung. Its entry stays: mail waits for its next incarnation.
+/// Kills a hung process without a shutdown request. Returns the last rung. Leaves the entry on the roster, so that
+/// mail waits for the next incarnation.
 pub(super) async fn kill_hung(dir: &TeamDir, id: &MemberId) -> Option<Rung> {
     let name = &id.name;
     let Ok(Liveness::Alive(Some(record))) = liveness::probe(dir, name) else { return None };
@@ -325,13 +326,13 @@ pub(super) async fn wait_gone(dir: &TeamDir, name: &AgentName, process: Option<&
     {
         tracing::warn!(%name, %why, "cannot wait for the process");
     }
-    // The kernel releases the lock with the process. Without a pidfd, the lock is all there is to see.
+    // The kernel releases the lock when the process ends. Without a pidfd, only the lock shows the end.
     while matches!(liveness::probe(dir, name), Ok(Liveness::Alive(_))) {
         tokio::time::sleep(PROBE_EVERY).await;
     }
 }
 
-/// Waits for a killed process. Returns [`Rung::GiveUp`] for one that is stuck in the kernel, or never runs.
+/// Waits for a killed process. Returns [`Rung::GiveUp`] if it is stuck in the kernel or exceeds [`KILLED_WITHIN`].
 pub(super) async fn gone_after_kill(
     process: Option<&Pidfd>,
     mut gone: Pin<&mut impl Future<Output = ()>>,

@@ -51,7 +51,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills and reaps processes that the lead has adopted: they escaped from a command whose agent died.
+    /// Kills and reaps processes that the lead has adopted: they escaped from a command whose agent is dead.
     async fn end_adopted(&self) {
         if !process_tree::has_adopted() {
             return;
@@ -62,7 +62,7 @@ impl Supervisor {
         }
     }
 
-    /// Notices the death of a member that was started by hand, which only its life lock shows.
+    /// Records and reports the end of a member that was started by hand, which only its life lock shows.
     async fn check_started_by_hand(&self, member: &Member) {
         let Ok(name) = AgentName::member(&member.name) else { return };
         if !matches!(liveness::probe(self.config.bus.dir(), &name), Ok(Liveness::Dead)) {
@@ -117,8 +117,8 @@ impl Supervisor {
     }
 }
 
-/// Returns the signs of life that are due. `tool_limit` is that of the last heartbeat; an idle agent writes
-/// none, so it counts only for a working one.
+/// Returns the signs of life that a member owes. `tool_limit` comes from the last heartbeat; it counts only for a
+/// working agent, because an idle one writes no heartbeat.
 fn duty(
     status: Status,
     has_mail: impl Fn() -> bool,

@@ -1,4 +1,4 @@
-//! The task list in one process.
+//! Tests of the task list in one process.
 
 use super::*;
 use crate::bus::Limits;
@@ -23,7 +23,7 @@ fn team() -> Team {
 }
 
 impl Team {
-    /// A member that is running until the lock is dropped.
+    /// Adds a member that is running until the lock is dropped.
     fn member(&self, who: &str, role: &str) -> LifeLock {
         let (dir, member) = (self.tasks.dir(), name(who));
         roster::update(dir, Fsync::Never, |roster| {

@@ -1,4 +1,4 @@
-//! Tool calls: the call of a model, and how a call fails.
+//! Tool calls of a model, and their errors.
 
 use crate::bus::BusError;
 use crate::store::StoreError;
@@ -18,19 +18,19 @@ pub(crate) struct Call {
     pub(crate) input: Value,
 }
 
-/// Why a tool call failed.
+/// The reason for which a tool call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ToolError {
-    /// Goes to the model; says what to do next.
+    /// A reply to the model, which says what to do next.
     #[error("{0}")]
     Reply(String),
-    /// The agent cannot go on: its team folder is gone, or its disk is broken.
+    /// The agent cannot continue: its team folder is gone, or its disk is broken.
     #[error("{0}")]
     Fatal(String),
 }
 
 impl ToolError {
-    /// An answer to the model with the text of an error.
+    /// Creates a reply to the model with the text of an error.
     pub(crate) fn reply(why: impl std::fmt::Display) -> Self {
         Self::Reply(why.to_string())
     }
@@ -47,7 +47,7 @@ impl From<BusError> for ToolError {
         if why.store_error().is_some_and(StoreError::is_without_team) {
             return Self::Fatal(why.to_string());
         }
-        // The other hints name commands of a shell.
+        // The hints of other errors name shell commands.
         if let BusError::Name(why) = why { why.into() } else { Self::reply(why) }
     }
 }
@@ -61,10 +61,11 @@ impl From<TaskError> for ToolError {
     }
 }
 
-/// The future of one call, with the answer to the model; dropping it cancels everything that the call started.
+/// The future of one call, which resolves to the answer to the model. Dropping it cancels everything that the call
+/// started.
 pub(crate) type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, ToolError>> + 'a>>;
 
-/// Reads the arguments of a call into the tool's own struct. The error for arguments that do not fit names the field.
+/// Deserializes the arguments of a call into the tool's struct. If they do not fit, the error names the field.
 pub(super) fn arguments<T: DeserializeOwned>(call: &Call) -> Result<T, ToolError> {
     serde_json::from_value(call.input.clone()).map_err(|why| {
         ToolError::Reply(format!("the arguments of {} do not fit: {why}; correct them", call.name))

@@ -1,7 +1,7 @@
 //! Hooks: commands of the user that run at an event of the team and may refuse it.
 //!
-//! A hook gets the event as JSON on its standard input and runs supervised, as every command does. Exit
-//! code 2 refuses; standard error is the reason. Every other failure is only logged, so that a broken hook
+//! A hook gets the event as JSON on its standard input and runs supervised, as every command does. Exit code 2
+//! refuses the event, with standard error as the reason. Every other failure is only logged, so that a broken hook
 //! does not stop a team.
 
 use super::call::ToolError;
@@ -16,17 +16,17 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The exit code that refuses.
+/// The exit code by which a hook refuses an event.
 const REFUSES: i32 = 2;
 
-/// Characters of a reason that the model is told.
+/// The maximum number of characters of a reason that are sent to the model.
 const MAX_REASON_CHARS: usize = 4000;
 
 /// The hooks of one process.
 #[derive(Debug)]
 pub(crate) struct Hooks {
     pub(crate) list: Vec<Hook>,
-    /// The agent at whose events they run.
+    /// The agent whose events run them.
     pub(crate) me: AgentName,
     /// The folder in which they run.
     pub(crate) workspace: PathBuf,
@@ -39,7 +39,7 @@ impl Hooks {
         self.list.iter().any(|hook| hook.event == event)
     }
 
-    /// Runs the hooks of an event, one after the other, until one refuses; the error tells the model.
+    /// Runs the hooks of an event, one after the other, until one refuses. The error is the reply to the model.
     pub(crate) async fn ask(&self, event: HookEvent, fields: Value) -> Result<(), ToolError> {
         let mut told = json!({
             "event": event.word(), "agent": self.me.as_str(),
@@ -61,10 +61,10 @@ impl Hooks {
         Ok(())
     }
 
-    /// Runs one hook and gives its reason if it refuses.
+    /// Runs one hook; returns its reason if it refuses.
     async fn run(&self, hook: &Hook, told: &str) -> Option<String> {
         let limit = Duration::from_secs(hook.timeout);
-        // Only standard error matters.
+        // Only standard error is read.
         let line = format!("exec >/dev/null\n{}", hook.command);
         let done = async {
             let (input, output) = (command::input(told)?, CappedOutput::default());

@@ -1,9 +1,9 @@
-//! The tools of agents. Each one is a type with its arguments, its spec and its behaviour, and is
-//! registered in [`TOOLS`].
+//! The tools of agents. Each tool is a type with its arguments, its spec and its behaviour, and is registered in
+//! [`TOOLS`].
 //!
-//! *Invariant:* a tool never starts or ends a process of the team, it asks [`TeamOps`]. A failure
-//! is either told to the model or ends the agent; nothing else crosses this boundary. No other part of
-//! the program compares names of tools: it asks [`find`] for the spec.
+//! *Invariant:* a tool never starts or stops a process of the team: it calls [`TeamOps`]. A failure is either sent
+//! to the model or ends the agent; no other kind leaves this module. No other part of the program compares names
+//! of tools: it gets the spec from [`find`].
 
 pub(crate) mod approval_queue;
 mod call;
@@ -27,7 +27,7 @@ use crate::store::TeamDir;
 use crate::wire::tool::{Signal, ToolSpec};
 use registry::{Registration, Tool as _};
 
-/// Every tool.
+/// All tools.
 const TOOLS: &[Registration] = &[
     Registration::of::<command::Bash>(),
     Registration::of::<files::ReadFile>(),
@@ -55,17 +55,17 @@ fn specs() -> impl Iterator<Item = &'static ToolSpec> {
     TOOLS.iter().map(|tool| tool.spec)
 }
 
-/// The tools of one agent.
+/// Creates the registry of one agent's tools.
 pub(crate) fn registry(parts: ToolParts) -> Registry {
     Registry::new(TOOLS.iter(), parts)
 }
 
-/// The tool of this name.
+/// Returns the spec of the tool with this name.
 pub(crate) fn find(name: &str) -> Option<&'static ToolSpec> {
     specs().find(|spec| spec.name == name)
 }
 
-/// The tool of this name or alias, as role files write it.
+/// Returns the spec of the tool with this name or alias, as role files write it.
 pub(crate) fn find_by_alias(name: &str) -> Option<&'static ToolSpec> {
     specs().find(|spec| spec.is_called(name))
 }
@@ -75,7 +75,7 @@ pub(crate) fn can_complete_tasks(team: &TeamDir, role: &str) -> bool {
     team.role(role, find_by_alias).is_none_or(|file| file.role.has(&tasks::CompleteTask::SPEC))
 }
 
-/// What a call tells the agent's loop.
+/// Returns the signal of a call to the agent's loop.
 pub(crate) fn signal(call: &Call) -> Signal {
     find(&call.name).map_or(Signal::None, |spec| spec.signal)
 }

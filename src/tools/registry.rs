@@ -1,4 +1,5 @@
-//! What a tool is, what it works with, and the registry: the tools of one agent, limited by its role.
+//! The `Tool` trait, the parts that tools work with, and the registry: the tools of one agent, limited by its
+//! role.
 
 use super::approval_queue::ApprovalQueue;
 use super::call::{Call, ToolError, ToolFuture, arguments};
@@ -29,15 +30,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Characters of an unknown tool's name that an error repeats.
+/// The maximum number of characters of a tool's name that an error repeats.
 const NAME_CHARS: usize = 64;
 
 /// A tool. The type holds the arguments of one call.
 pub(super) trait Tool: Parameters + DeserializeOwned + 'static {
-    /// Everything about it but its parameters and its behaviour.
+    /// The spec of the tool, without its parameters.
     const SPEC: ToolSpec;
 
-    /// The part of a call that permission rules match. Fails if there is nothing to ask: the call cannot run.
+    /// Returns the part of a call that permission rules match. Fails if the call cannot run, so that no approval
+    /// is asked for.
     fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
         let SubjectArgument::File(argument) = Self::SPEC.subject else {
             return Ok(PermissionSubject::Nothing);
@@ -50,13 +52,13 @@ pub(super) trait Tool: Parameters + DeserializeOwned + 'static {
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError>;
 }
 
-/// What the model is told of a tool's arguments.
+/// The description of a tool's arguments for the model.
 pub(super) trait Parameters {
     const PARAMETERS: &[Parameter];
 }
 
-/// Declares a tool by its arguments: a line is a field that a call is read into and a parameter that the model
-/// is told of. Unknown arguments are refused.
+/// Declares a tool by its arguments. Each line is a field, into which a call is read, and a parameter, which is
+/// described to the model. Unknown arguments are refused.
 macro_rules! parameters {
     ($tool:ident { $(
         $(#[$attribute:meta])?
@@ -77,10 +79,10 @@ macro_rules! parameters {
 }
 pub(super) use parameters;
 
-/// What tools have in common that change the state of the team, not the workspace.
+/// The common part of the specs of tools that change the state of the team, not the workspace.
 pub(super) const TALKS: ToolSpec = ToolSpec { effect: Effect::Talks, ..ToolSpec::STRICT };
 
-/// A tool that agents can have.
+/// A tool in the list of all tools.
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) spec: &'static ToolSpec,
@@ -100,7 +102,7 @@ impl Registration {
     }
 }
 
-/// Everything that a tool may need.
+/// The parts of an agent that its tools use.
 pub(crate) struct ToolParts {
     pub(crate) commands: CommandSetup,
     pub(crate) output_store: OutputStore,
@@ -116,12 +118,12 @@ impl ToolParts {
         if self.ops.is_some() { Audience::Lead } else { Audience::Teammate }
     }
 
-    /// The lead's operations; a teammate gets an error.
+    /// Returns the lead's operations. Fails for a teammate.
     pub(super) fn ops(&self) -> Result<&Ops, ToolError> {
         self.ops.as_ref().ok_or_else(|| ToolError::reply("only the lead can do that"))
     }
 
-    /// Works on the task list on another thread, as this agent; fatal if the team folder is gone.
+    /// Runs work on the task list as this agent, on another thread. The error is fatal if the team folder is gone.
     pub(super) async fn with_tasks<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Tasks, &AgentName) -> Result<T, TaskError> + Send + 'static,
@@ -139,7 +141,7 @@ pub(crate) struct TeamContext {
     pub(in crate::tools) me: AgentName,
     incarnation: String,
     pub(in crate::tools) bus: Arc<Bus>,
-    /// Mail that was taken in since the model last read its inbox.
+    /// The mail that was delivered since the model last read its inbox.
     recent: RefCell<Vec<Map<String, Value>>>,
     shutdowns: RefCell<RequestLedger>,
     rate_limiter: RefCell<RateLimiter>,
@@ -147,7 +149,7 @@ pub(crate) struct TeamContext {
 }
 
 impl TeamContext {
-    /// The context of an agent whose model may send at most `max_sends` messages per minute.
+    /// Creates the context of an agent whose model may send at most `max_sends` messages per minute.
     pub(crate) fn new(
         me: AgentName,
         incarnation: String,
@@ -160,12 +162,14 @@ impl TeamContext {
         Self { me, incarnation, bus, recent, shutdowns, rate_limiter, hooks }
     }
 
-    /// The id of the message that a call sends: a repeated call delivers it once.
+    /// Returns the id of the message that a call sends. A repeated call has the same id, so its message is
+    /// delivered once.
     pub(in crate::tools) fn message_id(&self, call: &Call) -> String {
         format!("{}:{}", self.me, call.id)
     }
 
-    /// Reserves sends of the model, or fails if they are too many. The lead is told once of a slowed sender.
+    /// Reserves `count` sends of the model. Fails if they are too many; the lead is notified of the first such
+    /// failure.
     pub(in crate::tools) async fn reserve_sends(&self, count: usize) -> Result<(), ToolError> {
         let permit = self.rate_limiter.borrow_mut().ask(count, SystemClock.monotonic());
         let SendPermit::Wait { wait, first } = permit else { return Ok(()) };
@@ -182,17 +186,17 @@ impl TeamContext {
         )))
     }
 
-    /// Notes mail that was taken in.
+    /// Records a delivered message for [`TeamContext::take_recent`].
     pub(crate) fn take_note(&self, message: &Map<String, Value>) {
         self.recent.borrow_mut().push(message.clone());
     }
 
-    /// Mail that was taken in since the last call.
+    /// Returns the mail that was delivered since the last call.
     pub(in crate::tools) fn take_recent(&self) -> Vec<Map<String, Value>> {
         self.recent.take()
     }
 
-    /// Notes a valid shutdown request of `owner`.
+    /// Records a valid shutdown request of `owner`.
     pub(crate) fn open_shutdown(&self, id: String, owner: String) {
         let request = PendingRequest {
             id,
@@ -238,18 +242,18 @@ impl TeamContext {
     }
 }
 
-/// The parts of a lead that a teammate lacks.
+/// The parts of a lead that a teammate does not have.
 pub(crate) struct Ops {
     pub(crate) team: Rc<dyn TeamOps>,
     pub(crate) approval_queue: Rc<ApprovalQueue>,
 }
 
-/// Operations on the team's processes, which only the lead's program can perform.
+/// Operations on the team's processes, which only the lead can perform.
 pub(crate) trait TeamOps {
     /// Starts a teammate, or gives an idle one a new prompt; resolves when it is ready.
     fn spawn(&self, order: SpawnOrder) -> ToolFuture<'_>;
 
-    /// Takes a teammate down the shutdown ladder; resolves when its process has exited.
+    /// Stops a teammate by the shutdown ladder; resolves when its process has exited.
     fn shutdown(&self, name: AgentName, reason: String) -> ToolFuture<'_>;
 }
 
@@ -260,7 +264,7 @@ pub(crate) struct SpawnOrder {
     pub(crate) role: String,
     /// Its first prompt, delivered as a message.
     pub(crate) prompt: String,
-    /// The id of that message, derived from the tool call: a repeated call delivers it once.
+    /// The id of that message, derived from the tool call, so that a repeated call delivers it once.
     pub(crate) message_id: String,
     /// A model other than the lead's.
     pub(crate) model: Option<String>,
@@ -273,12 +277,12 @@ pub(crate) struct Registry {
     tools: BTreeMap<&'static str, &'static Registration>,
     parts: ToolParts,
     role: RefCell<Role>,
-    /// Whether the model is told about tools in few words.
+    /// Whether the model gets the compact definitions of the tools.
     is_compact: bool,
 }
 
 impl Registry {
-    /// Those of `all` that are for the agent of these parts.
+    /// Creates a registry of those tools of `all` that are for the agent with these parts.
     pub(super) fn new(all: impl Iterator<Item = &'static Registration>, parts: ToolParts) -> Self {
         let audience = parts.audience();
         let tools = all.filter(|tool| tool.spec.audience.includes(audience));
@@ -304,12 +308,13 @@ impl Registry {
         self.specs(&self.role.borrow()).map(define).collect()
     }
 
-    /// Runs a call. If the agent has no such tool, the error lists those that it has.
+    /// Runs a call. If the agent has no such tool, the error lists the tools that it has.
     pub(crate) async fn call(&self, call: &Call) -> Result<String, ToolError> {
         (self.find(call)?.run)(call, &self.parts).await
     }
 
-    /// The tool of a call, and the part that permission rules match. Fails if the call cannot run at all.
+    /// Returns the spec of a call's tool, and the part of the call that permission rules match. Fails if the call
+    /// cannot run.
     pub(crate) fn inspect(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! The specs of all tools.
+//! Tests of the specs of all tools.
 
 use super::*;
 use crate::wire::tool::{Audience, SubjectArgument};
@@ -38,9 +38,9 @@ fn every_spec_describes_the_tool_and_a_compact_tool_is_also_for_its_audience() {
     }
 }
 
-/// The tools of the contract (SPEC 5), with all decisions that the program makes by a spec: audience, compact
-/// audience, effect, role access, purpose, repetition, after a crash, signal, subject. A tool that is added
-/// later needs no line here.
+/// The tools of the contract (SPEC 5), with all properties by which the program decides: audience, compact
+/// audience, effect, role access, purpose, repetition, after a crash, signal, subject. A tool that is added later
+/// needs no line here.
 const CONTRACT: &str = "\
 bash Both Some(Both) Changes Named Work Failures Report None Command(command)
 read_file Both Some(Teammate) Reads Named Work Any Report None File(path)

@@ -25,8 +25,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// The longest time that closing may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
-/// The terminal. Dropping it prints what is left, removes the prompt and restores the terminal, in a few
-/// milliseconds, and at most [`CLOSE_LIMIT`].
+/// The interactive lead's terminal. Dropping it prints the pending rows, removes the prompt and restores the
+/// terminal. That takes a few milliseconds, and at most [`CLOSE_LIMIT`].
 #[derive(Debug)]
 pub(crate) struct Console {
     palette: Palette,
@@ -34,13 +34,14 @@ pub(crate) struct Console {
     commands: Vec<String>,
     words: Words,
     live: Live,
-    /// `None` while closing.
+    /// The rows to print; `None` while the console closes.
     rows: Option<mpsc::Sender<String>>,
     printed: mpsc::Receiver<()>,
 }
 
 impl Console {
-    /// Takes over the terminal, or stdin and stdout as they are. Fails if a thread cannot be started.
+    /// Starts the console on the terminal, or on plain stdin and stdout without one. Fails if a thread cannot be
+    /// started.
     pub(crate) fn start(options: ConsoleOptions) -> io::Result<(Self, UnboundedReceiver<Input>)> {
         let (inputs, received) = unbounded_channel();
         let (palette, commands) = (options.palette, options.completions.clone());
@@ -93,7 +94,7 @@ impl Console {
         self.live.colors = colors.collect();
     }
 
-    /// The width for text in columns; `None` without a terminal.
+    /// Returns the width for text in columns; `None` without a terminal.
     pub(crate) fn width(&self) -> Option<usize> {
         terminal_size::columns().filter(|_| self.is_terminal)
     }
@@ -114,7 +115,8 @@ impl Drop for Console {
     }
 }
 
-/// Prints until the sender is dropped: above the line being typed, or directly. Rows that have accumulated are printed as one piece.
+/// Prints rows until the sender is dropped: above the line being typed, or directly. Rows that have accumulated
+/// are printed as one piece.
 fn print_rows(rows: &mpsc::Receiver<String>, mut printer: Option<Printer>) {
     while let Ok(mut text) = rows.recv() {
         text.extend(rows.try_iter());
@@ -150,7 +152,7 @@ fn read_lines(inputs: &UnboundedSender<Input>) {
 
 #[cfg(test)]
 mod tests {
-    //! A simulated person at a pseudo-terminal, with a second copy of the test program on it.
+    //! Tests with a simulated person at a pseudo-terminal, on which a second copy of the test program runs.
 
     use super::*;
     use crate::os::terminal::pty::{self, Pty};
@@ -160,10 +162,10 @@ mod tests {
     use std::time::Instant;
 
     const BOUND: Duration = Duration::from_secs(20);
-    /// The variable that is set in the child; its value is the history file.
+    /// The environment variable that is set in the child; its value is the path of the history file.
     const CHILD: &str = "CONSOLE_TEST_HISTORY";
 
-    /// The child: prints each input on stderr, and follows a few commands.
+    /// Runs in the child: prints each input on stderr, and handles a few commands.
     #[test]
     fn child() {
         #[expect(clippy::disallowed_methods, reason = "this is not the program but its stand-in")]
@@ -208,7 +210,7 @@ mod tests {
         console.show(&Progress::Note("the end of the flood".into()));
     }
 
-    /// The child, which ignores the hangup of its terminal.
+    /// Returns the command of the child, which ignores the SIGHUP of its terminal.
     fn command() -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
@@ -218,7 +220,7 @@ mod tests {
         command
     }
 
-    /// Lines of the child's stderr, as they come.
+    /// Returns the lines of the child's stderr as they arrive.
     fn listen(child: &mut Child) -> mpsc::Receiver<String> {
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (told, listener) = mpsc::channel();

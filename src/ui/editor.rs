@@ -23,16 +23,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// The longest wait for a prompt. Only a stopped or ending editor takes so long; then the text is printed
-/// wherever the cursor is.
+/// The longest wait for a prompt. Only an editor that is stopped or ending takes so long; the text is then printed
+/// at the cursor.
 const PROMPT_LIMIT: Duration = Duration::from_secs(1);
-/// The most entries that are offered again.
+/// The maximum number of history entries that are offered.
 const OFFERED: usize = 1000;
-/// The bytes that are read from the end of the file: many times the usual size of the entries.
+/// The number of bytes that are read from the end of the history file: many times the usual size of its entries.
 const READ_BYTES: u64 = 4 * 1024 * 1024;
-/// Cursor up and a line feed: rows that change nothing.
+/// The sequence of cursor up and a line feed: rows that change nothing.
 const NOTHING: &str = "\x1b[A\n";
-/// Ends the synchronized update that an unwound redraw leaves open.
+/// The sequence that ends the synchronized update which an unwound redraw leaves open.
 const END_OF_UPDATE: &str = "\x1b[?2026l";
 
 /// An input of the person at the terminal.
@@ -41,7 +41,7 @@ const END_OF_UPDATE: &str = "\x1b[?2026l";
 pub(crate) enum Input {
     /// A line, or several pasted ones; it may be blank.
     Line(String),
-    /// The key that answers a question, whatever is being typed: `y`, `n` or `a` with Alt.
+    /// The key that answers a question, regardless of the typed text: `y`, `n` or `a` with Alt.
     Answer(char),
     /// Ctrl-C on an empty line.
     Interrupt,
@@ -56,7 +56,7 @@ pub(crate) struct ConsoleOptions {
     pub(crate) palette: Palette,
     /// The prompt, with the spaces at its end.
     pub(crate) prompt: String,
-    /// The file that keeps lines between sessions.
+    /// The history file, which keeps typed lines between sessions.
     pub(crate) history_file: Option<PathBuf>,
     /// The slash commands to complete.
     pub(crate) completions: Vec<String>,
@@ -65,7 +65,7 @@ pub(crate) struct ConsoleOptions {
 /// The words to complete.
 pub(super) type Words = Arc<Mutex<Vec<String>>>;
 
-/// Reads inputs until there are no more; runs on its own thread.
+/// A function that reads inputs until there are no more; it runs on its own thread.
 pub(super) type Reader = Box<dyn FnOnce() + Send>;
 
 /// Takes over the terminal; the printer prints above the line that the reader reads. Fails without a terminal
@@ -99,7 +99,7 @@ pub(super) fn open(
     for answer in ['y', 'n', 'a'] {
         editor.bind_sequence(KeyEvent::alt(answer), key(Input::Answer(answer)));
     }
-    // Enter that is typed between two lines arrives as a line feed.
+    // Between two lines the terminal is not raw: an Enter that is typed then arrives as a line feed.
     for enter in [KeyEvent(KeyCode::Enter, Modifiers::ALT), KeyEvent::alt('\n')] {
         editor.bind_sequence(enter, EventHandler::Simple(Cmd::Newline));
     }
@@ -128,7 +128,7 @@ fn read_lines(
             }
             Err(ReadlineError::Interrupted) => Input::Interrupt,
             Err(ReadlineError::Eof) => Input::EndOfInput,
-            // A key that is not UTF-8 loses the line, not the terminal.
+            // A key that is not UTF-8 discards the line, but the session goes on.
             Err(ReadlineError::Io(why)) if why.kind() == ErrorKind::InvalidData => continue,
             Err(_) => Input::Closed,
         };
@@ -145,14 +145,14 @@ struct EditorState(Arc<(Mutex<EditorPhase>, Condvar)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum EditorPhase {
-    /// Between two lines.
+    /// No line is being edited.
     #[default]
     Away,
-    /// The prompt is on the screen, the terminal is raw.
+    /// The prompt is on the screen, and the terminal is raw.
     Editing,
-    /// The printer has asked it to end.
+    /// The printer has asked the editor to end.
     Closing,
-    /// It has ended, and the terminal is restored.
+    /// The editor has ended, and the terminal is restored.
     Ended,
 }
 
@@ -179,7 +179,7 @@ impl EditorState {
     }
 }
 
-/// Sets the phase when the reader ends, also by unwinding.
+/// Sets the phase to [`EditorPhase::Ended`] when the reader ends, also by unwinding.
 struct EndGuard(EditorState);
 
 impl Drop for EndGuard {
@@ -189,26 +189,26 @@ impl Drop for EndGuard {
     }
 }
 
-/// Prints above the line being typed.
+/// The printer of rows above the line being typed.
 pub(super) struct Printer {
     way: Box<dyn ExternalPrinter + Send>,
     state: EditorState,
 }
 
 impl Printer {
-    /// Prints whole rows. A closed terminal is no error here: the reader reports it.
+    /// Prints whole rows. A closed terminal is not an error here: the reader reports it.
     pub(super) fn print(&mut self, text: String) {
         if self.state.wait_while(|phase| phase == EditorPhase::Away) == EditorPhase::Ended {
             write_out(&text);
         } else {
-            // It fails only while the editor ends, together with its terminal.
+            // Printing fails only while the editor ends together with its terminal.
             self.way.print(text).ok();
         }
     }
 
     /// Ends the editor: removes the prompt and restores the terminal.
     pub(super) fn finish(mut self) {
-        // rustyline buffers one message: once this one is accepted, all others have been taken. They are
+        // rustyline buffers one message: once this one is accepted, all earlier ones have been received. They are
         // printed before the next prompt, at which closing takes effect.
         self.print(NOTHING.into());
         if self.state.change(&[EditorPhase::Away, EditorPhase::Editing], EditorPhase::Closing)
@@ -277,7 +277,7 @@ impl Hinter for LineHelper {
 
 impl Helper for LineHelper {}
 
-/// The start of the last word, and its completions: a command at the start of the line, `@name` anywhere, a
+/// Returns the start of the last word and its completions: a command at the start of the line, `@name` anywhere, a
 /// bare name after a command.
 fn complete(typed: &str, words: &[String]) -> (usize, Vec<String>) {
     let start = typed.rfind(char::is_whitespace).map_or(0, |at| at + 1);
@@ -314,8 +314,8 @@ impl ConditionalEventHandler for OnKey {
     }
 }
 
-/// The last typed lines of a history file, oldest first: one JSON string per line, so that a pasted paragraph is
-/// one entry. (rustyline's own file history would change the umask of the whole process.)
+/// Loads the last typed lines of a history file, oldest first. Each line of the file is a JSON string, so that a
+/// pasted paragraph is one entry. (rustyline's own file history would change the umask of the whole process.)
 fn load(file: &PathBuf) -> io::Result<Vec<String>> {
     let mut file = OpenOptions::new().read(true).open(file)?;
     let length = file.metadata()?.len();
@@ -327,7 +327,7 @@ fn load(file: &PathBuf) -> io::Result<Vec<String>> {
     Ok(entries.split_off(entries.len().saturating_sub(OFFERED)))
 }
 
-/// Adds a line to the history; after an error the session goes on without one.
+/// Adds a line to the history; after an error the session goes on without a history file.
 fn keep(history: &mut Option<PathBuf>, entry: &str) {
     if history.as_ref().is_some_and(|file| append(file, entry).is_err()) {
         *history = None;

@@ -1,7 +1,7 @@
 //! The live view of a running agent: [`Progress`] values become rows of text.
 //!
-//! A model's text comes in pieces; it is printed in whole rows, so that it can appear above a line that is
-//! being typed. Pure: neither a terminal nor a clock.
+//! A model's text arrives in pieces. It is printed in whole rows, so that it can appear above a line that is being
+//! typed. Pure: it uses neither a terminal nor a clock.
 
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::ask;
@@ -12,22 +12,22 @@ use crate::agent::progress::Progress;
 use crate::wire::message::{Body, Message, Outcome};
 use std::collections::BTreeMap;
 
-/// The lines of a failed tool's result that are shown.
+/// The number of lines of a failed tool's result that are shown.
 const ERROR_LINES: usize = 5;
-/// The lines of a message that are shown; the inbox view has all of them.
+/// The number of lines of a message that are shown; the inbox view has all of them.
 const MAIL_LINES: usize = 12;
 
-/// The part of the output so far that the next row depends on.
+/// The state of the output on which the next rows depend.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     palette: Palette,
     /// The colour words of the members.
     pub(super) colors: BTreeMap<String, String>,
-    /// Text without the end of its row.
+    /// The text of a row that is not complete yet.
     pending: String,
-    /// The text of the running model call is on the screen.
+    /// Whether text of the running model call is on the screen.
     is_attempt_seen: bool,
-    /// The model has produced text in this turn.
+    /// Whether the model has produced text in this turn.
     has_spoken: bool,
 }
 
@@ -36,7 +36,7 @@ impl Live {
         Self { palette, ..Self::default() }
     }
 
-    /// The rows that `progress` adds, each with a line end; `width` as in [`View`].
+    /// Returns the rows that `progress` adds, each with a line end; `width` is as in [`View`].
     pub(crate) fn rows(&mut self, progress: &Progress, width: Option<usize>) -> String {
         if let Progress::Text(text) = progress {
             self.has_spoken = true;
@@ -123,7 +123,7 @@ impl Live {
     }
 
     fn mail(&self, message: &Message, view: &View) -> String {
-        // Changes of status and questions are shown elsewhere.
+        // Status changes and questions are shown elsewhere.
         if let Body::IdleNotification { .. }
         | Body::PermissionRequest { .. }
         | Body::SandboxPermissionRequest { .. } = message.body
@@ -139,7 +139,7 @@ impl Live {
     }
 }
 
-/// One sanitized line as rows. Blank lines stay: they separate paragraphs.
+/// Returns one line as sanitized rows. Blank lines are kept, because they separate paragraphs.
 fn whole_line(line: &str, width: Option<usize>) -> String {
     let cleaned = sanitize(line.strip_suffix('\r').unwrap_or(line));
     let rows = cleaned.split('\n').flat_map(|line| wrap(line.trim_end(), width));

@@ -8,10 +8,10 @@ use crate::wire::permission::{Question, QuestionKind};
 use crate::wire::tool::SubjectArgument;
 use serde_json::Value;
 
-/// The lines of a command, a change or a plan that are shown.
+/// The number of lines of a command, a change or a plan that are shown.
 const SHOWN_LINES: usize = 40;
 
-/// The rows of a question of the agent with this name and colour word; `more` questions wait after it.
+/// Renders a question of the agent with this name and colour word; `more` questions wait after it.
 pub(crate) fn ask(
     name: &str,
     color: &str,
@@ -47,12 +47,12 @@ pub(crate) fn ask(
     rows.join("\n") + "\n"
 }
 
-/// The subject of a question in full: a person must be able to read all of it before approving.
+/// Returns the subject of a question in full: a person must be able to read all of it before approving.
 pub(crate) fn whole(question: &Question) -> String {
     sanitize(&told(question)).into_owned()
 }
 
-/// The subject of a question; a change of a file as removed and added lines.
+/// Returns the subject of a question; a change of a file becomes removed and added lines.
 fn told(question: &Question) -> String {
     let field = |name: &str| question.input.get(name).and_then(Value::as_str);
     let marked = |mark: &str, text: &str| -> String {
@@ -74,9 +74,9 @@ pub(crate) enum Said {
     No(Option<String>),
     /// Yes, and from now on without a question.
     Always,
-    /// This command instead.
+    /// Run this command instead.
     Instead(String),
-    /// Another command, which is missing.
+    /// Run another command instead, but the line does not contain it.
     InsteadOfWhat,
     /// No answer yet: show the whole subject.
     ShowWhole,

@@ -6,10 +6,10 @@ use crate::view::MemberView;
 use crate::wire::WallTime;
 use std::time::Duration;
 
-/// The age of a heartbeat that is shown, in seconds; a busy agent sends one at least every five seconds.
+/// The age of a heartbeat above which it is shown, in seconds; a busy agent sends one at least every five seconds.
 const WORTH_SAYING: f64 = 15.0;
 
-/// What an agent does, for people: the end of its process, a silence, or its tool or phase.
+/// Returns the activity of an agent for people: the end of its process, a silence, or its tool or phase.
 pub(crate) fn activity(member: &MemberView) -> String {
     let ended = member.ended.clone().filter(|_| !member.alive);
     let silent = member.sign.as_ref().filter(|sign| sign.silent_for > WORTH_SAYING);
@@ -54,7 +54,7 @@ struct Column {
 
 const GAP: &str = "  ";
 
-/// The team as a table that is at most `width` columns wide.
+/// Renders the team as a table that is at most `width` columns wide.
 pub(crate) fn roster_table(
     members: &[&MemberView],
     now: WallTime,
@@ -113,7 +113,7 @@ fn squeeze(table: &mut Vec<Column>, width: usize) {
     }
 }
 
-/// A number of tokens in at most six columns.
+/// Formats a number of tokens in at most six columns.
 pub(crate) fn short(number: u64) -> String {
     let tenths = |unit: u64| format!("{}.{}", number / unit, number % unit / (unit / 10));
     match number {
@@ -125,7 +125,7 @@ pub(crate) fn short(number: u64) -> String {
     }
 }
 
-/// A duration in one unit.
+/// Formats a duration in one unit.
 pub(crate) fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),

@@ -1,16 +1,17 @@
-//! Sanitizing and measuring of untrusted text: no byte of it can move the cursor, change the terminal or reorder the words.
+//! Sanitizing and measuring of untrusted text: no byte of it can move the cursor, change the terminal or reorder
+//! the words.
 //!
 //! Only bytes without content are dropped. The payload of a string sequence (a window title, a link, a
-//! clipboard write) stays as plain text: a sender must not be able to hide from the person what the model
-//! reads. Text is measured in columns of the terminal, after it is sanitized and before it is styled.
+//! clipboard write) stays as plain text: a sender must not be able to hide text that the model reads from
+//! the person. Text is measured in columns of the terminal, after it is sanitized and before it is styled.
 
 use std::borrow::Cow;
 use std::iter::Peekable;
 use std::str::Chars;
 use unicode_width::UnicodeWidthChar;
 
-/// The text without control characters (except `\n` and `\t`), escape sequences, bidi controls and zero-width
-/// characters. Every kind of line end becomes `\n`.
+/// Returns the text without control characters (except `\n` and `\t`), escape sequences, bidi controls and
+/// zero-width characters. Every kind of line end becomes `\n`.
 pub(crate) fn sanitize(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_harmless) {
         return Cow::Borrowed(text);
@@ -31,7 +32,7 @@ pub(crate) fn sanitize(text: &str) -> Cow<'_, str> {
     Cow::Owned(cleaned)
 }
 
-/// The text on one line: whitespace folded, truncated to `width` columns.
+/// Returns the text on one line: whitespace is folded, and the text is truncated to `width` columns.
 pub(crate) fn one_line(text: &str, width: usize) -> String {
     // Truncate before folding, so that a long text costs no time.
     let ample = text.char_indices().nth(width.saturating_mul(8).saturating_add(1024));
@@ -48,7 +49,8 @@ fn is_harmless(c: char) -> bool {
     }
 }
 
-/// Bidi controls, zero-width characters, variation selectors and tags, which can reorder or hide text.
+/// Whether a character is a bidi control, a zero-width character, a variation selector or a tag: these can reorder
+/// or hide text.
 fn takes_no_room(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{17b4}' | '\u{17b5}'
@@ -72,8 +74,8 @@ fn skip_escape(rest: &mut Peekable<Chars<'_>>) {
     }
 }
 
-/// Skips the parameters and the final byte of a control sequence. A sequence that is too long for any
-/// terminal is text: it must not hide some.
+/// Skips the parameters and the final byte of a control sequence. A sequence that is too long for any terminal
+/// counts as text, so that it cannot hide any.
 fn skip_parameters(rest: &mut Peekable<Chars<'_>>) {
     for _ in 0..64 {
         if rest.next_if(|c| matches!(c, ' '..='?')).is_none() {
@@ -83,12 +85,12 @@ fn skip_parameters(rest: &mut Peekable<Chars<'_>>) {
     }
 }
 
-/// The width of the text on one row, in columns.
+/// Returns the width of the text on one row, in columns.
 pub(super) fn columns(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// The text truncated to `width` columns, with an ellipsis if anything is missing.
+/// Returns the text truncated to `width` columns, with an ellipsis if anything is missing.
 pub(super) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     if columns(text) <= width {
         return Cow::Borrowed(text);
@@ -98,18 +100,18 @@ pub(super) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{ellipsis}", head.trim_end()))
 }
 
-/// The text truncated or padded to exactly `width` columns.
+/// Returns the text truncated or padded to exactly `width` columns.
 pub(super) fn pad(text: &str, width: usize) -> String {
     let text = fit(text, width);
     let fill = width.saturating_sub(columns(&text));
     format!("{text}{:fill$}", "")
 }
 
-/// One line wrapped to rows of at most `width` columns, at blanks if possible; whole without a width. Rows
-/// after the first have the indentation of the first.
+/// Wraps one line to rows of at most `width` columns, at blanks if possible; without a width the line stays whole.
+/// Rows after the first have the indentation of the first.
 pub(super) fn wrap(line: &str, width: Option<usize>) -> Vec<String> {
     let Some(width) = width else { return vec![line.to_owned()] };
-    // At least half of the width is left for text, which fits a wide character: every row makes progress.
+    // At least half of the width is left for text. A wide character fits into that, so every row makes progress.
     let width = width.max(4);
     let line = line.replace('\t', "    ");
     let words = line.trim_start_matches(' ');
@@ -131,7 +133,7 @@ pub(super) fn wrap(line: &str, width: Option<usize>) -> Vec<String> {
     rows
 }
 
-/// The start of at most `width` columns, and the rest.
+/// Splits the text after at most `width` columns.
 fn split_at_column(text: &str, width: usize) -> (&str, &str) {
     let mut used = 0;
     for (at, c) in text.char_indices() {

@@ -1,6 +1,6 @@
 //! Colours and marks: one palette for all output.
 //!
-//! The caller decides whether there is a terminal, and reads the environment.
+//! The caller determines whether the output is a terminal, and reads the environment.
 
 use crate::wire::roster::{COLORS, Status};
 use anstyle::{AnsiColor, Style};
@@ -17,19 +17,19 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// Styles text; the plain palette leaves it unchanged.
+/// The set of text styles; the plain palette leaves text unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Palette {
     pub(super) is_colored: bool,
 }
 
-/// Secondary text.
+/// The style of secondary text.
 pub(super) const DIM: Style = Style::new().dimmed();
-/// Titles and names.
+/// The style of titles and names.
 pub(super) const BOLD: Style = Style::new().bold();
-/// Failures.
+/// The style of failures.
 pub(super) const BAD: Style = color(AnsiColor::Red);
-/// Warnings.
+/// The style of warnings.
 pub(super) const WARN: Style = color(AnsiColor::Yellow);
 
 /// The ANSI numbers of the words of [`COLORS`]. Red is reserved for failures.
@@ -39,15 +39,15 @@ const fn color(color: AnsiColor) -> Style {
     Style::new().fg_color(Some(anstyle::Color::Ansi(color)))
 }
 
-/// The style of a member's colour word; plain for an unknown one.
+/// Returns the style of a member's colour word; plain for an unknown one.
 pub(super) fn of_member(word: &str) -> Style {
     let known = COLORS.iter().zip(MEMBER_COLORS).find(|(known, _)| **known == word);
     let ansi = known.and_then(|(_, number)| anstyle::Ansi256Color(number).into_ansi());
     ansi.map_or_else(Style::new, color)
 }
 
-/// The mark and the word of a status, and their style. A member without a process that has not ended in order
-/// is shown as dead.
+/// Returns the mark and the word of a status, and their style. A member without a process is shown as dead unless
+/// its status is `shutdown` or `failed`.
 pub(super) fn status_mark(status: Status, is_alive: bool) -> (&'static str, Style) {
     match (status, is_alive) {
         (Status::Shutdown, _) => ("· shutdown", DIM),
@@ -62,7 +62,7 @@ pub(super) fn status_mark(status: Status, is_alive: bool) -> (&'static str, Styl
 }
 
 impl Palette {
-    /// The palette for a choice; `terminal` is whether the output is a terminal. The caller turns
+    /// Returns the palette for a choice; `terminal` tells whether the output is a terminal. The caller turns
     /// [`ColorChoice::Auto`] into [`ColorChoice::Never`] if `NO_COLOR` is set.
     pub(crate) fn new(choice: ColorChoice, terminal: bool) -> Self {
         let is_colored = match choice {
@@ -93,7 +93,7 @@ impl Palette {
         self.paint(WARN, text)
     }
 
-    /// Text in a member's colour; unchanged for an unknown colour word.
+    /// Returns text in a member's colour; unchanged for an unknown colour word.
     pub(crate) fn member(self, color: &str, text: &str) -> String {
         self.paint(of_member(color), text)
     }

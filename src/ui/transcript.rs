@@ -1,4 +1,4 @@
-//! Transcript lines as a conversation for people, and lines of a structured log.
+//! Rendering of transcript lines as a conversation for people, and of lines of a structured log.
 
 use super::messages::{self, NAME_WIDTH};
 use super::sanitize::{one_line, pad};
@@ -8,10 +8,10 @@ use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
 use serde_json::{Map, Value};
 
-/// The lines of a tool result that are shown.
+/// The number of lines of a tool result that are shown.
 const RESULT_LINES: usize = 20;
 
-/// One transcript line; empty if it has no information for people.
+/// Renders one transcript line; empty if it has no information for people.
 pub(crate) fn line(line: &Line, view: &View) -> String {
     let palette = view.palette;
     let time = view.clock(Some(line.at));
@@ -90,8 +90,8 @@ fn said(block: &Block, view: &View) -> Vec<String> {
 /// The fields of a log object that are not listed among its details.
 const PLACED: [&str; 7] = ["timestamp", "level", "message", "target", "fields", "span", "spans"];
 
-/// One line of the structured log of the agent `name`: time, level, agent, message, details. The object is the
-/// JSON of `tracing-subscriber`, with the event's fields beside the common ones or under `fields`.
+/// Renders one line of the structured log of the agent `name`: time, level, agent, message, details. The object is
+/// the JSON of `tracing-subscriber`, with the event's fields beside the common ones or under `fields`.
 pub(crate) fn log_line(name: &str, object: &Map<String, Value>, view: &View) -> String {
     let palette = view.palette;
     let inner = object.get("fields").and_then(Value::as_object);

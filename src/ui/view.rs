@@ -18,7 +18,7 @@ pub(crate) fn date(at: WallTime) -> String {
     formatted(at, TimeZone::system(), "%Y-%m-%d %H:%M:%S").unwrap_or("an unknown time".into())
 }
 
-/// `None` for a time that no calendar holds.
+/// Formats a time in a zone; `None` for a time that no calendar holds.
 fn formatted(at: WallTime, zone: TimeZone, format: &str) -> Option<String> {
     let nanoseconds = at.as_secs() * 1e9;
     #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
@@ -28,18 +28,18 @@ fn formatted(at: WallTime, zone: TimeZone, format: &str) -> Option<String> {
 }
 
 impl View {
-    /// A view in the machine's time zone.
+    /// Returns a view in the machine's time zone.
     pub(crate) fn new(palette: Palette, width: Option<usize>) -> Self {
         Self { palette, width, zone: TimeZone::system() }
     }
 
-    /// Local time of day; no time, or one that no calendar holds, is shown as dashes.
+    /// Returns the local time of day; dashes without a time, or for one that no calendar holds.
     pub(super) fn clock(&self, at: Option<WallTime>) -> String {
         let text = at.and_then(|at| formatted(at, self.zone.clone(), "%H:%M:%S"));
         text.unwrap_or("--:--:--".into())
     }
 
-    /// Untrusted text as indented rows; lines after `most` rows are counted.
+    /// Renders untrusted text as indented rows. After `most` rows, a last row shows the number of omitted lines.
     pub(super) fn block(&self, text: &str, indent: &str, most: Option<usize>) -> Vec<String> {
         let text = sanitize(text);
         let mut rows: Vec<String> = Vec::new();
@@ -60,7 +60,7 @@ impl View {
         rows.into_iter().map(indented).collect()
     }
 
-    /// A view for tests: without colours, in UTC.
+    /// Returns a view for tests: without colours, in UTC.
     #[cfg(test)]
     pub(super) fn fixed(width: Option<usize>) -> Self {
         Self { palette: Palette::plain(), width, zone: TimeZone::UTC }

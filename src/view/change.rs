@@ -1,4 +1,4 @@
-//! The changes of a team that views are told: of the roster file, its members, tasks, requests and messages.
+//! The changes of a team that are sent to views: of the roster file, its members, tasks, requests and messages.
 
 use super::members::MemberView;
 use crate::wire::message::Message;
@@ -9,7 +9,7 @@ use crate::wire::{WallTime, WithUnknownFields};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The longest content of a `MessageProgress`, in characters; the conversation has all of it.
+/// The maximum length of the content of a `MessageProgress`, in characters; the conversation has all of it.
 const CONTENT_CHARS: usize = 2000;
 
 /// One change of the team's state.
@@ -18,7 +18,7 @@ const CONTENT_CHARS: usize = 2000;
 pub(crate) enum Change {
     /// The roster file has other lines.
     Config(LineDiff),
-    /// The list of agents is another one: all of them, the lead first.
+    /// The list of agents has changed: all of them, the lead first.
     Team { members: Vec<MemberView> },
     /// Some agents of the same list have changed; they are in the order of the list.
     Members { members: Vec<MemberView> },
@@ -58,29 +58,29 @@ pub(crate) struct Spent {
     pub(crate) cost: Option<Money>,
 }
 
-/// The stages of a message, in order. Each one shows in a file.
+/// The stages of a message, in order. Each one is visible in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
-    /// The call that sends it is in the sender's transcript.
+    /// The call that sends the message is in the sender's transcript.
     Sent,
-    /// Its line is in the recipient's inbox.
+    /// The message's line is in the recipient's inbox.
     Appended,
     /// The recipient has renamed the inbox to a claim.
     Claimed,
-    /// Its line is in the recipient's transcript.
+    /// The message's line is in the recipient's transcript.
     Acknowledged,
     /// The recipient's model has answered a request that contains it.
     Answered,
 }
 
-/// A message as a view shows it.
+/// The state of a message in a view.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct MessageProgress {
     pub(crate) id: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// The sender, as the message says.
+    /// The sender that the message names.
     pub(crate) from: String,
     /// The owner of the inbox.
     pub(crate) to: String,
@@ -91,11 +91,11 @@ pub(crate) struct MessageProgress {
 }
 
 impl MessageProgress {
-    /// A message in the mail of `owner`; `None` if the object is not a message or has no id yet.
+    /// Reads a message in the mail of `owner`; `None` if the object is not a message or has no id yet.
     pub(crate) fn read(owner: &str, object: &Map<String, Value>, stage: Stage) -> Option<Self> {
         let message = Message::read(object).ok()?;
         let field = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
-        // The text of a message without content is in a field of its kind.
+        // A message without content has its text in a field of its kind.
         let fields = ["description", "plan", "reason", "feedback", "subject", "mode", "exit"];
         let content = Some(message.content).filter(|content| !content.is_empty());
         let text = content.or_else(|| fields.into_iter().find_map(field)).unwrap_or_default();
@@ -122,7 +122,7 @@ pub(crate) struct LineDiff {
 }
 
 impl LineDiff {
-    /// The difference from `before` to `after`; `None` if they are equal.
+    /// Returns the difference from `before` to `after`; `None` if they are equal.
     pub(crate) fn between(before: &[String], after: &[String]) -> Option<Self> {
         let alike = |pairs: &mut dyn Iterator<Item = (&String, &String)>| {
             pairs.take_while(|(a, b)| a == b).count()

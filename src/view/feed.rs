@@ -19,13 +19,13 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// Bytes of a conversation's end that the first look reads: a long conversation must not delay the view.
+/// The bytes that the first look reads from the end of a conversation: a long one must not delay the view.
 const LOOK_BACK: u64 = 4 * 1024 * 1024;
 
 /// The longest part of the roster file that is shown, in bytes.
 const CONFIG_BYTES: u64 = 1024 * 1024;
 
-/// Reads the files of a team and returns the changes.
+/// The reader of a team's files that returns the changes.
 #[derive(Debug)]
 pub(crate) struct Feed {
     dir: TeamDir,
@@ -49,12 +49,12 @@ struct Conversation {
     tail: Tail,
     /// The model of the agent.
     model: String,
-    /// Messages that the model has received and not answered yet.
+    /// The messages that the model has received and not answered yet.
     unanswered: Vec<MessageProgress>,
 }
 
 impl Feed {
-    /// A feed whose first look returns the whole state; `prices`, by `provider/name`, give the cost of calls.
+    /// Creates a feed whose first look returns the whole state; `prices`, by `provider/name`, give the cost of calls.
     pub(crate) fn of(dir: &TeamDir, prices: BTreeMap<String, Price>) -> Self {
         Self {
             dir: dir.clone(),
@@ -70,7 +70,7 @@ impl Feed {
         }
     }
 
-    /// The changes since the last look; at the first look, the whole state.
+    /// Returns the changes since the last look; at the first look, the whole state.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -128,7 +128,7 @@ impl Feed {
         (!changed.is_empty()).then_some(Change::Members { members: changed })
     }
 
-    /// Reads on in the conversation of `name`; `model` is its model by the roster.
+    /// Reads the new lines of the conversation of `name`; `model` is its model by the roster.
     fn listen(
         &mut self,
         name: &AgentName,
@@ -200,7 +200,7 @@ fn tracked_progress(seen: &TrackedMail) -> Option<MessageProgress> {
     MessageProgress::read(seen.owner.as_str(), &seen.object, stage)
 }
 
-/// The message of a `send_message` call, which is not in any inbox yet.
+/// Returns the message of a `send_message` call, which is not in any inbox yet.
 fn sent_by(name: &AgentName, block: &Block, at: WallTime) -> Option<MessageProgress> {
     let Block::ToolUse { id, name: tool, input } = block else { return None };
     let field = |key: &str| input.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -229,7 +229,7 @@ mod tests {
         feed: Feed,
     }
 
-    /// A feed of the team of alice.
+    /// Returns a feed of the team of alice.
     fn fixture() -> Fixture {
         let (top, dir) = team_folder();
         let roster = json!({"version":1,"team_name":"t","members":[{"name":"alice"}]});
@@ -240,7 +240,7 @@ mod tests {
     }
 
     impl Fixture {
-        /// The changes after these lines in the conversation of alice.
+        /// Appends these lines to the conversation of alice, and returns the changes.
         fn look_after(&mut self, lines: &[Value]) -> Vec<Change> {
             let path = self.dir.transcript(&AgentName::member("alice").unwrap());
             for line in lines {

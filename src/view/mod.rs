@@ -1,4 +1,4 @@
-//! The team as its files show it: its state, its changes, the path of one message.
+//! The team as its files show it: its state, its changes, and the path of one message.
 //!
 //! *Invariants:* a view changes nothing below `.team/`, calls no model and starts no process. It returns
 //! data; `ui` and `web` lay it out and make untrusted text harmless.

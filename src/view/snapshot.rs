@@ -1,5 +1,5 @@
-//! The state that a feed of changes adds up to: what a new visitor of the page gets first, and, with one
-//! conversation, what `team top` draws.
+//! The state to which a feed of changes adds up. A new visitor of the page gets it first; with one conversation,
+//! `team top` draws it.
 
 use super::change::{Asked, Change, LineDiff, MessageProgress, Spent};
 use super::feed::Feed;
@@ -12,25 +12,25 @@ use crate::wire::transcript::Line;
 use crate::wire::{AgentName, WithUnknownFields};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The most model calls that are kept.
+/// The maximum number of model calls that are kept.
 const CALLS: usize = 5_000;
 
-/// The most messages that are kept, unless the snapshot has another limit.
+/// The maximum number of messages that are kept, unless the snapshot has another limit.
 const MESSAGES: usize = 10_000;
 
 /// The part of a conversation that is read when it is first followed, in bytes from its end.
 const LOOK_BACK: u64 = 1024 * 1024;
 
-/// The most lines of a conversation that are kept.
+/// The maximum number of lines of a conversation that are kept.
 const LINES: usize = 4_000;
 
-/// The team as of the last change.
+/// The state of the team after the last change.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     /// The lead, then the members in the order in which they joined.
     pub(crate) members: Vec<MemberView>,
     pub(crate) messages: MessageList,
-    /// The task list; with each task, the tasks that block it.
+    /// The task list: each task with the tasks that block it.
     pub(crate) tasks: Vec<(WithUnknownFields<Task>, Vec<TaskId>)>,
     pub(crate) requests: Vec<Asked>,
     /// The end of the conversation that is followed.
@@ -49,7 +49,7 @@ pub(crate) struct Conversation {
     pub(crate) name: String,
     /// The lines, oldest first.
     pub(crate) lines: VecDeque<Line>,
-    /// The rest of it; `None` if no agent can have the name.
+    /// The reader of further lines; `None` if no agent can have the name.
     tail: Option<Tail>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Conversation {
 #[derive(Debug)]
 pub(crate) struct MessageList {
     limit: usize,
-    /// The messages by number; each has the next one.
+    /// The messages by number. A new message gets the next number.
     messages: BTreeMap<usize, MessageProgress>,
     next: usize,
     /// The numbers of the messages, by recipient and id.
@@ -75,7 +75,7 @@ impl MessageList {
         Self { limit, messages: BTreeMap::new(), next: 0, numbers: BTreeMap::new() }
     }
 
-    /// The messages, oldest first.
+    /// Returns the messages, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &MessageProgress> {
         self.messages.values()
     }
@@ -84,7 +84,7 @@ impl MessageList {
         self.messages.len()
     }
 
-    /// Adds a message, or the stage that a known one has reached.
+    /// Adds a message, or updates the stage of a known one.
     pub(crate) fn add(&mut self, progress: MessageProgress) {
         let key = (progress.to.clone(), progress.id.clone());
         if let Some(known) = self.numbers.get(&key).and_then(|at| self.messages.get_mut(at)) {
@@ -103,7 +103,7 @@ impl MessageList {
 }
 
 impl Snapshot {
-    /// An empty snapshot that keeps so many messages.
+    /// Returns an empty snapshot that keeps at most `messages` messages.
     pub(crate) fn of_last(messages: usize) -> Self {
         Self { messages: MessageList::of_last(messages), ..Self::default() }
     }
@@ -142,7 +142,7 @@ impl Snapshot {
         }
     }
 
-    /// The changes that lead from an empty snapshot to this one.
+    /// Returns the changes that lead from an empty snapshot to this one.
     pub(crate) fn changes(&self) -> Vec<Change> {
         let config = LineDiff::between(&[], &self.config).map(Change::Config);
         let whole = [
@@ -156,12 +156,12 @@ impl Snapshot {
     }
 }
 
-/// Keeps a [`Snapshot`] up to date.
+/// The observer of a team's files that keeps a [`Snapshot`] up to date.
 #[derive(Debug)]
 pub(crate) struct Observer {
     team: TeamDir,
     feed: Feed,
-    /// The team as of the last look.
+    /// The state of the team at the last look.
     pub(crate) snapshot: Snapshot,
 }
 
@@ -171,7 +171,7 @@ impl Observer {
         Self { team: team.clone(), feed, snapshot }
     }
 
-    /// Follows the conversation of `name` instead of the one before.
+    /// Follows the conversation of `name` instead of the previous one.
     pub(crate) fn follow(&mut self, name: &str) {
         if self.snapshot.conversation.name == name {
             return;
@@ -183,7 +183,7 @@ impl Observer {
         self.read_on();
     }
 
-    /// Reads all files again; `true` if anything has changed.
+    /// Reads all files again; returns whether anything has changed.
     pub(crate) fn look(&mut self) -> bool {
         let before = self.snapshot.trouble.take();
         let mut changes = self.feed.look().unwrap_or_else(|why| {
@@ -206,7 +206,7 @@ impl Observer {
         is_news || is_longer || self.snapshot.trouble != before
     }
 
-    /// Reads on in the followed conversation; `true` if it has changed.
+    /// Reads the new lines of the followed conversation; returns whether it has changed.
     fn read_on(&mut self) -> bool {
         let Conversation { lines, tail: Some(tail), .. } = &mut self.snapshot.conversation else {
             return false;

@@ -1,7 +1,7 @@
-//! The path of one message, from the files alone: the call that sent it, its place in inbox or transcript,
-//! the reply of its recipient, and answers to it; each step with the line that proves it.
+//! The path of one message, from the files alone: the call that sent it, its place in inbox or transcript, the
+//! reply of its recipient, and answers to it. Each step has the line that proves it.
 //!
-//! *Invariant:* files are read line by line: a long conversation is never in memory.
+//! *Invariant:* files are read line by line: a long conversation is never in memory as a whole.
 
 use super::change::Stage;
 use crate::store::mail_search::{SearchLocation, Spot, each_line};
@@ -22,36 +22,36 @@ const LINE_CHARS: usize = 4000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum What {
-    /// A model called the tool that sends it.
+    /// A model called the tool that sends the message.
     Called,
-    /// The program sent it at the end of a turn.
+    /// The program sent the message at the end of a turn.
     Reported,
     Sent,
     /// The sender's model got the result of the call.
     Told,
-    /// It is in the inbox.
+    /// The message is in the inbox.
     Waits,
-    /// It is in a batch that its recipient has claimed.
+    /// The message is in a batch that its recipient has claimed.
     Claimed,
-    /// It is in a batch that was claimed and processed.
+    /// The message is in a batch that was claimed and processed.
     #[serde(rename = "kept")]
     Processed,
-    /// It is in the recipient's transcript.
+    /// The message is in the recipient's transcript.
     TakenIn,
-    /// The recipient's model has replied to it.
+    /// The recipient's model has replied to the message.
     Read,
-    /// The turn that it reached has ended.
+    /// The turn in which the message was received has ended.
     TurnEnded,
     /// An answer to the request was sent.
     Answered,
-    /// It could not be delivered.
+    /// The message could not be delivered.
     Dead,
-    /// A log line names it.
+    /// A log line names the message.
     Logged,
 }
 
 impl What {
-    /// The stage of the message that this step proves, if any.
+    /// Returns the stage of the message that this step proves, if any.
     pub(crate) fn stage(self) -> Option<Stage> {
         let stages = [
             (Stage::Sent, &[Self::Called, Self::Reported][..]),
@@ -67,14 +67,14 @@ impl What {
 /// One step of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Step {
-    /// The time; `None` for the place at which the message is now.
+    /// The time of the step; `None` for the present place of the message.
     pub(crate) at: Option<WallTime>,
-    /// The agent that acted, or whose files have the line.
+    /// The agent that acted, or the agent in whose files the line is.
     pub(crate) agent: String,
     pub(crate) what: What,
     /// Details, for people.
     pub(crate) text: String,
-    /// The line that proves the step; `None` if the message itself does.
+    /// The line that proves the step; `None` if the message itself proves it.
     pub(crate) proof: Option<Proof>,
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
 
 struct Search<'a> {
     id: &'a str,
-    /// The id of the call that sent it, if the message id contains it.
+    /// The id of the call that sent the message, if the message id contains it.
     call: Option<&'a str>,
     trace: Trace,
 }
@@ -136,9 +136,9 @@ struct Search<'a> {
 /// The state of reading one agent's files.
 struct Reader<'a> {
     name: &'a AgentName,
-    /// The agent has received the message, and its model has not replied since.
+    /// Whether the agent has received the message and its model has not replied since.
     unanswered: bool,
-    /// The agent has received the message, and the turn has not ended.
+    /// Whether the agent has received the message and the turn has not ended.
     in_turn: bool,
 }
 
@@ -246,7 +246,7 @@ impl Search<'_> {
         }
     }
 
-    /// Keeps the message, which has the time at which it was sent.
+    /// Keeps the message, and adds the step at which it was sent.
     fn found(&mut self, object: Object) {
         if self.trace.message.is_some() {
             return;
@@ -260,7 +260,7 @@ impl Search<'_> {
         self.trace.message = Some(object);
     }
 
-    /// Searches for answers: they carry the request's id.
+    /// Searches for answers, which carry the request's id.
     fn look_for_answer(
         &mut self,
         team: &TeamDir,
@@ -294,7 +294,7 @@ fn word<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
     object.get(key).and_then(Value::as_str)
 }
 
-/// The id of the call, without the recipient that a broadcast adds.
+/// Returns the id of the call, without the recipient that a broadcast adds.
 fn call_of(call: &str) -> &str {
     call.split_once(':').map_or(call, |(call, _)| call)
 }

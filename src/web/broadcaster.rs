@@ -20,24 +20,25 @@ const PAUSE: Duration = Duration::from_millis(40);
 /// The longest time between two looks: the end of a process causes no file event.
 const SLOWEST: Duration = Duration::from_secs(1);
 
-/// Events that may wait for one visitor. A slower visitor is disconnected; its browser reconnects.
+/// The maximum number of events that are queued for one visitor. A slower visitor is disconnected; its browser
+/// reconnects.
 const BACKLOG: usize = 256;
 
-/// The most messages that a new visitor gets.
+/// The maximum number of messages that a new visitor gets.
 const MESSAGES: usize = 500;
 
-/// The present state, and the visitors to tell about changes.
+/// The present state, and the visitors to which changes are sent.
 pub(crate) struct Broadcaster {
     pub(super) dir: TeamDir,
     prices: BTreeMap<String, Price>,
     snapshot: RefCell<Snapshot>,
     visitors: RefCell<Vec<mpsc::Sender<Bytes>>>,
-    /// Changes with every look.
+    /// The channel that is notified after every look at the files.
     pub(super) looks: watch::Sender<()>,
 }
 
 impl Broadcaster {
-    /// A broadcaster without visitors.
+    /// Returns a broadcaster without visitors.
     pub(crate) fn of(dir: &TeamDir, prices: BTreeMap<String, Price>) -> Self {
         Self {
             dir: dir.clone(),
@@ -48,17 +49,17 @@ impl Broadcaster {
         }
     }
 
-    /// The present state, then every change.
+    /// Returns a channel that receives the present state, then every change.
     pub(super) fn subscribe(&self) -> mpsc::Receiver<Bytes> {
         let (sender, events) = mpsc::channel(BACKLOG);
         let changes: Vec<Change> = self.snapshot.borrow().changes();
-        // A new channel has room.
+        // The send cannot fail: a new channel has room.
         let _first = sender.try_send(event(&changes));
         self.visitors.borrow_mut().push(sender);
         events
     }
 
-    /// Looks at the files until the future is dropped.
+    /// Looks at the files and sends the changes to all visitors, until the future is dropped.
     pub(crate) async fn run(&self) {
         let watcher = ChangeWatcher::listen(&self.dir).ok();
         let ready = watcher.as_ref().and_then(|watcher| ReadableFd::to_read(watcher).ok());

@@ -1,8 +1,8 @@
 //! The page of `team web`: a small server on loopback that shows the team from its files and, with
 //! `--control`, passes on the person's commands.
 //!
-//! *Invariants:* it listens on loopback only; nothing is answered without the token, to a foreign `Host` or
-//! for a foreign `Origin`; no part of a request becomes a path. [`Control`] carries out the commands.
+//! *Invariants:* it listens on loopback only; a request without the token, with a foreign `Host` or with a foreign
+//! `Origin` is refused; no part of a request becomes a path. [`Control`] carries out the commands.
 
 mod broadcaster;
 mod reply;
@@ -40,10 +40,10 @@ const LOOK_BACK: u64 = 512 * 1024;
 /// The longest command, in bytes.
 const ORDER_BYTES: usize = 512 * 1024;
 
-/// The most connections at once: a person has a few windows.
+/// The maximum number of connections at once: a person has a few windows.
 const CONNECTIONS: usize = 64;
 
-/// The time that a client has to send a request.
+/// The time within which a client must send a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
 /// A command from the page.
@@ -71,7 +71,7 @@ pub(crate) enum Order {
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was carried out; a sentence for the person.
+    /// The command was carried out; `said` is a sentence for the person.
     Done {
         said: String,
     },
@@ -82,7 +82,7 @@ pub(crate) enum Outcome {
     },
 }
 
-/// Carries out a command; the future waits for its result.
+/// The function that carries out a command; its future waits for the result.
 pub(crate) type Control = dyn Fn(Order) -> Pin<Box<dyn Future<Output = Outcome>>>;
 
 /// The server of the page.
@@ -112,7 +112,7 @@ impl Site {
         Ok(Rc::new(Self { listener, auth, broadcaster, control, connections }))
     }
 
-    /// The address of the page, with the token.
+    /// Returns the address of the page, with the token.
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/?token={}", self.auth.port, self.auth.token)
     }
@@ -121,7 +121,7 @@ impl Site {
     pub(crate) async fn serve(self: Rc<Self>) {
         loop {
             let Ok((stream, _)) = self.listener.accept().await else {
-                // Out of descriptors: the end of a connection frees one.
+                // `accept` fails if no descriptor is free; the end of a connection frees one.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
@@ -158,7 +158,7 @@ impl Site {
         })
     }
 
-    /// The lines that prove a message's stages, in the order of the stages.
+    /// Returns the lines that prove a message's stages, in the order of the stages.
     async fn trace(&self, id: String) -> Response<ResponseBody> {
         let dir = self.broadcaster.dir.clone();
         // A search through long conversations must not block this thread.
@@ -177,7 +177,7 @@ impl Site {
         reply::json(StatusCode::OK, &json!({ "id": id, "steps": steps.collect::<Vec<_>>() }))
     }
 
-    /// The conversation of an agent, then every new line.
+    /// Streams the conversation of an agent, then every new line.
     fn follow(&self, name: &AgentName) -> Response<ResponseBody> {
         let (sender, events) = mpsc::channel(64);
         let mut tail = Tail::of_last(self.broadcaster.dir.transcript(name), LOOK_BACK);

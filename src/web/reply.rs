@@ -24,12 +24,12 @@ const SCRIPT: [&str; 5] = [
 
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The page: one document that contains its style and its script. Each response has a new nonce, so that
-/// only this style and this script run, whatever a message contains.
+/// Returns the page: one document that contains its style and its script. Each response has a new nonce, so that
+/// only this style and this script run, regardless of the content of messages.
 pub(super) fn page(has_control: bool) -> Response<ResponseBody> {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
     let access = if has_control { "control" } else { "look" };
-    // Style and script last: no placeholder is replaced inside them.
+    // Style and script are inserted last, so that no placeholder is replaced inside them.
     let document = PAGE
         .replace("{{nonce}}", &nonce)
         .replace("{{access}}", access)
@@ -47,7 +47,7 @@ pub(super) fn page(has_control: bool) -> Response<ResponseBody> {
     response
 }
 
-/// A text with the headers that every response has.
+/// Returns a text with the headers that every response has.
 pub(super) fn text(status: StatusCode, kind: &'static str, text: String) -> Response<ResponseBody> {
     response(status, kind, Full::from(text).boxed_unsync())
 }
@@ -56,7 +56,7 @@ pub(super) fn json(status: StatusCode, value: &Value) -> Response<ResponseBody> 
     text(status, "application/json", value.to_string())
 }
 
-/// The reason of a refusal, as JSON.
+/// Returns the reason of a refusal, as JSON.
 pub(super) fn refused(refusal: &Refusal) -> Response<ResponseBody> {
     let status = match refusal {
         Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::WrongToken | Refusal::ReadOnly => {
@@ -69,7 +69,7 @@ pub(super) fn refused(refusal: &Refusal) -> Response<ResponseBody> {
     json(status, &json!({ "error": refusal.to_string() }))
 }
 
-/// Events as they come, until either side ends.
+/// Streams events as they arrive, until either side ends.
 pub(super) fn stream(mut events: mpsc::Receiver<Bytes>) -> Response<ResponseBody> {
     let next = poll_fn(move |context| {
         events.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
@@ -77,7 +77,7 @@ pub(super) fn stream(mut events: mpsc::Receiver<Bytes>) -> Response<ResponseBody
     response(StatusCode::OK, "text/event-stream", StreamBody::new(next).boxed_unsync())
 }
 
-/// A server-sent event with a JSON value.
+/// Returns a server-sent event with a JSON value.
 pub(super) fn event(value: &impl Serialize) -> Bytes {
     // Only a raw line end could end the event early, and JSON has none.
     let value = serde_json::to_string(value).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Admits or refuses a request by its head. Pure: it reads neither the body nor any state.
+//! The check that admits or refuses a request by its head. Pure: it reads neither the body nor any state.
 //!
-//! A foreign page, open in the same browser, can send requests here. Three checks keep it out: it does not
-//! know the token; a name of its own that resolves to loopback shows in `Host`; and its requests carry its
+//! A foreign page in the same browser can send requests to this server. Three checks refuse them: the page does
+//! not know the token; a host name of its own that resolves to loopback appears in `Host`; its requests carry its
 //! `Origin`.
 
 use crate::wire::AgentName;
@@ -18,7 +18,7 @@ const LONGEST_ID: usize = 512;
 pub(super) struct RequestAuth {
     pub(super) port: u16,
     pub(super) token: String,
-    /// The page may also send messages, stop members and answer requests.
+    /// Whether the page may also send messages, stop members and answer requests.
     pub(super) has_control: bool,
 }
 
@@ -68,7 +68,7 @@ impl RequestAuth {
             }
         }
         let query = head.uri.query().unwrap_or_default();
-        // In constant time: the token cannot be guessed byte by byte.
+        // The comparison takes constant time, so that the token cannot be guessed byte by byte.
         let token = parameter(query, "token").unwrap_or_default();
         if !bool::from(token.as_bytes().ct_eq(self.token.as_bytes())) {
             return Err(Refusal::WrongToken);
@@ -98,14 +98,14 @@ impl RequestAuth {
     }
 }
 
-/// The value of a header that occurs exactly once.
+/// Returns the value of a header that occurs exactly once.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
 }
 
-/// The decoded value of a query parameter.
+/// Returns the decoded value of a query parameter.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let found = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
     let mut decoded = Vec::new();

@@ -1,4 +1,4 @@
-//! What an agent is busy with, as the roster's `activity` says it: one word or a short phrase.
+//! The activity of an agent, as the `activity` field of the roster states it: one word or a short phrase.
 //!
 //! A phrase of another version is read as the name of a tool and written back unchanged.
 
@@ -13,23 +13,23 @@ const REFUSED: &str = "refused: ";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Activity {
-    /// It waits for its model's reply.
+    /// The agent waits for its model's reply.
     Model,
-    /// It runs the tool of this name.
+    /// The agent runs the tool of this name.
     Tool(String),
-    /// It is about to claim a task.
+    /// The agent is about to claim a task.
     Task,
-    /// It waits for permission to use this tool.
+    /// The agent waits for permission to use this tool.
     Permission(String),
-    /// It waits for a review of its plan.
+    /// The agent waits for a review of its plan.
     Plan,
-    /// It waits for permission to use this tool outside the workspace.
+    /// The agent waits for permission to use this tool outside the workspace.
     Sandbox(String),
-    /// It waits for free space on the disk.
+    /// The agent waits for free space on the disk.
     DiskFull,
-    /// It refused to shut down, for this reason.
+    /// The agent refused to shut down, for this reason.
     Refused(String),
-    /// Its process has ended, and the lead is about to start it again.
+    /// The process of the agent has ended, and the lead is about to restart it.
     Restarting,
 }
 

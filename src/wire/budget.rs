@@ -1,19 +1,19 @@
-//! Limits on what a team may use: numbers only. `protocol::budget` judges whether they are kept.
+//! Limits on the usage of a team, as numbers. `protocol::budget` judges whether they are kept.
 
 use super::money::Money;
 use super::roster::UsageCount;
 use serde::{Deserialize, Serialize};
 
-/// The most that may be used; `None` is no limit.
+/// The maximum usage; `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
-    /// Tokens, in and out, cached or not.
+    /// The number of input and output tokens, cached or not.
     pub tokens: Option<u64>,
-    /// Money, in the currency of the prices.
+    /// The amount of money, in the currency of the prices.
     pub money: Option<Money>,
-    /// Turns.
+    /// The number of turns.
     pub turns: Option<u64>,
-    /// Minutes in which a process of the member runs.
+    /// The number of minutes in which a process of the member runs.
     pub minutes: Option<u64>,
 }
 
@@ -29,19 +29,19 @@ pub struct Budgets {
 /// The limit of one run of a lead, all members together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunBudget {
-    /// Tokens, in and out.
+    /// The number of input and output tokens.
     pub tokens: u64,
-    /// Tokens that the team used before the run began.
+    /// The number of tokens that the team used before the run began.
     pub before: u64,
 }
 
 impl RunBudget {
-    /// The limit as a budget.
+    /// Returns the limit as a budget.
     pub fn budget(&self) -> Budget {
         Budget { tokens: Some(self.tokens), ..Budget::default() }
     }
 
-    /// The part of the team's total use that belongs to the run.
+    /// Returns the part of the team's total usage that belongs to the run.
     #[must_use]
     pub fn part_of(&self, all: &UsageCount) -> UsageCount {
         let tokens = all.tokens().saturating_sub(self.before);

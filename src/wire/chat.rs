@@ -24,7 +24,7 @@ pub enum Block {
     },
     /// A tool call.
     ToolUse {
-        /// Its unique id, to which the result refers. The ids of messages that the call sends derive from it.
+        /// The unique id, to which the result refers. The ids of messages that the call sends are derived from it.
         id: String,
         /// The tool's name.
         name: String,
@@ -35,9 +35,9 @@ pub enum Block {
     ToolResult {
         /// The id of the call.
         tool_use_id: String,
-        /// The answer.
+        /// The output of the tool.
         content: String,
-        /// The call failed; `content` says why and what to do next.
+        /// Whether the call failed; then `content` says why and what to do next.
         is_error: bool,
     },
     /// A block that only the provider understands, such as signed thinking; it is sent back unchanged.
@@ -47,12 +47,12 @@ pub enum Block {
     },
 }
 
-/// One message of a conversation, as a provider gets it.
+/// One message of a conversation, as it is sent to a provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChatMessage {
-    /// Its author.
+    /// The author.
     pub role: Role,
-    /// Its content; tool results come before text.
+    /// The content; tool results come before text.
     pub blocks: Vec<Block>,
 }
 
@@ -61,9 +61,9 @@ pub struct ChatMessage {
 pub struct ToolDefinition {
     /// The name by which the model calls it.
     pub name: String,
-    /// What it does and when to use it.
+    /// A description of the tool's effect and of its proper use.
     pub description: String,
-    /// JSON Schema of the arguments object.
+    /// The JSON Schema of the arguments object.
     pub input_schema: Value,
 }
 
@@ -76,11 +76,11 @@ pub struct Request {
     pub messages: Vec<ChatMessage>,
     /// The tools that the model may call.
     pub tools: Vec<ToolDefinition>,
-    /// The most tokens of the answer.
+    /// The maximum number of tokens of the answer.
     pub max_tokens: u32,
 }
 
-/// Why the model stopped.
+/// The reason for which the model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -99,12 +99,12 @@ pub enum StopReason {
     /// The conversation filled its context window.
     #[serde(rename = "model_context_window_exceeded")]
     ContextWindowExceeded,
-    /// A reason this version does not know.
+    /// A reason that this version does not know.
     #[serde(untagged)]
     Other(String),
 }
 
-/// Tokens of one model call or of several.
+/// The tokens of one model call, or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
@@ -119,7 +119,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// All tokens, as `--max-tokens` counts them.
+    /// Returns the number of all tokens, as `--max-tokens` counts them.
     pub fn total(&self) -> u64 {
         let cached = self.cache_read_input_tokens.saturating_add(self.cache_creation_input_tokens);
         self.input_tokens.saturating_add(self.output_tokens).saturating_add(cached)
@@ -141,16 +141,16 @@ impl std::ops::AddAssign for Usage {
 pub struct Reply {
     /// Text, tool calls and opaque blocks in their order.
     pub blocks: Vec<Block>,
-    /// Why it ended.
+    /// The reason for which the answer ended.
     pub stop_reason: StopReason,
-    /// Its tokens.
+    /// The tokens of the call.
     pub usage: Usage,
     /// The model, as the endpoint names it.
     pub model: String,
 }
 
 impl Reply {
-    /// The text blocks, joined by line breaks.
+    /// Returns the text blocks, joined by line breaks.
     pub fn text(&self) -> String {
         let texts = self.blocks.iter().filter_map(|block| match block {
             Block::Text { text } => Some(text.as_str()),

@@ -1,4 +1,4 @@
-//! Hooks as settings and the lead's handshake carry them: which command runs at which event.
+//! Hooks in settings and in the lead's handshake: the command that runs at an event.
 
 use super::words::words;
 use serde::de::Error;
@@ -7,16 +7,16 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// The longest timeout that a hook may have, in seconds.
 const LONGEST_TIMEOUT: u64 = 3600;
 
-/// One hook. Reading it refuses a command or a timeout with which it could not run.
+/// A hook. Deserialization fails for a command or a timeout with which it could not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hook {
-    /// The event that starts it.
+    /// The event that starts the hook.
     pub event: HookEvent,
     /// The command, as typed in bash.
     #[serde(deserialize_with = "command")]
     pub command: String,
-    /// The longest time it may take, in seconds.
+    /// The longest time that the hook may take, in seconds.
     #[serde(default = "default_timeout", deserialize_with = "timeout")]
     pub timeout: u64,
 }

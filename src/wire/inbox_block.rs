@@ -1,4 +1,4 @@
-//! The form in which a model sees mail: as data that cannot pass for a prompt.
+//! The form in which mail is sent to a model: as data that cannot pass for a prompt.
 
 use super::message::{Body, Message};
 use serde_json::{Map, Value};

@@ -1,5 +1,5 @@
-//! The deadlines and caps of the contract: each has its one definition, its unit and its reason here.
-//! References are to SPEC.md and RELIABILITY.md. What a person can set has its default here.
+//! The deadlines and caps of the contract. Each is defined only here, with its unit and its reason. References
+//! are to SPEC.md and RELIABILITY.md. For a value that a person can set, the default is here.
 
 use std::time::Duration;
 
@@ -13,40 +13,40 @@ pub const MAX_LINE_BYTES: usize = 2 * 1024 * 1024;
 pub const DEFAULT_MESSAGE_BYTES: usize = 256 * 1024;
 /// The size at which an inbox refuses data by default, so that one sender cannot fill the disk (SPEC 7).
 pub const DEFAULT_INBOX_BYTES: u64 = 64 * MIB;
-/// The room of a full inbox for control messages: a member must remain stoppable (SPEC 3.1).
+/// The space of a full inbox for control messages, because a member must remain stoppable (SPEC 3.1).
 pub const INBOX_RESERVE_BYTES: u64 = MIB;
 /// The number of messages whose ids are remembered to recognize a repeated send (RELIABILITY 3.5).
 pub const DEDUP_MESSAGES: usize = 65_536;
 /// The wait for a lock, after which its holder counts as stuck and is named (RELIABILITY 3.3).
 pub const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// The wait for an outsider's lock on the inbox itself; appending is correct without it (RELIABILITY 3.3).
+/// The wait for a foreign program's lock on the inbox itself; appending is correct without it (RELIABILITY 3.3).
 pub const COURTESY_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The age of a claim at which no shell can still open it under its old name (RELIABILITY 3.5).
 pub const LATE_WRITER_DELAY: Duration = Duration::from_secs(1);
-/// The time after its last growth for which a claim is kept where the system lists no writers (RELIABILITY 3.5).
+/// The time for which a claim is kept after its last growth if the file system has no leases (RELIABILITY 3.5).
 pub const LATE_WRITER_DELAY_WITHOUT_LEASES: Duration = Duration::from_secs(2);
 /// The number of crashes on one claim after which it is quarantined (RELIABILITY 3.5).
 pub const POISON_CRASHES: usize = 5;
 /// The time within which these crashes count (RELIABILITY 3.5).
 pub const POISON_WINDOW: Duration = Duration::from_secs(600);
-/// The poll of a mailbox beside its file events, for events that never come (RELIABILITY 3.6).
+/// The poll period of a mailbox with file events, for events that never come (RELIABILITY 3.6).
 pub const MAIL_POLL: Duration = Duration::from_secs(1);
-/// The poll of a mailbox whose user has no file events left (RELIABILITY 3.6).
+/// The poll period of a mailbox whose user has no file events left (RELIABILITY 3.6).
 pub const MAIL_POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 
 // Processes (RELIABILITY 4).
 
-/// The time in which a started teammate reports that it is ready.
+/// The time in which a started teammate must report that it is ready.
 pub const READY_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest pause between two heartbeats of a busy agent.
 pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
-/// The silence after which a busy agent counts as hung by default.
+/// The time without a sign of life after which a busy agent counts as hung by default.
 pub const DEFAULT_HUNG_AFTER: Duration = Duration::from_secs(60);
-/// The period in which members that the lead did not start are probed.
+/// The period at which members that the lead did not start are probed.
 pub const LIVENESS_POLL: Duration = Duration::from_secs(2);
-/// The time a running tool may take after the death of the lead.
+/// The time that a running tool may take after the lead has exited.
 pub const LEAD_LOSS_GRACE: Duration = Duration::from_secs(30);
-/// The time after the death of the lead at which all its teammates have exited.
+/// The time after the exit of the lead by which all its teammates have exited.
 pub const LEAD_LOSS_EXIT: Duration = Duration::from_secs(35);
 /// The number of processes that one command may run at a time: more than a build needs, fewer than a fork bomb.
 pub const COMMAND_PROCESSES: usize = 512;
@@ -74,18 +74,18 @@ pub const SECOND_CTRL_C: Duration = Duration::from_secs(2);
 pub const RESTART_FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause before a restart.
 pub const RESTART_LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The life time after which the pauses begin anew.
+/// The run time of a process after which the pauses start again from the first.
 pub const RESTART_HEALTHY: Duration = Duration::from_secs(300);
-/// The number of restarts that one teammate may need within the time.
+/// The number of restarts that one teammate may have within the time.
 pub const RESTARTS_OF_MEMBER: (usize, Duration) = (5, Duration::from_secs(60));
-/// The number of restarts that a team may need within the time.
+/// The number of restarts that a team may have within the time.
 pub const RESTARTS_OF_TEAM: (usize, Duration) = (20, Duration::from_secs(300));
 
 // Agents.
 
-/// The number of teammates that live at the same time by default (SPEC 7).
+/// The maximum number of teammates that run at the same time by default (SPEC 7).
 pub const DEFAULT_TEAMMATES: usize = 16;
-/// The number of model calls in one turn by default, against turns that never end (SPEC 7).
+/// The maximum number of model calls in one turn by default, against turns that never end (SPEC 7).
 pub const DEFAULT_ROUNDS: u32 = 50;
-/// The characters of a tool's output that a model sees: head and tail (SPEC 5).
+/// The number of characters of a tool's output that are sent to a model: head and tail (SPEC 5).
 pub const OUTPUT_CHARS: usize = 50_000;

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 
 pub use body::{Body, Handling, IdleReason, KINDS, Outcome, Scope};
 
-/// A message as a reader understands it.
+/// A parsed message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
     /// The unique id; `None` in a line written by hand.
@@ -48,7 +48,8 @@ pub enum Malformed {
 }
 
 impl Message {
-    /// Parses a plain text message as our senders write it, as most mail is, without a [`Value`] in between.
+    /// Parses a plain text message as this program writes it, as most mail is, without an intermediate [`Value`].
+    /// Returns `None` for any other line.
     pub(crate) fn read_plain(line: &str) -> Option<Self> {
         let Plain { kind, from, to, content, timestamp, id, request_id, incarnation } =
             serde_json::from_str(line).ok()?;

@@ -35,7 +35,7 @@ use serde_json::{Map, Value};
 /// Changelog: **1** — the first format; golden files in `tests/it/golden/v1`.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// What an acknowledged write survives.
+/// The events that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fsync {
@@ -46,7 +46,7 @@ pub enum Fsync {
     Never,
 }
 
-/// Which ends of a teammate's process are followed by a restart.
+/// The ends of a teammate's process that are followed by a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartPolicy {

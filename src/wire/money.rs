@@ -1,4 +1,4 @@
-//! Amounts of money and prices of tokens: data, exact to a billionth.
+//! Amounts of money and prices of tokens, exact to a billionth.
 //!
 //! There is no currency: every amount is in the currency of the prices in the settings.
 
@@ -6,7 +6,7 @@ use super::chat::Usage;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Billionths in a whole unit of the currency.
+/// The number of billionths in a whole unit of the currency.
 const BILLION: f64 = 1e9;
 
 /// The number of tokens that a price is for.
@@ -20,24 +20,24 @@ pub struct Money {
 }
 
 impl Money {
-    /// The sum, saturating.
+    /// Returns the sum, saturating.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { billionths: self.billionths.saturating_add(other.billionths) }
     }
 
-    /// The difference; 0 if `other` is larger.
+    /// Returns the difference; 0 if `other` is larger.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self { billionths: self.billionths.saturating_sub(other.billionths) }
     }
 
-    /// The amount in billionths.
+    /// Returns the amount in billionths.
     pub fn billionths(self) -> u64 {
         self.billionths
     }
 
-    /// The cost of `tokens` in millionths of a billionth, if `self` is the price of a million tokens.
+    /// Returns the cost of `tokens` in millionths of a billionth, if `self` is the price of a million tokens.
     fn times(self, tokens: u64) -> u128 {
         u128::from(self.billionths) * u128::from(tokens)
     }
@@ -93,7 +93,7 @@ pub struct Price {
 }
 
 impl Price {
-    /// The cost of a call, rounded up to a billionth.
+    /// Returns the cost of a call, rounded up to a billionth.
     pub fn of(&self, usage: Usage) -> Money {
         let whole = self.input.times(usage.input_tokens)
             + self.output.times(usage.output_tokens)

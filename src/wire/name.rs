@@ -1,4 +1,4 @@
-//! The names of agents: the one place that decides which strings may become part of a path.
+//! The names of agents. Only this file decides which strings may become part of a path.
 //!
 //! *Invariant:* a string reaches a path under the team folder only as an [`AgentName`].
 
@@ -8,10 +8,10 @@ use std::fmt;
 /// The names that no member may take.
 pub const RESERVED: [&str; 7] = ["lead", "user", "team", "all", "system", "self", "broadcast"];
 
-/// The rule, in words for people and models.
+/// The rule for names, in words for people and models.
 pub const NAME_RULE: &str = "a name is 1 to 32 characters: a lower-case letter first, then lower-case letters, digits, '_' or '-'";
 
-/// The name of a mailbox owner: a member, `lead` or `user`. It always matches `^[a-z][a-z0-9_-]{0,31}$`.
+/// The name of a member, `lead`, `user` or `system`. It always matches `^[a-z][a-z0-9_-]{0,31}$`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct AgentName(String);
 
@@ -28,7 +28,7 @@ pub struct NameError {
 }
 
 impl AgentName {
-    /// The name of the lead.
+    /// Returns the name of the lead.
     pub fn lead() -> Self {
         Self("lead".into())
     }
@@ -90,7 +90,7 @@ impl fmt::Display for AgentName {
 }
 
 impl NameError {
-    /// Says what is wrong.
+    /// Returns the problem, in words.
     pub fn what(&self) -> String {
         // Debug formatting escapes control characters and bidi marks of a hostile name.
         match &self.given {
@@ -99,13 +99,13 @@ impl NameError {
         }
     }
 
-    /// Says why it is wrong.
+    /// Returns the rule that the name breaks, in words.
     pub fn why(&self) -> String {
         let reserved = || format!("reserved are {}", RESERVED.join(", "));
         if self.reserved { reserved() } else { NAME_RULE.into() }
     }
 
-    /// Says what to do now.
+    /// Returns advice, in words.
     pub fn hint(&self) -> String {
         match &self.suggestion {
             Some(name) => format!("try {name:?}"),

@@ -28,12 +28,12 @@ impl PermissionMode {
     pub const WORDS: [&str; 4] =
         [Self::Plan.word(), Self::Default.word(), Self::AcceptEdits.word(), Self::Bypass.word()];
 
-    /// The mode of that word.
+    /// Returns the mode of that word; `None` if there is none.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.word() == word)
     }
 
-    /// What it means, for a person.
+    /// Returns the meaning of the mode, for a person.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Plan => "nothing is changed until a plan is approved",
@@ -76,7 +76,7 @@ impl RuleLists {
     }
 }
 
-/// The decider about plans.
+/// The decider on plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanApproval {
@@ -94,9 +94,9 @@ pub struct Permissions {
     pub mode: PermissionMode,
     /// The rules.
     pub rules: RuleLists,
-    /// Seconds after which an unanswered question counts as denied.
+    /// The number of seconds after which an unanswered question counts as denied.
     pub timeout: u64,
-    /// The decider about plans.
+    /// The decider on plans.
     pub plan_approval: PlanApproval,
 }
 
@@ -115,9 +115,9 @@ words! {
 /// A request of an agent for a decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
-    /// Its unique id, derived from the tool call: repeated after a crash, it is the same question.
+    /// The unique id, derived from the tool call: a question that is repeated after a crash is the same question.
     pub request_id: String,
-    /// Its kind.
+    /// The kind of the question.
     pub about: QuestionKind,
     /// The id of the call that waits.
     pub tool_use_id: String,
@@ -125,12 +125,12 @@ pub struct Question {
     pub tool: String,
     /// The call's arguments.
     pub input: Value,
-    /// What the call would do, in words.
+    /// The effect of the call, in words.
     pub description: String,
 }
 
 impl Question {
-    /// The arguments with another command; `None` if the tool, which `tool` describes, runs no command.
+    /// Returns the arguments with another command; `None` if the tool, which `tool` describes, runs no command.
     pub fn with_command(&self, tool: Option<&ToolSpec>, command: String) -> Option<Value> {
         let SubjectArgument::Command(argument) = tool?.subject else { return None };
         let mut input = self.input.clone();
@@ -153,7 +153,7 @@ words! {
     }
 }
 
-/// The decision about a question.
+/// The decision on a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// The id of the question.
@@ -177,7 +177,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// A decision of the program itself.
+    /// Returns a decision of the program itself.
     pub fn by_program(request_id: &str, outcome: DecisionOutcome, reason: &str) -> Self {
         Self {
             request_id: request_id.into(),

@@ -1,7 +1,7 @@
 //! Roles as role files define them: tools, model, permission mode and instructions of an agent.
 //!
-//! A role only takes away. Its allow-list names every tool that the role has besides mail, so a tool that is added
-//! later is not part of an existing role. Keys, tools and modes are also understood as other programs write them.
+//! A role only restricts. Its allow-list names every tool that the role has besides mail, so a tool that is added
+//! later is not part of an existing role. Keys, tools and modes are also accepted as other programs write them.
 
 use super::front_matter::{self, Field, Problem};
 use super::permission::PermissionMode;
@@ -10,26 +10,26 @@ use super::tool::{RoleAccess, ToolLookup, ToolSpec};
 /// The content of a role file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Role {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its purpose, in a line.
+    /// The purpose, in one line.
     pub description: String,
-    /// The allow-list: all tools besides mail; `None` allows every tool.
+    /// The allow-list: all tools of the role besides mail; `None` allows every tool.
     pub tools: Option<Vec<String>>,
     /// Disallowed tools, and `tool(pattern)` rules for disallowed calls.
     pub disallowed: Vec<String>,
-    /// Its model, as `provider/name`.
+    /// The model, as `provider/name`.
     pub model: Option<String>,
-    /// Its permission mode.
+    /// The permission mode.
     pub mode: Option<PermissionMode>,
-    /// The most model calls of one turn.
+    /// The maximum number of model calls in one turn.
     pub max_turns: Option<u32>,
-    /// Its part of the system prompt.
+    /// The role's part of the system prompt.
     pub instructions: String,
 }
 
 impl Role {
-    /// Reads a role file; `stem` is its file name without the ending, `find` knows the tools.
+    /// Parses a role file. `stem` is its file name without the ending; `find` looks tools up by name.
     pub fn parse(stem: &str, text: &str, find: ToolLookup) -> (Self, Vec<Problem>) {
         let document = front_matter::parse(text);
         let mut problems = document.problems;
@@ -39,7 +39,7 @@ impl Role {
                 problems.push(Problem { line: field.line, what });
             }
         }
-        // What was not understood may have been the list of tools: then only mail is allowed.
+        // A line that was not understood may have been the list of tools. Then only mail is allowed.
         let lines: Vec<&str> = text.lines().collect();
         let is_list = |problem: &&Problem| {
             let line = lines.get(problem.line.saturating_sub(1)).copied().unwrap_or_default();
@@ -56,10 +56,10 @@ impl Role {
         (role, problems)
     }
 
-    /// Reads one key.
+    /// Applies one key.
     ///
     /// # Errors
-    /// The problem with its value; parts that are understood take effect.
+    /// The problem with the value of the key; parts that are understood take effect.
     fn take(&mut self, field: &Field, find: ToolLookup) -> Result<(), String> {
         let text = field.value.text();
         match field.key.as_str() {
@@ -88,7 +88,7 @@ impl Role {
             "model" => self.model = model(&text)?,
             "permissionMode" => {
                 let mode = match text.as_str() {
-                    // As other programs name them.
+                    // The names that other programs use.
                     "acceptEdits" => Some(PermissionMode::AcceptEdits),
                     "bypassPermissions" => Some(PermissionMode::Bypass),
                     word => PermissionMode::parse(word),
@@ -117,18 +117,18 @@ impl Role {
         is_given && !is_on(&self.disallowed)
     }
 
-    /// `tool(pattern)` rules for disallowed calls.
+    /// Returns the `tool(pattern)` rules for disallowed calls.
     pub fn denied_calls(&self) -> impl Iterator<Item = &String> {
         self.disallowed.iter().filter(|rule| rule.contains('('))
     }
 }
 
-/// Whether the part of a line before its colon speaks of tools, however it is spelt.
+/// Whether the part of a line before its colon contains `tool`, in upper or lower case.
 fn names_tools(line: &str) -> bool {
     line.split(':').next().is_some_and(|key| key.to_lowercase().contains("tool"))
 }
 
-/// Whether a text can name a role: no path, and legible in a list.
+/// Whether a text can name a role: it is no path, and it is legible in a list.
 pub fn is_name(text: &str) -> bool {
     let is_fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ');
     !text.is_empty()
@@ -142,7 +142,7 @@ fn bare(rule: &str) -> &str {
     rule.split_once('(').map_or(rule, |(tool, _)| tool)
 }
 
-/// Splits rules into those about known tools, by the tools' own names, and the others.
+/// Splits rules into those for known tools, under the tools' own names, and the others.
 fn known(given: Vec<String>, find: ToolLookup) -> (Vec<String>, Vec<String>) {
     let (mut tools, mut unknown) = (Vec::new(), Vec::new());
     for rule in given {
@@ -160,7 +160,7 @@ fn report_unknown(unknown: &[String]) -> Result<(), String> {
     if unknown.is_empty() { Ok(()) } else { Err(error()) }
 }
 
-/// Reads a model as `provider/name`; `None` means the lead's model.
+/// Parses a model as `provider/name`; `None` means the lead's model.
 fn model(text: &str) -> Result<Option<String>, String> {
     match text {
         "" | "inherit" => Ok(None),
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn an_allow_list_names_every_tool_besides_mail() {
-        // Without a list, an empty one, one without the tool, one with it.
+        // No list, an empty one, one without the tool, one with it.
         let lists = [None, Some(vec![]), Some(vec!["read"]), Some(vec!["later"])];
         let own = |list: Vec<&str>| list.into_iter().map(ToOwned::to_owned).collect::<Vec<_>>();
         for (access, allowed) in [

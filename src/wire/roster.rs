@@ -1,6 +1,6 @@
-//! `config.json`: the members of the team and their statuses, as far as the file knows.
+//! `config.json`: the members of the team and their recorded statuses.
 //!
-//! The roster is a view. Whether a member is alive is decided by its life lock, not here.
+//! The roster is a view: the life lock of a member decides whether the member is alive.
 
 use super::activity::Activity;
 use super::chat::Usage;
@@ -9,19 +9,19 @@ use super::words::words;
 use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
 use serde::{Deserialize, Serialize};
 
-/// The whole file.
+/// The contents of `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Roster {
-    /// Format version of the file. A file of a newer version may be read, not written.
+    /// The format version of the file. A file of a newer version may be read, not written.
     pub version: u32,
-    /// Name of the team, for people.
+    /// The name of the team, for people.
     pub team_name: String,
-    /// When the folder became a team.
+    /// The time at which the folder became a team.
     pub created_at: WallTime,
     /// The lead; `None` until the first one has started.
     pub lead: Option<WithUnknownFields<Lead>>,
-    /// The other members, in the order they joined.
+    /// The other members, in the order in which they joined.
     pub members: Vec<WithUnknownFields<Member>>,
 }
 
@@ -43,13 +43,13 @@ impl Roster {
         self.members.iter().find(|member| member.name == name)
     }
 
-    /// Sums what the members have used since they joined.
+    /// Returns the usage of all members since they joined.
     pub fn used_by_members(&self) -> UsageCount {
         let usages = self.members.iter().map(|member| member.usage);
         usages.fold(UsageCount::default(), |sum, usage| sum.plus(&usage))
     }
 
-    /// Sums what the team has used since the lead's conversation began. `seconds` are those of the lead.
+    /// Returns the usage of the team since the lead's conversation began. `seconds` are those of the lead.
     pub fn used(&self) -> UsageCount {
         let (lead, before) =
             self.lead.as_ref().map(|lead| (lead.usage, lead.used_before)).unwrap_or_default();
@@ -57,7 +57,7 @@ impl Roster {
         UsageCount { seconds: lead.seconds, ..used }
     }
 
-    /// Returns the entry of a name that joins, and adds one if there is none.
+    /// Returns the entry of a name that joins; adds one if there is none.
     pub fn enter(
         &mut self,
         name: &str,
@@ -91,23 +91,23 @@ pub struct Lead {
     /// The word `lead`.
     #[serde(default = "lead_name")]
     pub name: String,
-    /// Process id.
+    /// The process id.
     pub pid: Option<i32>,
-    /// Identifier of this run of the lead.
+    /// The id of this run of the lead.
     pub incarnation: String,
-    /// Status of the lead.
+    /// The status of the lead.
     pub status: Status,
-    /// Time of the last change of `status`.
+    /// The time of the last change of `status`.
     pub since: WallTime,
-    /// The tool or phase it is in, for people.
+    /// The tool or phase that the agent is in, for people.
     pub activity: Option<Activity>,
-    /// `provider/name` of its model.
+    /// The model, as `provider/name`.
     pub model: String,
-    /// Permission mode.
+    /// The permission mode.
     pub mode: String,
-    /// What it has used since its conversation began.
+    /// The usage since the lead's conversation began.
     pub usage: UsageCount,
-    /// What its teammates had used before its conversation began. Sums of the team count from there.
+    /// The usage of the teammates before the lead's conversation began. Sums of the team do not include it.
     pub used_before: UsageCount,
 }
 
@@ -115,41 +115,41 @@ pub struct Lead {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Member {
-    /// Name of the member.
+    /// The name of the member.
     pub name: String,
-    /// Role, free text.
+    /// The role, as free text.
     pub role: String,
-    /// Status of the member. Only `protocol::lifecycle` changes it.
+    /// The status of the member. Only `protocol::lifecycle` changes it.
     pub status: Status,
-    /// The tool or phase it is in, for people.
+    /// The tool or phase that the agent is in, for people.
     pub activity: Option<Activity>,
-    /// Time of the last change of `status`.
+    /// The time of the last change of `status`.
     pub since: WallTime,
-    /// Process id.
+    /// The process id.
     pub pid: Option<i32>,
-    /// Identifier of this life of the name. Every start has its own.
+    /// The id of the incarnation. Every start has its own.
     pub incarnation: String,
-    /// `provider/name` of its model.
+    /// The model, as `provider/name`.
     pub model: String,
-    /// Permission mode.
+    /// The permission mode.
     pub mode: String,
-    /// Colour word for its lines.
+    /// The colour word for the member's lines.
     pub color: String,
-    /// Working directory of its commands.
+    /// The working directory of the member's commands.
     pub cwd: String,
-    /// Time at which the name first joined.
+    /// The time at which the name first joined.
     pub joined_at: WallTime,
-    /// Number of restarts after crashes.
+    /// The number of restarts after crashes.
     pub restarts: u32,
-    /// What it has used since it joined.
+    /// The usage since the member joined.
     pub usage: UsageCount,
-    /// How its last process ended.
+    /// The end of the member's last process.
     pub last_exit: Option<LastExit>,
-    /// `lead` or `hand`. A lead stops only the members that it spawned.
+    /// The starter: `lead` or `hand`. A lead stops only the members that it spawned.
     pub started_by: StartedBy,
 }
 
-/// Colour words of members, in the order they join.
+/// The colour words of members, in the order in which members join.
 pub const COLORS: [&str; 10] = [
     "blue",
     "green",
@@ -175,7 +175,7 @@ pub enum StartedBy {
 }
 
 words! {
-    /// Status of an agent (SPEC 3.2). `protocol::lifecycle` says how statuses follow each other.
+    /// The status of an agent (SPEC 3.2). `protocol::lifecycle` defines the transitions.
     #[derive(PartialOrd, Ord, Default)]
     pub enum Status {
         /// Its process is being started, or is about to be restarted.
@@ -196,7 +196,7 @@ words! {
     }
 }
 
-/// Mail that an agent with some status can be sent while its process is alive.
+/// The mail that can be sent to an agent with some status while its process is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MailAccess {
     All,
@@ -204,7 +204,7 @@ pub(crate) enum MailAccess {
     None,
 }
 
-/// Whether an agent with some status must write heartbeats.
+/// The duty of an agent with some status to write heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeartbeatPolicy {
     Always,
@@ -214,7 +214,7 @@ pub(crate) enum HeartbeatPolicy {
 }
 
 impl Status {
-    /// Returns the mail that reaches a living agent with this status.
+    /// Returns the mail that reaches an agent with this status while its process is alive.
     pub(crate) fn mail(self) -> MailAccess {
         match self {
             Self::Starting | Self::Working | Self::Waiting | Self::Idle => MailAccess::All,
@@ -223,7 +223,7 @@ impl Status {
         }
     }
 
-    /// Returns whether heartbeats are due.
+    /// Returns the duty to write heartbeats.
     pub(crate) fn heartbeat(self) -> HeartbeatPolicy {
         match self {
             Self::Starting | Self::Working | Self::Waiting => HeartbeatPolicy::Always,
@@ -232,35 +232,35 @@ impl Status {
         }
     }
 
-    /// Whether the process has ended, as far as the roster knows.
+    /// Whether the process has ended according to this status.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Shutdown | Self::Failed)
     }
 }
 
-/// What one agent has used, or a sum over several.
+/// The usage of one agent, or the sum over several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UsageCount {
-    /// Finished turns.
+    /// The number of finished turns.
     pub turns: u64,
-    /// Input tokens, cached ones included.
+    /// The number of input tokens, cached ones included.
     pub input_tokens: u64,
-    /// Output tokens.
+    /// The number of output tokens.
     pub output_tokens: u64,
-    /// Input tokens that came from the provider's cache.
+    /// The number of input tokens that came from the provider's cache.
     pub cache_read_tokens: u64,
-    /// Input tokens that were stored in the provider's cache.
+    /// The number of input tokens that were stored in the provider's cache.
     pub cache_write_tokens: u64,
-    /// Seconds that its processes ran.
+    /// The number of seconds that processes ran.
     pub seconds: u64,
-    /// Cost, as far as prices are set.
+    /// The cost, as far as prices are set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
 }
 
 impl UsageCount {
-    /// Sums input and output tokens.
+    /// Returns the sum of input and output tokens.
     pub fn tokens(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
@@ -277,14 +277,14 @@ impl UsageCount {
         });
     }
 
-    /// Adds both counts.
+    /// Returns the sum of both counts.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let costs = [self.cost, other.cost].into_iter().flatten();
         Self { cost: costs.reduce(Money::plus), ..self.each(other, u64::saturating_add) }
     }
 
-    /// Subtracts an earlier count.
+    /// Returns the difference from an earlier count.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let cost = self.cost.map(|cost| cost.minus(before.cost.unwrap_or_default()));
@@ -310,35 +310,35 @@ impl UsageCount {
     }
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastExit {
-    /// Exit code, if the process exited.
+    /// The exit code, if the process exited.
     pub code: Option<i32>,
-    /// Signal number, if a signal killed it.
+    /// The signal number, if a signal killed the process.
     pub signal: Option<i32>,
-    /// Reason of the end.
+    /// The cause of the end.
     pub cause: ExitCause,
-    /// Time of the end.
+    /// The time of the end.
     pub at: WallTime,
 }
 
 words! {
-    /// Reason for which a member's process ended (SPEC 3.2).
+    /// The reason for which a member's process ended (SPEC 3.2).
     pub enum ExitCause {
-        /// It was stopped by name.
+        /// The member was stopped by name.
         Stopped = "stopped",
         /// The team was stopped.
         TeamStopped = "team_stopped",
-        /// The process of its lead ended.
+        /// The process of the lead ended.
         LeadLost = "lead_lost",
-        /// It ended unexpectedly.
+        /// The process ended unexpectedly.
         Crash = "crash",
-        /// It hung and was killed.
+        /// The process hung and was killed.
         Hung = "hung",
         /// A budget was used up.
         Budget = "budget",
-        /// It ended by itself with an error.
+        /// The process ended by itself with an error.
         Error = "error",
     }
 }

@@ -73,23 +73,23 @@ words! {
     /// The state of a task.
     #[derive(Default)]
     pub enum TaskStatus {
-        /// No member works on it.
+        /// No member works on the task.
         #[default]
         Pending = "pending",
-        /// Its owner works on it.
+        /// The owner works on the task.
         InProgress = "in_progress",
-        /// It was done.
+        /// The task was done.
         Completed = "completed",
-        /// It could not be done.
+        /// The task could not be done.
         Failed = "failed",
-        /// It was withdrawn.
+        /// The task was withdrawn.
         #[serde(alias = "canceled")]
         Cancelled = "cancelled",
     }
 }
 
 impl TaskStatus {
-    /// Whether no more work will be done on it.
+    /// Whether the task is completed, failed or cancelled.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
@@ -169,19 +169,19 @@ pub enum EventKind {
     Changed,
     /// The task was assigned to an owner that has not started.
     Assigned,
-    /// The owner started.
+    /// The owner started to work on the task.
     Claimed,
-    /// The owner died or gave the task back.
+    /// The process of the owner ended, or the owner gave the task back.
     Released,
-    /// It was done.
+    /// The task was done.
     Completed,
-    /// It could not be done.
+    /// The task could not be done.
     Failed,
-    /// It was called off.
+    /// The task was called off.
     Cancelled,
-    /// It is to be done after all.
+    /// The task failed or was cancelled, and is to be done after all.
     Reopened,
-    /// Written by a later version.
+    /// An event of a later version.
     #[serde(untagged)]
     Other(String),
 }

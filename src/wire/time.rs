@@ -18,17 +18,17 @@ pub struct MachineTime(f64);
 macro_rules! seconds {
     ($time:ident) => {
         impl $time {
-            /// The time at a number of seconds.
+            /// Returns the time at a number of seconds.
             pub const fn from_secs(seconds: f64) -> Self {
                 Self(seconds)
             }
 
-            /// The number of seconds.
+            /// Returns the number of seconds.
             pub const fn as_secs(self) -> f64 {
                 self.0
             }
 
-            /// The time that passed since `earlier`; zero if `earlier` is later, or one is no number.
+            /// Returns the time that passed since `earlier`; zero if `earlier` is later, or one is not a number.
             pub fn since(self, earlier: Self) -> Duration {
                 Duration::try_from_secs_f64(self.0 - earlier.0).unwrap_or_default()
             }

@@ -1,38 +1,38 @@
-//! Tool specifications: everything the program needs to know about a tool besides how it runs.
+//! Tool specifications: everything that the program needs to know about a tool except its implementation.
 //!
-//! The specs stand next to the tools. Layers below get them as arguments and never compare names of tools.
+//! The specs are defined next to the tools. Layers below get them as arguments and never compare names of tools.
 
 use super::chat::ToolDefinition;
 use serde_json::{Map, Value, json};
 
-/// A tool as the program sees it.
+/// The specification of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToolSpec {
     /// The name by which models call it and rules mention it.
     pub name: &'static str,
     /// Names of the same tool in role files of other programs.
     pub aliases: &'static [&'static str],
-    /// What it does and when to use it, for the model.
+    /// A description of the tool's effect and of its proper use, for the model.
     pub description: &'static str,
-    /// Its arguments.
+    /// The arguments.
     pub parameters: &'static [Parameter],
     /// The agents that have it.
     pub audience: Audience,
     /// The agents that have it in the compact prompt profile.
     pub compact: Option<Audience>,
-    /// Its effect, by which permission modes judge a call.
+    /// The effect, by which permission modes judge a call.
     pub effect: Effect,
     /// The argument that permission rules match and that a question shows.
     pub subject: SubjectArgument,
     /// Whether a role's allow-list must name it.
     pub role_access: RoleAccess,
-    /// Whether a turn that only calls such tools counts as talk.
+    /// The purpose, which decides whether a turn that only calls such tools counts as talk.
     pub purpose: Purpose,
-    /// Which repeated results end a turn.
+    /// The repeated results that end a turn.
     pub repetition: Repetition,
-    /// How a call is answered that a crash interrupted.
+    /// The answer to a call that a crash interrupted.
     pub after_crash: AfterCrash,
-    /// What a call tells the agent's loop.
+    /// The signal of a call to the agent's loop.
     pub signal: Signal,
 }
 
@@ -79,18 +79,18 @@ pub enum SubjectArgument {
     File(&'static str),
 }
 
-/// How a role limits a tool.
+/// The access that a role gives to a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoleAccess {
     /// An allow-list must name it.
     Named,
     /// Part of every role that does not disallow it: mail.
     Granted,
-    /// Part of every role: without it an agent could not end or rest.
+    /// Part of every role: without it an agent could not exit or become idle.
     Always,
 }
 
-/// What a call is good for.
+/// The purpose of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Work: it resets the count of `max_exchanges`.
@@ -99,7 +99,7 @@ pub enum Purpose {
     Talk,
 }
 
-/// Which repeated results of the same call end a turn.
+/// The repeated results of the same call that end a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repetition {
     /// Successes and failures.
@@ -108,19 +108,19 @@ pub enum Repetition {
     Failures,
 }
 
-/// How a call is answered that a crash interrupted.
+/// The answer to a call that a crash interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterCrash {
-    /// Its state is unknown; the model decides.
+    /// The state of the call is unknown; the model decides.
     Report,
-    /// It runs again: the same call id has the same effect once.
+    /// The call runs again, because the same call id has its effect only once.
     Repeat,
 }
 
-/// What a call tells the agent's loop, besides its result.
+/// The signal of a call to the agent's loop, besides its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// Nothing.
+    /// No signal.
     None,
     /// A message: `content` for the agent in `to`.
     SendsMessage,
@@ -135,11 +135,11 @@ pub enum Signal {
 /// An argument of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// Its type.
+    /// The type.
     pub kind: ParameterType,
-    /// What it means, for the model; may be empty.
+    /// The meaning, for the model; may be empty.
     pub description: &'static str,
     /// Whether a call must have it.
     pub is_required: bool,
@@ -158,18 +158,18 @@ pub enum ParameterType {
     Boolean,
     /// A whole number of at least 1.
     Count {
-        /// The largest one allowed.
+        /// The largest number that is permitted; `None` means no limit.
         most: Option<u64>,
     },
 }
 
 impl Parameter {
-    /// An argument that a call must have.
+    /// Returns an argument that a call must have.
     pub const fn required(name: &'static str, kind: ParameterType, about: &'static str) -> Self {
         Self { name, kind, description: about, is_required: true }
     }
 
-    /// An argument that may be left out.
+    /// Returns an argument that may be left out.
     pub const fn optional(name: &'static str, kind: ParameterType, about: &'static str) -> Self {
         Self { name, kind, description: about, is_required: false }
     }
@@ -193,7 +193,7 @@ impl Parameter {
 }
 
 impl ToolSpec {
-    /// The strictest values. A tool states where it differs, so a forgotten field never permits anything.
+    /// The strictest values. A tool states only the fields that differ, so a forgotten field never permits anything.
     pub const STRICT: Self = Self {
         name: "",
         aliases: &[],
@@ -210,17 +210,18 @@ impl ToolSpec {
         signal: Signal::None,
     };
 
-    /// Whether this is its name or an alias.
+    /// Whether `name` is the name of the tool or an alias.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 
-    /// The tool as it is announced to a model.
+    /// Returns the tool as it is announced to a model.
     pub fn definition(&self) -> ToolDefinition {
         self.announce(true)
     }
 
-    /// The same with only the names and types of required arguments: small models fill in all they see.
+    /// Returns the tool with only the names and types of required arguments, because small models fill in every
+    /// argument that is shown.
     pub fn compact_definition(&self) -> ToolDefinition {
         self.announce(false)
     }

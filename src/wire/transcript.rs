@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 /// A line of the transcript.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// Seconds since 1970.
+    /// The time of the entry.
     pub at: WallTime,
     /// The entry.
     pub entry: Entry,
@@ -52,7 +52,7 @@ pub enum Entry {
     Assistant {
         /// The content blocks.
         blocks: Vec<Block>,
-        /// The reason that the model stopped.
+        /// The reason for which the model stopped.
         stop_reason: StopReason,
         /// The tokens of the call.
         usage: Usage,
@@ -85,7 +85,7 @@ pub enum Entry {
         /// The time from which the request counts as denied.
         deadline: WallTime,
     },
-    /// The decision about a request.
+    /// The decision on a request.
     Decision(Decision),
     /// A note of the program for the model: a restart, an interruption, a limit.
     Note {
@@ -107,7 +107,7 @@ pub enum Entry {
     },
     /// The end of a turn.
     TurnEnd {
-        /// How the turn ended.
+        /// The outcome of the turn.
         outcome: Outcome,
         /// The number of model calls.
         rounds: u32,
@@ -144,7 +144,8 @@ impl Line {
         serde_json::from_slice::<When>(text).ok()?.at.as_f64().map(WallTime::from_secs)
     }
 
-    /// Whether a line may be of a kind, without parsing it. A line that this program did not write may be of any.
+    /// Whether a line may be of the given kind, without parsing it. A line that this program did not write may be
+    /// of any kind.
     pub fn may_be(text: &[u8], kind: &str) -> bool {
         text.strip_prefix(br#"{"kind":""#).is_none_or(|rest| {
             rest.strip_prefix(kind.as_bytes()).is_some_and(|rest| rest.starts_with(b"\""))
@@ -161,7 +162,7 @@ impl Line {
 }
 
 impl Serialize for Line {
-    /// `at` follows `kind`.
+    /// Serializes the entry, with `at` after `kind`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = object_of(&self.entry).map_err(S::Error::custom)?;
         object.shift_insert(1, "at".into(), self.at.as_secs().into());

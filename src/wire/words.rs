@@ -11,7 +11,7 @@ macro_rules! words {
             /// Every value, in order.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];
 
-            /// Returns its word in files and messages.
+            /// Returns the word for the value in files and messages.
             pub const fn word(self) -> &'static str {
                 match self { $( Self::$value => $word, )* }
             }

@@ -1,20 +1,20 @@
-//! What the documents show is so: every command in them is run, and must end as they say.
+//! Tests of the documents: every command in them is run, and must end as the document says.
 //!
-//! The word behind the fence of a block decides:
+//! The info string of a fenced block decides:
 //!
-//! - `sh`: run in a live team: a lead at its terminal, alice (coder) and bob (tester), who have worked
-//!   and rest; it was started with `--mode bypass`. One team for a document; its lines are run in the order they are read.
-//! - `sh alone`: run in an empty folder where nobody lives, a new one for each block.
-//! - `json`: each line is JSON, and in docs/format.md what the section says; `toml`: settings that the program
-//!   takes; `markdown`: a role that it takes.
-//! - `console`, `text` and all others: shown only (cargo, a real key, a recorded session).
+//! - `sh`: the commands run in a live team: a lead at its terminal, alice (coder) and bob (tester). They have
+//!   worked and are idle; the lead was started with `--mode bypass`. A document has one team for all its blocks.
+//! - `sh alone`: the commands run in an empty folder without a team, a new one for each block.
+//! - `json`: valid JSON that the program accepts as a task, a dead letter, a message or, in docs/script.md, a
+//!   script. `toml`: settings that the program accepts. `markdown`: a role that it accepts.
+//! - `console`, `text` and all others are not run (cargo, a real key, a recorded session).
 //!
-//! One line is one command. Blank lines and lines that begin with `#` are for the reader. What stands
-//! behind two spaces and `#` is for the reader too, but these words bind:
+//! One line is one command. Blank lines and lines that begin with `#` are skipped. A comment after two spaces
+//! and `#` is for the reader, but these words in it are checked:
 //!
-//! - `exit N`: the exit code; 0 when nothing is said.
-//! - `prints nothing`: otherwise a command that succeeds must print something, unless it redirects.
-//! - `until Ctrl-C`: goes on until it is interrupted; mail for alice comes meanwhile.
+//! - `exit N`: the expected exit code, by default 0.
+//! - `prints nothing`: without it, a command that succeeds must print something, unless it appends to a file.
+//! - `until Ctrl-C`: the command runs until it is interrupted; alice gets mail meanwhile.
 
 use crate::support::harness::{SYSTEM_PATH, Team};
 use crate::support::terminal::Terminal;
@@ -30,10 +30,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 
-/// Programs that a machine may lack. Their lines are then skipped, with a notice.
+/// Programs that may be missing on a machine. Lines that need a missing one are skipped, with a notice.
 const OPTIONAL: [&str; 2] = ["jq", "flock"];
 
-/// Where the commands of a block are run.
+/// The environment in which the commands of a block run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Live,
@@ -77,7 +77,7 @@ fn is_markdown(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "md")
 }
 
-/// The fenced blocks of a document: the word behind the fence, and the text.
+/// The fenced blocks of a document: the info string and the lines of each.
 fn fenced(text: &str) -> Vec<(&str, Vec<&str>)> {
     let mut blocks = Vec::new();
     let mut lines = text.lines();
@@ -145,7 +145,7 @@ fn is_missing(program: &str) -> bool {
 }
 
 fn run_line(team: &Team, line: &Line, at: &str) {
-    // A reader has no settings.
+    // A reader of the document has not set this variable.
     team.variable("TEAM_MODE", "");
     let missing = OPTIONAL
         .iter()
@@ -179,8 +179,7 @@ fn interrupt_when_it_prints(team: &Team, mut command: Command, at: &str) {
             let _heard = printed.send(count);
         }
     });
-    // Mail that was sent before the command began to watch may not count, so mail is sent until something is
-    // printed.
+    // The command may ignore mail that was sent before it began to watch, so mail is sent until it prints.
     team.eventually(&format!("{at} prints something"), || {
         team.team(&["send", "alice", "Run echo hello"]).expect(0);
         first.try_recv().is_ok()
@@ -236,7 +235,8 @@ fn the_commands_of_the_format_page_work() {
     run_document("docs/format.md");
 }
 
-/// Lines of a recorded session that every run prints, up to the part that depends on width or time.
+/// The part of a recorded line that every run prints: the line up to the text that depends on width or time.
+/// `None` for lines that need not be printed.
 fn shown_always(line: &str) -> Option<&str> {
     let is_event = line.starts_with('⏺') || line.starts_with('✉');
     let begin = line.split('…').next().and_then(|begin| begin.split(" (").next());
@@ -269,7 +269,7 @@ fn the_session_in_the_readme_happens() {
     team.wait_no_process();
 }
 
-/// Every block with this word behind the fence: name of the document, and text.
+/// All blocks with this info string: the name of the document and the text of each.
 fn all_blocks(word: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for path in documents() {
@@ -358,7 +358,7 @@ fn settings_and_roles_in_the_documents_are_taken() {
     }
 }
 
-/// Commands and settings cannot be missing in the manual.
+/// No command and no setting is missing in the manual.
 #[test]
 fn the_manual_has_every_command_and_setting() {
     let team = Team::new();
@@ -394,7 +394,8 @@ fn every_document_with_commands_is_run() {
     }
 }
 
-/// The gate runs the README's test command, CI runs the gate, and the first command does what it says.
+/// `scripts/check` runs the README's test command, CI runs `scripts/check`, and the README's run command starts a
+/// lead with the rehearsal model.
 #[test]
 fn the_two_commands_of_the_readme() {
     let readme = read(&root().join("README.md"));

@@ -1,7 +1,7 @@
-//! Which file of a crate imports which, read from the sources: as much of Rust's paths as the house rule
-//! about import loops needs.
+//! The imports between the files of a crate, read from the sources. The parser covers only the part of Rust's
+//! syntax that the house rule about import loops needs.
 //!
-//! A `mod x;` is no import, and neither is a `pub use` of something that the module declares: an import of
+//! A `mod x;` is no import, and neither is a `pub use` of an item from the module's own submodules: an import of
 //! a re-exported item counts for the file that defines it. Code under `#[cfg(test)]` is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The names of a path, such as `crate`, `store`, `roster`.
 type Names = Vec<String>;
 
-/// What each file imports.
+/// The imported files of each file.
 pub(crate) type Imports = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
 
 /// The imports between the files of the crate whose root file is `root`.
@@ -35,7 +35,7 @@ pub(crate) fn imports(root: &Path) -> Imports {
     imports
 }
 
-/// The groups of files that reach each other, each group sorted.
+/// The groups of files that import each other, directly or through other files. Each group is sorted.
 pub(crate) fn loops(imports: &Imports) -> Vec<Vec<PathBuf>> {
     let reached: BTreeMap<&PathBuf, BTreeSet<&PathBuf>> =
         imports.keys().map(|file| (file, reach(imports, file))).collect();
@@ -63,23 +63,23 @@ fn reach<'a>(imports: &'a Imports, from: &'a PathBuf) -> BTreeSet<&'a PathBuf> {
     reached
 }
 
-/// A module, by what its file says.
+/// The contents of a module, as far as imports need them.
 #[derive(Debug)]
 struct Module {
     file: PathBuf,
     children: BTreeSet<String>,
-    /// Names of the items that it defines.
+    /// The names of the items that it defines.
     items: BTreeSet<String>,
     bindings: Vec<Binding>,
-    /// Paths of two names and more in its code.
+    /// The paths in its code that have two or more names.
     paths: BTreeSet<Names>,
 }
 
-/// A name that a `use` brings into a module; `*` for all names.
+/// A name that a `use` brings into a module, or `*` for all names.
 #[derive(Debug)]
 struct Binding {
     name: String,
-    /// From the crate's root on.
+    /// The path from the crate's root.
     target: Names,
     is_public: bool,
 }
@@ -92,7 +92,7 @@ impl Binding {
 
 type Modules = BTreeMap<Names, Module>;
 
-/// Reads a file and the files of its modules, which lie in `folder`.
+/// Reads a file and the files of its modules, which are in `folder`.
 fn load(file: &Path, folder: &Path, place: &[String], modules: &mut Modules) {
     let tokens = without_tests(&tokens(&fs::read_to_string(file).unwrap()));
     for (inner, tokens) in split_inline(&tokens, place) {
@@ -115,7 +115,7 @@ fn is_word(token: &str) -> bool {
     token.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_')
 }
 
-/// Words, `::`, and single characters; comments, strings and lifetimes are left out.
+/// Splits a text into words, `::`, and single characters. Comments, strings and lifetimes are left out.
 fn tokens(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let starts = |at: usize, what: &str| {
@@ -195,7 +195,7 @@ fn end_of_string(chars: &[char], mut at: usize) -> usize {
     at
 }
 
-/// Where the bracket that opens at `open` is closed.
+/// The index of the bracket that closes the one at `open`.
 fn closing(tokens: &[String], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -213,7 +213,7 @@ fn closing(tokens: &[String], open: usize) -> usize {
     tokens.len()
 }
 
-/// Where the item, field or statement that begins at `at` ends.
+/// The index after the item, field or statement that begins at `at`.
 fn end_of_item(tokens: &[String], mut at: usize) -> usize {
     let mut is_item = false;
     while let Some(token) = tokens.get(at) {
@@ -252,7 +252,7 @@ fn without_tests(tokens: &[String]) -> Vec<String> {
     kept
 }
 
-/// The tokens of a file by the module they stand in: its own, and those in braces.
+/// The tokens of a file, by module: those of its inline modules, and the rest.
 fn split_inline(tokens: &[String], place: &[String]) -> Vec<(Names, Vec<String>)> {
     let (mut own, mut found) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -326,7 +326,7 @@ fn read_module(file: &Path, tokens: &[String], place: &[String]) -> Module {
     module
 }
 
-/// The path that begins at `at`, and where it ends.
+/// The path that begins at `at`, and the index after it.
 fn path_at(tokens: &[String], at: usize) -> (Names, usize) {
     let mut path = vec![tokens[at].clone()];
     let mut end = at + 1;
@@ -339,7 +339,7 @@ fn path_at(tokens: &[String], at: usize) -> (Names, usize) {
     (path, end)
 }
 
-/// Each name that a use tree binds, with the path it stands for.
+/// Collects the names that a use tree binds, each with its path.
 fn use_tree(tokens: &[String], prefix: &[String], found: &mut Vec<(String, Names)>) {
     let mut path = prefix.to_vec();
     let mut at = 0;
@@ -378,7 +378,7 @@ fn use_tree(tokens: &[String], prefix: &[String], found: &mut Vec<(String, Names
     }
 }
 
-/// A path from the crate's root on; `None` for one that leads into another crate.
+/// Resolves a path of a `use` to one from the crate's root. `None` if it leads into another crate.
 fn from_root(place: &[String], path: &[String], is_child: bool) -> Option<Names> {
     let mut base = place.to_vec();
     let mut rest = path;
@@ -401,7 +401,7 @@ fn from_root(place: &[String], path: &[String], is_child: bool) -> Option<Names>
     Some(base)
 }
 
-/// The same for a path in the code of a module, which may also begin with a name that it uses.
+/// Resolves a path in the code of a module, which may also begin with a name that the module imports.
 fn absolute(modules: &Modules, place: &[String], path: &[String]) -> Option<Names> {
     let module = modules.get(place)?;
     let first = path.first()?;
@@ -413,9 +413,9 @@ fn absolute(modules: &Modules, place: &[String], path: &[String]) -> Option<Name
     from_root(place, path, module.children.contains(first))
 }
 
-/// The file that defines what a path from the root on names.
+/// The file that defines the item at a path from the root.
 fn file_of(modules: &Modules, path: &[String], depth: usize) -> Option<PathBuf> {
-    // Two modules may re-export each other's names.
+    // Two modules may re-export each other's names without end.
     if depth > 16 {
         return None;
     }
@@ -428,7 +428,7 @@ fn file_of(modules: &Modules, path: &[String], depth: usize) -> Option<PathBuf> 
             continue;
         }
         if module.children.contains(name) {
-            // Its file lies elsewhere (`#[path]`), in another crate's folder.
+            // The file of this module is elsewhere (`#[path]`), in the folder of another crate.
             return None;
         }
         let rest = &path[at + 1..];

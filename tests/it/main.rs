@@ -2,7 +2,7 @@
 //!
 //! `cargo test` leaves out the long ones, which are marked `#[ignore]`; `scripts/check --all` runs them too.
 
-// For clippy: helpers of tests count as tests.
+// Clippy's exemptions for tests then cover the helpers, too.
 #![cfg(test)]
 
 #[path = "../support/mod.rs"]

@@ -1,4 +1,4 @@
-//! docs/reliability.md is complete: every fault has a row, and every test that it names exists.
+//! Tests that docs/reliability.md is complete: every fault has a row, and every test that a row names exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,7 +29,7 @@ fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// The files that may hold a test of that path: in tests/it, in tests/support, in src.
+/// The files that may contain a test with this module path: in tests/it, tests/support and src.
 fn places(modules: &str) -> Vec<PathBuf> {
     let inside = modules.replace("::", "/");
     [

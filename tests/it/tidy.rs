@@ -1,12 +1,12 @@
-//! The house rules that neither rustc nor clippy checks: who may import whom, what may be written
-//! where, how long a file may grow.
+//! The house rules that neither rustc nor clippy checks, for example: which layers may import each other, which
+//! names may occur in which files, and the length of files.
 
 use crate::import_graph::{imports, loops};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Who may use which layer. `cli` may use everything, nothing may use `cli` but the binaries.
+/// The layers that each layer may use. `cli` may use all of them; only the binaries may use `cli`.
 pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("error", &[]),
@@ -48,7 +48,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Lines that no source file may exceed.
+/// The maximum length of a file in `src/`, in lines.
 const LONGEST_FILE: usize = 600;
 
 fn root() -> PathBuf {
@@ -78,7 +78,7 @@ fn layer_of(file: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// The layers a source text names as `crate::layer`, also in `use crate::{a, b::c}`.
+/// The layers that a source text names as `crate::layer`, including those in `use crate::{a, b::c}`.
 fn layers_used(text: &str) -> Vec<String> {
     let mut used = Vec::new();
     for (at, _) in text.match_indices("crate::") {
@@ -134,7 +134,7 @@ fn no_files_import_each_other_in_a_loop() {
     }
 }
 
-/// A conversation must be able to exist without a mailbox, a roster entry or a life lock.
+/// A conversation must work without a mailbox, a roster entry or a life lock.
 #[test]
 fn a_conversation_knows_nothing_of_membership() {
     let folder = root().join("src/agent/conversation");
@@ -158,7 +158,7 @@ fn a_conversation_knows_nothing_of_membership() {
 #[test]
 fn only_os_touches_the_machine() {
     for file in rust_files(&root().join("src")) {
-        // `std::os::unix::` ends like the name of the crate.
+        // `std::os::unix::` ends like `nix::`.
         let text = fs::read_to_string(&file).unwrap().replace("unix::", "");
         let layer = layer_of(&file);
         for word in ["nix::", "signal_hook", "unsafe "] {
@@ -168,7 +168,7 @@ fn only_os_touches_the_machine() {
         for word in ["std::fs", "std::net", "std::process", "std::time", "std::thread", "tracing::"]
         {
             let found = matches!(layer.as_str(), "wire" | "protocol") && text.contains(word);
-            // A deadline is a `Duration`; clocks are refused elsewhere.
+            // A deadline is a `Duration`, which is in `std::time`. Other rules refuse the clocks.
             let duration = word == "std::time"
                 && (layer == "protocol"
                     || ["limits.rs", "time.rs"]
@@ -179,10 +179,11 @@ fn only_os_touches_the_machine() {
     }
 }
 
-/// What waits for the disk, for another process or for time.
+/// Calls that wait for the disk, for another process or for a time.
 const WAITS: &[&str] = &[".sync_all()", ".sync_data()", "FileExt::lock(", "park_timeout("];
 
-/// Settings are read before any event loop runs; the other file holds tests.
+/// Files with waits that need no check: settings are read before any event loop runs; the other file contains
+/// tests.
 const MAY_WAIT: &[&str] = &["settings/trust.rs", "tools/command/containment.rs"];
 
 #[test]
@@ -218,7 +219,7 @@ fn only_store_names_paths_of_the_team_folder() {
     }
 }
 
-/// Whether a line of code assigns, or lends for a change, the `status` of a roster entry.
+/// Whether a line of code assigns the `status` of a roster entry, or borrows it mutably.
 fn changes_a_status(line: &str) -> bool {
     line.match_indices(".status").any(|(at, field)| {
         let (before, after) = (&line[..at], line[at + field.len()..].trim_start());
@@ -226,7 +227,7 @@ fn changes_a_status(line: &str) -> bool {
         let object_at = before.rfind(|c: char| !c.is_alphanumeric() && !"_.".contains(c));
         let is_lent = before[..object_at.map_or(0, |at| at + 1)].trim_end().ends_with("&mut");
         let is_assigned = after.starts_with('=') && !after.starts_with("==");
-        // `(member.status, member.since) = …`
+        // A tuple assignment like `(member.status, member.since) = …`.
         let is_in_tuple = after.starts_with([',', ')'])
             && line
                 .split_once(") = ")
@@ -250,7 +251,7 @@ fn only_the_lifecycle_changes_the_status_of_a_roster_entry() {
     }
     for file in rust_files(&root().join("src")) {
         let path = file.strip_prefix(root()).unwrap().display().to_string();
-        // Tasks have a status, too, with rules of their own.
+        // Tasks have a status, too, with other rules.
         let is_of_tasks = path.contains("tasks");
         let is_test = path.ends_with("tests.rs");
         if is_of_tasks || is_test {
@@ -284,8 +285,8 @@ fn files_stay_small_and_say_what_they_are() {
     }
 }
 
-/// Tool names that other vocabularies use too, with the files that may quote them: a message kind, a status,
-/// a program.
+/// Tool names that are also the name of something else (a message kind, a status, a program), with the files
+/// that may quote them.
 const OTHER_WORDS: &[(&str, &[&str])] = &[
     ("broadcast", &["wire/message", "wire/name.rs", "bus/", "cli/", "tools/mail.rs"]),
     ("shutdown_response", &["wire/message", "tools/mail.rs"]),
@@ -313,7 +314,7 @@ fn tools() -> Vec<(String, PathBuf)> {
     tools
 }
 
-/// Every decision about a tool is a field of its spec: no other file compares or lists names of tools.
+/// Every decision about a tool is a field of its spec: no other file compares or lists the names of tools.
 #[test]
 fn only_the_file_of_a_tool_quotes_its_name() {
     let src = root().join("src");
@@ -321,7 +322,7 @@ fn only_the_file_of_a_tool_quotes_its_name() {
     assert!(tools.len() >= 20, "specs are not found: {tools:?}");
     for file in rust_files(&src) {
         let path = file.strip_prefix(&src).unwrap().to_string_lossy().into_owned();
-        // The rehearsal model calls tools by name, as models do.
+        // The rehearsal model calls tools by name, as every model does.
         let is_test = path.ends_with("tests.rs") || path.contains("tests/");
         if is_test
             || path.starts_with("llm/rehearsal")
@@ -343,7 +344,7 @@ fn only_the_file_of_a_tool_quotes_its_name() {
     }
 }
 
-/// `ui` and `view` may ask what a tool is and nothing else.
+/// `ui` and `view` may look up the spec of a tool and use nothing else of `tools`.
 #[test]
 fn views_only_look_tools_up() {
     for layer in ["ui", "view"] {
@@ -388,7 +389,7 @@ fn every_layer_is_explained() {
     }
 }
 
-/// Names of earlier versions that only this project used; each has a standard term now.
+/// Names from earlier versions that are not used anymore. Each has been replaced by a standard term.
 const RETIRED_NAMES: &[&str] = &[
     "banter",
     "bury",

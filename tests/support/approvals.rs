@@ -5,14 +5,14 @@ use serde_json::Value;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// A team that asks before every change.
+/// Creates a team that asks before every change.
 pub(crate) fn careful_team() -> Team {
     let team = Team::new();
     team.variable("TEAM_MODE", "default");
     team
 }
 
-/// The open requests, from `team requests`.
+/// Returns the open requests, from `team requests`.
 pub(crate) fn requests(team: &Team) -> Vec<Value> {
     let listed = team.team(&["requests", "--json"]).expect(0).json();
     assert_eq!(listed["schema"], 1);
@@ -33,7 +33,7 @@ pub(crate) fn wait_asked(team: &Team, name: &str) -> String {
     id.unwrap()
 }
 
-/// Appends a line to an inbox without taking our locks.
+/// Appends a line to an inbox without taking the program's locks.
 pub(crate) fn append(team: &Team, inbox: &str, line: &Value) {
     let file = team.path(&format!("inbox/{inbox}.jsonl"));
     let mut inbox = OpenOptions::new().append(true).open(file).unwrap();

@@ -1,4 +1,4 @@
-//! Control groups that limit a resource of some processes.
+//! Control groups that limit a resource of a few processes.
 
 use std::fs;
 use std::io::Write;
@@ -32,7 +32,7 @@ impl Group {
         file.and_then(|mut file| file.write_all(value.as_bytes())).is_ok()
     }
 
-    /// A shell command that moves the shell into the group.
+    /// Returns a shell command that moves the shell into the group.
     pub(crate) fn entrance(&self) -> String {
         format!("echo $$ > {}/cgroup.procs", self.0.display())
     }

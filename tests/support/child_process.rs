@@ -1,7 +1,7 @@
 //! Child processes for tests: this test binary, started again with a job.
 //!
-//! A child runs `child_process::entry`, a test that does nothing unless the variable names a job. A test
-//! program without the usual harness calls [`work`] in `main`. A child reports in files, or in lines on
+//! A child runs `child_process::entry`, a test that does nothing unless the environment variable contains a job. A
+//! test program without the usual harness calls [`work`] in `main`. A child reports in files, or in lines on
 //! stdout that begin with `>`.
 
 use agent_team::store::inbox::{self, Priority, SendPolicy};
@@ -29,7 +29,7 @@ const VARIABLE: &str = "TEAM_TEST_JOB";
 /// The job of a child.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Job {
-    /// Sends `from:0`, `from:1`, …, and repeats a send whose outcome it does not know.
+    /// Sends `from:0`, `from:1`, …, and repeats a send with an unknown outcome.
     Send { to: String, from: String, log: PathBuf, count: u64, fsync: bool },
     /// Owns a mailbox and drains it until stdin is closed.
     Read { name: String, settle: bool },
@@ -43,15 +43,15 @@ pub(crate) enum Job {
     AddTasks { times: u32 },
     /// Sends until a send fails, and reports the error.
     SendUntilRefused { to: String, bytes: usize },
-    /// Reports how it is notified, and when it was.
+    /// Reports its wake mode, the outcome of its wait for an event, and the number of messages that it drained.
     Wake { name: String },
     /// Drains once, and reports the mail or the error.
     DrainOnce { name: String },
     /// Reports that it is ready, waits until stdin is closed, sends as fast as possible without a sync, and
     /// reports the longest send in microseconds.
     Flood { to: String, from: String, count: u64 },
-    /// Acts as alice and as bob, who writes to her: `s` sends, `d` drains, `x` settles the claims, `m` is for
-    /// the caller that prepares the folder. Reports its progress after each step.
+    /// Acts as alice, and as bob, who writes to her: `s` sends, `d` drains, `x` settles the claims, `m` is for the
+    /// caller, which prepares the folder. Reports its progress around each send.
     Steps { steps: String },
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Order {
     pub(crate) job: Job,
 }
 
-/// A running child, killed when dropped.
+/// A running child, which is killed on drop.
 #[derive(Debug)]
 pub(crate) struct ChildProcess(Child);
 
@@ -88,7 +88,7 @@ impl ChildProcess {
         self.0.try_wait().unwrap().is_some()
     }
 
-    /// Closes stdin, which tells the child to finish.
+    /// Closes stdin, so that the child finishes.
     pub(crate) fn release(&mut self) {
         drop(self.0.stdin.take());
     }
@@ -125,12 +125,12 @@ pub(crate) fn start_armed(team: &TeamDir, job: Job, points: Option<(&str, u64)>)
     run(command(team, job, points))
 }
 
-/// Starts a child under a shell that runs `limits` first.
+/// Starts a child under a shell that runs the commands of `limits` first.
 pub(crate) fn start_limited(team: &TeamDir, job: Job, limits: &str) -> ChildProcess {
     start_below(&["sh"], team, job, limits)
 }
 
-/// Starts a child under a shell that another program starts.
+/// Starts a child under a shell that the program `around` starts.
 pub(crate) fn start_below(around: &[&str], team: &TeamDir, job: Job, limits: &str) -> ChildProcess {
     let inner = command(team, job, None);
     let (program, words) = around.split_first().unwrap();
@@ -148,7 +148,7 @@ pub(crate) fn run(mut command: Command) -> ChildProcess {
     ChildProcess(command.spawn().unwrap())
 }
 
-/// The command line of this program with a job.
+/// Returns the command line of this program with a job.
 pub(crate) fn command(team: &TeamDir, job: Job, points: Option<(&str, u64)>) -> Command {
     let points = points.map(|(points, seed)| (points.to_owned(), seed));
     let order = Order { team: team.root().into(), points, job };
@@ -163,7 +163,7 @@ fn entry() {
     work();
 }
 
-/// Does the job that the variable names. Returns whether there was one.
+/// Does the job in the environment variable. Returns whether there was one.
 pub(crate) fn work() -> bool {
     let Some((_, order)) = std::env::vars().find(|(key, _)| key == VARIABLE) else {
         return false;
@@ -245,7 +245,7 @@ pub(crate) fn policy(fsync: Fsync) -> SendPolicy {
     SendPolicy { priority: Priority::Data, fsync, capacity: 64 << 20, lock_limit: LOCK_TIMEOUT }
 }
 
-/// Message `n` of a sender as a line. Its content follows from its id.
+/// Returns message `n` of a sender as a line. Its content follows from its id.
 pub(crate) fn line(from: &str, n: u64, bytes: usize) -> String {
     let content = content(from, n, bytes);
     let id = format!("{from}:{n}");
@@ -385,7 +385,7 @@ enum Watch {
     MailAndStdin,
 }
 
-/// Waits until mail may have arrived. Returns `true` when stdin was closed.
+/// Waits until mail may have arrived. Returns `true` if stdin was closed.
 fn wait(mailbox: &Mailbox, watch: Watch, pause: Duration) -> bool {
     if mailbox.has_unread() {
         return false;
@@ -414,14 +414,14 @@ fn live(dir: &TeamDir, name: &str) {
     }
 }
 
-/// A team folder that is removed with the test.
+/// Creates a team folder that is removed with the test.
 pub(crate) fn team() -> (tempfile::TempDir, TeamDir) {
     let folder = tempfile::tempdir().unwrap();
     let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
     (folder, dir)
 }
 
-/// Writes a file without our locks.
+/// Writes a file without taking the program's locks.
 pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) {
     File::create(path).unwrap().write_all(bytes.as_ref()).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Many processes at once: large teams, and races for one name, which one process wins.
+//! Many processes at once: large teams, and races for one name, each of which one process wins.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;
@@ -55,7 +55,7 @@ fn race(team: &Team, many: usize, args: &[&str], name: &str) -> (Child, Vec<Stri
     (winner, lost)
 }
 
-/// Starts `many` leads in one folder: one runs, and the error of the others names it.
+/// Starts `many` leads in one folder, and asserts that one runs and that the errors of the others name it.
 pub(crate) fn one_lead_of(many: usize) {
     let team = Team::new();
     let args = ["lead", "-p", "Run the command `sleep 20`", "--model", "rehearsal"];
@@ -69,7 +69,7 @@ pub(crate) fn one_lead_of(many: usize) {
     assert_left_in_order(&team);
 }
 
-/// Starts `many` teammates of one name: one runs, and the error of the others names it.
+/// Starts `many` teammates of one name, and asserts that one runs and that the errors of the others name it.
 pub(crate) fn one_teammate_of(many: usize) {
     let team = Team::new();
     let args = ["teammate", "bob", "--model", "rehearsal"];

@@ -1,5 +1,5 @@
-//! A team that is killed at every failpoint and restarted: no acknowledged message is lost or doubled, no
-//! command runs twice, the killed process continues, and nothing is left behind.
+//! A team that is killed at every failpoint and restarted. No acknowledged message is lost or delivered twice, no
+//! command runs twice, the killed process continues, and no process or claim is left behind.
 //!
 //! `fault::failpoints` and the score card choose failpoints and repetitions.
 
@@ -24,18 +24,18 @@ use std::time::Instant;
 /// The number of leads that one scenario may start: those that are killed, and those that recover.
 const ROUNDS: u64 = 5;
 
-/// Scenarios that run at the same time. They mostly wait, even more so in an optimised build.
+/// The number of scenarios that run at the same time. They mostly wait, especially in an optimised build.
 const AT_ONCE: usize = if cfg!(debug_assertions) { 12 } else { 36 };
 
 const AGENTS: [&str; 3] = ["lead", "alice", "bob"];
 
-/// A kill: which process, at which failpoint, and what has to happen first.
+/// A kill: the process, the failpoint, and the kill that must precede it.
 #[derive(Debug, Clone)]
 struct Death {
     who: &'static str,
     point: &'static str,
     skip: u64,
-    /// A kill that has to come first.
+    /// A kill that must come first: a process and a failpoint.
     first: Option<(&'static str, &'static str)>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn run_at(
     summary.into_inner().unwrap()
 }
 
-/// Chooses the process to kill at a failpoint, at random where several processes reach it.
+/// Chooses the process to kill at a failpoint, at random if several processes reach it.
 fn death(point: &'static str, kill: u64, seed: u64) -> Death {
     let pick = mix(seed ^ mix(kill.wrapping_mul(131) ^ u64::try_from(position(point)).unwrap()));
     let one_of = |names: &[&'static str]| names[usize::try_from(pick).unwrap_or(0) % names.len()];
@@ -133,11 +133,11 @@ fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Waits until alice was killed between link and rename of her inbox, for a second at most.
+/// The shell command that waits until alice was killed between link and rename of her inbox, for at most a second.
 const HALF_CLAIMED: &str = "for i in $(seq 100); do \
      [ -z \"$(find .team/inbox/alice.jsonl -links +1)\" ] || break; sleep 0.01; done";
 
-/// The script of a round. Calls of a later lead have other ids: it is a new conversation.
+/// Returns the script of a round. The calls of a later lead have other ids, because it has a new conversation.
 fn scripts(round: u64, death: &Death) -> Vec<Value> {
     let looks = || (0..round).map(|_| ("list_teammates", json!({})));
     let begin = looks().chain([spawn("alice"), spawn("bob")]).collect::<Vec<_>>();
@@ -172,8 +172,8 @@ fn token(folder: &Path, name: &str, says: &str) -> PathBuf {
     path
 }
 
-/// Runs the scenario until the process was killed there and all members have finished. Returns the number of
-/// acknowledged messages.
+/// Runs the scenario until the process was killed at the failpoint and all members have finished. Returns the
+/// number of acknowledged messages.
 fn play(death: &Death) -> usize {
     if matches!(death.point, "stop.terminate" | "stop.kill") {
         return play_stop(death.point);
@@ -181,7 +181,8 @@ fn play(death: &Death) -> usize {
     let (team, tokens) = (Team::new(), tempfile::tempdir().unwrap());
     add_invalid_files(&team);
     if !needs_half_claim(death.point) {
-        // A crashed member may be restarted immediately. To find what alice left, the lead has to be first.
+        // A crashed member may be restarted immediately. With a half claim, the lead must find it before alice
+        // restarts.
         team.variable("TEAM_FIRST_PAUSE_MS", "50");
     }
     let token_of_death = token(tokens.path(), "death", "");
@@ -194,7 +195,8 @@ fn play(death: &Death) -> usize {
             format!("{}/{}+{skip}={}", death.who, death.point, token_of_death.display());
         if let Some((who, point, token)) = &first {
             if !is_clean {
-                // The process that was to find the leftovers may have come too late.
+                // The first kill is armed again: the process that should find its leftovers may have started too
+                // late.
                 fs::File::create(token).unwrap();
             }
             write!(armed, ",{who}/{point}={}", token.display()).unwrap();
@@ -212,7 +214,7 @@ fn play(death: &Death) -> usize {
             look.status().unwrap();
         }
         if skip > 0 && token_of_death.exists() && ran.status.code() == Some(0) {
-            // The process does not reach the failpoint so often.
+            // The process reaches the failpoint less often than that.
             return play(&Death { skip: skip - 1, ..death.clone() });
         }
         if is_clean && ran.status.code() == Some(0) && all_done(&team) {
@@ -240,7 +242,7 @@ fn reap_members(team: &Team) {
     }
 }
 
-/// Adds invalid lines, and a symbolic link among the claims.
+/// Adds an invalid line to two inboxes, and a symbolic link among the claims.
 fn add_invalid_files(team: &Team) {
     TeamDir::create(&team.path("")).unwrap();
     for name in ["alice", "lead"] {
@@ -282,7 +284,7 @@ fn check(team: &Team) -> usize {
     history.count(EventKind::Told)
 }
 
-/// Stops a hung member with a process that is killed at the failpoint, and then stops it again.
+/// Stops a hung member with a process that is killed at the failpoint, and then stops it with another one.
 fn play_stop(point: &str) -> usize {
     let (team, tokens) = (Team::new(), tempfile::tempdir().unwrap());
     let model = script(&team, &[calls("bob", &[bash("true")])]);

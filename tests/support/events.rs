@@ -1,4 +1,4 @@
-//! The numbered messages of a whole team as events, `WHAT FROM TO N`, checked inbox by inbox.
+//! The numbered messages of a whole team as events, `KIND FROM TO N`, checked inbox by inbox.
 //!
 //! The events are read from the agents' own files: a call of `send_message` is `sent`, its result `told`, a
 //! transcript line of kind "mail" is `took`, a dead letter is `lost`.
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
-/// Length of a numbered message in bytes.
+/// The length of a numbered message in bytes.
 const BYTES: usize = 60;
 
 /// The kind of an event.
@@ -38,11 +38,11 @@ pub(crate) struct Event {
     pub(crate) n: u64,
 }
 
-/// The events of a run. Those of one process are in order.
+/// The events of a run. The events of one process are in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct History(pub(crate) Vec<Event>);
 
-/// The tool call that sends message number `n`.
+/// Returns the tool call that sends message number `n`.
 pub(crate) fn send(from: &str, to: &str, n: u64) -> (&'static str, Value) {
     ("send_message", json!({ "to": to, "content": content(from, n, BYTES) }))
 }
@@ -116,7 +116,7 @@ impl History {
             let buried = buried.map(|event| Fault::Lost { from: event.from.clone(), n: event.n });
             let mut faults: Vec<Fault> = check_history(&sent, &taken)
                 .into_iter()
-                // A refused message may be missing.
+                // A message that was not acknowledged may be missing.
                 .filter(|fault| {
                     let Fault::Lost { from, n } = fault else { return true };
                     told.contains(&(from.clone(), *n))
@@ -128,12 +128,12 @@ impl History {
         faults.collect()
     }
 
-    /// The number of events of a kind.
+    /// Returns the number of events of a kind.
     pub(crate) fn count(&self, what: EventKind) -> usize {
         self.0.iter().filter(|event| event.what == what).count()
     }
 
-    /// The events, one per line.
+    /// Returns the events, one per line.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for Event { what, from, to, n } in &self.0 {

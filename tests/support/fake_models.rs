@@ -1,5 +1,5 @@
-//! Scripted models on the fake endpoint: the replies of the lead, alice and bob in the nine-prompt scenario,
-//! and how a lead is started against the fake.
+//! Scripted models on the fake endpoint: the replies of the lead, alice and bob in the nine-prompt scenario, and
+//! the start of a lead against the fake.
 
 use crate::support::fake::{Fake, Reply, RequestView};
 use crate::support::harness::{CommandResult, Team};
@@ -7,7 +7,7 @@ use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
 use std::fs;
 
-/// Arguments of a lead that runs against the fake.
+/// The arguments of a lead that runs against the fake.
 pub(crate) const LEAD: [&str; 5] = ["lead", "--model", "anthropic/fake", "--mode", "bypass"];
 
 /// The API key for the fake Messages API.
@@ -25,13 +25,13 @@ pub(crate) fn connect(team: &Team, fake: &Fake) {
     team.variable("ANTHROPIC_BASE_URL", &fake.base_url());
 }
 
-/// The same over chat completions.
+/// Does the same as [`connect`] over chat completions.
 pub(crate) fn connect_openai(team: &Team, fake: &Fake) {
     team.variable("OPENAI_API_KEY", OTHER_KEY);
     team.variable("OPENAI_BASE_URL", &format!("{}/v1", fake.base_url()));
 }
 
-/// A team whose models are the replies of this closure.
+/// Creates a team whose models give the replies of this closure.
 pub(crate) fn team_with_fake(
     play: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
 ) -> (Team, Fake) {
@@ -40,25 +40,25 @@ pub(crate) fn team_with_fake(
     (team, fake)
 }
 
-/// A headless run of this prompt.
+/// Runs a headless lead with this prompt.
 pub(crate) fn headless(team: &Team, prompt: &str, further: &[&str]) -> CommandResult {
     team.team(&[&LEAD[..], &["-p", prompt, "--timeout", "55"], further].concat())
 }
 
-/// A lead at a terminal.
+/// Starts a lead at a terminal.
 pub(crate) fn at_terminal(team: &Team) -> Terminal {
     Terminal::start(team.command("team", &LEAD))
 }
 
-/// The name of the agent that sent the request, from its system prompt.
+/// Returns the name of the agent that sent the request, from its system prompt.
 pub(crate) fn agent_of(view: &RequestView) -> String {
     let system = view.system();
     let name = system.strip_prefix("Your name is ").and_then(|rest| rest.split('.').next());
     name.unwrap_or_else(|| panic!("no name in {system:?}")).to_owned()
 }
 
-/// The parts of a request in order. A later request of the same agent must extend them, or the provider's
-/// cache is of no use.
+/// Returns the parts of a request in order. A later request of the same agent must extend them; otherwise the
+/// provider's cache is of no use.
 pub(crate) fn pieces(view: &RequestView) -> Vec<String> {
     let said = view.body["messages"].as_array().into_iter().flatten().flat_map(|message| {
         let blocks = message["content"].as_array().into_iter().flatten();
@@ -72,25 +72,25 @@ pub(crate) fn pieces(view: &RequestView) -> Vec<String> {
     fixed.into_iter().chain(said).collect()
 }
 
-/// The whole conversation as one text.
+/// Returns the whole conversation as one text.
 pub(crate) fn conversation(view: &RequestView) -> String {
     view.body["messages"].to_string()
 }
 
-/// A reply that calls one tool. The id is unique among all requests of the fake.
+/// Creates a reply that calls one tool. The id is unique among all requests of the fake.
 pub(crate) fn call(view: &RequestView, name: &str, input: &Value) -> Reply {
     Reply::message().tool(&format!("call-{}", view.number), name, input)
 }
 
-/// The last tool results, one per line, without the result of `idle`, which precedes the mail that ended the
-/// wait.
+/// Returns the tool results since the last reply, one per line, without the result of `idle`, which precedes the
+/// mail that ended the wait.
 pub(crate) fn results(view: &RequestView) -> String {
     let results = view.results();
     let said = results.iter().filter_map(|result| result["content"].as_str());
     said.filter(|said| *said != "Idle.").collect::<Vec<_>>().join("\n")
 }
 
-/// Replies for every agent of the nine-prompt scenario.
+/// Returns the reply for any agent of the nine-prompt scenario.
 pub(crate) fn story(view: &RequestView) -> Reply {
     match agent_of(view).as_str() {
         "lead" if conversation(view).contains(ALL) => lead_alone(view),
@@ -101,7 +101,7 @@ pub(crate) fn story(view: &RequestView) -> Reply {
 
 fn spawn_both(view: &RequestView) -> Reply {
     let id = |name: &str| format!("call-{}-{name}", view.number);
-    // Alice writes to bob immediately, so bob has to exist by then.
+    // Bob is spawned first, because alice writes to him immediately.
     Reply::text("I spawn the two.")
         .tool(
             &id("bob"),
@@ -118,7 +118,7 @@ fn spawn_both(view: &RequestView) -> Reply {
 const CREATE: &str = "Create schema.sql with a users table.";
 const CHECK: &str = "Check if schema.sql exists and list its contents.";
 
-/// Replies of a lead that gets the prompts one by one.
+/// Returns the reply of a lead that gets the prompts one by one.
 fn lead(view: &RequestView) -> Reply {
     if !view.results().is_empty() {
         return Reply::text(&format!("Done. {}", results(view)));
@@ -147,7 +147,7 @@ fn lead(view: &RequestView) -> Reply {
     part.map_or_else(|| Reply::text("Noted."), |(_, act)| act())
 }
 
-/// Replies of a lead that runs the scenario from one prompt and continues when results arrive.
+/// Returns the reply of a lead that runs the scenario from one prompt and continues when results arrive.
 fn lead_alone(view: &RequestView) -> Reply {
     let past = conversation(view);
     let write = |to: &str, content: &str| {
@@ -200,7 +200,7 @@ fn teammate(view: &RequestView, name: &str) -> Reply {
     }
 }
 
-/// Asserts the outcome of the scenario, interactive or headless.
+/// Asserts the outcome of the scenario, which is the same for interactive and headless leads.
 pub(crate) fn assert_told(team: &Team) {
     assert!(team.has_mail("bob", "alice", "hello from alice"), "{}", team.describe());
     for name in ["alice", "bob"] {

@@ -1,4 +1,4 @@
-//! Runs a team in a temporary folder: real processes, a real terminal, real files.
+//! A team in a temporary folder: real processes, a real terminal, real files.
 
 use serde_json::Value;
 use std::cell::RefCell;
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 /// loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The time that `team stop` gives a working member (RELIABILITY 4). A stop that took less did not wait for
-/// it.
+/// The time that `team stop` gives a working member (RELIABILITY 4). A stop that took less time did not wait for
+/// the deadline.
 pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(20);
 
-/// The PATH for programs that are not ours.
+/// The PATH for programs that do not belong to the project.
 pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A workspace for a team. The drop fails the test if a process of the team is left.
@@ -29,7 +29,7 @@ pub(crate) struct Team {
     copies: Option<tempfile::TempDir>,
 }
 
-/// The path of a built program.
+/// Returns the path of a built program.
 pub(crate) fn program(name: &str) -> PathBuf {
     built_programs().join(name)
 }
@@ -74,7 +74,7 @@ impl Team {
         team
     }
 
-    /// The folder of its programs.
+    /// Returns the folder of the programs.
     pub(crate) fn programs(&self) -> &Path {
         self.copies.as_ref().map_or_else(|| built_programs(), |copies| copies.path())
     }
@@ -88,20 +88,21 @@ impl Team {
         self.folder.path()
     }
 
-    /// A path inside `.team`.
+    /// Returns a path inside `.team`.
     pub(crate) fn path(&self, inside: &str) -> PathBuf {
         self.workspace().join(".team").join(inside)
     }
 
-    /// A command for one of our programs in this workspace, with a clean environment.
+    /// Returns a command for one of our programs in this workspace, with a clean environment.
     pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
         let mut command = self.foreign(&self.programs().join(program_name));
-        // For a process that holds a key, users other than root see only this argument.
+        // Users other than root see only the command line of a process that holds a key, so it names the
+        // workspace.
         command.arg0(self.workspace().join(program_name)).args(args);
         command
     }
 
-    /// A command for a shell line with our programs on its PATH.
+    /// Returns a command for a shell line with our programs on its PATH.
     pub(crate) fn shell(&self, line: &str) -> Command {
         let ours = self.programs().display().to_string();
         let mut command = self.foreign(Path::new("bash"));
@@ -109,12 +110,12 @@ impl Team {
         command
     }
 
-    /// A command for any program in this workspace, with a clean environment.
+    /// Returns a command for any program in this workspace, with a clean environment.
     fn foreign(&self, path: &Path) -> Command {
         let mut command = Command::new(path);
         command.current_dir(self.workspace()).env_clear();
         command.env("PATH", SYSTEM_PATH).env("TERM", "xterm-256color");
-        // Most tests are not about permissions, so nothing asks.
+        // Most tests are not about permissions, so no call needs a permission.
         command.env("TEAM_MODE", "bypass");
         command.env("HOME", self.workspace()).env("LANG", "C.UTF-8");
         // Local model servers on this machine must not affect a test.
@@ -130,14 +131,14 @@ impl Team {
         self.team_with_input(args, "")
     }
 
-    /// Runs `team ARGS` with something on stdin.
+    /// Runs `team ARGS` to its end with `input` on stdin.
     pub(crate) fn team_with_input(&self, args: &[&str], input: &str) -> CommandResult {
         let mut command = self.command("team", args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_owned();
-        // A command that does not read its input closes the pipe early.
+        // A command that does not read its input closes the pipe early, so a failed write is no error.
         let feed = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
         let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
         let (ended, end) = std::sync::mpsc::channel::<()>();
@@ -154,7 +155,7 @@ impl Team {
         CommandResult::of(args, &output)
     }
 
-    /// Starts `team ARGS` without waiting.
+    /// Starts `team ARGS` without waiting for it.
     pub(crate) fn start(&self, args: &[&str]) -> Child {
         let mut command = self.command("team", args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -166,7 +167,7 @@ impl Team {
         serde_json::from_str(&text).unwrap_or(Value::Null)
     }
 
-    /// A member's entry, `null` when there is none.
+    /// Returns a member's roster entry; `null` if there is none.
     pub(crate) fn member(&self, name: &str) -> Value {
         let roster = self.roster();
         let members = roster["members"].as_array().cloned().unwrap_or_default();
@@ -178,13 +179,13 @@ impl Team {
         entry["status"].as_str().unwrap_or("absent").to_owned()
     }
 
-    /// All valid lines of a JSONL file.
+    /// Returns all valid lines of a JSONL file.
     pub(crate) fn lines(&self, inside: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.path(inside)).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// The messages that an agent has received.
+    /// Returns the messages that an agent has received.
     pub(crate) fn mail_of(&self, name: &str) -> Vec<Value> {
         let lines = self.lines(&format!("transcript/{name}.jsonl"));
         let mail = lines.into_iter().filter(|line| line["kind"] == "mail");
@@ -212,7 +213,7 @@ impl Team {
         self.eventually(&format!("{name} is {status}"), || self.status(name) == status);
     }
 
-    /// Processes whose command line, environment or working directory contains this team's folder.
+    /// Returns the processes whose command line, environment or working directory contains this team's folder.
     pub(crate) fn processes(&self) -> Vec<(i32, String)> {
         let here = self.workspace().to_string_lossy().into_owned();
         let mut found = Vec::new();
@@ -235,7 +236,7 @@ impl Team {
         found
     }
 
-    /// The pid in a member's life lock.
+    /// Returns the pid in a member's life lock.
     pub(crate) fn pid_of(&self, name: &str) -> i32 {
         let text = fs::read_to_string(self.path(&format!("run/{name}.lock"))).unwrap();
         let record: Value = serde_json::from_str(&text).unwrap();
@@ -247,7 +248,7 @@ impl Team {
         self.eventually("no process is left", || self.processes().is_empty());
     }
 
-    /// Locks that a process holds.
+    /// Returns the locks that a process holds.
     fn held_locks(&self) -> Vec<PathBuf> {
         let in_folder = |inside: &str| fs::read_dir(self.path(inside)).into_iter().flatten();
         let locks = in_folder("run").chain(in_folder("inbox/.lock")).flatten();
@@ -259,7 +260,7 @@ impl Team {
         locks.filter(is_held).collect()
     }
 
-    /// Claims whose mail is not in a transcript.
+    /// Returns the claims whose mail is not in a transcript.
     fn open_claims(&self) -> Vec<String> {
         let claims = fs::read_dir(self.path("inbox/.claim")).into_iter().flatten().flatten();
         let names = claims.map(|claim| claim.file_name().to_string_lossy().into_owned());
@@ -267,7 +268,7 @@ impl Team {
         names.filter(is_open).collect()
     }
 
-    /// Roster, processes and the ends of all files, for failure messages.
+    /// Returns the roster, the processes and the ends of all files, for failure messages.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("roster: {:#}\nprocesses: {:?}\n", self.roster(), self.processes());
         for folder in ["log", "log/.err", "inbox", "transcript"] {
@@ -286,7 +287,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        // A failing test reports its own cause. A passing test must have cleaned up.
+        // A failing test reports its own cause. A passing test must have left no process, lock or claim.
         let left = self.processes();
         for (pid, _) in &left {
             let _gone = nix::sys::signal::kill(
@@ -304,7 +305,7 @@ impl Drop for Team {
     }
 }
 
-/// Exit code and output of a command.
+/// The exit code and the output of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandResult {
     pub(crate) args: String,
@@ -330,7 +331,7 @@ impl CommandResult {
         self
     }
 
-    /// Stdout as one JSON value.
+    /// Parses stdout as one JSON value.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|why| panic!("{why}: {self:#?}"))

@@ -1,6 +1,6 @@
 //! The history checker of the fault tests: it compares sent, acknowledged and received messages.
 //!
-//! With one queue, one reader and numbered messages per sender, a linear scan decides exactly.
+//! A linear scan decides exactly, because there is one queue and one reader, and each sender numbers its messages.
 
 use crate::support::child_process::{Job, content, start};
 use agent_team::store::{TeamDir, dead, transcript, unread};

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-/// Suffix of the prepared next inbox.
+/// The suffix of the prepared next inbox.
 const PREPARED: &str = ".new";
 
 /// The nine prompts of the first milestone, as a person types them.
@@ -27,24 +27,24 @@ pub(crate) const NINE_PROMPTS: [&str; 9] = [
     "Shut down alice gracefully, then show the team.",
 ];
 
-/// A reply with text only.
+/// Returns a reply with text only.
 pub(crate) fn says(agent: &str, text: &str) -> Value {
     json!({ "agent": agent, "text": text })
 }
 
-/// A reply that calls tools.
+/// Returns a reply that calls tools.
 pub(crate) fn calls(agent: &str, tools: &[(&str, Value)]) -> Value {
     let tools: Vec<Value> =
         tools.iter().map(|(name, input)| json!({ "name": name, "input": input })).collect();
     json!({ "agent": agent, "tools": tools })
 }
 
-/// The call that spawns a teammate.
+/// Returns the call that spawns a teammate.
 pub(crate) fn spawn(name: &str) -> (&'static str, Value) {
     ("spawn_teammate", json!({ "name": name, "role": "worker", "prompt": "begin" }))
 }
 
-/// The call that runs a shell command.
+/// Returns the call that runs a shell command.
 pub(crate) fn bash(command: &str) -> (&'static str, Value) {
     ("bash", json!({ "command": command, "timeout": 600 }))
 }
@@ -70,7 +70,7 @@ pub(crate) fn scripted_lead(team: &Team, lines: &[Value]) -> Terminal {
     scripted_lead_on(team, &script(team, lines))
 }
 
-/// Starts an interactive lead on a written script and sends the first prompt.
+/// Starts an interactive lead on a script that is already written, and sends the first prompt.
 pub(crate) fn scripted_lead_on(team: &Team, model: &str) -> Terminal {
     let mut lead = lead(team, model);
     lead.type_line("begin");
@@ -114,7 +114,7 @@ pub(crate) fn kill_9(team: &Team, name: &str) {
     signal(team.pid_of(name), Signal::SIGKILL);
 }
 
-/// Whether the lead, alice and bob are idle or gone, with empty inboxes.
+/// Whether the lead, alice and bob are idle, shut down or absent, with empty inboxes.
 pub(crate) fn all_idle(team: &Team) -> bool {
     ["lead", "alice", "bob"].iter().all(|name| {
         matches!(team.status(name).as_str(), "idle" | "shutdown" | "absent")
@@ -151,14 +151,14 @@ pub(crate) fn wait_file(team: &Team, name: &str) -> PathBuf {
     path
 }
 
-/// Cause, code and signal of a member's last exit.
+/// Returns cause, code and signal of a member's last exit.
 pub(crate) fn last_exit(team: &Team, name: &str) -> (String, Option<i64>, Option<i64>) {
     let exit = team.member(name)["last_exit"].clone();
     let cause = exit["cause"].as_str().unwrap_or("none").to_owned();
     (cause, exit["code"].as_i64(), exit["signal"].as_i64())
 }
 
-/// The tool results of an agent: tool name, text, and whether it is an error.
+/// Returns the tool results of an agent: tool name, text, and whether it is an error.
 pub(crate) fn tool_results(team: &Team, name: &str) -> Vec<(String, String, bool)> {
     let lines = team.lines(&format!("transcript/{name}.jsonl"));
     let of_kind = |kind: &'static str| lines.iter().filter(move |line| line["kind"] == kind);
@@ -174,7 +174,7 @@ pub(crate) fn tool_results(team: &Team, name: &str) -> Vec<(String, String, bool
         .collect()
 }
 
-/// Every file in a folder with its length, and every subfolder.
+/// Returns every file in a folder with its length, and every subfolder.
 pub(crate) fn listing(folder: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -199,7 +199,7 @@ pub(crate) fn assert_left_in_order(team: &Team) {
     assert_left_by_force(team, &[]);
 }
 
-/// Asserts the same, except that the named members may have left claims.
+/// Asserts the same as [`assert_left_in_order`], except that the named members may have left claims.
 #[track_caller]
 pub(crate) fn assert_left_by_force(team: &Team, hurried: &[&str]) {
     team.wait_no_process();

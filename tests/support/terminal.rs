@@ -18,8 +18,8 @@ use crate::support::harness::PATIENCE;
 const ROWS: u16 = 40;
 const COLUMNS: u16 = 120;
 
-/// How long to wait for the end of the output after the program has exited. It takes that long only if a
-/// process that the program started keeps the terminal open.
+/// The time limit for the end of the output after the program has exited. It is reached only if a process that the
+/// program started keeps the terminal open.
 const LEFT_OPEN: Duration = Duration::from_secs(5);
 
 /// A running program and its screen.
@@ -29,7 +29,7 @@ pub(crate) struct Terminal {
     pub(crate) settings_before: Termios,
     keys: Option<File>,
     screen: Arc<Mutex<Screen>>,
-    /// The thread that reads the output, and the pipe whose close ends it.
+    /// The thread that reads the output, and the pipe that ends the thread when it is closed.
     reader: Option<(JoinHandle<()>, OwnedFd)>,
 }
 
@@ -93,7 +93,7 @@ impl Terminal {
         self.press("\r");
     }
 
-    /// The current content of the screen.
+    /// Returns the current content of the screen.
     pub(crate) fn screen(&self) -> String {
         self.screen.lock().unwrap().parser.screen().contents()
     }
@@ -136,7 +136,7 @@ impl Terminal {
         })
     }
 
-    /// All output so far, without escape sequences.
+    /// Returns all output so far, without escape sequences.
     pub(crate) fn printed(&self) -> String {
         self.screen.lock().unwrap().printed.clone()
     }
@@ -151,12 +151,12 @@ impl Terminal {
         }
     }
 
-    /// The current settings of the terminal.
+    /// Returns the current settings of the terminal.
     pub(crate) fn settings(&self) -> Termios {
         self.settings_if_open().unwrap()
     }
 
-    /// The current settings, or `None` if the terminal was closed.
+    /// Returns the current settings, or `None` if the terminal was closed.
     pub(crate) fn settings_if_open(&self) -> Option<Termios> {
         self.keys.as_ref().map(|keys| tcgetattr(keys).unwrap())
     }
@@ -193,7 +193,7 @@ impl Terminal {
     }
 }
 
-/// Reads until the program's side is closed, or until `over` is closed.
+/// Reads the output until the program's side is closed, or until the other end of `over` is closed.
 fn read_screen(mut output: File, over: &OwnedFd, screen: &Mutex<Screen>) {
     let mut bytes = [0; 4096];
     loop {

@@ -1,4 +1,5 @@
-//! Processes that a figure left behind. This program adopts every orphan of its children, so none is missed.
+//! Processes that a figure left behind. This program is a subreaper: it adopts the orphans of its children, so
+//! none is missed.
 
 use crate::support::harness::PATIENCE;
 use nix::errno::Errno;
@@ -13,7 +14,7 @@ pub(crate) fn adopt_orphans() {
     nix::sys::prctl::set_child_subreaper(true).unwrap();
 }
 
-/// Reaps zombies, then kills every descendant that does not exit by itself. Returns their names.
+/// Waits for descendants to exit, then kills those that remain. Returns their pids and command lines.
 pub(crate) fn left_behind() -> Vec<String> {
     let until = Instant::now() + PATIENCE / 4;
     while has_children() && Instant::now() < until {

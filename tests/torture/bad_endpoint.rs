@@ -1,5 +1,4 @@
-//! R17: eight teammates on an endpoint that fails a fifth of its answers, in every way of a network or a
-//! server.
+//! R17: eight teammates on an endpoint that spoils a fifth of its answers, with every fault of `FAULTS`.
 
 use crate::card::{Finding, Verdict};
 use crate::rng::Rng;
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const TEAMMATES: usize = 8;
 
-/// The most attempts for one answer. More are a retry storm.
+/// The limit of attempts for one answer. More would be a retry storm.
 const TRIES: usize = 10;
 
 fn name(n: usize) -> String {
@@ -26,9 +25,9 @@ fn name(n: usize) -> String {
 /// The amount of work of a teammate.
 #[derive(Debug, Clone, Copy)]
 enum Until {
-    /// This many commands.
+    /// A number of commands.
     Commands(usize),
-    /// This long. Answers are delayed then, and some never end.
+    /// A duration. In this mode answers are delayed, and some never end.
     Time(Duration),
 }
 
@@ -44,10 +43,10 @@ impl Until {
 /// The delay of an answer in a timed run.
 const PACE: Duration = Duration::from_millis(1500);
 
-/// One in this many faults is a stall, which only the client's own limit ends.
+/// One in this many faults of a timed run is a stall, which only the client's own timeout ends.
 const SILENT: u64 = 60;
 
-/// A teammate runs commands one by one and reports.
+/// The reply to a teammate: one command after the other, then a report.
 fn teammate(view: &RequestView, until: Until, begun: Instant) -> Reply {
     let turn = view.turn();
     if until.is_over(turn, begun) {
@@ -57,7 +56,7 @@ fn teammate(view: &RequestView, until: Until, begun: Instant) -> Reply {
     call(view, "bash", &json!({ "command": command }))
 }
 
-/// The lead spawns all teammates and waits for their reports.
+/// The reply to the lead: it spawns all teammates and waits for their reports.
 fn lead(view: &RequestView) -> Reply {
     let past = conversation(view);
     if !past.contains("\"spawn_teammate\"") {
@@ -88,7 +87,7 @@ impl Tally {
         *self.tries.entry(hasher.finish()).or_default() += 1;
     }
 
-    /// One in five answers fails.
+    /// Spoils one in five answers.
     fn spoil(&mut self, reply: Reply, until: Until) -> Reply {
         if self.rng.below(5) > 0 {
             return reply;

@@ -1,5 +1,5 @@
-//! R10, R13, R16, R24: figures that tests of tests/it measure. The short form leaves them to the test suite;
-//! the long forms run those tests repeatedly.
+//! R10, R13, R16, R24: figures that are measured by tests of tests/it. The short form leaves them to the test
+//! suite; the other forms run those tests.
 
 use crate::card::{Finding, Verdict};
 use crate::{Length, Run};
@@ -27,7 +27,7 @@ pub(crate) fn of_pids(run: Run) -> Vec<Finding> {
     measured(run, measure, "0 wrong kills", &["--test", "it", "fault::pid_reuse::"])
 }
 
-/// The test suite uses two hundred tasks.
+/// R24. The test suite itself uses 200 tasks.
 pub(crate) fn of_tasks(run: Run) -> Vec<Finding> {
     let count = run.of("200", "300", "1000");
     let measure = format!("{count} tasks that wait for each other, 8 processes, 20 kills");
@@ -47,7 +47,7 @@ fn measured(run: Run, measure: &str, target: &str, tests: &[&str]) -> Vec<Findin
 }
 
 impl Suite<'_> {
-    /// Runs the tests this many times. The row reports the tests that were skipped.
+    /// Runs the tests this many times. The finding reports the tests that were skipped.
     fn run(&self, run: Run, times: u32, measure: &str, target: &str) -> Vec<Finding> {
         let measure = format!("{measure} (`cargo test {}`)", self.tests.join(" "));
         if run.length == Length::Short {
@@ -79,7 +79,7 @@ impl Suite<'_> {
     }
 }
 
-/// `test result: ok. 6 passed; 0 failed; …`
+/// The number of passed tests in a line like `test result: ok. 6 passed; 0 failed; …`.
 fn passed_of(line: &str) -> Option<u32> {
     let (_, rest) = line.split_once("test result: ok. ")?;
     rest.split(' ').next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! The rows of the score card and their layout. It measures nothing.
+//! The rows of the score card and their layout. Nothing is measured here.
 
 use crate::Run;
 use std::fmt::Write;
@@ -20,7 +20,7 @@ impl Verdict {
         if is_met { Self::Met } else { Self::Missed }
     }
 
-    /// The verdict on a speed: a build without optimisation proves nothing.
+    /// The verdict on a speed. A debug build is not judged, because it is not optimised.
     pub(crate) fn of_speed(is_met: bool) -> Self {
         if cfg!(debug_assertions) { Self::Unjudged } else { Self::of(is_met) }
     }

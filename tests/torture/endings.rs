@@ -1,5 +1,5 @@
 //! R12: the shutdown ladder on members in every state. R14: `kill -9` of a lead with a team. R15: many
-//! processes for one name.
+//! processes that start under one name.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
@@ -12,16 +12,17 @@ use crate::support::scripts::{headless, wait_file};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// The whole ladder for a working member, plus a second.
+/// The sum of the ladder's timeouts for a working member, plus one second.
 const LADDER: Duration = Duration::from_secs(20 + 5 + 2 + 1);
 
-/// The same after `--now`.
+/// The same for `team stop --now`.
 const LADDER_NOW: Duration = Duration::from_millis(1_000 + 500 + 1_000);
 
-/// The longest time that members may outlive their lead.
+/// The time limit for the members to exit after their lead.
 const GRACE: Duration = Duration::from_secs(35);
 
-/// The commands of the members to stop, and whether the member itself is stopped by SIGSTOP.
+/// The names of the members to stop, and the command that each one runs. `idler` runs none; the process of
+/// `frozen` also gets SIGSTOP.
 const BEHAVIOURS: [(&str, &str); 6] = [
     ("idler", ""),
     ("sleeper", "touch sleeper.here; sleep 1000"),
@@ -65,7 +66,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     vec![Finding::new(measure, "all within the ladder + 1 s, 0 processes left", &result, verdict)]
 }
 
-/// Stops a team with every behaviour by a command. Returns the time it took. No process may be left.
+/// Runs a `team stop` command on a team with all behaviours. Returns its duration. No process may be left.
 fn stop_all(args: &[&str]) -> Duration {
     let team = Team::new();
     let names = BEHAVIOURS.iter().map(|(name, _)| *name).chain([THINKER]);
@@ -115,7 +116,7 @@ pub(crate) fn of_leads(run: Run) -> Vec<Finding> {
     )]
 }
 
-/// Kills a lead. Returns how long its team outlived it. The next lead must be able to work in the folder.
+/// Kills a lead. Returns the time until its team has exited. The next lead must be able to work in the folder.
 fn kill_lead(members: usize, busy: usize) -> Duration {
     let team = Team::new();
     let names: Vec<String> = (0..members).map(|n| format!("t{n}")).collect();

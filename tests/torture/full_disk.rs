@@ -1,5 +1,5 @@
-//! R11: a disk that is full for a while. No process is restarted, acknowledged mail is kept, and mail and
-//! work continue when there is space.
+//! R11: a disk that is full for a while. No process is restarted and no acknowledged mail is lost; mail and
+//! work continue when there is space again.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const TARGET: &str = "the same processes go on, 0 lost, no command twice";
 
-/// bob's last report.
+/// The text of bob's last report.
 const DONE: &str = "bob has done it all";
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
@@ -40,10 +40,10 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
 fn fill_and_free(team: &Team, time: Duration, measure: &str) -> Finding {
     let mut alice = member(team, "alice", "rehearsal", &[]);
     team.wait_status("alice", "idle");
-    // The signal for bob's command must not need disk space.
+    // The file that ends bob's command is on another file system: it must not need space on the full one.
     let elsewhere = tempfile::tempdir().unwrap();
     let go = elsewhere.path().join("go");
-    // The output exceeds the free part of the last page of any file.
+    // The output is too long for the free part of the last page of a file.
     let wait = format!("echo >> ran; until [ -e {} ]; do sleep 0.1; done", go.display());
     let command = format!("{wait}; yes | head -c 20000");
     let model = script(team, &[calls("bob", &[bash(&command)]), says("bob", DONE)]);
@@ -110,12 +110,12 @@ fn member(team: &Team, name: &str, model: &str, more: &[&str]) -> Child {
     member.spawn().unwrap()
 }
 
-/// Whether bob has finished.
+/// Whether bob has made his last report.
 fn has_said(team: &Team) -> bool {
     team.lines("transcript/bob.jsonl").iter().any(|line| line["blocks"][0]["text"] == DONE)
 }
 
-/// Fills the disk.
+/// Fills the disk to the last byte by writing to a file.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     let mut block = vec![0; 65_536];

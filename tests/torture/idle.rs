@@ -1,4 +1,4 @@
-//! R9: what a team costs that has nothing to do, and how many there may be.
+//! R9: the resource use of an idle team, and a team with many teammates.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const MEMBERS: usize = 16;
 
-/// Clock ticks of /proc/PID/stat in a second, on every Linux.
+/// The clock ticks per second in `/proc/PID/stat`, on every Linux.
 const TICKS: f64 = 100.0;
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
@@ -26,7 +26,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
         team.wait_status(name, "idle");
     }
     let pids: Vec<i32> = names.iter().map(|name| team.pid_of(name)).collect();
-    // Claims are let go of within seconds of the last mail.
+    // Claims are removed within seconds of the last mail.
     settle(&pids);
     let before: Vec<Cost> = pids.iter().map(|pid| Cost::of(*pid)).collect();
     let begun = Instant::now();
@@ -62,7 +62,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     ]
 }
 
-/// A team far larger than anybody's. The short form runs beside a test of sixty.
+/// A team larger than any in practice. The short form is small, because a test in tests/it runs sixty teammates.
 pub(crate) fn of_many(run: Run) -> Vec<Finding> {
     let count = run.of(20, 200, 200);
     let begun = Instant::now();
@@ -72,7 +72,7 @@ pub(crate) fn of_many(run: Run) -> Vec<Finding> {
     vec![Finding::new(&measure, "each answers, 0 left", &result, Verdict::Met)]
 }
 
-/// Waits until nobody has written for three seconds.
+/// Waits until none of the processes has written for three seconds, at most a minute.
 fn settle(pids: &[i32]) {
     let written = || -> u64 { pids.iter().map(|pid| Cost::of(*pid).writes).sum() };
     let mut last = written();
@@ -86,13 +86,13 @@ fn settle(pids: &[i32]) {
     }
 }
 
-/// What a process has used so far.
+/// The resources that a process has used so far.
 struct Cost {
-    /// Seconds of a processor.
+    /// CPU time in seconds.
     cpu: f64,
-    /// Mebibytes.
+    /// Resident memory in MiB.
     rss: f64,
-    /// System calls that write.
+    /// The number of write system calls.
     writes: u64,
 }
 

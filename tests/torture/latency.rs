@@ -1,5 +1,5 @@
-//! R7: the latency of a send with and without a sync, and of draining ten thousand messages. R8: the time
-//! until the model of an idle teammate is called after a send.
+//! R7: the latency of a send with and without a sync, and of draining the inbox. R8: the time from a send to an
+//! idle teammate until its model is called.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
@@ -21,7 +21,7 @@ fn micros(took: Duration) -> f64 {
     took.as_secs_f64() * 1e6
 }
 
-/// A quantile, in thousandths.
+/// A quantile of durations. The rank is in thousandths.
 fn permille(took: &mut [Duration], rank: usize) -> Duration {
     took.sort();
     took[(took.len() * rank / 1_000).min(took.len() - 1)]
@@ -47,7 +47,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let mut quick = timed(times, |n| send(n, Fsync::Never));
     let mut raw = File::create(folder.path().join("raw")).unwrap();
     let text = line("bob", 0, 200);
-    // Alternately, so that both use the same disk.
+    // The two alternate, so that both see the disk in the same condition.
     let (mut safe, mut reference) = (Vec::new(), Vec::new());
     for n in times..times + synced {
         safe.extend(timed(1, |_| send(n, Fsync::Always)));
@@ -77,7 +77,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
             "send, `fsync = always`, us p50 / p99 / p99.9",
             "p50 < append + fdatasync + 10 %",
             &format!("{} ({over:.2} of the disk's {:.1})", all(&mut safe), micros(disk)),
-            // A memory file system syncs immediately.
+            // A disk this fast is a memory file system.
             if disk < Duration::from_micros(20) {
                 Verdict::Unjudged
             } else {
@@ -93,7 +93,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     ]
 }
 
-/// How teammates are notified of mail.
+/// The mechanism by which teammates notice mail.
 #[derive(Clone, Copy, PartialEq)]
 enum Wake {
     Events,
@@ -126,7 +126,7 @@ pub(crate) fn of_wakes(run: Run) -> Vec<Finding> {
     findings
 }
 
-/// A shell in which programs get no inotify instance.
+/// The command prefix of a shell in a user namespace, where the limit of inotify instances can be set to 0.
 const NO_EVENTS: [&str; 5] = ["unshare", "--user", "--map-root-user", "sh", "-c"];
 
 fn can_do_without_events() -> bool {
@@ -135,7 +135,7 @@ fn can_do_without_events() -> bool {
     trial.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Sends to idle teammates in turn. Returns the times until the endpoint is called.
+/// Sends to idle teammates in turn. Returns the times from each send until the endpoint is called.
 fn wakes(many: usize, times: u64, wake: Wake) -> Vec<Duration> {
     let (asked, heard) = mpsc::channel();
     let fake = Fake::start(move |view: &RequestView| {

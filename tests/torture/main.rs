@@ -1,10 +1,10 @@
 //! The score card of reliability (docs/reliability.md): figures R1 to R18, R23 and R24, each with its target.
 //!
 //! `scripts/torture` runs it in a chosen length; `scripts/check --all` runs the short form, in which every figure
-//! has to meet its target at a small size. To `cargo test` it is an ignored test. How fast something was is judged in release builds only.
-//! Whatever a figure starts must be gone when it ends.
+//! has to meet its target at a small size. `cargo test` sees it as an ignored test. Speed is judged in release
+//! builds only. No process that a figure starts may be left when the figure ends.
 
-// For clippy: helpers of tests count as tests.
+// Clippy's exemptions for tests then cover the helpers, too.
 #![cfg(test)]
 
 #[path = "../support/mod.rs"]

@@ -36,7 +36,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a command. Its error output goes to stderr, because it contains paths.
+/// Runs a command. Its error output goes to stderr and not into the error, because it contains paths.
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let Ok(output) = command.output() else { return Err(format!("{name} cannot be run here")) };

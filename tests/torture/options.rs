@@ -1,4 +1,4 @@
-//! Arguments: our own options, or those of the usual test harness, whose filters arrive here as well.
+//! Command-line arguments: own options, or the options and filters of the standard test harness.
 
 use crate::run::{Length, Run};
 use std::hash::{BuildHasher, RandomState};
@@ -13,11 +13,11 @@ pub(crate) const USAGE: &str =
 /// The seed of the short form, fixed to make failures reproducible.
 const SHORT_SEED: u64 = 20_251_121;
 
-/// Options of the usual harness that take a value.
+/// The options of the standard test harness that take a value.
 const WITH_VALUE: [&str; 6] =
     ["--test-threads", "--format", "--logfile", "--color", "--shuffle-seed", "-Z"];
 
-/// A run, and which part of it.
+/// The run, and the selection of its figures.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) run: Run,
@@ -32,15 +32,15 @@ pub(crate) enum Publish {
     No,
 }
 
-/// What the arguments request.
+/// The action that the arguments request.
 #[derive(Debug)]
 pub(crate) enum Action {
     Run(Options),
-    /// Name the tests.
+    /// Print the names of the tests.
     List,
-    /// Say that the test is ignored.
+    /// Report the test as ignored.
     Ignored,
-    /// Another test is meant.
+    /// Do nothing, because the filters exclude this test.
     Nothing,
 }
 
@@ -88,8 +88,8 @@ impl Options {
     }
 }
 
-/// Parses the arguments of `cargo test -- …`: options of the usual harness, and filters. To it the score card
-/// is an ignored test.
+/// Parses the arguments of `cargo test -- …`: options of the standard test harness, and filters. The score card
+/// acts as an ignored test.
 fn of_harness(words: &[String]) -> Action {
     let (mut filters, mut skipped) = (Vec::new(), Vec::new());
     let (mut is_list, mut is_exact, mut is_ignored, mut is_included) = (false, false, false, false);

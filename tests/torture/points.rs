@@ -9,7 +9,7 @@ const TARGET: &str = "each reached, 0 lost, 0 twice, 0 out of order";
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let kills: u64 = run.of(1, 1, 100);
-    // In the short form, the test `fault::failpoints` has the other failpoints.
+    // The short form leaves the other failpoints to the test `fault::failpoints`.
     let is_left_out = |point: &&str| point.starts_with("recover.");
     let points: Vec<&str> =
         run.of(POINTS.into_iter().filter(is_left_out).collect(), POINTS.into(), POINTS.into());

@@ -1,7 +1,7 @@
-//! R3: power cuts. A file system in an image is written to. A copy of the image is the state of the disk
-//! after a power cut: data that the kernel has not written out is missing.
+//! R3: power cuts. Senders write to a file system in an image. A copy of the image is the state of the disk
+//! after a power cut: it lacks the data that the kernel has not written out.
 //!
-//! The copy must be consistent: all writers are stopped, and the device must not be written to meanwhile. A
+//! The copy must be consistent, so all writers are stopped and the device must not be written to meanwhile. A
 //! cut in the middle of a sync is therefore not covered here, but in R4.
 
 use crate::Run;
@@ -26,16 +26,16 @@ const SYNCED: &str = "`fsync = always`: acknowledged messages lost";
 
 const TARGET: &str = "0";
 
-/// The image size of each file system. Little of it is ever written.
+/// The size of the image of a file system, in MiB. The image is sparse.
 const MEGABYTES: u64 = 512;
 
-/// Cuts after which a new disk is used, because the writers fill it.
+/// The number of cuts after which a new disk is used, because the writers fill it.
 const CUTS_OF_A_DISK: u32 = 20;
 
-/// The programs that make a file system.
+/// The file systems, with the options of their `mkfs` programs.
 const KINDS: [(&str, &[&str]); 3] = [("ext4", &["-q", "-F"]), ("xfs", &["-q"]), ("btrfs", &["-q"])];
 
-/// Options for mounting the copy beside the original. XFS has to be told that it is a copy.
+/// The options for mounting the copy beside the original. XFS refuses a second mount of the same UUID otherwise.
 fn beside(kind: &str) -> &'static str {
     if kind == "xfs" { "loop,nouuid" } else { "loop" }
 }
@@ -66,7 +66,7 @@ pub(crate) fn measure(length: Run) -> Vec<Finding> {
     findings
 }
 
-/// Without syncs something must be lost, or the cuts prove nothing.
+/// Cuts the power of writers that do not sync. Mail must be lost, or the other cuts prove nothing.
 fn bite(length: Run, kind: &'static str, options: &[&str]) -> Finding {
     let disk = Disk::new(kind, options).unwrap();
     let cuts = length.of(3, 5, 10);
@@ -90,7 +90,7 @@ enum Fsync {
 fn storm(disk: &Disk, rng: &mut Rng, cuts: u32, fsync: Fsync) -> Vec<Fault> {
     let dir = TeamDir::create(&disk.mount.join(".team")).unwrap();
     inbox::ensure(&dir, &AgentName::member("alice").unwrap()).unwrap();
-    // The files of the test itself must be durable.
+    // The folders and files that exist before the writers start must be durable.
     nix::unistd::sync();
     let log = |from: &str| disk.folder.path().join(format!("{from}.log"));
     let mut children: Vec<ChildProcess> = SENDERS
@@ -102,7 +102,7 @@ fn storm(disk: &Disk, rng: &mut Rng, cuts: u32, fsync: Fsync) -> Vec<Fault> {
         })
         .collect();
     if fsync == Fsync::Always {
-        // An owner always syncs, so the run without syncs has none.
+        // An owner always syncs, so the run without syncs has no owner.
         children.push(start(&dir, Job::Read { name: "alice".into(), settle: false }));
     }
     let mut faults = Vec::new();
@@ -142,7 +142,7 @@ fn freeze(child: &ChildProcess) {
     }
 }
 
-/// Recovery after the cut: alice drains her inbox.
+/// Lets alice drain her inbox on the copy, and checks the history.
 fn judge_copy(mount: &Path, known: &BTreeMap<String, Sent>) -> Vec<Fault> {
     let dir = TeamDir::open(&mount.join(".team")).unwrap();
     assert!(start(&dir, Job::Read { name: "alice".into(), settle: false }).wait().success());
@@ -152,11 +152,11 @@ fn judge_copy(mount: &Path, known: &BTreeMap<String, Sent>) -> Vec<Fault> {
 /// A file system in a file, mounted.
 struct Disk {
     image: PathBuf,
-    /// `/sys/block/…/stat` of its device.
+    /// The path of `/sys/block/…/stat` of its device.
     counters: PathBuf,
     mount: PathBuf,
     kind: &'static str,
-    // Unmounted before its folder is removed.
+    // Declared before `folder`: the file system must be unmounted before the folder is removed.
     _mounted: Mounted,
     folder: tempfile::TempDir,
 }
@@ -186,7 +186,7 @@ impl Disk {
         before.is_some() && before == self.written()
     }
 
-    /// Bytes written to the device so far, or `None` while a write is in progress.
+    /// The counts of completed writes and of written sectors, or `None` while a request is in progress.
     fn written(&self) -> Option<[u64; 2]> {
         let text = fs::read_to_string(&self.counters).unwrap();
         let counts: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();

@@ -1,5 +1,5 @@
-//! Writes measured figures into the score card of docs/reliability.md in place of earlier ones of the same
-//! number, with date, version and machine.
+//! Writes measured figures into the score card of docs/reliability.md, with date, version and machine. They
+//! replace the figures of the same number.
 
 use crate::card::{Cells, table};
 use crate::support::child_process;
@@ -26,7 +26,7 @@ pub(crate) fn write(measured: &[Cells]) {
     );
 }
 
-/// The existing rows.
+/// The rows that the score card has already.
 fn published(card: &str) -> Vec<Cells> {
     let rows = card.lines().filter(|line| line.starts_with("| R"));
     let cells = |row: &str| {

@@ -1,4 +1,4 @@
-//! R1: `kill -9` at random times of senders and their receiver, and of a working lead.
+//! R1: `kill -9` of senders and their receiver, and of a lead that gets mail, at random times.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};
@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// The number of kills after which all mail is drained and checked and a new folder is begun, because the
-/// checker reads whole transcripts.
+/// The number of kills in one team folder. Then all mail is drained and checked. More kills need another folder,
+/// because the checker reads whole transcripts.
 const STORM: u32 = 500;
 
-/// Folders that run at the same time.
+/// The number of team folders that are used at the same time.
 const AT_ONCE: usize = 4;
 
 const NONE: &str = "0 lost, 0 twice, 0 out of order";
@@ -43,7 +43,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     vec![of_mailbox(run), of_lead(run)]
 }
 
-/// The result of a history.
+/// The number of acknowledged messages and the faults of a history.
 #[derive(Debug, Default)]
 struct Tally {
     acked: u64,
@@ -79,8 +79,8 @@ fn of_mailbox(run: Run) -> Finding {
     all.finding(&format!("{kills} kills -9 of 3 senders and their receiver"))
 }
 
-/// Three senders and the owner, one of which is killed every few milliseconds. It is restarted and continues
-/// as a resumed agent does.
+/// Runs three senders and the owner. Every few milliseconds one of them is killed and restarted; it continues as
+/// a resumed agent does.
 fn storm(rng: &mut Rng) -> Tally {
     let (folder, dir) = team();
     let log = |from: &str| folder.path().join(format!("{from}.log"));
@@ -95,7 +95,7 @@ fn storm(rng: &mut Rng) -> Tally {
         },
         None => Job::Read { name: "alice".into(), settle: false },
     };
-    // They may also be killed by a failpoint.
+    // A failpoint may also kill a process.
     let points = MAIL.map(|(point, chance)| format!("{point}:{chance}")).join(",");
     let begin = |rng: &mut Rng, at| start_armed(&dir, job(at), Some((&points, rng.next())));
     let mut children: Vec<ChildProcess> = (0..=senders.len()).map(|at| begin(rng, at)).collect();
@@ -123,8 +123,8 @@ fn storm(rng: &mut Rng) -> Tally {
     Tally { acked, faults: check_history(&sent, &taken_in(&dir, "alice")) }
 }
 
-/// A lead at its terminal that gets mail all the time and is killed at random moments. Each next lead begins
-/// a new conversation. All conversations together contain the mail.
+/// Kills a lead at its terminal at random moments while it gets mail. Each lead begins a new conversation. All
+/// conversations together must contain the mail.
 fn of_lead(run: Run) -> Finding {
     let kills = run.of(8, 40, 200);
     let mut rng = run.rng(2);
@@ -178,7 +178,7 @@ fn everything_taken(team: &Team, dir: &TeamDir) -> Vec<Taken> {
     old.sort();
     let mut taken = Vec::new();
     for name in old {
-        // Under another name: `taken_in` reads the current transcript of a name.
+        // `taken_in` cannot be used: it reads the current transcript of a name, not an archived one.
         let lines = team.lines(&format!("transcript/archive/{name}"));
         let mail = lines.iter().filter(|line| line["kind"] == "mail").map(|line| &line["message"]);
         taken.extend(mail.filter_map(|mail| {

@@ -11,7 +11,7 @@ impl Rng {
         Self(seed.max(1))
     }
 
-    /// Any number.
+    /// Returns the next number, never 0.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -19,12 +19,12 @@ impl Rng {
         self.0
     }
 
-    /// A number below the limit.
+    /// Returns a number below the limit.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    /// An index into a list of this length.
+    /// Returns an index into a list of this length.
     pub(crate) fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(u64::try_from(length).unwrap())).unwrap()
     }

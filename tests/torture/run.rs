@@ -1,4 +1,4 @@
-//! One run of the score card: its length, its seed, and how long a figure may repeat itself.
+//! One run of the score card: its length, its seed, and the time limit of figures that repeat themselves.
 
 use crate::rng::Rng;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ impl Run {
         self.limit.map(|limit| Instant::now() + limit)
     }
 
-    /// A generator from the run's seed, different for each purpose.
+    /// Returns a generator that depends on the run's seed and the purpose.
     pub(crate) fn rng(self, purpose: u64) -> Rng {
         Rng::new(self.seed.wrapping_add(purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
     }

@@ -1,4 +1,4 @@
-//! R5: many senders, one owner. R6: shells that do not use our locks.
+//! R5: many senders and one owner. R6: shells that append without taking the locks of the inbox.
 
 use crate::Run;
 use crate::card::{Finding, Verdict};

@@ -1,9 +1,8 @@
 //! Compaction: a conversation that nearly fills the model's context is replaced by a summary of it.
 //!
-//! The model writes the summary from the conversation as plain text and without tools, so the request is
-//! valid for every provider, whatever calls and signed blocks the conversation holds. The program adds
-//! what it knows by itself (the situation of the agent). What was asked in the current turn is repeated
-//! by [`Memory`]. Nothing is recorded before the summary exists.
+//! The request for the summary holds the conversation as plain text and no tools. So it is valid for every
+//! provider, whatever calls and signed blocks the conversation holds. The program adds the situation of the agent.
+//! [`Memory`] repeats the prompts and the mail of the current turn. Nothing is recorded before the summary exists.
 
 use super::memory::{BYTES_PER_TOKEN, Memory, cut};
 use crate::llm::{Delta, ModelError, Provider};
@@ -14,16 +13,16 @@ use std::fmt::Write as _;
 /// Percentage of the context at which the conversation is summarized.
 const FULL_PERCENT: u64 = 80;
 
-/// Longest summary, in tokens.
+/// The maximum length of a summary in tokens.
 const SUMMARY_TOKENS: u32 = 2_048;
 
-/// Longest conversation that is summarized while the size of the context is unknown, in bytes.
+/// The maximum length of a conversation that is summarized while the size of the context is unknown, in bytes.
 const UNKNOWN_CONTEXT_BYTES: usize = 400_000;
 
-/// How often a conversation that does not fit even then is halved.
+/// The maximum number of times that a conversation which does not fit even then is halved.
 const MAX_HALVINGS: u32 = 6;
 
-/// A conversation in summary.
+/// The summary of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Compacted {
     pub(crate) summary: String,
@@ -31,7 +30,7 @@ pub(crate) struct Compacted {
     pub(crate) situation: String,
     /// Tokens of the call that made the summary.
     pub(crate) usage: Usage,
-    /// Tokens that fit the model, as far as a refusal has shown it.
+    /// The size of the context in tokens, if a refusal has shown it.
     pub(crate) context_tokens: Option<u64>,
 }
 
@@ -42,10 +41,10 @@ impl Compacted {
     }
 }
 
-/// Why a conversation is summarized.
+/// The reason for a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompactionReason {
-    /// It nearly fills the context.
+    /// The conversation nearly fills the context.
     NearlyFull,
     /// The endpoint refused a request as too long.
     Refused,

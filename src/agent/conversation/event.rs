@@ -1,4 +1,4 @@
-//! What a conversation hears, and what its turn machine asks for.
+//! The events of a conversation, and the actions of its turn machine.
 
 use super::compact::Compacted;
 use crate::agent::progress::Progress;
@@ -19,37 +19,37 @@ pub(crate) enum WorkResult {
     ToolEnded(Result<String, ToolError>),
 }
 
-/// Whether a tool call may run.
+/// The verdict on a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CallVerdict {
     Run,
-    /// Answer it with this error.
+    /// The call is answered with this error.
     Refuse(String),
-    /// Ask first.
+    /// The question must be answered first.
     Ask(Box<Question>),
 }
 
-/// Everything that can happen to a turn under way.
+/// Events that the turn machine accepts.
 #[derive(Debug)]
 pub(crate) enum TurnEvent {
-    /// There may be input: take it in before the next step.
+    /// There may be input. It is taken in before the next step.
     InputWaits,
     /// Input was taken in (perhaps none) and recorded.
     InputTaken {
-        /// Messages that the model must see before it ends the turn by itself.
+        /// The number of messages that the model must see before it ends the turn by itself.
         unseen: usize,
     },
     /// Input could not be taken in.
     InputFailed(String),
     /// The piece of work that the turn waits for ended.
     Work(WorkResult),
-    /// Whether the next tool call may run.
+    /// The verdict on the next tool call.
     Judged(CallVerdict),
-    /// A question was decided.
+    /// The decision on a question.
     Settled(Decision),
-    /// The user ends the turn.
+    /// The user interrupts the turn.
     Interrupt,
-    /// The turn must come to its end; the model is told so with this note and gets a last word.
+    /// The turn must end soon. This note goes to the model, which may reply with a last report.
     WindDown(String),
     /// The running tool call is the last step of the turn. Other calls are answered with this text.
     EndAfterCall(&'static str),
@@ -60,21 +60,21 @@ pub(crate) enum TurnEvent {
     },
 }
 
-/// What the turn machine asks for. Actions are performed in order.
+/// Actions that the turn machine requests. They are performed in order.
 #[derive(Debug, PartialEq)]
 pub(crate) enum TurnAction {
-    /// The conversation performs it.
+    /// An action that the conversation performs.
     Effect(Effect),
-    /// The owner of the conversation performs it.
+    /// An action that the owner of the conversation performs.
     Host(HostAction),
 }
 
-/// What a conversation does by itself.
+/// Actions that a conversation performs.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
-    /// Appends to the transcript and to the memory.
+    /// Appends an entry to the transcript and to the memory.
     Record(Entry),
-    /// Makes the transcript durable before something leaves the process.
+    /// Makes the transcript durable, before an effect outside the process.
     Sync,
     /// Calls the model; answered by `Replied`, or by `Compacted` if the context is nearly full.
     CallModel,
@@ -89,24 +89,24 @@ pub(crate) enum Effect {
     Log(String),
 }
 
-/// What the owner of a conversation does for it.
+/// Actions that the owner of a conversation performs.
 #[derive(Debug, PartialEq)]
 pub(crate) enum HostAction {
     /// Takes input in; answered by `InputTaken` or `InputFailed`.
     TakeInput,
-    /// The input that was taken in has been acted on.
+    /// Marks the input that was taken in as acted on.
     InputUsed,
-    /// Another step of the turn begins.
+    /// Publishes the activity of the step that begins.
     Doing(Activity),
     /// Decides whether a tool call may run; answered by `Judged`.
     Judge(Call),
     /// Records a question, then asks it; answered by `Settled`.
     Ask(Box<Question>),
-    /// Takes a question back: its answer is no longer awaited.
+    /// Withdraws the question with this id: its answer is no longer awaited.
     Withdraw(String),
     /// Counts the tokens of a model call.
     Count(Usage),
-    /// The model refused to end its turn, for this reason.
+    /// Publishes the reason for which the model refused to end its turn.
     EndRefused(String),
 }
 

@@ -1,4 +1,4 @@
-//! What a conversation remembers and what its transcript holds: one entry goes to both.
+//! The memory and the transcript of a conversation: each entry goes to both.
 //!
 //! *Invariant:* the memory is a function of the transcript's entries.
 
@@ -12,35 +12,35 @@ use std::rc::Rc;
 
 /// A transcript file, open for writing.
 pub(crate) trait TranscriptWriter {
-    /// Appends one line, or nothing of it.
+    /// Appends one line. On an error, nothing of it is appended.
     fn append(&self, line: &Line) -> Result<(), StoreError>;
 
-    /// Makes the lines survive power loss, as far as the settings ask for that, beside the event loop.
+    /// Makes the lines durable, if the settings require it, without blocking the event loop.
     fn sync(&self) -> SyncFuture<'_>;
 }
 
 /// The future of one sync.
 pub(crate) type SyncFuture<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + 'a>>;
 
-/// Waits while the disk is full, for a conversation that must record an entry.
+/// The handler of a full disk, for a conversation that must record an entry.
 pub(crate) trait DiskFullHandler {
-    /// Waits for a while; `is_first` for the first attempt to write an entry.
+    /// Waits before the next attempt to write an entry. `is_first` is true after the first attempt.
     async fn wait(&mut self, why: &StoreError, is_first: bool) -> NextAttempt;
 
-    /// The entry was written after all.
+    /// Handles the success of a write that had to wait.
     fn has_room_again(&mut self);
 }
 
-/// How the next attempt to write is made.
+/// The kind of the next attempt to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextAttempt {
-    /// As the one before.
+    /// An attempt like the one before.
     Again,
-    /// As the last one: the conversation is to end.
+    /// The last attempt, because the conversation is to end.
     Last,
 }
 
-/// Why an entry was not recorded.
+/// The reason for which an entry was not recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RecordError {
     /// The transcript cannot be written.
@@ -51,7 +51,7 @@ pub(crate) enum RecordError {
 
 /// A conversation's memory and its transcript.
 pub(crate) struct Journal {
-    /// What the entries amount to.
+    /// The memory that the entries amount to.
     pub(super) memory: Memory,
     transcript: Rc<dyn TranscriptWriter>,
     clock: Rc<dyn Clock>,
@@ -63,13 +63,13 @@ impl Journal {
         Self { memory: Memory::default(), transcript, clock }
     }
 
-    /// Takes an entry into the memory that stands in the transcript already.
+    /// Adds an entry, which is in the transcript already, to the memory.
     pub(crate) fn remember(&mut self, entry: &Entry) {
         self.memory.push(entry);
     }
 
-    /// Takes an entry into the memory and appends it to the transcript, however long the disk is full.
-    /// Fails if the transcript cannot be written.
+    /// Adds an entry to the memory and appends it to the transcript. While the disk is full, `disk_full` waits
+    /// between the attempts. Fails if the transcript cannot be written.
     pub(crate) async fn record(
         &mut self,
         entry: Entry,
@@ -105,7 +105,7 @@ impl Journal {
     }
 }
 
-/// The failpoints before and after an entry is written.
+/// Returns the failpoints before and after the write of an entry.
 fn failpoints(entry: &Entry) -> (fn(), fn()) {
     match entry {
         Entry::Assistant { .. } => (|| hit("turn.replied"), || hit("turn.recorded")),

@@ -1,15 +1,15 @@
-//! Detects a model that repeats the same call with the same result, model call after model call. Small
-//! models do not notice that by themselves, and each repetition costs tokens.
+//! Detects a model that repeats the same call with the same result, model call after model call. Small models do
+//! not notice such a loop by themselves, and each repetition costs tokens.
 
 use crate::tools::{Call, find};
 use crate::wire::tool::{Repetition, Signal};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// Repetitions in one turn from which on the model is told.
+/// The number of repetitions in one turn from which on the result holds a note for the model.
 const TELL_FROM: u32 = 3;
 
-/// Repetitions in one turn that end it.
+/// The number of repetitions at which a turn ends.
 const END_AT: u32 = 10;
 
 /// Counts the repetitions of a turn.
@@ -19,16 +19,17 @@ pub(super) struct LoopDetector {
     end: Option<String>,
 }
 
-/// How often a call had one result.
+/// The number of times that a call had one result.
 #[derive(Debug, Clone, Copy, Default)]
 struct CallCount {
-    /// The last model call that asked for it.
+    /// The number of the last reply that contained the call.
     round: u32,
     times: u32,
 }
 
 impl LoopDetector {
-    /// Counts the result of a call of the model's `round`-th reply. Returns what the model is told.
+    /// Counts the result of a call in the model's `round`-th reply. Returns the result for the model, with a note
+    /// if it is a repetition.
     pub(super) fn look(
         &mut self,
         round: u32,
@@ -37,7 +38,7 @@ impl LoopDetector {
         is_error: bool,
     ) -> String {
         let spec = find(&call.name);
-        // The turn goes on after such a call only if mail has arrived.
+        // The turn continues after such a call only if mail has arrived.
         if !is_error && spec.is_some_and(|spec| spec.signal == Signal::EndsTurn) {
             return result;
         }
@@ -67,7 +68,7 @@ impl LoopDetector {
         )
     }
 
-    /// Why the turn must end, if it must.
+    /// Returns the reason for which the turn must end, if it must.
     pub(super) fn end(&self) -> Option<String> {
         self.end.clone()
     }

@@ -1,7 +1,7 @@
 //! The conversation as the model sees it, built from transcript entries.
 //!
-//! *Invariant:* the memory is a function of the entries alone. An agent that resumes from its transcript
-//! sends the same request as one that was never interrupted, and the provider's cache still fits.
+//! *Invariant:* the memory is a function of the entries alone. An agent that resumes from its transcript sends the
+//! same request as one that was never interrupted, and the provider's cache still applies.
 
 use crate::tools::Call;
 use crate::wire::chat::{Block, ChatMessage, Role};
@@ -10,40 +10,40 @@ use crate::wire::message::{Body, Message};
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
 
-/// Bytes that count as one token where no tokenizer is at hand.
+/// The number of bytes that count as one token, because no tokenizer is available.
 pub(super) const BYTES_PER_TOKEN: usize = 4;
 
-/// Bytes of the prompts and the mail of a turn that are repeated after a compaction.
+/// The maximum number of bytes of a turn's prompts and mail that are repeated after a compaction.
 const ASKED_BYTES: usize = 16_384;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     said: Vec<Turn>,
-    /// Prompts and mail since the last turn ended: they outlive a compaction.
+    /// The prompts and mail since the last turn ended. A compaction keeps them.
     asked: Vec<Piece>,
-    /// Tokens of the last model call, in and out.
+    /// The input and output tokens of the last model call.
     counted: u64,
-    /// Bytes added since then.
+    /// The bytes added since the last model call.
     uncounted: usize,
-    /// Tokens that fit the model, if a refusal has shown it.
+    /// The size of the model's context in tokens, if a refusal has shown it.
     pub(super) context_shown: Option<u64>,
     /// Calls that need a result before the model can be called again, in order.
     pub(crate) open_calls: Vec<OpenCall>,
-    /// The transcript ends within a turn.
+    /// Whether the transcript ends within a turn.
     pub(crate) in_turn: bool,
 }
 
-/// A tool call that was recorded but not answered: the process ended meanwhile.
+/// A tool call that was recorded but not answered. After a resume, an earlier process did not finish it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OpenCall {
     pub(crate) call: Call,
-    /// It had started: its effect is unknown.
+    /// Whether the call had started; its effect is then unknown.
     pub(crate) started: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Turn {
-    /// The program's side: results first, then the other entries in order.
+    /// A user message: results first, then the other entries in order.
     User(Vec<Block>, Vec<Piece>),
     Assistant(Vec<Block>),
 }
@@ -54,7 +54,7 @@ enum Piece {
     Inbox(Vec<Map<String, Value>>),
 }
 
-/// The call in a block of a reply.
+/// Returns the call in a block of a reply, if it is one.
 pub(super) fn call_of(block: &Block) -> Option<Call> {
     let Block::ToolUse { id, name, input } = block else { return None };
     Some(Call { id: id.clone(), name: name.clone(), input: input.clone() })
@@ -107,7 +107,7 @@ impl Memory {
         }
     }
 
-    /// Replaces the conversation by the summary, and repeats what was asked in this turn.
+    /// Replaces the conversation by the summary, and repeats the prompts and the mail of this turn.
     fn compact(&mut self, summary: &str, situation: &str, context_shown: Option<u64>) {
         self.said.clear();
         (self.counted, self.uncounted) = (0, 0);
@@ -130,24 +130,24 @@ impl Memory {
         }
     }
 
-    /// Estimates the tokens of the next request: those of the last call and a guess for what came since.
+    /// Estimates the tokens of the next request: those of the last call, plus an estimate for later entries.
     pub(crate) fn tokens(&self) -> u64 {
         let since = self.uncounted / BYTES_PER_TOKEN;
         self.counted.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 
-    /// Whether there is more than a summary and what was asked.
+    /// Whether the conversation holds more than a summary and the prompts and mail of the turn.
     pub(crate) fn is_worth_compacting(&self) -> bool {
         self.said.len() > 3
     }
 
     fn push_mail(&mut self, message: &Map<String, Value>) {
         let body = Message::read(message).map(|message| message.body);
-        // Mail for the program would cost the model tokens for nothing.
+        // Mail for the program is of no use to the model and would cost tokens.
         if body.as_ref().is_ok_and(Body::is_for_program) {
             return;
         }
-        // An agent that ended before it acted on the mail resumes with a turn.
+        // An agent whose process ended before it acted on the mail resumes with a turn.
         self.in_turn |= body.is_ok_and(|body| body.wakes());
         let piece = Piece::Inbox(vec![message.clone()]);
         self.asked.push(piece.clone());
@@ -162,7 +162,7 @@ impl Memory {
         }
     }
 
-    /// The user message being filled; a new one after an assistant message.
+    /// Returns the user message that is being filled; after an assistant message, a new one.
     fn user_side(&mut self) -> (&mut Vec<Block>, &mut Vec<Piece>) {
         if !matches!(self.said.last(), Some(Turn::User(..))) {
             self.said.push(Turn::User(Vec::new(), Vec::new()));
@@ -175,7 +175,7 @@ impl Memory {
         }
     }
 
-    /// The conversation as alternating messages, the user's first.
+    /// Returns the conversation as alternating messages, the user's first.
     pub(crate) fn messages(&self) -> Vec<ChatMessage> {
         let mut messages: Vec<ChatMessage> = Vec::new();
         for turn in &self.said {
@@ -196,8 +196,8 @@ impl Memory {
     }
 }
 
-/// Selects the newest pieces, whose senders still wait, within `room` bytes. A piece that is too long by
-/// itself is cut.
+/// Selects the newest pieces, whose senders still wait for an answer, within `room` bytes. A piece that is too
+/// long by itself is cut.
 fn within(pieces: &[Piece], mut room: usize) -> Vec<Piece> {
     let mut kept = Vec::new();
     for piece in pieces.iter().rev() {
@@ -357,13 +357,13 @@ mod tests {
         ]);
         let long = "y".repeat(ASKED_BYTES);
         let halves = [from_bob(&long), user("z".repeat(ASKED_BYTES / 4 * 3))];
-        // What is told at each further compaction, and what it must hold.
+        // The size that a refusal has shown, the new entries, and the words that the conversation must then hold.
         for (context_tokens, asked, wanted) in [
             (Some(500), &[][..], &["NOTES", "You are alice.", "a newer wish"][..]),
-            // It outlives a second compaction, too, and is cut if it is too long by itself.
+            // A second compaction keeps the message as well. A piece that is too long by itself is cut.
             (None, &[], &["a newer wish"]),
             (None, &[user("x".repeat(ASKED_BYTES + 1))], &["xxx\\n[… left out …]"]),
-            // That holds for mail, too, and the pieces that do not fit are counted.
+            // Mail is cut as well, and the pieces that do not fit are counted.
             (None, &halves, &["(3 before it: see the notes)", "zzz"]),
             (None, &[from_bob(&long)], &["yyy", "left out", "bob"]),
         ] {

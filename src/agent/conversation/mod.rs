@@ -51,7 +51,7 @@ pub(crate) struct Conversation {
     work: WorkSet<WorkResult>,
     /// The work that the turn waits for.
     awaited: Option<WorkId>,
-    /// Why the last model call gave no reply.
+    /// The error of the last model call, if it failed.
     pub(crate) model_error: Option<ModelError>,
 }
 
@@ -94,7 +94,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Ends a piece of work that reported its result. `None` if the work was cancelled before.
+    /// Ends a piece of work that reported its result. Returns the redacted result, or `None` if the work was
+    /// cancelled before.
     pub(crate) fn end_work(&mut self, id: WorkId, result: WorkResult) -> Option<WorkResult> {
         if !self.work.end(id) {
             tracing::info!(?id, "the result of cancelled work was dropped");

@@ -1,4 +1,4 @@
-//! Calls the model of a conversation, and makes room in its context.
+//! Calls the model of a conversation, for replies and for summaries.
 
 use super::compact::{CompactionReason, compact};
 use super::event::WorkResult;
@@ -8,18 +8,18 @@ use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
 use crate::wire::chat::{Request, ToolDefinition};
 use std::rc::Rc;
 
-/// Longest answer of a model, in tokens.
+/// The maximum length of a reply in tokens.
 const MAX_ANSWER_TOKENS: u32 = 16_384;
 
 /// The model of one conversation.
 pub(crate) struct ModelCaller {
     pub(crate) provider: Rc<dyn Provider>,
     pub(crate) system: String,
-    /// Tokens that fit the model, if known.
+    /// The size of the model's context in tokens, if known.
     pub(crate) context_tokens: Option<u64>,
-    /// What must not be shown.
+    /// The secrets that must not be shown.
     pub(crate) secrets: Rc<Redactor>,
-    /// Says what the program knows by itself of the agent's situation, for a summary.
+    /// Describes the agent's situation as the program knows it, for a summary.
     pub(crate) situation: Box<dyn Fn() -> String>,
     /// Shows the progress of a call.
     pub(crate) show: Rc<dyn Fn(&Progress)>,

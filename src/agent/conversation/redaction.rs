@@ -1,7 +1,7 @@
-//! Removes the agent's own credentials from what models, tools and people say.
+//! Removes the agent's own credentials from the texts of models, tools and people.
 //!
-//! Everything that enters a conversation is redacted here, so that no key reaches the transcript, mail,
-//! commands or the screen. Mail of others stays as it was received.
+//! Everything that enters a conversation is redacted, so that no key reaches the transcript, mail, commands or the
+//! screen. Mail from others stays as it was received.
 
 use super::compact::Compacted;
 use super::event::WorkResult;
@@ -26,12 +26,12 @@ pub(super) fn redact(result: WorkResult, secrets: &Redactor) -> WorkResult {
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(hide(why))),
             Err(ToolError::Fatal(why)) => Err(ToolError::Fatal(hide(why))),
         }),
-        // What the provider says of a failure holds no credentials.
+        // The provider's text about a failure holds no credentials.
         failed @ (WorkResult::Replied(Err(_)) | WorkResult::Compacted(Err(_))) => failed,
     }
 }
 
-/// Redacts a block. A signed block cannot be changed: one with a secret in it is left out.
+/// Redacts a block. A signed block cannot be changed, so a signed block that holds a secret is left out.
 fn redact_block(block: Block, secrets: &Redactor) -> Option<Block> {
     let hide = |text: &str| secrets.hide(text).into_owned();
     Some(match block {

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 const STATE_UNKNOWN: &str = "state unknown: the program ended while this was running; check what it \
     did before you repeat it";
 
-/// What an earlier process left unfinished.
+/// The work that an earlier process did not finish.
 #[derive(Debug, Default)]
 pub(crate) struct CutOff {
     /// The tool that was running.
@@ -23,9 +23,9 @@ pub(crate) struct CutOff {
 }
 
 impl Conversation {
-    /// Answers the calls that the transcript leaves open: what an earlier process did not finish. If the
-    /// user was being asked about one of them (`asked` holds its id), the calls that had not started are
-    /// returned, to be judged and asked about again. Fails if an answer cannot be recorded.
+    /// Answers the calls that an earlier process did not finish. If a question about one of them was open (`asked`
+    /// holds its id), the calls that had not started are returned, to be judged and asked about again. Fails if an
+    /// answer cannot be recorded.
     pub(crate) async fn answer_open_calls(
         &mut self,
         asked: &BTreeSet<String>,

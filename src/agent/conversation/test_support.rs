@@ -1,4 +1,4 @@
-//! What the tests of both machines share.
+//! Helpers for the tests of both state machines.
 
 use super::memory::call_of;
 use crate::tools::Call;
@@ -7,7 +7,7 @@ use crate::wire::permission::{Question, QuestionKind};
 use crate::wire::transcript::Entry;
 use std::fmt::Write as _;
 
-/// A reply with this text and these calls.
+/// Returns a reply with this text and these calls.
 pub(crate) fn model_reply(text: &str, calls: &[(&str, serde_json::Value)]) -> Reply {
     let mut blocks = vec![Block::Text { text: text.into() }];
     for (n, (name, input)) in calls.iter().enumerate() {
@@ -18,7 +18,7 @@ pub(crate) fn model_reply(text: &str, calls: &[(&str, serde_json::Value)]) -> Re
     Reply { blocks, stop_reason, usage: Usage::default(), model: "m".into() }
 }
 
-/// The question whether this call may run.
+/// Returns the question whether this call may run.
 pub(crate) fn question(call: &Call) -> Box<Question> {
     let Call { id, name: tool, input } = call.clone();
     let (request_id, about) = (format!("alice:{id}"), QuestionKind::Permission);
@@ -31,7 +31,7 @@ pub(crate) fn question(call: &Call) -> Box<Question> {
 pub(crate) struct OpenCalls(Vec<String>);
 
 impl OpenCalls {
-    /// Takes note of an entry: each call has at most one answer, and the model says nothing before that.
+    /// Notes an entry. Asserts that each call gets at most one answer, and gets it before the next reply.
     pub(crate) fn note(&mut self, entry: &Entry) {
         if let Entry::Assistant { blocks, .. } = entry {
             assert!(self.is_empty(), "{self:?} at the next reply");
@@ -48,8 +48,8 @@ impl OpenCalls {
     }
 }
 
-/// Renders what follows each pair of an event and a phase: `after` gets the phase's name, the machine in
-/// that phase, and the event's name and the event.
+/// Renders a table with the result of `after` for each pair of an event and a phase. `after` gets the phase's
+/// name, the machine in that phase, the event's name and the event.
 pub(crate) fn transition_table<M, E>(
     phases: impl Fn() -> Vec<(&'static str, M)>,
     events: impl Fn() -> Vec<(&'static str, E)>,

@@ -1,4 +1,4 @@
-//! A conversation on its own: real tools, a scripted model and a transcript file, but no mailbox, no
+//! Tests of a conversation on its own: real tools, a scripted model and a transcript file, but no mailbox, no
 //! roster, no life lock and no team folder.
 
 use super::*;
@@ -79,7 +79,7 @@ impl Place {
         (Conversation::new(journal, model, tools, report), results)
     }
 
-    /// A conversation that goes on with the transcript.
+    /// Returns a conversation that continues the transcript.
     fn resumed(&self) -> (Conversation, Results) {
         let (mut conversation, results) = self.conversation();
         for entry in self.transcript() {
@@ -173,7 +173,7 @@ fn a_conversation_runs_without_a_mailbox_to_its_last_text() {
         assert_eq!(end.text, "a.txt says one");
         assert_eq!(fs::read_to_string(place.path("workspace/a.txt")).unwrap(), "one\n");
 
-        // The intent stands in the transcript before each result, and every call has one.
+        // The transcript holds the intent before each result, and every call has a result.
         let entries = place.transcript();
         let mut started = Vec::new();
         let mut results_seen = 0;
@@ -189,7 +189,7 @@ fn a_conversation_runs_without_a_mailbox_to_its_last_text() {
         assert_eq!((started.len(), results_seen), (3, 3));
         assert!(matches!(entries.last(), Some(Entry::TurnEnd { .. })));
 
-        // A second conversation on the same transcript goes on where the first one ended.
+        // A second conversation on the same transcript continues after the end of the first one.
         let before = conversation.journal.memory.messages();
         drop(conversation);
         let (mut resumed, mut results) = place.resumed();

@@ -1,4 +1,4 @@
-//! The state of a turn, and its transitions: each returns what the turn waits for next, or its end.
+//! The state of a turn, and its transitions. Each transition returns the next phase of the turn, or its end.
 
 use super::compact::Compacted;
 use super::event::{Effect, HostAction, TurnAction};
@@ -15,19 +15,19 @@ use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-/// Plans of one turn that may be rejected before the turn ends.
+/// The number of rejected plans at which a turn ends.
 const MAX_PLANS: u32 = 5;
 
-/// Model calls that a refusal to shut down is worth.
+/// The number of model calls that a turn gets after the model refuses to shut down.
 const EXTENSION_CALLS: u32 = 5;
 
-/// Model calls that a turn gets once it is told to end.
+/// The number of model calls that a turn gets once it must end.
 const LAST_CALLS: u32 = 2;
 
-/// What a turn waits for after a transition, or its end.
+/// The phase of a turn after a transition, or its end.
 pub(super) type Next = ControlFlow<TurnEnd, TurnPhase>;
 
-/// What a turn waits for.
+/// The phases of a turn.
 #[derive(Debug)]
 pub(super) enum TurnPhase {
     /// Input is being taken in.
@@ -36,9 +36,9 @@ pub(super) enum TurnPhase {
     Interrupted,
     /// The model is called, or the conversation is summarized.
     Thinking,
-    /// The rules are asked about a call.
+    /// The rules are being applied to a call.
     Judging(Call),
-    /// The user, or the lead, is asked about a call.
+    /// The user, or the lead, is being asked about a call.
     Asking(Asking),
     /// A call runs.
     Acting(Call),
@@ -51,58 +51,58 @@ pub(super) enum TurnPhase {
 pub(super) struct Asking {
     pub(super) call: Call,
     pub(super) question: Box<Question>,
-    /// Input is being taken in.
+    /// Whether input is being taken in.
     pub(super) taking_input: bool,
-    /// A decision that waits until the input is taken in: until then nothing else is recorded.
+    /// A decision that waits until the input is taken in, because nothing else is recorded until then.
     pub(super) settled: Option<Box<Decision>>,
 }
 
-/// How a turn ended.
+/// The end of a turn.
 #[derive(Debug)]
 pub(crate) struct TurnEnd {
     pub(crate) outcome: Outcome,
-    /// Model calls it took.
+    /// The number of model calls in the turn.
     pub(crate) rounds: u32,
-    /// The model's last text, or why the turn ended.
+    /// The model's last text, or the reason for which the turn ended.
     pub(crate) text: String,
-    /// The model has sent this text to the lead by itself.
+    /// Whether the last tool call sent a message to the lead, so that a report would only repeat it.
     pub(crate) told_lead: bool,
-    /// Why the agent cannot go on, if it cannot.
+    /// The reason for which the agent cannot continue, if it cannot.
     pub(crate) fatal: Option<String>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// What the current step asks for, in order.
+    /// The actions of the current step, in order.
     pub(super) todo: Vec<TurnAction>,
-    /// Model calls that the turn may take.
+    /// The maximum number of model calls.
     max_rounds: u32,
-    /// Input was announced while it could not be taken in.
+    /// Whether input was announced while it could not be taken in.
     pub(super) input_waits: bool,
-    /// Messages since the last model call: the model must see them before it is idle.
+    /// The number of messages since the last model call. The model must see them before it is idle.
     pub(super) unseen: usize,
     /// Calls of the last reply that have not been run yet.
     calls: VecDeque<Call>,
-    /// Model calls so far.
+    /// The number of model calls so far.
     rounds: u32,
     /// The model's last text.
     text: String,
-    /// The last tool call sent this text to the lead: a result would only repeat it.
+    /// Whether the last tool call sent a message to the lead, so that a report would only repeat it.
     told_lead: bool,
-    /// The model called `idle`.
+    /// Whether the model called `idle`.
     wants_idle: bool,
     /// Whether the conversation was summarized since the model last answered.
     room: Room,
-    /// Plans of this turn that were not approved.
+    /// The number of plans of this turn that were not approved.
     plans_rejected: u32,
     loop_detector: LoopDetector,
-    /// The turn must come to its end.
+    /// The wind-down, once the turn must end.
     winding_down: Option<WindDown>,
-    /// The model refused to end the turn: it goes on for so many calls. The shutdown's deadlines stand.
+    /// The model calls that are left after the model refused to end the turn. The deadlines of the shutdown stand.
     extension: Option<u32>,
 }
 
-/// A request that is refused for its length is worth one summary, not two.
+/// Whether a summary has made room. A request that is refused for its length leads to one summary, not two.
 #[derive(Debug, PartialEq, Eq, Default)]
 enum Room {
     #[default]
@@ -110,11 +110,11 @@ enum Room {
     Made,
 }
 
-/// The end of a turn that was told to end.
+/// The wind-down of a turn that must end.
 #[derive(Debug)]
 struct WindDown {
     calls_left: u32,
-    /// What the model is told with its next call; `None` once it was told.
+    /// The note that goes to the model with its next call; `None` once it is recorded.
     note: Option<String>,
 }
 
@@ -124,24 +124,24 @@ impl WindDown {
     }
 }
 
-/// What is said when a turn breaks off.
+/// The texts that are recorded when a turn breaks off.
 pub(super) struct BreakOff {
-    /// To a call that was not run.
+    /// The result of a call that was not run.
     not_run: &'static str,
-    /// To a call that was running.
+    /// The result of a call that was running.
     running: &'static str,
-    /// Of a question that is taken back.
+    /// The reason for which a question is withdrawn.
     question: &'static str,
 }
 
-/// The user interrupts the turn.
+/// The texts for a turn that the user interrupts.
 pub(super) const INTERRUPT: BreakOff = BreakOff {
     not_run: "not run: the user interrupted this turn",
     running: "interrupted by the user; what it had done until then stands",
     question: "the turn was interrupted",
 };
 
-/// The agent is stopped.
+/// The texts for an agent that is stopped.
 pub(super) const STOP: BreakOff = BreakOff {
     not_run: "not run: the agent was stopped",
     running: "ended before it was done: the agent was stopped; its effect is unknown",
@@ -181,14 +181,14 @@ impl Turn {
         self.record(Entry::ToolResult { tool_use_id, content, is_error });
     }
 
-    /// Answers the calls that are not run.
+    /// Answers the remaining calls as not run.
     fn refuse_calls(&mut self, why: &str) {
         while let Some(call) = self.calls.pop_front() {
             self.answer(&call, why, true);
         }
     }
 
-    /// Refuses all calls but the answer to the shutdown request: a turn that winds down runs no other.
+    /// Refuses all calls but the answer to the shutdown request: a turn that winds down runs no other call.
     fn refuse_work(&mut self) {
         let is_answer = |call: &Call| signal(call) == Signal::AnswersShutdown;
         let (answers, work) = std::mem::take(&mut self.calls).into_iter().partition(is_answer);
@@ -197,14 +197,14 @@ impl Turn {
         self.calls = answers;
     }
 
-    /// Takes in input before the next step.
+    /// Requests input before the next step.
     pub(super) fn take_input(&mut self) -> Next {
         self.push(HostAction::TakeInput);
         self.input_waits = false;
         Next::Continue(TurnPhase::TakingInput)
     }
 
-    /// Goes on with input that was taken in before the next step.
+    /// Continues the turn after input was taken in.
     pub(super) fn use_input(&mut self, unseen: usize) -> Next {
         self.input_waits = false;
         self.unseen += unseen;
@@ -245,7 +245,7 @@ impl Turn {
         Next::Continue(TurnPhase::Thinking)
     }
 
-    /// Why the model is not called again in this turn, if it is not.
+    /// Returns the report of the turn if a limit forbids another model call.
     fn limit(&self) -> Option<String> {
         let why = self.loop_detector.end().or_else(|| {
             let rounds = self.rounds;
@@ -255,13 +255,13 @@ impl Turn {
         Some(self.stopped(&format!("Stopped {why}")))
     }
 
-    /// The report of a turn that a limit ended.
+    /// Returns the report of a turn that a limit ended.
     fn stopped(&self, why: &str) -> String {
         let last = if self.text.is_empty() { "none" } else { &self.text };
         format!("{why} Last words: {last}")
     }
 
-    /// Acts on the model's reply.
+    /// Handles the model's reply.
     pub(super) fn replied(&mut self, reply: Reply) -> Next {
         let text = reply.text();
         let Reply { blocks, stop_reason, usage, model } = reply;
@@ -303,7 +303,7 @@ impl Turn {
         self.end(Outcome::Done)
     }
 
-    /// Summarizes a conversation that was refused as too long, once.
+    /// Summarizes a conversation that was refused as too long. After one summary, the turn fails instead.
     pub(super) fn make_room(&mut self) -> Next {
         if std::mem::replace(&mut self.room, Room::Made) == Room::Made {
             return self.fail(CONTEXT_FULL.into());
@@ -312,7 +312,7 @@ impl Turn {
         Next::Continue(TurnPhase::Thinking)
     }
 
-    /// Asks the model what it was to be asked before the conversation was summarized.
+    /// Records the summary, then makes the model call that the summary delayed.
     pub(super) fn compacted(&mut self, made: Compacted) -> Next {
         let note = "the conversation was long and is summarized now";
         self.push(HostAction::Count(made.usage));
@@ -324,7 +324,8 @@ impl Turn {
         Next::Continue(TurnPhase::Thinking)
     }
 
-    /// Goes on with the next call, or with the next model call when all calls are answered.
+    /// Continues with the next tool call. When all calls are answered, the next model call follows, or the turn
+    /// ends because the model called `idle`.
     fn act(&mut self) -> Next {
         if self.input_waits && !self.calls.is_empty() {
             return self.take_input();
@@ -339,7 +340,7 @@ impl Turn {
         }
     }
 
-    /// Answers a call that may not run, and goes on.
+    /// Answers a call that may not run, and continues.
     pub(super) fn refuse(&mut self, call: &Call, why: String) -> Next {
         self.answer(call, why, true);
         self.told_lead = false;
@@ -363,7 +364,7 @@ impl Turn {
         self.ask_on(Asking { call, question, taking_input: false, settled: None })
     }
 
-    /// Goes on with a question while no input is being taken in. The input that waits may end the wait.
+    /// Continues a question while no input is being taken in. Requests waiting input, which may hold the answer.
     pub(super) fn ask_on(&mut self, mut asking: Asking) -> Next {
         if let Some(decision) = asking.settled.take() {
             return self.decide(asking, *decision);
@@ -375,7 +376,7 @@ impl Turn {
         Next::Continue(TurnPhase::Asking(asking))
     }
 
-    /// Acts on a decision about a call.
+    /// Applies a decision about a call.
     pub(super) fn decide(&mut self, asking: Asking, decision: Decision) -> Next {
         let Asking { mut call, question, .. } = asking;
         self.record(Entry::Decision(decision.clone()));
@@ -417,7 +418,7 @@ impl Turn {
         self.fail(format!("No plan was approved. {text}"))
     }
 
-    /// Takes a question back and answers its call as not run.
+    /// Withdraws a question, and answers its call as not run.
     pub(super) fn give_up(&mut self, asking: Asking, how: &BreakOff) {
         let id = asking.question.request_id;
         let decision = Decision::by_program(&id, DecisionOutcome::Withdrawn, how.question);
@@ -426,8 +427,8 @@ impl Turn {
         self.answer(&asking.call, how.not_run, true);
     }
 
-    /// Answers a call that was run, and goes on if the agent can. `last` is the answer to the other calls
-    /// if this was the last call of the turn.
+    /// Answers a call that was run, and continues unless the failure is fatal. `last` is the answer to the other
+    /// calls if this was the last call of the turn.
     pub(super) fn tool_ended(
         &mut self,
         call: &Call,
@@ -469,8 +470,7 @@ impl Turn {
         self.act()
     }
 
-    /// Tells the model, with its next call, that the turn must come to its end. `asking` is the question
-    /// that is open.
+    /// Begins the wind-down: `note` goes to the model with its next call. `asking` is the open question, if any.
     pub(super) fn wind_down(&mut self, note: String, asking: Option<Asking>) -> Next {
         if let Some(asking) = asking {
             let question = "the agent is being shut down";
@@ -498,7 +498,7 @@ impl Turn {
         self.end(Outcome::Interrupted)
     }
 
-    /// Reports that a limit of the member ends the turn.
+    /// Sets the report of a turn that a limit of the member ends.
     pub(super) fn report_limit(&mut self, limit: &str) {
         self.text = self.stopped(&format!("Stopped: {limit}."));
         self.told_lead = false;
@@ -518,7 +518,7 @@ impl Turn {
     }
 }
 
-/// What the model is told about a call that was not approved.
+/// Returns the result of a call that was not approved.
 fn denied(decision: &Decision) -> String {
     let reason = decision.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let by = if decision.by == "lead" { "the user" } else { &decision.by };

@@ -1,4 +1,4 @@
-//! The state machine of one turn: what happens -> what to do. Pure: no files, no model, no clock.
+//! The state machine of one turn: it turns events into actions. Pure: no files, no model, no clock.
 //!
 //! ```text
 //!   TakingInput ──────────> Thinking ───── reply with calls ────> Judging ──────> Acting
@@ -28,8 +28,8 @@ pub(crate) struct TurnMachine {
 }
 
 impl TurnMachine {
-    /// Creates a turn of at most `max_rounds` model calls that is taking in its first input. `calls` are
-    /// the calls that a turn cut off by a crash has still to run.
+    /// Creates a turn of at most `max_rounds` model calls that is taking in its first input. `calls` are the calls
+    /// that are still to run in a turn that a crash cut off.
     pub(crate) fn new(max_rounds: u32, calls: VecDeque<Call>) -> Self {
         Self { turn: Turn::new(max_rounds, calls), phase: TurnPhase::TakingInput }
     }
@@ -49,7 +49,7 @@ impl TurnMachine {
         matches!(self.phase, TurnPhase::Acting(_) | TurnPhase::ActingLast(..))
     }
 
-    /// Performs one step. Returns the turn after it, or the turn's end, and what is to be done.
+    /// Performs one step. Returns the turn after it, or the turn's end, and the actions to perform.
     pub(crate) fn step(self, event: TurnEvent) -> (ControlFlow<TurnEnd, Self>, Vec<TurnAction>) {
         let Self { mut turn, phase } = self;
         let next = transition(&mut turn, phase, event);
@@ -58,7 +58,7 @@ impl TurnMachine {
     }
 }
 
-/// The table of phases and events: for each event the phases in which it does something, then all others.
+/// Applies the table of phases and events: for each event the phases in which it has an effect, then all others.
 fn transition(turn: &mut Turn, phase: TurnPhase, event: TurnEvent) -> Next {
     use TurnEvent as Event;
     use TurnPhase as Phase;
@@ -85,7 +85,7 @@ fn transition(turn: &mut Turn, phase: TurnPhase, event: TurnEvent) -> Next {
         (phase, Event::InputTaken { .. }) => unexpected(turn, phase, "input"),
 
         (Phase::TakingInput | Phase::Interrupted, Event::InputFailed(why)) => turn.fail(why),
-        // Input that waits is not taken in at once, since that would fail again.
+        // Waiting input is not taken in at once, because that would fail again.
         (Phase::Asking(asking), Event::InputFailed(_)) => match asking.settled {
             Some(_) => turn.ask_on(asking),
             None => Next::Continue(Phase::Asking(Asking { taking_input: false, ..asking })),
@@ -132,7 +132,7 @@ fn transition(turn: &mut Turn, phase: TurnPhase, event: TurnEvent) -> Next {
             let settled = Some(Box::new(decision));
             Next::Continue(Phase::Asking(Asking { settled, ..asking }))
         }
-        // Mail may bring an answer together with the order to end.
+        // One drain may bring an answer together with a shutdown request, which withdraws the question.
         (phase, Event::Settled(_)) => {
             turn.push(Effect::Log("a decision came after its question was withdrawn".into()));
             Next::Continue(phase)
@@ -175,7 +175,7 @@ fn transition(turn: &mut Turn, phase: TurnPhase, event: TurnEvent) -> Next {
     }
 }
 
-/// Ignores an event that no action asked for in this phase. That is a bug: it is logged.
+/// Ignores an event that no action requested in this phase, and logs it, because it is a bug.
 fn unexpected(turn: &mut Turn, phase: TurnPhase, event: &str) -> Next {
     turn.push(Effect::Log(format!("unexpected in a turn: {event} while {}", phase.name())));
     Next::Continue(phase)

@@ -1,13 +1,13 @@
 //! The pieces of work under way, each with an id.
 //!
-//! The end of a piece of work is an event that waits in a queue, so a piece of work can be cancelled
-//! after it ended and before its end is handled. [`WorkSet::end`] tells such a late end apart.
+//! The end of a piece of work is an event that waits in a queue, so a piece of work can be cancelled after it
+//! ended and before its end is handled. [`WorkSet::end`] detects such a late end.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use tokio::task::JoinHandle;
 
-/// Names one piece of work of one [`WorkSet`]; an id is never used again.
+/// The id of one piece of work of one [`WorkSet`]. An id is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WorkId(u64);
 
@@ -33,15 +33,15 @@ impl<R: 'static> WorkSet<R> {
         id
     }
 
-    /// Removes a piece of work that has reported its result. False if it was cancelled before: its
-    /// result must be dropped.
+    /// Removes a piece of work that has reported its result. Returns false if it was cancelled before; its result
+    /// must then be dropped.
     pub(crate) fn end(&mut self, id: WorkId) -> bool {
         self.running.remove(&id).is_some()
     }
 }
 
 impl<R> WorkSet<R> {
-    /// Cancels one piece of work, and with it everything that its future owns.
+    /// Cancels one piece of work, and drops everything that its future owns.
     pub(crate) fn cancel(&mut self, id: WorkId) {
         if let Some(task) = self.running.remove(&id) {
             task.abort();
@@ -105,7 +105,7 @@ mod tests {
     fn cancelled_work_is_dropped_and_other_work_goes_on() {
         run(async {
             let mut work = WorkSet::new(|_, ()| {});
-            // Work that ends only when it is dropped; it owns one end of the pair.
+            // Each piece of work ends only when it is dropped, and owns a value that the test watches.
             let (ids, owned): (Vec<WorkId>, Vec<Weak<()>>) = (0..3)
                 .map(|_| {
                     let owned = Rc::new(());

@@ -1,27 +1,27 @@
-//! Bounds the turns that agents give each other without any work being done (fault 32): two agents that
-//! thank each other must not go on for ever.
+//! Limits the turns that agents cause each other without any work being done (fault 32): two agents that thank
+//! each other must not do so forever.
 //!
-//! A turn counts if only colleagues caused it and if it did nothing but talk. Work, the user, the lead and
-//! the program's own messages reset the count, so only talk is bounded.
+//! A turn counts if only colleagues caused it and if it called only tools of [`Purpose::Talk`]. Work, prompts, and
+//! mail from the user, the lead or the program reset the counts, so only talk is limited.
 
 use crate::wire::AgentName;
 use crate::wire::message::Message;
 use crate::wire::tool::Purpose;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What mail is reason for.
+/// The verdict on mail that came between two turns.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// A turn.
+    /// The mail begins a turn.
     Turn,
-    /// Nothing.
+    /// The mail does not begin a turn.
     None,
-    /// Nothing any more: its senders have reached the limit. Holds one note for each sender that none was
-    /// written for yet.
+    /// The mail does not begin a turn, because its senders have reached the limit. Holds a note for each sender
+    /// that has none yet.
     Talk(Vec<String>),
 }
 
-/// Counts the turns that each colleague has caused.
+/// The number of turns that each colleague has caused.
 #[derive(Debug)]
 pub(super) struct ExchangeLimit {
     me: AgentName,
@@ -36,13 +36,13 @@ impl ExchangeLimit {
         Self { me, most, turns: BTreeMap::new(), told: BTreeSet::new() }
     }
 
-    /// Resets the counts: work was done.
+    /// Resets the counts, because work was done.
     pub(super) fn progress(&mut self) {
         self.turns.clear();
         self.told.clear();
     }
 
-    /// Counts a tool call.
+    /// Notes a tool call. Every tool resets the counts, except those of [`Purpose::Talk`].
     pub(super) fn call(&mut self, tool: &str) {
         let purpose = crate::tools::find(tool).map(|spec| spec.purpose);
         if purpose != Some(Purpose::Talk) {

@@ -1,4 +1,4 @@
-//! The machine of a member, driven by events; the actions are checked.
+//! Tests of a member's state machine: events drive it, and the actions are checked.
 
 use super::MachineEvent as Event;
 use super::*;
@@ -25,7 +25,7 @@ pub(super) fn identity(name: &str) -> Identity {
     }
 }
 
-/// A member that took in no mail at its start: it is idle.
+/// Returns a member that is idle because its first drain brought no mail.
 pub(super) fn idle(me: Identity) -> Machine {
     let (mut machine, first) = Machine::start(me, None);
     assert_eq!(first, [DRAIN]);
@@ -33,7 +33,7 @@ pub(super) fn idle(me: Identity) -> Machine {
     machine
 }
 
-/// A member whose model is called because of a prompt.
+/// Returns a member whose model is called because of a prompt.
 fn at_work(name: &str, max_rounds: u32) -> Machine {
     let mut machine = idle(Identity { max_rounds, ..identity(name) });
     let begun = run(&mut machine, [prompt(), drained()]);
@@ -41,7 +41,7 @@ fn at_work(name: &str, max_rounds: u32) -> Machine {
     machine
 }
 
-/// Performs steps; each call that the machine wants to run is allowed. Returns the actions of the last.
+/// Performs steps, and allows each call that is to be judged. Returns the actions of the last step.
 pub(super) fn run(machine: &mut Machine, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
     let mut actions = Vec::new();
     for event in events {
@@ -57,12 +57,12 @@ pub(super) fn prompt() -> Event {
     Event::Prompt("go".into())
 }
 
-/// No mail was taken in.
+/// Returns the end of a drain without mail.
 pub(super) fn drained() -> Event {
     Event::Drained(vec![])
 }
 
-/// One message was taken in.
+/// Returns the end of a drain with one message.
 pub(super) fn mail(kind: &str, from: &str) -> Event {
     let object = json!({
         "type": kind, "from": from, "content": "x", "reason": "available", "outcome": "done",
@@ -75,12 +75,12 @@ pub(super) fn replied(result: Result<Reply, ModelError>) -> Event {
     Event::Work(WorkResult::Replied(result))
 }
 
-/// A reply with this text and these calls.
+/// Returns a reply with this text and these calls.
 pub(super) fn reply(text: &str, calls: &[(&str, serde_json::Value)]) -> Event {
     replied(Ok(model_reply(text, calls)))
 }
 
-/// A reply with one call of `bash`.
+/// Returns a reply with one call of `bash`.
 pub(super) fn bash() -> Event {
     reply("", &[("bash", json!({}))])
 }
@@ -111,7 +111,7 @@ fn runs_a_tool(actions: &[Action]) -> bool {
     effects(actions).any(|effect| matches!(effect, Effect::RunTool(_)))
 }
 
-/// What the actions answer calls with, and whether as an error.
+/// Returns the tool results that the actions record, each with whether it is an error.
 fn results(actions: &[Action]) -> Vec<(&str, bool)> {
     let mut results = Vec::new();
     for effect in effects(actions) {
@@ -132,7 +132,7 @@ fn reports(actions: &[Action]) -> Vec<(Outcome, &str)> {
     reports
 }
 
-/// That both actions are there, in this order.
+/// Asserts that the actions contain both of these, in this order.
 fn assert_order(actions: &[Action], first: &Action, second: &Action) {
     let at = |wanted| actions.iter().position(|action| action == wanted);
     assert!(at(first).is_some() && at(first) < at(second), "{first:?}, {second:?}: {actions:?}");
@@ -146,7 +146,7 @@ fn a_message_wakes_an_idle_agent_and_an_idle_notice_does_not() {
     assert!(!quiet.contains(&CALL_MODEL) && matches!(alice.phase, Phase::Idle));
     let woken = run(&mut alice, [Event::Mail, mail("message", "bob")]);
     assert_eq!(woken.last(), Some(&CALL_MODEL));
-    // An observer must never see claimed mail gone and the agent idle.
+    // An observer must never see that the mail is no longer unread while the roster shows the agent as idle.
     let working = HostAction::Doing(Activity::Model).into();
     assert_order(&woken, &working, &HostAction::InputUsed.into());
 }
@@ -159,8 +159,8 @@ fn mail_announced_during_a_drain_is_drained_next() {
     assert!(matches!(alice.phase, Phase::TakingMail));
 }
 
-/// The story: a turn was over, and to take mail in failed once. The agent said of itself that it worked until
-/// somebody wrote to it, and a headless lead waited for it for ever.
+/// Regression: a drain failed once after a turn. The roster showed the agent as working until the next message,
+/// and a headless lead waited for it forever.
 #[test]
 fn a_failed_drain_does_not_keep_a_member_from_idle_or_from_a_prompt() {
     let mut alice = at_work("alice", 5);
@@ -252,7 +252,7 @@ fn a_shutdown_request_lets_the_tool_finish_and_the_model_report() {
     assert!(matches!(end.last(), Some(Action::Exit(_))));
 }
 
-/// It is asked to shut down while it works.
+/// Returns a member that was asked to shut down during a turn.
 fn asked_to_shut_down(max_rounds: u32) -> Machine {
     let mut alice = at_work("alice", max_rounds);
     let told = run(&mut alice, [bash(), tool_ended(Ok("")), mail("shutdown_request", "lead")]);
@@ -271,7 +271,7 @@ fn a_model_that_keeps_calling_tools_while_winding_down_is_ended() {
     }
 }
 
-/// Asked to shut down, its model said no.
+/// Returns a member whose model has refused a shutdown request.
 fn refusing() -> Machine {
     let mut alice = asked_to_shut_down(50);
     let no = reply("", &[("shutdown_response", json!({"approve": false}))]);
@@ -306,7 +306,7 @@ fn a_refusal_is_worth_a_few_calls_once() {
     assert_eq!((ran, refused), (5, 2));
 }
 
-/// The answer waits for the end of the drain, and its question is asked again by a later life.
+/// The answer waits for the end of the drain, and a later incarnation asks its question again.
 #[test]
 fn an_answer_during_a_drain_is_not_used_when_the_lead_is_lost() {
     let mut alice = at_work("alice", 5);
@@ -331,7 +331,7 @@ fn when_the_lead_is_lost_the_running_tool_may_end() {
     assert_eq!(end.last(), Some(&Action::Exit(Ending::Stopped(StopCause::LeadLost))));
 }
 
-/// An idle member that takes tasks from the list.
+/// Returns an idle member that claims tasks from the list.
 pub(super) fn taker() -> Machine {
     idle(Identity { takes_tasks: true, ..identity("alice") })
 }

@@ -1,4 +1,4 @@
-//! The machine of a member as a whole: every pair of phase and event, and any order of events.
+//! Tests of a member's whole state machine: every pair of phase and event, and any order of events.
 
 use super::MachineEvent as Event;
 use super::tests::{
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// A result that the loop owes the machine.
+/// A result that the event loop must still deliver to the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Pending {
     Drain,
@@ -29,15 +29,15 @@ enum Pending {
     Answer,
 }
 
-/// What the loop owes the machine.
+/// The results that the event loop must still deliver to the machine.
 #[derive(Debug, Default)]
 struct Owed {
     results: BTreeSet<Pending>,
-    /// The question that was asked last.
+    /// The request id of the last question.
     asked: String,
 }
 
-/// The work that an action begins.
+/// Returns the result that an action makes pending, if any.
 fn begun_by(action: &Action) -> Option<Pending> {
     let begins = [
         (matches!(action, Action::AskIdleHook(_)), Pending::HookAnswer),
@@ -57,7 +57,7 @@ fn begun_by(action: &Action) -> Option<Pending> {
 }
 
 impl Owed {
-    /// Takes note of an action; at most one drain and one piece of work are under way.
+    /// Notes an action. Asserts that at most one drain and one piece of work are under way.
     fn note(&mut self, action: &Action) {
         const WORK: [Pending; 3] = [Pending::Reply, Pending::Summary, Pending::ToolResult];
         if *action == Effect::Cancel.into() {
@@ -77,12 +77,12 @@ impl Owed {
         assert!(is_free && is_new, "{action:?} while {:?} are under way", self.results);
     }
 
-    /// The event of this number, if the loop can deliver it now.
+    /// Returns the event with the number `pick`, if the event loop can deliver it now.
     fn deliver(&mut self, pick: usize) -> Option<Event> {
         let (owed, event) = deliveries(&self.asked).swap_remove(pick);
         let can_come = match owed {
             None => true,
-            // The drain goes on.
+            // The drain continues.
             Some(owed) if matches!(event, Event::DiskFull) => self.results.contains(&owed),
             Some(owed) => self.results.remove(&owed),
         };
@@ -90,7 +90,7 @@ impl Owed {
     }
 }
 
-/// The events that the loop delivers, each with what must be owed for it; `asked` is the last question.
+/// Returns the events of the event loop, each with the pending result that it needs. `asked` is the last question.
 fn deliveries(asked: &str) -> Vec<(Option<Pending>, Event)> {
     let too_long = || ModelError::ContextFull("400".into());
     let settled = |outcome| Event::Settled(Decision::by_program(asked, outcome, "because"));
@@ -130,9 +130,9 @@ fn deliveries(asked: &str) -> Vec<(Option<Pending>, Event)> {
 }
 
 proptest! {
-    /// In any order of the events that the loop can deliver: every call of the model is answered before
-    /// the model is called again and before the end, at most one drain and one piece of work are under
-    /// way, no event is unexpected, and no action follows the end.
+    /// Events come in any order in which the event loop can deliver them. Every tool call is answered before the
+    /// next model call and before the end. At most one drain and one piece of work are under way. No event is
+    /// unexpected, and no action follows the end.
     #[test]
     fn any_order_of_events_keeps_the_invariants(
         picks in proptest::collection::vec((0usize..26, 0u8..3), 0..80),
@@ -159,7 +159,7 @@ proptest! {
                     } else if action == CALL_MODEL {
                         prop_assert!(open.is_empty());
                     } else if let Action::Exit(ending) = &action {
-                        // A question that is open when the lead is lost is asked again by a later life.
+                        // A later incarnation asks a question again that is open when the lead is lost.
                         let is_lost = *ending == Ending::Stopped(StopCause::LeadLost);
                         prop_assert!(open.is_empty() || is_asking && is_lost);
                         is_over = true;
@@ -181,7 +181,7 @@ proptest! {
     }
 }
 
-/// A machine in each phase.
+/// Returns a machine in each phase.
 fn phases() -> Vec<(&'static str, Machine)> {
     let after = |mut machine: Machine, events: Vec<Event>| {
         run(&mut machine, events);
@@ -201,7 +201,7 @@ fn phases() -> Vec<(&'static str, Machine)> {
     ]
 }
 
-/// One event of each kind.
+/// Returns one event of each kind.
 fn all_events() -> Vec<(&'static str, Event)> {
     let decision = Decision::by_program("r", DecisionOutcome::Approved, "");
     vec![
@@ -226,7 +226,8 @@ fn all_events() -> Vec<(&'static str, Event)> {
     ]
 }
 
-/// Every pair of phase and event: `=` the phase stays, `BUG` the event is unexpected and logged.
+/// The next phase for each pair of phase and event. `=`: the phase stays; `BUG`: the event is logged as
+/// unexpected.
 const TRANSITIONS: &str = "\
 event           Idle       Claiming   Resting    TakingMail InTurn     Leaving    Over
 Mail            TakingMail =          TakingMail =          =          =          =

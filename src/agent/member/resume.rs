@@ -1,5 +1,5 @@
-//! Resumes a member: its conversation is read back, what was cut off is answered and reported, and the
-//! model is told what became of it meanwhile.
+//! Resumes a member: reads the conversation back, answers the calls that were cut off, sends the last report
+//! again, and records a note about the start for the model.
 
 use super::Member;
 use crate::agent::conversation::{CutOff, RecordError};
@@ -10,9 +10,9 @@ use crate::wire::transcript::{Entry, Line};
 use std::collections::{BTreeSet, VecDeque};
 
 impl Member {
-    /// Reads the transcript into the memory and answers what was cut off. Returns the calls that are
-    /// still to run if the transcript ends within a turn. A model with a past is told the `reason` of the
-    /// start. Fails if the transcript cannot be read or written.
+    /// Reads the transcript into the memory and answers the calls that were cut off. Returns the calls that are
+    /// still to run if the transcript ends within a turn. If the transcript holds a conversation, the `reason` of
+    /// the start is part of the note. Fails if the transcript cannot be read or written.
     pub(super) async fn resume(
         &mut self,
         reason: Option<String>,
@@ -45,7 +45,7 @@ impl Member {
             model: conversation.model.provider.label(),
         };
         conversation.journal.record(session, host).await?;
-        // The report may not have been sent; its id makes a second one harmless.
+        // The last report may not have been sent. Its id makes a second send harmless.
         if let Some((outcome, report)) = last_report {
             host.send_report(outcome, report).await;
         }
@@ -57,7 +57,7 @@ impl Member {
         Ok(cut_off.turn)
     }
 
-    /// What the model is told about this start, if anything.
+    /// Returns the note for the model about this start, if there is one.
     fn start_note(
         &self,
         reason: Option<String>,

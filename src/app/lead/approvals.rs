@@ -1,7 +1,7 @@
-//! Approvals at the lead: questions arrive, one is shown to the person, answers go out.
+//! Approvals at the lead: receives questions, shows the person one at a time, sends the answers.
 //!
 //! Questions arrive in the lead's inbox, which is not drained while the lead's model answers or a tool
-//! runs. So they are also looked for in the inbox; a question that is found twice is the same question.
+//! runs. [`Approvals::refresh`] therefore reads undrained mail, too; a question that it finds again is queued once.
 
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
@@ -24,15 +24,15 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// How long answers are ignored after another question came to the front: such a key was meant for the first.
+/// The time for which answers are ignored after the question in front was withdrawn: they were meant for that one.
 const IGNORE_AFTER_REPLACEMENT: Duration = Duration::from_secs(1);
 
 pub(super) struct Approvals {
     runtime: LeadRuntime,
-    /// Why nobody can answer in this run: every question is denied, with this reason.
+    /// The reason for which every question is denied, if no person can answer in this run.
     nobody: Option<&'static str>,
     queue: VecDeque<QueuedRequest>,
-    /// When the question in front was replaced without an answer.
+    /// The time at which the question in front was withdrawn without an answer.
     replaced_at: Option<Instant>,
     /// Notices for the person, such as the results of answers.
     notices: UnboundedSender<String>,
@@ -40,7 +40,7 @@ pub(super) struct Approvals {
 }
 
 impl Approvals {
-    /// Starts with the questions of members that were already asking.
+    /// Creates the approvals with the open questions of members that already wait for an answer.
     pub(super) fn new(runtime: LeadRuntime, nobody: Option<&'static str>) -> Self {
         let (notices, unread_notices) = unbounded_channel();
         let queue = VecDeque::new();
@@ -50,7 +50,7 @@ impl Approvals {
         approvals
     }
 
-    /// Queues the questions of members that outlived an earlier lead.
+    /// Queues the open questions of waiting members from their transcripts, such as questions to an earlier lead.
     fn find_open_questions(&mut self) {
         let Ok(roster) = roster::read(self.runtime.team()) else { return };
         for member in roster.members.iter().filter(|member| member.status == Status::Waiting) {
@@ -83,7 +83,7 @@ impl Approvals {
         self.open(QueuedRequest { question, owner, incarnation });
     }
 
-    /// Handles mail for the lead that is a question, or the person's answer from another shell.
+    /// Handles mail to the lead: a question, or the person's answer from outside the lead.
     pub(super) fn on_mail(&mut self, message: &Message) {
         match self.runtime.approval_queue.hear(message) {
             Ok(Some(asked)) => self.enqueue(asked),
@@ -111,7 +111,7 @@ impl Approvals {
         self.decide(asked, ApprovalDecision::once(RequestVerdict::Reject, Some(why.into())));
     }
 
-    /// Passes on an answer of `team approve` or `team deny`, which write to the lead as `user`.
+    /// Passes on an answer from outside the lead. A command such as `team approve` sends it as `user`.
     fn relay_answer(&mut self, message: &Message) {
         let bound = message.from == AgentName::user().as_str()
             && message.incarnation.as_deref() == Some(self.runtime.incarnation.as_str());
@@ -145,7 +145,7 @@ impl Approvals {
         }
     }
 
-    /// Finds questions in mail that is not drained yet, and withdraws those that no member waits for.
+    /// Finds questions in undrained mail, and withdraws questions whose owner no longer waits.
     pub(super) fn refresh(&mut self) {
         let team = self.runtime.team().clone();
         let Ok(roster) = roster::read(&team) else { return };
@@ -182,7 +182,7 @@ impl Approvals {
         ask(asked.owner.as_str(), &color, more, &asked.question, view)
     }
 
-    /// Returns whether the line answered the question in front.
+    /// Takes a line as the answer to the question in front. Returns `false` if there is none, or it is no answer.
     pub(super) fn answer_line(&mut self, line: &str) -> bool {
         let said = self.queue.front().and_then(|_| understand(line));
         said.map(|said| self.answer(said)).is_some()
@@ -208,7 +208,7 @@ impl Approvals {
             Said::InsteadOfWhat => {
                 return self.notify("write e and the command that shall run instead".into());
             }
-            // Each plan is read.
+            // The person reads each plan, so this answer covers one plan only.
             Said::Always if asked.question.about == QuestionKind::Plan => Said::Yes,
             Said::Always | Said::Yes | Said::No(_) | Said::Instead(_) => said,
         };
@@ -245,7 +245,7 @@ impl Approvals {
             }
             if is_always {
                 let rules = RuleLists { allow, ..RuleLists::default() };
-                // A question may name no known tool; a member that starts with such a rule fails.
+                // A question may name an unknown tool; a member that starts with a rule for it would fail.
                 if let Err(why) = Policy::new(PermissionMode::Default, &rules) {
                     let _unread = notices.send(why.to_string());
                     return;
@@ -257,7 +257,8 @@ impl Approvals {
         });
     }
 
-    /// Switches the team to another mode: members in the lead's mode follow, and none stays looser.
+    /// Switches the lead to another mode, and with it the members in its previous mode or in a looser mode than the
+    /// new one.
     pub(super) fn set_mode(&self, mode: PermissionMode) {
         let runtime = &self.runtime;
         let before = runtime.approval_queue.mode.get();

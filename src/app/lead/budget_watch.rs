@@ -1,4 +1,4 @@
-//! Whether a run or its team has used up what it was given. The counts are read from the roster.
+//! Checks whether a run or its team has used up its budget. The counts are read from the roster.
 
 use super::ending::EndReason;
 use crate::agent::{budget::Once, progress::Progress};
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 pub(super) struct BudgetWatch {
     pub(super) team: TeamDir,
-    /// Each with its owner, and the warning near its end, which is shared with the lead's agent and given once.
+    /// Each budget with its owner and its warning, which is given once, by this watch or by the lead's agent.
     pub(super) budgets: [(LimitOwner, Budget, Once); 2],
     pub(super) used_before: UsageCount,
     pub(super) began: Instant,
@@ -17,7 +17,8 @@ pub(super) struct BudgetWatch {
 }
 
 impl BudgetWatch {
-    /// Counts the lead's turns; ends the run when one too many begins, or a budget is used up at the end of one.
+    /// Counts the lead's turns. Returns the end of the run if a turn beyond the limit begins, or if a budget is used
+    /// up at the end of a turn.
     pub(super) fn count(&mut self, progress: &Progress) -> Option<EndReason> {
         if let Progress::TurnEnded { .. } = progress {
             self.turns = self.turns.saturating_add(1);
@@ -29,14 +30,14 @@ impl BudgetWatch {
         end_of(*owner, &Budget { turns: run.turns, ..Budget::default() }, &used)
     }
 
-    /// Returns the end of the run when a budget is used up. Turns count only when one too many begins.
+    /// Returns the end of the run if a budget is used up. [`Self::count`] applies the limit on turns.
     pub(super) fn spent(&self) -> Option<EndReason> {
         self.limited().find_map(|(owner, budget, _)| {
             end_of(*owner, &Budget { turns: None, ..*budget }, &self.used_by(*owner))
         })
     }
 
-    /// Returns a warning once when little of a budget is left.
+    /// Returns a warning if little of a budget is left, once for each budget.
     pub(super) fn warning(&self) -> Option<String> {
         self.limited().find_map(|(owner, budget, warning)| {
             let verdict = judge(*owner, budget, &self.used_by(*owner));
@@ -46,7 +47,7 @@ impl BudgetWatch {
         })
     }
 
-    /// Without limits the roster is not read.
+    /// Returns the budgets with a limit. Without a limit the roster is not read.
     fn limited(&self) -> impl Iterator<Item = &(LimitOwner, Budget, Once)> {
         self.budgets.iter().filter(|(_, budget, _)| *budget != Budget::default())
     }
@@ -56,13 +57,13 @@ impl BudgetWatch {
         self.budgets.iter().flat_map(of).map(|limit| format!("{limit} are used")).collect()
     }
 
-    /// What all agents together have used in this run; the turns are the lead's.
+    /// Returns the usage of all agents in this run; the turns are the lead's.
     pub(super) fn used(&self) -> UsageCount {
         self.used_by(LimitOwner::Run)
     }
 
-    /// The team's usage is counted since its lead's conversation began. An unreadable roster counts as
-    /// unchanged: every agent also keeps to its budgets by itself.
+    /// Returns the usage of a budget's owner; the team's usage counts from the start of its lead's conversation. An
+    /// unreadable roster counts as unchanged since the start: every agent also checks its budgets itself.
     fn used_by(&self, owner: LimitOwner) -> UsageCount {
         let total = roster::read(&self.team).map_or(self.used_before, |roster| roster.used());
         let seconds = self.began.elapsed().as_secs();

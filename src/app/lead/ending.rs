@@ -1,4 +1,4 @@
-//! The end of a lead: why a run is over, stopping the team, the exit code.
+//! The end of a lead: the reason, the stop of the team, the exit code.
 
 use super::runtime::LeadRuntime;
 use crate::agent::event::{Ending, Event, MachineEvent, StopCause};
@@ -36,7 +36,7 @@ impl From<SignalEvent> for EndReason {
     }
 }
 
-/// Runs the loop of the lead's agent beside the session.
+/// Starts the loop of the lead's agent as a task beside the session.
 pub(super) fn spawn_loop(
     agent: Agent,
     events: Events,
@@ -59,7 +59,7 @@ impl EndedLoop {
         joined.or_fail("the lead broke down", "`team log lead` tells more; please report this")
     }
 
-    /// Why the run is over when the agent's loop ended before the session did.
+    /// Returns the reason for the end of a run whose agent loop ended before the session.
     pub(super) fn reason(&self) -> EndReason {
         match self.finished.ending {
             Ending::Stopped(StopCause::Budget(limit)) => EndReason::Budget(limit),
@@ -99,7 +99,7 @@ pub(super) async fn stop_loop(
     EndedLoop::of(agent.await)
 }
 
-/// The exit code of a lead (SPEC 6).
+/// Returns the exit code of a lead (SPEC 6).
 pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, last_turn_failed: bool) -> Exit {
     match reason {
         EndReason::Interrupted => Exit::Interrupted,

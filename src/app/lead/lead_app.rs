@@ -1,4 +1,4 @@
-//! Starting a lead: from its options to an agent with a supervisor, ready for a session.
+//! The start of a lead: from its options to an agent with a supervisor, ready for a session.
 
 use super::ending::{EndedLoop, spawn_loop};
 use super::options::{LeadOptions, approver};
@@ -30,10 +30,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
-/// Milliseconds of the first pause before a restart, for tests; a release build ignores it.
+/// The variable with the first pause before a restart, in milliseconds. For tests; a release build ignores it.
 const FIRST_PAUSE: &str = "TEAM_FIRST_PAUSE_MS";
 
-/// A lead that has its place and its agent, before its session begins.
+/// A lead that holds its life lock and has its agent, before its session begins.
 pub(super) struct LeadApp {
     pub(super) runtime: LeadRuntime,
     /// The loop of the lead's agent, which begins when the session waits for the first time.
@@ -45,12 +45,12 @@ pub(super) struct LeadApp {
     pub(super) startup: Startup,
     /// Mail that an earlier lead had claimed and not shown.
     pub(super) unshown_mail: Vec<Message>,
-    /// Held until the end: dropping it gives the place to the next lead.
+    /// The life lock, held until the end: dropping it lets the next lead start.
     pub(super) life: LifeLock,
 }
 
 impl LeadApp {
-    /// Takes the lead's place in the folder, builds its parts, and starts the teammates that come back.
+    /// Takes the lead's place in the folder, builds its parts, and starts the returning teammates.
     pub(super) async fn start(
         context: &Context,
         team: &TeamDir,
@@ -80,7 +80,7 @@ impl LeadApp {
             permissions.mode,
         ));
         let (events, inbound) = unbounded_channel();
-        // A new conversation shows the user the mail that an earlier lead had claimed; a resumed one drains it.
+        // Mail that an earlier lead had claimed: a new conversation leaves it to the user, a resumed one drains it.
         let (mut mailbox, life) = open_mailbox(team, process.life, rules).await?;
         process.life = life;
         let mut unshown = Vec::new();
@@ -106,7 +106,7 @@ impl LeadApp {
             usage: startup.usage,
             price: options.price,
             show: Rc::new(move |progress| {
-                // The agent works on when its session has stopped watching.
+                // The agent continues even if its session no longer reads its progress.
                 let _unwatched = shown.send(progress.clone());
             }),
         };

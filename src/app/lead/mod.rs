@@ -1,6 +1,6 @@
 //! The lead's program: `team lead`, interactive or headless.
 //!
-//! [`run`] goes through the stages in their order: `LeadOptions::resolve` (what was asked for), `LeadApp::start`
+//! [`run`] goes through the stages in order: `LeadOptions::resolve` (request and settings), `LeadApp::start`
 //! (the life lock, the roster, recovery, the agent and the supervisor), then a session, which stops the team at
 //! its end (`ending`).
 

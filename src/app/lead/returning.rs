@@ -1,4 +1,4 @@
-//! Which teammates of the last team a resumed lead starts again, and where each one was.
+//! The teammates of the last team that a resumed lead starts again, and the last state of each.
 
 use crate::agent::conversation::Memory;
 use crate::store::{TeamDir, transcript};
@@ -6,7 +6,7 @@ use crate::wire::roster::{ExitCause, Member, Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, chat::Block, message::Outcome};
 
-/// Decides which teammates come back, at most `max_teammates`; the words are for the user and the lead's model.
+/// Selects the teammates that come back, at most `max_teammates`, with a text for the user and the lead's model.
 pub(super) fn returning(
     team: &TeamDir,
     roster: &Roster,
@@ -32,7 +32,7 @@ fn read_lines(team: &TeamDir, name: &AgentName) -> Vec<Line> {
     transcript::read_all(team, name).unwrap_or_default()
 }
 
-/// Splits the teammates that a lead had started into those that come back and those that do not.
+/// Splits the teammates that a lead started into those that come back and those that do not.
 fn split(roster: &Roster, max_teammates: usize) -> (Vec<AgentName>, Vec<&str>) {
     let (back, stopped): (Vec<&Member>, Vec<&Member>) = roster
         .members
@@ -69,7 +69,7 @@ fn words(
     }
 }
 
-/// What a teammate was doing when its process ended.
+/// Describes the state of a teammate at the end of its last process.
 fn last_state(lines: &[Line]) -> String {
     let mut memory = Memory::default();
     for line in lines {

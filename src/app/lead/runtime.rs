@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) struct LeadRuntime {
     pub(super) bus: Arc<Bus>,
     pub(super) tasks: Arc<Tasks>,
-    /// Idle teammates claim tasks of the list, so a claimable task keeps a run going.
+    /// Whether idle teammates claim tasks of the list, so that a claimable task keeps a run from ending.
     pub(super) auto_claim: bool,
     pub(super) supervisor: Rc<Supervisor>,
     pub(super) approval_queue: Rc<ApprovalQueue>,
@@ -28,7 +28,7 @@ impl LeadRuntime {
     }
 
     pub(super) fn send(&self, event: Event) {
-        // An agent whose loop has ended needs no event any more.
+        // An agent whose loop has ended needs no more events.
         let _ended = self.events.send(event);
     }
 }

@@ -1,4 +1,4 @@
-//! What a person types at the lead's prompt, and the views of the team's files that answer slash commands.
+//! Lines that a person types at the lead's prompt, and the views of the team's files that slash commands show.
 
 use crate::app::{inbox_view, roster_view, task_view};
 use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
@@ -7,15 +7,15 @@ use crate::ui::{tables::help, transcript::log_line, view::View as Layout};
 use crate::wire::{AgentName, permission::PermissionMode, roster::UsageCount};
 use serde_json::{Map, Value};
 
-/// Lines that `/log` shows.
+/// The number of lines that `/log` shows.
 const LOG_LINES: usize = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TypedLine {
     Blank,
-    /// For the lead's model.
+    /// Text for the lead's model.
     Prompt(String),
-    /// For one member, past the lead's model.
+    /// A message to one member, which bypasses the lead's model.
     Direct {
         to: String,
         text: String,
@@ -24,7 +24,7 @@ pub(super) enum TypedLine {
     Stop(AgentName),
     Mode(PermissionMode),
     Quit,
-    /// Not understood: why, and what to type instead.
+    /// A line that is not understood, with the reason and the correct form.
     Invalid(String),
 }
 

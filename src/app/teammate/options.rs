@@ -1,5 +1,5 @@
-//! What a teammate is started with: the handshake of its lead, or the command line of a person. And that
-//! handshake for a program that starts a teammate without being a lead: the benchmark.
+//! The options of a teammate, from the handshake of its lead or from the command line of a person. [`greet`] sends
+//! such a handshake for the benchmark, which starts a teammate without being a lead.
 
 use crate::app::context::{Context, permissions};
 use crate::app::{
@@ -26,17 +26,17 @@ pub(crate) struct TeammateRequest {
 
 pub(super) struct TeammateOptions {
     pub(super) name: AgentName,
-    /// The lead's handshake, or what stands for it when started by hand.
+    /// The lead's handshake, or its substitute for a teammate that was started by hand.
     pub(super) handshake: Handshake,
     pub(super) model: ModelChoice,
-    /// The lead's end of the control socket; `None` when started by hand.
+    /// This process's end of the control socket to the lead; `None` when started by hand.
     pub(super) lead: Option<File>,
     pub(super) prompt: Option<String>,
     pub(super) once: bool,
 }
 
 impl TeammateOptions {
-    /// Resolves a request by the lead's handshake, or by the settings of the folder. Fails without a usable model.
+    /// Resolves a request with the lead's handshake, or with the folder's settings. Fails without a usable model.
     pub(super) fn resolve(
         context: &Context,
         request: TeammateRequest,
@@ -67,7 +67,7 @@ impl TeammateOptions {
     }
 }
 
-/// What a lead would say that has the settings of this folder.
+/// Makes the handshake that a lead with the settings of this folder would send.
 fn by_hand(context: &Context, role: String, settings: &Settings) -> Result<Handshake, Failure> {
     let handshake = handshake(fresh_id(), role, settings)?;
     let named = model::resolve(settings, &context.environment)?.map(|setting| setting.value);
@@ -76,7 +76,7 @@ fn by_hand(context: &Context, role: String, settings: &Settings) -> Result<Hands
     Ok(Handshake { model: model.to_string(), credentials, ..handshake })
 }
 
-/// A handshake with the settings of a folder, the fallback model and no credentials.
+/// Makes a handshake with the settings of a folder, the fallback model and no credentials.
 fn handshake(incarnation: String, role: String, settings: &Settings) -> Result<Handshake, Failure> {
     Ok(Handshake {
         incarnation,
@@ -91,8 +91,8 @@ fn handshake(incarnation: String, role: String, settings: &Settings) -> Result<H
     })
 }
 
-/// Greets a teammate over its control socket like a lead of this team without user settings. The teammate
-/// uses the fallback model and asks for nothing.
+/// Sends a teammate the handshake of a lead of this team without user settings, over its control socket. The
+/// teammate uses the fallback model and asks for no approval.
 ///
 /// # Errors
 /// The team's settings are not understood, or the socket has no reader.

@@ -1,4 +1,4 @@
-//! A teammate at its own terminal: what it shows, and the person's answers to its questions.
+//! The terminal of a teammate: the progress that it shows, and the person's answers to its questions.
 
 use crate::agent::event::{ApprovalEvent, MachineEvent, StopCause};
 use crate::agent::{Events, progress::Progress};
@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) type OpenQuestion = Arc<Mutex<Option<Question>>>;
 
-/// Shows progress on the teammate's own terminal; with `once`, the first idle moment after a turn stops it.
+/// Returns a handler that shows progress on the teammate's own terminal. With `once`, the handler stops the agent
+/// when it is idle after a turn.
 pub(super) fn progress_handler(
     context: &Context,
     is_by_hand: bool,
@@ -30,7 +31,7 @@ pub(super) fn progress_handler(
         if is_by_hand {
             let rows = live.borrow_mut().rows(progress, terminal_size::columns());
             if !rows.is_empty() {
-                // The agent works on when stdout is closed.
+                // The agent continues if stdout is closed.
                 let _printed = output::print(&rows);
             }
         }
@@ -78,7 +79,7 @@ fn forward_answers(open: &OpenQuestion, events: &Events) {
     }
 }
 
-/// Makes the decision of a typed line; `None` if the line is no answer.
+/// Turns a typed line into a decision; `None` if the line is no answer.
 fn decision(question: &Question, line: &str) -> Option<Decision> {
     let decision = decision_of(question, question::understand(line)?)?;
     let decision = own_decision(&question.request_id, decision);

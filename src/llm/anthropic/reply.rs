@@ -1,7 +1,7 @@
 //! Assembles a [`Reply`] from the events or the complete body of a Messages API response. Pure.
 //!
-//! *Invariant:* a reply exists only after `message_stop`. Unknown events, deltas and fields are ignored; unknown
-//! blocks are kept as [`Block::Opaque`](crate::wire::chat::Block::Opaque).
+//! *Invariant:* a streamed reply exists only after `message_stop`. Unknown events, deltas and fields are ignored;
+//! unknown blocks are kept as [`Block::Opaque`](crate::wire::chat::Block::Opaque).
 
 use crate::llm::attempt_error::{AttemptError, Report};
 use crate::llm::provider::{Delta, Sink};
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The known event names. Other events are ignored without parsing, since their data may be anything.
+/// The known event names. Other events are ignored without parsing, since their data need not be JSON.
 const KNOWN: [&str; 10] = [
     "",
     "message",
@@ -184,7 +184,7 @@ mod tests {
         Assembler::new(&request(vec![vec![], calls]), "asked")
     }
 
-    /// Reads the events that open, fill and close one block, or several.
+    /// Returns the reply of a stream with these events and a `message_stop`.
     fn blocks(taken: &[&str], lines: &str) -> Reply {
         let end = r#"{"type":"message_stop"}"#;
         replay(assembler(taken), &[lines, end].join("\n")).0.unwrap()

@@ -6,11 +6,11 @@
 use crate::wire::chat::{Block, ChatMessage, Request, Role};
 use serde_json::{Map, Value, json};
 
-/// The text of a message that has nothing to send.
+/// The text of a message without other content.
 const NOTHING: &str = "(empty)";
 
-/// The number of user messages that end with a cache breakpoint. With system and tools they are the four that the
-/// API allows; the older one finds the cache entry of the previous call.
+/// The number of user messages that end with a cache breakpoint. With those of the system prompt and the tools,
+/// they are the four that the API allows. The older message finds the cache entry of the previous call.
 const CACHED_TURNS: usize = 2;
 
 pub(in crate::llm) fn body(request: &Request, model: &str) -> Value {
@@ -25,7 +25,7 @@ pub(in crate::llm) fn body(request: &Request, model: &str) -> Value {
         put("system", vec![system].into());
     }
     if !request.tools.is_empty() {
-        // The definition of a tool has the fields of the API.
+        // A `ToolDefinition` has the fields of the API.
         let mut tools: Vec<Value> = request.tools.iter().map(|tool| json!(tool)).collect();
         tools.last_mut().map(mark);
         put("tools", tools.into());
@@ -52,7 +52,7 @@ fn messages(messages: &[ChatMessage]) -> Vec<Value> {
             blocks.last_mut().map(mark);
             cached += 1;
         }
-        // Moved, not serialized again: a conversation is long.
+        // The blocks are moved, not serialized again: a conversation is long.
         let fields = [("role", json!(message.role)), ("content", blocks.into())];
         fields.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
     });

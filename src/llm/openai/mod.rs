@@ -1,4 +1,4 @@
-//! The provider `openai`: chat completions, of `OpenAI` and of compatible servers.
+//! The provider `openai`: chat completions of `OpenAI` and of compatible servers.
 
 pub(super) mod reply;
 pub(super) mod request;

@@ -1,7 +1,7 @@
 //! Assembles a [`Reply`] from the chunks or the complete body of a chat completion. Pure.
 //!
-//! *Invariant:* a reply exists only after `[DONE]`, or after the end of a stream that named its finish reason. Only
-//! the first choice counts. Unknown fields, including reasoning, are ignored.
+//! *Invariant:* a streamed reply exists only after `[DONE]`, or after the end of a stream with a finish reason.
+//! Only the first choice counts. Unknown fields, including reasoning, are ignored.
 
 use crate::llm::attempt_error::{AttemptError, Report};
 use crate::llm::provider::{Delta, Sink};
@@ -26,13 +26,13 @@ pub(in crate::llm) struct Assembler {
 /// A partial tool call.
 #[derive(Debug, Default)]
 struct Part {
-    /// The server's index of the call; some servers send none, others the same one for all calls.
+    /// The server's index of the call; some servers send none, others the same index for all calls.
     index: Option<u64>,
     id: String,
     name: String,
     /// The chunks of the arguments.
     streamed: String,
-    /// The arguments, if they arrived as an object.
+    /// The arguments, if they arrived as a JSON value instead of text.
     given: Option<Value>,
 }
 
@@ -92,7 +92,7 @@ impl Assembler {
         &mut self.calls[at]
     }
 
-    /// The reason that the server names, if it says more than the calls do.
+    /// Returns the stop reason that the server named, unless it follows from the presence of tool calls.
     fn stop_reason(&self) -> Option<StopReason> {
         match self.finish_reason.as_str() {
             "" | "stop" | "tool_calls" | "function_call" if self.refusal.is_empty() => None,
@@ -187,7 +187,7 @@ fn tool_calls(message: &Value) -> impl Iterator<Item = &Value> {
     message.get("tool_calls").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Parses a chunk or a complete response; an error object in its place is an error of the server.
+/// Parses a chunk or a complete response. An `error` field becomes the reported error.
 fn parse(text: &[u8]) -> Result<Value, AttemptError> {
     let value = stream_parser::parse(text)?;
     match value.get("error") {
@@ -260,11 +260,11 @@ mod tests {
         let streams = [
             // Every call has the index 0.
             vec![piece(0, "a", "x", "{\"n\":1}"), piece(0, "b", "y", "{\"n\":2}")],
-            // No index, complete calls, arguments as objects.
+            // The calls have no index, and are complete with arguments as objects.
             vec![bare("a", "x", json!({"n": 1})), bare("b", "y", json!({"n": 2}))],
-            // Id and name in each chunk.
+            // Each chunk has id and name.
             vec![piece(0, "a", "x", "{\"n\""), piece(0, "a", "x", ":1}"), last()],
-            // No index, in chunks.
+            // The calls have no index, and arrive in chunks.
             vec![bare("a", "x", json!("{\"n\"")), more, bare("b", "y", json!("{\"n\":2}"))],
         ];
         for pieces in streams {
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!((usage.output_tokens, usage.total()), (4, 14));
     }
 
-    /// `provider::chat_completions` has the empty, the malformed and the error responses.
+    /// `provider::chat_completions` covers empty and malformed responses, and errors.
     #[test]
     fn a_chunk_without_a_choice_whose_error_is_null_is_no_error_and_no_end() {
         let event = Event { name: String::new(), data: r#"{"choices":[],"error":null}"#.into() };

@@ -6,11 +6,11 @@
 use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
-/// The text of a message that has nothing to send.
+/// The text of a message without other content.
 const NOTHING: &str = "(empty)";
 
-/// The host of `OpenAI` itself, whose newer models refuse the old name of the limit. All other servers get the old
-/// name; many of them know no other.
+/// The host of `OpenAI`, whose newer models refuse the field `max_tokens`. All other servers get that field, since
+/// many of them know no other.
 const NEW_NAMES_HOST: &str = "api.openai.com";
 
 /// Returns the body of the call to a server on this host.

@@ -1,29 +1,29 @@
-//! The table of commands: what may be said, and the tool calls that it leads to.
+//! The table of commands: the templates of their texts, and their tool calls.
 //!
 //! *Invariant:* a command is carried out only when a template matches all of its words.
 
 use super::template::{GUARDS, Match, Scope, Token, TokenKind, source, tokens};
 use serde_json::{Value, json};
 
-/// Longer texts and sentences are no short commands.
+/// The size of the longest text, and of the longest clause, that may contain commands.
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 const MAX_SENTENCE_TOKENS: usize = 100;
 
-/// What stands between two commands of a sentence.
+/// Words and marks between two commands of a sentence.
 const TIES: [&str; 5] = [",", "and", "then", "but", "also"];
 
-/// Words that add nothing before a command, and behind one.
+/// Words that have no meaning before a command, and after one.
 const PREFIXES: [&str; 12] =
     ["please", "now", "then", "and", "also", "ok", ",", ":", "could", "can", "would", "you"];
 const SUFFIXES: [&str; 3] = ["please", ",", "now"];
 
-/// The command that looks whether a file exists; its path follows.
+/// The shell command that checks whether a file exists, without the path at its end.
 pub(super) const LIST_FILE: &str = "ls -ld -- ";
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
     Call(&'static str, Value),
-    /// The task that the call before created, by the first number of its result, gets an owner.
+    /// Assigns an owner to the task of the previous call, whose result contains the task's id as its first number.
     AssignCreated(String),
     /// A sentence of the closing text.
     Remark(String),
@@ -31,10 +31,10 @@ pub(super) enum Step {
     Unclear(String),
 }
 
-/// A row of the table: an example, the templates with `; ` between, and what they lead to.
+/// A row of the table: an example, the templates separated by `; `, and the function that returns the steps.
 pub(super) type Command = (&'static str, &'static str, fn(&Match<'_>) -> Vec<Step>);
 
-/// What a lead does itself: such a command ends an order to a teammate.
+/// Commands to a lead: one of them in a sentence ends an order to a teammate.
 pub(super) const OWN: &[Command] = &[
     (
         "Spawn dana (reviewer) and ed as a test engineer in plan mode.",
@@ -75,7 +75,7 @@ pub(super) const OWN: &[Command] = &[
     ),
 ];
 
-/// What every agent does.
+/// Commands to any agent.
 pub(super) const ALL: &[Command] = &[
     (
         "Wait for instructions.",
@@ -152,26 +152,26 @@ pub(super) const NATURE: &str =
 pub(super) const CONFIGURE: &str =
     "For anything else set ANTHROPIC_API_KEY, or start with `--model anthropic/NAME`.";
 
-/// What the rehearsal model is, and an example of every command.
+/// Returns the help text: the nature of the rehearsal model, and an example of every command.
 pub(super) fn help() -> String {
     let examples = OWN.iter().chain(ALL).map(|(example, ..)| format!("- {example}\n"));
     format!("{NATURE} For example:\n{}{CONFIGURE}", examples.collect::<String>())
 }
 
-/// A call whose arguments are the slots.
+/// Returns a call with the slots as its arguments.
 fn call(it: &Match<'_>, tool: &'static str) -> Vec<Step> {
     let text = |slot| if slot == "path" { it.path() } else { it.text(slot) };
     let slots = it.slots.iter().map(|(slot, _)| ((*slot).to_owned(), text(slot).into()));
     one(tool, Value::Object(slots.collect()))
 }
 
-/// A call with the arguments that have a value.
+/// Returns a call with those arguments that are not null.
 fn one(tool: &'static str, mut input: Value) -> Vec<Step> {
     input.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, it| !it.is_null()));
     vec![Step::Call(tool, input)]
 }
 
-/// One call for each agent that is named.
+/// Returns one call for each agent that the clause names.
 fn each(it: &Match<'_>, tool: &'static str, input: impl Fn(&str) -> Value) -> Vec<Step> {
     it.names().iter().map(|name| Step::Call(tool, input(name))).collect()
 }
@@ -180,7 +180,7 @@ fn send(it: &Match<'_>, text: impl Fn(&str) -> String) -> Vec<Step> {
     each(it, "send_message", |to| json!({ "to": to, "content": text(to) }))
 }
 
-/// An order as its receiver reads it: a sentence, in which "it" is named where the order names no file.
+/// Returns an order as a sentence for its recipient. If the order names no file, the file named last replaces "it".
 fn handed_over(it: &Match<'_>) -> String {
     let is_file = |it: &Token<'_>| it.is_path() || it.kind == TokenKind::Quoted;
     let file = it.scope.file.as_deref().filter(|_| !it.tokens("order").iter().any(is_file));
@@ -206,14 +206,14 @@ fn review(it: &Match<'_>, approve: bool) -> Vec<Step> {
     one("review_plan", json!({ "request_id": id, "approve": approve, "feedback": feedback }))
 }
 
-/// A word as the shell takes it literally.
+/// Quotes a word for the shell.
 fn shell(word: &str) -> String {
     let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
     let is_plain = !word.is_empty() && word.chars().all(is_safe);
     if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
-/// Content for a file of which only a description is known: it fits, and says what wrote it.
+/// Returns content for a file of which only a description is known. The content says that this model wrote it.
 fn described(path: &str, words: &str) -> String {
     let (stem, end) = path.rsplit_once('.').unwrap_or((path, ""));
     let words = if words.is_empty() { stem } else { words };
@@ -234,7 +234,7 @@ fn described(path: &str, words: &str) -> String {
     )
 }
 
-/// Everything that a text asks for, in order.
+/// Returns the steps that a text asks for, in order.
 pub(super) fn steps(text: &str, scope: &mut Scope) -> Vec<Step> {
     if text.len() > MAX_TEXT_BYTES {
         return vec![Step::Unclear(text.into())];
@@ -257,7 +257,7 @@ pub(super) fn steps(text: &str, scope: &mut Scope) -> Vec<Step> {
     found
 }
 
-/// The row that matches all of a clause.
+/// Returns the first row with a template that matches the whole clause.
 fn recognized<'a>(
     own_only: bool,
     text: &'a str,
@@ -270,9 +270,9 @@ fn recognized<'a>(
     templates.find_map(|(row, template)| Some((row, Match::find(template, text, clause, scope)?)))
 }
 
-/// How many tokens the first command of a sentence has. An order to somebody else ends where a
-/// command of the table [`OWN`] begins; so does a text, or where "then" and any command follow.
-/// Nothing is cut behind a condition or a "not"; "check if" is no condition.
+/// Returns the number of tokens of the first command of a sentence. An order to another agent ends before a
+/// command of [`OWN`]. A text ends there too, or before "then" and any command. After a condition or a "not" the
+/// sentence is not divided; "check if" is not a condition.
 fn first_command(text: &str, sentence: &[Token<'_>], scope: &Scope) -> usize {
     let whole = recognized(false, text, trimmed(sentence), scope);
     let has = |slot| whole.as_ref().is_some_and(|(_, it)| it.has(slot));
@@ -288,7 +288,7 @@ fn first_command(text: &str, sentence: &[Token<'_>], scope: &Scope) -> usize {
         let (tie, ahead) = rest.split_at(rest.iter().take_while(|it| it.is(&TIES)).count());
         let is_then = tie.iter().any(|token| token.is(&["then"]));
         let own_only = has("order") || has("text") && !is_then;
-        // A command begins here when one ends at the next tie, or at the end of the sentence.
+        // A command begins here if the words up to the next tie, or up to the end of the sentence, form one.
         let next = ahead.iter().position(|token| token.is(&TIES)).unwrap_or(ahead.len());
         let begins = |words| recognized(own_only, text, trimmed(words), &scope).is_some();
         if !tie.is_empty() && (begins(ahead.split_at(next).0) || begins(ahead)) {
@@ -298,7 +298,7 @@ fn first_command(text: &str, sentence: &[Token<'_>], scope: &Scope) -> usize {
     sentence.len()
 }
 
-/// A clause without words that add nothing.
+/// Strips [`PREFIXES`] and [`SUFFIXES`] from a clause.
 fn trimmed<'a>(clause: &'a [Token<'a>]) -> &'a [Token<'a>] {
     let first = clause.iter().take_while(|token| token.is(&PREFIXES)).count();
     let (_, rest) = clause.split_at(first);

@@ -1,4 +1,4 @@
-//! A request read as a turn: orders and mail since the last finished turn, and the calls made since.
+//! Reads the current turn of a request: the orders and the mail since the last finished turn, and the tool calls.
 //!
 //! *Invariant:* only typed text and mail can become a command; tool results cannot.
 
@@ -22,7 +22,7 @@ pub(super) struct FinishedCall {
     pub(super) failed: bool,
 }
 
-/// A conversation, cut where the turn begins that is under way.
+/// A conversation, divided at the start of the current turn.
 #[derive(Debug, Default)]
 pub(super) struct CurrentTurn {
     pub(super) earlier: Vec<Said>,
@@ -30,7 +30,7 @@ pub(super) struct CurrentTurn {
     pub(super) calls: Vec<FinishedCall>,
 }
 
-/// Reads a conversation. A turn ends with an answer that calls nothing but `idle`.
+/// Reads a conversation. A turn ends with a reply that calls no tool except `idle`.
 pub(super) fn current_turn(messages: &[ChatMessage]) -> CurrentTurn {
     let mut turn = CurrentTurn::default();
     for message in messages {
@@ -68,7 +68,7 @@ impl CurrentTurn {
                 }
             }
             Block::Text { text } => {
-                // Notes of the program stand in marks and are no commands.
+                // A note of the program is enclosed in `<>` or `[]`, and is not a command.
                 let is_in =
                     |text: &str, open, close| text.starts_with(open) && text.ends_with(close);
                 let is_note = |it: &str| is_in(it, '<', '>') || is_in(it, '[', ']');
@@ -90,7 +90,7 @@ impl CurrentTurn {
     }
 }
 
-/// The mail in the inbox blocks of a text, and what stands outside of them.
+/// Returns the mail in the inbox blocks of a text and the texts outside of them, in order.
 pub(super) fn said_in(text: &str) -> Vec<Said> {
     let (mut found, mut rest) = (Vec::new(), text);
     while !rest.is_empty() {

@@ -1,8 +1,8 @@
-//! The embedded default "model": short English commands -> the tool calls a model would make.
+//! The embedded default "model", which turns short English commands into the tool calls that a model would make.
 //!
-//! It gives the same answer to the same conversation, and never pretends to be a model. `conversation`
-//! reads a request, `commands` turns texts into steps by its table of templates, `plan` picks the next
-//! call, `reply` words the closing text. The provider keeps only a counter for ids between two calls.
+//! It gives the same answer to the same conversation, and says that it is not a model. `conversation` reads a
+//! request, `commands` turns texts into steps by its table of templates, `plan` selects the next call, `reply`
+//! writes the closing text. Between two calls the provider keeps only a counter for ids.
 
 mod commands;
 mod conversation;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// `rehearsal`: the embedded stand-in for a model.
+/// `rehearsal`: the embedded substitute for a model.
 pub static SPEC: ProviderSpec = ProviderSpec {
     notice: Some(
         "REHEARSAL MODEL: this is not a language model. It understands short commands and turns them \
@@ -31,7 +31,7 @@ pub static SPEC: ProviderSpec = ProviderSpec {
     ..ProviderSpec::new(NAME, "the program")
 };
 
-/// The label, and the model's name.
+/// The provider's label, and the model's name.
 const NAME: &str = "rehearsal";
 
 /// The provider of one agent process.
@@ -42,8 +42,8 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Makes a provider whose call ids begin with `session`, the agent's incarnation: ids of messages
-    /// derive from them and must never come twice.
+    /// Creates a provider whose call ids contain `session`, the agent's incarnation. Ids of messages derive from
+    /// call ids, so a call id must never repeat.
     pub fn new(session: impl Into<String>) -> Self {
         Self { session: session.into(), calls: Cell::new(0) }
     }
@@ -84,13 +84,13 @@ impl Provider for Rehearsal {
     }
 }
 
-/// The name that the system prompt gives the agent: `Your name is NAME.`
+/// Returns the agent's name from the system prompt, where it stands as `Your name is NAME.`
 fn own_name(request: &Request) -> &str {
     let (_, name) = request.system.split_once("Your name is ").unwrap_or(("", "lead"));
     name.split(['.', ',', ' ', '\n']).next().unwrap_or(name)
 }
 
-/// A token is about four bytes of JSON.
+/// Estimates the tokens of a JSON value: one for each four bytes.
 fn tokens(text: &Value) -> u64 {
     u64::try_from(text.to_string().len().div_ceil(4)).unwrap_or(u64::MAX)
 }

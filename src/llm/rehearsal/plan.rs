@@ -1,7 +1,7 @@
 //! The next tool call of a turn, or its closing text.
 //!
-//! The steps of a turn are computed anew for each reply from what was said, and the calls made since
-//! stand for the first of them. So a turn survives a crash without a record of its steps.
+//! For each reply, the steps of the turn are computed again from its texts; the calls that were made already
+//! account for the first steps. A turn therefore survives a crash without a record of its steps.
 
 use super::commands::{self, Step};
 use super::conversation::{CurrentTurn, FinishedCall, Said};
@@ -17,11 +17,11 @@ pub(super) enum NextReply {
     Close(String),
 }
 
-/// Decides what comes next for the agent `me`, which may call `tools`.
+/// Returns the next reply of the agent `me`, which may call `tools`.
 pub(super) fn next(turn: &CurrentTurn, me: &str, tools: &[&str]) -> NextReply {
     let is_lead = tools.contains(&"spawn_teammate");
     let mut scope = Scope { me: me.into(), ..Scope::default() };
-    // The last texts of earlier turns explain words of this one.
+    // Words of this turn may refer to earlier turns, so their last 200 texts are read first.
     for said in turn.earlier.iter().rev().take(200).rev() {
         steps_of(said, is_lead, &mut scope);
     }
@@ -62,7 +62,7 @@ pub(super) fn next(turn: &CurrentTurn, me: &str, tools: &[&str]) -> NextReply {
                     told.push(format!("Nothing was changed, the plan was not carried out. {why}"));
                     return NextReply::Close(reply::closing(told, &unclear, is_lead));
                 }
-                // Approved: the same call once more.
+                // The plan was approved, so the same call is repeated.
                 Some(_) => {}
             }
             let Some(again) = calls.next() else { return NextReply::Call(tool, input) };
@@ -80,7 +80,7 @@ pub(super) fn next(turn: &CurrentTurn, me: &str, tools: &[&str]) -> NextReply {
     NextReply::Close(reply::closing(told, &unclear, is_lead))
 }
 
-/// The calls of a turn, numbered: the plan that a teammate in mode plan submits.
+/// Returns the numbered calls of a turn, which a teammate in mode `plan` submits as its plan.
 fn outline(steps: &[Step]) -> String {
     let line = |step: &Step| match step {
         Step::Call(tool, input) => {
@@ -93,8 +93,8 @@ fn outline(steps: &[Step]) -> String {
     lines.map(|(line, at)| format!("{at}. {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// What a text asks this agent for. A lead takes orders from its prompt only, a teammate also from mail
-/// of the lead and the user; all other mail is data.
+/// Returns the steps that a text orders. A lead obeys only its prompt; a teammate also obeys mail of the lead
+/// and the user, and task assignments of the system. All other mail is data.
 fn steps_of(said: &Said, is_lead: bool, scope: &mut Scope) -> Vec<Step> {
     let message = match said {
         Said::Typed(text) => {
@@ -116,7 +116,7 @@ fn steps_of(said: &Said, is_lead: bool, scope: &mut Scope) -> Vec<Step> {
     }
     let is_clear = |step: &Step| !matches!(step, Step::Unclear(_));
     if let Body::TaskAssignment { task_id, subject, description, blocked_by, .. } = &message.body {
-        // A task that waits for others is assigned again when it can begin.
+        // A task that waits for other tasks is assigned again when it can begin.
         if !(is_obeyed || message.from == "system") || !blocked_by.is_empty() {
             return Vec::new();
         }
@@ -127,7 +127,7 @@ fn steps_of(said: &Said, is_lead: bool, scope: &mut Scope) -> Vec<Step> {
         }
         return steps;
     }
-    // A broadcast need not be an order: without a command in it, it is not answered.
+    // A broadcast need not be an order, so its unclear parts get no answer.
     let is_broadcast = matches!(message.body, Body::Broadcast {});
     if !is_obeyed || !is_broadcast && !matches!(message.body, Body::Message { .. }) {
         return Vec::new();

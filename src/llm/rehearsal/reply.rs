@@ -1,15 +1,15 @@
-//! Closing texts: what the calls of a turn did, the mail that came, and the help text.
+//! Writes the closing text of a turn: the results of its calls, its mail, and the help text.
 
 use super::commands::{CONFIGURE, LIST_FILE, NATURE, help};
 use super::conversation::{FinishedCall, Said, said_in};
 use crate::wire::message::{Body, Message};
 use serde_json::Value;
 
-/// Characters of a result that are quoted, and of a message that its sender repeats.
+/// The lengths of a quoted result, and of a line of [`brief`], in characters.
 const QUOTED_CHARS: usize = 4_000;
 const BRIEF_CHARS: usize = 200;
 
-/// The closing text: what was done, and the words that were not understood.
+/// Returns the closing text: the lines of `told`, then the words that were not understood.
 pub(super) fn closing(mut told: Vec<String>, unclear: &[String], is_lead: bool) -> String {
     let named = if is_lead { "Not understood" } else { "I found no command in" };
     told.extend(unclear.iter().map(|words| format!("{named}: \"{}\"", brief(words))));
@@ -21,7 +21,7 @@ pub(super) fn closing(mut told: Vec<String>, unclear: &[String], is_lead: bool) 
     told.join("\n")
 }
 
-/// What a call did.
+/// Describes a finished call and its result.
 pub(super) fn about(call: &FinishedCall) -> String {
     let result = call.result.trim();
     let field = |key: &str| call.input.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -57,7 +57,7 @@ pub(super) fn about(call: &FinishedCall) -> String {
     }
 }
 
-/// The mail among what was said that no call of the turn has shown already.
+/// Describes the mail in `said` that no `read_inbox` call of the turn has shown.
 pub(super) fn all_mail(said: &[Said], calls: &[FinishedCall]) -> Vec<String> {
     let reads = calls.iter().filter(|call| call.tool == "read_inbox");
     let shown: Vec<Said> = reads.flat_map(|call| said_in(&call.result)).collect();
@@ -71,7 +71,7 @@ fn mail(said: &[Said]) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// A message as data; `None` for one that changes nothing.
+/// Describes a message as data; `None` for an idle notification.
 fn about_mail(message: &Message) -> Option<String> {
     let from = &message.from;
     let told = if let Body::IdleNotification { .. } = message.body {
@@ -94,7 +94,7 @@ fn about_mail(message: &Message) -> Option<String> {
     Some(bounded(&told))
 }
 
-/// The first line of a text, shortened.
+/// Returns the first line of a text, shortened.
 pub(super) fn brief(text: &str) -> String {
     let line: String = text.lines().next().unwrap_or_default().chars().take(BRIEF_CHARS).collect();
     if line.len() < text.len() { format!("{line} …") } else { line }
@@ -104,7 +104,7 @@ fn quoted(text: &str) -> String {
     format!("```\n{}\n```", bounded(text))
 }
 
-/// The first [`QUOTED_CHARS`] of a text, and how many more there are.
+/// Returns the first [`QUOTED_CHARS`] of a text, and the number of the characters after them.
 fn bounded(text: &str) -> String {
     let begin: String = text.chars().take(QUOTED_CHARS).collect();
     match text.chars().skip(QUOTED_CHARS).count() {

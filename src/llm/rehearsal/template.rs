@@ -1,7 +1,7 @@
-//! Tokens of a text, and how a template of the command table matches them.
+//! Splits a text into tokens, and matches them with a template of the command table.
 //!
-//! A template is words with one space between. `a|b` is either word, `a?` may be missing, `{slot}` takes
-//! tokens as [`ends`] says for its name. A template matches all tokens or nothing.
+//! The parts of a template are separated by one space. `a|b` matches either word, `a?` is optional, and `{slot}`
+//! takes the tokens that [`ends`] returns for its name. A template matches all tokens or none.
 
 use crate::wire::AgentName;
 
@@ -9,7 +9,7 @@ use crate::wire::AgentName;
 pub(super) const GUARDS: [&str; 11] =
     ["not", "don't", "don’t", "never", "if", "unless", "until", "when", "whenever", "once", "wait"];
 
-/// Words that are no name of an agent where a name may stand.
+/// Words that are never read as the name of an agent.
 const NO_NAMES: [&str; 27] = [
     "a", "an", "the", "and", "or", "to", "of", "in", "it", "its", "that", "this", "my", "your",
     "you", "us", "not", "file", "files", "task", "tasks", "mail", "message", "inbox", "if", "when",
@@ -19,7 +19,7 @@ const NO_NAMES: [&str; 27] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenKind {
     Word,
-    /// Text in quotes or backticks; the token's text is what stands between them.
+    /// Text in quotes or backticks, which are not part of the token's text.
     Quoted,
     Mark,
     SentenceEnd,
@@ -29,13 +29,13 @@ pub(super) enum TokenKind {
 pub(super) struct Token<'a> {
     pub(super) text: &'a str,
     pub(super) kind: TokenKind,
-    /// Bytes of the source, quotes included.
+    /// The start of its bytes in the source, which include the quotes.
     start: usize,
     end: usize,
 }
 
 impl Token<'_> {
-    /// Whether this is one of the words or marks, in whatever case.
+    /// Whether this is one of these words or marks, in any case of letters; quoted text never is.
     pub(super) fn is(&self, words: &[&str]) -> bool {
         self.kind != TokenKind::Quoted && words.iter().any(|it| it.eq_ignore_ascii_case(self.text))
     }
@@ -45,7 +45,7 @@ impl Token<'_> {
         self.kind == TokenKind::Word && (capitals || self.text.contains(['.', '/']))
     }
 
-    /// The name of an agent that may be meant, in lower case.
+    /// Returns the token in lower case if it can be the name of an agent.
     pub(super) fn name(&self) -> Option<String> {
         let low = self.text.to_ascii_lowercase();
         let is_name = self.kind == TokenKind::Word && AgentName::mailbox(&low).is_ok();
@@ -53,24 +53,24 @@ impl Token<'_> {
     }
 }
 
-/// The memory of a conversation.
+/// The agents, files and plans to which words of a conversation can refer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scope {
     pub(super) me: String,
-    /// The agent whose order is read: "me".
+    /// The sender of the current order: "me".
     pub(super) giver: Option<String>,
-    /// Spawned teammates that were not shut down since.
+    /// Spawned teammates that were not shut down.
     pub(super) members: Vec<String>,
     /// The agents named last: "her", "him", "them".
     pub(super) last: Vec<String>,
     /// The file named last: "it".
     pub(super) file: Option<String>,
-    /// Plans that were submitted: owner and request.
+    /// Submitted plans: the owner and the id of the request.
     pub(super) plans: Vec<(String, String)>,
 }
 
 impl Scope {
-    /// The agents that a token stands for; `None` when it stands for none.
+    /// Returns the agents to which a token refers; `None` if it refers to none.
     pub(super) fn agents(&self, token: &Token<'_>) -> Option<Vec<String>> {
         let one = if token.is(&["her", "him"]) { self.last.last() } else { self.giver.as_ref() };
         let found: Vec<String> = if token.is(&["everyone", "everybody", "all"]) {
@@ -84,7 +84,7 @@ impl Scope {
         (!found.is_empty()).then_some(found)
     }
 
-    /// The same scope, with something for every pronoun to stand for.
+    /// Returns this scope with a placeholder for every pronoun.
     pub(super) fn with_pronouns(&self) -> Self {
         let (name, file) = ("somebody".to_owned(), Some("something".into()));
         let (members, last) = (vec![name.clone()], vec![name.clone()]);
@@ -92,7 +92,7 @@ impl Scope {
     }
 }
 
-/// Cuts a text into tokens. A quote that is never closed belongs to its word.
+/// Splits a text into tokens. A quote that is never closed belongs to its word.
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let (mut found, mut start) = (Vec::new(), 0);
     while let Some(first) = text.get(start..).and_then(|rest| rest.chars().next()) {
@@ -122,7 +122,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     found
 }
 
-/// Bytes between the quote at the start and the one that closes it, of the same length.
+/// Returns the number of bytes between the quote at the start and the closing quote, which has the same length.
 fn quoted_length(rest: &str) -> Option<usize> {
     let close = match rest.chars().next()? {
         '“' => '”',
@@ -132,13 +132,13 @@ fn quoted_length(rest: &str) -> Option<usize> {
     rest.get(close.len_utf8()..)?.find(close)
 }
 
-/// The source of some tokens, quotes and spaces as they were written.
+/// Returns the source of some tokens, with quotes and spaces as they were written.
 pub(super) fn source<'a>(text: &'a str, tokens: &[Token<'_>]) -> &'a str {
     let (first, last) = (tokens.first(), tokens.last());
     first.zip(last).and_then(|(from, to)| text.get(from.start..to.end)).unwrap_or_default()
 }
 
-/// A clause that a template matched: what its slots took.
+/// A match of a template with a clause: the tokens of each slot.
 #[derive(Debug)]
 pub(super) struct Match<'a> {
     pub(super) scope: &'a Scope,
@@ -147,7 +147,7 @@ pub(super) struct Match<'a> {
 }
 
 impl<'a> Match<'a> {
-    /// Matches all the tokens, which come from `source`.
+    /// Matches a template with all `tokens`, which come from `source`.
     pub(super) fn find(
         template: &'static str,
         source: &'a str,
@@ -178,7 +178,7 @@ impl<'a> Match<'a> {
             || is_optional && self.matches(rest, tokens)
     }
 
-    /// The tokens of a slot; none when the template has no such slot.
+    /// Returns the tokens of a slot; none if the template has no such slot.
     pub(super) fn tokens(&self, slot: &str) -> &'a [Token<'a>] {
         self.slots.iter().find(|(name, _)| *name == slot).map_or(&[], |(_, tokens)| tokens)
     }
@@ -187,7 +187,7 @@ impl<'a> Match<'a> {
         !self.tokens(slot).is_empty()
     }
 
-    /// The text of a slot: what stands in its quotes, else its source.
+    /// Returns the text of a slot: the text of its only token, without quotes, or the source of several tokens.
     pub(super) fn text(&self, slot: &str) -> String {
         match self.tokens(slot) {
             [only] => only.text.into(),
@@ -195,18 +195,18 @@ impl<'a> Match<'a> {
         }
     }
 
-    /// The text of a slot that took something.
+    /// Returns the text of a slot that has tokens.
     pub(super) fn optional(&self, slot: &str) -> Option<String> {
         self.has(slot).then(|| self.text(slot))
     }
 
-    /// The file that is named, or that "it" stands for.
+    /// Returns the file that the clause names, or to which "it" refers.
     pub(super) fn path(&self) -> String {
         let is_it = self.tokens("path").iter().any(|token| token.is(&["it", "its"]));
         self.scope.file.clone().filter(|_| is_it).unwrap_or_else(|| self.text("path"))
     }
 
-    /// The agents that are named, each once.
+    /// Returns the agents that the clause names, each once.
     pub(super) fn names(&self) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         let tokens = ["names", "name", "leaving"].map(|slot| self.tokens(slot)).concat();
@@ -218,7 +218,7 @@ impl<'a> Match<'a> {
         found
     }
 
-    /// New teammates: name and role.
+    /// Returns the name and the role of each new teammate.
     pub(super) fn members(&self) -> Vec<(String, String)> {
         let (mut found, mut rest) = (Vec::new(), self.tokens("members"));
         while let Some((first, behind)) = rest.split_first() {
@@ -229,7 +229,7 @@ impl<'a> Match<'a> {
         found
     }
 
-    /// The scope after this command.
+    /// Returns the scope after this command.
     pub(super) fn remembered(&self) -> Scope {
         let mut after = self.scope.clone();
         let spawned = self.members().into_iter().map(|(name, _)| name);
@@ -246,7 +246,7 @@ impl<'a> Match<'a> {
     }
 }
 
-/// How many tokens a slot may take, in the order in which that is tried.
+/// Returns the numbers of tokens that a slot may take, in the order in which they are tried.
 fn ends(slot: &str, tokens: &[Token<'_>], scope: &Scope) -> Vec<usize> {
     let Some(first) = tokens.first() else { return Vec::new() };
     let one = |is_meant: bool| if is_meant { vec![1] } else { Vec::new() };
@@ -266,7 +266,7 @@ fn ends(slot: &str, tokens: &[Token<'_>], scope: &Scope) -> Vec<usize> {
         "task_id" => one(first.text.parse::<u32>().is_ok()),
         "mode" => one(first.is(&["plan", "default", "accept_edits", "bypass"])),
         "order" if first.is(&GUARDS) => Vec::new(),
-        // A quoted text is taken alone.
+        // A quoted text fills the slot alone.
         "command" | "content" | "text" if is_quoted => one(true),
         "command" => all(!tokens.iter().any(|it| it.is(&GUARDS) || it.is(&["then", "and"]))),
         "content" => all(!tokens.iter().any(|it| it.is(&GUARDS))),
@@ -274,7 +274,8 @@ fn ends(slot: &str, tokens: &[Token<'_>], scope: &Scope) -> Vec<usize> {
     }
 }
 
-/// Ends of a list such as `a, b and c`, longest first; `item` gives the length of the first item.
+/// Returns the lengths of the lists at the start, such as `a, b and c`, the longest first. `item` returns the
+/// length of the first item. All lengths are in tokens.
 fn listed(tokens: &[Token<'_>], item: impl Fn(&[Token<'_>]) -> Option<usize>) -> Vec<usize> {
     let (mut found, mut at) = (Vec::new(), 0);
     let mut ties = 1;
@@ -287,7 +288,7 @@ fn listed(tokens: &[Token<'_>], item: impl Fn(&[Token<'_>]) -> Option<usize>) ->
     found
 }
 
-/// The role that stands behind a name, `(tester)` or `as a tester`: how many tokens, and its words.
+/// Returns the role after a name, such as `(tester)` or `as a tester`: its number of tokens, and its words.
 fn role<'a>(behind: &'a [Token<'a>]) -> (usize, &'a [Token<'a>]) {
     let (start, ends, closing): (_, &[&str], _) = match behind {
         [open, ..] if open.is(&["("]) => (1, &[")"], 1),

@@ -1,4 +1,4 @@
-//! Whole turns of the rehearsal model: what is said, the calls that follow, the closing text.
+//! Tests of whole turns of the rehearsal model: the texts, the calls that follow, the closing text.
 
 use super::commands::{ALL, OWN};
 use super::*;
@@ -6,12 +6,12 @@ use crate::llm::fixtures;
 use crate::wire::chat::{ChatMessage, Role};
 use proptest::prelude::*;
 
-/// The tools of a lead; teammates have all but the first three.
+/// The tools of a lead; teammates have all except the first three.
 const TOOLS: &str = "spawn_teammate shutdown_teammate review_plan submit_plan idle bash read_file \
     write_file edit_file send_message read_inbox list_teammates broadcast create_task list_tasks \
     claim_task update_task complete_task";
 
-/// Plays turns. Returns the calls of the last one without `idle`, as text, and its closing text.
+/// Runs a turn for each text. Returns the calls of the last turn as text, without `idle`, and its closing text.
 fn play(me: &str, texts: &[&str]) -> (Vec<String>, String) {
     let names = TOOLS.split_whitespace().skip(if me == "lead" { 0 } else { 3 });
     let tools = names.map(|name| fixtures::tool(name, json!({}))).collect();
@@ -50,7 +50,7 @@ fn mail(kind: &str, from: &str, content: &str) -> String {
     format!("<inbox>\n{mail}\n</inbox>")
 }
 
-/// The table in docs/rehearsal.md has every example, with the calls that it makes.
+/// The table in docs/rehearsal.md must have every example with its calls.
 #[test]
 fn every_example_makes_the_calls_of_the_document() {
     let document = include_str!("../../../docs/rehearsal.md");
@@ -82,7 +82,7 @@ fn commands_of_one_text_are_carried_out_in_order() {
     assert_eq!(calls[1], r#"send_message {"to":"ann","content":"Read a.py."}"#);
 }
 
-/// Each line forbids something, depends on something, or is no command.
+/// Each line of the test forbids something, depends on something, or is not a command.
 #[test]
 fn what_no_template_matches_is_named_and_left_undone() {
     let lines = "Don't shut down ben and ann\nIf a.txt exists, run `date`\nbake a cake\nread it\n\
@@ -129,7 +129,7 @@ proptest! {
     }
 }
 
-/// The words of all examples.
+/// Returns the words of all examples.
 fn words() -> Vec<&'static str> {
     OWN.iter().chain(ALL).flat_map(|(example, ..)| example.split(' ')).collect()
 }

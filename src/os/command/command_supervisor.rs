@@ -1,10 +1,10 @@
-//! The supervisor of one shell command: a small process between an agent and the command that outlives
-//! neither.
+//! The supervisor of one shell command: a small process between an agent and the command, which outlives neither
+//! of them.
 //!
-//! It is this program, started again with [`ARGUMENT`]. It has its own session and adopts every process
-//! that the command orphans. When the shell exits, there are too many processes, or its standard input (the
-//! *lifeline*, whose other end only the agent holds) reports end of file, it kills every process below it
-//! and exits as the shell did. It has no settings, no log and no runtime.
+//! It is this program, started again with [`ARGUMENT`]. It has its own session and adopts every process that the
+//! command orphans. It kills every process below it and exits: as the shell did after the shell has exited, by
+//! SIGKILL if there are too many processes, and by SIGTERM if its standard input (the *lifeline*, whose other end
+//! only the agent holds) reports end of file. It has no settings, no log and no runtime.
 
 use super::containment::{self, Containment, ProcessLimit};
 use crate::os::process::child::reset_signals;
@@ -32,7 +32,7 @@ pub(super) const ARGUMENT: &str = "__guard";
 /// The time that the processes of a cancelled command have after SIGTERM.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
 
-/// Becomes the supervisor of a shell command if this process was started as one.
+/// Becomes the supervisor of a shell command if this process was started as one; otherwise returns `None`.
 pub fn intercept() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next()? != ARGUMENT {
@@ -54,7 +54,7 @@ fn supervise(run_id: &str, command: &OsStr, input: Option<RawFd>) -> ExitCode {
         Ok(ExitKind::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
         Ok(ExitKind::Signal(number)) => exit_by_signal(number),
         Err(why) => {
-            // Standard output is the command's; if it is closed, the exit code must suffice.
+            // Standard output belongs to the command. If it is closed, only the exit code reports the failure.
             writeln!(io::stdout(), "the command could not be started: {why}").unwrap_or_default();
             ExitCode::from(126)
         }
@@ -66,7 +66,7 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
     prctl::set_child_subreaper(true)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     containment::limit_threads()?;
-    // Only SIGKILL ends a supervisor: a `kill $PPID` must not release the command.
+    // Only SIGKILL kills a supervisor: a `kill $PPID` must not release the command.
     SigSet::all().thread_block()?;
     let child_ends = SigSet::from(Signal::SIGCHLD);
     let child_ends = SignalFd::with_flags(&child_ends, SfdFlags::SFD_CLOEXEC)?;
@@ -106,7 +106,7 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
     }
 }
 
-/// Ends this process by the signal that ended the shell.
+/// Kills this process by the signal that killed the shell.
 fn exit_by_signal(number: i32) -> ExitCode {
     reset_signals();
     if let Ok(signal) = Signal::try_from(number) {

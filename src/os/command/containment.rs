@@ -1,8 +1,8 @@
-//! The shell of one command and all processes that it starts, as its supervisor holds them.
+//! The containment of one command: its shell and all processes that the shell starts.
 //!
-//! Three mechanisms complement each other: the control group (where available) has every member, the
-//! process group cannot be outrun by forking, and adoption finds processes that left both. Their number has a
-//! limit, which stops a fork bomb without privileges: that of the kernel (`RLIMIT_NPROC`) counts all processes
+//! Three mechanisms complement each other: the control group (where available) has every member, the process
+//! group cannot be outrun by forking, and adoption finds processes that left both. A limit on the number of
+//! processes stops a fork bomb without privileges. The limit of the kernel (`RLIMIT_NPROC`) counts all processes
 //! of the user and does not bind root, so it is only the second line of defence.
 
 use crate::os::process::cgroup::Cgroup;
@@ -27,16 +27,16 @@ use std::time::{Duration, Instant};
 /// The OOM score of commands: they are killed first when memory runs out.
 const OOM_SCORE: &[u8] = b"500";
 
-/// The period of the cheap check.
+/// The period of the cheap check for too many processes.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The period of the exact count: other processes may have exited while these grew.
+/// The period of the exact count, in case other processes have exited while those of the command grew in number.
 const COUNT_EVERY: Duration = Duration::from_secs(2);
 
-/// The number of threads that a command may start beyond those of the machine.
+/// The number of threads that a command may add to those that the machine runs at its start.
 const THREADS: u64 = 2048;
 
-/// Inspects an exited child without reaping it.
+/// The flags that inspect an exited child without reaping it.
 const PEEK: WaitPidFlag =
     WaitPidFlag::WEXITED.union(WaitPidFlag::WNOHANG).union(WaitPidFlag::WNOWAIT);
 
@@ -70,7 +70,7 @@ impl Containment {
         }
     }
 
-    /// Reaps exited children; returns how the shell exited.
+    /// Reaps exited children other than the shell; returns the exit of the shell once it has exited.
     pub(super) fn reap(&self) -> Option<ExitKind> {
         loop {
             match waitid(Id::All, PEEK) {
@@ -123,10 +123,10 @@ fn start_shell(
     Ok(Pid::from_raw(i32::try_from(shell.spawn()?.id()).map_err(io::Error::other)?))
 }
 
-/// Counts the processes below this one now and then.
+/// The limit on the number of processes below this one, checked from time to time.
 #[derive(Debug)]
 pub(super) struct ProcessLimit {
-    /// The fewest threads of the machine since the command began.
+    /// The lowest number of threads of the machine since the command began.
     fewest_threads: u64,
     checked: Instant,
     counted: Instant,
@@ -138,8 +138,8 @@ impl ProcessLimit {
         Self { fewest_threads: threads_of_machine(), checked: now, counted: now }
     }
 
-    /// Whether there are more than [`COMMAND_PROCESSES`]. They are counted rarely until the machine as a
-    /// whole has grown by that number, which is cheap to know.
+    /// Whether there are more processes below this one than [`COMMAND_PROCESSES`]. The exact count is rare until
+    /// the number of threads of the machine, which is cheap to read, has grown by more than that.
     pub(super) fn is_exceeded(&mut self) -> bool {
         if self.checked.elapsed() < LOOK_EVERY {
             return false;
@@ -157,14 +157,14 @@ impl ProcessLimit {
     }
 }
 
-/// `0.20 0.18 0.12 1/80 11206`: the number behind the slash.
+/// Returns the number behind the slash in a text such as `0.20 0.18 0.12 1/80 11206`; 0 if it cannot be read.
 fn threads_of_machine() -> u64 {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let threads = load.split(['/', ' ']).nth(4).and_then(|word| word.parse().ok());
     threads.unwrap_or_default()
 }
 
-/// Sets the kernel's limit, for a bomb that grows faster than it is counted.
+/// Sets the limit of the kernel, for a fork bomb that grows faster than it is counted.
 pub(super) fn limit_threads() -> nix::Result<()> {
     let running: u64 = processes::all().iter().map(|process| process.threads).sum();
     let (_, hard) = getrlimit(Resource::RLIMIT_NPROC)?;

@@ -1,5 +1,4 @@
-//! One shell command below its supervisor: starts it, cancels it, and ensures that all of its processes are
-//! gone.
+//! Starts one shell command below its supervisor, cancels it, and ensures that all of its processes are gone.
 //!
 //! Dropping a [`RunningCommand`] cancels the command and returns at once; [`settle`] waits until all
 //! cancelled commands are gone, which an agent does before it exits.
@@ -28,7 +27,7 @@ use std::time::Duration;
 /// The time that a supervisor has to clean up before it is killed and its work is done by this process.
 const SUPERVISOR_PATIENCE: Duration = Duration::from_secs(4);
 
-/// The time that a killed supervisor has to exit; one that does not is stuck in the kernel.
+/// The time that a killed supervisor has to exit; one that does not exit is stuck in the kernel.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Returns the program that becomes the supervisor: this program, even after its file was replaced.
@@ -37,7 +36,7 @@ fn supervisor_program() -> PathBuf {
     "/proc/self/exe".into()
 }
 
-/// A test binary is no supervisor; `cargo test` builds the programs beside it.
+/// Returns the program that `cargo test` builds beside the test binary, which cannot become a supervisor.
 #[cfg(test)]
 fn supervisor_program() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
@@ -72,8 +71,8 @@ struct Cleanup {
     unsettled: CleanupsPending,
 }
 
-/// Starts a shell command. Its output, errors included, comes from the pipe, which does not block. Fails for
-/// a command that is too long for the system or contains NUL, too.
+/// Starts a shell command. The returned pipe, which does not block, reads its output, stderr included. Also fails
+/// for a command that is too long for the system or contains NUL.
 pub(crate) fn start(
     command: &OsStr,
     folder: &Path,
@@ -99,7 +98,7 @@ pub(crate) fn start(
     Ok((RunningCommand { supervisor, cleanup }, output))
 }
 
-/// Creates input for a command that appears in no file and in no argument.
+/// Creates input for a command; the text appears in no file and in no argument.
 pub(crate) fn input(text: &str) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"input", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(text.as_bytes())?;
@@ -113,8 +112,8 @@ impl RunningCommand {
         &self.supervisor
     }
 
-    /// Ends the command and every process that escaped its supervisor; returns how the shell exited. Blocks
-    /// for a few seconds at most. Fails if the supervisor is stuck in the kernel.
+    /// Ends the command and every process that escaped its supervisor; returns the exit of the shell. Blocks for
+    /// a few seconds at most. Fails if the supervisor is stuck in the kernel.
     pub(crate) fn end(mut self) -> io::Result<ExitKind> {
         self.cleanup.take().map_or_else(|| Err(io::ErrorKind::NotFound.into()), Cleanup::run)
     }
@@ -140,7 +139,7 @@ impl Cleanup {
             ended = self.supervisor.ends_within(KILL_PATIENCE);
         }
         let end = if ended { self.supervisor.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
-        // The remains of a killed supervisor.
+        // A supervisor that was killed leaves its control group and strays behind.
         let group = Cgroup::of_supervisor(&self.run_id, self.supervisor.pid());
         group.map(Cgroup::end).unwrap_or_default();
         process_tree::end_strays(&self.run_id);

@@ -8,7 +8,7 @@ use nix::time::clock_gettime;
 use std::io;
 use std::time::Duration;
 
-/// Fires when the machine's monotonic clock is at a multiple of a period.
+/// A timer that fires when the machine's monotonic clock is at a multiple of a period.
 #[derive(Debug)]
 pub(crate) struct AlignedInterval {
     timer: TimerFd,
@@ -16,7 +16,7 @@ pub(crate) struct AlignedInterval {
 }
 
 impl AlignedInterval {
-    /// Starts at the next multiple.
+    /// Creates a timer that first fires at the next multiple of `period`.
     pub(crate) fn every(period: Duration) -> io::Result<Self> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -28,7 +28,7 @@ impl AlignedInterval {
         Ok(Self { ready: ReadableFd::to_read(&timer)?, timer })
     }
 
-    /// Waits for the next multiple. Missed ones count as one.
+    /// Waits for the next multiple. Several missed ones count as one.
     pub(crate) async fn next(&self) -> io::Result<()> {
         loop {
             // Readiness is cleared before the read, which saves a second read.

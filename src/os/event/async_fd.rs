@@ -18,7 +18,7 @@ impl ReadableFd {
         Ok(Self(watched?))
     }
 
-    /// Waits until a descriptor is readable that then stays so, such as that of an exited process.
+    /// Waits until the descriptor is readable. It must then stay readable, as that of an exited process does.
     pub(crate) async fn wait(&self) -> io::Result<()> {
         let mut ready = self.0.readable().await?;
         ready.retain_ready();

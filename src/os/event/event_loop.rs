@@ -32,7 +32,7 @@ impl Drop for EventLoopMark {
 /// Refuses a call that may block, if an event loop runs on this thread.
 ///
 /// # Panics
-/// In a debug build, if it does: the call belongs into `store::asynchronous::offload`.
+/// In a debug build, if an event loop runs on this thread: the call belongs in `store::asynchronous::offload`.
 #[track_caller]
 pub(crate) fn check_blocking(call: &'static str) {
     debug_assert!(

@@ -1,4 +1,4 @@
-//! Sources of wakes: descriptors in the event loop, timers, signals.
+//! The sources that wake the event loop: descriptors, timers, signals.
 
 pub(crate) mod aligned_interval;
 pub(crate) mod async_fd;

@@ -30,7 +30,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// These signals no longer end the process: the first listener keeps them until the process exits.
+    /// Installs handlers for these signals, which then no longer kill the process. The handlers stay until the
+    /// process exits.
     pub(crate) fn listen() -> io::Result<Self> {
         let (arrived, arriving) = UnixStream::pair()?;
         arrived.set_nonblocking(true)?;

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// No other code uses it: it reports urgent data on sockets.
+/// The signal that interrupts the call. No other code uses it: its purpose is urgent data on sockets.
 const SIGNAL: Signal = Signal::SIGURG;
 
 /// The period of repeated signals, for a call that begins after the first signal.
@@ -23,7 +23,7 @@ thread_local! {
     static TIMER: RefCell<Option<Timer>> = const { RefCell::new(None) };
 }
 
-/// Interrupts the thread that created it, until it is dropped.
+/// Interrupts blocking calls of the thread that created it, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct SyscallTimeout {
     timer: Option<Timer>,

@@ -18,7 +18,7 @@ pub enum FileError {
     /// A system call on the path failed.
     #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, #[source] io::Error),
-    /// The path is an object of this kind.
+    /// The object at the path is not a regular file but of this kind.
     #[error("{} is {}, not a regular file", .0.display(), .1)]
     NotRegular(PathBuf, &'static str),
     /// The file at the path belongs to the user with this id.
@@ -54,7 +54,8 @@ pub(crate) enum Access {
     Append,
 }
 
-/// No link is followed and no open blocks. An update of the access time would cost more than the read.
+/// The flags of every open: no link is followed and no open blocks. `O_NOATIME`, because an update of the access
+/// time would cost more than the read.
 const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME;
 
 impl Access {
@@ -71,7 +72,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<File, FileError> {
     open_known(path, access).map(|(file, _)| file)
 }
 
-/// As [`open`], with the metadata of the file.
+/// Opens an existing file and returns it with its metadata.
 pub(crate) fn open_known(path: &Path, access: Access) -> Result<(File, Metadata), FileError> {
     open_with(path, &access.options())
 }
@@ -118,7 +119,8 @@ pub(crate) fn check_owner(path: &Path, known: &Metadata) -> Result<(), FileError
     if owner == *USER { Ok(()) } else { Err(FileError::ForeignOwner(path.into(), owner)) }
 }
 
-/// Replaces the system's error for an object that is no file of this user by one that names it.
+/// Replaces the error of the system by one that names the kind or the owner of the object, if the object is not a
+/// regular file of this user.
 fn explain(path: &Path, source: io::Error) -> FileError {
     let odd = fs::symlink_metadata(path).ok().and_then(|known| check(path, &known).err());
     odd.unwrap_or_else(|| FileError::Io(path.into(), source))

@@ -1,10 +1,10 @@
-//! Finds a file below a folder, whatever links, dots or races are in the way.
+//! Resolves a path to a file below a folder, in spite of links, dots and races.
 //!
-//! A path is walked name by name; each folder is held by descriptor and each link is read and walked in
-//! turn, so no name is resolved twice. This does what `openat2` with `RESOLVE_BENEATH` does and more: it
-//! returns the real name of a file, follows links that name the folder itself by an absolute path, and
-//! works on every kernel. Links of `/proc` to objects are followed by their text only. Without a root
-//! folder ([`anywhere`]) no link is followed at all.
+//! A path is walked name by name. Each folder is held by its descriptor, and each link is read and walked in
+//! turn, so no name is resolved twice. This does what `openat2` with `RESOLVE_BENEATH` does and more: it returns
+//! the real name of a file, follows links that name the folder itself by an absolute path, and works on every
+//! kernel. Links of `/proc` to objects are followed by their text only. Without a root folder ([`anywhere`]) no
+//! link is followed at all.
 
 use crate::os::event::event_loop::check_blocking;
 use nix::errno::Errno;
@@ -20,15 +20,15 @@ use std::path::{Component, Path, PathBuf};
 /// The number of links after which a path counts as a loop, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// The number of names in a path; each folder on the way takes a descriptor.
+/// The maximum number of names in a path; each folder on the way takes a descriptor.
 const MOST_NAMES: usize = 256;
 
-/// Why a path was refused.
+/// The reason for which a path was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SafePathError {
     #[error("leads out of the folder")]
     Outside,
-    /// A name is a link where none is followed.
+    /// The path contains a link, and no link is followed.
     #[error("leads through a link")]
     Link,
     #[error("is a folder")]
@@ -48,15 +48,16 @@ impl From<Errno> for SafePathError {
     }
 }
 
-/// A folder that no path leaves.
+/// A folder that no path resolved in it can leave.
 #[derive(Debug)]
 pub(crate) struct SafeRoot {
     folder: OwnedFd,
-    /// Its absolute names: as given, and without links.
+    /// The absolute paths of the folder: as given, and without links.
     names: [PathBuf; 2],
 }
 
-/// The place of a file that exists or can be created: a name in a held folder, or below missing ones.
+/// The place of a file that exists or can be created: a name in an open folder, or below folders that do not
+/// exist yet.
 #[derive(Debug)]
 pub(crate) struct Spot {
     folder: OwnedFd,
@@ -73,21 +74,21 @@ impl SafeRoot {
         Ok(Self { folder, names: [path.to_owned(), real] })
     }
 
-    /// Returns the name of the folder without links.
+    /// Returns the path of the folder without links.
     pub(crate) fn path(&self) -> &Path {
         let [_, real] = &self.names;
         real
     }
 
-    /// Finds the place of a path that is relative to this folder, or absolute and inside it. Fails for one
-    /// that is outside, is a folder, or cannot be reached.
+    /// Finds the place of a path that is relative to this folder, or absolute and inside it. Fails for a path
+    /// that leads outside, names a folder, or cannot be reached.
     pub(crate) fn find(&self, path: &Path) -> Result<Spot, SafePathError> {
         Walk::run(self, MOST_LINKS, path)
     }
 }
 
-/// Finds the place of an absolute path in which no name is a link. The path of the result is absolute as
-/// well. Fails for a path that leads through a link, is a folder, or cannot be reached.
+/// Finds the place of an absolute path in which no name is a link. The path of the result is absolute, too. Fails
+/// for a path that leads through a link, names a folder, or cannot be reached.
 pub(crate) fn anywhere(path: &Path) -> Result<Spot, SafePathError> {
     let top = SafeRoot::open(Path::new("/"))?;
     let spot = Walk::run(&top, 0, path)?;
@@ -140,7 +141,7 @@ impl<'a> Walk<'a> {
                 (false, false) => walk.missing.push(name),
             }
         }
-        // The last name is a file or missing: a folder would be among the held ones.
+        // The last name is a file or does not exist: a folder would be among the held ones.
         let name = walk.missing.pop().ok_or(SafePathError::Folder)?;
         let below_root = walk.held.iter().map(|(name, _)| name).collect();
         let folder = match walk.held.pop() {
@@ -150,7 +151,7 @@ impl<'a> Walk<'a> {
         Ok(Spot { folder, below_root, missing: walk.missing, name })
     }
 
-    /// Takes the step to a name in the folder that was reached.
+    /// Walks one step, to a name in the folder that was reached last.
     fn enter(&mut self, name: OsString, links: &mut usize) -> Result<(), SafePathError> {
         let here = self.held.last().map_or(self.root.folder.as_fd(), |(_, folder)| folder.as_fd());
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -249,7 +250,7 @@ impl Spot {
         let mut file = File::from(openat(folder, draft, flags, Mode::from_bits_truncate(0o666))?);
         file.write_all(bytes)?;
         if let Some(old) = old {
-            // Only root may change the owner; otherwise the file changes owner, as with an editor.
+            // Only root may set the owner; otherwise the file becomes this user's, as with an editor.
             let (user, group) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
             fchown(&file, Some(user), Some(group)).unwrap_or_default();
             fchmod(&file, Mode::from_bits_truncate(old.st_mode))?;

@@ -1,7 +1,7 @@
-//! Wakes on changes of files without polling: by inotify, or by a fifo that writers notify if the user has
-//! no inotify instance left.
+//! Reports changes of files without polling: by inotify, or by a fifo that writers notify if the user has no
+//! inotify instance left.
 //!
-//! *Invariant:* no descriptor here blocks.
+//! *Invariant:* no descriptor of this module blocks.
 
 use super::{At, FileError};
 use nix::errno::Errno;
@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// A watched file, whatever its current name.
+/// A watched file, independent of its current name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatchId(WatchDescriptor);
 
@@ -27,12 +27,12 @@ pub(crate) struct WatchId(WatchDescriptor);
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     watch_ids: BTreeSet<WatchId>,
-    /// The queue has overflowed.
+    /// Whether the queue has overflowed, so that events were lost.
     is_incomplete: bool,
 }
 
 impl Written {
-    /// Whether a file may be among them; always for a file without a watch.
+    /// Whether a file may be among them; `true` for a file without a watch.
     pub(crate) fn may_have(&self, watch_id: Option<WatchId>) -> bool {
         self.is_incomplete || watch_id.is_none_or(|watch_id| self.watch_ids.contains(&watch_id))
     }
@@ -53,7 +53,7 @@ impl Watch {
         Ok(Self(Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?))
     }
 
-    /// Watches the file that is at `path` now. Opening and reading it is no event.
+    /// Watches the file that is at `path` now. Opening and reading the file cause no event.
     pub(crate) fn add(&self, path: &Path) -> io::Result<WatchId> {
         self.on(path, On::IN_MODIFY | On::IN_ATTRIB | On::IN_MOVE_SELF | On::IN_DELETE_SELF)
     }
@@ -64,7 +64,7 @@ impl Watch {
         self.on(path, in_it | On::IN_ONLYDIR).map(drop)
     }
 
-    /// Watches whether a folder is moved or removed.
+    /// Watches a folder for its own move or removal.
     pub(crate) fn add_place(&self, path: &Path) -> io::Result<()> {
         self.on(path, On::IN_MOVE_SELF | On::IN_DELETE_SELF | On::IN_ONLYDIR).map(drop)
     }
@@ -114,7 +114,7 @@ pub(crate) fn is_local(file: &File) -> bool {
     fstatfs(file).is_ok_and(|known| LOCAL.contains(&known.filesystem_type()))
 }
 
-/// Creates an event of a watched file without a change.
+/// Causes an event for a watched file without changing its contents.
 pub(crate) fn touch(file: &File) -> io::Result<()> {
     Ok(fchmod(file, Mode::from_bits_truncate(0o600))?)
 }
@@ -125,7 +125,7 @@ pub(crate) fn is_quiet(descriptor: BorrowedFd<'_>) -> bool {
     poll(&mut descriptors, PollTimeout::ZERO) == Ok(0)
 }
 
-/// A fifo, readable after a notification.
+/// A fifo; its descriptor is readable after a notification.
 #[derive(Debug)]
 pub(crate) struct Fifo(File);
 
@@ -173,7 +173,7 @@ fn open_pipe(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     }
 }
 
-/// Removes a fifo that has no reader any more.
+/// Removes a fifo that has no reader any more; leaves any other object alone.
 pub(crate) fn remove_fifo(path: &Path) {
     if fs::symlink_metadata(path).is_ok_and(|known| known.file_type().is_fifo()) {
         drop(fs::remove_file(path));

@@ -1,8 +1,8 @@
-//! A control group for one command: the kernel knows every member, whatever it did to its environment,
-//! session or parent, and kills all of them at once.
+//! A control group for one command. The kernel knows every member, even one that changes its environment, session
+//! or parent, and kills all of them at once.
 //!
-//! Without a writable cgroup v2, commands have no group. A group is found again by its name, which contains
-//! the `run_id`. Limits are not set here.
+//! Without a writable cgroup v2, commands have no group. A group is found again by its name, which contains the
+//! `run_id`. This module sets no limits.
 
 use crate::os::event::event_loop::check_blocking;
 use std::fs::{self, File};
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time that killed members have to exit; those that do not are stuck in the kernel.
+/// The time that killed members have to exit; a member that does not exit is stuck in the kernel.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A group, for a process that may kill it.
+/// A control group that this process may kill.
 #[derive(Debug)]
 pub(in crate::os) struct Cgroup {
     folder: PathBuf,
 }
 
 impl Cgroup {
-    /// Creates a group below that of this process, named after `run_id` and pid; `None` where it cannot.
+    /// Creates a group below that of this process, named after `run_id` and pid; `None` if that is not possible.
     pub(in crate::os) fn make(run_id: &str) -> Option<Self> {
         let group = Self { folder: folder(run_id, nix::unistd::getpid().as_raw())? };
         fs::create_dir(&group.folder).ok()?;
@@ -38,7 +38,7 @@ impl Cgroup {
         folder(run_id, supervisor).filter(|folder| folder.is_dir()).map(|folder| Self { folder })
     }
 
-    /// Opens a control file: with `0` in `cgroup.procs` a process joins with all that it starts.
+    /// Opens a control file for writing. A process that writes `0` to `cgroup.procs` joins with all that it starts.
     pub(in crate::os) fn open(&self, control: &str) -> io::Result<File> {
         File::options().write(true).open(self.folder.join(control))
     }
@@ -61,7 +61,7 @@ impl Cgroup {
     }
 }
 
-/// Removes all groups with this `run_id` on the machine.
+/// Kills the members of all groups with this `run_id` on the machine, and removes the groups.
 pub(in crate::os) fn end_run(run_id: &str) {
     let (Some(prefix), Some((_, mounted))) = (prefix(run_id), mount()) else { return };
     let mut open = vec![mounted];
@@ -95,7 +95,7 @@ fn folder(run_id: &str, supervisor: i32) -> Option<PathBuf> {
     Some(own()?.join(format!("{}{supervisor}", prefix(run_id)?)))
 }
 
-/// Returns the prefix of a group's name; only a `run_id` of the programs of a team has groups.
+/// Returns the prefix of a group's name; `None` for a `run_id` that no program of a team makes.
 fn prefix(run_id: &str) -> Option<String> {
     let is_ours = !run_id.is_empty() && run_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_ours.then(|| format!("team-{run_id}."))

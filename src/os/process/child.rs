@@ -13,11 +13,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// When memory runs out, commands (500) are killed first, then teammates, the lead last.
+/// The OOM score of a teammate: if memory runs out, commands (500) are killed first, then teammates, the lead last.
 const OOM_SCORE: &[u8] = b"300";
 
-/// Starts a process group that inherits `control`, by the same number, and no other descriptor. This process
-/// closes its copy: with it, the other end would never see end of file. Reap the child by [`Pidfd::wait`].
+/// Starts a process in its own process group. Of the descriptors from 3 on, it inherits only `control`, under the
+/// same number. This process closes its copy, because the other end would otherwise never see end of file. Reap
+/// the child by [`Pidfd::wait`].
 pub(crate) fn spawn_detached(mut command: Command, control: OwnedFd) -> io::Result<Pidfd> {
     command.process_group(0).stdin(Stdio::null());
     isolate(&mut command, Some(control.as_raw_fd()), || {
@@ -47,8 +48,9 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Pidfd> {
     }
 }
 
-/// Lets a command start with default signals, with the limits that this process was started with, and with
-/// no descriptor from 3 on but `inherited`. `prepare` runs between fork and exec: only system calls there.
+/// Configures a command to start with default signals, with the limits that this process was started with, and
+/// with no descriptor from 3 on but `inherited`. `prepare` runs between fork and exec, so it may only make system
+/// calls.
 pub(in crate::os) fn isolate(
     command: &mut Command,
     inherited: Option<RawFd>,
@@ -68,7 +70,7 @@ pub(in crate::os) fn isolate(
     }
 }
 
-/// Raises the score by which the kernel kills when memory runs out, if it may. Makes only system calls.
+/// Raises the OOM score of this process, if permitted. Makes only system calls.
 pub(in crate::os) fn set_oom_score(score: &[u8]) {
     let file = open(c"/proc/self/oom_score_adj", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty());
     if let Ok(file) = file {
@@ -76,7 +78,8 @@ pub(in crate::os) fn set_oom_score(score: &[u8]) {
     }
 }
 
-/// Restores default dispositions and an empty mask, which are inherited. Makes only system calls.
+/// Restores default dispositions and an empty mask, because a child inherits those of its parent. Makes only
+/// system calls.
 pub(in crate::os) fn reset_signals() {
     // A zeroed kernel `sigaction` means default. libc's own call refuses the signals that it reserves.
     let default = [0_u64; 4];
@@ -93,7 +96,8 @@ pub(in crate::os) fn reset_signals() {
     }
 }
 
-/// Marks all descriptors from 3 on. Closing them would close the pipe on which std reports a failed exec.
+/// Marks all descriptors from 3 on as close-on-exec. Closing them would close the pipe on which std reports a
+/// failed exec.
 fn close_others_on_exec() -> io::Result<()> {
     // SAFETY: close_range takes three integers; descriptors are marked, none is closed.
     #[expect(unsafe_code, reason = "nix has no close_range")]
@@ -102,7 +106,7 @@ fn close_others_on_exec() -> io::Result<()> {
     Ok(Errno::result(marked).map(drop)?)
 }
 
-/// Lets a descriptor survive the exec. Makes only system calls, so that it may run between fork and exec.
+/// Clears the close-on-exec mark of a descriptor. Makes only system calls, so that it may run between fork and exec.
 fn inherit(descriptor: RawFd) -> io::Result<()> {
     // SAFETY: the parent keeps it open until spawn returns, and the fork has a copy.
     #[expect(unsafe_code, reason = "an owned descriptor cannot be moved into a pre_exec closure")]

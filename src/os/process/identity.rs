@@ -1,4 +1,4 @@
-//! Identifies a process: a pid alone may have been reused.
+//! Identifies a process. Its pid alone is not enough, because it may have been reused.
 //!
 //! Linux only: it reads `/proc`.
 
@@ -13,7 +13,7 @@ pub struct ProcessIdentity {
     pub pid: i32,
     /// The start time in clock ticks since boot.
     pub start_time: u64,
-    /// The boot of the machine.
+    /// The id of the boot of the machine during which the process runs.
     pub boot_id: String,
 }
 
@@ -24,7 +24,7 @@ impl ProcessIdentity {
         Self::of(pid).unwrap_or(Self { pid, start_time: 0, boot_id: String::new() })
     }
 
-    /// Returns the identity of the process with `pid`; `None` if there is none, or it waits to be reaped.
+    /// Returns the identity of the process with `pid`; `None` if there is none, or if it waits to be reaped.
     pub fn of(pid: i32) -> Option<Self> {
         let process = Process::read(pid).filter(|process| !process.is_dead())?;
         Some(Self { pid, start_time: process.start, boot_id: boot_id() })
@@ -45,16 +45,17 @@ pub(crate) fn is_in_kernel(pid: i32) -> bool {
     })
 }
 
-/// Returns the id of this boot of the machine; empty if the system does not tell.
+/// Returns the id of this boot of the machine; empty if the system does not report it.
 pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// How often the locks of the machine are read for one holder.
+/// The number of times that the locks of the machine are read to find one holder.
 const LOOKS: usize = 20;
 
-/// Finds the process that holds a `flock` on the inode in `/proc/locks`: its pid and its command. One look can
-/// miss a lock: the kernel hands out the list in parts, and it moves where other locks come and go.
+/// Finds the process that holds a `flock` on the inode in `/proc/locks`; returns its pid and its command. One
+/// read can miss a lock: the kernel returns the list in parts, and an entry moves when other locks are taken or
+/// released.
 pub(crate) fn lock_holder(inode: u64) -> Option<(i32, String)> {
     let look = || fs::read_to_string("/proc/locks").unwrap_or_default();
     let pid = (0..LOOKS).find_map(|_| look().lines().find_map(|line| holder_in(line, inode)))?;
@@ -62,7 +63,8 @@ pub(crate) fn lock_holder(inode: u64) -> Option<(i32, String)> {
     Some((pid, command.trim().to_owned()))
 }
 
-/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF`; waiters have `->` after the number.
+/// Returns the holder of a lock on the inode in a line such as
+/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF`; the line of a waiter has `->` after the number.
 fn holder_in(line: &str, inode: u64) -> Option<i32> {
     let mut words = line.split_whitespace().skip(1);
     if words.next()? != "FLOCK" {

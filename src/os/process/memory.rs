@@ -11,7 +11,8 @@ unsafe extern "C" {
     static etext: u8;
 }
 
-/// Uses one heap for all threads: each further one keeps what its thread once used. Call it before any starts.
+/// Makes all threads share one heap, because each further heap keeps the memory that its thread once used. Call
+/// it before any thread starts.
 pub(crate) fn use_one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it sets a number that the allocator reads when it would make another heap.
@@ -21,7 +22,8 @@ pub(crate) fn use_one_heap() {
     }
 }
 
-/// Returns free pages of the heap; a turn needs many for a moment, such as for the roster of a large team.
+/// Returns free pages of the heap to the system. A turn needs many for a moment, such as for the roster of a
+/// large team.
 pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes the heap's own locks and moves nothing that is in use.
@@ -31,8 +33,8 @@ pub(crate) fn give_back() {
     }
 }
 
-/// Returns free pages of the heap, and unmaps the code of the program until it is used again: most of it
-/// parsed arguments, settings and the roster, which an idle agent does not do.
+/// Returns free pages of the heap to the system, and unmaps the code of the program until it is used again. Most
+/// of that code parsed arguments, settings and the roster, which an idle agent does not do.
 pub(crate) fn forget_the_start() {
     give_back();
     let start = &raw const __executable_start;
@@ -51,7 +53,7 @@ mod tests {
     use crate::os::program::{assert_passes, test_process};
     use std::hint::black_box;
 
-    /// The environment variable of the process that runs only this test: others allocate, too.
+    /// The environment variable of the process that runs only this test, because other tests allocate memory, too.
     const ALONE: &str = "TEAM_TEST_MEMORY";
 
     #[test]
@@ -65,7 +67,7 @@ mod tests {
 
     fn assert_given_back() {
         super::use_one_heap();
-        // The last allocation keeps the end of the heap from being returned by itself.
+        // The last allocation keeps the allocator from returning the end of the heap by itself.
         let many: Vec<Vec<u8>> = (0..4000).map(|_| vec![1; 4000]).collect();
         let last = black_box(vec![1_u8; 4000]);
         let full = resident();

@@ -1,4 +1,4 @@
-//! A process that is held by descriptor: signals and waits cannot hit another process with a reused pid.
+//! A process that is held by a descriptor, so that signals and waits cannot hit another process with a reused pid.
 //!
 //! *Invariant:* every child of an agent process is started by [`spawn`](super::child::spawn), which
 //! registers it here, and reaped by [`Pidfd::wait`]. An agent process is a subreaper, so it also becomes the
@@ -21,19 +21,19 @@ const SIGNAL_PROCESS_GROUP: u32 = 1 << 2;
 /// The pids of the children that this process started on purpose.
 static OWN: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-/// Locks the register of children: none is started or reaped while the guard is held.
+/// Locks the register of children. No child is started or reaped while the guard is held.
 pub(super) fn own() -> MutexGuard<'static, BTreeSet<i32>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a process ended.
+/// The exit code of a process, or the number of the signal that killed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitKind {
     Code(i32),
     Signal(i32),
 }
 
-/// A held process. The descriptor is readable once the process has exited.
+/// A process that is held by a descriptor, which is readable once the process has exited.
 #[derive(Debug)]
 pub(crate) struct Pidfd {
     fd: OwnedFd,
@@ -47,7 +47,7 @@ impl Pidfd {
         #[expect(unsafe_code, reason = "nix has no pidfd_open")]
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         let fd = i32::try_from(Errno::result(fd)?).map_err(io::Error::other)?;
-        // SAFETY: the kernel has just handed out this descriptor, nobody else owns it.
+        // SAFETY: the kernel has just returned this descriptor, and no other code owns it.
         #[expect(unsafe_code, reason = "a raw descriptor becomes an owned one")]
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, pid })
@@ -63,10 +63,11 @@ impl Pidfd {
         Ok(self.send(signal, 0)?)
     }
 
-    /// As [`Pidfd::send_signal`], and to the process group that the process leads, if any. A member that was
-    /// started by hand may belong to the group of its shell, which is left alone.
+    /// Sends a signal to the process and to the process group that the process leads, if any. A member that was
+    /// started by hand may belong to the group of its shell, which gets no signal.
     pub(crate) fn signal_group(&self, signal: Signal) -> io::Result<()> {
-        // Kernels before 6.9 refuse this. There the number alone would be used, which may have been reused.
+        // Kernels before 6.9 refuse this flag. The number of the group is not used instead, because it may have
+        // been reused.
         self.send(signal, SIGNAL_PROCESS_GROUP).unwrap_or_default();
         self.send_signal(signal)
     }

@@ -30,7 +30,7 @@ pub(crate) fn forbid_inspection() -> io::Result<()> {
     Ok(nix::sys::prctl::set_dumpable(false)?)
 }
 
-/// Raises the limit of descriptors to the maximum; each teammate costs its lead a few. Children get the
+/// Raises the limit of descriptors to the maximum, because a lead needs a few for each teammate. Children get the
 /// original limit, because programs that use `select` break above 1024.
 pub(crate) fn raise_descriptors() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
@@ -48,7 +48,7 @@ pub(super) fn restore_descriptors() {
     }
 }
 
-/// The `teammate` program beside this one, held open: an upgrade does not affect a running team.
+/// The `teammate` program beside this one. It is held open, so that an upgrade does not affect a running team.
 #[derive(Debug)]
 pub(crate) struct TeammateProgram(File);
 
@@ -60,14 +60,14 @@ impl TeammateProgram {
         Ok(Self(file))
     }
 
-    /// Returns a path to it that is valid in this process and its children until this is dropped.
+    /// Returns a path to the program that is valid in this process and its children until `self` is dropped.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 }
 
-/// Returns the command of a process that runs one test of this test binary, for what a test cannot do among
-/// the threads of the others.
+/// Returns the command of a process that runs one test of this test binary, for tests that cannot run beside the
+/// threads of the others.
 #[cfg(test)]
 pub(crate) fn test_process(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -92,7 +92,7 @@ pub(crate) fn adopt_control(descriptor: RawFd) -> io::Result<OwnedFd> {
     // on purpose, and no other code in this process knows it.
     #[expect(unsafe_code, reason = "a descriptor that comes as a number")]
     unsafe {
-        // Before any command is started: none may inherit the lifeline.
+        // Set before any command is started, because no command may inherit the lifeline.
         fcntl(BorrowedFd::borrow_raw(descriptor), FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
         Ok(OwnedFd::from_raw_fd(descriptor))
     }

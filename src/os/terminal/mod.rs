@@ -13,7 +13,8 @@ use std::os::fd::AsFd;
 use std::panic;
 use std::time::Duration;
 
-/// Returns the bytes of pressed keys. Waits for `patience` or `other`. Fails if the terminal on stdin is gone.
+/// Returns the bytes of pressed keys; none if `patience` passes or `other` becomes readable first. Fails if the
+/// terminal on stdin is gone.
 pub(crate) fn typed(other: &impl AsFd, patience: Duration) -> io::Result<Vec<u8>> {
     let input = io::stdin();
     let wait_for = |fd| PollFd::new(fd, PollFlags::POLLIN);
@@ -41,7 +42,7 @@ pub(crate) fn typed(other: &impl AsFd, patience: Duration) -> io::Result<Vec<u8>
 pub(crate) struct TerminalGuard(Termios);
 
 impl TerminalGuard {
-    /// Saves the settings; `None` if standard input is no terminal.
+    /// Saves the settings; returns `None` if standard input is not a terminal.
     pub(crate) fn save() -> Option<Self> {
         let saved = tcgetattr(io::stdin()).ok()?;
         let at_panic = libc::termios::from(saved.clone());

@@ -21,7 +21,8 @@ pub(crate) struct Pty {
 }
 
 impl Pty {
-    /// Opens a pseudo-terminal. Unlike that of openpty, it is not inherited and kept open by other tests.
+    /// Opens a pseudo-terminal. It is closed on exec, so that children of other tests do not keep it open, as
+    /// they would with `openpty`.
     pub(crate) fn open(rows: u16, columns: u16) -> io::Result<Self> {
         let outer = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)?;
         grantpt(&outer)?;
@@ -37,7 +38,7 @@ impl Pty {
         Ok(Self { outer: File::from(OwnedFd::from(outer)), inner })
     }
 
-    /// Starts a program with this as its controlling terminal, stdin and stdout.
+    /// Starts a program with this terminal as its controlling terminal, stdin and stdout.
     pub(crate) fn spawn(self, command: &mut Command) -> io::Result<(Child, File)> {
         command.stdin(self.inner.try_clone()?).stdout(self.inner);
         let lead_the_session = || {
@@ -51,13 +52,13 @@ impl Pty {
         // SAFETY: between fork and exec only two system calls run, both async-signal-safe.
         let command = unsafe { command.pre_exec(lead_the_session) };
         let child = command.spawn()?;
-        // The command holds copies of the inner side: with them, the outer one would not see the end.
+        // The command holds copies of the inner side. While they are open, the outer side does not report the end.
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Ok((child, self.outer))
     }
 }
 
-/// Returns the output within `patience`; `None` if there is none, an error if the program has ended.
+/// Returns the output within `patience`; `None` if there is none. Fails if the program has exited.
 pub(crate) fn read(outer: &mut File, patience: Duration) -> io::Result<Option<Vec<u8>>> {
     let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     if poll(&mut [PollFd::new(outer.as_fd(), PollFlags::POLLIN)], timeout)? == 0 {

@@ -33,7 +33,7 @@ fn fits(pattern: &[char], path: &[char]) -> bool {
     }
 }
 
-/// Returns the path and what is left of it after each character.
+/// Returns all suffixes of the path, from the whole path to the empty one.
 fn tails(path: &[char]) -> impl Iterator<Item = &[char]> {
     (0..=path.len()).filter_map(|from| path.get(from..))
 }

@@ -1,9 +1,9 @@
 //! Decides whether a tool call may run: modes and rules (SPEC 7).
 //!
-//! Order: `deny` wins, then the gate of mode `plan`, then the check for paths outside the workspace, then
+//! The order is: `deny`, then the refusals of mode `plan`, then the check for paths outside the workspace, then
 //! `ask`, then `allow`, then the mode. Paths are real ones, relative to the workspace if inside. Rules that
-//! forbid commands guard against accidents only: a command line does not show all that a shell will do. A
-//! rule that allows a command is exact: see [`shell`].
+//! forbid commands guard against accidents only, because a command line does not show everything that a shell
+//! will do. A rule that allows a command is exact: see [`shell`].
 
 mod glob;
 mod shell;
@@ -11,13 +11,13 @@ mod shell;
 use crate::wire::permission::{PermissionMode, QuestionKind, RuleLists};
 use crate::wire::tool::{Effect, ToolSpec};
 
-/// Word that replaces the tool in rules about paths outside the workspace.
+/// The word that replaces the tool in rules about paths outside the workspace.
 const OUTSIDE: &str = "outside";
 
-/// The subject of a call, as rules see it.
+/// The subject of a call, to which rules apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PermissionSubject {
-    /// None that a pattern could match.
+    /// No subject that a pattern could match.
     Nothing,
     Command(String),
     /// A file in the workspace: its real path.
@@ -83,7 +83,7 @@ impl Rule {
             }
     }
 
-    /// Whether it covers any part of the call.
+    /// Whether the rule covers any part of the call.
     fn touches(&self, tool: &str, subject: &PermissionSubject) -> bool {
         let part = |line| shell::guessed(line).iter().any(|words| self.covers_command(words));
         self.covers(tool, subject)
@@ -91,7 +91,8 @@ impl Rule {
                 && matches!(subject, PermissionSubject::Command(line) if part(line))
     }
 
-    /// Whether it covers a simple command: `cargo test:*` covers all that begin so, `cargo test` only itself.
+    /// Whether the rule covers a simple command. `cargo test:*` covers every command that begins with these
+    /// words, `cargo test` only itself.
     fn covers_command(&self, words: &[String]) -> bool {
         let Some(pattern) = self.pattern.as_deref() else { return true };
         let head = pattern.strip_suffix(":*");
@@ -180,7 +181,7 @@ impl Policy {
         any(&self.allow) && (self.mode == PermissionMode::Bypass || !any(&self.ask))
     }
 
-    /// Whether every part of a command line is allowed by some rule.
+    /// Whether the rules allow the whole subject of the call, or every part of its command line.
     fn allows(&self, tool: &str, subject: &PermissionSubject) -> bool {
         if self.allow.iter().any(|rule| rule.covers(tool, subject)) {
             return true;
@@ -193,7 +194,7 @@ impl Policy {
     }
 }
 
-/// Returns the rules that the answer "always" adds: exactly this command, this file, or the tool.
+/// Returns the rules that the answer "always" adds: for exactly this command, this file, or the tool.
 pub(crate) fn rules_for(
     about: QuestionKind,
     tool: &str,

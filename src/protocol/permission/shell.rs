@@ -1,7 +1,7 @@
 //! The commands of a command line, as far as its text shows them.
 //!
-//! Two readings, each conservative. *Plain*: a rule that allows must cover every command of the line, so
-//! anything except plain words and separators makes the line unreadable. *Guessed*: a rule that forbids is
+//! There are two readings, both conservative. *Plain*: a rule that allows must cover every command of the line,
+//! so anything except plain words and separators makes the line unreadable. *Guessed*: a rule that forbids is
 //! checked against every piece of the line that might be a command.
 
 /// Words that run the command that follows them.

@@ -15,7 +15,8 @@ fn policy(mode: PermissionMode, allow: &[&str], ask: &[&str], deny: &[&str]) -> 
     Policy::new(mode, &lists(allow, ask, deny)).unwrap()
 }
 
-/// A tool of this name: in these tests one reads, one talks, every other one changes something.
+/// Returns a tool of this name. In these tests `read_file` reads, `spawn_teammate` talks, and every other tool
+/// changes something.
 fn spec(name: &'static str) -> ToolSpec {
     let effect = match name {
         "read_file" => Effect::Reads,

@@ -1,4 +1,4 @@
-//! Replacing a file whole: a reader sees the old contents or the new, never a part.
+//! Replaces whole files: a reader sees the old contents or the new, never a part.
 
 use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, create_new};
@@ -14,7 +14,7 @@ pub(crate) fn json(value: &impl Serialize, path: &Path) -> Result<Vec<u8>, FileE
     contents(serde_json::to_vec(value), "", path)
 }
 
-/// As [`json`], with a newline.
+/// Like [`json`], with a newline.
 pub(crate) fn json_line(value: &impl Serialize, path: &Path) -> Result<Vec<u8>, FileError> {
     contents(serde_json::to_vec(value), "\n", path)
 }
@@ -36,7 +36,8 @@ fn contents(
     Ok(text)
 }
 
-/// Replaces a file, of which the caller holds the lock if there is one. On an error the old contents stay.
+/// Replaces a file. If the file has a lock, the caller holds it. On an error the old contents stay, unless only
+/// the last sync failed.
 #[track_caller]
 pub(crate) fn replace(path: &Path, contents: &[u8], fsync: Fsync) -> Result<(), FileError> {
     let mut name = OsString::from(".");
@@ -57,7 +58,7 @@ pub(crate) fn replace(path: &Path, contents: &[u8], fsync: Fsync) -> Result<(), 
     sync_parent(path, fsync)
 }
 
-/// The name of the file that an unfinished [`replace`] was to replace, from the name of its temporary file.
+/// Returns the name of the file that [`replace`] would replace by a temporary file of this name.
 pub(crate) fn replaced_by(name: &str) -> Option<&str> {
     name.strip_prefix('.')?.strip_suffix(".new")
 }

@@ -1,5 +1,5 @@
-//! Probes whether a file system can hold a team, once at the start, instead of losing mail. And the disk
-//! reserve: a file that is removed when a full disk would keep an agent from its last writes.
+//! Probes once at the start whether a file system can hold a team, so that no mail is lost later. Also keeps the
+//! disk reserve: a file that is removed when a full disk would prevent the last writes of an agent.
 
 use super::atomic::remove;
 use super::lock::{release, try_exclusive};
@@ -12,7 +12,7 @@ use std::path::Path;
 
 const RESERVE_BYTES: u64 = 1024 * 1024;
 
-/// Probes writing, syncing, locking and renaming, not hard links. The error names the first that fails.
+/// Probes writing, syncing, locking and renaming, not hard links. The error names the first operation that fails.
 pub(crate) fn run(dir: &TeamDir) -> Result<(), StoreError> {
     let probe = dir.state(&format!("selftest-{}", std::process::id()));
     let renamed = probe.with_extension("renamed");
@@ -65,13 +65,13 @@ impl TeamDir {
         let file = create_new(&path, Access::Update)?;
         let kept = allocate(&file, RESERVE_BYTES).at(&path);
         if kept.is_err() {
-            // A part of a reserve would take room without being enough.
+            // A partial reserve would use space without being sufficient.
             remove(&path)?;
         }
         Ok(kept?)
     }
 
-    /// Removes the reserve, so that the next write has room.
+    /// Removes the reserve to free space for the next write.
     pub(crate) fn give_up_reserve(&self) -> Result<(), StoreError> {
         Ok(remove(&self.state("reserve"))?)
     }

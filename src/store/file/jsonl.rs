@@ -1,5 +1,5 @@
-//! Framing of JSON Lines files: reading with offsets and bounded memory, and appending so that a line torn
-//! by a crash or a full disk never joins the next one. The meaning of the lines is not known here.
+//! Framing of JSON Lines files: reading with offsets and bounded memory, and appending so that a line torn by a
+//! crash or a full disk never joins the next one. This module does not interpret the lines.
 
 use super::atomic::{Fsync, sync_data, sync_parent};
 use super::read::open_if_there;
@@ -10,11 +10,12 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The limits of the read buffer in bytes: it fits the file, since most batches of mail are small.
+/// The limits of the read buffer in bytes. Its size is that of the unread part of the file, since most batches of
+/// mail are small.
 const LEAST_AT_ONCE: usize = 512;
 const MOST_AT_ONCE: usize = 64 * 1024;
 
-/// The longest line of a program's own file that is read back, in bytes; longer ones are skipped.
+/// The maximum length of a line that is read back from a file of this program, in bytes. Longer lines are skipped.
 pub(crate) const LONGEST_LINE: usize = 64 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub(crate) enum Piece {
     Line,
     /// A part of a line that is longer than the limit.
     Chunk,
-    /// The end of a file without a newline: the writer is at work or dead.
+    /// The end of a file without a newline: its writer is at work or has exited.
     Fragment,
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Starts at `offset`. A line has at most `limit` bytes with its newline; longer lines come in chunks.
+    /// Starts at `offset`. A line has at most `limit` bytes with its newline; longer lines are returned in chunks.
     pub(crate) fn from(mut file: File, offset: u64, limit: usize) -> io::Result<Self> {
         file.seek(SeekFrom::Start(offset))?;
         let left = file.metadata()?.len().saturating_sub(offset);
@@ -86,7 +87,7 @@ impl Lines {
     }
 }
 
-/// Passes every piece of a file to `meet`, up to the current length: writers may be faster than the reader.
+/// Passes every piece of a file to `meet`, up to its length at the start: writers may be faster than the reader.
 pub(crate) fn each_piece(
     path: &Path,
     limit: usize,
@@ -95,7 +96,7 @@ pub(crate) fn each_piece(
     open_if_there(path)?.map_or(Ok(()), |(file, _)| pieces_of(file, path, limit, meet))
 }
 
-/// Passes every whole line of a file to `meet`, as [`each_piece`].
+/// Passes every whole line of a file to `meet`, like [`each_piece`].
 pub(crate) fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), FileError> {
     each_piece(path, LONGEST_LINE, |framed| {
         if framed.piece == Piece::Line {
@@ -104,7 +105,7 @@ pub(crate) fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), 
     })
 }
 
-/// As [`each_piece`], for an open file.
+/// Like [`each_piece`], for an open file.
 pub(crate) fn pieces_of(
     file: File,
     path: &Path,
@@ -178,7 +179,8 @@ impl Log {
         Ok(written?)
     }
 
-    /// Makes the appended lines durable. The system reports a failure only once, so later calls fail as well.
+    /// Makes the appended lines durable. The kernel reports a failure only once, so after one all later calls
+    /// fail.
     pub(crate) fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         if self.is_degraded {
             return Err(StoreError::Degraded(self.path.clone()));

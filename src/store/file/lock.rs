@@ -1,7 +1,8 @@
-//! Exclusive file locks with a timeout that names the holder.
+//! Exclusive file locks with a timeout; the error names the holder.
 //!
-//! `flock` belongs to the open file and ends with its holder, so there are no stale locks. The methods of
-//! fs4 are called by their full path: those of the standard library with the same names would win.
+//! A `flock` belongs to the open file and is released when its holder exits, so there are no stale locks. The
+//! methods of fs4 are called by their full path, because methods of the standard library with the same names take
+//! precedence.
 
 use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, open_or_create};
@@ -17,17 +18,18 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The number of uncontended acquisitions in a row after which the thread yields. A woken waiter comes too
-/// late while a running thread reacquires the lock again and again. With 32 writers, 8 costs a quarter of the
-/// throughput; with 64 the slowest writer sends at a half to a fifth of the rate of the fastest.
+/// The number of uncontended acquisitions in a row after which the thread yields. A woken waiter comes too late
+/// while a running thread reacquires the lock again and again. With 32 writers, a value of 8 costs a quarter of
+/// the throughput; at a value of 64 the slowest writer sends at a half to a fifth of the rate of the fastest.
 const UNCONTENDED_IN_A_ROW: u8 = 32;
 
-/// A lock that is held until it is dropped.
+/// A lock that is held until this value is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Held {
     file: Arc<File>,
-    /// Yields the processor after the release; otherwise the holder reacquires before a woken waiter runs.
+    /// Whether to yield the processor after the release. Otherwise the holder may reacquire the lock before a
+    /// woken waiter runs.
     yields: bool,
 }
 
@@ -40,7 +42,7 @@ impl Drop for Held {
     }
 }
 
-/// Acquires the lock of a file, which is created if missing. After `limit` the error names the holder.
+/// Acquires the lock of a file, which is created if missing. Fails after `limit`; the error names the holder.
 #[track_caller]
 pub fn exclusive(path: &Path, limit: Duration) -> Result<Held, StoreError> {
     SideLock::new(path.into()).acquire(limit)
@@ -59,7 +61,7 @@ impl SideLock {
         Self { path, file: None, uncontended: 0 }
     }
 
-    /// As [`exclusive`].
+    /// Like [`exclusive`].
     #[track_caller]
     pub(crate) fn acquire(&mut self, limit: Duration) -> Result<Held, StoreError> {
         let file = match self.file.take().filter(|file| is_named(file)) {
@@ -77,7 +79,8 @@ pub(crate) fn is_named(file: &File) -> bool {
     file.metadata().is_ok_and(|known| known.nlink() > 0)
 }
 
-/// A holder that may have overtaken waiters yields now and then as well.
+/// Whether to yield after this acquisition: after a wait, and after [`UNCONTENDED_IN_A_ROW`] acquisitions without
+/// one, which may have overtaken waiters.
 fn yields_after(has_waited: bool, uncontended: &mut u8) -> bool {
     *uncontended = uncontended.saturating_add(1);
     let yields = has_waited || *uncontended >= UNCONTENDED_IN_A_ROW;
@@ -87,8 +90,8 @@ fn yields_after(has_waited: bool, uncontended: &mut u8) -> bool {
     yields
 }
 
-/// Blocks if the lock is held: the kernel wakes blocked waiters in order, whereas polling can starve.
-/// Returns whether it had to wait; other processes may then still wait.
+/// Acquires the lock, and blocks while it is held: the kernel wakes blocked waiters in order, whereas a polling
+/// waiter can starve. Returns whether it had to wait; other processes may then be waiting still.
 #[track_caller]
 fn acquire(file: &File, path: &Path, limit: Duration) -> Result<bool, StoreError> {
     check_blocking("lock");
@@ -141,7 +144,8 @@ pub(crate) fn release(file: &File) {
     drop(FileExt::unlock(file));
 }
 
-/// Polls for the exclusive lock with growing pauses. Neither fair nor prompt: for courtesy locks and probes.
+/// Polls for the exclusive lock with growing pauses. This is neither fair nor prompt, and is meant for courtesy
+/// locks and probes.
 #[track_caller]
 pub(crate) fn try_for(file: &File, limit: Duration) -> io::Result<bool> {
     check_blocking("lock");

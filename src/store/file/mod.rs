@@ -1,4 +1,4 @@
-//! The file operations of the store: append, replace, and locks. The purpose of a file is not known here.
+//! The file operations of the store, for files of any purpose: read, append, replace, and locks.
 
 pub(crate) mod atomic;
 pub(crate) mod fs_probe;

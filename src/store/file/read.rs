@@ -1,4 +1,4 @@
-//! Reads files and folders that need not exist, and notices which files have changed.
+//! Reads files and folders that need not exist, and detects which files have changed.
 
 use crate::os::file::{Access, At, FileError, open_known};
 use crate::wire::{AgentName, FORMAT_VERSION};
@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The longest line of a file of state, in bytes.
+/// The maximum length of the line in a state file, in bytes.
 const LONGEST_STATE: usize = 4096;
 
 /// Opens a file for reading; `None` if it does not exist.
@@ -20,7 +20,7 @@ pub(crate) fn open_if_there(path: &Path) -> Result<Option<(File, Metadata)>, Fil
     }
 }
 
-/// Returns the metadata of what stands at `path`, even if it is a link; `None` if nothing does.
+/// Returns the metadata of the file, folder or link at `path`, without following a link; `None` if there is none.
 pub(crate) fn known_if_there(path: &Path) -> Result<Option<Metadata>, FileError> {
     match fs::symlink_metadata(path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -28,12 +28,13 @@ pub(crate) fn known_if_there(path: &Path) -> Result<Option<Metadata>, FileError>
     }
 }
 
-/// Reads a file whose first line is a JSON value; `None` if there is no file, or another line in it.
+/// Reads the JSON value in the first line of a file; `None` if the file does not exist or the line is not such a
+/// value.
 pub(crate) fn read_state<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FileError> {
     open_if_there(path)?.map_or(Ok(None), |(file, _)| state_in(&file).at(path))
 }
 
-/// As [`read_state`], for an open file.
+/// Like [`read_state`], for an open file.
 pub(crate) fn state_in<T: DeserializeOwned>(file: &File) -> io::Result<Option<T>> {
     let mut text = vec![0; LONGEST_STATE];
     let read = file.read_at(&mut text, 0)?;
@@ -51,7 +52,7 @@ pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, FileError> {
     entries.filter_map(|entry| entry.map(name).transpose()).collect::<io::Result<_>>().at(folder)
 }
 
-/// Returns the files `NAME-NUMBER` with this ending, by number.
+/// Returns the files `NAME-NUMBER` with this ending, sorted by number.
 pub(crate) fn numbered(
     folder: &Path,
     name: &AgentName,
@@ -78,13 +79,14 @@ pub(crate) fn quarantine(path: &Path) -> Result<(), FileError> {
     free.map_or(Ok(()), |beside| fs::rename(path, beside).at(path))
 }
 
-/// Returns the version of an unreadable file if it is a newer one, which may change fields. That is no damage.
+/// Returns the version of a file that cannot be parsed, if it is newer than this program's. A newer version may
+/// have changed fields, so the file is not damaged.
 pub(crate) fn newer_version(text: &[u8]) -> Option<u64> {
     let value: Value = serde_json::from_slice(text).ok()?;
     value.get("version")?.as_u64().filter(|version| *version > u64::from(FORMAT_VERSION))
 }
 
-/// What changes when a file is replaced, edited, or linked again. The first is the link count.
+/// The metadata that changes when a file is replaced, edited, or linked again. The first field is the link count.
 pub(crate) type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
 pub(crate) fn stamp(known: &Metadata) -> Stamp {

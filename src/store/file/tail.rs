@@ -1,4 +1,5 @@
-//! Reads a growing file of lines from the last position on, one line in memory at a time. The caller parses.
+//! Reads a growing file of lines from the last position on, one line in memory at a time. The caller parses the
+//! lines.
 
 use super::jsonl::{LONGEST_LINE, Lines, Piece};
 use super::read::open_if_there;
@@ -10,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
-/// The number of bytes at which the binary search for a time ends.
+/// The size of the range at which the binary search for a time ends, in bytes.
 const NEAR: u64 = 64 * 1024;
 
 /// A position in a growing file.
@@ -46,21 +47,21 @@ impl Tail {
         Self { path, place: known.map(|known| (known.ino(), offset)) }
     }
 
-    /// Starts `bytes` before the end of the file; the first line may be a part of one.
+    /// Starts `bytes` before the end of the file; the first line may be incomplete.
     pub(crate) fn of_last(path: PathBuf, bytes: u64) -> Self {
         let length = std::fs::symlink_metadata(&path).map_or(0, |known| known.len());
         Self::at(path, length.saturating_sub(bytes))
     }
 
-    /// Starts near the first line that is not older than `since`, found by binary search. A few earlier lines
-    /// may come as well. Fails if the file exists and cannot be read.
+    /// Starts near the first line that is not older than `since`, found by binary search. A few earlier lines may
+    /// be returned as well. Fails if the file exists and cannot be read.
     pub fn since(
         path: PathBuf,
         since: WallTime,
         time: impl Fn(&[u8]) -> Option<WallTime>,
     ) -> Result<Self, StoreError> {
         let Some((file, known)) = open_if_there(&path)? else { return Ok(Self::new(path)) };
-        // The line after `early` is too early, unless `early` is the beginning.
+        // The first line after `early` is older than `since`, unless `early` is the beginning.
         let (mut early, mut late) = (0, known.len());
         while late - early > NEAR {
             let middle = early + (late - early) / 2;
@@ -80,7 +81,7 @@ impl Tail {
         let Some((file, known)) = open_if_there(&path)? else { return Ok(Self::new(path)) };
         let mut block = vec![0; 64 * 1024];
         let mut end = known.len();
-        // One more newline: it ends the line before them.
+        // One more newline: the one that ends the preceding line.
         let mut wanted = count + 1;
         while end > 0 {
             let size = block.len().min(usize::try_from(end).unwrap_or(usize::MAX));
@@ -103,7 +104,7 @@ impl Tail {
         self.place.map(|(inode, _)| inode)
     }
 
-    /// Returns the whole lines that were appended since. A replaced file is read from its beginning.
+    /// Returns the whole lines that were appended since the last read. A replaced file is read from its beginning.
     pub fn fresh(&mut self) -> Result<Fresh<'_>, StoreError> {
         let Some((file, known)) = open_if_there(&self.path)? else {
             return Ok(Fresh { tail: self, lines: None });
@@ -117,7 +118,7 @@ impl Tail {
         Ok(Fresh { tail: self, lines: Some(lines) })
     }
 
-    /// Returns the same lines at once. Fails if the file exists and cannot be read.
+    /// Reads the same lines as [`Tail::fresh`] into memory. Fails if the file exists and cannot be read.
     pub fn read_new(&mut self) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut found = Vec::new();
         let mut fresh = self.fresh()?;

@@ -1,5 +1,5 @@
-//! Counts deliveries of a claim that ended in a crash: mail that crashes its reader must not do so forever.
-//! Times are seconds since boot; a new boot starts a new count.
+//! Counts the deliveries of a claim that ended in a crash, so that mail that crashes its reader is quarantined in
+//! the end. Times are seconds since boot; a new boot starts a new count.
 
 use crate::os::identity::boot_id;
 use crate::os::uptime_with_sleep;
@@ -30,7 +30,8 @@ impl Attempts {
         Self { path: dir.state(&format!("{name}.attempts")) }
     }
 
-    /// Records that a delivery begins. Returns `true` if too many crashed: the claim must be quarantined.
+    /// Records that a delivery begins. Returns `true` if too many deliveries crashed: the claim must be
+    /// quarantined.
     pub(crate) fn is_poison(&self, batch_id: &str) -> Result<bool, StoreError> {
         let now = uptime_with_sleep();
         // An unreadable record counts as empty: it only guards against crashes.
@@ -39,7 +40,7 @@ impl Attempts {
             record = Record { batch_id: batch_id.into(), boot_id: boot_id(), at: Vec::new() };
         }
         record.at.retain(|at| now.since(*at) < POISON_WINDOW);
-        // The process that made the claim crashed on it as well, unrecorded.
+        // The first crash is not recorded: it was that of the process that made the claim.
         if record.at.len() + 1 >= POISON_CRASHES {
             return Ok(true);
         }

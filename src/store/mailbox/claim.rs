@@ -1,9 +1,9 @@
 //! Claims on disk: batches of mail that their owner took from the inbox and still keeps.
 //!
 //! A batch id names a claim; batch ids sort by age and never repeat. A claim that was acted on is removed only
-//! when no process can write to it any more, and all of it was read. The programs of a team write under the
-//! side lock and never to a claim. A shell that runs `echo >>` may hold the file open, or may have resolved its
-//! old name and open it only now; the latter is impossible after a second.
+//! after all of it was read and no process can write to it any more. The programs of a team write under the side
+//! lock and never to a claim. A shell that runs `echo >>` may hold the file open, or may have resolved its old
+//! name and open it later; the latter is impossible after a second.
 
 use super::SettleResult;
 use crate::os::file::{Access, At, FileError, open_or_create};
@@ -20,13 +20,14 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The digits of the counter in a batch id.
+/// The number of digits of the counter in a batch id.
 const DIGITS: usize = 12;
 
 /// The suffix of a claim whose mail was acted on.
 const TAKEN: &str = ".taken";
 
-/// The batch ids of one mailbox. The counter has a fixed number of digits, to be rewritten in place.
+/// The generator of batch ids of one mailbox. The counter has a fixed number of digits, so that it can be
+/// rewritten in place.
 #[derive(Debug)]
 pub(crate) struct BatchIds {
     path: PathBuf,
@@ -56,7 +57,7 @@ impl BatchIds {
         self.last += 1;
         let digits = format!("{:0DIGITS$}", self.last);
         self.file.write_all_at(digits.as_bytes(), 0).at(&self.path)?;
-        // The keys are random and of this process; a system call for each id takes longer.
+        // The keys are random and differ in each process; a system call for each id would take longer.
         let random = self.keys.hash_one(self.last) & u64::from(u32::MAX);
         Ok(format!("{digits}-{random:08x}"))
     }
@@ -72,14 +73,14 @@ fn counter(batch_id: &str) -> Option<u64> {
     is_name.then(|| digits.parse().ok())?
 }
 
-/// A claim, as its owner tracks it.
+/// A claim as its owner tracks it.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) batch_id: String,
     pub(crate) stage: Stage,
     /// The path without the suffix.
     path: PathBuf,
-    /// The watch on its file; without one, only the size of the file tells of late writers.
+    /// The watch on its file; without one, only the size of the file shows late writers.
     pub(crate) watch_id: Option<WatchId>,
     /// Every byte before this offset is in the transcript or the dead letters.
     pub(crate) read_to: u64,
@@ -110,7 +111,8 @@ pub(crate) enum Stage {
     Taken,
 }
 
-/// The highest offsets of one claim in the owner's files. They are written in turn: neither tells of the other.
+/// The highest offsets of one claim in the transcript and in the dead letters. The files are written one after the
+/// other, so neither offset implies the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) mail: Option<u64>,
@@ -153,12 +155,12 @@ impl Claim {
         matches!(self.stage, Stage::Acknowledged | Stage::Taken)
     }
 
-    /// Whether the file is longer than when it was read.
+    /// Whether the size of the file has changed since it was read.
     pub(crate) fn has_grown(&self) -> bool {
         fs::symlink_metadata(self.path()).is_ok_and(|known| known.len() != self.size)
     }
 
-    /// Enters a stage and renames the file accordingly. A removed file needs no name.
+    /// Enters a stage and renames the file accordingly. A file that was removed is no error.
     pub(crate) fn enter(&mut self, stage: Stage) -> Result<(), FileError> {
         let old = self.path();
         let before = std::mem::replace(&mut self.stage, stage);
@@ -172,16 +174,17 @@ impl Claim {
         }
     }
 
-    /// Returns the time that is left of the delay before which a check for late writers would prove nothing.
+    /// Returns the rest of [`LATE_WRITER_DELAY`], before which a check for late writers proves nothing; `None`
+    /// afterwards.
     pub(crate) fn too_early(&self) -> Option<Duration> {
         LATE_WRITER_DELAY.checked_sub(self.since.elapsed()).filter(|left| !left.is_zero())
     }
 
-    /// Checks for late writers. If none can come, the size of the file is final.
+    /// Checks for late writers. If none is possible, the size of the file is final.
     pub(crate) fn late_writers(&mut self, file: &File) -> io::Result<SettleResult> {
         let after = match writers(file) {
             OpenWriters::Absent => Duration::ZERO,
-            // 1, 10, 100 ms, then every second.
+            // The pauses are 1, 10 and 100 ms, then always 1 s.
             OpenWriters::Present => {
                 let next = (self.pause * 10).min(Duration::from_secs(1));
                 std::mem::replace(&mut self.pause, next)
@@ -190,9 +193,9 @@ impl Claim {
                 LATE_WRITER_DELAY_WITHOUT_LEASES.saturating_sub(self.grown.elapsed())
             }
         };
-        // The size comes after the check: bytes of the last writer must not be missed.
+        // The size is read after the check, so that bytes of the last writer are not missed.
         if file.metadata()?.len() != self.size {
-            // Its event may be missing, so the next drain reads it in any case.
+            // The event of the write may be missing; without a watch the next drain reads the claim in any case.
             self.watch_id = None;
             return Ok(SettleResult::Grown);
         }
@@ -200,12 +203,12 @@ impl Claim {
     }
 }
 
-/// A claim as another process sees it.
+/// A claim as its file name describes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClaimFile {
     pub(crate) owner: AgentName,
     pub(crate) batch_id: String,
-    /// The owner has acted on the mail; the file is kept for late writers.
+    /// Whether the owner has acted on the mail; the file is then kept for late writers.
     pub(crate) is_taken: bool,
     pub(crate) path: PathBuf,
 }
@@ -239,8 +242,8 @@ fn listed(dir: &TeamDir, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<ClaimFi
     Ok(found)
 }
 
-/// Removes the second link of an inbox, whose claimant was killed between the link and the rename. Fails if
-/// the inbox has further links. The caller holds the side lock, so no claimant is alive in between.
+/// Removes the second link of an inbox, whose claimant was killed between the link and the rename. Fails if the
+/// inbox has further links. The caller holds the side lock, so no process is between these steps.
 pub(crate) fn undo_half_claim(
     dir: &TeamDir,
     name: &AgentName,

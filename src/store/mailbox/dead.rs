@@ -1,4 +1,4 @@
-//! Dead letters: lines that could not be delivered, whole, with the reason.
+//! Dead letters: whole lines that could not be delivered, with the reason.
 //!
 //! A line beyond the length limit is stored as several letters with ascending offsets; their `raw` joined
 //! is the line. Bytes that are not UTF-8 are stored in `raw_hex`. A claim that cannot be read is moved to a
@@ -20,7 +20,7 @@ pub struct DeadLetter {
     pub batch_id: String,
     /// The offset in the claim.
     pub offset: u64,
-    /// The reason of the rejection.
+    /// The reason for the rejection.
     pub reason: String,
     /// The time of the rejection.
     pub at: WallTime,
@@ -30,13 +30,13 @@ pub struct DeadLetter {
     /// The line in hexadecimal digits, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_hex: Option<String>,
-    /// The file that holds the claim.
+    /// The file that holds the quarantined claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 }
 
 impl DeadLetter {
-    /// Creates a letter about an offset of a claim, without the line.
+    /// Creates a letter for an offset of a claim, without the line.
     pub(crate) fn new(batch_id: &str, offset: u64, reason: String, at: WallTime) -> Self {
         let batch_id = batch_id.into();
         Self { batch_id, offset, reason, at, raw: None, raw_hex: None, file: None }

@@ -1,4 +1,4 @@
-//! Remembers the messages that were delivered lately, to recognize a send that was repeated after a crash.
+//! Remembers recently delivered messages, to recognize a send that was repeated after a crash.
 
 use crate::wire::limits::DEDUP_MESSAGES;
 use crate::wire::message::Message;
@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// The id is new, and remembered now.
+    /// The id was unknown, and is now remembered.
     New,
     /// The id is known with the same content.
     Same,
@@ -21,7 +21,8 @@ pub(crate) enum Known {
 )]
 type Contents = std::collections::HashMap<u64, u64>;
 
-/// Ids with fingerprints of their messages: hashes with keys of this process, so that no sender can collide.
+/// The ids and fingerprints of messages. Both are hashes with keys of this process, so that no sender can cause a
+/// collision.
 #[derive(Debug, Default)]
 pub(crate) struct SeenMessages {
     keys: RandomState,
@@ -31,7 +32,7 @@ pub(crate) struct SeenMessages {
 }
 
 impl SeenMessages {
-    /// Looks up a message and remembers it; permanent only after [`SeenMessages::keep`].
+    /// Looks up a message and remembers it. The entry is permanent only after [`SeenMessages::keep`].
     pub(crate) fn look_up(&mut self, id: &str, message: &Message) -> Known {
         let id = self.keys.hash_one(id);
         let content = self.fingerprint(message);
@@ -46,7 +47,7 @@ impl SeenMessages {
         }
     }
 
-    /// Keeps what was looked up: it is in the transcript.
+    /// Makes the new entries permanent, because their messages are in the transcript. Drops the oldest entries.
     pub(crate) fn keep(&mut self) {
         while self.order.len() > DEDUP_MESSAGES
             && let Some(oldest) = self.order.pop_front()
@@ -56,14 +57,15 @@ impl SeenMessages {
         self.kept = self.order.len();
     }
 
-    /// Forgets what was looked up since the last [`SeenMessages::keep`]: it did not reach the transcript.
+    /// Forgets the entries since the last [`SeenMessages::keep`], because their messages are not in the
+    /// transcript.
     pub(crate) fn forget(&mut self) {
         for id in self.order.drain(self.kept..) {
             self.contents.remove(&id);
         }
     }
 
-    /// Hashes everything but the timestamp, which a repeated send does not share.
+    /// Hashes all fields but the id and the timestamp; a repeated send has another timestamp.
     fn fingerprint(&self, message: &Message) -> u64 {
         let Message { id: _, timestamp: _, from, to, content, request_id, incarnation, body } =
             message;

@@ -25,32 +25,32 @@ use std::time::Duration;
 /// The rule for full inboxes that applies to a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// Refused if the inbox is full.
+    /// A line that is refused if the inbox is full.
     Data,
-    /// May use the reserve.
+    /// A line that may use the reserve of a full inbox.
     Control,
 }
 
-/// How a line is stored.
+/// The policy by which a line is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendPolicy {
     /// The rule for full inboxes.
     pub priority: Priority,
-    /// What an acknowledged send survives.
+    /// The failures that an acknowledged send survives.
     pub fsync: Fsync,
-    /// The largest inbox in bytes.
+    /// The maximum size of the inbox in bytes.
     pub capacity: u64,
-    /// The wait for the lock.
+    /// The maximum wait for the lock.
     pub lock_limit: Duration,
 }
 
-/// Why a line was not stored, or may not be durable.
+/// The reason for which a line was not stored, or may not be durable.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The line was not stored: a lock or a file operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The line was not stored.
+    /// The line was not stored, because the inbox is full.
     #[error("the inbox of {name} is full ({size} of {capacity} bytes)")]
     Full {
         /// The owner of the inbox.
@@ -60,7 +60,7 @@ pub enum SendError {
         /// Its limit in bytes.
         capacity: u64,
     },
-    /// The line was not stored. It has this many bytes.
+    /// The line was not stored, because it is too long. The field is its length in bytes.
     #[error("the line has {0} bytes, more than {MAX_LINE_BYTES}")]
     TooLong(usize),
     /// The line was written and the sync failed. A repeated send with the same id is harmless.
@@ -100,7 +100,7 @@ pub fn forget(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
     Ok(())
 }
 
-/// Appends a line, which ends with its only newline, and syncs it by policy.
+/// Appends a line and syncs it by policy. The line must end with its only newline.
 pub fn append(
     dir: &TeamDir,
     name: &AgentName,
@@ -110,7 +110,7 @@ pub fn append(
     Inbox::of(dir, name).append(line, policy, || Ok::<_, SendError>(()))?.sync()
 }
 
-/// An inbox, for a process that sends often.
+/// An inbox to which a process sends often.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     dir: TeamDir,
@@ -120,11 +120,11 @@ pub(crate) struct Inbox {
     side: SideLock,
 }
 
-/// A line that was written.
+/// A line that was written and may need a sync.
 #[derive(Debug)]
 #[must_use = "written is not yet durable: sync it"]
 pub(crate) struct Stored {
-    /// The file to sync.
+    /// The file to sync, if the policy asks for it.
     unsynced: Option<(File, PathBuf)>,
 }
 
@@ -149,9 +149,9 @@ impl Inbox {
 
     /// Writes a line. `permit` is called under the lock, before any file is touched.
     ///
-    /// The caller syncs without the lock, so that concurrent senders share the time of the disk. The sync
-    /// is correct even if the file is claimed meanwhile: a claim is removed only after the transcript with
-    /// its mail is synced.
+    /// The caller syncs without the lock, so that the syncs of concurrent senders overlap. The sync is correct
+    /// even if the file is claimed meanwhile: a claim is removed only after the transcript with its mail is
+    /// synced.
     pub(crate) fn append<E: From<SendError>>(
         &mut self,
         line: &[u8],
@@ -167,7 +167,7 @@ impl Inbox {
         drop(held);
         failpoint::hit("send.unlocked");
         if size == 0 {
-            // A sender that found the inbox empty has notified the owner.
+            // For an inbox with lines, an earlier sender has notified the owner.
             notify(&self.fifo);
             failpoint::hit("send.notified");
         }
@@ -180,7 +180,7 @@ impl Inbox {
             return Err(SendError::TooLong(line.len()));
         }
         let (file, size) = self.open(policy.fsync)?;
-        // After the timeout the line is appended all the same: that is correct without this lock.
+        // After the timeout the line is appended anyway: an append is correct without this lock.
         try_for(&file, COURTESY_LOCK_TIMEOUT).at(&self.path)?;
         let capacity = match policy.priority {
             Priority::Data => policy.capacity,
@@ -218,8 +218,8 @@ impl Inbox {
     }
 }
 
-/// Writes a line so that it is whole, whatever outsiders write at the same time. On an error the file is
-/// restored, or, if an outsider wrote meanwhile, the written part is sealed.
+/// Writes a line so that it is whole, even if outsiders write at the same time. On an error the file is restored,
+/// or, if an outsider wrote meanwhile, the written part is sealed.
 fn append_line(file: &File, size: u64, line: &[u8]) -> io::Result<()> {
     let sealed = || Cow::Owned([b"\n", line].concat());
     let first = if is_torn(file, size)? { sealed() } else { Cow::Borrowed(line) };
@@ -257,7 +257,8 @@ fn put(file: &File, bytes: &[u8]) -> io::Result<Place> {
     Ok(Place { start, is_whole, is_sealed: bytes.starts_with(b"\n") })
 }
 
-/// Whether the line is whole and begins a line. An outsider may have written between check and write.
+/// Whether the written line is whole and begins at a line start. An outsider may have written between the check
+/// and the write.
 fn stands_alone(file: &File, place: &Place, size: u64) -> io::Result<bool> {
     let slipped_in = place.start != size && !place.is_sealed;
     Ok(place.is_whole && !(slipped_in && is_torn(file, place.start)?))

@@ -13,7 +13,7 @@ use crate::wire::limits::MAX_LINE_BYTES;
 use std::fs::File;
 use std::path::Path;
 
-/// The size of a transcript write, in bytes, from which it is flushed.
+/// The size at which buffered transcript lines are written, in bytes.
 const BATCH_BYTES: usize = 1024 * 1024;
 
 /// The destinations of the mail of one mailbox.
@@ -46,7 +46,7 @@ impl Ingest {
         drained: &mut Drained,
     ) -> Result<(), StoreError> {
         failpoint::hit("drain.reading");
-        // A delivery that failed has looked up messages that it did not write.
+        // An earlier delivery that failed may have looked up messages that it did not write.
         self.seen.forget();
         let mut lines = Lines::from(file, claim.read_to, MAX_LINE_BYTES).at(path)?;
         let now = self.clock.now();

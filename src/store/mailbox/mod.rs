@@ -23,9 +23,9 @@ use std::time::Duration;
 /// The policy for incoming mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MailPolicy {
-    /// What an acknowledged message survives.
+    /// The failures that an acknowledged message survives.
     pub fsync: Fsync,
-    /// The longest content in bytes; longer ones become dead letters.
+    /// The maximum length of a message's content, in bytes. Longer messages become dead letters.
     pub max_content: usize,
 }
 
@@ -49,12 +49,12 @@ impl Mail {
     }
 }
 
-/// An event to log and to report to the lead.
+/// An event that is logged and reported to the lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MailNotice {
     /// A line became a dead letter.
     Dead {
-        /// The reason.
+        /// The reason for the rejection.
         reason: String,
         /// The batch id of its claim.
         batch_id: String,
@@ -81,22 +81,22 @@ pub struct Drained {
 }
 
 impl Drained {
-    /// Whether the drain brought nothing.
+    /// Whether the drain returned neither mail nor notices.
     pub fn is_empty(&self) -> bool {
         self.mail.is_empty() && self.notices.is_empty()
     }
 }
 
-/// What remains of the claims that were acted on, the most urgent first.
+/// The state of the claims that were acted on. The most urgent variant comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SettleResult {
-    /// A late writer came: drain again.
+    /// A late writer has appended to a claim: drain again.
     Grown,
-    /// Late writers may still come: settle again.
+    /// Late writers may still append: settle again.
     Again {
-        /// The pause before that.
+        /// The pause before the next call.
         after: Duration,
     },
-    /// Nothing remains.
+    /// No claim remains.
     Done,
 }

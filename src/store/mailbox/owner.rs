@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
-/// The size from which a file with holes was not written by a sender of mail, in bytes.
+/// The size from which a file with holes cannot come from senders of mail, in bytes.
 const SPARSE_BYTES: u64 = 1 << 30;
 
 /// An open mailbox.
@@ -45,7 +45,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Opens the mailbox of the life lock's name. Mail left by an earlier process comes with the first drain.
+    /// Opens the mailbox of the life lock's name. Mail left by an earlier process is returned by the first drain.
     pub fn open(
         dir: &TeamDir,
         life: &LifeLock,
@@ -89,12 +89,12 @@ impl Mailbox {
         })
     }
 
-    /// Delivers all waiting mail. When this returns, the mail is acknowledged: in the transcript, on disk.
-    /// After an error, mail that was not acknowledged stays in its file and comes with a later drain.
+    /// Delivers all waiting mail. When this returns, the mail is acknowledged: in the transcript, on disk. After
+    /// an error, mail that was not acknowledged stays in its file and is delivered by a later drain.
     pub fn drain(&mut self) -> Result<Drained, StoreError> {
         self.dir.is_still_there()?;
         match self.drain_what_is_there() {
-            // An outsider removed a folder that was empty.
+            // An outsider removed an empty folder.
             Err(why) if why.is_without_team() => {
                 self.dir.complete()?;
                 self.drain_what_is_there()
@@ -107,13 +107,14 @@ impl Mailbox {
         let fsync = self.ingest.policy.fsync;
         let claimed = self.rotation.claim(&mut self.batch_ids, fsync);
         let claimed = claimed.map(|claim| self.claims.extend(claim));
-        // After the claim: a late line that is older than a line of this claim is known by now.
+        // Events are consumed after the claim, so that a late line that is older than a line of this claim is
+        // known.
         self.rotation.catch_up()?;
         // Older claims first: a late line in them is older than this claim.
         self.deliver_claims()?;
         match claimed {
             Err(why) if self.held_back.is_empty() => Err(why),
-            // A broken inbox must not hold up earlier claims; the next drain reports it.
+            // A broken inbox must not delay the mail of earlier claims; the next drain reports it.
             Ok(()) | Err(_) => Ok(std::mem::take(&mut self.held_back)),
         }
     }
@@ -179,7 +180,7 @@ impl Mailbox {
         Ok(claim.enter(stage)?)
     }
 
-    /// Moves a claim that cannot be read to the dead letters, whole.
+    /// Moves a whole claim that cannot be read to the dead letters.
     fn quarantine(&mut self, at: usize, reason: String) -> Result<(), StoreError> {
         let Some(claim) = self.claims.get_mut(at) else { return Ok(()) };
         let path = claim.path();
@@ -253,7 +254,7 @@ impl Mailbox {
         Ok(SettleResult::Done)
     }
 
-    /// Whether a drain would bring mail. Cheap: called after every wake and by the slow poll.
+    /// Whether a drain would return mail. This is cheap: it is called after every wake-up and by the slow poll.
     pub fn has_unread(&self) -> bool {
         let rotation = &self.rotation;
         let is_blind = !self.claims.is_empty() && rotation.waker.is_blind();
@@ -268,18 +269,18 @@ impl Mailbox {
             })
     }
 
-    /// Returns a descriptor that is readable when mail may have come. Drain before waiting on it.
+    /// Returns a descriptor that is readable when mail may have arrived. Drain before waiting on it.
     pub fn watch_fd(&self) -> BorrowedFd<'_> {
         self.rotation.waker.as_fd()
     }
 
-    /// Consumes the pending events; call [`Mailbox::has_unread`] afterwards: own claims wake it as well. Fails
-    /// if neither file events nor a fifo are available.
+    /// Consumes the pending events. The owner's own claims cause events as well, so call [`Mailbox::has_unread`]
+    /// afterwards. Fails if neither file events nor a fifo are available.
     pub fn acknowledge_events(&mut self) -> Result<(), StoreError> {
         self.rotation.waker.acknowledge()
     }
 
-    /// Returns how mail wakes this owner.
+    /// Returns the mechanism by which mail wakes this owner.
     pub fn wake_mode(&self) -> WakeMode {
         self.rotation.waker.mode()
     }
@@ -289,13 +290,13 @@ impl Mailbox {
         self.rotation.waker.poll()
     }
 
-    /// Returns the conversation.
+    /// Returns the transcript.
     pub fn transcript(&mut self) -> &mut Transcript {
         &mut self.ingest.transcript
     }
 }
 
-/// Records what the transcript says about the existing claims.
+/// Records a mail line: its offset in an existing claim, and its message as seen.
 fn record_mail(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut SeenMessages) {
     let TakenIn { batch_id, offset, message: object, .. } = taken_in;
     if let Some(claim) = claims.iter_mut().find(|claim| claim.batch_id == *batch_id) {

@@ -1,4 +1,4 @@
-//! Parses a line of an inbox. Pure: no file, no clock.
+//! Parses a line of an inbox, without file or clock.
 
 use crate::store::file::jsonl::{Framed, Piece};
 use crate::wire::limits::MAX_LINE_BYTES;
@@ -12,14 +12,14 @@ pub(crate) enum ParsedLine<'a> {
     Valid(ValidLine<'a>),
     /// The line is not a message, for this reason.
     Invalid(String),
-    /// The line is incomplete, and its writer may go on.
+    /// The line is incomplete, and its writer may complete it.
     Unfinished,
 }
 
 /// A message that can be delivered.
 #[derive(Debug)]
 pub(crate) struct ValidLine<'a> {
-    /// Its id is its own, or made from its offset.
+    /// The message. Its id is that of the line, or is made from batch id and offset.
     pub(crate) message: Box<Message>,
     /// The line as it was received, with its id; the sender's own text wherever possible.
     pub(crate) text: Cow<'a, str>,

@@ -1,6 +1,6 @@
-//! The rotation of an inbox: the owner watches the file, and swaps it for an empty one when it has mail.
+//! The rotation of an inbox: the owner watches the file, and replaces it by an empty one when it has mail.
 //!
-//! *Invariant:* the swap happens under the side lock. Afterwards the old file is a claim, the new one is
+//! *Invariant:* the replacement happens under the side lock. Afterwards the old file is a claim, the new one is
 //! the inbox, and both are watched.
 
 use super::claim::{BatchIds, Claim, Stage, list, undo_half_claim};
@@ -18,7 +18,7 @@ use std::io::ErrorKind::{PermissionDenied, Unsupported};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// One inbox, as its owner holds it.
+/// An inbox as its owner holds it.
 #[derive(Debug)]
 pub(crate) struct InboxRotation {
     dir: TeamDir,
@@ -76,7 +76,7 @@ impl InboxRotation {
         Ok((rotation, claims))
     }
 
-    /// Consumes the pending events. Mail that came into the inbox meanwhile wakes the owner once more.
+    /// Consumes the pending events. Mail that arrived in the inbox meanwhile wakes the owner once more.
     pub(crate) fn catch_up(&mut self) -> Result<(), StoreError> {
         let was_known = self.waker.may_be_written(self.inbox.watch_id);
         self.waker.acknowledge()?;
@@ -95,9 +95,9 @@ impl InboxRotation {
 
     /// Makes the inbox a claim; returns `None` if it is empty.
     ///
-    /// The rename is the claim: the path is never missing, no data is copied, and senders continue in the
-    /// new file. All syncs come before the unlock; otherwise a sender would be acknowledged for a file that
-    /// a power cut takes back.
+    /// The rename is the claim: the path is never missing, no data is copied, and senders continue in the new
+    /// file. All syncs come before the unlock; otherwise a sender could be acknowledged for a line in a file that
+    /// is lost in a power cut.
     pub(crate) fn claim(
         &mut self,
         batch_ids: &mut BatchIds,
@@ -135,7 +135,7 @@ impl InboxRotation {
             Err(why) if matches!(why.kind(), PermissionDenied | Unsupported) => {
                 fs::rename(&path, &claimed).at(&path)?;
                 sync_folder(&dir.claims(), fsync)?;
-                // Not the prepared file: a sender may have created an inbox since, with mail.
+                // The prepared file is not used: an outsider may have created an inbox with mail since.
                 let found = find_inbox(dir, name, fsync)?;
                 *inbox = Inbox::new(found, waker.watch(&path)?);
             }
@@ -178,12 +178,13 @@ fn find_inbox(
     Ok((file, known))
 }
 
-/// Prepares and watches the next inbox. An existing file is reused; its contents come with the next claim.
+/// Prepares and watches the next inbox. An existing file is reused; its contents are delivered with the next
+/// claim.
 fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
     let found = match open_known(path, Access::Read) {
         Err(why @ FileError::Io { .. }) if !why.is_missing() => return Err(why.into()),
         Ok((file, known)) if known.nlink() == 1 => (file, known),
-        // Nothing is there, or something that cannot become an inbox.
+        // There is no file, or one that cannot become an inbox.
         Ok(_) | Err(_) => {
             remove(path)?;
             drop(create_new(path, Access::Append)?);

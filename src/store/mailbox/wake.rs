@@ -1,7 +1,7 @@
-//! Wakes the owner of a mailbox when mail comes.
+//! Wakes the owner of a mailbox when mail arrives.
 //!
-//! Watches follow files through renames: the next inbox is watched before it becomes the inbox, and a claim
-//! is watched until it is removed. Nothing here reads mail.
+//! Watches follow files through renames: the next inbox is watched before it becomes the inbox, and a claim is
+//! watched until it is removed. This module reads no mail.
 
 use crate::os::watch::{Fifo, Watch, WatchId, Written, is_local, is_quiet, remove_fifo, touch};
 use crate::store::{StoreError, TeamDir};
@@ -12,19 +12,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How an owner learns of new mail.
+/// The mechanism by which new mail wakes an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeMode {
-    /// By file events, also of a plain `echo >>`.
+    /// File events, which a plain `echo >>` causes as well.
     Events,
-    /// By a fifo that the programs of the team write to; other mail is found by the poll.
+    /// A fifo to which the programs of the team write. Mail of other programs is found by the poll.
     Fifo,
 }
 
-/// The poll of a mailbox on a local disk whose file events were tested.
+/// The poll period of a mailbox on a local disk whose file events were tested.
 const POLL_WITH_TESTED_EVENTS: Duration = Duration::from_secs(5);
 
-/// The waiting end of a mailbox.
+/// The wake-up source of a mailbox's owner.
 #[derive(Debug)]
 pub(crate) struct Waker {
     fifo: PathBuf,
@@ -39,7 +39,7 @@ enum Source {
 }
 
 impl Waker {
-    /// Opens file events, or a fifo if the user has none left.
+    /// Opens file events, or a fifo if the user has no file events left.
     pub(crate) fn open(dir: &TeamDir, name: &AgentName) -> Result<Self, StoreError> {
         let fifo = dir.fifo(name);
         let source = match Watch::new() {
@@ -64,7 +64,7 @@ impl Waker {
         }
     }
 
-    /// Makes the poll rare if the events of a watched file come and no other machine can write to the disk.
+    /// Lengthens the poll period if events of a watched file arrive and no other machine can write to the disk.
     pub(crate) fn test_events(&mut self, dir: &TeamDir, file: &File) -> Result<(), StoreError> {
         let Source::Events { watch, poll } = &mut self.source else { return Ok(()) };
         let is_tested = is_local(file)
@@ -94,7 +94,7 @@ impl Waker {
         Ok(())
     }
 
-    /// Whether events are pending, or there are no events at all.
+    /// Whether events are pending, or file events are not in use.
     pub(crate) fn is_blind(&self) -> bool {
         let Source::Events { watch, .. } = &self.source else { return true };
         !is_quiet(watch.as_fd())

@@ -1,4 +1,4 @@
-//! Tells that something below `.team/` has changed; the listener finds out what.
+//! Watches for changes below `.team/`. An event does not say what has changed.
 
 use crate::os::file::{Access, open_or_create};
 use crate::os::watch::{Watch, Written};
@@ -6,12 +6,12 @@ use crate::store::TeamDir;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// File events. Listening fails if the user has none left; poll instead.
+/// A source of file events. Creating one fails if the user has no file events left; the caller then polls.
 #[derive(Debug)]
 pub(crate) struct ChangeWatcher(Watch);
 
 impl ChangeWatcher {
-    /// Listens to the folders that a view shows.
+    /// Watches the folders that a view shows.
     pub(crate) fn listen(dir: &TeamDir) -> io::Result<Self> {
         let watch = Watch::new()?;
         let root = dir.root().to_path_buf();
@@ -21,7 +21,7 @@ impl ChangeWatcher {
         Ok(Self(watch))
     }
 
-    /// Listens to changes of the task list by the programs of a team.
+    /// Watches for changes of the task list by the programs of a team.
     pub(crate) fn of_tasks(dir: &TeamDir) -> io::Result<Self> {
         let path = dir.tasks_lock();
         open_or_create(&path, Access::Update).map_err(io::Error::other)?;

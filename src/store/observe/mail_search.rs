@@ -1,4 +1,4 @@
-//! Finds every line about the mail of an agent in all of its files, as `grep` would, with file and offset.
+//! Reads every line of all files about an agent's mail, with file and offset, as `grep` would.
 
 use crate::store::file::jsonl::{LONGEST_LINE, Piece, each_piece};
 use crate::store::mailbox::claim::list;

@@ -1,5 +1,5 @@
-//! Tracks mail from outside: each line is reported once in the inbox and once more when its owner has
-//! claimed it.
+//! Tracks the mail of a team without taking it: each line is reported once in the inbox and once more when its
+//! owner has claimed it.
 //!
 //! A file is identified by its inode, since a claim is the renamed inbox. Only appended lines are read.
 
@@ -18,9 +18,9 @@ use std::rc::Rc;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MailLocation {
-    /// It was appended and waits.
+    /// The line was appended and is not claimed yet.
     Inbox,
-    /// Its owner has claimed it.
+    /// The owner has claimed the line.
     Claim,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct TrackedMail {
     pub(crate) object: Rc<Map<String, Value>>,
 }
 
-/// All inboxes and claims of a team.
+/// A tracker of all inboxes and claims of a team.
 #[derive(Debug)]
 pub(crate) struct MailTracker {
     dir: TeamDir,
@@ -101,7 +101,7 @@ impl MailTracker {
         Ok(found)
     }
 
-    /// Returns the number of waiting lines of `owner`, as of the last [`MailTracker::look`].
+    /// Returns the number of unread lines of `owner`, as of the last [`MailTracker::look`].
     pub(crate) fn unread(&self, owner: &AgentName) -> usize {
         let first = (owner.clone(), u64::MIN);
         let last = (owner.clone(), u64::MAX);

@@ -1,4 +1,4 @@
-//! Reads the team folder from outside: nothing here locks, takes or changes mail.
+//! Observes the team folder: no module here locks, claims or changes mail.
 
 pub(crate) mod change_watcher;
 pub(crate) mod diagnose;

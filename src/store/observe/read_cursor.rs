@@ -1,4 +1,5 @@
-//! The read cursor of a person: mail is drained before every model call, so the inbox shows next to nothing.
+//! The read cursor of a person: the offset in a transcript up to which its mail was shown. The inbox itself is
+//! mostly empty, because it is drained before every model call.
 
 use crate::store::file::atomic::{Fsync, replace};
 use crate::store::file::tail::Tail;
@@ -25,7 +26,7 @@ pub(crate) fn since_last_look(
     Ok(mail)
 }
 
-/// Starts to follow the mail that is drained from now on. Fails if the transcript cannot be read.
+/// Returns a position from which only mail that is drained later is read. Fails if the transcript cannot be read.
 pub(crate) fn mail_from_now_on(dir: &TeamDir, name: &AgentName) -> Result<NewlyRead, StoreError> {
     let mut taken = NewlyRead(Tail::new(dir.transcript(name)));
     taken.read_new()?;

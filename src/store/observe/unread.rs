@@ -1,7 +1,7 @@
 //! Reads the unread mail of an agent without taking it.
 //!
-//! Mail moves from the inbox into a claim meanwhile. The inbox is opened before the claims are listed, so
-//! that every line is seen at least once.
+//! Meanwhile the owner may move mail from the inbox into a claim. The inbox is opened before the claims are
+//! listed, so that every line is seen at least once.
 
 use crate::os::file::FileError;
 use crate::store::file::jsonl::{Framed, pieces_of};
@@ -17,7 +17,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A waiting line.
+/// A line that its owner has not acted on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
     /// The bytes of the line.
@@ -41,7 +41,7 @@ pub fn count(dir: &TeamDir, name: &AgentName) -> Result<usize, StoreError> {
     Ok(count)
 }
 
-/// Returns the number of waiting lines of each agent; a file that cannot be read has none. Lists the claims
+/// Returns the number of waiting lines of each agent; a file that cannot be read counts as empty. Lists the claims
 /// once for all agents.
 pub(crate) fn counts(dir: &TeamDir, names: Vec<AgentName>) -> BTreeMap<AgentName, usize> {
     let mut counts: BTreeMap<AgentName, usize> = names.into_iter().map(|name| (name, 0)).collect();
@@ -98,7 +98,7 @@ fn each_line(
     let inbox = open_if_there(&path)?;
     let in_inbox = inbox.as_ref().map(|(_, known)| known.ino());
     for claim in unread_claims(dir, name)? {
-        // A claim made since the inbox was opened is that inbox.
+        // A claim that was made after the inbox was opened is the same file.
         if let Some((file, known)) = open_if_there(&claim)?
             && Some(known.ino()) != in_inbox
         {
@@ -138,7 +138,7 @@ mod tests {
         append(&claim("alice.000000000002-0123abcd.taken"), "{}\n");
         append(&claim("dave.000000000001-0123abcd"), "{}\n");
         append(&dir.inbox(&bob), "{}\n");
-        // A claimant between the link and the rename.
+        // The state between the link and the rename of a claim.
         fs::hard_link(dir.inbox(&bob), claim("bob.000000000001-0123abcd")).unwrap();
         let names = vec![alice.clone(), bob.clone(), carol.clone()];
         let found = counts(&dir, names);

@@ -1,6 +1,7 @@
 //! Heartbeats of busy agents: the current state, rewritten in place in `run/.state/NAME.beat`.
 //!
-//! *Invariant:* the contents kill no process. The watcher judges lateness by changes that it saw itself.
+//! *Invariant:* no process is killed because of the contents. The watcher measures lateness by changes that it
+//! observed itself.
 
 use crate::os::file::{Access, At, open_or_create};
 use crate::store::file::atomic::json_line;
@@ -21,14 +22,14 @@ pub(crate) struct Heartbeat {
     pub(crate) count: u64,
     /// `llm`, `tool:NAME`, or the status.
     pub(crate) state: String,
-    /// The begin of the state, for people.
+    /// The time at which the state began, for people.
     pub(crate) since: WallTime,
     /// The time limit of the running tool, in seconds.
     pub(crate) limit: Option<u64>,
     pub(crate) uptime: MachineTime,
 }
 
-/// The heartbeat file of the agent itself.
+/// The heartbeat file of an agent, opened by the agent itself.
 #[derive(Debug)]
 pub(crate) struct HeartbeatFile {
     path: PathBuf,
@@ -42,19 +43,19 @@ impl HeartbeatFile {
         Ok(Self { path, file })
     }
 
-    /// Writes over the last heartbeat. Readers parse the first line.
+    /// Overwrites the last heartbeat. Readers parse only the first line.
     pub(crate) fn write(&self, heartbeat: &Heartbeat) -> Result<(), StoreError> {
         Ok(self.file.write_all_at(&json_line(heartbeat, &self.path)?, 0).at(&self.path)?)
     }
 
-    /// Gives a sign of life if the file cannot be written: a full disk accepts a new modification time.
+    /// Sets the modification time instead, if the file cannot be written: this succeeds on a full disk.
     pub(crate) fn touch(&self, now: WallTime) -> Result<(), StoreError> {
         let now = UNIX_EPOCH + now.since(WallTime::default());
         Ok(self.file.set_modified(now).at(&self.path)?)
     }
 }
 
-/// Returns the modification time, which every sign of life changes.
+/// Returns the modification time, which every heartbeat changes.
 pub(crate) fn stamp(dir: &TeamDir, name: &AgentName) -> Option<(i64, i64)> {
     let known = std::fs::symlink_metadata(dir.heartbeat(name)).ok()?;
     Some((known.mtime(), known.mtime_nsec()))

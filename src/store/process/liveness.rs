@@ -1,8 +1,7 @@
-//! Liveness locks: a name belongs to the process that holds the lock of `run/NAME.lock`, from start to
-//! death.
+//! Life locks: a name belongs to the process that holds the lock of `run/NAME.lock`, from its start to its exit.
 //!
-//! The kernel releases the lock with its holder, so the lock is the truth about liveness; the contents of
-//! the file are information. Only `clean` removes a lock file, and only while it holds the lock.
+//! The kernel releases the lock when its holder exits, so only the lock decides whether a process is alive. The
+//! contents of the file describe the holder. Only `clean` removes a lock file, and only while it holds the lock.
 
 use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, open_or_create};
@@ -22,31 +21,31 @@ use std::time::{Duration, Instant};
 /// The version of the protocol between the processes of a team.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// The time for which probes by others may delay an acquisition.
+/// The maximum time for which probes by other processes may delay an acquisition.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The holder of a life lock.
+/// The contents of a life lock's file, which describe its holder.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LifeRecord {
-    /// The pid of its process.
+    /// The pid of the holder.
     pub pid: i32,
     /// The start time of the process, in clock ticks since boot.
     pub start_time: u64,
-    /// The boot of the machine.
+    /// The boot id of the machine.
     pub boot_id: String,
     /// The incarnation, which changes with every start.
     pub incarnation: String,
     /// The [`PROTOCOL_VERSION`] of its program.
     pub protocol: u32,
-    /// The id by which its commands are found in their environment.
+    /// The id in the environment of its commands, by which they are found.
     #[serde(rename = "marker")]
     pub run_id: String,
     /// The time of the acquisition, for people.
     pub started_at: WallTime,
     /// The name of the process that started it, or `hand`.
     pub started_by: String,
-    /// The time at which it noticed the death of its lead.
+    /// The time at which it detected the exit of its lead.
     pub lead_lost: Option<MachineTime>,
 }
 
@@ -64,10 +63,10 @@ impl LifeRecord {
     }
 }
 
-/// Whether a process holds a name.
+/// Whether a process holds the life lock of a name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Liveness {
-    /// The lock is held. The record is missing while its holder writes it.
+    /// The lock is held. The record is `None` while the holder writes it.
     Alive(Option<LifeRecord>),
     /// The lock is free, or was never taken.
     Dead,
@@ -80,7 +79,7 @@ impl Liveness {
     }
 }
 
-/// Why a name was not acquired.
+/// The reason for which a name was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LifeError {
     /// Another process holds the name.
@@ -100,7 +99,7 @@ fn holder(record: Option<&LifeRecord>) -> String {
     record.map_or_else(String::new, |record| format!(" by pid {}", record.pid))
 }
 
-/// A name that this process holds until this is dropped.
+/// The life lock of a name, which this process holds until the value is dropped.
 #[derive(Debug)]
 pub struct LifeLock {
     name: AgentName,
@@ -110,7 +109,7 @@ pub struct LifeLock {
 }
 
 impl LifeLock {
-    /// Acquires a name. Fails if another process holds it.
+    /// Acquires the life lock of a name. Fails if another process holds it.
     pub fn take(dir: &TeamDir, name: &AgentName, record: LifeRecord) -> Result<Self, LifeError> {
         let path = dir.life(name);
         let start = Instant::now();
@@ -149,7 +148,7 @@ impl LifeLock {
         &self.record
     }
 
-    /// Rewrites the record. Fails if the file cannot be opened or written.
+    /// Rewrites the record. Fails if the file cannot be written.
     pub fn update(&mut self, record: LifeRecord) -> Result<(), FileError> {
         self.record = record;
         self.write()
@@ -178,12 +177,12 @@ pub fn probe(dir: &TeamDir, name: &AgentName) -> Result<Liveness, FileError> {
     }
 }
 
-/// Reads the record of the last holder of a name, dead or alive.
+/// Reads the record of the last holder of a name, whether it is dead or alive.
 pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>, FileError> {
     Ok(open_if_there(&dir.life(name))?.and_then(|(file, _)| read_record(&file)))
 }
 
-/// Returns the living agent whose commands carry `run_id`. Fails if the life locks cannot be listed.
+/// Returns the live agent whose commands have this `run_id`. Fails if the life locks cannot be listed.
 pub fn holder_of_run_id(dir: &TeamDir, run_id: &str) -> Result<Option<AgentName>, FileError> {
     for name in dir.agents_with_locks()? {
         if let Liveness::Alive(Some(record)) = probe(dir, &name)?
@@ -203,7 +202,7 @@ fn is_held(file: &File, path: &Path) -> Result<bool, FileError> {
     Ok(!is_free)
 }
 
-/// A name that is probed often; its lock file stays open.
+/// The life lock of a name that is probed often. Its file stays open while it is held.
 #[derive(Debug)]
 pub(crate) struct LifeState {
     path: PathBuf,
@@ -215,14 +214,14 @@ impl LifeState {
         Self { path: dir.life(name), file: None }
     }
 
-    /// As [`probe`], without the record.
+    /// Like [`probe`], without the record.
     pub(crate) fn is_alive(&mut self) -> Result<bool, FileError> {
         if let Some(file) = &self.file
             && is_held(file, &self.path)?
         {
             return Ok(true);
         }
-        // Free, or a file that was removed with its team: open the current file.
+        // The open file is free, or was removed with its team folder: open the current one.
         let Some((file, _)) = open_if_there(&self.path)? else { return Ok(false) };
         let is_held = is_held(&file, &self.path)?;
         self.file = is_held.then_some(file);

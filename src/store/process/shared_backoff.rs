@@ -1,5 +1,5 @@
-//! The shared back-off of a team: one small file for each endpoint says until when no member should call
-//! it.
+//! The shared back-off of a team: one small file for each endpoint holds the time until which no member should
+//! call it.
 //!
 //! *Invariant:* the file is only advice. A file that is torn, lost, or from a clock that was set back
 //! causes one early call; it never makes a member wait longer than was asked for.
@@ -26,7 +26,7 @@ pub(crate) struct SharedBackoff {
 }
 
 impl SharedBackoff {
-    /// Returns the wait for an endpoint, named by host and port or by any other word.
+    /// Returns the shared wait for an endpoint, which is named by host and port or by any other word.
     pub(crate) fn of(dir: &TeamDir, endpoint: &str) -> Self {
         let fits = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
         let word: String = endpoint.chars().map(fits).take(100).collect();
@@ -38,11 +38,11 @@ impl SharedBackoff {
             return Duration::ZERO;
         };
         let left = until.since(now);
-        // A longer wait than was asked for: the clock was set back.
+        // More time is left than was asked for: the clock was set back.
         if left.as_secs_f64() > wait { Duration::ZERO } else { left }
     }
 
-    /// Asks all members to wait. A longer wait that is in force stays. Fails if the file cannot be written.
+    /// Asks all members to wait. A longer pending wait stays. Fails if the file cannot be written.
     pub(crate) fn hold(&self, now: WallTime, wait: Duration) -> Result<(), StoreError> {
         if self.pending(now) >= wait {
             return Ok(());

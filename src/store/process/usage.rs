@@ -1,8 +1,8 @@
 //! The usage of each agent as of its last model call, in `run/.state/NAME.used`; only that agent writes it.
 //!
-//! The roster has the same counts, at most once a second. For a shared budget that is many calls too late,
-//! so the counts of all are read from here before the next call. *Invariant:* a count of another
-//! incarnation is ignored, and no count decreases an account.
+//! The roster has the same counts, but they are written at most once a second. For a shared budget that is many
+//! calls too late, so the counts of all agents are read from these files before the next call. *Invariant:* a
+//! count of another incarnation is ignored, and no count lowers that of the roster.
 
 use crate::store::file::atomic::{json, replace};
 use crate::store::file::read::read_state;
@@ -28,7 +28,7 @@ pub(crate) fn write(
 ) -> Result<(), StoreError> {
     let count = Count { incarnation: incarnation.into(), usage };
     let path = dir.used(name);
-    // Not synced: after a power cut no agent makes calls, and the roster is used.
+    // Not synced: after a power cut no agent makes calls, and the counts of the roster are used.
     Ok(replace(&path, &json(&count, &path)?, Fsync::Never)?)
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn roster_of_now(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, 
     Ok(roster)
 }
 
-/// An unreadable count leaves the one of the roster.
+/// Replaces the count of the roster by a higher one in the file. An unreadable file changes nothing.
 fn update_usage(dir: &TeamDir, name: &AgentName, incarnation: &str, usage: &mut UsageCount) {
     if let Ok(Some(count)) = read_state::<Count>(&dir.used(name))
         && count.incarnation == incarnation

@@ -18,15 +18,15 @@ use output::CappedOutput;
 use std::path::Path;
 use std::time::Duration;
 
-/// Ends of the names of variables with credentials of model endpoints. Commands never get them, even if the
-/// caller's allow-list names one.
+/// Suffixes of the names of variables with credentials of model endpoints. Commands never get these variables,
+/// even if the caller's allow-list names one.
 const CREDENTIALS: [&str; 2] = ["_API_KEY", "_AUTH_TOKEN"];
 
 /// The search path of commands if the caller gives none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The setup of one agent's commands: the variables in `env` without credentials. `run_id`, which is unique
-/// to the agent, marks every process of its commands.
+/// Returns the setup of one agent's commands: the variables in `env` without credentials. `run_id`, which is
+/// unique to the agent, marks every process of its commands.
 pub(crate) fn command_setup(mut env: Vec<(String, String)>, run_id: String) -> CommandSetup {
     // The output goes to a model: no colours, no cursor movements.
     let is_credential = |name: &str| CREDENTIALS.iter().any(|end| name.ends_with(end));
@@ -38,12 +38,12 @@ pub(crate) fn command_setup(mut env: Vec<(String, String)>, run_id: String) -> C
     CommandSetup { env, run_id }
 }
 
-/// Seconds that a command may take by default.
+/// The default time limit of a command, in seconds.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
-/// The most seconds that a call may ask for.
+/// The maximum time limit that a call may ask for, in seconds.
 const MAX_TIMEOUT_SECONDS: u64 = 3600;
 const SECONDS: ParameterType = ParameterType::Count { most: Some(MAX_TIMEOUT_SECONDS) };
-/// The longest argument in bytes that Linux passes to a program, without its final NUL.
+/// The maximum length of an argument that Linux passes to a program, in bytes without its final NUL.
 const MAX_COMMAND_BYTES: usize = 131_071;
 
 parameters!(Bash {
@@ -80,7 +80,7 @@ impl Tool for Bash {
 }
 
 impl Bash {
-    /// Runs the command in a folder; long output goes to the output store.
+    /// Runs the command in a folder; long output is stored in `output_store`.
     async fn run_in(
         &self,
         folder: &Path,
@@ -99,7 +99,7 @@ impl Bash {
         }
     }
 
-    /// The time limit of the command. Fails if the call cannot run at all, and says what to do instead.
+    /// Returns the time limit of the command. Fails if the call cannot run; the error says what to do instead.
     fn check(&self) -> Result<Duration, ToolError> {
         let (command, limit) = (&self.command, self.timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS));
         Err(ToolError::Reply(if command.trim().is_empty() {
@@ -120,7 +120,7 @@ impl Bash {
     }
 }
 
-/// The output and, below it, how the command ended unless it succeeded.
+/// Returns the output and, below it, the exit status of the command unless it succeeded.
 fn report(mut output: String, end: ExitKind, timed_out: Option<Duration>) -> String {
     let note = match (timed_out, end) {
         (Some(limit), _) => {

@@ -1,4 +1,4 @@
-//! The run of one shell command with capped output and a time limit, for `bash` and for hooks.
+//! Runs one shell command with capped output and a time limit, for `bash` and for hooks.
 
 use super::output::CappedOutput;
 use crate::os::async_fd::ReadableFd;
@@ -12,20 +12,20 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
-/// How long to read output after every process of the command has exited.
+/// The maximum time for reading output after every process of the command has exited.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 pub(in crate::tools) struct CommandResult {
     /// Its standard output and error.
     pub(in crate::tools) output: String,
-    /// How its shell exited.
+    /// The exit status of its shell.
     pub(in crate::tools) end: ExitKind,
-    /// It was killed at the time limit.
+    /// Whether it was killed at the time limit.
     pub(in crate::tools) timed_out: bool,
 }
 
-/// Runs a command; dropping the future kills it. `output` collects what it writes. Fails if it cannot be
-/// started, or if its supervisor process hangs in the kernel.
+/// Runs a command and collects its output in `output`. Dropping the future kills the command. Fails if it cannot
+/// be started, or if its supervisor process hangs in the kernel.
 pub(in crate::tools) async fn run(
     command: &str,
     folder: &Path,
@@ -56,7 +56,7 @@ pub(in crate::tools) async fn run(
             }
         };
         if !drained {
-            // A process that still holds the pipe cannot be reached.
+            // A process beyond the reach of the supervisor may still hold the pipe.
             timeout(DRAIN_LIMIT, reading).await.unwrap_or_default();
         }
         (end, timed_out)
@@ -71,7 +71,7 @@ async fn read_all(mut pipe: PipeReader, readable: ReadableFd, output: &mut Cappe
         match readable.read(|| pipe.read(&mut buffer)).await {
             Ok(count) if count > 0 => {
                 output.push(buffer.get(..count).unwrap_or_default());
-                // A command that writes faster than this reads would starve other tasks and the timeout.
+                // A command that writes faster than this loop reads would starve other tasks and the timeout.
                 yield_now().await;
             }
             Err(why) if why.kind() == io::ErrorKind::Interrupted => {}

@@ -1,11 +1,11 @@
 //! File access of one agent's file tools: the workspace, and the files that they never open or write.
 //!
-//! Some files outside the workspace may be asked about, as a guard against accidents: the person sees the path
-//! before approving it. Files that give access to more than themselves (keys, tokens, startup files of shells
-//! and git, another team's mail) are never asked for.
+//! An agent may ask for some files outside the workspace. As a guard against accidents, the person sees the path
+//! before approving it. An agent can never ask for files that give access to more than themselves (keys, tokens,
+//! startup files of shells and git, another team's mail).
 //!
-//! *Invariants:* a call opens only the file that permission rules judged. An agent never overwrites content
-//! that it has not seen: a change needs the content that the agent last read or wrote.
+//! *Invariants:* a call opens only the file that permission rules judged. An agent never overwrites content that
+//! has changed since the agent last read or wrote it, and edits no content that it has not read or written.
 
 use crate::os::safe_path::{SafePathError, SafeRoot, Spot, anywhere};
 use crate::protocol::permission::PermissionSubject;
@@ -18,10 +18,10 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-/// The largest file in bytes that file tools load.
+/// The maximum size of a file that file tools load, in bytes.
 const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 
-/// The longest path in bytes that the system accepts.
+/// The maximum length of a path that the kernel accepts, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
 
 /// Names of files and folders with secrets or privileges, in any folder.
@@ -34,7 +34,7 @@ const KEYS: [&str; 7] = ["pem", "key", "p12", "pfx", "jks", "kdbx", "keystore"];
 /// Top-level folders that represent the system instead of files.
 const SYSTEM: [&str; 4] = ["proc", "sys", "dev", "run"];
 
-/// The user's own files of this program: settings and trusted folders.
+/// The files of this program that belong to the user: settings and trusted folders.
 const OURS: [&str; 2] = ["team/settings.toml", "team/trust.json"];
 
 /// The state that the file tools of one agent share.
@@ -45,12 +45,13 @@ pub(crate) struct FileAccess {
     team: Option<PathBuf>,
     /// A hash of each file's content as the agent last saw it.
     seen: RefCell<BTreeMap<PathBuf, u64>>,
-    /// The id of the last judged call and its file. A link that is changed later leads elsewhere.
+    /// The id of the last judged call and its file, to detect a link that was changed later.
     judged: RefCell<Option<(String, PathBuf)>>,
 }
 
 impl FileAccess {
-    /// Access to the workspace; the team folder can have any name. Fails if the workspace cannot be entered.
+    /// Opens the workspace for file tools. Its team folder `team` can have any name. Fails if the workspace cannot
+    /// be opened.
     pub(crate) fn open(workspace: &Path, team: &Path) -> io::Result<Self> {
         let workspace = SafeRoot::open(workspace)?;
         let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
@@ -58,8 +59,8 @@ impl FileAccess {
         Ok(Self { workspace, team, seen: RefCell::default(), judged: RefCell::default() })
     }
 
-    /// The file that a model's path leads to, for a call of this effect. The result has an absolute path if
-    /// the file is outside the workspace; opening it needs an approval.
+    /// Returns the file that a model's path leads to, for a call of this effect. The result has an absolute path
+    /// if the file is outside the workspace; opening it needs an approval.
     fn find(&self, path: &str, effect: Effect) -> Result<Spot, ToolError> {
         if path.is_empty() || path.contains('\0') || path.len() > MAX_PATH_BYTES {
             let problem = match path.len() {
@@ -96,7 +97,8 @@ impl FileAccess {
         Ok(spot)
     }
 
-    /// The file of a call, with links followed, for permission rules. Fails for a path that is never permitted.
+    /// Returns the file of a call, with links followed, for permission rules. Fails for a path that is never
+    /// permitted.
     pub(in crate::tools) fn judge(
         &self,
         call: &Call,
@@ -111,8 +113,8 @@ impl FileAccess {
         Ok(subject(name))
     }
 
-    /// The file of a judged call, and its content if it exists. Fails if the path now leads to another file
-    /// than the judged one, or the content cannot be read or is too large.
+    /// Returns the file of a judged call, and its content if it exists. Fails if the path now leads to another
+    /// file than the judged one, or the content cannot be read or is too large.
     pub(super) fn load(
         &self,
         call: &Call,
@@ -184,7 +186,7 @@ fn hash(bytes: &[u8]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
 }
 
-/// The error for a path that cannot be opened.
+/// Returns the error for a path that cannot be opened.
 fn path_error(path: &str, why: &SafePathError) -> ToolError {
     let advice = match why {
         SafePathError::Link => "give the real path",
@@ -206,9 +208,10 @@ fn runs_code(path: &Path) -> bool {
         || from_git.iter().any(|name| matches!(&**name, "hooks" | "config" | "config.worktree"))
 }
 
-/// The file outside `workspace` that a path leads to, unless through a link, back inside, or to a guarded file.
+/// Returns the file outside `workspace` at `path`. Fails if the path contains a link, or leads into the workspace
+/// or to a guarded file.
 fn find_outside(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
-    // One error for every problem: the model must not learn which files exist outside.
+    // Every problem has the same error: the model must not learn which files exist outside.
     let Ok(spot) = anywhere(&workspace.join(path)) else { return Err(SafePathError::Outside) };
     let real = spot.path();
     if real.starts_with(workspace) || is_guarded(&real) {
@@ -217,7 +220,7 @@ fn find_outside(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
     Ok(spot)
 }
 
-/// Whether this file is never opened.
+/// Whether this file outside the workspace is never opened.
 fn is_guarded(path: &Path) -> bool {
     let names: Vec<String> = names(path).collect();
     let is_memory_disk = names.starts_with(&["dev".into(), "shm".into()]);
@@ -230,7 +233,7 @@ fn is_guarded(path: &Path) -> bool {
     is_system || is_key || is_ours || names.iter().any(is_named)
 }
 
-/// The names in a path, as a case-insensitive file system compares them.
+/// Returns the names in a path in lower case, as a case-insensitive file system compares them.
 fn names(path: &Path) -> impl Iterator<Item = String> {
     path.components().filter_map(|component| {
         let Component::Normal(name) = component else { return None };
@@ -244,7 +247,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// A workspace with a file, links of every kind and a team folder, beside a folder with a secret.
+    /// Creates a workspace with a file, links of every kind and a team folder, beside a folder with a secret.
     fn fixture() -> (tempfile::TempDir, FileAccess) {
         let all = tempfile::tempdir().unwrap();
         let inside = all.path().join("work");
@@ -289,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Each case is a part of the refusal, then paths.
+    /// Checks that paths are refused. Each case is a part of the error text, then paths.
     fn refuses(files: &FileAccess, effects: &[Effect], cases: &[&str]) {
         for case in cases {
             let (says, paths) = case.split_once(": ").unwrap();

@@ -1,4 +1,4 @@
-//! The file tools in a real folder.
+//! Tests of the file tools in a real folder.
 
 use super::*;
 use crate::bus::{Bus, Limits};
@@ -27,7 +27,8 @@ fn fixture() -> Fixture {
     Fixture { folder, tools }
 }
 
-/// The file tools of an agent that works in this folder. They use nothing of its team, whose folder is gone.
+/// Returns the file tools of an agent that works in this folder. They do not use its team, whose folder is
+/// removed.
 pub(crate) fn file_tools(workspace: &Path) -> Registry {
     let elsewhere = tempfile::tempdir().unwrap();
     let (me, clock): (_, SharedClock) = (AgentName::lead(), Arc::new(SystemClock));

@@ -19,7 +19,7 @@ const LEAST: (u16, u16) = (40, 10);
 /// The smallest terminal that shows all panes side by side, in columns and rows.
 const WIDE: (u16, u16) = (110, 24);
 
-/// All keys, by task: the help of `?`.
+/// All keys, by task: the help that `?` shows.
 const KEYS: [(&str, &str); 13] = [
     ("tab, shift-tab, 1-5", "go to another pane"),
     ("arrows, j, k", "move or scroll by one"),
@@ -73,7 +73,7 @@ pub(crate) fn draw(
     draw_footer(top, view, buffer, foot)
 }
 
-/// The team in one line: the parts that fit in `width` columns as a whole.
+/// Renders the team in one line: the parts that fit in `width` columns as a whole.
 fn header(snapshot: &Snapshot, width: u16, view: &View) -> Line<'static> {
     let alive = snapshot.members.iter().filter(|member| member.alive).count();
     let tokens: u64 = snapshot.members.iter().map(|member| member.usage.tokens()).sum();
@@ -122,7 +122,7 @@ fn arrange(top: &Top, snapshot: &Snapshot, body: Rect) -> Vec<(Pane, Rect)> {
     vec![(Pane::Members, members), (top.below.unwrap_or(Pane::Messages), below)]
 }
 
-/// The title of a pane on a line; the pane with the focus is marked.
+/// Renders the title line of a pane; the pane with the focus is marked.
 fn title(top: &Top, pane: Pane, text: &str, width: u16, view: &View) -> Line<'static> {
     let has_keys = top.focus == pane;
     let number = pane as usize + 1;
@@ -176,7 +176,7 @@ fn draw_footer(top: &Top, view: &View, buffer: &mut Buffer, foot: Rect) -> Optio
     None
 }
 
-/// The keys that the footer names while no text is typed.
+/// Returns the keys that the footer names while no text is typed.
 fn footer_keys(top: &Top) -> Vec<(&'static str, &'static str)> {
     if top.mode == Some(Mode::Help) {
         return vec![("any key", "back")];
@@ -196,7 +196,7 @@ fn footer_keys(top: &Top) -> Vec<(&'static str, &'static str)> {
     keys
 }
 
-/// The line being typed; if it is long, its end.
+/// Draws the line being typed, or the end of a long one; returns the position of the cursor.
 fn prompt(buffer: &mut Buffer, foot: Rect, label: &str, text: &str, view: &View) -> Position {
     let room = usize::from(foot.width).saturating_sub(columns(label) + 1);
     let mut shown = text.replace(['\n', '\t'], " ");

@@ -33,10 +33,10 @@ pub(crate) enum Input {
 const PASTE: &[u8] = b"\x1b[200~";
 const PASTED: &[u8] = b"\x1b[201~";
 
-/// The longest paste that is waited for, in bytes.
+/// The maximum length of a paste without an end, in bytes.
 const LONGEST_PASTE: usize = 1024 * 1024;
 
-/// Turns bytes into keys. The bytes may be split anywhere except after ESC: an ESC at the end is the key.
+/// The decoder of bytes to keys. The bytes may be split anywhere except after ESC: an ESC at the end is the key.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     pending: Vec<u8>,
@@ -55,7 +55,7 @@ impl Decoder {
     }
 }
 
-/// The first input, if it is a known key, and its length in bytes; `None` until it is complete.
+/// Returns the first input, if it is a known key, and its length in bytes; `None` until it is complete.
 fn first(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
     if let Some(text) = bytes.strip_prefix(PASTE) {
         let end = text.windows(PASTED.len()).position(|end| end == PASTED);
@@ -82,7 +82,7 @@ fn first(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
     Some((Some(Input::Key(key)), 1))
 }
 
-/// The key of the bytes after ESC and `[` or `O`.
+/// Returns the key for the bytes after ESC and `[` or `O`.
 fn sequence(text: &[u8]) -> Option<Key> {
     Some(match text {
         b"A" => Key::Up,
@@ -102,7 +102,7 @@ fn character(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
     if let Some(c) = chunk.valid().chars().next() {
         return Some((Some(Input::Key(Key::Char(c))), c.len_utf8()));
     }
-    // The start of a character is completed later.
+    // The start of an incomplete character waits for its other bytes.
     let length = std::str::from_utf8(head).err()?.error_len()?;
     Some((None, length))
 }
@@ -162,7 +162,7 @@ mod tests {
         ) {
             let mut decoder = Decoder::default();
             decoder.feed(&noise);
-            // The end of a paste, then of a sequence, that the random bytes may have started.
+            // Ends a paste, then a sequence, that the random bytes may have started.
             decoder.feed(PASTED);
             decoder.feed(b"~~");
             let typed = decoder.feed(text.as_bytes());

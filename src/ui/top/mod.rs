@@ -28,11 +28,11 @@ enum Pane {
     Requests,
 }
 
-/// All panes, in their order and that of the tab key.
+/// All panes, in their order, which is that of the tab key.
 const PANES: [Pane; 5] =
     [Pane::Members, Pane::Messages, Pane::Conversation, Pane::Tasks, Pane::Requests];
 
-/// An action outside of the view; an answer approves the request of this id once, or denies it.
+/// An action outside of the view. An answer approves the request of this id once, or denies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     Quit,
@@ -41,14 +41,14 @@ pub(crate) enum Action {
     Answer { id: String, approve: bool },
 }
 
-/// What keys do other than to move and select.
+/// The modes in which keys do something other than move and select.
 #[derive(Debug, PartialEq, Eq)]
 enum Mode {
     /// Any key closes the help.
     Help,
-    /// They edit the filter; Esc restores the filter before.
+    /// Keys edit the filter; Esc restores the filter `before`.
     Filter { before: String },
-    /// They edit a message.
+    /// Keys edit a message.
     Write { to: String, text: String },
     /// `y` confirms an action, which `what` names.
     Confirm { what: String, action: Action },
@@ -57,9 +57,9 @@ enum Mode {
 #[derive(Debug, Default)]
 pub(crate) struct Top {
     focus: Pane,
-    /// The last pane with the focus below the members: it is shown if not all panes fit.
+    /// The last pane with the focus below the members; it is shown if not all panes fit.
     below: Option<Pane>,
-    /// The agent whose conversation must be followed and is shown.
+    /// The selected agent, whose conversation is followed and shown.
     pub(crate) selected: String,
     filter: String,
     mode: Option<Mode>,
@@ -73,13 +73,13 @@ pub(crate) struct Top {
 /// The result of an action, for the person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It has begun or succeeded.
+    /// The action has begun or succeeded.
     Fine(String),
-    /// It failed.
+    /// The action failed.
     Failed(String),
 }
 
-/// The rows that a page key moves.
+/// The number of rows that a page key moves.
 const PAGE: isize = 10;
 
 impl Top {
@@ -99,7 +99,7 @@ impl Top {
         }
     }
 
-    /// The agents that match the filter.
+    /// Returns the agents that match the filter.
     fn members<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a MemberView> {
         let passes = |member: &&MemberView| {
             let activity = member.activity.as_deref().unwrap_or_default();
@@ -185,11 +185,11 @@ impl Top {
         }
     }
 
-    /// Moves by so many rows, downwards if positive.
+    /// Moves by `rows`, downwards if positive.
     fn go(&mut self, rows: isize, snapshot: &Snapshot) {
         let rows = match self.focus {
             Pane::Members => return self.select(rows, snapshot),
-            // Their position counts from the end.
+            // The position in these panes counts from the end.
             Pane::Messages | Pane::Conversation => rows.saturating_neg(),
             Pane::Tasks | Pane::Requests => rows,
         };
@@ -207,7 +207,7 @@ impl Top {
         }
     }
 
-    /// The scroll position of a pane, limited to `most`.
+    /// Limits the scroll position of a pane to `most`, and returns it.
     fn clamp(&mut self, pane: Pane, most: usize) -> usize {
         let at = self.scrolled.entry(pane).or_default();
         *at = (*at).min(most);

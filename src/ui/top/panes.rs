@@ -12,11 +12,11 @@ use crate::wire::WallTime;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-/// The selected row, with and without colours.
+/// The style of the selected row, with and without colours.
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 impl View {
-    /// A style of the palette as a style of ratatui; plain without colours.
+    /// Converts a style of the palette into a style of ratatui; plain without colours.
     pub(super) fn style(&self, style: anstyle::Style) -> Style {
         let mut made = Style::new();
         if !self.palette.is_colored {
@@ -40,11 +40,11 @@ impl View {
 pub(super) struct Rows {
     pub(super) title: String,
     pub(super) lines: Vec<Line<'static>>,
-    /// The line that is shown if there are none.
+    /// The text that is shown if there are no lines.
     otherwise: &'static str,
 }
 
-/// The content of a pane in `height` rows.
+/// Renders the content of a pane in `height` rows.
 pub(super) fn rows(
     pane: Pane,
     top: &mut Top,
@@ -82,7 +82,7 @@ fn members_pane(top: &Top, snapshot: &Snapshot, now: WallTime, view: &View, heig
     Rows { title, lines: head.into_iter().chain(seen).collect(), otherwise }
 }
 
-/// One row of the table, with name and status in colour.
+/// Renders one row of the table, with name and status in colour.
 fn member(row: &MemberView, text: &str, is_selected: bool, view: &View) -> Line<'static> {
     if is_selected {
         return Line::styled(format!("› {text}"), SELECTED);
@@ -104,14 +104,14 @@ fn messages(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> R
         if is_filtered { all.iter().filter(|it| passes(top, it)).count() } else { all.len() };
     let title = count("messages", found, all.len());
     let back = top.clamp(Pane::Messages, found.saturating_sub(height));
-    // From the end, and only visible rows: many messages cost no more than a few.
+    // Rendered from the end, and only visible rows: many messages cost no more than a few.
     let seen = all.iter().rev().filter(|it| passes(top, it)).skip(back).take(height);
     let mut lines: Vec<_> = seen.map(|progress| message(progress, snapshot, view)).collect();
     lines.reverse();
     Rows { title: scrolled(title, back), lines, otherwise: "no messages" }
 }
 
-/// One message on one line: stage, time, sender, recipient, content.
+/// Renders one message on one line: stage, time, sender, recipient, content.
 fn message(progress: &MessageProgress, snapshot: &Snapshot, view: &View) -> Line<'static> {
     let (mark, style) = match progress.stage {
         Stage::Sent => ("… ", view.style(WARN)),
@@ -145,7 +145,7 @@ fn conversation(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) 
     let title = format!("conversation of {name}");
     let back = top.scrolled.get(&Pane::Conversation).copied().unwrap_or_default();
     let plain = View { palette: Palette::plain(), ..view.clone() };
-    // From the end, and only visible rows: a long conversation costs no more than a short one.
+    // Rendered from the end, and only visible rows: a long conversation costs no more than a short one.
     let mut rows: Vec<String> = Vec::new();
     for line in shown.lines.iter().rev() {
         let text = transcript::line(line, &plain);
@@ -162,7 +162,7 @@ fn conversation(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) 
     Rows { title: scrolled(title, back), lines, otherwise: "nothing yet" }
 }
 
-/// A row of a conversation; the first row of an entry is bold.
+/// Renders a row of a conversation; the first row of an entry is bold.
 fn entry(row: String, view: &View) -> Line<'static> {
     if row.starts_with("    ") {
         Line::styled(row, view.style(DIM))

@@ -1,4 +1,4 @@
-//! The terminal during the live view: alternate screen and raw mode, both restored however the view ends.
+//! The terminal during the live view: alternate screen and raw mode. Both are restored however the view ends.
 
 use super::keys::{Decoder, Input};
 use crate::os::signals::Signals;
@@ -22,12 +22,12 @@ const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
 /// The screen. Dropping it restores the terminal.
 pub(crate) struct Screen {
-    // Not ratatui's `Terminal`: it panics if it is dropped after the terminal is gone.
+    // Not ratatui's `Terminal`, which panics if it is dropped after the terminal is gone.
     backend: CrosstermBackend<Stdout>,
     /// The frame on the screen.
     shown: Buffer,
     decoder: Decoder,
-    /// Restores the settings of the terminal, after the alternate screen is left.
+    /// The guard that restores the settings of the terminal, after the alternate screen is left.
     _settings: Option<TerminalGuard>,
 }
 
@@ -48,7 +48,7 @@ impl Screen {
         };
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // Before the report: the alternate screen would hide it.
+            // The screen is left before the report, because the alternate screen would hide it.
             leave();
             report(info);
         }));
@@ -78,7 +78,7 @@ impl Screen {
 
     /// Waits for inputs, at most `limit`; a signal ends the wait. An error means that the terminal is gone.
     pub(crate) fn next(&mut self, signals: &Signals, limit: Duration) -> io::Result<Vec<Input>> {
-        // The reader of crossterm loops without end when the terminal is gone.
+        // The reader of crossterm loops without end after the terminal is gone.
         let bytes = typed(signals, limit)?;
         let mut inputs = self.decoder.feed(&bytes);
         let area = area();
@@ -96,7 +96,7 @@ fn area() -> Rect {
     Rect::new(0, 0, columns, rows)
 }
 
-/// Leaves the alternate screen; an error means that the terminal is gone.
+/// Leaves the alternate screen. Errors are ignored: they mean that the terminal is gone.
 fn leave() {
     execute!(stdout(), DisableBracketedPaste, LeaveAlternateScreen, Show).unwrap_or_default();
 }
@@ -108,7 +108,7 @@ mod tests {
     use crate::os::terminal::pty::{Pty, is_cooked, read};
     use std::process::Stdio;
 
-    /// The variable that is set in the second copy of this test binary.
+    /// The environment variable that is set in the second copy of this test binary.
     const TASK: &str = "TEAM_TEST_SCREEN";
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
         screen.draw(|_| None).unwrap();
         let panics = || -> () { panic!("the screen is left before this") };
         assert!(std::thread::spawn(panics).join().is_err());
-        // No destructor: the hook alone must restore the screen.
+        // The destructor does not run: the hook alone must restore the screen.
         std::mem::forget(screen);
     }
 

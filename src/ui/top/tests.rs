@@ -33,7 +33,7 @@ fn said(from: &str, content: &str, id: &str) -> Value {
     json!({"from": from, "content": content, "id": id})
 }
 
-/// A lead and two teammates with a few messages.
+/// Returns a snapshot of a lead and two teammates with a few messages.
 fn snapshot() -> Snapshot {
     let mut lead = member("lead", Status::Idle);
     (lead.color, lead.role) = (String::new(), "lead".into());
@@ -69,7 +69,7 @@ fn snapshot() -> Snapshot {
     snapshot
 }
 
-/// A person who looks at a snapshot and presses keys.
+/// A simulated person who looks at a snapshot and presses keys.
 struct Person {
     top: Top,
     snapshot: Snapshot,
@@ -113,7 +113,7 @@ impl Person {
         keys.chars().map(key).fold(None, |_, key| self.top.press(key, &self.snapshot))
     }
 
-    /// Presses keys that ask for no action, and sees all of `parts` afterwards.
+    /// Presses keys that return no action, and checks that the frame then shows all of `parts`.
     fn sees(&mut self, keys: &str, parts: &[&str]) {
         assert_eq!(self.press(keys), None, "{keys}");
         let shown = self.frame(80, 24);

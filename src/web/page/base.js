@@ -6,7 +6,7 @@ const byId = (id) => document.getElementById(id);
 const STAGES = ["sent", "appended", "claimed", "acknowledged", "answered"];
 const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
-// Control and invisible characters become visible signs.
+// Replaces control and invisible characters by visible signs.
 function visibleText(value) {
   return String(value ?? "").replace(
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb]|[\u{e0000}-\u{e0fff}]/gu,

@@ -1,4 +1,4 @@
-// Usage over time: money if prices are set, else tokens. One line for the team, one for each agent that used most.
+// The usage over time: money if prices are set, else tokens. One line is the team, the others the largest users.
 let calls = [];
 let chartTimer = 0;
 
@@ -8,7 +8,7 @@ function addCall(call) {
   if (last && last.at > call.at) calls.sort((a, b) => a.at - b.at);
 }
 
-// A busy team makes many model calls in a second; the chart is drawn at most once a second.
+// A busy team makes many model calls per second; the chart is drawn at most once per second.
 function drawChartSoon() {
   chartTimer ||= setTimeout(() => {
     chartTimer = 0;

@@ -56,7 +56,7 @@ function memberRow(member) {
 
 let configLines = [];
 
-// The lines of the roster file; changed lines are marked.
+// Applies a change to the lines of the roster file; changed lines are marked.
 function applyConfig({ at, gone, lines }, isNew) {
   const file = byId("config");
   for (const old of file.querySelectorAll(".fresh")) old.className = "";

@@ -1,24 +1,24 @@
-//! The kinds of messages: each with its word, how it is handled, and its own fields.
+//! The kinds of messages, each with its word, its handling, and its own fields.
 
 use crate::wire::WallTime;
 use crate::wire::words::words;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How the program treats a kind of message.
+/// The handling of a kind of message by the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handling {
     /// The text is for the recipient's model, and starts a turn.
     Data,
-    /// The recipient's program acts on it; its model sees it too.
+    /// The recipient's program acts on it, and its model gets it, too.
     Control,
-    /// As [`Handling::Control`], and it starts a turn.
+    /// Like [`Handling::Control`], and it starts a turn.
     WakingControl,
-    /// Only the recipient's program reads it; its model never sees it.
+    /// Only the recipient's program acts on it; it is never sent to the model.
     ProgramOnly,
 }
 
-/// Declares [`Body`], [`KINDS`] and what depends on the kind alone, so that a kind is one row. A field after
+/// Declares [`Body`], [`KINDS`] and all that depends on the kind alone, so that a kind is one row. A field after
 /// `optional` may be missing, and is an [`Option`].
 macro_rules! kinds {
     ($(
@@ -78,7 +78,7 @@ kinds! {
     Broadcast = "broadcast", Data {}
     /// The last text of a finished turn.
     Result = "result", Data {
-        /// How the turn ended.
+        /// The outcome of the turn.
         outcome: Outcome,
     }
     /// A change of a teammate's state, for the lead's program.
@@ -86,7 +86,7 @@ kinds! {
         /// The reason for the idle state.
         reason: IdleReason,
     }
-    /// Asks a teammate to end gracefully.
+    /// Asks a teammate to exit gracefully.
     ShutdownRequest = "shutdown_request", Control {}, optional {
         /// The reason, in words.
         reason: String,
@@ -102,7 +102,7 @@ kinds! {
         /// The reason for the answer.
         reason: String,
     }
-    /// Asks for approval of a plan. Starts a turn unless a person decides about it.
+    /// Asks for approval of a plan. Starts a turn unless a person decides on it.
     PlanApprovalRequest = "plan_approval_request", Control {
         /// The plan.
         plan: String,
@@ -135,7 +135,7 @@ kinds! {
         /// Whether the call may run.
         #[serde(alias = "approved")]
         approve: bool,
-        /// How long the answer holds.
+        /// The time for which the answer holds.
         #[serde(default)]
         scope: Scope,
     }, optional {
@@ -170,7 +170,7 @@ kinds! {
         /// Whether the call may run.
         #[serde(alias = "approved")]
         approve: bool,
-        /// How long the answer holds.
+        /// The time for which the answer holds.
         #[serde(default)]
         scope: Scope,
     }, optional {
@@ -203,7 +203,7 @@ kinds! {
 }
 
 words! {
-    /// How a turn ended.
+    /// The outcome of a turn.
     pub enum Outcome {
         /// The model finished.
         Done = "done",
@@ -214,19 +214,19 @@ words! {
     }
 }
 
-/// Why a member is idle.
+/// The reason for which a member is idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IdleReason {
-    /// Its turn is over.
+    /// The turn is over.
     Available,
-    /// Its turn was interrupted.
+    /// The turn was interrupted.
     Interrupted,
-    /// Its turn failed.
+    /// The turn failed.
     Failed,
 }
 
-/// How long a permission holds.
+/// The time for which a permission holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -247,19 +247,19 @@ impl Body {
 
     /// Whether the message starts a turn of the recipient's model.
     pub fn wakes(&self) -> bool {
-        // The model cannot decide about a plan that a person reviews.
+        // The model cannot decide on a plan that a person reviews.
         if let Self::PlanApprovalRequest { decider, .. } = self {
             return decider.as_deref() != Some("user");
         }
         matches!(self.handling(), Handling::Data | Handling::WakingControl)
     }
 
-    /// Whether it steers a program: it may use the reserve of a full inbox and reaches a stopping member.
+    /// Whether it is a control message, which may use the reserve of a full inbox and reaches a stopping member.
     pub fn is_control(&self) -> bool {
         self.handling() != Handling::Data
     }
 
-    /// Whether the model never sees it: it learns of a permission by the result of the call that waited.
+    /// Whether it is never sent to the model, which learns of a permission by the result of the call that waited.
     pub fn is_for_program(&self) -> bool {
         self.handling() == Handling::ProgramOnly
     }

@@ -1,4 +1,4 @@
-//! What every reader understands, and what a writer makes.
+//! Tests of what readers accept and of the lines that writers produce.
 
 use super::*;
 use proptest::prelude::*;
@@ -131,7 +131,7 @@ fn a_written_line_has_the_fields_in_the_order_of_the_contract() {
     assert_eq!(all.line().unwrap(), format!("{begin}{end}\n"));
 }
 
-/// A body of every kind, with a text, and a text or nothing in optional fields.
+/// Returns a body of every kind, with `text` in text fields and `maybe` in optional ones.
 fn bodies(text: &str, maybe: Option<&str>) -> Vec<Body> {
     let input = json!({ "text": text });
     let maybe_input = maybe.map(|text| json!([text]));

@@ -1,5 +1,5 @@
-//! Other things in the place of an inbox, a lock or a roster: each is refused immediately with an error that
-//! names it, and is not changed.
+//! Links, FIFOs, folders and foreign files in the place of an inbox, a lock or a roster. Each is refused
+//! immediately with an error that names it, and is not changed.
 
 use crate::support::child_process::{line, policy, team, write};
 use crate::support::harness::PATIENCE;
@@ -38,8 +38,8 @@ fn mkfifo(path: &Path) {
     nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
 }
 
-/// Puts something in place of an inbox, and expects sender and reader to refuse it with an error that
-/// contains `word`.
+/// Puts something in place of an inbox, and asserts that sender and reader refuse it with an error that contains
+/// `word`.
 fn refused(word: &str, plant: impl FnOnce(&TeamDir, &Path)) {
     let (folder, dir) = team();
     let target = folder.path().join("precious");

@@ -1,9 +1,9 @@
-//! The wall clock jumps under a whole team of lead, teammates and commands: no member is restarted, nothing
-//! expires, and the order is kept.
+//! Jumps of the wall clock while a lead, teammates and commands run: no member is restarted, nothing expires,
+//! and the order of mail is kept.
 //!
-//! The clock of the machine is shared, so it is not changed. The team runs in a mount namespace of its own,
-//! in which a preloaded C library adds the number of seconds in a file to the wall clock. Monotonic clocks
-//! are not changed, as in a real jump.
+//! The clock of the machine is shared, so it is not changed. The team runs in its own mount namespace, in which a
+//! preloaded C library adds the number of seconds in a file to the wall clock. Monotonic clocks are not changed,
+//! as in a real jump.
 
 use crate::support::child_process::write;
 use crate::support::harness::{Team, program};
@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 
 const DAY: f64 = 86_400.0;
 
-/// Wrappers of the C library's clock functions.
+/// The source of the preloaded library: wrappers of the C library's clock functions.
 const SHIM: &str = r"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -57,13 +57,13 @@ time_t time(time_t *place) {
 }
 ";
 
-/// A clock of its own for one team.
+/// A shifted wall clock for one team.
 struct Shifted {
     folder: tempfile::TempDir,
 }
 
 impl Shifted {
-    /// Returns the reason if this machine does not support it.
+    /// Builds and tries the library. Returns `None`, with a notice, if this machine does not support it.
     fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         for inside in ["etc", "work"] {
@@ -96,13 +96,13 @@ impl Shifted {
         self.folder.path().join(inside)
     }
 
-    /// Shell commands that preload the library in a new mount namespace.
+    /// The shell command that enables the library in a new mount namespace.
     fn entrance(&self) -> String {
         let [etc, work] = ["etc", "work"].map(|inside| self.path(inside).display().to_string());
         format!("mount -t overlay overlay -o lowerdir=/etc,upperdir={etc},workdir={work} /etc")
     }
 
-    /// Sets the clock this many seconds ahead.
+    /// Sets the clock to the real time plus this many seconds.
     fn jump(&self, seconds: f64) {
         write(&self.path("next"), format!("{seconds:.0}"));
         fs::rename(self.path("next"), self.path("shift")).unwrap();
@@ -113,7 +113,7 @@ fn real_time() -> u64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
 }
 
-/// The times of the lines of a transcript, in seconds from now.
+/// The times of the lines of a transcript, in seconds relative to the real time.
 fn times(team: &Team, name: &str) -> Vec<f64> {
     #[expect(clippy::cast_precision_loss, reason = "days are meant")]
     let now = real_time() as f64;
@@ -121,8 +121,8 @@ fn times(team: &Team, name: &str) -> Vec<f64> {
     lines.iter().map(|line| line["at"].as_f64().unwrap() - now).collect()
 }
 
-/// Ten years ahead while one member runs a command, one waits for its model and one is idle; then back to ten
-/// days ago.
+/// The clock jumps ten years ahead, then back to ten days ago. Meanwhile one member runs a command, one waits for
+/// its model and one is idle.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_team_continues_after_a_clock_jump() {
@@ -180,7 +180,7 @@ fn a_team_continues_after_a_clock_jump() {
     let heard: Vec<&str> =
         order.iter().filter_map(|text| text.split_once(": ")).map(|it| it.0).collect();
     assert_eq!(heard, ["first", "second", "third"], "{order:?}");
-    // The clock did jump, for agents and for commands.
+    // The jumps were visible to agents and to commands.
     let (lead_times, carol) = (times(&team, "lead"), times(&team, "carol"));
     for times in [lead_times, carol] {
         assert!(times.iter().any(|at| *at > 3_600.0 * DAY), "{times:?}");

@@ -1,5 +1,5 @@
-//! Containment: every way in which an agent's command can try to outlive it, against every way in which a
-//! team ends.
+//! Containment: every way in which the processes of a command can try to outlive it, combined with every way in
+//! which a team ends.
 
 use crate::support::child_process::write;
 use crate::support::harness::{Team, in_parallel};
@@ -10,7 +10,7 @@ use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
 use std::fs;
 
-/// Ways to escape. `STAY` stands for the process that escapes.
+/// Shell commands that start an escaping process. `STAY` is replaced by its command line.
 const WAYS: [&str; 12] = [
     "STAY &",
     "STAY & disown",
@@ -26,7 +26,7 @@ const WAYS: [&str; 12] = [
     "TEAM_RUN=another setsid STAY &",
 ];
 
-/// Bob's command: it escapes in every way at once, then sleeps.
+/// Bob's command: it starts an escaping process in each of the ways, then sleeps.
 fn escape(team: &Team) -> String {
     let folder = team.workspace().display();
     let sleeps = "trap '' TERM HUP INT\nwhile :; do sleep 1000; done\n";
@@ -36,7 +36,7 @@ fn escape(team: &Team) -> String {
     format!("{}\nsleep 0.3; touch away; sleep 1000", ways.join("\n"))
 }
 
-/// A lead whose bob has started every escaping process.
+/// Starts a lead with bob, and waits until bob's command has started all escaping processes.
 fn loose(team: &Team) -> Terminal {
     let command = escape(team);
     let lead =
@@ -91,7 +91,7 @@ fn no_process_outlives_a_stop_polite_or_not() {
         let team = Team::new();
         let mut lead = loose(&team);
         team.team(how).expect(0);
-        // The ladder returns after the last process has exited.
+        // `team stop` returns after the last process has exited.
         assert_eq!(stays(&team), 0, "{how:?}: {}", team.describe());
         quit(&mut lead);
         assert_left_by_force(&team, &["bob"]);
@@ -132,7 +132,7 @@ fn kill_with_guards(team: &Team) {
     signal(bob, Signal::SIGKILL);
 }
 
-/// The lead adopts the leftover processes and ends them without the run id.
+/// The lead adopts the leftover processes, and kills even those without the run id.
 #[test]
 fn no_process_outlives_a_teammate_killed_with_its_supervisor() {
     let team = Team::new();
@@ -151,8 +151,8 @@ fn no_process_outlives_a_teammate_killed_with_its_supervisor() {
     assert_left_by_force(&team, &["bob"]);
 }
 
-/// After `kill -9` of the lead, bob and the supervisors, the next lead ends the leftover processes. Without
-/// control groups, processes that lost their run id are the known gap.
+/// After `kill -9` of the lead, bob and the command supervisors, the next lead kills the leftover processes. A
+/// known gap: without control groups, it does not find processes that lost their run id.
 #[test]
 fn no_process_outlives_the_next_start_after_everything_was_killed() {
     let team = Team::new();

@@ -1,5 +1,5 @@
-//! A disk that is full, out of inodes or read-only, and a process without descriptors: agents wait, report
-//! it, and continue by themselves, and nothing is lost.
+//! A disk that is full, out of inodes or read-only, and a process without free descriptors: agents report it,
+//! wait, and continue without help, and nothing is lost.
 
 use crate::support::child_process::{content, line};
 use crate::support::events::{EventKind, History, send};
@@ -17,13 +17,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// A small file system under a team's workspace, unmounted with the test.
+/// A small file system at a team's workspace, unmounted on drop.
 struct Disk {
     at: PathBuf,
 }
 
 impl Disk {
-    /// Mounts the file system, or returns `None` with a notice if this user may not.
+    /// Mounts the file system. Returns `None`, with a notice, if this user may not mount.
     fn under(team: &Team, options: &str) -> Option<Self> {
         let at = team.workspace().to_path_buf();
         let words = ["-t", "tmpfs", "-o", options, "tmpfs"];
@@ -41,7 +41,7 @@ impl Disk {
         assert!(done.success());
     }
 
-    /// Fills the disk, and frees it when dropped.
+    /// Fills the disk until the returned value is dropped.
     fn fill(&self) -> Filler {
         let path = self.at.join("filler");
         let mut file = fs::File::create(&path).unwrap();
@@ -49,7 +49,7 @@ impl Disk {
         Filler(vec![path])
     }
 
-    /// Uses all inodes.
+    /// Uses all inodes until the returned value is dropped.
     fn fill_inodes(&self) -> Filler {
         let path = |n: u32| self.at.join(format!("filler-{n}"));
         let made = (0..).map(path).take_while(|path| fs::File::create(path).is_ok());
@@ -59,7 +59,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily, because a failing test may leave a process in there.
+        // Lazy unmount (`-l`), because a failing test may leave a process in the file system.
         drop(Command::new("umount").arg("-l").arg(&self.at).status());
     }
 }
@@ -74,7 +74,7 @@ impl Drop for Filler {
     }
 }
 
-/// A manually started member with its output.
+/// A manually started member, and its output so far.
 struct Member {
     child: Child,
     said: Arc<Mutex<String>>,
@@ -110,7 +110,7 @@ impl Member {
         kill(Pid::from_raw(self.pid()), signal).unwrap();
     }
 
-    /// Sets limits of the running process.
+    /// Sets a limit of the running process. Returns whether this is possible.
     fn limit(&self, limit: &str) -> bool {
         let pid = self.pid().to_string();
         let done = Command::new("prlimit").args(["--pid", &pid, limit]).status();
@@ -130,8 +130,8 @@ fn can_limit() -> bool {
     can
 }
 
-/// No file may grow: mail stays in the inbox, and its owner waits for space, keeps running, and shows it in
-/// the roster. Then it receives all mail in order.
+/// No file may grow. Mail stays in the inbox; its owner keeps running, waits for space, and shows this in the
+/// roster. Afterwards it receives all mail in order.
 #[test]
 fn an_agent_waits_for_space_and_continues_by_itself() {
     if !can_limit() {
@@ -167,7 +167,7 @@ fn an_agent_waits_for_space_and_continues_by_itself() {
 /// The number of messages that each member sends to the other.
 const MESSAGES: u64 = 20;
 
-/// The disk becomes full while all members work: all wait, and finish when there is space.
+/// The disk becomes full while all members work. All of them wait, and finish when there is space again.
 #[test]
 fn a_whole_team_on_a_full_disk_continues_when_there_is_space() {
     let team = Team::new();
@@ -202,7 +202,7 @@ fn a_whole_team_on_a_full_disk_continues_when_there_is_space() {
         refused == 20
     });
     assert!(lead.try_wait().unwrap().is_none(), "{}", team.describe());
-    // A command may still be ending.
+    // A command may still be running.
     team.eventually("the agents alone are left", || team.processes().len() == 3);
     drop(filler);
     assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.describe());
@@ -214,7 +214,7 @@ fn a_whole_team_on_a_full_disk_continues_when_there_is_space() {
     assert!(team.has_mail("lead", "bob", "done it all"));
 }
 
-/// An agent that waits for space is stopped: it uses the reserve for its last lines.
+/// An agent that is stopped while it waits for space uses the reserve for its last lines.
 #[test]
 fn the_reserve_lets_an_agent_end_in_order_on_a_full_disk() {
     let team = Team::new();
@@ -243,7 +243,7 @@ fn the_reserve_lets_an_agent_end_in_order_on_a_full_disk() {
     assert_left_by_force(&team, &["bob"]);
 }
 
-/// No inode is left: mail can be sent, and is delivered once there is an inode.
+/// Mail can be sent when no inode is left, and is delivered when there is one.
 #[test]
 fn a_disk_without_inodes_loses_nothing() {
     let team = Team::new();
@@ -262,7 +262,7 @@ fn a_disk_without_inodes_loses_nothing() {
     crate::support::scripts::assert_left_in_order(&team);
 }
 
-/// Every command that writes fails with one clear error. Views work.
+/// Every command that writes fails with one clear error. Commands that only read work.
 #[test]
 fn a_read_only_folder_is_one_clear_error() {
     let team = Team::new();
@@ -281,7 +281,7 @@ fn a_read_only_folder_is_one_clear_error() {
             ["", "inbox", "inbox/.lock", "inbox/.claim", "transcript", "run", "run/.state"];
         inside.map(|folder| team.path(folder))
     };
-    // Files in a read-only folder may still be writable.
+    // A file in a read-only folder may still be writable, so the inbox gets the mode, too.
     let set_mode = |mode: u32| {
         for path in folders().into_iter().chain([team.path("inbox/lead.jsonl")]) {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
@@ -312,7 +312,7 @@ fn a_read_only_folder_is_one_clear_error() {
     assert!(team.has_mail("lead", "user", "hello"));
 }
 
-/// No descriptor is left in a running agent: mail waits, and is delivered when there is one.
+/// Mail for a running agent without free descriptors waits, and is delivered when there is one.
 #[test]
 fn an_agent_out_of_descriptors_recovers() {
     if !can_limit() {
@@ -334,7 +334,7 @@ fn an_agent_out_of_descriptors_recovers() {
     crate::support::scripts::assert_left_in_order(&team);
 }
 
-/// The team folder is removed under a running team: every process exits with an error, and none creates it
+/// The team folder is removed while a team runs. Every process exits with an error, and none creates the folder
 /// again.
 #[test]
 fn a_removed_team_folder_ends_the_team() {
@@ -345,7 +345,7 @@ fn a_removed_team_folder_ends_the_team() {
     team.wait_status("alice", "idle");
     let mut member = bob(&team, "rehearsal");
     team.wait_status("bob", "idle");
-    // A process may write into it at this moment, which `rm -rf` meets as well.
+    // The removal fails if a process creates a file at this moment, as `rm -rf` would.
     team.eventually("the folder is removed", || fs::remove_dir_all(team.path("")).is_ok());
     assert_eq!(wait(&team, &mut member.child), Some(1));
     assert_eq!(lead.wait().code(), Some(1), "{}", lead.screen());
@@ -354,7 +354,7 @@ fn a_removed_team_folder_ends_the_team() {
     assert!(!team.path("").exists(), "it was made anew");
 }
 
-/// Empty folders are removed under a running agent: it creates them again and continues.
+/// Folders of the mailbox are removed while an agent runs. The agent creates them again and continues.
 #[test]
 fn removed_folders_of_the_mailbox_are_created_again() {
     let team = Team::new();
@@ -364,7 +364,7 @@ fn removed_folders_of_the_mailbox_are_created_again() {
         [&["inbox/.claim"][..], &["inbox/.lock"], &["inbox", "dead"]].iter().enumerate()
     {
         for folder in *folders {
-            // Immediately, before the member creates a file in the removed folder.
+            // A rename removes the folder at once, before the member can create another file in it.
             let gone = team.workspace().join("gone");
             fs::rename(team.path(folder), &gone).unwrap();
             fs::remove_dir_all(gone).unwrap();
@@ -378,7 +378,8 @@ fn removed_folders_of_the_mailbox_are_created_again() {
     crate::support::scripts::assert_left_in_order(&team);
 }
 
-/// Another folder takes its place: it belongs to another team, and is not changed.
+/// A new team folder takes the place of the old one. It belongs to another team, and the old member does not
+/// change it.
 #[test]
 fn a_replaced_team_folder_is_not_touched() {
     let team = Team::new();

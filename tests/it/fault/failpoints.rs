@@ -7,7 +7,7 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
-/// The calls of `hit` in the sources are exactly the failpoints of the list.
+/// The failpoints that the sources pass to `hit` are exactly those of the list.
 #[test]
 fn the_list_of_places_is_complete() {
     let mut met = BTreeMap::<String, u32>::new();
@@ -32,8 +32,8 @@ fn the_list_of_places_is_complete() {
     assert!(twice.is_empty(), "one name, one place: {twice:?}");
 }
 
-/// One kill at each failpoint of an agent or a lead. `mail::killed_senders_and_readers` has those of the
-/// mailbox, the score card (`scripts/torture --only R2`) all of them, repeated.
+/// One kill at each failpoint of an agent or a lead. `mail::killed_senders_and_readers` tests those of the
+/// mailbox. The score card (`scripts/torture --only R2`) tests all of them repeatedly.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_team_survives_a_kill_at_every_failpoint() {

@@ -1,5 +1,5 @@
-//! The machine runs out of memory: the kernel kills commands first, then teammates, the lead last, and the
-//! survivors continue.
+//! A machine without free memory: the kernel kills commands first, then teammates, and the lead last. The other
+//! processes continue.
 
 use crate::support::cgroup::{Group, Limit};
 use crate::support::harness::{Team, program};
@@ -13,13 +13,13 @@ use std::fs;
 use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Memory for a lead, a teammate, and the memory that the test consumes.
+/// The memory limit in bytes, for a lead, a teammate, and the memory that the test consumes.
 const LIMIT: &str = "268435456";
 
 /// A file system in memory.
 const MEMORY: &str = "/dev/shm";
 
-/// A control group with a memory limit, or a notice that there is none.
+/// A control group with a memory limit. `None` if this machine does not support it.
 fn group() -> Option<Group> {
     let is_memory = nix::sys::statfs::statfs(MEMORY)
         .is_ok_and(|known| known.filesystem_type() == nix::sys::statfs::TMPFS_MAGIC);
@@ -33,10 +33,10 @@ fn group() -> Option<Group> {
     Some(group)
 }
 
-/// Consumes memory in small steps, in a file in memory, which no killed process frees.
+/// Consumes memory in small steps, as a file in a memory file system: a kill does not free it.
 ///
-/// The kernel may account the memory of a small killed process too late and kill a second process
-/// immediately. That is the consumer, whose score is between those of teammates and of leads.
+/// The kernel may account the memory of a small killed process too late and kill a second process immediately.
+/// The second process is this consumer: its OOM score is between those of teammates and leads.
 struct MemoryConsumer {
     process: Child,
     food: ChildStdin,
@@ -56,8 +56,7 @@ impl MemoryConsumer {
         Self { process, food, _plate: plate }
     }
 
-    /// Consumes memory until a condition holds. Each step is smaller than any process that is to be killed
-    /// for it.
+    /// Consumes memory until a condition holds. Each step is smaller than any process that the kernel is to kill.
     fn until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) {
         for _ in 0..LIMIT.parse::<usize>().unwrap() / BITE {
             if is_so() {
@@ -72,7 +71,7 @@ impl MemoryConsumer {
 
 const BITE: usize = 1 << 14;
 
-/// The scores: 300 for teammates, 500 for their commands, 0 for leads.
+/// The OOM score of the consumer. Commands have 500, teammates 300, leads 0.
 const SCORE: u32 = 150;
 
 impl Drop for MemoryConsumer {
@@ -82,7 +81,7 @@ impl Drop for MemoryConsumer {
     }
 }
 
-/// The process is alive and has no pending SIGKILL.
+/// Whether the process is alive and has no pending SIGKILL.
 fn is_there(pid: i32) -> bool {
     const KILL: u64 = 1 << 8;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -137,7 +136,7 @@ fn commands_go_first_then_teammates_and_the_lead_stays() {
     assert!(!said.contains("never"), "{said}");
     assert_eq!(team.pid_of("bob"), bob);
 
-    // While the lead is stopped, it does not restart bob. Without bob and without memory, the lead would be
+    // A lead under SIGSTOP does not restart bob. If it did, bob could be killed again, and the lead could become
     // the only process left to kill.
     signal(lead_pid, Signal::SIGSTOP);
     let mut eater = MemoryConsumer::of(&group);

@@ -31,7 +31,7 @@ fn a_thousand_signals_to_a_teammate_have_the_effect_of_one() {
             team.wait_status("bob", "idle");
             storm(team.pid_of("bob"), Signal::SIGWINCH);
             assert_eq!(team.status("bob"), "idle");
-            // The process is not reaped before the loop ends, so its pid is not reused.
+            // The test reaps the process after the storm, so its pid cannot be reused during it.
             storm(team.pid_of("bob"), kind);
             assert_eq!(wait(&team, &mut bob), Some(code), "{kind}");
             assert_eq!(
@@ -62,7 +62,7 @@ fn a_thousand_signals_to_the_lead_have_the_effect_of_one() {
     assert_left_by_force(&team, &["lead", "alice"]);
 }
 
-/// Ends a lead at different moments while it spawns three teammates. No process may be left.
+/// Sends a signal to a lead at different moments while it spawns three teammates. No process may be left.
 fn end_while_spawning(kind: Signal) {
     std::thread::scope(|threads| {
         for first in 0..3 {
@@ -80,7 +80,7 @@ fn end_while_spawning(kind: Signal) {
                     for name in ["a1", "a2", "a3"] {
                         let status = team.status(name);
                         let over = ["shutdown", "failed", "absent"].contains(&status.as_str());
-                        // A killed lead leaves the update of the roster to the next one.
+                        // After a killed lead, the next lead updates the roster.
                         assert!(
                             over || kind == Signal::SIGKILL,
                             "{name} is {status}: {}",

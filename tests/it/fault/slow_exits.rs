@@ -1,13 +1,13 @@
-//! Killed processes that do not exit immediately: no processor is free for them, or they wait for the kernel.
+//! Killed processes that do not exit immediately: they get no CPU time, or they wait in the kernel.
 
 use crate::support::cgroup::{Group, Limit};
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_by_force, bash, calls, script, wait, wait_file};
 
-/// A process in a version 1 freezer group ignores every signal, as one that waits for a broken disk.
+/// A version 1 freezer group. A frozen process reacts to no signal, like one that waits for a broken disk.
 const FREEZER: [Limit<'_>; 1] = [("/sys/fs/cgroup/freezer", &[("freezer.state", "THAWED")])];
 
-/// A thousandth of a processor, in periods of a second.
+/// A limit of 1/1000 of a CPU, in periods of one second.
 const LITTLE: [Limit<'_>; 2] = [
     ("/sys/fs/cgroup/cpu", &[("cpu.cfs_period_us", "1000000"), ("cpu.cfs_quota_us", "1000")]),
     ("/sys/fs/cgroup", &[("cpu.max", "1000 1000000")]),

@@ -9,14 +9,14 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-/// A headless lead under a shell that sets limits first.
+/// A headless lead, started by a shell that sets limits first.
 fn lead_below(team: &Team, limits: &str, model: &str) -> Command {
     let team_program = program("team");
     let lead = format!("{} lead -p begin --model {model} --timeout 50", team_program.display());
     team.shell(&format!("{limits}; exec {lead}"))
 }
 
-/// The roster has no member that did not start.
+/// Asserts that the roster and the inboxes contain no member that did not start.
 #[track_caller]
 fn assert_no_ghosts(team: &Team, output: &Output) {
     let results = tool_results(team, "lead");
@@ -77,7 +77,7 @@ fn a_missing_teammate_program_is_a_clear_error() {
     assert!(said.contains("bin/teammate"), "{said}");
 }
 
-/// The running team continues with the programs it was started from.
+/// A running team continues with the programs from which it was started.
 #[test]
 fn programs_may_be_replaced_or_removed_while_a_team_runs() {
     let team = Team::of_copies();
@@ -93,7 +93,7 @@ fn programs_may_be_replaced_or_removed_while_a_team_runs() {
     lead.expect("/quit ends the team");
     lead.type_line("begin");
     crate::support::scripts::wait_tool(&team, "lead", "bash");
-    // First an upgrade, which replaces the file, then a removal.
+    // `teammate` is replaced, as by an upgrade; `team` is removed.
     let new = folder.join("new");
     write(&new, "#!/bin/sh\nexit 66\n");
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();

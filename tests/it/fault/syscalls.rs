@@ -1,8 +1,8 @@
-//! System call errors, injected by strace one at a time: every call on a file of the team fails once, in
-//! every way. The result is success or a clear error, nothing is lost, doubled or torn, and the same command
-//! works afterwards.
+//! System call errors, injected by strace one at a time: every call on a file of the team fails once with each
+//! error. The result is success or a clear error; nothing is lost, duplicated or torn; and the same command works
+//! afterwards.
 //!
-//! The same traces prove that every acknowledged write was synced before.
+//! Traces also prove that every acknowledged write was synced before the acknowledgement.
 
 use crate::support::child_process::{Job, content, start, write};
 use crate::support::events::{History, send};
@@ -19,13 +19,13 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Cases that run at the same time.
+/// The number of cases that run at the same time.
 const AT_ONCE: usize = 4;
 
-/// How long a disk stays full: longer than the retry interval of an agent that waits for space.
+/// The time for which a disk stays full. It exceeds the retry interval of an agent that waits for space.
 const FULL_FOR: Duration = Duration::from_secs(3);
 
-/// The errors of each call.
+/// The errors that are injected into each call.
 const FAILURES: [(&str, &[&str]); 13] = [
     ("openat", &["EMFILE", "ENOSPC", "EIO", "EROFS", "EACCES", "EINTR"]),
     ("write", &["ENOSPC", "EIO", "EDQUOT", "EINTR", "EAGAIN"]),
@@ -51,7 +51,7 @@ fn can_trace() -> bool {
     can
 }
 
-/// One of our commands under strace, which writes to that file.
+/// A `team` command under strace, which writes its trace to `log`.
 fn tracing(team: &Team, args: &[&str], options: &[&str], log: &Path) -> Command {
     let ours = team.command("team", args);
     let mut command = Command::new("strace");
@@ -62,7 +62,7 @@ fn tracing(team: &Team, args: &[&str], options: &[&str], log: &Path) -> Command 
     command
 }
 
-/// Runs one of our commands under strace to its end.
+/// Runs a `team` command under strace to its end. Returns its output and the lines of the trace.
 fn traced(team: &Team, args: &[&str], options: &[&str]) -> (Output, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("trace");
@@ -71,14 +71,15 @@ fn traced(team: &Team, args: &[&str], options: &[&str]) -> (Output, Vec<String>)
     (output, lines.lines().map(ToOwned::to_owned).collect())
 }
 
-/// The thread and the call of a line of a trace.
+/// The thread and the name of the call in a line of a trace.
 fn call_of(line: &str) -> Option<(&str, &str)> {
     let (thread, rest) = line.split_once(' ')?;
     let (name, _) = rest.trim_start().split_once('(')?;
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_').then_some((thread, name))
 }
 
-/// The calls of a command on files of the team: name, and index among the calls of its thread.
+/// The calls of a command on files of the team: the name, and the ordinal among the calls of that name in its
+/// thread.
 fn targets(trace: &[String]) -> Vec<(&'static str, u32)> {
     let mut counts: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     let mut found = Vec::new();
@@ -95,8 +96,8 @@ fn targets(trace: &[String]) -> Vec<(&'static str, u32)> {
     found
 }
 
-/// Injects errors; `try_one` gets the strace option. With `TEAM_TORTURE_KILLS` every call fails in every way,
-/// otherwise at most `most` evenly spread cases from a random start.
+/// Calls `try_one` with the strace option of each injected error. With `TEAM_TORTURE_KILLS` all cases are tried,
+/// otherwise at most `most`, evenly spread from a random start. Returns the number of cases.
 fn each_failure(
     targets: &[(&'static str, u32)],
     most: usize,
@@ -127,8 +128,8 @@ fn each_failure(
     count
 }
 
-/// Asserts that a failed command prints error, reason and remedy, and does not crash. Returns whether it
-/// succeeded.
+/// Asserts that a command does not crash, and that a failed one prints an error of at least two lines. Returns
+/// whether the command succeeded.
 #[track_caller]
 fn is_clear(output: &Output, option: &str) -> bool {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -147,7 +148,7 @@ fn read_contents(team: &Team) -> Vec<String> {
     team.mail_of("lead").iter().map(|mail| mail["content"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A team folder with some mail for the lead in it.
+/// A team folder with two messages for the lead.
 fn with_mail() -> Team {
     let team = Team::new();
     team.team(&["send", "lead", &content("user", 0, 30)]).expect(1);
@@ -221,9 +222,11 @@ fn a_drain_survives_every_system_call_error() {
     println!("{tried} failures of {} calls", targets.len());
 }
 
-/// Runs a teammate under strace with one injected error until it exits. strace counts the calls of each
-/// thread, so every new thread meets the same error. A disk that is full for one thread stays full, and an
-/// agent that waits for space gets SIGTERM.
+/// Runs a teammate under strace with one injected error until it exits. Returns `None` if the error hit another
+/// call than intended (see [`has_failed_to_wake`]).
+///
+/// strace counts the calls of each thread, so every new thread gets the same error. A disk that is full for one
+/// thread therefore stays full, and an agent that waits for space gets SIGTERM.
 fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Option<Output> {
     let log = team.workspace().join("trace");
     let mut command = tracing(team, args, &["-e", option], &log);
@@ -257,14 +260,14 @@ fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Option<Output> {
     Some(output)
 }
 
-/// Whether the error hit the eventfd by which the runtime wakes itself, as the writes of another thread are counted
-/// too. The kernel never fails such a write, and the runtime panics.
+/// Whether the error hit the eventfd by which the runtime wakes itself, because strace counts the writes of each
+/// thread. The kernel never fails such a write, so the runtime panics.
 fn has_failed_to_wake(team: &Team) -> bool {
     let log = fs::read_to_string(team.path("log/bob.jsonl")).unwrap_or_default();
     log.contains("failed to wake I/O driver")
 }
 
-/// A teammate sends and exits. Whatever fails, a restart completes the work.
+/// A teammate sends and exits. After any failed call, starting it again completes the work.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_teammate_survives_every_system_call_error() {
@@ -306,7 +309,7 @@ fn a_teammate_survives_every_system_call_error() {
             }
         }
         assert!(is_done(), "{option}: it never went on\n{}", team.describe());
-        // A repeated send has the same id and counts once.
+        // A repeated send has the same id, so a drain delivers it once.
         for name in ["lead", "user"] {
             if team.path(&format!("inbox/{name}.jsonl")).exists() {
                 team.team(&["inbox", name, "--drain"]).expect(0);
@@ -319,7 +322,7 @@ fn a_teammate_survives_every_system_call_error() {
     println!("{tried} failures of {} calls", targets.len());
 }
 
-/// The first line of a trace with all these words.
+/// The index of the first line of a trace that contains all these words.
 fn place(trace: &[String], words: &[&str]) -> Option<usize> {
     trace.iter().position(|line| words.iter().all(|word| line.contains(word)))
 }
@@ -334,8 +337,8 @@ fn send_is_durable(team: &Team) -> bool {
     synced.is_some_and(|synced| written < synced && synced < said)
 }
 
-/// Whether a drain synced the transcript after the write and before it released the claim, and the folders
-/// before senders could continue.
+/// Whether a drain synced the transcript after the write and before it released the claim, and synced the folders
+/// before it released the lock of the senders.
 fn drain_is_durable(team: &Team) -> bool {
     let (output, trace) = traced(team, &["inbox", "lead", "--drain"], &["-e", "trace=all"]);
     assert!(output.status.success());
@@ -352,7 +355,7 @@ fn drain_is_durable(team: &Team) -> bool {
         && folder.is_some_and(|folder| swapped < folder && folder < unlocked)
 }
 
-/// Every acknowledged write was synced before. A program without the syncs fails this check.
+/// Every acknowledged write is synced before its acknowledgement. With `TEAM_FSYNC=never` the check fails.
 #[test]
 fn every_acknowledgement_comes_after_its_sync() {
     if !can_trace() {
@@ -367,8 +370,8 @@ fn every_acknowledgement_comes_after_its_sync() {
     assert!(!drain_is_durable(&careless), "the proof does not bite");
 }
 
-/// Mail to a member that is being spawned: without its roster entry the recipient would not exist after a
-/// power cut, so the send is acknowledged after the entry is durable.
+/// A send to a member that is being spawned is acknowledged only after the roster entry is durable. Without the
+/// entry the recipient would not exist after a power cut.
 #[test]
 fn a_send_to_a_starting_member_waits_for_its_durable_entry() {
     if !can_trace() {
@@ -418,7 +421,7 @@ fn a_failed_sync_is_reported_and_never_repeated() {
     let sound = traced(&team, &args, &["-e", "trace=fdatasync"]).1;
     assert!(at(&sound) >= 2, "{sound:#?}");
     write(&team.path(transcript.to_str().unwrap()), "");
-    // strace selects by path: only the syncs of this file fail.
+    // With `-P`, strace selects calls by path: only the syncs of this file fail.
     let path = team.path(transcript.to_str().unwrap());
     let only = ["-P", path.to_str().unwrap(), "-e", "inject=fdatasync:error=EIO:when=1+"];
     let (output, trace) = traced(&team, &args, &only);

@@ -1,12 +1,12 @@
 //! Costs and budgets: usage with cached tokens and money; budgets of the team and of one teammate, which warn
-//! once, end work, and hold across resumes.
+//! once, stop work, and hold across resumes.
 
 use crate::support::harness::{CommandResult, Team};
 use crate::support::scripts::{assert_left_in_order, calls, last_exit, says, script, spawn};
 use serde_json::{Value, json};
 use std::fs;
 
-/// The usage of every scripted reply: 1000 tokens, 700 of them from the cache.
+/// A text reply with a usage of 1000 tokens, 700 of them from the cache.
 fn costly(agent: &str, text: &str) -> Value {
     json!({ "agent": agent, "text": text, "usage": usage() })
 }
@@ -16,7 +16,7 @@ fn usage() -> Value {
         "cache_read_input_tokens": 700, "cache_creation_input_tokens": 100 })
 }
 
-/// A reply with a harmless call, of the same usage.
+/// A reply with a harmless tool call and the same usage.
 fn busy(agent: &str) -> Value {
     json!({ "agent": agent, "tools": [{ "name": "bash", "input": { "command": "echo x >> effects" } }],
         "usage": usage() })
@@ -57,7 +57,7 @@ fn usage_tells_of_the_cache_and_of_money() {
     );
     settings(&team, &prices);
     let result = lead(&team, &model, &[]).expect(0).json();
-    // One call: 100 * 3 + 100 * 15 + 700 * 0.3 + 100 * 3.75, in millionths.
+    // The cost of one call is 100 * 3 + 100 * 15 + 700 * 0.3 + 100 * 3.75, in millionths.
     let one = json!({ "turns": 1, "input_tokens": 900, "output_tokens": 100,
         "cache_read_tokens": 700, "cache_write_tokens": 100, "cost": 0.002_385 });
     let mut hers = team.member("alice")["usage"].clone();
@@ -92,8 +92,8 @@ fn usage_tells_of_the_cache_and_of_money() {
     assert_eq!(used(), 700);
 }
 
-/// Alice never ends her turn. She is warned once, the lead is informed once, and she is stopped at the end of
-/// her budget and not restarted. The team continues without her.
+/// Alice never ends her turn. She is warned once, the lead is informed once, and the team continues without her:
+/// she is stopped at the end of her budget and not restarted.
 #[test]
 fn a_teammate_is_stopped_at_the_end_of_its_budget() {
     let team = Team::new();
@@ -119,8 +119,8 @@ fn a_teammate_is_stopped_at_the_end_of_its_budget() {
     assert_left_in_order(&team);
 }
 
-/// The team's budget ends the run with 7. The next resumed run ends immediately, and a larger budget lets it
-/// continue.
+/// At the end of the team's budget the run exits with 7. A resumed run exits with 7 immediately; with a larger
+/// budget it continues.
 #[test]
 fn the_budget_of_the_team_holds_through_resumes() {
     let team = Team::new();
@@ -178,7 +178,7 @@ fn turns_and_minutes_are_limits_too() {
     let late = Team::new();
     let model = script(&late, &[calls("lead", &[crate::support::scripts::bash("sleep 1000")])]);
     settings(&late, "[budget.team]\nminutes = 1\n");
-    // A conversation of nearly a minute.
+    // The conversation has used nearly a minute.
     lead(&late, &script(&late, &[says("lead", "hi")]), &[]).expect(0);
     let mut roster: Value =
         serde_json::from_slice(&fs::read(late.path("config.json")).unwrap()).unwrap();

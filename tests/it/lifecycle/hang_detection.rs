@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// Time without a heartbeat after which a member is hung, in seconds.
+/// The time without a heartbeat after which a member counts as hung, in seconds.
 const HUNG_AFTER: u32 = 4;
 
 fn impatient() -> Team {
@@ -40,8 +40,8 @@ fn an_idle_teammate_that_leaves_its_mail_unread_is_restarted() {
     assert_left_in_order(&team);
 }
 
-/// Four members, three of them stopped: one during a model call, one in a command that may take longer, one
-/// idle without mail. The fourth is only slow.
+/// Three of four members are stopped by SIGSTOP: one during a model call, one in a command that may take longer,
+/// one idle without mail. The fourth is only slow.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn only_a_member_that_owes_a_heartbeat_is_hung() {
@@ -57,7 +57,7 @@ fn only_a_member_that_owes_a_heartbeat_is_hung() {
     ];
     let mut lead = scripted_lead(&team, &lines);
     wait_file(&team, "bob.here");
-    // Before her first turn she is idle too, with unread mail.
+    // Her status is idle before her first turn, too, but then she has unread mail.
     team.eventually("carol's report is in", || team.has_mail("lead", "carol", "ready"));
     team.wait_status("carol", "idle");
     team.wait_status("alice", "working");
@@ -95,7 +95,7 @@ fn only_a_member_that_owes_a_heartbeat_is_hung() {
     assert_left_by_force(&team, &["alice", "bob", "carol", "dave"]);
 }
 
-/// Lead and teammate are stopped together, as on a suspended laptop: no member is treated as hung afterwards.
+/// Lead and teammate are stopped together, as on a suspended laptop. Afterwards no member counts as hung.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn no_member_is_hung_after_the_whole_team_was_suspended() {

@@ -1,4 +1,4 @@
-//! `team lead -p`: its exit codes, where the prompt comes from, what it prints.
+//! `team lead -p`: its exit codes, the sources of the prompt, its output.
 
 use crate::support::child_process::write;
 use crate::support::harness::{ASK_DEADLINE, Team, in_parallel};
@@ -102,7 +102,7 @@ fn a_failed_last_turn_and_unusable_models_have_their_codes() {
     }
 }
 
-/// A run in which only bob would end by himself.
+/// A run in which the lead's command is endless, and bob runs the given command.
 fn endless(team: &Team, bob: &str) -> Child {
     let hang = "setsid sleep 1000 & touch lead.here; sleep 1000";
     let bob = format!("setsid sleep 1000 & touch bob.here; {bob}");
@@ -120,7 +120,7 @@ fn endless(team: &Team, bob: &str) -> Child {
     run
 }
 
-/// The result that a run printed.
+/// The JSON result that a run has printed.
 fn result(run: &mut Child) -> Value {
     let mut out = String::new();
     run.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -231,7 +231,7 @@ fn a_run_waits_for_all_members() {
     assert_left_in_order(&team);
 }
 
-/// A held roster lock stops no member from working, and the run still waits for the work.
+/// A member works while another process holds the lock of the roster, and the run still waits for that work.
 #[test]
 fn a_run_waits_for_work_that_is_not_in_the_roster_yet() {
     let team = Team::new();
@@ -255,7 +255,7 @@ fn a_run_waits_for_work_that_is_not_in_the_roster_yet() {
     stop_process(&team, "alice");
     write(&team.workspace().join("stopped"), "");
     team.wait_status("lead", "idle");
-    // From here on the roster says that no member works.
+    // The roster now shows no working member, and cannot be updated while the lock is held.
     let roster = fs::File::open(team.path("run/.state/config.lock")).unwrap();
     fs4::FileExt::lock(&roster).unwrap();
     signal(alice, Signal::SIGCONT);

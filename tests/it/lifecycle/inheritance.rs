@@ -1,4 +1,4 @@
-//! What a teammate and its commands inherit from the process that starts them.
+//! The process attributes that a teammate and its commands inherit from the process that starts them.
 
 use crate::support::harness::{Team, program};
 use crate::support::scripts::{assert_left_in_order, bash, calls, script, spawn, wait_file};

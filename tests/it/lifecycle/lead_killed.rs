@@ -1,4 +1,4 @@
-//! `kill -9` of the lead: the team shuts down, nothing is lost, and the next lead starts clean.
+//! `kill -9` of the lead: the team shuts down, nothing is lost, and the next lead starts normally.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
@@ -8,7 +8,7 @@ use crate::support::scripts::{
 use crate::support::terminal::Terminal;
 use std::time::{Duration, Instant};
 
-/// The longest time that members may outlive their lead (RELIABILITY 4).
+/// The time limit for the members to exit after their lead (RELIABILITY 4).
 const GRACE: Duration = Duration::from_secs(35);
 
 /// Kills the lead and waits until no process of the team is left, within the grace period.
@@ -51,8 +51,8 @@ fn an_idle_team_ends_at_once_and_the_next_lead_reports_it() {
     assert_left_in_order(&team);
 }
 
-/// One member runs an endless command that also started a daemon, one finishes its command, one waits for its
-/// model.
+/// One member runs an endless command and a daemon, one finishes its command, one waits for its model, and one
+/// has reported its result.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
@@ -85,7 +85,7 @@ fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
     }
     let ran = headless(&team, "rehearsal", "Check the lead inbox for any messages").expect(0);
     assert!(ran.err.contains("its lead had died"), "{ran:#?}");
-    // The first lead or the second one received it.
+    // Either the first lead or the second one has received erin's result.
     let first = team.lines("transcript/archive/lead-000001.jsonl");
     let told = |line: &serde_json::Value| line["message"]["content"] == "erin's result";
     let told = first.iter().any(told) || team.has_mail("lead", "erin", "erin's result");
@@ -94,8 +94,8 @@ fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
     assert_left_in_order(&team);
 }
 
-/// A member is stopped with SIGSTOP while it shuts down: the next lead waits for the grace period and ends
-/// it.
+/// A member is stopped with SIGSTOP while it shuts down. The next lead waits for the rest of the grace period,
+/// then terminates it.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_member_that_does_not_leave_is_ended_by_the_next_lead() {

@@ -1,4 +1,4 @@
-//! The ways to end an interactive lead: each stops the team, restores the terminal, and has its exit code.
+//! The ways to end an interactive lead. Each stops the team, restores the terminal, and has its own exit code.
 
 use crate::support::harness::{ASK_DEADLINE, Team};
 use crate::support::scripts::{
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
 
-/// Ends a lead with one idle teammate in this way. The terminal must be restored.
+/// Ends a lead with one idle teammate, and asserts the exit code and that the terminal is restored.
 fn leave(way: impl FnOnce(&mut Terminal), code: i32) {
     let team = Team::new();
     let model = script(&team, &[calls("lead", &[spawn("alice")]), says("alice", "ready")]);
@@ -77,7 +77,8 @@ fn a_storm_of_signals_is_one_signal() {
     );
 }
 
-/// Ctrl-C clears typed text, and an idle lead says how to quit. The key and the signal do the same.
+/// Ctrl-C clears typed text; without text, an idle lead prints how to quit. The key and the signal have the same
+/// effect.
 #[test]
 fn ctrl_c_at_an_idle_lead_ends_nothing() {
     let team = Team::new();
@@ -135,7 +136,7 @@ fn ctrl_c_interrupts_a_turn_and_the_team_stays() {
     );
     team.wait_status("lead", "idle");
     assert_eq!((team.status("alice"), team.pid_of("alice")), ("idle".into(), alice));
-    // After two seconds the next Ctrl-C counts as a first one.
+    // After two seconds, the next Ctrl-C counts as the first one again.
     let pressed = Instant::now();
     team.eventually("two seconds have passed", || pressed.elapsed() > Duration::from_secs(2));
     lead.press(CTRL_C);
@@ -145,7 +146,8 @@ fn ctrl_c_interrupts_a_turn_and_the_team_stays() {
     assert_left_in_order(&team);
 }
 
-/// Two presses stop the team politely, a third one sends SIGTERM. Another one has no effect.
+/// The first press interrupts the turn, the second stops the team politely, the third sends SIGTERM. A fourth one
+/// does not change the outcome.
 #[test]
 fn each_further_ctrl_c_takes_the_next_rung() {
     let team = Team::new();
@@ -177,7 +179,7 @@ fn each_further_ctrl_c_takes_the_next_rung() {
     assert_eq!(lead.wait().code(), Some(130), "{}", lead.screen());
     assert!(before.elapsed() < ASK_DEADLINE, "{:?}", before.elapsed());
     if !is_late {
-        // Under load bob may miss the deadline of this rung.
+        // Under load, bob may exit only after the deadline of this rung.
         lead.expect("bob ended on SIGTERM");
     }
     for name in ["bob", "carol"] {

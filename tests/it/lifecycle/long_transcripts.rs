@@ -1,4 +1,4 @@
-//! Long transcripts: what a resumed agent remembers, and the memory that reading takes.
+//! Long transcripts: the conversation of a resumed agent, and the memory that reading takes.
 
 use crate::support::child_process::write;
 use crate::support::fake::Reply;
@@ -11,16 +11,16 @@ use agent_team::wire::transcript::{Entry, Line};
 use serde_json::json;
 use std::fs;
 
-/// Size of the transcript in bytes. P14 of the benchmark has 100 MB.
+/// The size of the transcript in bytes. P14 of the benchmark has 100 MB.
 const LONG: usize = 24_000_000;
 
 /// The number of turns between two summaries.
 const SUMMARIZED_EVERY: u64 = 50;
 
-/// Limit of resident memory for reading it, in KiB: less than half of the transcript, in any build.
+/// The limit of the peak resident memory of the process that reads it, in KiB, in any build.
 const MOST_RESIDENT: u64 = 40 * 1024;
 
-/// A turn: mail, a command with a long output, an answer.
+/// The entries of a turn: mail, a command with a long output, an answer.
 fn turn(number: u64) -> Vec<Entry> {
     let message = json!({"type": "message", "from": "bob", "content": format!("wish {number}."),
         "id": format!("bob:{number}"), "timestamp": 1_763_690_000.125});
@@ -55,7 +55,7 @@ fn live_long(team: &Team) -> (u64, u64) {
     let add = |text: &mut String, entry| {
         text.push_str(&Line { at: 1_763_690_000.125.into(), entry }.text());
     };
-    // It ends in the middle between two summaries.
+    // The transcript ends in the middle between two summaries.
     while text.len() < LONG || number % SUMMARIZED_EVERY != SUMMARIZED_EVERY / 2 {
         number += 1;
         for entry in turn(number) {

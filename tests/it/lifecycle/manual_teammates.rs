@@ -1,4 +1,4 @@
-//! Manually started teammates: without a lead, beside one, and after it.
+//! Manually started teammates: without a lead, beside one, and after it has exited.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
@@ -21,7 +21,7 @@ fn a_manual_teammate_works_without_a_lead_and_its_results_wait() {
     team.wait_status("bob", "idle");
     assert_eq!(team.team(&["teammate", "bob", "--model", &model]).expect(5).out, "");
 
-    // A lead starts, receives the result, and leaves bob running when it ends.
+    // A lead starts, receives the result, and leaves bob running when it exits.
     let pid = team.pid_of("bob");
     let stop = ("shutdown_teammate", json!({ "name": "bob" }));
     let lines =

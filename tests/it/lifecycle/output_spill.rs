@@ -1,5 +1,5 @@
-//! Command output beyond the limit for a model: it is kept in a file that the model can read, without the
-//! agent's key, within bounds, and `team clean` knows it.
+//! Command output beyond the limit for a model is kept in a file that the model can read. The file lacks the
+//! agent's key, its size is bounded, and `team clean` lists and removes it.
 
 use crate::support::fake::Reply;
 use crate::support::fake_models::{KEY, call, headless, results, team_with_fake};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// The kept output files of the lead, by name.
+/// The sorted names of the kept output files.
 fn spilled(team: &Team) -> Vec<String> {
     let entries = fs::read_dir(team.path("log/.out")).unwrap().flatten();
     let mut names: Vec<String> =
@@ -18,8 +18,8 @@ fn spilled(team: &Team) -> Vec<String> {
     names
 }
 
-/// Line 40,000 of a long output is in the part that was cut. The model reads it in the file that the result
-/// names, and the printed key is in no file.
+/// Line 40,000 of a long output is in the omitted part. The model reads it in the file that the result names, and
+/// the printed key is not in that file.
 #[test]
 fn the_model_reads_the_omitted_output() {
     let (team, fake) = team_with_fake(|view| match view.number {
@@ -61,7 +61,7 @@ fn the_model_reads_the_omitted_output() {
     assert!(spilled(&team).is_empty());
 }
 
-/// A command prints endlessly, twenty times. The disk holds the beginnings of the last sixteen outputs.
+/// Twenty commands print 9 MB each. The first 8 MiB of the last sixteen outputs are kept.
 #[test]
 fn endless_output_does_not_fill_the_disk() {
     let (team, fake) = team_with_fake(|view| match view.number {

@@ -1,4 +1,4 @@
-//! Teammates that are restarted after a crash, and exits after which none is restarted.
+//! Restarts of teammates after a crash, and exits without a restart.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
@@ -8,10 +8,10 @@ use crate::support::scripts::{
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-/// The pause before the first restart in milliseconds.
+/// The variable for the pause before the first restart, in milliseconds.
 const FIRST_PAUSE: &str = "TEAM_FIRST_PAUSE_MS";
 
-/// Longer than any test.
+/// A pause in milliseconds that exceeds the duration of any test.
 const NEVER: &str = "3600000";
 
 fn terminated(team: &Team, name: &str) -> Vec<Value> {
@@ -46,7 +46,7 @@ fn a_crashed_teammate_is_restarted_with_its_transcript_and_mail() {
     kill_9(&team, "bob");
     team.wait_status("bob", "starting");
     assert_eq!(last_exit(&team, "bob"), ("crash".into(), None, Some(9)));
-    // No process has the name, but a live lead is about to restart it.
+    // Bob has no process, but accepts mail because a live lead is about to restart him.
     team.team(&["send", "bob", "it waits"]).expect(0);
     lead.expect("restarting (crash)");
     team.eventually("bob reports", || team.has_mail("lead", "bob", "bob is back"));
@@ -66,7 +66,7 @@ fn a_crashed_teammate_is_restarted_with_its_transcript_and_mail() {
     assert_left_in_order(&team);
 }
 
-/// Killed during the model call for a mail: the mail was received and not answered.
+/// Bob is killed during the model call for a message that he has received and not answered.
 #[test]
 fn a_turn_that_mail_began_is_resumed() {
     let team = Team::new();
@@ -187,12 +187,12 @@ fn a_stop_cancels_a_restart_and_a_spawn_hastens_it() {
     lead.type_line("more");
     team.eventually("carol is back at once", || {
         team.status("carol") == "idle" || team.status("carol") == "working" || {
-            // The number of results in one turn decides which line of the script this was.
+            // The position in the script depends on the number of results that came in one turn.
             lead.type_line("more");
             false
         }
     });
-    // Killed before it acted on its prompt, it would keep the prompt for a restart that does not come.
+    // If carol were killed before her turn, her prompt would stay unread, because no restart follows.
     team.eventually("carol has done what she was told", || {
         let lines = team.lines("transcript/carol.jsonl");
         lines.iter().filter(|line| line["kind"] == "turn_end").count() == 2
@@ -223,7 +223,7 @@ fn a_headless_run_waits_for_a_restart() {
     assert_left_in_order(&team);
 }
 
-/// Another process holds the lock of the roster: the lead stays responsive while it spawns.
+/// The lead stays responsive while a spawn waits for the lock of the roster, which another process holds.
 #[test]
 fn a_held_roster_does_not_stop_the_lead() {
     let team = Team::new();

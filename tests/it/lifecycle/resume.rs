@@ -1,4 +1,4 @@
-//! `kill -9` of a teammate in the middle of a turn, and its resume, which the lead has to request.
+//! `kill -9` of a teammate in the middle of a turn, and its resume at the next spawn by a lead.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
@@ -8,7 +8,7 @@ use crate::support::scripts::{
 use serde_json::{Value, json};
 use std::fs;
 
-/// Bob's calls: he sends to the lead, then runs a command that starts a daemon.
+/// Bob's script: he sends to the lead, then runs a command that starts a daemon.
 fn bob() -> Vec<Value> {
     let hang = "setsid nohup sleep 1000 >/dev/null 2>&1 & touch bob.here; sleep 1000";
     vec![
@@ -24,7 +24,7 @@ fn bob() -> Vec<Value> {
     ]
 }
 
-/// How often an agent has received a message with that text.
+/// The number of messages with that text that an agent has received.
 fn times(team: &Team, owner: &str, text: &str) -> usize {
     let mail = team.mail_of(owner);
     mail.iter().filter(|mail| mail["content"].as_str().is_some_and(|it| it.contains(text))).count()
@@ -57,7 +57,7 @@ fn a_killed_teammate_is_reported_once_and_resumes() {
     team.team(&["send", "bob", "nobody is there"]).expect(1);
 
     let memory = fs::read_to_string(team.path("transcript/bob.jsonl")).unwrap();
-    // The lead's script is over, so another lead requests the spawn.
+    // The lead's script has ended, so another lead spawns bob.
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
     let lines: Vec<Value> = [calls("lead", &[spawn("bob")]), says("lead", "one")]
@@ -84,8 +84,8 @@ fn a_killed_teammate_is_reported_once_and_resumes() {
     assert_left_in_order(&team);
 }
 
-/// Killed after a message was stored and before the result was recorded: the resumed teammate sends it again
-/// with the same id. Meanwhile the lead has begun a new conversation.
+/// A teammate is killed after its message was stored and before the result was recorded. Resumed, it sends the
+/// message again with the same id. Meanwhile the lead has begun a new conversation.
 #[test]
 fn an_interrupted_send_is_repeated_and_arrives_once() {
     let team = Team::new();
@@ -104,7 +104,7 @@ fn an_interrupted_send_is_repeated_and_arrives_once() {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
 
-    // Bob's transcript as if he had been killed between the send and its record.
+    // Cut bob's transcript as if he had been killed between the send and the record of its result.
     let transcript = team.path("transcript/bob.jsonl");
     let text = fs::read_to_string(&transcript).unwrap();
     let started = text.find("\"tool_start\"").unwrap();

@@ -1,4 +1,4 @@
-//! `team lead --resume` and `--takeover`: a whole team is resumed, or gets another lead.
+//! `team lead --resume` and `--takeover`: a whole team is resumed, or its lead is replaced.
 
 use crate::support::child_process::write;
 use crate::support::harness::{PATIENCE, Team};
@@ -25,7 +25,8 @@ fn notes(team: &Team, name: &str) -> String {
     notes.filter_map(|note| note["content"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// The kernel removes a killed process in steps: a new lead may still see it alive.
+/// The kernel removes a killed process in steps, so a new lead may find a killed member still alive. Here the test
+/// holds the member's life lock.
 #[test]
 fn a_member_that_exits_during_recovery_is_restarted() {
     let team = Team::new();
@@ -55,7 +56,7 @@ fn a_member_that_exits_during_recovery_is_restarted() {
     team.eventually("the next lead has looked", || {
         fs::read_to_string(&log).unwrap().contains("looked for commands of a dead lead")
     });
-    // Next the lead polls the members every 50 ms while one is alive.
+    // The lead now polls the members every 50 ms while one of them is alive.
     std::thread::park_timeout(std::time::Duration::from_millis(300));
     drop(life);
     assert_eq!(wait(&team, &mut next), Some(0), "{}", team.describe());
@@ -96,7 +97,7 @@ fn a_team_killed_at_once_is_resumed() {
     }
     first.wait();
 
-    // Without a prompt the interrupted turns continue until all members are idle.
+    // Without a prompt, the interrupted turns continue until all members are idle.
     let model = format!("script:{}", team.workspace().join("script.jsonl").display());
     let ran = team.team(&["lead", "--resume", "-p", "--model", &model]).expect(0);
     assert!(ran.err.contains("alice, bob had died"), "{ran:#?}");
@@ -118,7 +119,7 @@ fn a_team_killed_at_once_is_resumed() {
     assert_left_in_order(&team);
 }
 
-/// First after `/quit`, then after a kill of the lead alone, while members may still be shutting down.
+/// A team is resumed after `/quit`, then after a kill of the lead alone while members may still be shutting down.
 #[test]
 fn a_team_is_resumed_after_a_quit_and_after_a_kill_of_its_lead() {
     let team = Team::new();
@@ -181,7 +182,8 @@ fn without_a_team_resume_and_takeover_are_refused() {
     assert_left_in_order(&team);
 }
 
-/// Scripted calls have the same ids in every run: two runs in one folder must not be confused.
+/// Scripted calls have the same ids in every run. The mail of a second run in the same folder must not count as
+/// repeated.
 #[test]
 fn a_second_run_of_a_script_is_not_mistaken_for_the_first() {
     let team = Team::new();
@@ -227,7 +229,7 @@ fn a_takeover_stops_the_old_lead_and_its_team() {
     assert_left_in_order(&team);
 }
 
-/// Rosters that would take every program of the team a minute or longer to read.
+/// A roster that would take a program a minute or longer to read is quarantined and rebuilt from its copy.
 #[test]
 fn a_roster_too_long_or_too_deep_is_quarantined() {
     let many = |n: usize| format!(r#"{{"version":1,"members":[{}]}}"#, member_lines(n));

@@ -1,4 +1,4 @@
-//! The roster: many writers, damaged files, newer versions, and many processes that claim one name.
+//! The roster: many writers, damaged files, newer versions, and many processes that start under one name.
 
 use crate::support::child_process::{
     ChildProcess, Job, start, start_armed, team, was_killed, write,
@@ -157,7 +157,7 @@ fn a_member_without_a_process_has_failed_whatever_the_roster_says() {
     }
 }
 
-/// Fifty processes claim one name at once: one gets it, the others get an error quickly.
+/// Fifty processes start under one name at once. One gets the name, the others quickly get an error.
 #[test]
 fn one_of_fifty_gets_the_name() {
     let (_folder, dir) = team();

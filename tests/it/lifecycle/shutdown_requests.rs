@@ -1,5 +1,5 @@
-//! Requests between processes: a shutdown that is refused or repeated, a plan that is rejected and approved
-//! by typing. `permission::interrupted_requests` kills the processes meanwhile.
+//! Requests between processes: a shutdown that is refused or repeated, a plan that is rejected and approved by
+//! typing. `permission::interrupted_requests` tests kills during such requests.
 
 use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;

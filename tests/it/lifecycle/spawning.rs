@@ -1,4 +1,4 @@
-//! Spawning: caps, names in use, restarts under an old name, failed starts.
+//! Spawning: limits, names in use, spawns under an old name, failed starts.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;
@@ -52,7 +52,7 @@ fn a_spawn_of_an_existing_name_depends_on_its_state() {
             says("lead", "spawned"),
             says("bob", "the first answer"),
             says("lead", "got the first"),
-            // Idle: the same process is used. Working: an error.
+            // If bob is idle, his process is used again. If he is working, the spawn is an error.
             calls(
                 "lead",
                 &[spawn("bob"), bash("until [ -e bob.here ]; do sleep 0.05; done"), spawn("bob")],
@@ -61,7 +61,7 @@ fn a_spawn_of_an_existing_name_depends_on_its_state() {
             says("lead", "it works"),
             says("bob", "the second answer"),
             says("lead", "got the second"),
-            // Shut down: a new process resumes the transcript.
+            // If bob is shut down, a new process resumes his transcript.
             calls("lead", &[("shutdown_teammate", json!({ "name": "bob" })), spawn("bob")]),
             says("lead", "respawned"),
             says("bob", "the third answer"),
@@ -98,7 +98,7 @@ fn a_spawn_of_an_existing_name_depends_on_its_state() {
     assert_left_in_order(&team);
 }
 
-/// A failed start is a clear error, and leaves no roster entry and no process.
+/// A failed start is a clear error, and leaves no roster entry, no inbox and no process.
 #[test]
 fn a_failed_start_leaves_nothing() {
     let team = Team::new();
@@ -134,7 +134,7 @@ fn a_failed_start_leaves_nothing() {
     assert!(!team.path("inbox/bob.jsonl").exists());
     assert_left_in_order(&team);
 
-    // A member that had run before becomes `failed`, and can be started once the cause is gone.
+    // The name can be used once the cause is gone. A member that has run before becomes `failed`.
     write(&broken, "{\"agent\":\"bob\",\"text\":\"well again\"}\n");
     let model = script(&team, &[calls("lead", &[on(&script_of("broken.jsonl"))])]);
     headless(&team, &model, "begin").expect(0);

@@ -1,5 +1,5 @@
-//! Agents and the task list: tools, assignments, idle teammates that claim tasks, members that are killed at
-//! work, and the end of a headless run.
+//! Agents and the task list: tools, assignments, idle teammates that claim tasks, members that are killed while
+//! they work, and the end of a headless run.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;
@@ -51,8 +51,7 @@ fn the_lead_hands_out_tasks_and_teammates_do_them() {
     assert_eq!(fs::read_to_string(team.workspace().join("out.txt")).unwrap(), "one\n");
 }
 
-/// Every misuse by a model is answered with the correct use. A task that becomes ready again is assigned
-/// again.
+/// The result of a wrong tool call names the correct one. A task that can begin is announced to its owner again.
 #[test]
 fn refused_tool_calls_name_the_next_step() {
     let team = Team::new();
@@ -125,7 +124,7 @@ fn a_failed_task_ends_a_headless_run_with_3() {
     headless(&team, "rehearsal", "Run echo hello").expect(0);
 }
 
-/// One prompt: the team completes the list in order and by role, and the run ends when all is done.
+/// Idle teammates complete the list in order and by role. The run ends when all tasks are completed.
 #[test]
 fn idle_teammates_claim_suitable_tasks_until_none_is_left() {
     let team = Team::new();
@@ -176,7 +175,7 @@ fn the_task_of_an_exited_member_is_released_and_reported() {
     lead.wait();
 }
 
-/// The number of tasks of the large run. The figure of SPEC is 1,000.
+/// The number of tasks of the large run. SPEC requires 1,000.
 fn how_many() -> usize {
     let asked = std::env::vars().find(|(key, _)| key == "TEAM_TEST_TASKS");
     asked.map_or(200, |(_, count)| count.parse().unwrap())
@@ -192,8 +191,8 @@ fn worker(team: &Team, name: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// Eight processes complete tasks that depend on each other, while one after the other is killed and
-/// restarted. Each task is completed once, and none begins before its dependencies are completed.
+/// Eight processes complete tasks that depend on each other, while one after the other is killed and started
+/// again. Each task is completed once, and none is claimed before its dependencies are completed.
 #[test]
 fn eight_processes_do_all_tasks_in_order_while_members_die() {
     let count = how_many();
@@ -202,8 +201,8 @@ fn eight_processes_do_all_tasks_in_order_while_members_die() {
     team.variable("TEAM_FSYNC", "never");
     team.team(&["init"]).expect(0);
     for id in 1..=count {
-        // A task depends on two of the forty before it: wide enough for eight processes, deep enough for an
-        // order.
+        // A task depends on two of the forty tasks before it. This leaves work for eight processes at a time and
+        // still imposes an order.
         let mut after: Vec<usize> = [id * 7 % 31 + 1, id * 13 % 37 + 1]
             .iter()
             .filter_map(|back| id.checked_sub(*back).filter(|at| *at > 0))
@@ -254,14 +253,14 @@ fn eight_processes_do_all_tasks_in_order_while_members_die() {
     let cut_off: BTreeSet<String> = names.iter().flat_map(|name| cut_off(&team, name)).collect();
     for id in 1..=count {
         let is_done = echoed.lines().any(|line| line == id.to_string());
-        // The model was told of it; the rehearsal model goes on.
+        // The result of an interrupted command tells the model so; the rehearsal model completes the task anyway.
         let is_cut_off = cut_off.contains(&format!("echo {id} >> done.txt"));
         assert!(is_done || is_cut_off, "{id} was never worked on");
     }
     assert!(cut_off.len() <= killed, "one kill cuts off one command: {cut_off:?}");
 }
 
-/// The commands of a worker that a kill cut off, as its model was told.
+/// The commands of a worker that a kill interrupted, according to their results in the transcript.
 fn cut_off(team: &Team, name: &str) -> Vec<String> {
     let lines = team.lines(&format!("transcript/{name}.jsonl"));
     let is_cut_off = |line: &&Value| {

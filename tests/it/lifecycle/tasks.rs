@@ -1,4 +1,4 @@
-//! The task list from outside: `team task`, claims by several processes, killed owners, damaged files.
+//! The task list as seen from outside: `team task`, claims by several processes, killed owners, damaged files.
 
 use crate::support::child_process::{ChildProcess, Job, start, start_armed, was_killed, write};
 use crate::support::harness::{CommandResult, Team};
@@ -84,7 +84,7 @@ fn a_person_keeps_the_list() {
     assert!(!team.path("tasks/4.json").exists(), "what was refused made nothing");
 }
 
-/// An id is never used twice, even if files or the counter are lost.
+/// No id is used twice, even if files or the counter are lost.
 #[test]
 fn ids_are_never_used_twice() {
     let (team, _dir) = team();
@@ -181,7 +181,7 @@ fn a_claim_ends_with_its_owner() {
     assert_eq!(deeds(&task(&team, "1")), ["created", "claimed", "released", "claimed"]);
 }
 
-/// A new process of the same name does not hold the claims of the old one.
+/// A new incarnation of a member does not hold the claims of the previous one.
 #[test]
 fn a_claim_is_not_inherited() {
     let (team, dir) = team();
@@ -194,7 +194,7 @@ fn a_claim_is_not_inherited() {
     assert_eq!(seen["tasks"][0]["status"], "pending", "{seen}");
 }
 
-/// No reader sees half a task, no id is used twice, and the next writer is not blocked.
+/// A killed writer leaves no half-written task, causes no repeated id, and does not block the next writer.
 #[test]
 fn a_writer_killed_at_any_failpoint_does_no_harm() {
     for (point, made, next) in

@@ -1,5 +1,5 @@
-//! The bad messages of RELIABILITY 7.2 (45 to 72): each is delivered as plain data or becomes a dead letter,
-//! changes nothing else, and does not affect its neighbours.
+//! The bad messages of RELIABILITY 7.2 (45 to 72). Each is delivered as plain data or becomes a dead letter, has
+//! no other effect, and does not affect the messages beside it.
 
 use crate::support::child_process::{append, line, open, team};
 use crate::support::harness::Team;
@@ -12,7 +12,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// The outcome of a line.
+/// The expected outcome of a line.
 enum Outcome {
     /// Delivered with this content.
     Delivered(&'static str),
@@ -21,7 +21,7 @@ enum Outcome {
 }
 use Outcome::{Dead, Delivered};
 
-/// The messages: number in the list, line, outcome.
+/// The messages, each with its number in the list, its line and its outcome.
 fn corpus() -> Vec<(u32, Vec<u8>, Outcome)> {
     let data = |text: &str| format!(r#"{{"from":"bob","content":"{text}"}}"#).into_bytes();
     let plain = |text: &'static str| (data(text), Delivered(text));
@@ -119,7 +119,7 @@ fn every_bad_message_is_delivered_or_dead_and_affects_no_other() {
     assert!(open(&dir, "alice").drain().unwrap().is_empty());
 }
 
-/// 65: sender and receiver enforce the same limit.
+/// 65: a message at the size limit is delivered; one byte more makes it a dead letter.
 #[test]
 fn a_message_may_have_exactly_so_many_bytes() {
     let (_folder, dir) = team();
@@ -134,7 +134,7 @@ fn a_message_may_have_exactly_so_many_bytes() {
     assert!(letters[0].reason.contains("262145 bytes is longer than 262144"));
 }
 
-/// 66, 67: one endless line, and very many short ones, need bounded memory and time. Mail after them is
+/// 66, 67: one endless line, and very many short ones, become dead letters in bounded time. Mail after them is
 /// delivered.
 #[test]
 fn floods_of_garbage_become_dead_letters() {
@@ -156,7 +156,7 @@ fn floods_of_garbage_become_dead_letters() {
     assert_eq!(letters.iter().filter(|letter| letter.raw.as_deref() == Some("{")).count(), 50_000);
 }
 
-/// 61, 62, 69: output for people cannot control their terminal.
+/// 61, 62, 69: shown mail cannot control the terminal.
 #[test]
 fn shown_mail_has_no_control_characters() {
     let team = Team::new();
@@ -176,8 +176,8 @@ fn shown_mail_has_no_control_characters() {
     }
 }
 
-/// 49 to 53: forged control mail, a response without a request, a repeated line, an id of another message.
-/// The agent keeps running and logs what it ignored.
+/// 49 to 53: forged control mail, responses without a request, a repeated line, the id of another message. The
+/// agent keeps running, and its log names the ignored messages.
 #[test]
 fn forged_mail_has_no_effect() {
     let team = Team::new();

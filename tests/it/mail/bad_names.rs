@@ -1,4 +1,4 @@
-//! The bad names of RELIABILITY 7.2 through every input: each is refused, and nothing in `.team` changes.
+//! The bad names of RELIABILITY 7.2 in every input. Each is refused, and nothing in `.team` changes.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, calls, listing, script, tool_results};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 
-/// Numbers 1 to 24 and 26; 18 (`lead`) is a mailbox, so it is bad for members only. 7 has a NUL and cannot
-/// be an argument.
+/// Numbers 1 to 24 and 26 of the list. Number 18 (`lead`) is a mailbox, so it is bad for members only. Number 7
+/// contains a NUL and cannot be an argument.
 const BAD: [&str; 25] = [
     "",
     ".",
@@ -36,7 +36,7 @@ const BAD: [&str; 25] = [
     "\u{1b}[31mred",
 ];
 
-/// Reserved words.
+/// Reserved names.
 const RESERVED: [&str; 5] = ["team", "all", "system", "self", "broadcast"];
 
 fn long() -> String {
@@ -49,7 +49,7 @@ fn bad_for_members() -> Vec<String> {
     BAD.iter().chain(&RESERVED).map(|&name| name.to_owned()).chain(long).collect()
 }
 
-/// The files of the workspace.
+/// The files of the workspace with their lengths.
 fn files(team: &Team) -> BTreeSet<String> {
     listing(team.workspace())
 }
@@ -62,7 +62,7 @@ fn paths(team: &Team) -> BTreeSet<String> {
     files(team).iter().map(path).filter(is_new).collect()
 }
 
-/// A team with a live member, which a bad name could affect.
+/// Runs a test on a team with a live member, which must not be affected.
 fn with_alice(test: impl FnOnce(&Team)) {
     let team = Team::new();
     let mut alice = team.start(&["teammate", "alice", "--model", "rehearsal"]);
@@ -74,7 +74,7 @@ fn with_alice(test: impl FnOnce(&Team)) {
     assert_left_in_order(&team);
 }
 
-/// The error must be harmless for a terminal.
+/// Asserts that a text cannot control the terminal.
 fn assert_harmless(said: &str) {
     let odd = |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{202a}'..='\u{202e}');
     assert!(!said.contains(odd), "{said:?}");
@@ -104,11 +104,11 @@ fn the_command_line_refuses_them() {
                 assert_eq!(files(team), before, "{args:?} changed something");
             }
         }
-        // 25: the name of a live teammate.
+        // Number 25 is the name of a live teammate.
         let ran = team.team(&["teammate", "alice", "--model", "rehearsal"]).expect(5);
         assert!(ran.err.contains(&format!("pid {}", team.pid_of("alice"))), "{ran:#?}");
         assert_eq!(files(team), before);
-        // Not UTF-8.
+        // A name that is not UTF-8.
         let mut odd = team.command("team", &["send"]);
         odd.arg(std::ffi::OsStr::from_bytes(b"al\xffice")).arg("hi");
         assert_eq!(odd.output().unwrap().status.code(), Some(2));

@@ -1,4 +1,4 @@
-//! Which members accept mail, and the error when a member does not.
+//! The members that accept mail, and the errors of sends to those that do not.
 
 use crate::support::child_process::{open, team};
 use crate::support::history::messages;

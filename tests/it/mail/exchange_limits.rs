@@ -1,5 +1,5 @@
-//! Limits of the exchange between agents: talk without work is bounded, floods are slowed down, and a new
-//! role is announced.
+//! Limits of the exchange between agents: messages without work are bounded, floods are slowed down, and a new role
+//! is announced.
 
 use crate::support::child_process::write;
 use crate::support::fake::Reply;
@@ -19,7 +19,7 @@ fn notices(team: &Team, text: &str) -> usize {
 
 #[test]
 fn an_exchange_of_thanks_ends() {
-    // Mail that arrives during a turn is answered in the same turn, so that no thanks stays without an answer.
+    // Mail that arrives during a turn is answered in that turn, so that every "thank you" gets an answer.
     let (team, _fake) = team_with_fake(|view| {
         let other = match agent_of(view).as_str() {
             "lead" if view.turn() == 0 => {

@@ -1,4 +1,4 @@
-//! Senders that do not use our locks: shells, editors, programs with buffers of their own.
+//! Senders that do not take the locks of the inbox: shells, editors, programs that buffer their output.
 
 use crate::support::child_process::{Job, append, line, open, start, team, write};
 use crate::support::harness::PATIENCE;
@@ -16,8 +16,8 @@ fn alice() -> AgentName {
     AgentName::member("alice").unwrap()
 }
 
-/// Our senders, `echo >>`, `flock inbox sh -c 'echo >>'`, a program that writes its lines in pieces and
-/// one that writes garbage, all against a draining owner.
+/// All kinds of senders write while the owner drains: the program's own, `echo >>`, `flock inbox sh -c 'echo >>'`,
+/// a program that buffers its lines, and one that writes garbage.
 #[test]
 fn every_kind_of_sender_at_once() {
     const EACH: u64 = 150;
@@ -51,7 +51,7 @@ fn every_kind_of_sender_at_once() {
         script(outside[2], r#"flock "$INBOX" sh -c 'echo "$L" >> "$INBOX"'"#),
         script(outside[3], r#"echo "$i: this is no JSON" >> "$INBOX""#),
     ];
-    // A program with a buffer: the line is written when the file is closed or flushed.
+    // A program with a buffer writes the line when it flushes or closes the file.
     for n in 0..EACH {
         let mut file =
             std::io::BufWriter::new(OpenOptions::new().append(true).open(&inbox).unwrap());
@@ -77,8 +77,8 @@ fn every_kind_of_sender_at_once() {
     assert!(!unread::is_unread(&dir, &alice()).unwrap());
 }
 
-/// A sender was killed in the middle of its line: the fragment becomes a dead letter, and its neighbours are
-/// complete.
+/// The fragment of a sender that was killed in the middle of its line becomes a dead letter. The lines beside it
+/// stay complete.
 #[test]
 fn a_torn_line_is_sealed_off() {
     let (folder, dir) = team();
@@ -104,8 +104,8 @@ fn a_torn_line_is_sealed_off() {
     assert!(letters[0].raw.as_deref().unwrap().ends_with("I was abou"));
 }
 
-/// A writer keeps the inbox open for hours (`tail -f x >> alice.jsonl`) while it is drained: the claim is
-/// kept as long, and every line arrives.
+/// A writer keeps the inbox open for hours (`tail -f x >> alice.jsonl`) while the owner drains. The claim is kept
+/// for as long, and every line is delivered.
 #[test]
 fn a_writer_that_stays_is_waited_for() {
     let (_folder, dir) = team();
@@ -145,7 +145,7 @@ fn a_writer_that_stays_is_waited_for() {
     assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
-/// A complete line without its newline is delivered immediately, and once.
+/// A complete line without its newline is delivered immediately and only once.
 #[test]
 fn a_forgotten_newline_is_forgiven() {
     let (_folder, dir) = team();
@@ -163,7 +163,7 @@ fn a_forgotten_newline_is_forgiven() {
     assert_eq!(taken_in(&dir, "alice").len(), 1);
 }
 
-/// A prepared inbox that has been written to, and files among the claims that are no claims.
+/// The folder of claims contains a prepared inbox with mail, a file that no drain has made, and a link.
 #[test]
 fn foreign_files_among_the_claims_are_delivered_or_ignored() {
     let (_folder, dir) = team();
@@ -195,7 +195,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed on drop.
 struct Killed(std::process::Child);
 
 impl Drop for Killed {
@@ -205,7 +205,7 @@ impl Drop for Killed {
     }
 }
 
-/// `tail -f feed >> alice.jsonl`: the descriptor outlives many claims, and every line arrives once.
+/// The descriptor of `tail -f feed >> alice.jsonl` outlives many claims, and every line is delivered once.
 #[test]
 fn lines_of_a_tail_that_runs_for_hours_arrive() {
     let (folder, dir) = team();
@@ -215,14 +215,14 @@ fn lines_of_a_tail_that_runs_for_hours_arrive() {
     let mut owner = start(&dir, Job::Read { name: "alice".into(), settle: true });
     let into = OpenOptions::new().append(true).open(dir.inbox(&alice())).unwrap();
     let tail = {
-        // Dropped before `tail`, because it keeps the file open as well.
+        // The command also keeps the file open, so it is dropped at the end of this block.
         let mut command = Command::new("tail");
         command.args(["-n", "+1", "-f"]).arg(&feed).stdin(Stdio::null()).stdout(into);
         Killed(command.stderr(Stdio::null()).spawn().unwrap())
     };
     for n in 0..5 {
         append(&feed, line("bob", n, 9));
-        // The next line is written after this one was claimed, into a file that is no longer the inbox.
+        // `tail` writes the next line after this one was claimed, into a file that is no longer the inbox.
         eventually("it is taken in", || {
             taken_in(&dir, "alice").len() > usize::try_from(n).unwrap()
         });
@@ -239,8 +239,8 @@ fn lines_of_a_tail_that_runs_for_hours_arrive() {
     assert_eq!(dead::read_all(&dir, &alice()).unwrap(), []);
 }
 
-/// Two programs write long lines in pieces, as bash and jq do: only their own lines are mixed up, and every
-/// piece is kept.
+/// Two programs write long lines in pieces, as bash and jq do. Only their own lines are mixed up, and every piece
+/// is kept.
 #[test]
 fn long_lines_in_pieces_harm_only_each_other() {
     const LINES: u64 = 40;
@@ -257,7 +257,7 @@ fn long_lines_in_pieces_harm_only_each_other() {
         fsync: false,
     };
     let mut ours = start(&dir, job);
-    // Five writes of 4 KiB per line, each with its own mark.
+    // A line has four writes of 4 kB, each with its own mark.
     let script = |who: &str| {
         let text = format!(
             "F=$(head -c 4000 /dev/zero | tr '\\0' x); n=0; while [ $n -lt {LINES} ]; do \

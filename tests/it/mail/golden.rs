@@ -1,4 +1,4 @@
-//! Files as every released format version wrote them. Every later version must read them, so the folders of
+//! Files in the form of each released version of the format. Every later version must read them, so the folders of
 //! released versions are never edited.
 
 use crate::support::child_process::{open, team, write};
@@ -72,7 +72,7 @@ fn the_transcript_of_version_1() {
         assert!(!kinds[..at].contains(kind), "line {at}: one line of every kind");
     }
     assert_eq!(lines.last().unwrap().entry, Entry::Unknown);
-    // A repeated send of its mail is not delivered again.
+    // A repeated send of a message in this transcript is not delivered again.
     write(&dir.inbox(&alice), "{\"from\":\"lead\",\"content\":\"start\",\"id\":\"lead:1\"}\n");
     assert_eq!(open(&dir, "alice").drain().unwrap().mail, []);
 }
@@ -108,7 +108,7 @@ fn the_task_of_version_1() {
             &EventKind::Other("a deed of the future".into())
         ]
     );
-    // Writing it again gives the same file: unknown fields are kept.
+    // Writing the task again gives the same file, because unknown fields are kept.
     list.change(|board, _| (vec![board[&id].clone()], ())).unwrap();
     assert_eq!(std::fs::read_to_string(dir.task(id)).unwrap(), TASK);
 }

@@ -1,5 +1,4 @@
-//! Idle notifications: those of teammates cost the lead no turn, and results that arrive together are one
-//! turn.
+//! Idle notifications: they cost the lead no turn, and results that arrive together cost one turn.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;
@@ -11,7 +10,7 @@ use std::fs;
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-/// How often each teammate becomes idle: more than a hundred times in all.
+/// The number of times that each teammate becomes idle: more than a hundred for all of them together.
 const TURNS: usize = 13;
 
 fn count(team: &Team, name: &str, kind: &str) -> usize {
@@ -27,14 +26,14 @@ fn rest(team: &Team, turns: usize) {
     });
 }
 
-/// Sends one line to each teammate.
+/// Sends one message to each teammate.
 fn tell_all(team: &Team) {
     let line = |name: &&str| json!({ "to": name, "content": "go on" }).to_string() + "\n";
     let lines: String = NAMES.iter().map(line).collect();
     team.team_with_input(&["send", "--jsonl"], &lines).expect(0);
 }
 
-/// The idle notifications that the lead has received.
+/// The number of idle notifications that the lead has received.
 fn notices(team: &Team) -> usize {
     team.mail_of("lead").iter().filter(|mail| mail["type"] == "idle_notification").count()
 }

@@ -1,4 +1,4 @@
-//! `kill -9` at every failpoint: no acknowledged message is lost, none arrives twice, and the order of each
+//! `kill -9` at every failpoint: no acknowledged message is lost, none is delivered twice, and the order of each
 //! sender is kept. `tests/torture/random_kills.rs` kills at random times.
 
 use crate::support::child_process::{Job, append, line, start, start_armed, team, was_killed};
@@ -20,7 +20,7 @@ fn of(kind: &str) -> impl Iterator<Item = &'static str> {
     POINTS.into_iter().filter(move |point| point.starts_with(kind))
 }
 
-/// Sends 0..5 with a process that is killed at `point`, and then with another one.
+/// Sends the messages 0..5 with a process that is killed at `point`, and then with another one.
 fn send_dying(dir: &TeamDir, log: &Path, point: &str) {
     let job = Job::Send {
         to: "alice".into(),
@@ -52,12 +52,12 @@ fn an_owner_killed_at_any_failpoint_receives_once() {
     in_parallel(of("drain."), |point| {
         let (_folder, dir) = team();
         let inbox = dir.inbox(&AgentName::member("alice").unwrap());
-        // A fragment in the middle becomes a dead letter.
+        // The fragment in the middle becomes a dead letter.
         append(&inbox, [&line("bob", 0, 9), "{\n", &line("bob", 1, 9)].concat());
         let armed = format!("{point}:1");
         let job = Job::Read { name: "alice".into(), settle: true };
         assert!(was_killed(start_armed(&dir, job, Some((&armed, 1))).wait()), "{point}");
-        // A sender appends before the owner is back: it finds the half-made claim.
+        // A line is appended before the owner is started again, while its claim may be half-made.
         append(&inbox, line("bob", 2, 9));
         finish(&dir);
         let sent = BTreeMap::from([("bob".to_owned(), Sent { begun: 3, acked: 3 })]);
@@ -65,8 +65,8 @@ fn an_owner_killed_at_any_failpoint_receives_once() {
     });
 }
 
-/// The owner was killed between linking and replacing the inbox. The next sender finds two links, and must
-/// neither refuse nor append to a claim.
+/// The owner is killed after it linked the inbox and before it replaced it. The next sender finds an inbox with
+/// two links. It must neither fail nor append to a claim.
 #[test]
 fn a_sender_repairs_a_half_claim() {
     let (folder, dir) = team();
@@ -87,8 +87,7 @@ fn a_sender_repairs_a_half_claim() {
     assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
-/// Mail that crashes its owner each time is quarantined after the fifth crash, complete, and the next mail is
-/// delivered.
+/// Mail that crashes its owner five times is quarantined unchanged, and the next mail is delivered.
 #[test]
 fn a_poison_message_is_quarantined_after_five_crashes() {
     let (_folder, dir) = team();
@@ -109,7 +108,7 @@ fn a_poison_message_is_quarantined_after_five_crashes() {
     assert_eq!(taken, [1]);
 }
 
-/// A sender that is killed with the lock frees it. One that is stopped with it is named in the error.
+/// The error of a send names a stopped process that holds the lock. A killed holder releases the lock.
 #[test]
 fn a_stopped_lock_holder_is_named_and_a_killed_one_does_not_block() {
     use agent_team::store::inbox::{self, SendPolicy};

@@ -30,7 +30,7 @@ fn contents(owner: &mut Owner) -> Vec<String> {
     owner.drain().unwrap().mail.into_iter().map(|mail| mail.message.content).collect()
 }
 
-/// Waits until the claims are settled, and drains what still arrives.
+/// Waits until the claims are settled, and drains the mail of late writers.
 fn settle(owner: &mut Owner) {
     let start = Instant::now();
     loop {
@@ -131,7 +131,7 @@ fn removed_claims_do_not_block_the_owner() {
     assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
-/// An id stays known when a new conversation begins. Mail that was claimed before belongs to the old
+/// A new conversation keeps the ids of received mail. Mail that was claimed before belongs to the old
 /// conversation.
 #[test]
 fn a_new_conversation_archives_the_old_one_and_keeps_its_ids() {
@@ -158,8 +158,8 @@ fn a_new_conversation_archives_the_old_one_and_keeps_its_ids() {
     assert_eq!(archived.lines().count(), 1);
 }
 
-/// A claim is kept for late writers for a second, during which several leads may start and be killed. Mail
-/// that the first one received is not new to the third, nor is a repeated send.
+/// A claim is kept for late writers for a second, in which several owners may start and be killed. Mail that the
+/// first one received is not delivered to a later one, nor is a repeated send.
 #[test]
 fn a_claim_outlives_two_conversations_and_is_not_delivered_again() {
     let (_folder, dir) = team();
@@ -211,13 +211,13 @@ fn garbage_never_blocks_good_lines_and_never_disappears() {
     assert_eq!(letters[0].raw.as_deref(), Some("hello"));
     assert_eq!(letters[2].raw_hex.as_deref(), Some("fffe"));
     assert!(letters.last().unwrap().reason.contains("longer than 262144"));
-    // A replay after a crash delivers nothing twice and makes no dead letter.
+    // A replay after a crash delivers nothing again and adds no dead letter.
     drop(owner);
     assert!(open(&dir, "alice").drain().unwrap().is_empty());
     assert_eq!(dead::read_all(&dir, &alice()).unwrap().len(), letters.len());
 }
 
-/// The clock jumps: the order stays that of the file, ids stay valid, and nothing expires.
+/// A jump of the clock does not change the order, which is that of the file. Ids stay valid, and nothing expires.
 #[test]
 fn clocks_do_not_matter() {
     #[derive(Debug)]
@@ -275,7 +275,7 @@ fn the_owner_is_notified_by_every_kind_of_sender_and_otherwise_waits() {
     assert_eq!(owner.wake_mode(), WakeMode::Events);
 }
 
-/// Another program of this user has all inotify instances: our senders notify through a FIFO.
+/// Senders notify the owner through a FIFO if no inotify instance is left for this user.
 #[test]
 fn without_inotify_a_fifo_notifies_the_owner() {
     let around = ["unshare", "--user", "--map-root-user", "sh"];
@@ -311,7 +311,7 @@ fn a_full_inbox_refuses_mail_and_keeps_room_for_control() {
     assert!(matches!(refused, Err(SendError::TooLong { .. })));
 }
 
-/// The disk is full in the middle of a line: the send fails, the earlier lines are intact, and later ones are
+/// A send fails if the disk becomes full in the middle of its line. Earlier lines stay intact, and later ones are
 /// delivered.
 #[test]
 fn a_full_disk_fails_the_send_and_harms_nothing() {
@@ -331,7 +331,7 @@ fn a_full_disk_fails_the_send_and_harms_nothing() {
     assert_eq!(dead::read_all(&dir, &alice()).unwrap(), []);
 }
 
-/// The disk is full during a drain: the mail stays, and is delivered once there is space.
+/// Mail stays in the inbox if the disk is full during a drain, and is delivered when there is space.
 #[test]
 fn a_full_disk_keeps_the_mail_for_later() {
     let (_folder, dir) = team();
@@ -368,8 +368,8 @@ fn a_huge_sparse_line_is_quarantined_unread() {
     assert_eq!(contents(&mut owner).len(), 1);
 }
 
-/// The transcript has the message as it was received, with its id. A line without an id gets one from its
-/// position.
+/// The transcript contains the message as it was received, with its id. A line without an id gets one that is
+/// derived from its position.
 #[test]
 fn the_transcript_has_the_message_as_received() {
     let (_folder, dir) = team();

@@ -1,4 +1,4 @@
-//! Mail: sending, taking in, bad messages and names, other implementations of the format.
+//! Mail: sending, draining, bad messages and names, other implementations of the format.
 
 mod bad_messages;
 mod bad_names;

@@ -1,6 +1,6 @@
-//! docs/format.md is sufficient: a second implementation, written in Python from that page alone, is a member
-//! of the team. It exchanges mail with our programs, and each side takes over from a killed process of the
-//! other.
+//! Tests that docs/format.md is sufficient. A second implementation, written in Python from that page alone, is a
+//! member of the team. It exchanges mail with the Rust programs, and each implementation takes over from a killed
+//! process of the other.
 
 use crate::support::harness::{CommandResult, SYSTEM_PATH, Team, in_parallel};
 use crate::support::scripts::{kill_9, wait};
@@ -15,7 +15,7 @@ use std::thread;
 /// The number of messages of each sender.
 const EACH: usize = 60;
 
-/// Whether python3 is installed. The tests of this file need it.
+/// Whether python3 is installed. The tests of this file need it and are skipped otherwise.
 fn has_python() -> bool {
     let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join("python3").exists());
     if !found {
@@ -24,7 +24,7 @@ fn has_python() -> bool {
     found
 }
 
-/// A command of the second implementation in this team's folder.
+/// A command of the second implementation on this team.
 fn other(team: &Team, args: &[&str]) -> Command {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/team_format.py");
     let mut command = team.shell(r#"exec python3 "$0" .team "$@""#);
@@ -51,7 +51,7 @@ fn words(team: &Team, args: &[&str]) -> Vec<String> {
     ran.out.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A running member of the second implementation.
+/// Starts a member of the second implementation and waits until it is idle.
 fn member(team: &Team, name: &str) -> Child {
     settled(team, name, other(team, &["member", name]).spawn().unwrap())
 }
@@ -75,12 +75,12 @@ fn ids(team: &Team, name: &str) -> Vec<String> {
     mail.iter().map(|mail| mail["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The messages of one sender.
+/// The contents of the messages of one sender.
 fn contents(from: &str) -> Vec<String> {
     (0..EACH).map(|n| format!("{from} {n}")).collect()
 }
 
-/// Senders to one member: two of each implementation.
+/// The senders to one member, two of each implementation, each with its input lines.
 fn senders(team: &Team, to: &str) -> Vec<(Command, Vec<String>)> {
     let theirs = ["snake", "viper"].map(|from| (other(team, &["send", to, from]), contents(from)));
     let ours = ["rust", "iron"].map(|from| {
@@ -92,7 +92,7 @@ fn senders(team: &Team, to: &str) -> Vec<(Command, Vec<String>)> {
     theirs.into_iter().chain(ours).collect()
 }
 
-/// One sender that gets an acknowledgement for every line.
+/// Runs a sender with these input lines. Each line must be acknowledged.
 fn feed(mut command: Command, lines: &[String]) {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     writeln!(child.stdin.take().unwrap(), "{}", lines.join("\n")).unwrap();
@@ -101,7 +101,7 @@ fn feed(mut command: Command, lines: &[String]) {
     assert_eq!((output.status.code(), told), (Some(0), EACH), "{output:?}");
 }
 
-/// A shell that appends with `echo >>`.
+/// Appends messages to an inbox as `echo >>` in a shell does.
 fn scribble(inbox: &Path) {
     for text in contents("shell") {
         let line = format!("{}\n", json!({ "from": "shell", "content": text }));
@@ -119,8 +119,8 @@ fn taken_in_by_sender(team: &Team, name: &str) -> BTreeMap<String, Vec<String>> 
     found
 }
 
-/// Sends hundreds of messages in both directions at once, from both implementations and a shell. Every
-/// message arrives once, in the order of its sender.
+/// Both implementations and a shell send hundreds of messages in both directions at once. Every message is
+/// delivered once, in the order of its sender.
 #[test]
 fn mail_crosses_between_two_implementations() {
     if !has_python() {
@@ -151,7 +151,7 @@ fn mail_crosses_between_two_implementations() {
         assert!(team.lines(&format!("dead/{name}.jsonl")).is_empty(), "{}", team.describe());
     }
 
-    // It is stopped like every member: it accepts the request, and its exit is reported.
+    // `py` is stopped like every member: it accepts the request, and its exit is reported.
     let ran = team.team(&["stop", "py"]).expect(0);
     assert!(ran.out.contains("py ended when asked"), "{ran:#?}");
     assert_eq!((wait(&team, &mut py), team.status("py")), (Some(0), "shutdown".into()));
@@ -166,7 +166,7 @@ fn mail_crosses_between_two_implementations() {
     assert_eq!(wait(&team, &mut late), Some(1), "it knows, too, who has left");
 }
 
-/// Mail for the lead, and invalid lines.
+/// Sends mail to the lead from both implementations, and appends invalid lines. Returns the ids of the mail.
 fn fill(team: &Team, round: &str) -> Vec<String> {
     let first = team.team(&["send", "lead", &format!("first {round}")]).expect(0).out;
     let mut inbox = OpenOptions::new().append(true).open(team.path("inbox/lead.jsonl")).unwrap();
@@ -179,8 +179,8 @@ fn fill(team: &Team, round: &str) -> Vec<String> {
     (first + &second).lines().map(str::to_owned).collect()
 }
 
-/// One implementation is killed while it drains as the lead. The other one sends to that inbox, then drains
-/// it.
+/// Tests a takeover: one implementation is killed while it drains as the lead; then mail is sent to that inbox,
+/// and the other implementation drains it.
 fn one_dies_and_the_other_goes_on(point: &str, die: impl Fn(&Team), go_on: impl Fn(&Team)) {
     let team = Team::new();
     team.team(&["init"]).expect(0);
@@ -248,7 +248,7 @@ fn the_other_takes_over_from_ours_wherever_it_dies() {
     }
 }
 
-/// Two programs change the roster at once: no change is lost, and unknown fields are kept.
+/// Both implementations change the roster at once. No change is lost, and unknown fields are kept.
 #[test]
 fn the_roster_keeps_what_both_write() {
     const TIMES: i64 = 60;
@@ -280,8 +280,8 @@ fn the_roster_keeps_what_both_write() {
     }
 }
 
-/// A name belongs to one process of either implementation. The lock says which process is alive, not the
-/// roster.
+/// A name belongs to one process of either implementation. The life lock, not the roster, decides whether it is
+/// alive.
 #[test]
 fn both_implementations_respect_a_life_lock() {
     if !has_python() {
@@ -315,7 +315,7 @@ fn both_implementations_respect_a_life_lock() {
     assert_eq!((wait(&team, &mut py), wait(&team, &mut alice)), (Some(0), Some(0)));
 }
 
-/// Both implementations claim the same tasks at once: each task has one owner.
+/// Both implementations claim the same tasks at once. Each task gets one owner.
 #[test]
 fn a_task_is_claimed_once() {
     const TASKS: usize = 20;

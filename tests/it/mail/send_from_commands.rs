@@ -1,4 +1,4 @@
-//! Our own commands inside an agent's shell command: `send` sends as the agent, the others refuse.
+//! `team` commands inside an agent's shell command: `team send` sends as the agent, the others refuse.
 
 use crate::support::harness::{Team, program};
 use crate::support::scripts::{assert_left_in_order, bash, calls, headless, script, spawn};

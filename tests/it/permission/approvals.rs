@@ -1,4 +1,4 @@
-//! Permission requests: two members ask while the person types, answers from another shell, invalid answers,
+//! Permission requests: two members that ask while the person types, answers from another shell, invalid answers,
 //! and a kill of either side.
 
 use crate::support::approvals::{append, careful_team, requests, wait_asked};
@@ -17,7 +17,7 @@ fn exists(team: &Team, file: &str) -> bool {
     team.workspace().join(file).exists()
 }
 
-/// Whether the agent got a tool result that contains the text.
+/// Whether the agent has a tool result that contains the text.
 fn told(team: &Team, name: &str, text: &str) -> bool {
     tool_results(team, name).iter().any(|(_, result, _)| result.contains(text))
 }
@@ -91,7 +91,7 @@ fn typed_answers_allow_deny_change_and_hold_for_the_session() {
     lead.type_line("n too early");
     lead.expect("echo three >> log.txt");
     lead.type_line("e echo four >> log.txt");
-    // The command that was allowed with "always" ran without a request. With an appended command it asks.
+    // The command that was allowed with "always" ran without a request. With an appended command, it needs one.
     lead.expect("echo one >> log.txt; rm log.txt");
     lead.type_line("n");
     lead.expect("+ second");
@@ -148,7 +148,7 @@ fn only_an_answer_to_an_open_request_counts() {
     for line in &bad {
         append(&team, "alice", line);
     }
-    // To the lead as the user: for another incarnation, and from another sender.
+    // Two lines to the lead: one from the user with another incarnation, one from another sender.
     append(&team, "lead", &forged("from", json!("user")));
     append(&team, "lead", &forged("incarnation", lead_life));
     team.eventually("all forgeries were taken in", || {
@@ -156,7 +156,7 @@ fn only_an_answer_to_an_open_request_counts() {
         mail.iter().filter(|mail| mail["type"] != "message").count() == bad.len()
             && team.mail_of("lead").len() >= 3
     });
-    // The lines are in the transcript before they are handled.
+    // A line is in the transcript before it is handled and logged.
     let is_ignored =
         |line: &Value| line["message"].as_str().is_some_and(|text| text.contains("not acted on"));
     team.eventually("each forgery is in the log", || {
@@ -204,7 +204,7 @@ fn an_always_from_another_shell_applies_to_all_members() {
     team.team(&["approve", &bob]).expect(0);
     team.team(&["approve", &alice, "--always"]).expect(0);
     team.eventually("bob knows the rule", || {
-        // It drains its mail between two calls at the latest.
+        // Bob drains his mail between two calls at the latest.
         write(&team.workspace().join("go"), "");
         team.mail_of("bob").iter().any(|mail| mail["type"] == "permission_update")
     });
@@ -248,7 +248,7 @@ fn a_killed_member_repeats_its_request_and_its_call_runs_once() {
         &[
             calls("lead", &[spawn("alice")]),
             says("lead", "spawned"),
-            // The exit of alice wakes the lead.
+            // The exit of alice starts another turn of the lead.
             calls("lead", &[spawn("alice")]),
             says("lead", "spawned again"),
             calls("alice", &[bash("echo ran >> ran.txt"), bash("echo behind >> ran.txt")]),

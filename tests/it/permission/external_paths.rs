@@ -1,5 +1,5 @@
 //! File tools on paths outside the workspace: the request names the real path, an answer or a rule opens it,
-//! and nothing else is opened. (`permission::interrupted_requests` has kills and forged answers.)
+//! and nothing else is opened. (`permission::interrupted_requests` tests kills and forged answers.)
 
 use crate::support::approvals::{careful_team, requests, wait_asked};
 use crate::support::child_process::write;
@@ -58,7 +58,7 @@ fn an_answer_opens_one_file_and_nothing_else() {
     let asked = &requests(&team)[0];
     assert_eq!((&asked["kind"], &asked["description"]), (&json!("sandbox"), &json!(notes)));
     lead.type_line("always");
-    // The path is open for reading. Writing it needs another request, and so does another file.
+    // The path may now be read. Writing it needs another request, and so does another file.
     lead.expect("alice asks to use write_file:");
     lead.type_line("n leave it as it is");
     lead.expect(&at("open/notes"));

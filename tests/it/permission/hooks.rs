@@ -1,4 +1,4 @@
-//! Hooks: their input, what they can refuse, and that the hooks of a folder run only once it is trusted.
+//! Hooks: their input, the actions that they can refuse, and the trust that the hooks of a folder need to run.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::process::{Child, Output, Stdio};
 
-/// Hooks in the settings of the user, each `(event, command)`.
+/// Writes hooks into the settings of the user, each as `(event, command)`.
 fn users(team: &Team, hooks: &[(&str, &str)]) {
     let folder = team.workspace().join(".config/team");
     fs::create_dir_all(&folder).unwrap();
@@ -24,7 +24,7 @@ fn settings(hooks: &[(&str, &str)]) -> String {
     hooks.iter().map(hook).collect()
 }
 
-/// The JSON objects that a hook wrote into a file of the workspace, one per line.
+/// The JSON objects that a hook has written into a file of the workspace, one per line.
 fn told(team: &Team, file: &str) -> Vec<Value> {
     let text = fs::read_to_string(team.workspace().join(file)).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -34,7 +34,7 @@ fn tool(name: &'static str, input: Value) -> (&'static str, Value) {
     (name, input)
 }
 
-/// The model gets the text of a refusal verbatim, and the refused action did not happen.
+/// The model gets the text of a refusal verbatim, and the refused action does not happen.
 #[test]
 fn messages_and_tasks_can_be_refused() {
     let team = Team::new();
@@ -97,7 +97,8 @@ fn messages_and_tasks_can_be_refused() {
     assert_left_in_order(&team);
 }
 
-/// A teammate whose idle is refused continues and gets the reason. A hook that always refuses is overruled.
+/// A teammate that a hook keeps from becoming idle gets the reason and continues. A hook that always refuses is
+/// overruled.
 #[test]
 fn an_idle_hook_keeps_a_teammate_working_a_bounded_time() {
     let team = Team::new();
@@ -156,7 +157,8 @@ fn a_failing_hook_is_logged_and_blocks_no_member() {
     assert_left_in_order(&team);
 }
 
-/// Twenty processes trust folders at once: no entry is lost, and no removed entry comes back.
+/// Twenty processes trust folders at once, then ten revoke the trust. No entry is lost, and no removed entry
+/// reappears.
 #[test]
 fn folders_that_are_trusted_at_once_are_all_trusted() {
     let team = Team::new();
@@ -191,8 +193,8 @@ fn folders_that_are_trusted_at_once_are_all_trusted() {
     assert_eq!(trusted(), 10);
 }
 
-/// The model gets the text of a refusing hook with bounded length, whatever its bytes. A hook that crashes
-/// refuses nothing.
+/// The model gets the output of a refusing hook with bounded length, whatever bytes it contains. A hook that
+/// crashes refuses nothing.
 #[test]
 fn any_output_or_exit_of_a_hook_is_handled() {
     let team = Team::new();
@@ -222,8 +224,8 @@ fn any_output_or_exit_of_a_hook_is_handled() {
     assert_left_in_order(&team);
 }
 
-/// A member is killed while its hook runs: no process of the hook is left, and the resumed member does not
-/// repeat the action.
+/// A member is killed while its hook runs. No process of the hook is left, and the message is sent after the
+/// restart.
 #[test]
 fn a_member_killed_in_a_hook_leaves_no_process_of_it() {
     let team = Team::new();

@@ -1,6 +1,6 @@
-//! Every kind of request, over the rehearsal model and over HTTP, with a kill of either side before the
-//! answer. The request is repeated with the same id, invalid answers change nothing, the valid one lets the
-//! call run once, and late or repeated ones change nothing.
+//! Every kind of request, with the rehearsal model and over HTTP, and a kill of either side before the answer. The
+//! request is repeated with the same id. Invalid, late and repeated answers change nothing; after the valid one
+//! the call runs once.
 
 use crate::support::approvals::{append, requests, wait_asked};
 use crate::support::child_process::write;
@@ -49,7 +49,7 @@ struct Scenario {
 
 impl Scenario {
     fn new(kind: Kind, model: Model) -> Self {
-        // Hidden paths cannot be requested, so the name has no dot.
+        // Hidden paths cannot be requested, so the name must not begin with a dot.
         let outside = tempfile::Builder::new().prefix("team-outside-").tempdir().unwrap();
         write(&outside.path().join("notes.txt"), "remember the milk\n");
         let team = Team::new();
@@ -83,7 +83,7 @@ impl Scenario {
         }
     }
 
-    /// How often the effect has happened.
+    /// The number of times that the requested call has had its effect.
     fn effects(&self) -> usize {
         if self.kind != Kind::Sandbox {
             let text = fs::read_to_string(self.team.workspace().join("effect.txt"));
@@ -96,7 +96,7 @@ impl Scenario {
         lines.iter().filter(read).count()
     }
 
-    /// The valid answer.
+    /// The valid answer to alice's request.
     fn good(&self, id: &str) -> Value {
         let kind = match self.kind {
             Kind::Permission => "permission_response",
@@ -166,7 +166,7 @@ impl Scenario {
         for line in &bad {
             append(team, "alice", line);
         }
-        // To the lead, as the user but without its incarnation, and from a member.
+        // Two lines to the lead: one from the user without the lead's incarnation, one from a member.
         let mut to_lead = good.clone();
         to_lead["from"] = json!("user");
         append(team, "lead", &to_lead);
@@ -211,7 +211,7 @@ fn notes(outside: &tempfile::TempDir) -> String {
     outside.path().canonicalize().unwrap().join("notes.txt").display().to_string()
 }
 
-/// Replies of the models: the lead spawns alice, and alice repeats her request until it is granted.
+/// Replies of the models: the lead spawns alice, and alice makes the call that needs a request.
 fn play(kind: Kind, notes: &str, view: &RequestView) -> Reply {
     let last = fake_models::results(view);
     match (fake_models::agent_of(view).as_str(), kind) {
@@ -268,7 +268,7 @@ fn over_http_the_answering_lead_is_killed() {
 
 const BUSY: &str = "touch here; until [ -e go ]; do sleep 0.05; done";
 
-/// Replies for the interrupted shutdown: both agents follow their prompts.
+/// Replies in the interrupted shutdown: both agents do what their prompts say.
 fn obey(view: &RequestView) -> Reply {
     let (asked, last) = (view.last_text(), fake_models::results(view));
     let bash = |command: &str| fake_models::call(view, "bash", &json!({ "command": command }));
@@ -293,7 +293,7 @@ fn obey(view: &RequestView) -> Reply {
     Reply::text("Noted.")
 }
 
-/// Alice gets a shutdown request during a command, then one side is killed.
+/// Kills one side after alice got a shutdown request during a command.
 fn shutdown_broken_off(model: Model, killed_side: KilledSide) {
     let team = Team::new();
     let fake = (model == Model::Fake).then(|| Fake::start(obey));

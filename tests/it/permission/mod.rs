@@ -1,4 +1,4 @@
-//! Permissions: modes, rules, questions, plans, roles, hooks, and what credentials may reach.
+//! Permissions: modes, rules, requests, plans, roles, hooks, and the protection of credentials.
 
 mod approvals;
 mod external_paths;

@@ -1,4 +1,4 @@
-//! Modes and rules: which calls run, ask or are denied, and which settings count.
+//! Modes and rules: the calls that run, ask or are denied, and the settings that count.
 
 use crate::support::approvals::{careful_team, requests};
 use crate::support::child_process::write;
@@ -17,7 +17,8 @@ fn write_file(path: &str) -> (&'static str, Value) {
     ("write_file", json!({ "path": path, "content": "x\n" }))
 }
 
-/// Runs three calls of a headless lead: a command, a file, a look at the roster. Returns which of them ran.
+/// Runs three calls of a headless lead: a command, a write to a file, a listing of the roster. Returns for each
+/// whether it ran.
 fn which_ran(team: &Team, further: &[&str]) -> (CommandResult, Vec<bool>) {
     let calls = calls("lead", &[bash("ls"), write_file("made.txt"), ("list_teammates", json!({}))]);
     let model = script(team, &[calls, says("lead", "done")]);
@@ -189,7 +190,7 @@ fn no_member_is_spawned_with_a_looser_mode_than_the_lead() {
     assert_left_in_order(&team);
 }
 
-/// The nine prompts in mode `default`: there are requests, and each is approved.
+/// The nine prompts work in mode `default`, in which each permission request is approved.
 #[test]
 fn the_nine_prompts_run_when_their_questions_are_answered() {
     let team = careful_team();

@@ -1,5 +1,5 @@
-//! Mode plan: nothing is changed before the lead's model or the person approves a plan, and the number of
-//! attempts is bounded.
+//! Mode plan: nothing is changed before the lead's model or the person approves a plan, and the number of plans
+//! is bounded.
 
 use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
@@ -32,7 +32,7 @@ fn write_file(path: &str) -> (&'static str, Value) {
     ("write_file", json!({ "path": path, "content": "x\n" }))
 }
 
-/// Calls that change something, and some that look as if they did not.
+/// Commands that change something, some of them in disguise, and two that change nothing.
 const COMMANDS: [&str; 50] = [
     "touch x",
     "echo x > x",
@@ -125,7 +125,7 @@ fn nothing_is_changed_before_a_plan_is_approved() {
     assert_left_in_order(&team);
 }
 
-/// The workspace without the team folder and the files of the user's programs.
+/// The files of the workspace, without the team folder and `.local`.
 fn outside(team: &Team) -> BTreeSet<String> {
     let all = listing(team.workspace()).into_iter();
     all.filter(|name| !name.starts_with(".team") && !name.starts_with(".local")).collect()
@@ -208,7 +208,7 @@ fn where_the_settings_say_so_only_the_person_approves() {
     let id = wait_asked(&team, "alice");
     assert_eq!(team.member("alice")["activity"], "plan");
     team.wait_status("lead", "idle");
-    // The plan may come before the end of the first turn.
+    // The plan may arrive before the end of the lead's first turn.
     let lines = team.lines("transcript/lead.jsonl");
     let turns = lines.iter().filter(|line| line["kind"] == "turn_end").count();
     assert_eq!(turns, 1, "its model was not woken by the plan");

@@ -15,7 +15,7 @@ use std::fs;
 const AUDITOR: &str = "---\nname: auditor\ndescription: Looks, and touches nothing.\ntools: Read, Grep\n\
     disallowedTools: broadcast\nmaxTurns: 4\nwhim: yes\n---\nYou only look.\n";
 
-/// Writes files of the workspace.
+/// Writes files in the workspace, and creates their folders.
 fn put(team: &Team, files: &[(&str, &str)]) {
     for (path, text) in files {
         let path = team.workspace().join(path);
@@ -111,7 +111,7 @@ fn a_role_limits_tools_and_turns_and_names_a_model() {
     assert_left_in_order(&team);
 }
 
-/// The rules of a role hold against settings, the mode, and an "always" that the person gave another member.
+/// A rule of a role prevails over settings, the mode, and an "always" that the person gave to another member.
 #[test]
 fn no_rule_and_no_answer_allows_what_a_role_denies() {
     let team = Team::new();
@@ -197,7 +197,8 @@ fn a_role_may_be_stricter_than_the_lead_and_never_looser() {
     assert_left_in_order(&team);
 }
 
-/// The system prompt and tools of a request. An idle agent that gets another role has the tools of that role.
+/// A request contains the description of the workspace and the tools of the role. An idle agent that gets another
+/// role gets the tools of that role.
 #[test]
 fn the_prompt_has_the_workspace_and_the_tools_of_the_role() {
     let (team, fake) = team_with_fake(|view| match (agent_of(view).as_str(), view.turn()) {

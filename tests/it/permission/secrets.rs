@@ -1,5 +1,5 @@
-//! Credentials are only in the environment of the lead and in the headers of its requests. Even if a model
-//! prints them, no file, no output and no other process shows them.
+//! Credentials are only in the environment of the lead and in the headers of requests. Even if a model prints
+//! them, they are in no file, in no output and in the environment of no other process.
 
 use crate::support::fake::{Fake, Reply, RequestView};
 use crate::support::fake_models::{
@@ -16,7 +16,7 @@ use std::process::Stdio;
 /// A secret header value that does not look like a key.
 const GATEWAY: &str = "gateway canary of the house";
 
-/// A substring of every secret, and of nothing else.
+/// A substring of every secret that occurs nowhere else.
 const MARK: &str = "canary";
 
 fn holds(bytes: &[u8]) -> bool {
@@ -43,7 +43,7 @@ fn assert_no_file_tells(team: &Team) {
     }
 }
 
-/// The lead's credentials, and those that a teammate on this model gets.
+/// The secrets of the lead, or those that a teammate on this model gets.
 fn secrets(who: &str, model: &str) -> Vec<&'static str> {
     match (who, model) {
         ("lead", _) => vec![KEY, OTHER_KEY, GATEWAY],
@@ -53,7 +53,7 @@ fn secrets(who: &str, model: &str) -> Vec<&'static str> {
     }
 }
 
-/// Models that print every secret wherever possible: in text, calls, mail, and through a command.
+/// Replies of models that print every secret wherever possible: in text, calls, mail, and through a command.
 fn blabber(view: &RequestView, model: &str) -> Reply {
     let who = agent_of(view);
     let secrets = secrets(&who, model).join(" and ");
@@ -76,8 +76,8 @@ fn blabber(view: &RequestView, model: &str) -> Reply {
     }
 }
 
-/// Every model prints every secret, over the Messages API, over chat completions, and on a local server,
-/// which must receive none.
+/// Runs a team whose models print every secret, and asserts that none is disclosed. The model is one of the
+/// Messages API, of chat completions, or of a local server, which must receive no secret.
 fn assert_kept(model: &'static str) {
     let is_local = model.starts_with("local");
     let own = secrets("alice", model);
@@ -116,7 +116,7 @@ fn assert_kept(model: &'static str) {
     assert!(running.len() >= 4, "lead, alice, guard and command: {running:?}");
     for (pid, line) in running {
         assert!(!line.contains(MARK), "{line}");
-        // Run by an unprivileged user, the test may not read the environment of a process that holds a key.
+        // An unprivileged user may not read the environment of a process that holds a key.
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let is_lead = pid == i32::try_from(lead.id()).unwrap();
         assert!(is_lead || !holds(&environment), "{line}");
@@ -161,7 +161,7 @@ fn a_local_server_receives_no_secret() {
     assert_kept("local");
 }
 
-/// Text that only looks like a key is the user's: a fixture, a placeholder, a file to be edited.
+/// Text that only looks like a key is not redacted: it may be a fixture, a placeholder or a file to be edited.
 #[test]
 fn text_that_only_looks_like_a_key_is_left_alone() {
     let (team, _fake) = team_with_fake(|view| match view.turn() {

@@ -1,4 +1,4 @@
-//! The client of chat completions against the strict fake: requests, replies, retries, and every fault.
+//! The client of chat completions against the fake endpoint: requests, replies, retries, and every fault.
 
 use crate::support::fake::{self, Fake, Reply, post_to};
 use agent_team::llm::retry::RetryPolicy;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const CANARY: &str = "canary-key-0123456789";
 
-/// The check of an error's kind.
+/// A check of an error's kind.
 type Fits = fn(&ModelError) -> bool;
 
 /// A retry policy without waits.
@@ -85,7 +85,7 @@ fn retries(deltas: &[Delta]) -> usize {
     deltas.iter().filter(|delta| matches!(delta, Delta::Retry { .. })).count()
 }
 
-/// The shown text without that of discarded attempts.
+/// The shown text, without the text of discarded attempts.
 fn shown(deltas: &[Delta]) -> String {
     deltas.iter().fold(String::new(), |shown, delta| match delta {
         Delta::Text(text) => shown + text,
@@ -143,8 +143,8 @@ async fn every_call_is_answered_by_one_message_and_mail_follows() {
     assert_eq!(seen.last_text(), "<inbox>[]</inbox>");
 }
 
-/// llama-cpp-python sends an empty stream for requests with tools. A request without a stream gets the
-/// answer, and the next turn does not try to stream again.
+/// llama-cpp-python sends an empty stream for requests with tools. The client repeats such a request without
+/// streaming, and does not stream in later turns.
 #[tokio::test]
 async fn after_an_empty_stream_requests_do_not_stream() {
     for nothing in [&b""[..], b"data: [DONE]\n\n"] {
@@ -164,8 +164,8 @@ async fn after_an_empty_stream_requests_do_not_stream() {
     assert!(matches!(&error, ModelError::Unavailable(why) if why.contains("empty")), "{error}");
 }
 
-/// A connection closes in the middle of a tool call. The client discards the partial reply and repeats the
-/// request, and the call exists once.
+/// The client discards a partial reply if the connection closes, and repeats the request. Each tool call exists
+/// once.
 #[tokio::test]
 async fn a_cut_stream_is_requested_again() {
     cut_streams(23).await;
@@ -187,7 +187,7 @@ async fn cut_streams(step: usize) {
         let ended = stream.windows(reason.len()).position(|part| part == reason).unwrap();
         let whole = reply.clone();
         let fake = Fake::start(move |view| {
-            // Even requests are cut, odd ones are answered completely.
+            // The answers to even requests are cut, those to odd ones are complete.
             let (cut, odd) = (view.number / 2 * step + 1, view.number % 2);
             if odd == 1 { whole.clone() } else { whole.clone().cut_after(cut) }
         });
@@ -302,8 +302,7 @@ async fn stalls_and_missing_answers_end_by_their_limits() {
     tokio::task::spawn_blocking(move || fake.wait_for_hangups(2)).await.unwrap();
 }
 
-/// A machine that is switched off does not even refuse connections. A listener with a full queue simulates
-/// it.
+/// A machine that is switched off does not even refuse connections. A listener with a full queue simulates it.
 #[tokio::test]
 async fn an_unreachable_host_ends_by_the_connect_limit() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -320,7 +319,7 @@ async fn an_unreachable_host_ends_by_the_connect_limit() {
     let begun = std::time::Instant::now();
     let error = ask(&Client::new(config).unwrap(), &request()).await.0.unwrap_err();
     assert!(matches!(&error, ModelError::Unavailable(why) if why.contains("2 tries")), "{error}");
-    // Far below the other limits.
+    // The time is far below the other limits.
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
@@ -405,7 +404,7 @@ fn the_fake_refuses_what_the_api_refuses() {
     }
 }
 
-/// A conversation as an agent produces it: turns with calls, their results, and optional text.
+/// Conversations as agents produce them: turns with calls, their results, and optional text.
 fn conversation() -> impl Strategy<Value = Vec<ChatMessage>> {
     let turn =
         ("[ -~äß\n]{0,8}", proptest::collection::vec("[ -~\"\\\\ä]{0,9}", 0..3), "[ -~]{0,8}");

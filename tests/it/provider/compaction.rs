@@ -1,5 +1,5 @@
-//! Conversations far longer than the model's context: summarized in time, after a refusal, and across `kill
-//! -9`. The fake refuses requests beyond its context, as the real APIs do.
+//! Conversations far longer than the model's context: they are summarized in time, after a refusal, and across a
+//! `kill -9`. The fake endpoint refuses requests beyond its context, as the real APIs do.
 
 use crate::support::child_process::append;
 use crate::support::fake::{Api, Fake, Reply, RequestView};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-/// Context of the fake model in tokens.
+/// The context of the fake model in tokens.
 const CONTEXT: u64 = 12_000;
 
-/// Rounds in the long turn, each with an output of `PIECE` bytes.
+/// The number of rounds in the long turn. Each has an output of `PIECE` bytes.
 const ROUNDS: usize = 75;
 const PIECE: usize = 8_000;
 
@@ -24,7 +24,7 @@ fn is_summary(view: &RequestView) -> bool {
     view.body["tools"].is_null()
 }
 
-/// How many commands have run, by their effects and not by the conversation.
+/// The number of commands that have run, according to their effects and not to the conversation.
 fn done(team_effects: &std::path::Path) -> usize {
     fs::read_to_string(team_effects).unwrap_or_default().lines().count()
 }
@@ -33,7 +33,7 @@ fn done(team_effects: &std::path::Path) -> usize {
 const MAIL: &str = "the colour is teal";
 const TASK: &str = "polish the brass";
 
-/// An agent in an endless turn whose context is always too small.
+/// Replies to an agent in one long turn that is many times longer than its context.
 fn worker(effects: std::path::PathBuf) -> impl Fn(&RequestView) -> Reply + Send + Sync {
     move |view| {
         let used = tokens(view);
@@ -63,7 +63,7 @@ fn compacted(team: &Team) -> Vec<Value> {
     lines.into_iter().filter(|line| line["kind"] == "compacted").collect()
 }
 
-/// Asserts the properties of a conversation of more than ten contexts.
+/// Asserts that a conversation longer than ten contexts kept its prompt, and that every command ran once.
 fn assert_endured(team: &Team, fake: &Fake) {
     assert_eq!(done(&team.workspace().join("effects")), ROUNDS, "every command ran once");
     assert!((ROUNDS * PIECE / 4) as u64 > 10 * CONTEXT);
@@ -88,7 +88,7 @@ fn assert_endured(team: &Team, fake: &Fake) {
 }
 
 /// Mail arrives early in a turn that is longer than ten contexts, and a task is open all the time. After each
-/// summary the prompt contains both, the agent's name, and its team.
+/// summary, the model still gets both, the agent's name, and the members of the team.
 #[test]
 fn a_conversation_of_ten_contexts_is_summarized_in_time() {
     let team = Team::new();
@@ -141,7 +141,7 @@ fn an_unknown_context_is_learned_from_its_first_refusal() {
     assert_endured(&team, &fake);
 }
 
-/// The process is killed while the summary is written. The transcript has no part of it, the resumed agent
+/// A process is killed while the model writes a summary. The transcript has no part of it, the resumed agent
 /// requests it again, and no command runs twice.
 #[test]
 fn a_kill_during_the_summary_loses_nothing() {

@@ -1,5 +1,5 @@
-//! Faults of the endpoint and kills during model calls: the turn ends correctly, no tool runs twice, no mail
-//! is lost or doubled, and no process is left.
+//! Faults of the endpoint and kills during model calls: the turn ends correctly, no tool runs twice, no mail is
+//! lost or delivered twice, and no process is left.
 
 use crate::support::fake::{Api, FAULTS, Reply, RequestView, Unopened};
 use crate::support::fake_models::{
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::Mutex;
 
-/// Replies as `part` does, but breaks the first answer to every request.
+/// Replies as `part` does, but spoils the first answer to every request.
 fn spoilt(part: fn(&RequestView) -> Reply) -> impl Fn(&RequestView) -> Reply + Send + Sync {
     let met: Mutex<BTreeSet<Vec<String>>> = Mutex::default();
     move |view| {
@@ -39,8 +39,7 @@ fn signal(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
 }
 
-/// Every answer breaks once, each in another way, for three agents at a time. The outcome is the same as
-/// without faults.
+/// Every answer to three agents fails once, in turn by each fault. The outcome is the same as without faults.
 #[test]
 fn a_run_in_which_every_answer_fails_once_succeeds() {
     let (team, fake) = team_with_fake(spoilt(story));
@@ -115,7 +114,7 @@ fn the_exit_code_tells_why_the_model_gave_no_answer() {
     }
 }
 
-/// A teammate whose endpoint refuses its calls reports a failed result to the lead.
+/// A teammate reports a failed result to the lead if its endpoint refuses its calls.
 #[test]
 fn the_lead_gets_the_failed_turn_of_a_teammate() {
     let (team, _fake) = team_with_fake(|view| match agent_of(view).as_str() {

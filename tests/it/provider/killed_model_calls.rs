@@ -1,6 +1,6 @@
 //! `kill -9` of an agent during a model call: in the middle of the answer, and in the wait that the endpoint
-//! requested. The resumed agent continues as if that call had not been made: the fakes accept no request that
-//! the API would refuse.
+//! requested. The resumed agent continues as if that call had not been made. The fake endpoint accepts no request
+//! that the API would refuse.
 
 use crate::support::fake::{Fake, Reply, RequestView};
 use crate::support::fake_models::{agent_of, connect, connect_openai, conversation, pieces};
@@ -11,23 +11,23 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Where the call of the killed agent blocks. Alice is killed in the call after her command; the lead in the
-/// call after alice's report, when only the lead is busy.
+/// The point at which the call of the killed agent blocks. Alice is killed in the call after her command; the lead
+/// in the call after alice's report, when only the lead is busy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stuck {
-    /// The answer stops just before its end: it contains a complete tool call, which must not count.
+    /// The answer stops just before its end. It contains a complete tool call, which must not count.
     Stream,
-    /// A refusal with a `retry-after`.
+    /// The endpoint refuses with a `retry-after`.
     Wait,
 }
 
-/// The requested wait.
+/// The wait that the endpoint requests.
 const ASKED: Duration = Duration::from_secs(4);
 
-/// Text of the answer that never ended.
+/// The text of the answer that is never completed.
 const UNSAID: &str = "words of a call that died";
 
-/// Replies: every agent runs one command and then reports; the lead also spawns alice.
+/// Replies of the models: every agent runs one command and then reports; the lead also spawns alice.
 fn play(view: &RequestView) -> Reply {
     let name = agent_of(view);
     let id = |what: &str| format!("{what}-{}", view.number);
@@ -103,7 +103,7 @@ fn count(team: &Team, file: &str, fits: impl Fn(&Value) -> bool) -> usize {
     team.lines(file).iter().filter(|line| fits(line)).count()
 }
 
-/// Asserts that nothing was done or reported twice, and that the victim continued where it was.
+/// Asserts that no command and no report was repeated, and that the victim continued its turn.
 fn assert_went_on(team: &Team, log: &Log, victim: &str, stuck: Stuck) {
     let effects = fs::read_to_string(team.workspace().join("effects")).unwrap();
     let mut effects: Vec<&str> = effects.lines().collect();

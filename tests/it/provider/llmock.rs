@@ -1,5 +1,5 @@
-//! A team against llmock, a server of an independent author that refuses calls and breaks streams on request
-//! and checks the client. `scripts/llmock-check` installs and runs it.
+//! A team against llmock, a server of an independent author. It refuses calls and breaks streams on request, and
+//! checks the client. `scripts/llmock-check` installs and runs it.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, script};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 const SKIPPED: i32 = 77;
 
-/// Time limit for its start, including its installation.
+/// The time limit for the start of the server, including its installation.
 const STARTING: Duration = Duration::from_secs(330);
 
-/// The server process, killed with the test.
+/// The server process, killed on drop.
 struct Server {
     process: Child,
     port: u16,
@@ -41,7 +41,7 @@ impl Server {
         Some(server)
     }
 
-    /// The body of a response, if there is one.
+    /// Requests a path. Returns the body of the response, or `None` if there is none.
     fn get(&self, path: &str) -> Option<String> {
         self.ask("GET", path, "")
     }
@@ -51,7 +51,7 @@ impl Server {
         serde_json::from_str(&self.get(path).unwrap()).unwrap()
     }
 
-    /// Programs the faults of the next calls.
+    /// Sets the faults of the next calls.
     fn order(&self, behaviors: &[Value]) {
         let order = json!({ "behaviors": behaviors }).to_string();
         let said = self.ask("POST", "/_llmock/scenario", &order).unwrap();
@@ -77,19 +77,20 @@ impl Drop for Server {
     }
 }
 
-/// Chunks of the answer to a first call: message and text begin, a ping, two words, the text ends; a call
-/// begins, its input, it ends; the message's end in two.
+/// The number of chunks in the answer to a first call: message start, text start, ping, two words, text end; tool
+/// call start, input, tool call end; two chunks for the end of the message.
 const CHUNKS: usize = 11;
 
 /// Each member has its own model, so that the server can tell their calls apart.
 const TEAMMATES: [&str; CHUNKS - 1] =
     ["alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy"];
 
-/// The faults of the first call of a member: one refusal, three broken streams, then an answer with a tool
-/// call. The second call is answered normally. Over all members every kind of break occurs at every chunk.
+/// The behaviour of the server for a member: its first call gets one refusal, three broken streams, then an answer
+/// with a tool call. The second call is answered normally. Over all members, every kind of break occurs at every
+/// chunk.
 ///
-/// Random faults do not work here: a call with ten faults in a row is given up, and the checker, which sees
-/// only requests, takes the last fault for an accepted stream.
+/// Random faults do not work here. A call with ten faults in a row is given up, and the checker, which sees only
+/// requests, takes the last fault for an accepted stream.
 fn fate(model: &str, place: usize) -> Vec<Value> {
     let whose = json!({ "model": model });
     let status = if place.is_multiple_of(2) { 429 } else { 503 };
@@ -148,8 +149,8 @@ fn an_independent_server_accepts_the_requests_of_a_team() {
     let calls = attempts(&server);
     assert_eq!(verdict["passed"], true, "{verdict:#}\n{calls:#?}");
     assert_eq!(verdict["faults_injected"], 4 * (TEAMMATES.len() + 1), "{verdict:#}\n{calls:#?}");
-    // The checker does not notice that a stream with an invalid chunk is requested again if it was sent
-    // completely, so the test checks each call, too.
+    // For a stream with an invalid chunk that was sent completely, the checker does not notice whether it is
+    // requested again. So the test checks each call, too.
     assert_eq!(calls.len(), 2 * (TEAMMATES.len() + 1), "{calls:#?}");
     for tries in calls.values() {
         let faults: Vec<&Value> = tries.iter().map(|request| &request["fault"]).collect();

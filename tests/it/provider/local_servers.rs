@@ -45,7 +45,7 @@ fn a_missing_server_is_reported_and_headless_runs_do_not_probe() {
     let team = beside(&fake);
     let ran = team.team(&[&LEAD[..], &["--model", "local/large"]].concat()).expect(4);
     assert!(ran.err.contains("small:1b, small:7b"), "{}", ran.err);
-    // A listener that accepts no connection has the port: the probe ends by its limit.
+    // A listener that accepts no connection occupies the port, so the probe ends by its time limit.
     let nobody = Unopened::new();
     let port = nobody.base_url().rsplit(':').next().unwrap().parse().unwrap();
     let team = Team::new();
@@ -74,7 +74,7 @@ fn a_person_is_asked_before_a_local_server_is_used() {
         assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
         team.wait_no_process();
     }
-    // With a named model there is no question.
+    // If a model is named, the lead does not ask.
     let mut lead = Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
     lead.expect("team>");
     assert!(!lead.screen().contains("local model server"), "{}", lead.screen());
@@ -99,8 +99,8 @@ fn play(view: &RequestView) -> Reply {
     }
 }
 
-/// A small model has a small context: its prompt and tools fit in 600 tokens (at four bytes each), and are
-/// sufficient to get work done.
+/// A small model has a small context. The compact prompt and its tools fit in 600 tokens (at four bytes each), and
+/// a team can work with them.
 #[test]
 fn a_local_team_works_with_a_compact_prompt() {
     let fake = Fake::local(play);

@@ -1,4 +1,4 @@
-//! The client of the Messages API against the strict fake: requests, replies, retries, and every fault.
+//! The client of the Messages API against the fake endpoint: requests, replies, retries, and every fault.
 
 use crate::support::fake::{self, Fake, Reply, post};
 use agent_team::llm::retry::{Backoff, RetryPolicy};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const CANARY: &str = "canary-key-0123456789";
 
-/// The check of an error's kind.
+/// A check of an error's kind.
 type Fits = fn(&ModelError) -> bool;
 
 /// A retry policy without waits.
@@ -88,7 +88,7 @@ fn retries(deltas: &[Delta]) -> usize {
     deltas.iter().filter(|delta| matches!(delta, Delta::Retry { .. })).count()
 }
 
-/// The shown text without that of discarded attempts.
+/// The shown text, without the text of discarded attempts.
 fn shown(deltas: &[Delta]) -> String {
     deltas.iter().fold(String::new(), |shown, delta| match delta {
         Delta::Text(text) => shown + text,
@@ -186,8 +186,8 @@ async fn credentials_and_headers_go_where_they_belong() {
     }
 }
 
-/// A connection closes in the middle of a tool call. The client discards the partial reply and repeats the
-/// request, and the call exists once.
+/// The client discards a partial reply if the connection closes, and repeats the request. Each tool call exists
+/// once.
 #[tokio::test]
 async fn a_cut_stream_is_requested_again() {
     cut_streams(23).await;
@@ -205,7 +205,7 @@ async fn cut_streams(step: usize) {
         let length = reply.stream_bytes(fake::Api::Messages, "model-1").len();
         let whole = reply.clone();
         let fake = Fake::start(move |view| {
-            // Even requests are cut, odd ones are answered completely.
+            // The answers to even requests are cut, those to odd ones are complete.
             let (cut, odd) = (view.number / 2 * step, view.number % 2);
             if odd == 1 { whole.clone() } else { whole.clone().cut_after(cut) }
         });
@@ -336,7 +336,7 @@ async fn stalls_and_missing_answers_end_by_their_limits() {
     ]);
     let client = Client::new(ClientConfig { limits, ..config(&fake.base_url()) }).unwrap();
     let (answer, deltas) = ask(&client, &request()).await;
-    // A loaded machine may be slower than the limits, so only the end of each stall counts.
+    // A loaded machine may be slower than the limits, so the test checks only that each stall ends.
     assert_eq!(answer.unwrap().blocks, rich_blocks());
     assert_eq!(retries(&deltas), 3);
     tokio::task::spawn_blocking(move || fake.wait_for_hangups(3)).await.unwrap();
@@ -374,7 +374,7 @@ async fn an_answer_without_end_is_refused_once() {
     }
 }
 
-/// The user presses Ctrl-C during a reply. The model must stop generating, because the user pays per token.
+/// The model must stop generating if the user presses Ctrl-C during a reply, because the user pays per token.
 #[tokio::test]
 async fn dropping_the_turn_closes_its_connection() {
     for reply in [Reply::mute(), rich().stall_after(0), rich().stall_after(600)] {
@@ -386,7 +386,7 @@ async fn dropping_the_turn_closes_its_connection() {
             fake
         });
         let mut sink = |_| ();
-        // The turn is the losing branch and is dropped when the select ends.
+        // The turn never completes, so it is dropped when the select ends.
         let fake = tokio::select! {
             _ = client.turn(&request, &mut sink) => panic!("a stalled stream gave a reply"),
             arrived = arrived => arrived.unwrap(),
@@ -456,7 +456,7 @@ fn a_key_never_leaves_the_machine_in_the_clear() {
     assert!(refused.to_string().contains("https"), "{refused}");
 }
 
-/// Requests to loopback do not use a proxy: another test of this file passes with an unreachable proxy.
+/// Requests to loopback use no proxy: another test of this file passes with an unreachable one.
 #[test]
 fn no_proxy_is_used_for_loopback() {
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
@@ -572,7 +572,7 @@ fn the_fake_refuses_what_the_api_refuses() {
     assert_eq!(fake.take_violations().len(), 3);
 }
 
-/// A valid conversation by the rules of `wire::chat`, with any text of a model or a tool.
+/// Conversations that are valid by the rules of `wire::chat`, with any text of a model or a tool.
 fn conversation() -> impl Strategy<Value = Vec<ChatMessage>> {
     let said = "[ \n]{0,2}|[a-zä\"\\\\\u{0}]{0,5}";
     let calls = proptest::collection::vec(said, 0..3);

@@ -1,5 +1,5 @@
-//! Teams on chat completions, and teams whose members use different providers. The strict fakes fail the test
-//! if a request is one that the real API would refuse.
+//! Teams on chat completions, and teams whose members use different providers. The fake endpoints fail the test
+//! if the real API would refuse a request.
 
 use crate::support::fake::{Api, Fake, Reply, RequestView};
 use crate::support::fake_models::{
@@ -48,12 +48,12 @@ fn without_a_name_the_first_listed_model_is_used_or_an_error() {
     let asked: Vec<String> = fake.requests().iter().map(|view| view.model().to_owned()).collect();
     assert_eq!(asked, ["small:1b", "small:1b"]);
 
-    // No model is chosen from the list of a remote provider.
+    // The lead chooses no model from the list of a remote provider.
     let team = Team::new();
     team.variable("OPENAI_API_KEY", OTHER_KEY);
     let ran = team.team(&args).expect(4);
     assert!(ran.err.contains("OPENAI_MODEL") && ran.err.contains("openai/NAME"), "{}", ran.err);
-    // No server lists models.
+    // The local server at this address is not running and lists no models.
     team.variable("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
     let ran = team.team(&args).expect(4);
     assert!(ran.err.contains("was asked for one") && !ran.err.contains("canary"), "{}", ran.err);

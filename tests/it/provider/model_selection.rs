@@ -1,11 +1,11 @@
-//! Selection of model and credentials, and the mode that follows.
+//! The selection of model and credentials, and the mode that follows from it.
 
 use crate::support::child_process::write;
 use crate::support::fake::{Fake, Reply};
 use crate::support::fake_models::KEY;
 use crate::support::harness::{CommandResult, Team};
 
-/// A headless run with exactly these variables. `base` is appended to the fake's address.
+/// A headless run with these variables and the fake endpoint. `base` is appended to its address.
 fn run(variables: &[(&str, &str)], base: &str, args: &[&str]) -> (CommandResult, Fake) {
     let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));
     team.variable("ANTHROPIC_BASE_URL", &format!("{}{base}", fake.base_url()));

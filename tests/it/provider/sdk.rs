@@ -1,4 +1,4 @@
-//! The official Python SDK as a client of the fake: it accepts the fake's replies as those of the real API.
+//! The official Python SDK as a client of the fake endpoint: it accepts the replies like those of the real API.
 //! `scripts/sdk-check` installs and runs the SDK.
 
 use crate::support::fake::{Fake, Reply, RequestView};

@@ -1,4 +1,4 @@
-//! A rate-limited endpoint and a large team: all members wait for the back-off that one of them received.
+//! A rate-limited endpoint and a large team: all members wait for the back-off that one of them has received.
 
 use crate::support::fake::{Fake, Reply};
 use crate::support::fake_models::{agent_of, connect, headless};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 const MEMBERS: usize = 16;
 
-/// How long the endpoint refuses calls after the first one, and the value of its `retry-after`.
+/// The time after the first call in which the endpoint refuses calls, and the value of its `retry-after`.
 const CLOSED: Duration = Duration::from_secs(2);
 
-/// Sixteen teammates start when the endpoint has just told one of them to wait for two seconds. Without a
-/// shared back-off it would refuse each of them.
+/// The endpoint refuses the first call of sixteen new teammates for two seconds. Without a shared back-off it
+/// would refuse a call of each.
 #[test]
 fn sixteen_teammates_share_a_backoff() {
     let team = Team::new();

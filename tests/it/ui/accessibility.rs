@@ -1,15 +1,15 @@
-//! The accessibility checker axe-core for the page in a browser, installed once by npm in `target/`. Without
-//! npm or its registry the check is skipped with a notice.
+//! The accessibility checker axe-core for the page in a browser, installed once by npm in `target/`. Without npm
+//! or its registry, the check is skipped with a notice.
 
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Package and version.
+/// The npm package and its version.
 const PACKAGE: &str = "axe-core@4.10.3";
 
-/// The rules: WCAG 2.2, levels A and AA, and best practices.
+/// The script that runs the checker. Its rules are WCAG 2.2, levels A and AA, and best practices.
 const ASK: &str = "
   return axe.run(document, { preload: false, runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa',
     'wcag22aa', 'best-practice'] }).then((told) => ({
@@ -19,7 +19,7 @@ const ASK: &str = "
     }));
 ";
 
-/// The checker's script.
+/// The source of the checker, or `None` if it cannot be installed.
 fn source() -> Option<String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("axe");
     let script = folder.join("node_modules/axe-core/axe.min.js");
@@ -38,14 +38,14 @@ fn source() -> Option<String> {
     Some(fs::read_to_string(script).unwrap())
 }
 
-/// Loads the checker into the page. Returns whether there is one.
+/// Loads the checker into the page. Returns whether the checker is available.
 pub(crate) fn load(run: impl Fn(&str) -> Value) -> bool {
     let Some(source) = source() else { return false };
     run(&format!("{source}; return typeof axe;"));
     true
 }
 
-/// The violations in the current page.
+/// Asserts that the current page has no violations.
 #[track_caller]
 pub(crate) fn assert_no_fault(run: impl Fn(&str) -> Value, where_: &str) {
     let told = run(ASK);

@@ -56,7 +56,7 @@ fn typed_text_is_sent_replies_are_shown_and_leaving_has_no_effect() {
     assert_eq!(std::fs::read_to_string(team.path("inbox/bob.jsonl")).unwrap(), "");
 }
 
-/// However the session ends, bob is not affected, and the half-typed line is not sent.
+/// A session that is killed, closed or interrupted does not affect bob, and its half-typed line is not sent.
 #[test]
 fn a_closed_window_has_no_effect_on_the_member() {
     let team = Team::new();

@@ -1,6 +1,6 @@
-//! The page in a headless browser, driven by keys and clicks.
+//! The page in a headless browser, operated by keys and clicks.
 //!
-//! Needs chromium and chromedriver. Without them the tests are skipped with a notice.
+//! The tests need chromium and chromedriver. Without them they are skipped with a notice.
 
 use crate::support::child_process::write;
 use crate::support::harness::{PATIENCE, SYSTEM_PATH, Team};
@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Keys in the encoding of `WebDriver`.
+/// Keys as `WebDriver` encodes them.
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
-/// Checks that every page must pass, run in the page: contrast and names of WCAG 2.2 AA. The full checker
-/// ([`accessibility`]) runs where it is available.
+/// A script with checks that every page must pass: contrast and names of WCAG 2.2 AA. The full checker
+/// ([`accessibility`]) runs in addition where it is available.
 const FAULTS: &str = r#"
   const faults = [];
   const seen = (it) => it.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
@@ -82,7 +82,7 @@ fn found(program: &str) -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// Starts a headless browser, if this machine has one.
+    /// Starts a headless browser. Returns `None`, with a notice, if this machine has none.
     pub(crate) fn start() -> Option<Self> {
         let (Some(driver), Some(chromium)) = (found("chromedriver"), found("chromium")) else {
             eprintln!("SKIPPED, chromium and chromedriver are not installed");
@@ -161,7 +161,7 @@ impl Browser {
         text.chars().for_each(|c| self.press(&c.to_string()));
     }
 
-    /// Presses Tab until the focused element matches.
+    /// Presses Tab until the condition holds for the focused element `at`.
     fn tab_to(&self, what: &str) {
         for _ in 0..80 {
             if self.run(&format!("const at = document.activeElement; return Boolean({what});"))
@@ -178,7 +178,7 @@ impl Browser {
         self.call("POST", "/window/rect", &json!({ "width": width, "height": height }));
     }
 
-    /// Saves a screenshot in `target/tmp`, if that belongs to this user.
+    /// Saves a screenshot in `target/tmp`, if this user may write there.
     fn screenshot(&self, name: &str) {
         let image = self.call("GET", "/screenshot", &Value::Null);
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png.base64"));
@@ -191,7 +191,7 @@ impl Browser {
         assert_eq!(self.run(FAULTS), json!([]), "{where_}");
     }
 
-    /// Errors and refused content in the browser's console.
+    /// The errors and refused content in the browser's console.
     pub(crate) fn complaints(&self) -> Vec<Value> {
         let log = self.call("POST", "/se/log", &json!({ "type": "browser" }));
         let entries = log.as_array().unwrap().clone();
@@ -264,9 +264,9 @@ fn messages_appear_at_once(browser: &Browser, team: &Team) {
         let shown = browser.run(&format!("return shown[{}];", json!(text)));
         best = best.min(shown.as_f64().unwrap() - mail["timestamp"].as_f64().unwrap());
     }
-    // The minimum of several rounds: load delays single messages, not all of them.
+    // The minimum of several rounds counts, because load delays single messages, not all of them.
     assert!(best < 0.2, "the quickest message took {best} s");
-    // The moving dot is shown or has been: the graph has the sender.
+    // The moving dot may be gone already, but the graph contains the sender.
     browser.wait("document.querySelectorAll('#flow .member').length === 4");
     browser.screenshot("page-light");
 }
@@ -334,11 +334,11 @@ fn it_can_be_read(browser: &Browser) {
     }
 }
 
-/// The size of a large team.
+/// The numbers of members and messages of a large team.
 const MEMBERS: usize = 100;
 const MESSAGES: usize = 10_000;
 
-/// One update of a large team: a member changes, the file changes, a message arrives.
+/// A script that measures updates of a large team: a member changes, the file changes, a message arrives.
 const UPDATE: &str = "
   const took = [];
   for (let round = 0; round < 40; round += 1) {
@@ -386,7 +386,7 @@ fn a_large_team_is_shown_without_delays() {
     let mut took: Vec<f64> = serde_json::from_value(browser.run(UPDATE)).unwrap();
     took.sort_by(f64::total_cmp);
     eprintln!("an update takes {:.1} ms at best, {:.1} ms at the median", took[0], took[20]);
-    // The minimum of several rounds: load delays single updates, not all of them.
+    // The minimum of several rounds counts, because load delays single updates, not all of them.
     assert!(took[0] < 16.0, "{took:?}");
     assert_eq!(browser.complaints(), Vec::<Value>::new(), "the console complains");
     drop(browser);

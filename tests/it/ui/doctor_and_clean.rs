@@ -1,4 +1,4 @@
-//! `team doctor` and `team clean`: the findings of the one, and what the other removes and keeps.
+//! `team doctor` and `team clean`: the findings of the first, and the files that the second removes and keeps.
 
 use crate::support::child_process::write;
 use crate::support::fake::{Fake, LOCAL_MODELS};
@@ -20,7 +20,7 @@ fn finding(report: &Value, check: &str) -> Vec<(String, String)> {
     of.map(|finding| (word(finding, "state"), word(finding, "found"))).collect()
 }
 
-/// Every file in `.team` with its content.
+/// All files in `.team` with their contents.
 fn contents(team: &Team) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![team.path("")];
@@ -54,8 +54,7 @@ fn the_doctor_of_a_healthy_team_finds_and_changes_nothing() {
     a_run(&team);
     let before = contents(&team);
     let report = team.team(&["doctor", "--json"]).expect(0).json();
-    // The number of free inotify instances depends on the machine. Without one, agents are slower, but still
-    // notified.
+    // The number of free inotify instances depends on the machine. Without one, agents are notified later.
     assert_ne!(finding(&report, "file events")[0].0, "wrong", "{report:#}");
     for check in ["team folder", "file system", "state", "descriptors", "settings"] {
         assert_eq!(finding(&report, check)[0].0, "ok", "{check}: {report:#}");
@@ -132,7 +131,7 @@ fn the_doctor_asks_the_endpoint_and_shows_no_key() {
     let report = asked(0);
     assert_eq!(finding(&report, "endpoint")[0].0, "ok", "{report:#}");
     assert!(finding(&report, "credentials")[0].1.contains("ANTHROPIC_API_KEY"));
-    // No model of the list is the default one.
+    // The list does not contain the default model.
     assert_eq!(finding(&report, "models")[0].0, "note", "{report:#}");
     team.variable("TEAM_MODEL", &format!("openai/{}", LOCAL_MODELS[1]));
     team.variable("OPENAI_API_KEY", "sk-canary-2");
@@ -140,7 +139,7 @@ fn the_doctor_asks_the_endpoint_and_shows_no_key() {
     let report = asked(0);
     let [(state, listed)] = finding(&report, "models").try_into().unwrap();
     assert_eq!((state.as_str(), listed.as_str()), ("ok", "small:1b, small:7b"));
-    // A server that requires a key and gets none.
+    // The server requires a key and gets none.
     team.variable("OPENAI_API_KEY", "");
     let report = asked(1);
     let refused = finding(&report, "credentials").into_iter().find(|(state, _)| state == "wrong");

@@ -1,5 +1,5 @@
-//! Views beside a running team: log, transcript, the path of a message. They change nothing, and stay fast
-//! and small for a long conversation.
+//! Views beside a running team: log, transcript, the path of a message. They change nothing, and need little time
+//! and memory even for a long conversation.
 
 use crate::support::child_process::write;
 use crate::support::harness::{PATIENCE, Team};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-/// The metadata of every file in a folder that a view must not change.
+/// The metadata of every file in a folder, as far as a view must not change it.
 pub(crate) fn snapshot(folder: &Path) -> BTreeMap<PathBuf, [i64; 7]> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -116,7 +116,7 @@ fn trace_shows_the_path_of_a_message() {
     let at = usize::try_from(of("taken_in")["offset"].as_u64().unwrap()).unwrap();
     let text = std::fs::read_to_string(team.path("transcript/lead.jsonl")).unwrap();
     assert!(text[at..].lines().next().unwrap().contains(&id), "the place is the place");
-    // The letter may come before the lead says that it has spawned bob.
+    // The letter may arrive before the lead's reply about the spawn of bob.
     let answer = json_lines(&text[at..]).into_iter().find(|line| line["kind"] == "assistant");
     let answer = &answer.unwrap()["blocks"][0]["text"];
     assert_eq!((&of("read")["agent"], &of("read")["text"]), (&json!("lead"), answer));
@@ -191,7 +191,7 @@ fn a_transcript_of_100_mb_is_shown_fast_in_little_memory_and_followed() {
     assert!(gone.err.contains("no conversation"), "{gone:?}");
 }
 
-/// Ends a view that follows its input.
+/// Stops a view that follows its input.
 fn end(child: &mut Child) {
     nix::sys::signal::kill(
         nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap()),

@@ -1,4 +1,4 @@
-//! User interfaces: terminal views, the page, commands for people, the demonstration.
+//! User interfaces: terminal views, the page, commands for users, the demonstration.
 
 mod accessibility;
 mod attach;

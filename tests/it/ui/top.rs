@@ -1,4 +1,4 @@
-//! `team top` in a pseudo-terminal: its content at three sizes, its keys, and that it changes nothing.
+//! `team top` in a pseudo-terminal: its content at several sizes, its keys, and that it changes nothing.
 
 use crate::support::harness::Team;
 use crate::support::scripts::{calls, lead, says, script, signal, spawn};
@@ -11,7 +11,7 @@ fn top(team: &Team, rows: u16, columns: u16) -> Terminal {
     Terminal::of_size(team.command("team", &["top"]), rows, columns)
 }
 
-/// A lead and alice, who is idle after her first turn.
+/// Starts a lead with alice, and waits until alice is idle after her first turn.
 fn team_of_two(team: &Team) -> Terminal {
     let lines = [
         calls("lead", &[spawn("alice")]),
@@ -43,7 +43,7 @@ fn a_team_is_seen_at_three_sizes_and_steered() {
     view.expect_screen("alice → lead [result]: I have begun.");
     assert!(view.screen().contains("q quit"), "{}", view.screen());
 
-    // Every key of the footer.
+    // The keys that the footer names.
     view.press("j\r");
     view.expect_screen("▸ 3 conversation of alice");
     view.expect_screen("lead -> alice");

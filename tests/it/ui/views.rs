@@ -1,5 +1,5 @@
-//! Every view, opened and closed, changes nothing in `.team/`, even if the folder is a fresh clone. Commands
-//! that change the team still work.
+//! Opening and closing a view changes nothing in `.team/`, even if the folder is a fresh clone. Orders that change
+//! the team still work.
 
 use crate::support::http::ask;
 use crate::support::terminal::Terminal;
@@ -17,7 +17,7 @@ fn in_a_terminal(team: &Team, args: &[&str], shows: &str, close: &str) {
     assert_eq!(view.wait().code(), Some(0), "{args:?}");
 }
 
-/// Opens the page, requests all of it, and closes it.
+/// Opens the page, requests its parts, and closes it.
 fn in_a_browser(team: &Team, id: &str) {
     let page = Page::open(team, &["--control"]);
     let events = page.follow("/events");
@@ -33,7 +33,7 @@ fn no_view_changes_anything() {
     let team = run_of_two();
     let mail = "{\"from\":\"user\",\"content\":\"waits\",\"id\":\"w\"}\n";
     write(&team.path("inbox/bob.jsonl"), mail);
-    // Defects that a writing program would repair.
+    // These defects would be repaired by a program that writes.
     fs::set_permissions(team.path(""), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(team.path("config.json"), Permissions::from_mode(0o644)).unwrap();
     fs::remove_dir(team.path("dead/.claim")).unwrap();

@@ -1,4 +1,4 @@
-//! `team web` over HTTP: authentication, events and their delay, and that viewing changes nothing.
+//! `team web` over HTTP: authentication, events and their delay, and that the page changes nothing.
 
 use crate::support::harness::Team;
 use crate::support::http::{Answer, Events, ask};
@@ -61,21 +61,21 @@ impl Page {
         Events::follow(self.port, &self.target(path))
     }
 
-    /// Sends SIGINT, and asserts the exit code.
+    /// Stops the program with SIGINT, and asserts its exit code.
     pub(crate) fn close(mut self) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGINT).unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(130));
     }
 }
 
-/// A team without a lead: alice accepts mail while she lives, `user` always.
+/// A team without a lead. Alice accepts mail only while her process runs, `user` always does.
 fn quiet_team() -> Team {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     team
 }
 
-/// Waits for an event of this kind that matches.
+/// Waits for a matching event of this kind. Returns it with the time of its arrival.
 fn wait_for(events: &Events, kind: &str, fits: impl Fn(&Value) -> bool) -> (Value, Instant) {
     loop {
         let data = events.data.recv_timeout(Duration::from_secs(60)).expect("an event");
@@ -183,7 +183,7 @@ fn a_message_is_shown_within_a_fifth_of_a_second_of_its_send() {
     let page = Page::open(&team, &[]);
     let events = page.follow("/events");
     wait_for(&events, "team", |_| true);
-    // The minimum of several rounds: load delays single messages, not all of them.
+    // The minimum of several rounds counts, because load delays single messages, not all of them.
     let mut best = Duration::MAX;
     for round in 0..10 {
         let text = format!("hello {round}");
@@ -215,7 +215,7 @@ fn message_content_is_sent_as_data() {
 fn only_loopback_listens() {
     let team = quiet_team();
     let page = Page::open(&team, &[]);
-    // The address of this machine towards others. Nothing is sent.
+    // Find the address of this machine towards others. A UDP `connect` sends nothing.
     let towards = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
         socket.connect("192.0.2.1:9")?;
         socket.local_addr()
@@ -265,7 +265,7 @@ fn with_control_a_person_writes_and_stops() {
     assert_eq!(members["members"][1]["name"], "alice");
     let done = page.order(&json!({"do":"send","to":"alice","text":"Run echo from-the-page"}));
     assert_eq!(done.status, 200, "{done:?}");
-    // Quick intermediate steps may be skipped, the last one is always sent.
+    // The events may skip quick intermediate stages, but not the last one.
     let (message, _) = wait_for(&events, "mail", |message| {
         message["content"] == "Run echo from-the-page" && message["stage"] == "answered"
     });
@@ -277,7 +277,7 @@ fn with_control_a_person_writes_and_stops() {
         .iter()
         .map(|step| step["stage"].as_str().unwrap())
         .collect();
-    // The claim is kept for late writers.
+    // The stage `claimed` may be shown, because the claim is kept for late writers.
     stages.retain(|stage| *stage != "claimed");
     assert_eq!(stages, ["acknowledged", "answered"], "{trace:#}");
     assert!(team.has_mail("alice", "user", "from-the-page"));

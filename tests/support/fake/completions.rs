@@ -160,7 +160,7 @@ impl Said<'_> {
         json!({"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written})
     }
 
-    /// The reply as one JSON body.
+    /// Returns the reply as one JSON body.
     pub(super) fn whole(&self) -> String {
         let mut message = json!({"role": "assistant", "content": null, "refusal": null});
         let mut calls = Vec::new();
@@ -197,7 +197,7 @@ impl Said<'_> {
         self.chunk(&json!([choice]), &Value::Null)
     }
 
-    /// The reply as a stream of events.
+    /// Returns the reply as a stream of events.
     pub(super) fn stream(&self) -> String {
         let mut text = self.delta(&json!({"role": "assistant", "content": ""}));
         let mut calls = 0;
@@ -225,7 +225,7 @@ fn arguments(block: &Value) -> String {
     block["input"].as_str().map_or_else(|| block["input"].to_string(), str::to_owned)
 }
 
-/// The deltas of a block. `at` is the index of a tool call in the reply.
+/// Returns the deltas of a block. `at` is the index of a tool call in the reply.
 fn deltas(block: &Value, at: usize) -> Vec<Value> {
     let pieces = |text: &str| -> Vec<String> {
         let letters: Vec<char> = text.chars().collect();

@@ -1,6 +1,6 @@
-//! A strict fake of the Messages API and of chat completions: an HTTP/1.1 server on loopback that checks
-//! every request ([`validate`], [`completions`]) and sends programmed replies ([`Reply`]) with any fault of a
-//! network or a server.
+//! A strict fake of the Messages API and of chat completions. This HTTP/1.1 server on loopback checks every
+//! request ([`validate`], [`completions`]) and sends programmed replies ([`Reply`]) with any fault of a network or
+//! a server.
 //!
 //! A request that the real API would refuse gets status 400 and fails the test when the fake is dropped. The
 //! drop joins every thread of the server.
@@ -41,7 +41,7 @@ pub(crate) struct RequestView {
 }
 
 impl RequestView {
-    /// The model asked for.
+    /// Returns the name of the requested model.
     pub(crate) fn model(&self) -> &str {
         self.body["model"].as_str().unwrap_or_default()
     }
@@ -50,7 +50,7 @@ impl RequestView {
         self.body["messages"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// The system prompt.
+    /// Returns the system prompt.
     pub(crate) fn system(&self) -> String {
         match self.api {
             Api::Messages => texts(&self.body["system"]),
@@ -61,24 +61,24 @@ impl RequestView {
         }
     }
 
-    /// The number of replies in the conversation so far.
+    /// Returns the number of replies in the conversation so far.
     pub(crate) fn turn(&self) -> usize {
         self.messages().iter().filter(|message| message["role"] == "assistant").count()
     }
 
-    /// The messages since the last reply.
+    /// Returns the messages since the last reply.
     fn news(&self) -> &[Value] {
         let replied = self.messages().iter().rposition(|message| message["role"] == "assistant");
         &self.messages()[replied.map_or(0, |at| at + 1)..]
     }
 
-    /// The text of the last message.
+    /// Returns the text of the user's messages since the last reply.
     pub(crate) fn last_text(&self) -> String {
         let news = self.news().iter().filter(|message| message["role"] == "user");
         news.map(|message| texts(&message["content"])).collect::<Vec<_>>().join("\n")
     }
 
-    /// The tool results since the last reply, in the format of the Messages API.
+    /// Returns the tool results since the last reply, in the format of the Messages API.
     pub(crate) fn results(&self) -> Vec<Value> {
         let mut results = Vec::new();
         for message in self.news() {
@@ -125,7 +125,7 @@ struct Shared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
     All,
-    /// Keeping the requests of a long run would fill the memory.
+    /// No requests are kept: those of a long run would fill the memory.
     Nothing,
 }
 
@@ -174,7 +174,7 @@ impl Fake {
         Self::on(loopback(), KeyPolicy::Required, Keep::All, respond)
     }
 
-    /// Starts a server that refuses API keys, as a local server.
+    /// Starts a server that refuses API keys, as a local server does.
     pub(crate) fn local(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
         Self::on(loopback(), KeyPolicy::Refused, Keep::All, respond)
     }
@@ -186,7 +186,7 @@ impl Fake {
         Self::on(loopback(), KeyPolicy::Required, Keep::Nothing, respond)
     }
 
-    /// The TCP port of the server.
+    /// Returns the TCP port of the server.
     pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
@@ -222,7 +222,7 @@ impl Fake {
         })
     }
 
-    /// The base URL for clients.
+    /// Returns the base URL for clients.
     pub(crate) fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -237,7 +237,7 @@ impl Fake {
         self.wait("requests", |log| log.requests.len() >= count);
     }
 
-    /// The number of stalled answers.
+    /// Returns the number of stalled answers.
     pub(crate) fn stalls(&self) -> usize {
         self.shared.log().stalls
     }
@@ -271,7 +271,7 @@ impl Unopened {
         Self(socket)
     }
 
-    /// What a client takes as its base URL.
+    /// Returns the base URL for clients.
     pub(crate) fn base_url(&self) -> String {
         format!("http://{}", self.0.local_addr().unwrap())
     }
@@ -334,8 +334,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Serves a connection until one side closes it. Errors of the connection are ignored: the client under test
-/// reports them.
+/// Serves a connection until one side closes it. Errors of the connection are ignored, because the client under
+/// test reports them.
 fn serve(stream: TcpStream, shared: &Shared) {
     drop(stream.set_nodelay(true));
     let Ok(mut writer) = stream.try_clone() else { return };

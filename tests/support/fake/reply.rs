@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::time::Duration;
 
-/// A programmed answer. Constructors set its content, methods set how it is sent.
+/// A programmed answer. Constructors set its content; methods set how it is sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     content: Content,
@@ -32,7 +32,7 @@ enum Content {
     Raw { status: u16, media: String, bytes: Vec<u8> },
 }
 
-/// Whether the answer is a stream or one JSON body.
+/// The form of the answer: a stream or one JSON body, by default the requested one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Asked,
@@ -46,7 +46,7 @@ enum Framing {
     UntilClose,
 }
 
-/// A fault of the connection. Numbers are bytes of the body before the fault.
+/// A fault of the connection. The number is the count of body bytes before the fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     None,
@@ -75,22 +75,22 @@ impl Reply {
         }
     }
 
-    /// A message without blocks.
+    /// Creates a message without blocks.
     pub(crate) fn message() -> Self {
         Self::new(Content::Message { blocks: vec![], stop_reason: None, usage: [11, 7] })
     }
 
-    /// A message with this text.
+    /// Creates a message with this text.
     pub(crate) fn text(text: &str) -> Self {
         Self::message().block(json!({"type": "text", "text": text}))
     }
 
-    /// An error with this status and type.
+    /// Creates an error with this status and type.
     pub(crate) fn error(status: u16, kind: &str, message: &str) -> Self {
         Self::new(Content::Error { status, kind: kind.into(), message: message.into() })
     }
 
-    /// An answer of these bytes.
+    /// Creates an answer of these bytes.
     pub(crate) fn raw(status: u16, media: &str, bytes: &[u8]) -> Self {
         Self::new(Content::Raw { status, media: media.into(), bytes: bytes.to_vec() })
     }
@@ -189,7 +189,7 @@ impl Reply {
         self
     }
 
-    /// Sends nothing and keeps the connection open.
+    /// Creates an answer that sends nothing and keeps the connection open.
     pub(crate) fn mute() -> Self {
         Self { fault: Fault::Mute, ..Self::message() }
     }
@@ -274,7 +274,7 @@ impl Reply {
             Content::Raw { media, bytes, .. } => (media.clone(), bytes.clone()),
             Content::Error { kind, message, .. } => {
                 let id = format!("req_fake_{}", self.id);
-                // The fields of both APIs: each client reads its own.
+                // The error has the fields of both APIs: each client reads its own.
                 let error = json!({"type": kind, "message": message, "code": kind, "param": null});
                 let body = json!({"type": "error", "error": error, "request_id": id});
                 ("application/json".into(), body.to_string().into_bytes())

@@ -1,5 +1,5 @@
-//! Faults of a network and of an endpoint that end immediately. A test programs a lasting fault, such as a
-//! stalled answer, itself.
+//! Faults of a network and of an endpoint that end immediately. Lasting faults, such as a stalled answer, are
+//! programmed by the tests themselves.
 
 use super::{Api, Reply};
 
@@ -21,7 +21,7 @@ pub(crate) const FAULTS: [fn(Reply) -> Reply; 14] = [
     |whole| cut(whole, 14),
 ];
 
-/// Cuts an answer after this many sixteenths of its bytes.
+/// Cuts an answer off after this many sixteenths of its bytes.
 fn cut(whole: Reply, sixteenths: usize) -> Reply {
     let length = whole.stream_bytes(Api::Messages, "fake").len();
     whole.cut_after(length * sixteenths / 16)

@@ -1,4 +1,4 @@
-//! Checks that the Messages API makes on a request. Pure: returns a list of violations.
+//! The checks of the Messages API on a request. Pure: they return a list of violations.
 
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,11 +1,10 @@
-//! A disk after a power cut: what was synced is there, of everything else perhaps some.
+//! A model of the disk after a power cut. It guarantees less than ext4, XFS and btrfs do:
 //!
-//! The model, which is weaker than ext4, XFS and btrfs are:
-//! - Writes to a file that were not synced are there up to any one of them; the next one may be there by
-//!   half, or as zeros, and after the zeros the rest may follow.
-//! - Names that were made, moved or removed and whose folders were not synced may be there or not, each
-//!   independently of the others. A move happens or does not; a sync of either folder keeps it.
-//! - A sync of a file keeps its content, not its name; a sync of a folder keeps its names.
+//! - Unsynced writes to a file survive up to any one of them. The next one may survive by half or as zeros;
+//!   after the zeros, the remaining writes may survive.
+//! - Names that were created, moved or removed in an unsynced folder survive independently of each other. A
+//!   move is atomic; a sync of either folder makes it durable.
+//! - A sync of a file makes its content durable, not its name. A sync of a folder makes its names durable.
 
 use crate::support::child_process;
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,7 +112,7 @@ impl Tree {
     }
 }
 
-/// A state of the disk, with the sends that were acknowledged before.
+/// A state of the disk, with the numbers of sends begun and acknowledged before.
 #[derive(Debug)]
 pub(crate) struct State {
     tree: Tree,
@@ -122,7 +121,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Equal for states that are indistinguishable.
+    /// A value that is equal for indistinguishable states: it leaves out files without a name.
     pub(crate) fn fingerprint(&self) -> (Tree, u64, u64) {
         let named: BTreeSet<&FileId> = self.tree.names.values().collect();
         let mut tree = self.tree.clone();
@@ -149,7 +148,7 @@ impl State {
     }
 }
 
-/// Every state in which the disk may be after these operations and a power cut.
+/// All possible states of the disk after these operations and a power cut.
 pub(crate) fn states_after(before: &Tree, ops: &[Op]) -> Vec<State> {
     let count = |wanted: &Op| u64::try_from(ops.iter().filter(|op| *op == wanted).count()).unwrap();
     let (begun, acked) = (count(&Op::Begun), count(&Op::Acknowledged));

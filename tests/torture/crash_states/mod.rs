@@ -2,9 +2,9 @@
 //!
 //! A process sends and drains under strace ([`record`]). The possible states of the disk after a cut at any
 //! moment follow from its system calls ([`disk`]). Each state is created in a folder and recovered by the
-//! real code: every acknowledged message must be there, once, complete and in order, and new mail must be
-//! delivered. To prove that a loss would be noticed, each kind of sync is removed from the record: then
-//! something must be missing.
+//! real code: every acknowledged message must be delivered once, complete and in order, and so must new mail.
+//! To prove that the checker would notice a loss, each kind of sync is removed from the record; then a fault
+//! must be found.
 
 mod disk;
 mod record;
@@ -21,13 +21,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The steps of a scenario. `m`, only as the first: the inbox is missing and the owner creates it. `s` sends
-/// a message, `d` drains, `x` settles the claims.
+/// The scenarios, each a sequence of steps: `s` sends a message, `d` drains, `x` settles the claims. A leading
+/// `m` means that the inbox is missing and the owner creates it.
 const SHORT: [&str; 3] = ["sdx", "sdsx", "ms"];
 const LONG: [&str; 10] =
     ["sdx", "sdsx", "ssdx", "sdsdx", "ssdsdx", "sdssdx", "sdsdsdx", "sdxsdxsd", "sssdx", "mssdsx"];
 
-/// Syncs without which mail must be lost: the path, and the scenario that shows it.
+/// The syncs without which mail is lost: the synced path, and the scenario that shows the loss.
 const NEEDED: [(&str, &str); 5] = [
     ("inbox/alice.jsonl", "sdsx"),
     ("inbox/.claim", "sdsx"),
@@ -38,7 +38,7 @@ const NEEDED: [(&str, &str); 5] = [
 
 const TARGET: &str = "0 violations";
 
-/// Recoveries that run at the same time. Each mostly waits for the kernel to remove its inotify watches.
+/// The number of concurrent recoveries. Each mostly waits for the kernel to remove its inotify watches.
 const WORKERS: usize = 8;
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
@@ -64,7 +64,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     vec![Finding::new(measure, TARGET, &result, verdict), without_syncs()]
 }
 
-/// Removes each required sync from the record of a correct run.
+/// Removes each required sync from the record of a correct run, and reports the removals without a fault.
 fn without_syncs() -> Finding {
     let mut unnoticed = Vec::new();
     for (place, steps) in NEEDED {
@@ -82,7 +82,7 @@ fn without_syncs() -> Finding {
     Finding::new(measure, "5/5 noticed", result.trim(), Verdict::of(unnoticed.is_empty()))
 }
 
-/// Recovers from every state that these operations can leave. Returns their number and the faults.
+/// Recovers from every state that these operations can leave. Returns the number of states and the faults.
 fn try_all(record: &Record, ops: &[Op]) -> (usize, Vec<String>) {
     let mut met = BTreeSet::new();
     let mut states = Vec::new();
@@ -122,7 +122,7 @@ fn recover(state: &State) -> Vec<Fault> {
     inbox::append(&dir, &alice, line("bob", next, 20).as_bytes(), &policy(Fsync::Never)).unwrap();
     drop(owner.drain().unwrap());
     let mut taken = taken_in(&dir, "alice");
-    // It arrives last and once. A send that was not acknowledged need not arrive.
+    // The new message must come last. A send that was not acknowledged need not be delivered.
     let last = taken.pop().filter(|last| last.n == next);
     let sent =
         BTreeMap::from([("bob".to_owned(), Sent { begun: state.begun, acked: state.acked })]);
@@ -133,7 +133,7 @@ fn recover(state: &State) -> Vec<Fault> {
     faults
 }
 
-/// In a memory file system where there is one: the syncs of the recovery prove nothing here.
+/// A temporary folder, in memory if possible: the syncs of the recovery need no real disk.
 fn quick_folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let builder = tempfile::Builder::new();

@@ -21,13 +21,13 @@ const FOLDERS: [&str; 7] = [
     "run/.state",
 ];
 
-/// Calls that change a folder, and calls that define a descriptor.
+/// The traced system calls: those that change files or folders, and those that define a descriptor.
 const CALLS: &str = "openat,openat2,creat,open,close,dup,dup2,dup3,lseek,\
     write,pwrite64,writev,pwritev,pwritev2,sendfile,copy_file_range,fallocate,truncate,ftruncate,\
     link,linkat,symlink,symlinkat,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,\
     fsync,fdatasync,sync,syncfs,sync_file_range";
 
-/// The initial content and the operations.
+/// The initial content of the mail folders, and the operations on them.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) before: Tree,
@@ -83,7 +83,7 @@ impl Tree {
         tree
     }
 
-    /// The target of each name.
+    /// The content behind each name.
     fn shape(&self) -> BTreeMap<&str, &[u8]> {
         let content = |file| self.files.get(file).map_or(&[][..], Vec::as_slice);
         self.names.iter().map(|(name, file)| (name.as_str(), content(file))).collect()
@@ -112,7 +112,7 @@ impl Call {
         text.parse().unwrap_or_else(|_| panic!("{text} is no number: {self:?}"))
     }
 
-    /// A string, which strace wrote as `"\x2f\x74…"`.
+    /// A string argument, which strace prints as `"\x2f\x74…"`.
     fn bytes(&self, at: usize) -> Vec<u8> {
         let text = self.args[at].trim_matches('"');
         let digits = text.split("\\x").skip(1);
@@ -131,7 +131,7 @@ enum Open {
     Folder { path: String },
 }
 
-/// Replays the calls of a process.
+/// Translates the calls of a process into operations on a [`Tree`].
 struct Writer {
     root: PathBuf,
     now: Tree,
@@ -145,14 +145,14 @@ impl Writer {
     fn new(root: PathBuf) -> Self {
         let mut ids = BTreeMap::new();
         let now = Tree::of(&root, &mut ids);
-        // Distinct from the ids of existing files.
+        // New files get ids above those of the existing files.
         Self { root, now, open: BTreeMap::new(), ids, new_files: 1_000, ops: Vec::new() }
     }
 
     /// The path inside the team folder, if it matters for mail.
     fn inside(&self, path: &Path) -> Option<String> {
         let inside = path.strip_prefix(&self.root).ok()?.to_str()?.to_owned();
-        // A FIFO, which has no content on disk.
+        // A `.bell` file is a FIFO and has no content on disk.
         if path.extension().is_some_and(|kind| kind == "bell") {
             return None;
         }

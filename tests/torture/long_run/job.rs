@@ -1,5 +1,5 @@
-//! The job of the long run: a copy of this project's own source tree, in which every Rust file of `src/`
-//! gets a licence line and an entry in an index, and the tests that say whether that is done.
+//! The job of the long run. The team works on a copy of this project's source tree: every Rust file of `src/`
+//! gets a licence line and an entry in an index. A shell script tests the result.
 
 use crate::support::child_process::write;
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 /// The line with which every file must begin.
 pub(super) const LICENCE: &str = "// SPDX-License-Identifier: MIT OR Apache-2.0";
 
-/// Generated parts of the tree.
+/// The folder of generated files, which is not copied.
 const MADE: &str = "target";
 
-/// The tests of the job, for the named files or for all.
+/// The tests of the job: a shell script that checks the named files or all.
 const TESTS: &str = r#"#!/bin/sh
 # check.sh FILE...: each begins with the licence, and nothing else of it has changed.
 # check.sh: so do all of src, each is in the index once with its lines, and rustfmt can read them.
@@ -39,7 +39,7 @@ fi
 echo "all $(grep -c '' .all) green"
 "#;
 
-/// The files of each member, and their folder.
+/// The folder of the copied tree, and the files of each member.
 #[derive(Debug)]
 pub(super) struct Job {
     folder: PathBuf,
@@ -91,19 +91,19 @@ impl Job {
         fs::read_to_string(self.folder.join(inside)).unwrap_or_default()
     }
 
-    /// The effects of a member's commands, one per line, each with its file.
+    /// The effects of a member's commands. Each line names a step and its file.
     pub(super) fn effects(&self, member: usize) -> Vec<String> {
         self.text(&format!("done/t{member}")).lines().map(str::to_owned).collect()
     }
 
-    /// The number of completed files.
+    /// The number of files that were checked, which is the last step.
     pub(super) fn checked(&self) -> usize {
         let of =
             |member| self.effects(member).iter().filter(|it| it.starts_with("checked ")).count();
         (0..self.shares.len()).map(of).sum()
     }
 
-    /// The next step of a member: file and action.
+    /// The next step of a member, with the index of the file in its share. `None` if all files are checked.
     pub(super) fn next(&self, member: usize) -> Option<(usize, Step)> {
         let effects = self.effects(member);
         let has = |what: &str, file: &str| effects.contains(&format!("{what} {file}"));
@@ -123,7 +123,7 @@ impl Job {
         open.next()
     }
 
-    /// The shortest prefix of a file that occurs in it once.
+    /// The shortest prefix of a file, in whole lines, that occurs in it once.
     pub(super) fn beginning(&self, file: &str) -> String {
         let text = self.text(file);
         let mut beginning = String::new();
@@ -136,7 +136,7 @@ impl Job {
         beginning
     }
 
-    /// The commands that ran more than once.
+    /// The repeated effects, as text. Empty if no command ran more than once.
     pub(super) fn twice(&self) -> String {
         let mut found = String::new();
         for member in 0..self.shares.len() {

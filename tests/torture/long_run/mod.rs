@@ -2,8 +2,7 @@
 //! tools, with a context that is too small for it and a token limit. Halfway all processes are killed. After
 //! one `--resume` the work continues, and the job's own tests pass at the end.
 //!
-//! The strict fake replaces the models: the figure shows that the program endures, not that a model is
-//! capable.
+//! The fake endpoint replaces the models: the figure measures the program, not the abilities of a model.
 
 mod job;
 mod play;
@@ -25,28 +24,28 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Context of the fake models in tokens, so small that even a short run exceeds it.
+/// The context of the fake models in tokens, for long and for short runs. Both are too small for the whole run.
 const CONTEXT: u64 = 32_000;
 const SHORT_CONTEXT: u64 = 16_000;
 
-/// Shorter runs count as short.
+/// Runs below this duration get `SHORT_CONTEXT`.
 const SHORT: Duration = Duration::from_secs(5 * 60);
 
-/// Model calls of a member for ten files, including messages and summaries.
+/// The number of model calls of a member for ten files, including messages and summaries.
 const CALLS_OF_TEN: u32 = 44;
 
 /// The shortest delay of an answer.
 const FASTEST: Duration = Duration::from_millis(400);
 
-/// Files of each member in an untimed run.
+/// The maximum number of files of each member.
 const ALL: usize = 1_000;
 
-/// Limit of a member's resident memory, in KiB.
+/// The limit of an agent's resident memory, in KiB.
 const MOST_RESIDENT: u64 = 64 * 1024;
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let time = run.limit.unwrap_or_else(|| Duration::from_secs(run.of(25, 120, 3600)));
-    // In a short run, tools, start and end take half of the time.
+    // Half of the time is left for the tools, the start and the end.
     let each = (time / 2).as_millis() / (FASTEST * CALLS_OF_TEN / 10).as_millis();
     Story::begin(run, time, usize::try_from(each).unwrap().clamp(3, ALL)).tell()
 }
@@ -80,7 +79,7 @@ impl Story {
         {
             team.variable(variable, &value);
         }
-        // The job uses the installed tools of the user, with the rustup settings.
+        // The job uses the tools on the user's `PATH`, and rustup.
         let mine: BTreeMap<String, String> = std::env::vars().collect();
         let home = mine.get("HOME").map(|home| format!("{home}/.rustup"));
         let rustup = mine.get("RUSTUP_HOME").cloned().or(home);
@@ -98,7 +97,7 @@ impl Story {
         write(&self.team.path("settings.toml"), format!("[budget.team]\ntokens = {tokens}\n"));
     }
 
-    /// A headless lead whose output goes to a file.
+    /// Starts a headless lead whose output goes to a file.
     fn lead(&self, further: &[&str]) -> Child {
         let limit = (self.time * 3).as_secs().to_string();
         let words = [&LEAD[..], &["--timeout", &limit, "--output", "json"], further].concat();
@@ -117,7 +116,7 @@ impl Story {
         command.spawn().unwrap()
     }
 
-    /// Samples the memory of every process until a condition holds.
+    /// Samples the peak memory of every agent until a condition holds.
     fn watch_until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
         let limit = Instant::now() + self.time * 3;
         while !is_so(self) {
@@ -160,7 +159,7 @@ impl Story {
         self.judged(&facts)
     }
 
-    /// Kills every process of the team, in no order. Returns their number.
+    /// Kills every process of the team, in no particular order. Returns their number.
     fn kill_everything(&self) -> usize {
         let mut killed = BTreeSet::new();
         loop {
@@ -175,12 +174,12 @@ impl Story {
         }
     }
 
-    /// Tokens that the fake has reported.
+    /// The number of tokens that the fake endpoint has reported.
     fn dealt(&self) -> u64 {
         self.play.told().of.values().map(|[_, read, written]| read + written).sum()
     }
 
-    /// Tokens that the roster has counted.
+    /// The number of tokens that the team has counted.
     fn counted(&self) -> u64 {
         let used = self.team.team(&["ls", "--json"]).json()["used"].clone();
         let number = |field: &str| used[field].as_u64().unwrap_or_default();
@@ -239,7 +238,7 @@ impl Story {
         let cap = self.cap;
         drop(told);
         let (dealt, counted) = (self.dealt(), self.counted());
-        // Tokens of a call that a kill cut off are reported by the fake and counted by no agent.
+        // The fake endpoint reports tokens for a call that the kill interrupts, but no agent counts them.
         let most = (MEMBERS as u64 + 1) * 2 * self.play.context;
         Finding::new(
             "the same: tokens counted, of those dealt out, under the cap",
@@ -254,7 +253,7 @@ impl Story {
         )
     }
 
-    /// The number of summaries of each agent.
+    /// Judges the number of summaries of each teammate, and the length of the longest request.
     fn contexts(&self) -> Finding {
         let agents = (0..MEMBERS).map(name);
         let summaries: Vec<usize> =
@@ -270,7 +269,7 @@ impl Story {
         )
     }
 
-    /// Messages between members that were received twice.
+    /// The number of messages that a teammate received again.
     fn mail_twice(&self) -> usize {
         let mut twice = 0;
         for agent in (0..MEMBERS).map(name) {
@@ -283,7 +282,7 @@ impl Story {
         twice
     }
 
-    /// With a limit equal to its usage, the team can be resumed but calls no model.
+    /// Resumes the team with a limit equal to its usage. It must exit with code 7 and call no model.
     fn at_the_cap(&mut self) -> Finding {
         self.cap_at(self.counted());
         let calls = |story: &Self| story.play.told().of.values().map(|[n, _, _]| n).sum::<u64>();
@@ -307,12 +306,13 @@ struct Facts {
     at: Duration,
     took: Duration,
     green: String,
-    /// Reported tokens that the team had not counted when it was killed, and at the end.
+    /// The number of reported tokens that the team had not counted after the kill.
     uncounted: u64,
+    /// The same at the end.
     accounted: u64,
 }
 
-/// The end of a check's output, on one line.
+/// The last two lines of a check's output, in reverse order on one line.
 fn last_lines(text: &str) -> String {
     text.lines().rev().take(2).collect::<Vec<_>>().join("; ")
 }

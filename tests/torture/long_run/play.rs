@@ -1,6 +1,5 @@
-//! Replies of the models of the long run. The models are scripted, and say so; the tools that they call are
-//! real. The replies depend on the files and not on the conversation: after a summary or a restart they
-//! continue as a model does that looks before it acts.
+//! Replies of the scripted models of the long run. The tools that they call are real. The replies depend on
+//! the files and not on the conversation, so that the work continues after a summary or a restart.
 
 use super::job::{Job, LICENCE, Step};
 use crate::rng::Rng;
@@ -18,15 +17,15 @@ pub(super) fn name(member: usize) -> String {
     format!("t{member}")
 }
 
-/// The number of files after which a member sends to the next one.
+/// The number of files after which a member sends a message to the next member.
 const WRITES_EVERY: usize = 8;
 
-/// The scripted models and their requests.
+/// The scripted models and their state.
 pub(super) struct Play {
     pub(super) job: Job,
     /// The context of the models in tokens.
     pub(super) context: u64,
-    /// The average delay of an answer.
+    /// The approximate average delay of an answer. Each delay is at least half of it.
     pub(super) pace: Duration,
     told: Mutex<Told>,
 }
@@ -35,11 +34,11 @@ pub(super) struct Play {
 #[derive(Default)]
 pub(super) struct Told {
     rng: Option<Rng>,
-    /// Requests, summaries, input tokens and output tokens of each agent.
+    /// The number of requests, input tokens and output tokens of each agent.
     pub(super) of: BTreeMap<String, [u64; 3]>,
     pub(super) longest: u64,
     spawned: bool,
-    /// The files that each agent has read since its start.
+    /// The files that each agent has read since its process started.
     read: BTreeSet<(String, usize)>,
     written: BTreeSet<(usize, usize)>,
     /// The output of the lead's check.
@@ -47,7 +46,7 @@ pub(super) struct Told {
     check: Phase,
 }
 
-/// The lead's check at the end.
+/// The progress of the lead's check at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
     #[default]
@@ -70,7 +69,7 @@ impl Play {
         self.told.lock().unwrap()
     }
 
-    /// After a kill of all processes, the next ones have read nothing.
+    /// Forgets the files that were read, after a kill of all processes: the next processes have read none.
     pub(super) fn all_died(&self) {
         let mut told = self.told();
         told.read.clear();

@@ -1,4 +1,4 @@
-//! The machine of a turn, driven by events; the actions are checked.
+//! Tests of the turn machine: events drive it, and the actions are checked.
 
 use super::TurnEvent as Event;
 use super::*;
@@ -34,7 +34,7 @@ fn tool_ended(result: Result<String, ToolError>) -> Event {
     Event::Work(WorkResult::ToolEnded(result))
 }
 
-/// The verdict that the first call of `bash` is asked about.
+/// Returns the verdict that a question about the first call of `bash` must be answered first.
 fn ask() -> Event {
     let call = Call { id: "bash-0".into(), name: "bash".into(), input: json!({}) };
     Event::Judged(CallVerdict::Ask(question(&call)))
@@ -48,7 +48,7 @@ fn input() -> Event {
     Event::InputTaken { unseen: 0 }
 }
 
-/// Performs one step of a turn that goes on after it.
+/// Performs one step of a turn that continues after it.
 fn go_on(turn: TurnMachine, event: Event) -> (TurnMachine, Vec<TurnAction>) {
     let (next, todo) = turn.step(event);
     (next.continue_value().unwrap(), todo)
@@ -109,7 +109,7 @@ fn a_decision_that_comes_while_input_is_taken_in_waits_for_it() {
     assert!(turn.is_acting());
 }
 
-/// A turn in each phase.
+/// Returns a turn in each phase.
 fn phases() -> Vec<(&'static str, TurnMachine)> {
     let run = || Event::Judged(CallVerdict::Run);
     let call = || reply(&["bash", "bash"]);
@@ -124,7 +124,7 @@ fn phases() -> Vec<(&'static str, TurnMachine)> {
     ]
 }
 
-/// One event of each kind.
+/// Returns one event of each kind.
 fn all_events() -> Vec<(&'static str, Event)> {
     vec![
         ("InputWaits", Event::InputWaits),
@@ -144,8 +144,8 @@ fn all_events() -> Vec<(&'static str, Event)> {
     ]
 }
 
-/// Every pair of phase and event: `=` the phase stays, `End` the turn ends, `BUG` the event is unexpected
-/// and logged.
+/// The next phase for each pair of phase and event. `=`: the phase stays; `End`: the turn ends; `BUG`: the event
+/// is logged as unexpected.
 const TRANSITIONS: &str = "\
 event        TakingInput Interrupted Thinking    Judging     Asking      Acting      ActingLast
 InputWaits   =           =           =           =           =           =           =
@@ -183,8 +183,8 @@ fn every_pair_of_phase_and_event_has_its_transition() {
 }
 
 proptest! {
-    /// After any events, also unexpected ones: each call of the model has at most one answer, and when
-    /// the turn ends, each has one.
+    /// After any events, even unexpected ones, each tool call has at most one answer, and when the turn ends,
+    /// exactly one.
     #[test]
     fn every_call_is_answered_once(picks in proptest::collection::vec((0usize..14, any::<bool>()), 0..60)) {
         let mut turn = turn_after([]);
