@@ -1,5 +1,5 @@
 //! Tests of containment: no process that a command starts outlives the command, a fork bomb is killed, and a
-//! command has its own environment, no input, and little memory for endless output.
+//! command has its own environment and no input, and its endless output needs little memory.
 //!
 //! Some tests need an agent process that adopts orphans or can be killed. They start this test binary
 //! again with [`agent_process`] as its only test.
@@ -23,20 +23,21 @@ use std::time::{Duration, Instant};
 /// The environment variable with the folder of the agent process's task.
 const TASK: &str = "TEAM_TEST_TASK";
 
-/// Tests that need the machine for themselves lock this for writing, the others for reading.
+/// The lock of the machine. Tests that need the machine for themselves take it for writing, the others for
+/// reading.
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// How the processes of a command are found, besides adoption by its supervisor.
+/// The means by which the processes of a command are found, besides adoption by its supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Containment {
-    /// By a control group, where this machine permits one, and by run id.
+    /// A control group, where this machine permits one, and the run id.
     ControlGroup,
-    /// By run id only.
+    /// Only the run id.
     RunId,
 }
 
 /// A workspace with two programs. `stay` ignores SIGTERM, creates the file `up` and never exits. `respawn`
-/// replaces itself by a new process all the time.
+/// replaces itself by a new process in an endless loop.
 struct Fixture {
     folder: tempfile::TempDir,
     token: String,
@@ -66,7 +67,7 @@ impl Fixture {
         self.folder.path()
     }
 
-    /// The number of processes that are still running.
+    /// Returns the number of processes that are still running.
     fn survivors(&self) -> usize {
         let argument = format!("300.{}", self.token).into_bytes();
         let ours = |process: &&Process| {
@@ -74,7 +75,7 @@ impl Fixture {
             line.windows(argument.len()).any(|part| part == argument)
         };
         let seen = processes::all().iter().filter(ours).count();
-        // A scan can miss a process that respawns all the time; its trace file grows.
+        // A scan can miss a process that keeps respawning, but its trace file grows.
         let trace = || fs::metadata(self.path().join("trace")).map_or(0, |trace| trace.len());
         let before = trace();
         if seen == 0 && before > 0 {
@@ -83,7 +84,7 @@ impl Fixture {
         seen + usize::from(trace() > before)
     }
 
-    /// An agent process that runs this command.
+    /// Returns an agent process that runs this command.
     fn agent(&self, command: &str, timeout: u64) -> Command {
         let task = json!({"command": command, "timeout": timeout, "run_id": self.run_id});
         put(&self.path().join("task"), &task.to_string());
@@ -92,7 +93,7 @@ impl Fixture {
         agent
     }
 
-    /// Runs an agent process to its end and gives the tool's answer.
+    /// Runs an agent process to its end and returns the tool's answer.
     fn said_by(&self, agent: &mut Command) -> String {
         let end = agent.status().unwrap();
         assert!(end.success(), "{end}");
@@ -103,7 +104,7 @@ impl Fixture {
         self.said_by(&mut self.agent(command, timeout))
     }
 
-    /// An agent process whose command has escaped in this way and goes on.
+    /// Starts an agent process, and returns it when its command has escaped in this way and still runs.
     fn agent_with_escaped(&self, way: &str) -> Child {
         let agent = self.agent(&escape(self, way, "sleep 300"), 60).spawn().unwrap();
         wait_until(&format!("{way} is up"), || {
@@ -132,7 +133,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The environment variable of this name, if it is set.
+/// Returns the environment variable of this name, if it is set.
 fn variable(wanted: &str) -> Option<(String, String)> {
     std::env::vars().find(|(name, _)| name == wanted)
 }
@@ -204,14 +205,15 @@ const UNMARKED: &[&str] = &[
     "(unset TEAM_RUN; setsid bash -c 'cd /; (exec -a cron STAY &)' <&- >&- 2>&- &)",
 ];
 
-/// A command that escapes in this way and then runs `then`.
+/// Returns a command that escapes in this way and then runs `then`.
 fn escape(fixture: &Fixture, way: &str, then: &str) -> String {
     let stay = format!("sh {}/stay", fixture.path().display());
     let way = way.replace("STAY", &stay);
     format!("{way}\nuntil [ -e up ]; do sleep 0.01; done\n{then}")
 }
 
-/// Checks each way with each containment, concurrently: the checks mostly wait. No process may be left then.
+/// Checks each way with each containment, concurrently, since the checks mostly wait. No process may be left
+/// afterwards.
 fn each_of(ways: &[&[&str]], containments: &[Containment], check: impl Fn(&Fixture, &str) + Sync) {
     let _shared = MACHINE.read();
     std::thread::scope(|threads| {
@@ -292,7 +294,7 @@ fn nothing_outlives_an_interrupted_call() {
                 () = up => {}
             }
         });
-        // Also waits for the commands of concurrent checks.
+        // This also waits for the commands of concurrent checks.
         assert!(command::settle(Duration::from_secs(60)));
     });
 }
@@ -392,8 +394,8 @@ const KERNEL_LIMIT: usize = 3 * COMMAND_PROCESSES;
 
 const TOO_MANY: &str = "[more than 512 processes at once: all were ended]\n[ended by signal 9]";
 
-/// The tool's answer in an agent process under a kernel limit of processes. The kernel exempts root from
-/// it, so root becomes an otherwise unused user.
+/// Returns the tool's answer in an agent process under a kernel limit of processes. The kernel exempts root from
+/// the limit, so root switches to an otherwise unused user.
 fn says_within_limit(fixture: &Fixture, command: &str) -> String {
     let agent = fixture.agent(command, 60);
     let mut limited = Command::new("bash");
@@ -410,7 +412,7 @@ fn says_within_limit(fixture: &Fixture, command: &str) -> String {
     fixture.said_by(limited.stdout(Stdio::null()))
 }
 
-/// In one process group, and in new sessions.
+/// One bomb forks in one process group, the other in new sessions.
 #[test]
 fn a_fork_bomb_is_ended() {
     let _exclusive = MACHINE.write();
@@ -440,11 +442,16 @@ fn only_more_processes_than_the_limit_are_killed() {
 }
 
 #[test]
-fn endless_output_needs_little_memory() {
-    for command in ["yes", "cat /dev/urandom", "tr '\\0' '\\377' </dev/zero", "yes >&2 & yes"] {
+fn much_output_needs_little_memory() {
+    for command in [
+        "yes | head -c 100M",
+        "head -c 100M /dev/urandom",
+        "head -c 100M /dev/zero | tr '\\0' '\\377'",
+        "yes | head -c 50M >&2 & yes | head -c 50M; wait",
+    ] {
         let fixture = Fixture::new();
-        let said = fixture.agent_says(command, 2);
-        assert!(said.contains("characters cut here") && said.contains("timed out"), "{command}");
+        let said = fixture.agent_says(command, 600);
+        assert!(said.contains("characters cut here") && !said.contains("timed out"), "{command}");
         let (_, peak) = said.rsplit_once("VmHWM:").unwrap();
         let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
         assert!(peak < 64 * 1024, "{command}: {peak} kB");

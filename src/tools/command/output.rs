@@ -1,7 +1,7 @@
-//! Output of any length in bounded memory: its beginning, its end, and the number of characters between.
+//! Collects output of any length in bounded memory: its beginning, its end, and the number of characters between.
 //!
-//! Output that is too long to be shown is stored. This file decides when and what the model is told;
-//! `store::output_spill` owns the files, the creator of the [`OutputStore`] knows the secrets.
+//! Output that is too long to be shown is stored. This file decides when, and writes the note for the model;
+//! `store::output_spill` owns the files, and the creator of the [`OutputStore`] supplies the redaction of secrets.
 
 use crate::store::TeamDir;
 use crate::store::output_spill::{LONGEST, MOST, OutputSpill};
@@ -10,12 +10,12 @@ use crate::wire::limits::OUTPUT_CHARS;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Characters kept of the beginning, and of the end.
+/// The number of characters that are kept of the beginning, and of the end.
 const HALF_CHARS: usize = OUTPUT_CHARS / 2;
-/// Characters of the end that the note about the cut replaces, so that the result has at most 50,000.
+/// The number of characters of the end that the note about the cut replaces. The result then has at most 50,000.
 const NOTE_CHARS: usize = 600;
 
-/// Collects output; [`CappedOutput::finish`] gives the part that a model sees.
+/// Collected output. [`CappedOutput::finish`] returns the part that a model sees.
 #[derive(Default)]
 pub(in crate::tools) struct CappedOutput {
     head: String,
@@ -24,19 +24,19 @@ pub(in crate::tools) struct CappedOutput {
     total: usize,
     /// The first bytes of an incomplete character.
     partial: Vec<u8>,
-    /// Stores the whole.
+    /// The storage of the whole output, if it is stored.
     stored: Option<StoredOutput>,
 }
 
 impl CappedOutput {
-    /// Output that is stored as a whole if it is too long.
+    /// Creates an output that is stored whole if it is too long.
     pub(super) fn stored_in(output_store: &OutputStore) -> Self {
         let output_store = output_store.clone();
         let stored = StoredOutput { output_store, spill: None, held: String::new() };
         Self { stored: Some(stored), ..Self::default() }
     }
 
-    /// The part of a text, given in pieces, that a model sees.
+    /// Returns the part of a text, given in pieces, that a model sees.
     pub(in crate::tools) fn cap<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
         let mut output = Self::default();
         pieces.into_iter().for_each(|piece| output.push_text(piece));
@@ -45,18 +45,12 @@ impl CappedOutput {
 
     /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        let bytes = [std::mem::take(&mut self.partial).as_slice(), bytes].concat();
-        let mut chunks = bytes.utf8_chunks().peekable();
-        while let Some(chunk) = chunks.next() {
-            self.push_text(chunk.valid());
-            let invalid = chunk.invalid();
-            let is_begun = str::from_utf8(invalid).is_err_and(|why| why.error_len().is_none());
-            if is_begun && chunks.peek().is_none() {
-                self.partial = invalid.to_vec();
-            } else if !invalid.is_empty() {
-                self.push_text("\u{fffd}");
-            }
+        let mut bytes = [std::mem::take(&mut self.partial).as_slice(), bytes].concat();
+        let end = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+        if str::from_utf8(end).is_err_and(|why| why.error_len().is_none()) {
+            self.partial = bytes.split_off(bytes.len() - end.len());
         }
+        self.push_text(&String::from_utf8_lossy(&bytes));
     }
 
     fn push_text(&mut self, text: &str) {
@@ -85,7 +79,8 @@ impl CappedOutput {
         self.tail.drain(..self.tail.len().saturating_sub(HALF_CHARS));
     }
 
-    /// The part that a model sees: at most 50,000 characters, with room for a line below a part that was cut.
+    /// Returns the part that a model sees: at most 50,000 characters. After a cut, there is room for one more
+    /// line.
     pub(in crate::tools) fn finish(mut self) -> String {
         if !self.partial.is_empty() {
             self.partial.clear();
@@ -105,11 +100,11 @@ impl CappedOutput {
     }
 }
 
-/// Redacts a piece of text, which begins with the end that was held back before. Gives the redacted text, and
-/// the end that may be the beginning of a secret.
+/// A function that redacts a piece of text, which begins with the end that was held back before. It returns the
+/// redacted text, and the end to hold back, which may be the beginning of a secret.
 type RedactPiece = Rc<dyn Fn(String) -> (String, String)>;
 
-/// Stores the output of one agent's commands.
+/// The store for the output of one agent's commands.
 #[derive(Clone)]
 pub(crate) struct OutputStore {
     pub(crate) dir: TeamDir,
@@ -119,7 +114,7 @@ pub(crate) struct OutputStore {
 
 #[cfg(test)]
 impl OutputStore {
-    /// A store in the team folder below `folder`, without secrets.
+    /// Creates a store in the team folder below `folder`, without redaction.
     pub(in crate::tools) fn below(folder: &std::path::Path) -> Self {
         let dir = TeamDir::create(&folder.join(".team")).unwrap();
         Self { dir, name: AgentName::lead(), redact: Rc::new(|text| (text, String::new())) }
@@ -128,9 +123,9 @@ impl OutputStore {
 
 struct StoredOutput {
     output_store: OutputStore,
-    /// `None` while it is short enough to be shown as a whole; or why it could not be stored.
+    /// The file; `None` while the output is short enough to be shown whole, an error if it could not be stored.
     spill: Option<Result<OutputSpill, String>>,
-    /// An end of the text that may be the beginning of a secret.
+    /// The end of the text that is held back, since it may be the beginning of a secret.
     held: String,
 }
 
@@ -155,7 +150,7 @@ impl StoredOutput {
         }
     }
 
-    /// Tells the model where the output is; `None` if nothing was stored.
+    /// Returns the advice to the model, which names the file of the output; `None` if the output was short.
     fn finish(mut self) -> Option<String> {
         let held = std::mem::take(&mut self.held);
         self.write(&held);
