@@ -19,7 +19,7 @@ pub(super) struct UserMail {
 }
 
 impl UserMail {
-    /// Opens the mailbox. If another process reads it, or the disk is full, no mail comes from here.
+    /// Opens the mailbox; `None` if that fails, for example because another process reads it or the disk is full.
     pub(super) async fn open(context: &Context, team: &TeamDir) -> Option<Self> {
         let taken = take_mailbox(context, team, &AgentName::user(), "lead").await;
         let Ok((life, mailbox)) = taken else {
@@ -27,7 +27,7 @@ impl UserMail {
             return None;
         };
         let (events, notifications) = unbounded_channel();
-        // Mail that waits already causes no file event.
+        // Mail that is already there causes no file event.
         events.send(MachineEvent::Mail.into()).ok()?;
         let (shown, messages) = unbounded_channel();
         let drain = drain_when_notified(Arc::clone(&mailbox), notifications, shown);
@@ -53,7 +53,11 @@ async fn drain_when_notified(
     while notifications.recv().await.is_some() {
         let drain = |mailbox: &mut Mailbox| {
             let drained = mailbox.drain();
-            mailbox.mark_taken().and(drained)
+            // Mail without the mark is shown all the same, and still counts as unread.
+            if let Err(why) = mailbox.mark_taken() {
+                tracing::warn!(%why, "the user's mail could not be marked as shown");
+            }
+            drained
         };
         let drained = with_mailbox(&mailbox, drain).await.unwrap_or_else(|why| {
             tracing::warn!(%why, "the user's mail cannot be drained");
