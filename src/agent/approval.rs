@@ -1,7 +1,7 @@
-//! Approvals: whether a tool call may run, and the answers to the questions about it.
+//! Approvals: the verdicts on tool calls, and the answers to the questions about them.
 //!
-//! The rules decide ([`Policy`]). Where they say "ask", the question goes to the lead's user by mail, or
-//! to the user at this member's own terminal, and the [`RequestLedger`] says which answer counts.
+//! The rules decide ([`Policy`]). If they say "ask", the question goes to the lead's user by mail, or to the user
+//! at this member's own terminal. The [`RequestLedger`] decides which answer counts.
 
 use super::conversation::{CallVerdict, Journal, RecordError};
 use super::event::ApprovalEvent;
@@ -27,35 +27,35 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the questions of a member go.
+/// The addressee of a member's questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asks {
-    /// By mail to the lead's user; questions are refused while there is no lead.
+    /// The lead's user (for plans, perhaps its model), by mail. Questions are refused while there is no lead.
     Lead,
-    /// To the user at this member's own terminal.
+    /// The user at this member's own terminal.
     Person,
-    /// Nowhere: calls that need approval are denied, for this reason.
+    /// No addressee: calls that need approval are denied, for this reason.
     Nobody(String),
 }
 
-/// What a member's calls must pass.
+/// The rules for a member's calls, and for the questions about them.
 pub(crate) struct ApprovalGate {
     pub(crate) policy: Policy,
-    /// Where its questions go.
+    /// The addressee of the questions.
     pub(crate) asks: Asks,
-    /// How long a question stays open.
+    /// The time for which a question stays open.
     pub(crate) timeout: Duration,
-    /// Who decides about plans.
+    /// The decider on plans.
     pub(crate) plan_approval: PlanApproval,
 }
 
-/// The plan in a call that submits one.
+/// Returns the plan in a call that submits one.
 fn plan_in(call: &Call) -> Option<&str> {
     let plan = call.input.get("plan").filter(|_| signal(call) == Signal::SubmitsPlan);
     plan.and_then(|plan| plan.as_str())
 }
 
-/// The decision in a message that answers a question, with the kind of the question.
+/// Returns the decision in a message that answers a question, with the kind of the question.
 fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
     let (mut scope, mut updated_input, mut mode) = (Scope::Once, None, None);
     let (kind, approve, reason) =
@@ -83,21 +83,21 @@ fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
     Some((kind, Decision { request_id, outcome, by, scope, reason, updated_input, mode }))
 }
 
-/// A member's gate at work.
+/// The approvals of a running member.
 pub(super) struct Approvals {
     gate: ApprovalGate,
     pub(super) ledger: RequestLedger,
     /// The last question; a member asks one question at a time.
     asked: Option<Question>,
-    /// The subject of the call that was judged last. An answer is about this subject, wherever a link
-    /// leads by the time the answer comes.
+    /// The subject of the call that was judged last. An answer applies to this subject, even if a link leads
+    /// elsewhere by then.
     judged: Option<PermissionSubject>,
     tools: Rc<Registry>,
     context: Rc<MemberContext>,
 }
 
 impl Approvals {
-    /// Puts a gate to work; no question is open.
+    /// Creates the approvals of a member, without an open question.
     pub(super) fn new(gate: ApprovalGate, tools: Rc<Registry>, context: Rc<MemberContext>) -> Self {
         let (ledger, asked, judged) = (RequestLedger::default(), None, None);
         Self { gate, ledger, asked, judged, tools, context }
@@ -141,8 +141,8 @@ impl Approvals {
         CallVerdict::Ask(Box::new(question))
     }
 
-    /// Records a question, then asks it. Returns a decision if the question cannot be asked; fails if it
-    /// was not recorded, and not asked.
+    /// Records a question, then asks it. Returns a decision if the question cannot be sent. Fails if it was not
+    /// recorded; then it was not asked either.
     pub(super) async fn ask(
         &mut self,
         question: Question,
@@ -181,13 +181,13 @@ impl Approvals {
         let by_person = self.gate.plan_approval == PlanApproval::Person;
         let send = move || {
             let lead = AgentName::lead();
-            let alive = liveness::probe(bus.dir(), &lead).is_ok_and(|life| life.is_alive());
+            let alive = liveness::probe(bus.dir(), &lead).is_ok_and(|liveness| liveness.is_alive());
             let roster = roster::read(bus.dir()).map_err(|why| why.to_string())?;
             let lead_life = roster.lead.as_ref().filter(|_| alive).map(|lead| &lead.incarnation);
             let lead_life =
                 lead_life.ok_or("there is no lead whose person could be asked")?.clone();
             let Question { request_id, about, tool, input, description, .. } = question;
-            // A question that is repeated in another life of either side is another message.
+            // A question that is repeated in another incarnation of either side is another message.
             let id = Some(format!("{request_id}:{incarnation}:{lead_life}"));
             let body = match about {
                 QuestionKind::Permission => Body::PermissionRequest { tool, input, description },
@@ -210,7 +210,7 @@ impl Approvals {
         sent.map_err(|why| why.to_string())?.map(|_| ())
     }
 
-    /// Handles what the user at this terminal says. Returns the decision if a question is decided.
+    /// Handles an event that the user causes. Returns the decision if a question is decided.
     pub(super) async fn on_event(
         &mut self,
         event: ApprovalEvent,
@@ -220,8 +220,8 @@ impl Approvals {
             ApprovalEvent::Answered(decision) => {
                 let asked = self.ledger.pending_of(&decision.request_id);
                 let kind = asked.map_or(RequestKind::Permission, |request| request.kind);
-                let life = self.context.me.incarnation.clone();
-                self.settle(kind, decision, Some(&life), status).await
+                let incarnation = self.context.me.incarnation.clone();
+                self.settle(kind, decision, Some(&incarnation), status).await
             }
             ApprovalEvent::SetMode(mode) => {
                 self.set_mode(mode, status).await;
@@ -243,8 +243,8 @@ impl Approvals {
         let mut settled = Vec::new();
         for message in mail {
             if let Some((kind, decision)) = answer_in(message) {
-                let life = message.incarnation.as_deref();
-                settled.extend(self.settle(kind, decision, life, status).await);
+                let incarnation = message.incarnation.as_deref();
+                settled.extend(self.settle(kind, decision, incarnation, status).await);
             } else {
                 self.on_control_mail(message, status).await;
             }
@@ -270,17 +270,17 @@ impl Approvals {
         }
     }
 
-    /// Lets an answer through if it belongs to an open question.
+    /// Applies an answer if it belongs to an open question. Returns the decision.
     async fn settle(
         &mut self,
         kind: RequestKind,
         mut decision: Decision,
-        life: Option<&str>,
+        incarnation: Option<&str>,
         status: &mut StatusReporter,
     ) -> Option<Decision> {
         let verdict = RequestVerdict::of(decision.outcome == DecisionOutcome::Approved);
         let (id, from) = (decision.request_id.as_str(), decision.by.as_str());
-        let answer = RequestAnswer { id: Some(id), kind, from, incarnation: life, verdict };
+        let answer = RequestAnswer { id: Some(id), kind, from, incarnation, verdict };
         let state = match self.ledger.answer(&answer, self.context.clock.monotonic()) {
             Ok(state) => state,
             Err(why) => {
@@ -303,7 +303,7 @@ impl Approvals {
         Some(decision)
     }
 
-    /// A call that the user has changed must pass the rules as well. Returns why it does not.
+    /// Checks a call that the user has changed against the rules. Returns the reason if they refuse it.
     fn check_change(&mut self, decision: &Decision) -> Option<String> {
         let input = decision.updated_input.clone()?;
         let Question { tool_use_id: id, tool: name, .. } = self.asked.clone()?;
@@ -316,14 +316,14 @@ impl Approvals {
         if let PermissionVerdict::Refuse(why) = verdict { Some(why) } else { None }
     }
 
-    /// Makes a rule of an approval that holds for more than one call.
+    /// Adds a rule for an approval that holds for more than one call.
     fn keep_as_rule(&mut self) {
         let (Some(asked), Some(subject)) = (&self.asked, &self.judged) else { return };
         let allow = permission::rules_for(asked.about, &asked.tool, subject);
         self.add_rules(&RuleLists { allow, ..RuleLists::default() });
     }
 
-    /// Adds rules for the rest of this life.
+    /// Adds rules for the rest of this incarnation.
     pub(super) fn add_rules(&mut self, rules: &RuleLists) {
         match self.gate.policy.add(rules) {
             Ok(()) => tracing::info!(?rules, "permission rules added"),
@@ -338,7 +338,7 @@ impl Approvals {
         status.set_mode(mode).await;
     }
 
-    /// Expires the questions whose time is over. Returns their decisions.
+    /// Expires the questions whose deadline has passed. Returns their decisions.
     pub(super) fn expire(&mut self) -> Vec<Decision> {
         let why = format!("nobody answered within {} s", self.gate.timeout.as_secs());
         let expired = |id: String| Decision::by_program(&id, DecisionOutcome::Expired, &why);
@@ -349,5 +349,5 @@ impl Approvals {
 /// Logs control mail that is not acted on.
 fn ignored(message: &Message) {
     let (from, kind) = (&message.from, message.body.kind());
-    tracing::warn!(from, kind, "control mail that does not bind this life was not acted on");
+    tracing::warn!(from, kind, "control mail that does not bind this incarnation was not acted on");
 }

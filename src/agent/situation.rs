@@ -1,4 +1,4 @@
-//! The situation of a member as its program knows it: for a summary of its conversation.
+//! The situation of a member as its program knows it. It is added to a summary of the conversation.
 
 use super::conversation::cut;
 use crate::store::roster;
@@ -7,11 +7,11 @@ use crate::wire::task::{Board, Task};
 use crate::wire::{AgentName, WithUnknownFields};
 use std::fmt::Write as _;
 
-/// Open tasks that are named, and bytes of each one's subject.
+/// The maximum number of open tasks that are listed, and of bytes of each task's subject.
 const TASKS_NAMED: usize = 20;
 const SUBJECT_BYTES: usize = 200;
 
-/// Describes who the agent is, who else is on the team, and which tasks are open.
+/// Describes the agent, the other members of the team, and the open tasks.
 pub(super) fn situation(tasks: &Tasks, name: &AgentName) -> String {
     let mut text = format!("You are {name}");
     let roster = roster::read(tasks.dir()).unwrap_or_default();
@@ -44,7 +44,7 @@ fn open_tasks(board: &Board, name: &AgentName) -> String {
         let owner = match &task.owner {
             _ if is_own(task) => "yours".to_owned(),
             Some(owner) => format!("of {owner}"),
-            None => "of nobody".to_owned(),
+            None => "no owner".to_owned(),
         };
         let subject = cut(&task.subject, SUBJECT_BYTES);
         let status = task.status.word();
@@ -76,7 +76,7 @@ mod tests {
         add("2", Some("bob"), TaskStatus::Completed);
         add("3", Some("bob"), TaskStatus::InProgress);
         add("4", Some("alice"), TaskStatus::InProgress);
-        let told = " Open tasks:\n4: do 4 (in_progress, yours)\n1: do 1 (pending, of nobody)\n3: do 3 (in_progress, of bob)";
+        let told = " Open tasks:\n4: do 4 (in_progress, yours)\n1: do 1 (pending, no owner)\n3: do 3 (in_progress, of bob)";
         assert_eq!(open_tasks(&board, &alice), told);
         for id in 5..40 {
             let id = TaskId::parse(&id.to_string()).unwrap();

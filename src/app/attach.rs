@@ -1,4 +1,4 @@
-//! A window on an agent's conversation, with a line to write to it; closing it changes nothing for the agent.
+//! A view of an agent's conversation, with an input line for messages to it. Closing it does not affect the agent.
 
 use super::event_loop::{SignalStream, block_on};
 use super::{context::Context, names::unknown_name, stop_members::is_alive};
@@ -24,7 +24,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
         return Err(unknown_name(what, "no agent of that name belongs to this team"));
     }
     let bus = context.bus(team.clone())?;
-    // Restores the terminal on every way out, a panic included.
+    // Restores the terminal on every exit path, including a panic.
     let terminal = TerminalGuard::save();
     let left = block_on(async {
         let mut signals = SignalStream::begin()?;
@@ -38,7 +38,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
         .or_fail("the terminal cannot be used", hint)?;
         let mut tail = Tail::last(team.transcript(name), FIRST_LINES)?;
         let mut was_alive = is_alive(&team, name);
-        let state = if was_alive { "lives" } else { "is not running" };
+        let state = if was_alive { "is running" } else { "is not running" };
         console.print(&format!(
             "{name} {state}. What you type is sent to {name}; Ctrl-D or Ctrl-C leaves."
         ));
@@ -61,7 +61,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
                     Some(Input::Interrupt | Input::EndOfInput | Input::Closed) | None => true,
                 },
             };
-            // The new lines, and whether the process has started or exited.
+            // Show the new lines, and the start or exit of the process.
             let view = context.view();
             let mut fresh = tail.fresh()?;
             while let Some(bytes) = fresh.next_line().map_err(StoreError::from)? {
@@ -69,9 +69,9 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
                     console.print(&transcript::line(&line, &view));
                 }
             }
-            let lives = is_alive(&team, name);
-            if std::mem::replace(&mut was_alive, lives) != lives {
-                let what = if lives { "is there" } else { "has ended" };
+            let alive = is_alive(&team, name);
+            if std::mem::replace(&mut was_alive, alive) != alive {
+                let what = if alive { "is running" } else { "has ended" };
                 console.print(&view.palette.warn(&format!("── {name} {what}")));
             }
             if is_left {

@@ -1,4 +1,4 @@
-//! Removing what a dead team left behind; with `--purge` also files that a person may want to keep.
+//! Removes the leftovers of a dead team; with `--purge` also files that a person may want to keep.
 
 use super::{context::Context, output, progress_line::ProgressLine};
 use crate::error::{Exit, Failure};
@@ -14,7 +14,7 @@ pub(crate) struct Cleanup {
     team: TeamDir,
     fsync: Fsync,
     at_rest: TeamAtRest,
-    /// Removed by `--purge` only.
+    /// The leftovers that only `--purge` removes.
     precious: Vec<Leftover>,
     plain: Vec<Leftover>,
 }
@@ -36,7 +36,7 @@ impl Cleanup {
             let (exit, what, hint) = match why {
                 CleanError::Alive { .. } => (
                     Exit::InUse,
-                    "the team cannot be cleaned while somebody lives",
+                    "the team cannot be cleaned while a member is alive",
                     "end it with `team stop --all`, then try again; nothing was removed",
                 ),
                 CleanError::Store(_) => (
@@ -56,7 +56,7 @@ impl Cleanup {
         self.precious.iter().map(|leftover| line(&self.team, leftover)).collect()
     }
 
-    /// Ends stray processes and removes ghosts from the roster and leftovers from the disk.
+    /// Kills stray processes, and removes ghosts from the roster and leftovers from the disk.
     pub(crate) fn remove(self, purge: bool) -> Result<Cleaned, Failure> {
         let progress = ProgressLine::begin("cleaning");
         // The life locks hold the run ids by which stray processes are found, so this comes first.
@@ -78,7 +78,7 @@ impl Cleanup {
         Ok(Cleaned { team, ghosts, removed, kept: precious })
     }
 
-    /// Removes roster entries that claim a life and have none. The lead's entry stays for its usage.
+    /// Removes roster entries with a live status but no process. The lead's entry stays, for its usage.
     fn remove_ghosts(&self) -> Result<Vec<String>, Failure> {
         let is_ghost = |status: Status, name: &str| !status.is_over() && self.at_rest.holds(name);
         let ghosts = roster::update(&self.team, self.fsync, |roster| {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, btree_map::Entry};
 
-/// The file of an agent that a line comes from.
+/// The kind of an agent's file from which a line comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Log,
@@ -23,7 +23,7 @@ pub(crate) struct Item {
 }
 
 pub(crate) struct LogFilter {
-    /// Only these agents; all if empty.
+    /// The agents whose lines are shown; all agents if empty.
     pub(crate) names: Vec<AgentName>,
     pub(crate) since: Option<WallTime>,
     pub(crate) level: Option<LogLevel>,
@@ -35,15 +35,15 @@ pub(crate) struct LogFilter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum LogLevel {
-    /// Something failed.
+    /// Failures.
     Error,
-    /// Something should not be so.
+    /// Unexpected states that are handled.
     Warn,
-    /// What happens.
+    /// Normal events.
     Info,
-    /// How it happens.
+    /// Details.
     Debug,
-    /// All of it.
+    /// All details.
     Trace,
 }
 
@@ -60,7 +60,8 @@ impl MergedLog {
         Self { team, filter, tails: BTreeMap::new() }
     }
 
-    /// Shows what was appended, with one line of each file in memory. Stops, with `false`, when `show` returns it.
+    /// Passes the appended lines to `show` in order of time, with one line of each file in memory. Stops and returns
+    /// `false` if `show` returns it.
     pub(crate) fn show_new(
         &mut self,
         mut show: impl FnMut(&AgentName, Item) -> bool,
@@ -129,7 +130,7 @@ impl Kind {
     }
 }
 
-/// The next line of a file that the filter lets through.
+/// Returns the next line of a file that matches the filter.
 fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<Item>, Failure> {
     while let Some(line) = fresh.next_line().map_err(StoreError::from)? {
         if kind == Kind::Mail && !Line::may_be(line, "mail") {
@@ -163,7 +164,7 @@ fn logged_at(object: &Map<String, Value>) -> Option<WallTime> {
     at.as_f64().or_else(|| read(at.as_str()?)).map(WallTime::from_secs)
 }
 
-/// A line without a level counts as an error.
+/// Returns the level of a log line. A line without a level counts as an error.
 fn level_of(object: &Map<String, Value>) -> LogLevel {
     object.get("level").and_then(|it| LogLevel::deserialize(it).ok()).unwrap_or(LogLevel::Error)
 }

@@ -1,16 +1,21 @@
-//! Sending messages in the name of the user or of an agent that runs the command.
+//! Sends messages in the name of the user or of an agent that runs the command.
 
 use crate::bus::{Bus, BusError, Sent};
 use crate::error::{Exit, Failure};
 use crate::store::StoreError;
 use crate::wire::AgentName;
 
-/// Sends a message to all members and the lead; there must be one.
+/// Sends a message to all members and the lead. Fails if there is no recipient.
 pub(crate) fn broadcast(bus: &Bus, from: &AgentName, text: &str) -> Result<Vec<Sent>, Failure> {
     let sent = bus.broadcast(from, text, None).map_err(|why| send_failure("all", &why))?;
     if sent.is_empty() {
         let hint = "start a team with `team lead` first";
-        return Err(Failure::new(Exit::Failure, "nothing was sent", "nobody can be reached", hint));
+        return Err(Failure::new(
+            Exit::Failure,
+            "nothing was sent",
+            "no member can be reached",
+            hint,
+        ));
     }
     Ok(sent)
 }
@@ -26,7 +31,7 @@ pub(crate) fn require_all(unreached: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     let hint = "send to those one by one once the cause is gone";
-    let what = "not everybody got the message";
+    let what = "not all members got the message";
     Err(Failure::new(Exit::Failure, what, unreached.join("; "), hint))
 }
 

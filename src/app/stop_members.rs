@@ -1,4 +1,4 @@
-//! Stopping members from outside the lead, in the user's name.
+//! Stops members from outside the lead, in the user's name.
 
 use super::{names::member_name, progress_line::during};
 use crate::bus::Bus;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 pub(crate) fn is_alive(team: &TeamDir, name: &AgentName) -> bool {
-    liveness::probe(team, name).is_ok_and(|life| life.is_alive())
+    liveness::probe(team, name).is_ok_and(|liveness| liveness.is_alive())
 }
 
-/// Reads the names of members. Fails if one is neither in the roster nor held by a process.
+/// Parses the names of members. Fails if a name is neither on the roster nor held by a process.
 pub(crate) fn members_named(team: &TeamDir, given: &[String]) -> Result<Vec<AgentName>, Failure> {
     let roster = roster::read(team)?;
     let known = |given: &String| {
@@ -81,7 +81,7 @@ pub(crate) async fn stop_team(
     let lead = AgentName::lead();
     let has_lead = is_alive(bus.dir(), &lead);
     if has_lead {
-        // A lead that is marked as stopping starts no teammate meanwhile.
+        // The roster shows the lead as stopping while its teammates are stopped, before it is stopped itself.
         update_roster(bus.dir(), bus.fsync(), |roster| {
             if let Some(lead) = roster.lead.as_mut() {
                 let _refused = lifecycle::apply(&mut lead.status, LifecycleEvent::StopAsked);

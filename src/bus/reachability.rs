@@ -8,13 +8,13 @@ use crate::wire::AgentName;
 use crate::wire::roster::{MailAccess, Status};
 use std::collections::BTreeMap;
 
-/// Whether an agent can get mail.
+/// The reachability of an agent by mail.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecipientState {
     Reachable,
-    /// It can, but its roster entry may not be durable yet.
+    /// The agent is reachable, but its roster entry may not be durable yet.
     Starting,
-    /// It cannot, and why.
+    /// The agent is not reachable, for this reason.
     Unreachable(String),
 }
 
@@ -23,15 +23,15 @@ pub(crate) enum RecipientState {
 pub(crate) struct Reachability {
     dir: TeamDir,
     roster: Cached<MemberStandings>,
-    lives: BTreeMap<AgentName, LifeState>,
+    liveness: BTreeMap<AgentName, LifeState>,
 }
 
 impl Reachability {
     pub(crate) fn of(dir: TeamDir) -> Self {
-        Self { roster: Cached::of(&dir), dir, lives: BTreeMap::new() }
+        Self { roster: Cached::of(&dir), dir, liveness: BTreeMap::new() }
     }
 
-    /// All agents that can get mail.
+    /// Returns all agents that can get mail.
     pub(crate) fn all(&mut self) -> Result<Vec<AgentName>, StoreError> {
         let roster = self.roster.current(&self.dir)?;
         let names: Vec<_> = roster.names().flat_map(AgentName::member).collect();
@@ -77,7 +77,8 @@ impl Reachability {
     }
 
     fn is_alive(&mut self, name: &AgentName) -> Result<bool, StoreError> {
-        let life = self.lives.entry(name.clone()).or_insert_with(|| LifeState::of(&self.dir, name));
-        Ok(life.is_alive()?)
+        let state =
+            self.liveness.entry(name.clone()).or_insert_with(|| LifeState::of(&self.dir, name));
+        Ok(state.is_alive()?)
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{Exit, Failure};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Whose conversation
+    /// Name of the agent
     #[arg(value_name = "NAME", allow_hyphen_values = true)]
     name: String,
 }

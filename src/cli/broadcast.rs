@@ -11,7 +11,7 @@ pub(super) struct Args {
     /// The text; `-` reads it from standard input
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     text: String,
-    /// Who sends it
+    /// The sender
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
     #[command(flatten)]

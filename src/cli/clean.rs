@@ -8,10 +8,10 @@ use std::io::{self, BufRead, IsTerminal};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Also unread mail, dead letters and transcripts; they are listed first
+    /// Also remove unread mail, dead letters and transcripts, after listing them
     #[arg(long)]
     purge: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -30,9 +30,9 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
 fn confirm(precious: &[String]) -> Result<bool, Failure> {
     warn(&format!("--purge removes for good:\n{}", precious.join("\n")));
     if !io::stdin().is_terminal() {
-        let why = "standard input is no terminal, so nobody can be asked";
-        let hint = "look at the list, then say --purge --yes; nothing was removed";
-        return Err(Failure::new(Exit::Usage, "--purge wants an answer", why, hint));
+        let why = "standard input is not a terminal, so no question can be asked";
+        let hint = "read the list, then run it with --purge --yes; nothing was removed";
+        return Err(Failure::new(Exit::Usage, "--purge asks for confirmation", why, hint));
     }
     warn("Remove all this? [y/N]");
     let mut answer = String::new();
@@ -40,7 +40,7 @@ fn confirm(precious: &[String]) -> Result<bool, Failure> {
     let _length = io::stdin().lock().read_line(&mut answer);
     let is_yes = matches!(answer.trim(), "y" | "Y" | "yes");
     if !is_yes {
-        warn("it stays");
+        warn("nothing was removed");
     }
     Ok(is_yes)
 }

@@ -10,7 +10,7 @@ const NAME_IDS: [&str; 3] = ["name", "names", "to"];
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Which shell
+    /// The shell
     #[arg(value_enum, value_name = "SHELL")]
     shell: Shell,
 }

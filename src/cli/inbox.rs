@@ -13,13 +13,13 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Whose inbox
+    /// Owner of the inbox
     #[arg(value_name = "NAME", allow_hyphen_values = true)]
     name: String,
-    /// Take the mail, as its owner; refused while somebody holds that name
+    /// Take the mail out, as its owner; refused while a process has this name
     #[arg(long, conflicts_with = "follow")]
     drain: bool,
-    /// Show every message once, as it arrives
+    /// Follow: print each message once, as it arrives
     #[arg(long, short = 'f')]
     follow: bool,
     #[command(flatten)]

@@ -9,30 +9,30 @@ use crate::wire::budget::Budget;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// What to begin with; with -p, `-` reads it from standard input
+    /// The first prompt; with -p, `-` reads it from standard input
     #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
-    /// Go on with the last team: the lead and its teammates, each with its memory
+    /// Resume the last team: the lead and its teammates, each with its conversation
     #[arg(long)]
     resume: bool,
-    /// End the lead that runs here, then take its place
+    /// Stop the lead that runs in this folder, then start
     #[arg(long)]
     takeover: bool,
-    /// Headless: run until everybody is done, print the last text, stop the team
+    /// Headless: run until all agents are done, print the last text, stop the team
     #[arg(short = 'p', long = "print")]
     print: bool,
     #[command(flatten)]
     model: ModelArgs,
-    /// What a headless run prints
+    /// Output format of a headless run
     #[arg(long, value_enum, default_value_t = Format::Text, requires = "print", value_name = "FORMAT")]
     output: Format,
-    /// Stop the team after this long: seconds, or 90s, 10m, 2h
+    /// Stop the team after this time: seconds, or 90s, 10m, 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<std::time::Duration>,
     /// Stop the team after this many turns of the lead
     #[arg(long, value_name = "N")]
     max_turns: Option<u64>,
-    /// Stop the team when all members together have used this many tokens, in and out
+    /// Stop the team after this many tokens of all members together, input and output
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
 }

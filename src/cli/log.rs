@@ -10,19 +10,19 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Whose log (default: everybody's)
+    /// Agents whose logs are shown (default: all)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Go on as it grows
+    /// Follow: print new entries as they come
     #[arg(long, short = 'f')]
     follow: bool,
-    /// Only from then on: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
+    /// Start at this time: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<WallTime>,
-    /// Only log lines of this level and above
+    /// Only log lines of this level or above
     #[arg(long, value_enum, value_name = "LEVEL")]
     level: Option<LogLevel>,
-    /// Mail of this type as it was taken in, instead of log lines; `mail` for all mail, `log` for log lines
+    /// Show mail of this type instead of log lines; `mail` for all mail, `log` for log lines
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
     types: Vec<String>,
     #[command(flatten)]

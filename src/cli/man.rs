@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Write a page for each command into this folder, which is made if need be
+    /// Write the page of each command into this folder, which is created if missing
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }

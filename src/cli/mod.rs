@@ -67,55 +67,55 @@ verbs! {
     Lead = lead,
     /// Start one teammate in the foreground, joined to the team in this folder
     Teammate = teammate,
-    /// Show the team: who lives, what each one does, unread mail, tokens
+    /// Show the members: status, activity, unread mail, tokens
     #[command(visible_alias = "status")]
     Ls = ls,
     /// Send one message
     Send = send,
     /// Send the same message to every member and the lead
     Broadcast = broadcast,
-    /// Show what waits in an inbox and what was taken in since you last looked
+    /// Show an inbox: unread mail, and mail delivered since you last looked
     Inbox = inbox,
     /// Stop members, or the whole team; waits until the processes are gone
     Stop = stop,
-    /// The task list that the team shares
+    /// Add, show and change tasks of the team's shared task list
     Task = task,
-    /// Show what waits for a decision
+    /// Show the requests that wait for a decision
     Requests = requests,
     /// Approve a request (`team requests` lists them)
     Approve = approve,
     /// Deny a request
     Deny = deny,
-    /// Let the settings of this folder run code and loosen permissions, as they stand now
+    /// Trust this folder's settings, as they are now, to run code and loosen permissions
     Trust = trust,
-    /// Show the roles that agents can be given, and what is wrong with their files
+    /// Show the roles for agents, and errors in their files
     Roles = roles,
-    /// Show what happened, merged by time
+    /// Show the logs of all agents, merged by time
     Log = log,
     /// Show an agent's conversation
     Transcript = transcript,
     /// Watch the team live, full-screen; `?` shows the keys
     Top = top,
-    /// Show the team as a page in the browser of this computer, as it changes
+    /// Serve a live page of the team to a browser on this computer
     Web = web,
-    /// Show a message's whole life: sent, stored, taken in, acted on, answered
+    /// Trace one message: sent, stored, delivered, acted on, answered
     Trace = trace,
-    /// Look for what is wrong, and say what to do about it
+    /// Check the installation and the team, and suggest a fix for each problem
     Doctor = doctor,
-    /// Take away what a dead team left behind: locks, claims already taken in, ghosts
+    /// Remove what an ended team left: locks, claims of delivered mail, dead roster entries
     Clean = clean,
-    /// Follow an agent's conversation and write to it; leaving does it no harm
+    /// Follow an agent's conversation and send it messages; leaving does not affect it
     Attach = attach,
-    /// Print the completions of a shell
+    /// Print the completion script for a shell
     Completions = completions(Arguments::command()),
-    /// Print the manual page, or write all of them
+    /// Print the manual page, or write the pages of all commands
     Man = man(Arguments::command()),
-    /// Who can be named, for the completions
+    /// Names of agents, for the completions
     #[command(name = "__names", hide = true)]
     Names = names,
-    /// Show every setting with where its value comes from
+    /// Show every setting, its value, and the source of the value
     Config = config,
-    /// Make a team folder here, with commented settings and roles
+    /// Create a team folder here, with commented settings and roles
     Init = init,
 }
 
@@ -124,7 +124,7 @@ verbs! {
 #[command(name = "team", version, propagate_version = true, disable_help_subcommand = true)]
 #[command(after_help = "Start with: team lead")]
 struct Arguments {
-    /// The team folder itself (default: `TEAM_DIR`, else the nearest .team upward, else ./.team)
+    /// The team folder (default: `TEAM_DIR`, else .team here or in the nearest parent, else ./.team)
     #[arg(long, global = true, value_name = "FOLDER")]
     dir: Option<PathBuf>,
     /// Run as if started in this folder

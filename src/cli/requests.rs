@@ -27,7 +27,7 @@ struct Request {
     /// The request's id
     #[arg(value_name = "ID")]
     id: String,
-    /// Told to whoever asks
+    /// Reason that the requester is told
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -57,7 +57,7 @@ pub(super) mod approve {
     pub(in crate::cli) struct Args {
         #[command(flatten)]
         request: Request,
-        /// From now on, without asking
+        /// Allow the same from now on without asking
         #[arg(long)]
         always: bool,
         #[command(flatten)]

@@ -16,22 +16,22 @@ const DATA_TYPES: &str = "message, broadcast, result, task_assignment, or a type
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Who gets it: a member, lead or user (not with --jsonl when each line has its own `to`)
+    /// The recipient: a member, lead or user (not with --jsonl when each line has its own `to`)
     #[arg(value_name = "TO", allow_hyphen_values = true)]
     to: Option<String>,
     /// The text; `-` reads it from standard input
     #[arg(value_name = "TEXT", conflicts_with = "jsonl", allow_hyphen_values = true)]
     text: Option<String>,
-    /// Who sends it
+    /// The sender
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
-    /// The type: `message`, `broadcast`, `result`, `task_assignment` or one of your own
+    /// The type: `message`, `broadcast`, `result`, `task_assignment` or a type of your own
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// A further field
+    /// An additional field
     #[arg(long = "field", value_name = "KEY=VALUE")]
     fields: Vec<String>,
-    /// One JSON object per line of standard input, one id printed per line
+    /// Send one message per line of standard input, a JSON object each; print an id per line
     #[arg(long)]
     jsonl: bool,
     #[command(flatten)]

@@ -15,13 +15,13 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "team stop [OPTIONS] <NAME>...\n       team stop [OPTIONS] --all")]
 pub(super) struct Args {
-    /// Whom to stop
+    /// Members to stop
     #[arg(value_name = "NAME", required_unless_present = "all")]
     names: Vec<String>,
-    /// Everybody, members started by hand too, the lead last
+    /// Stop all members, also those started by hand, and the lead last
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// Skip the polite request: SIGTERM at once
+    /// Skip the shutdown request: send SIGTERM at once
     #[arg(long)]
     now: bool,
     #[command(flatten)]
@@ -45,14 +45,14 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         json!({ "schema": 1, "stopped": outcomes.iter().map(how).collect::<Vec<_>>() })
     };
     let as_text = || match outcomes.as_slice() {
-        [] => "nobody was running".into(),
+        [] => "no member was running".into(),
         outcomes => outcome_lines(outcomes),
     };
     let exit = print_result(args.json.json, as_json, as_text);
     if outcomes.iter().any(StopOutcome::is_stuck) {
         let hint = "look at it with `ps`; a process in state D waits for the kernel";
         let why = "a process is still there after SIGKILL";
-        return Err(Failure::new(Exit::Failure, "not everybody could be stopped", why, hint));
+        return Err(Failure::new(Exit::Failure, "not all members could be stopped", why, hint));
     }
     Ok(exit)
 }

@@ -20,37 +20,37 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum TaskVerb {
-    /// Put a task on the list; prints its id
+    /// Add a task; prints its id
     Add(Add),
     /// Show all tasks
     Ls(Json),
     /// Show one task with its history
     Show(One),
-    /// Take a task
+    /// Claim a task
     Claim(Claim),
-    /// Say that a task is done
+    /// Mark a task as done
     Done(One),
-    /// Say that a task could not be done
+    /// Mark a task as failed
     Fail(One),
-    /// Call a task off
+    /// Cancel a task
     Cancel(One),
 }
 
 #[derive(Debug, clap::Args)]
 struct Add {
-    /// What is to be done, in one line
+    /// The task in one line
     #[arg(value_name = "SUBJECT")]
     subject: Option<String>,
     /// The details
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     description: Option<String>,
-    /// Tasks that must be completed first
+    /// Tasks that must be done first
     #[arg(long, value_name = "ID", num_args = 1.., value_delimiter = ',')]
     after: Vec<String>,
-    /// Whose it is; without it, whoever is free takes it
+    /// The owner; without one, any idle teammate claims it
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
-    /// Only teammates with this role take it by themselves
+    /// Let only teammates with this role claim it by themselves
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ struct Add {
 
 #[derive(Debug, clap::Args)]
 struct One {
-    /// Which
+    /// Id of the task
     #[arg(value_name = "ID")]
     id: String,
     #[command(flatten)]
@@ -70,7 +70,7 @@ struct One {
 struct Claim {
     #[command(flatten)]
     one: One,
-    /// Who takes it
+    /// The new owner
     #[arg(long = "as", value_name = "NAME")]
     who: Option<String>,
 }

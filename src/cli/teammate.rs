@@ -7,16 +7,16 @@ use crate::error::{Exit, Failure};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Its name
+    /// Name of the teammate
     #[arg(id = "new_name", value_name = "NAME", allow_hyphen_values = true)]
     pub(super) name: String,
-    /// What it is for
+    /// Role of the teammate
     #[arg(long, default_value = "teammate")]
     role: String,
-    /// What to begin with
+    /// The first prompt
     #[arg(long, value_name = "PROMPT")]
     prompt: Option<String>,
-    /// End after the first turn, once no mail waits
+    /// Exit after the first turn, once there is no unread mail
     #[arg(long)]
     once: bool,
     #[command(flatten)]

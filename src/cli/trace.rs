@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The message's id, as `team send` prints it
+    /// Id of the message, as `team send` prints it
     #[arg(value_name = "ID")]
     id: String,
     #[command(flatten)]

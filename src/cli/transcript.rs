@@ -11,13 +11,13 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Whose conversation
+    /// Name of the agent
     #[arg(value_name = "NAME", allow_hyphen_values = true)]
     name: String,
-    /// Go on as it grows
+    /// Follow: print new entries as they come
     #[arg(long, short = 'f')]
     follow: bool,
-    /// Only from then on: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
+    /// Start at this time: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<WallTime>,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use serde_json::json;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trust this folder no more
+    /// Stop trusting this folder
     #[arg(long)]
     revoke: bool,
     #[command(flatten)]
@@ -39,16 +39,16 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         if args.revoke {
             format!("{folder} is not trusted")
         } else if was_trusted {
-            format!("{folder} was trusted already, with its settings as they stand now")
+            format!("{folder} was trusted already, with its settings as they are now")
         } else if risks.is_empty() {
             format!(
-                "{folder}: its settings run, loosen and redirect nothing; what they say later asks \
-                 again"
+                "{folder}: its settings run, loosen and redirect nothing; a later change of \
+                 them needs a new `team trust`"
             )
         } else {
             let line = |(key, value)| format!("\n  {key} = {value}");
             let lines: String = redacted(&risks).into_iter().map(line).collect();
-            format!("{folder} is trusted with this, as it stands now:{lines}")
+            format!("{folder} is trusted with these values:{lines}")
         }
     };
     Ok(print_result(args.json.json, as_json, as_text))

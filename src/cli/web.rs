@@ -9,10 +9,10 @@ use std::rc::Rc;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The port on loopback; 0 takes one that is free
+    /// Port on the loopback interface; 0 picks a free one
     #[arg(long, value_name = "N", default_value_t = 0)]
     port: u16,
-    /// Let the page send messages and stop members, too
+    /// Let the page send messages and stop members
     #[arg(long)]
     control: bool,
 }

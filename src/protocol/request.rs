@@ -8,9 +8,9 @@
 //!            withdraw└─ withdrawn
 //! ```
 //!
-//! Both sides keep a ledger: the requester to know which answer counts, the decider to know the open
-//! requests. It is not stored; it is rebuilt from the open requests in the transcripts. An answer that does
-//! not fit changes nothing and is returned as [`IgnoredAnswer`], to be logged.
+//! The requester and the decider each keep a ledger: the requester checks answers against it, the decider finds
+//! the open requests in it. A ledger is not stored; it is rebuilt from the open requests in the transcripts. An
+//! answer that does not fit changes nothing and is returned as [`IgnoredAnswer`], to be logged.
 
 use crate::wire::permission::{DecisionOutcome, QuestionKind};
 use std::collections::BTreeMap;
@@ -41,13 +41,13 @@ impl From<QuestionKind> for RequestKind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PendingRequest {
-    /// Unique in the team.
+    /// The id, unique in the team.
     pub(crate) id: String,
     pub(crate) kind: RequestKind,
     /// The agent that asks.
     pub(crate) owner: String,
     pub(crate) decider: String,
-    /// Incarnation that an answer must name.
+    /// The incarnation that an answer must name.
     pub(crate) incarnation: String,
     pub(crate) deadline: Option<Instant>,
 }
@@ -73,20 +73,20 @@ impl RequestVerdict {
     }
 }
 
-/// Why an answer or a request had no effect.
+/// The reason for which an answer or a request had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IgnoredAnswer {
-    /// It names no known request.
+    /// The answer names no known request.
     #[error("nobody asked for it")]
     Unknown,
     #[error("that request is of another kind")]
     OtherKind,
-    /// Its sender is not the agent that decides, or that owns the request.
+    /// The sender is not the decider of the request, or not its owner.
     #[error("it comes from the wrong agent")]
     Foreign,
-    /// It names another incarnation, or none.
-    #[error("it is not bound to this life of the agent")]
-    OtherLife,
+    /// The answer names another incarnation, or none.
+    #[error("it is not bound to this incarnation of the agent")]
+    OtherIncarnation,
     #[error("the request is {0:?} already")]
     Closed(DecisionOutcome),
 }
@@ -99,7 +99,8 @@ pub(crate) struct RequestLedger {
 }
 
 impl RequestLedger {
-    /// Adds a request. An open one that is asked again is the same request, bound to the new incarnation.
+    /// Adds a request. A known one that is asked again is the same request, bound to the new incarnation. Fails
+    /// if its owner or kind differs, or if it is closed for this incarnation.
     pub(crate) fn open(&mut self, request: PendingRequest) -> Result<(), IgnoredAnswer> {
         if let Some((known, outcome)) = self.requests.get(&request.id) {
             if known.owner != request.owner {
@@ -131,7 +132,7 @@ impl RequestLedger {
             return Err(IgnoredAnswer::Foreign);
         }
         if answer.incarnation != Some(request.incarnation.as_str()) {
-            return Err(IgnoredAnswer::OtherLife);
+            return Err(IgnoredAnswer::OtherIncarnation);
         }
         if let Some(outcome) = *outcome {
             return Err(IgnoredAnswer::Closed(outcome));
@@ -164,7 +165,7 @@ impl RequestLedger {
         late
     }
 
-    /// Returns when the next open request expires.
+    /// Returns the time at which the next open request expires.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.pending().filter_map(|request| request.deadline).min()
     }
@@ -185,20 +186,20 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    fn request(id: &str, life: &str, deadline: Option<Instant>) -> PendingRequest {
+    fn request(id: &str, incarnation: &str, deadline: Option<Instant>) -> PendingRequest {
         PendingRequest {
             id: id.into(),
             kind: RequestKind::Permission,
             owner: "alice".into(),
             decider: "lead".into(),
-            incarnation: life.into(),
+            incarnation: incarnation.into(),
             deadline,
         }
     }
 
-    fn yes<'a>(id: &'a str, from: &'a str, life: &'a str) -> RequestAnswer<'a> {
+    fn yes<'a>(id: &'a str, from: &'a str, incarnation: &'a str) -> RequestAnswer<'a> {
         let (kind, verdict) = (RequestKind::Permission, RequestVerdict::Approve);
-        RequestAnswer { id: Some(id), kind, from, incarnation: Some(life), verdict }
+        RequestAnswer { id: Some(id), kind, from, incarnation: Some(incarnation), verdict }
     }
 
     fn ledger(deadline: Option<Instant>) -> RequestLedger {
@@ -216,8 +217,8 @@ mod tests {
             (RequestAnswer { id: None, ..good }, IgnoredAnswer::Unknown),
             (yes("r", "bob", "i1"), IgnoredAnswer::Foreign),
             (yes("r", "alice", "i1"), IgnoredAnswer::Foreign),
-            (yes("r", "lead", "i0"), IgnoredAnswer::OtherLife),
-            (RequestAnswer { incarnation: None, ..good }, IgnoredAnswer::OtherLife),
+            (yes("r", "lead", "i0"), IgnoredAnswer::OtherIncarnation),
+            (RequestAnswer { incarnation: None, ..good }, IgnoredAnswer::OtherIncarnation),
             (RequestAnswer { kind: RequestKind::Plan, ..good }, IgnoredAnswer::OtherKind),
         ] {
             assert_eq!(ledger.answer(&bad, now), Err(why), "{bad:?}");
@@ -249,7 +250,7 @@ mod tests {
         let (mut ledger, now) = (ledger(None), Instant::now());
         ledger.open(request("r", "i2", None)).unwrap();
         let stale = ledger.answer(&yes("r", "lead", "i1"), now);
-        assert_eq!(stale, Err(IgnoredAnswer::OtherLife));
+        assert_eq!(stale, Err(IgnoredAnswer::OtherIncarnation));
         let mallory = PendingRequest { owner: "mallory".into(), ..request("r", "i2", None) };
         assert_eq!(ledger.open(mallory), Err(IgnoredAnswer::Foreign));
         assert_eq!(ledger.answer(&yes("r", "lead", "i2"), now), Ok(DecisionOutcome::Approved));
@@ -258,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any order of answers, good and bad, deadlines, and restarts that rebuild the ledger: each
+        /// In any order of valid and invalid answers, deadlines, and restarts that rebuild the ledger, each
         /// request is decided once, by an answer that was meant for it.
         #[test]
         fn each_request_is_decided_once(
@@ -268,20 +269,20 @@ mod tests {
             let kinds = [RequestKind::Shutdown, RequestKind::Plan, RequestKind::Permission, RequestKind::Sandbox];
             let ids = ["end", "plan", "tool", "leave"];
             let deadline = begin + Duration::from_secs(30);
-            // Opens what is not decided: at first, and after a crash by the next incarnation.
-            let opened = |life: &str, decided: &BTreeMap<String, DecisionOutcome>| {
+            // Opens the undecided requests: at first, and after a crash for the next incarnation.
+            let opened = |incarnation: &str, decided: &BTreeMap<String, DecisionOutcome>| {
                 let mut ledger = RequestLedger::default();
                 for (id, kind) in ids.into_iter().zip(kinds).filter(|(id, _)| !decided.contains_key(*id)) {
-                    ledger.open(PendingRequest { kind, ..request(id, life, Some(deadline)) }).unwrap();
+                    ledger.open(PendingRequest { kind, ..request(id, incarnation, Some(deadline)) }).unwrap();
                 }
                 ledger
             };
-            let (mut now, mut life) = (begin, "i".to_owned());
+            let (mut now, mut incarnation) = (begin, "i".to_owned());
             let mut decided = BTreeMap::new();
-            let mut ledger = opened(&life, &decided);
+            let mut ledger = opened(&incarnation, &decided);
             for (step, which, seconds) in steps {
                 let (id, kind) = (ids[which], kinds[which]);
-                let current = life.clone();
+                let current = incarnation.clone();
                 let good = RequestAnswer { kind, ..yes(id, "lead", &current) };
                 match step {
                     0 => now = now.max(begin + Duration::from_secs(seconds)),
@@ -290,8 +291,8 @@ mod tests {
                         prop_assert_eq!(decided.insert(late, DecisionOutcome::Expired), None);
                     },
                     2 => {
-                        life += "i";
-                        ledger = opened(&life, &decided);
+                        incarnation += "i";
+                        ledger = opened(&incarnation, &decided);
                     }
                     3 => if ledger.withdraw(id) {
                         prop_assert_eq!(decided.insert(id.into(), DecisionOutcome::Withdrawn), None);

@@ -9,8 +9,8 @@
 //!    └──────────── reopen ───────────────┘
 //! ```
 //!
-//! A claim is a lease: it ends with the life of its owner (`user` needs none). The rules read the whole
-//! board and return the one task that changes; they know no file, clock or process.
+//! A claim is a lease: it ends with the incarnation of its owner (a claim of `user` has none). The rules read the
+//! whole board and return the one task that changes. They use no file, clock or process.
 
 mod refusal;
 #[cfg(test)]
@@ -31,15 +31,15 @@ pub(crate) type TaskChange = Result<Option<WithUnknownFields<Task>>, TaskRefusal
 /// The agent or person that acts, and the time.
 #[derive(Debug, Clone)]
 pub(crate) struct Actor {
-    /// `user` for the person.
+    /// The name of the agent; `user` for the person.
     pub(crate) name: AgentName,
-    /// Incarnation of the agent; the person has none.
-    pub(crate) life: Option<String>,
+    /// The incarnation of the agent; the person has none.
+    pub(crate) incarnation: Option<String>,
     pub(crate) now: WallTime,
 }
 
 impl Actor {
-    /// The person and the lead may change every task.
+    /// Whether the actor may change every task: the person and the lead may.
     fn steers(&self) -> bool {
         self.name.is_lead() || self.name.is_user()
     }
@@ -48,7 +48,7 @@ impl Actor {
         task.owner.as_deref() == Some(self.name.as_str())
     }
 
-    /// Checks that the actor may change the task, which is not over.
+    /// Checks that the task is not over and that the actor may change it.
     fn check_change(&self, task: &Task) -> Result<(), TaskRefusal> {
         if task.status.is_over() { Err(TaskRefusal::over(task)) } else { self.check_steer(task) }
     }
@@ -65,30 +65,30 @@ pub(crate) struct NewTask {
     pub(crate) description: String,
     pub(crate) blocked_by: Vec<TaskId>,
     pub(crate) owner: Option<AgentName>,
-    /// Role whose members may claim it by themselves.
+    /// The role whose members may claim it by themselves.
     pub(crate) role: Option<String>,
-    /// Id of the tool call that creates it.
+    /// The id of the tool call that creates it.
     pub(crate) origin: Option<String>,
 }
 
-/// Changes of a task. Absent fields stay.
+/// The changes of a task. An absent field stays as it is.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TaskEdit {
     pub(crate) subject: Option<String>,
     pub(crate) description: Option<String>,
-    /// Role whose members may claim it by themselves; empty for all.
+    /// The role whose members may claim it by themselves; empty for all.
     pub(crate) role: Option<String>,
-    /// Tasks that must be completed first.
+    /// The tasks that must be completed first.
     pub(crate) blocked_by: Option<Vec<TaskId>>,
     pub(crate) owner: Option<NewOwner>,
     pub(crate) status: Option<TaskStatus>,
-    /// Reason of the new status, for the history.
+    /// The reason for the new status, for the history.
     pub(crate) note: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NewOwner {
-    /// None: any agent may claim it.
+    /// No owner: any agent may claim the task.
     Nobody,
     Agent(AgentName),
 }
@@ -121,7 +121,7 @@ pub(crate) fn claim(board: &Board, id: TaskId, by: &Actor) -> TaskChange {
 }
 
 impl TaskEdit {
-    /// A change of the status alone.
+    /// Returns a change of the status alone.
     pub(crate) fn status(status: TaskStatus, note: Option<String>) -> Self {
         Self { status: Some(status), note, ..Self::default() }
     }
@@ -167,7 +167,7 @@ pub(crate) fn update(board: &Board, id: TaskId, edit: TaskEdit, by: &Actor) -> T
     Ok((changed != *before).then_some(changed))
 }
 
-/// Whether the owner of a task has a process.
+/// The liveness of the owner of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OwnerLiveness {
     /// No process has the name.
@@ -189,7 +189,7 @@ pub(crate) fn is_abandoned(task: &Task, owner: &OwnerLiveness) -> bool {
         }
 }
 
-/// Makes a task of a dead owner pending again.
+/// Returns the task of a dead owner, made pending again.
 pub(crate) fn release(task: &WithUnknownFields<Task>, by: &Actor) -> WithUnknownFields<Task> {
     let mut task = task.clone();
     let why = format!("{} is gone", task.owner.as_deref().unwrap_or("its owner"));
@@ -235,7 +235,7 @@ fn claim_it(board: &Board, task: &mut Task, by: &Actor) -> Result<(), TaskRefusa
         return Err(TaskRefusal::over(task));
     }
     let is_claimed = task.status == TaskStatus::InProgress;
-    if is_claimed && by.owns(task) && task.lease == by.life {
+    if is_claimed && by.owns(task) && task.lease == by.incarnation {
         return Ok(());
     }
     if is_claimed || task.owner.is_some() && !by.owns(task) {
@@ -244,7 +244,7 @@ fn claim_it(board: &Board, task: &mut Task, by: &Actor) -> Result<(), TaskRefusa
     check_unblocked(board, task)?;
     task.status = TaskStatus::InProgress;
     task.owner = Some(by.name.to_string());
-    task.lease.clone_from(&by.life);
+    task.lease.clone_from(&by.incarnation);
     note(task, by, EventKind::Claimed, None);
     Ok(())
 }
@@ -284,7 +284,7 @@ fn end(
     Ok(())
 }
 
-/// Makes a task pending again: its owner gives it back, or it is wanted after all.
+/// Makes a task pending again: its owner gives it back, or a failed or cancelled task is to be done after all.
 fn reopen(task: &mut Task, why: Option<String>, by: &Actor) -> Result<(), TaskRefusal> {
     let event = match task.status {
         TaskStatus::Pending => return Ok(()),
@@ -297,7 +297,7 @@ fn reopen(task: &mut Task, why: Option<String>, by: &Actor) -> Result<(), TaskRe
     Ok(())
 }
 
-/// The history names the owner that the task had.
+/// Makes a task pending and removes its owner. The new history entry names the previous owner.
 fn give_up(task: &mut Task, by: &Actor, event: EventKind, why: Option<String>) {
     task.status = TaskStatus::Pending;
     note(task, by, event, why);
@@ -332,7 +332,7 @@ fn check_unblocked(board: &Board, task: &Task) -> Result<(), TaskRefusal> {
     if open.is_empty() { Ok(()) } else { Err(TaskRefusal::Blocked { id: task.id, by: open }) }
 }
 
-/// Checks blockers: they must exist and not wait for the task.
+/// Checks that the blockers exist and do not wait for the task. Returns them sorted, each once.
 fn waits_for(
     board: &Board,
     id: TaskId,
@@ -366,7 +366,7 @@ fn way(board: &Board, from: TaskId, to: TaskId) -> Option<Vec<TaskId>> {
     None
 }
 
-/// Folds white space into one line.
+/// Folds white space, so that the subject is one line. Fails if it is empty or too long.
 fn subject_line(given: &str) -> Result<String, TaskRefusal> {
     let line = given.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.chars().count() {

@@ -19,7 +19,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Maximum size of a roster. A larger file counts as damaged, so that no reader loads it again and again.
+/// Maximum size of a roster. A larger file counts as damaged, so that readers do not load it repeatedly.
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Returns the status of a member as readers show it: that of `LifecycleEvent::FoundDead` if its life
@@ -33,12 +33,13 @@ pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> St
     status
 }
 
-/// Reads the roster: a missing one as the default, a damaged one as it would be repaired, without writing it.
+/// Reads the roster. A missing file yields the default; a damaged file yields its repaired contents, which are not
+/// written.
 pub fn read(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     read_as(dir)
 }
 
-/// Reads the roster, or the part of it that `R` has.
+/// Reads the roster, or the part of it that `R` declares.
 fn read_as<R: Default + DeserializeOwned>(dir: &TeamDir) -> Result<R, StoreError> {
     let path = dir.config();
     match load(&path)? {
@@ -56,8 +57,8 @@ pub fn is_damaged(dir: &TeamDir) -> Result<bool, StoreError> {
     Ok(matches!(load::<WithUnknownFields<Roster>>(&dir.config())?, Loaded::Damaged))
 }
 
-/// Applies `change` to the current roster under its lock, and stores the result, if it differs, before it
-/// returns. On an error, as for a file of a newer version, the roster is unchanged.
+/// Applies `change` to the current roster under its lock, and stores the result before it returns if it differs.
+/// On an error, such as a file of a newer version, the roster is unchanged.
 pub fn update<R>(
     dir: &TeamDir,
     fsync: Fsync,
@@ -80,12 +81,13 @@ pub fn update<R>(
             (repaired(dir)?, Vec::new())
         }
     };
-    let lives_before = lives(&roster);
+    let incarnations_before = incarnations(&roster);
     let answer = change(&mut roster);
     let after = pretty_json(&roster, &path)?;
     if after != before {
-        if lives(&roster) != lives_before {
-            // Not synced: the copy repairs damage by hand. After a power cut the life locks suffice.
+        if incarnations(&roster) != incarnations_before {
+            // Not synced: the copy is for damage by hand edits. After a power cut the life locks suffice for a
+            // repair.
             replace(&copy(&path), &after, Fsync::Never)?;
         }
         crate::store::failpoint::hit("config.copied");
@@ -96,8 +98,8 @@ pub fn update<R>(
     Ok(answer)
 }
 
-/// Makes the current roster survive power loss. Takes no lock: a process that replaces the file meanwhile
-/// has read this one, so that its file contains the same changes.
+/// Makes the current roster durable. Takes no lock: a process that replaces the file meanwhile has read this
+/// version, so its file contains the same changes.
 pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     if fsync == Fsync::Always {
         let path = dir.config();
@@ -107,15 +109,18 @@ pub fn sync(dir: &TeamDir, fsync: Fsync) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Lists the lives on the roster and whether they are over: the changes that are worth a copy.
-pub(super) fn lives(roster: &Roster) -> Vec<(String, String, bool)> {
+/// Returns the name and the incarnation of each entry, and whether it is over. [`update`] renews the copy only if
+/// these change.
+pub(super) fn incarnations(roster: &Roster) -> Vec<(String, String, bool)> {
     let lead = roster.lead.iter().map(|lead| (&lead.name, &lead.incarnation, lead.status));
     let members = roster.members.iter().map(|one| (&one.name, &one.incarnation, one.status));
     let entries = lead.chain(members);
-    entries.map(|(name, life, status)| (name.clone(), life.clone(), status.is_over())).collect()
+    entries
+        .map(|(name, incarnation, status)| (name.clone(), incarnation.clone(), status.is_over()))
+        .collect()
 }
 
-/// Names and statuses of the members: all that a sender needs, in a twentieth of the memory.
+/// The names and statuses of the members. A sender needs no more, and they take a twentieth of the memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct MemberStandings {
@@ -158,7 +163,7 @@ impl<R: Default + DeserializeOwned> Cached<R> {
             then.0 == 1 && file.metadata().is_ok_and(|now| stamp(&now) == *then)
         });
         if !is_same {
-            // Opened before it is read: after a change in between, the next call reads the file again.
+            // The file is opened before it is read: if it changes in between, the next call reads it again.
             let opened = open_if_there(&self.path).ok().flatten();
             self.file = opened.map(|(file, known)| (file, stamp(&known)));
             self.roster = read_as(dir)?;
@@ -193,7 +198,7 @@ fn copy(path: &Path) -> PathBuf {
     path.with_extension("json.bak")
 }
 
-/// Reads the last good copy, or else lists the names that have a life lock.
+/// Returns the last good copy, or else a roster of the names that have a life lock.
 fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     if let Ok(Loaded::Good { roster, .. }) = load(&copy(&dir.config())) {
         return Ok(*roster);

@@ -1,7 +1,7 @@
 //! The transcript of an agent: append, read back, archive.
 //!
-//! Only the owner of the name writes it. Readers skip torn and foreign lines, so a crash costs at most the
-//! line that was being written, which was never acknowledged.
+//! Only the owner of the name writes it. Readers skip torn and foreign lines, so a crash loses at most the line
+//! that was being written, which was never acknowledged.
 
 use super::file::atomic::{Fsync, json_line, sync_folder, sync_parent};
 use super::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, each_line};
@@ -17,10 +17,10 @@ use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The ending of transcripts, also of archived ones.
+/// The file name ending of transcripts, including archived ones.
 const ENDING: &str = ".jsonl";
 
-/// A question of an agent that is not decided.
+/// A question of an agent that is not decided yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenQuestion {
     /// The question.
@@ -43,7 +43,7 @@ impl Transcript {
         Self::at(dir.transcript(name))
     }
 
-    /// Opens or begins the conversation in this file; a torn tail is sealed.
+    /// Opens or creates the transcript in this file; a torn tail is sealed.
     pub fn at(file: PathBuf) -> Result<Self, StoreError> {
         Ok(Self { log: Log::open(file)? })
     }
@@ -58,7 +58,8 @@ impl Transcript {
         self.log.append(lines)
     }
 
-    /// Makes the appended lines durable. After an error they may not be, and every later call fails as well.
+    /// Makes the appended lines durable. After an error they may not be durable, and every later call fails as
+    /// well.
     pub fn sync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         self.log.sync(fsync)
     }
@@ -80,7 +81,7 @@ pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError
 pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
     let mut open: Vec<OpenQuestion> = Vec::new();
     each_line(&dir.transcript(name), |line| {
-        // Lines of other kinds are many, and are not parsed.
+        // Most lines are of other kinds, and are not parsed.
         if !["request", "decision", "tool_result"].iter().any(|kind| Line::may_be(line, kind)) {
             return;
         }
@@ -136,14 +137,14 @@ pub fn decision(
     Ok(found)
 }
 
-/// Reads the transcript line by line: a long conversation need not fit into memory twice.
+/// Reads the transcript line by line, so that a long conversation need not fit into memory twice.
 pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Result<(), StoreError> {
     let read = |line: &[u8]| Line::read(line).into_iter().for_each(&mut meet);
     Ok(each_line(&dir.transcript(name), read)?)
 }
 
 /// Returns the incarnation in which the transcript of `name` began; `None` if there is none.
-pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
+pub fn first_incarnation(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
     let path = dir.transcript(name);
     let Some((file, _)) = open_if_there(&path)? else { return Ok(None) };
     let mut lines = Lines::from(file, 0, LONGEST_LINE).at(&path)?;
@@ -157,7 +158,8 @@ pub fn first_life(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, Sto
     Ok(None)
 }
 
-/// Moves the transcript of `name`, if there is one, to the archive; returns its path. On an error it stays.
+/// Moves the transcript of `name` to the archive and returns its new path; `None` if it is missing or empty. On an
+/// error it stays.
 pub fn archive(
     dir: &TeamDir,
     name: &AgentName,
@@ -181,8 +183,9 @@ pub(crate) fn conversations(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathB
     Ok(archived.chain([dir.transcript(name)]).collect())
 }
 
-/// Returns the latest archived transcripts of `name`, oldest first: back to one with mail from before the
-/// claim `oldest`. A claim outlives a transcript that was archived within a second.
+/// Returns the latest archived transcripts of `name`, oldest first, back to one with mail from before the claim
+/// `oldest`. A claim is kept for at least a second, so its mail may be in a transcript that was archived
+/// meanwhile.
 pub(crate) fn latest_archives(
     dir: &TeamDir,
     name: &AgentName,
@@ -214,7 +217,7 @@ pub(crate) struct TakenIn {
     pub(crate) message: Map<String, Value>,
 }
 
-/// Only mail lines parse.
+/// The kind of a mail line. A line of another kind does not parse.
 #[derive(Debug, Deserialize)]
 enum MailKind {
     #[serde(rename = "mail")]

@@ -1,5 +1,5 @@
-//! Spawning for the lead's model: a new teammate, or a new prompt for one that is idle. And the start of each
-//! teammate: roster entry, process, handshake, readiness. A failed step undoes the earlier ones.
+//! The start of teammates: roster entry, process, handshake, readiness. A failed step undoes the earlier ones. A
+//! spawn by the lead's model starts a new teammate, or gives an idle one a new prompt.
 
 use super::handshake::{self, Handshake, HandshakeAnswer, StartReason};
 use super::members::MemberId;
@@ -28,15 +28,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a teammate may take to report that it is ready (RELIABILITY 4).
+/// The time in which a teammate must report that it is ready (RELIABILITY 4).
 const READY_WITHIN: Duration = Duration::from_secs(15);
 
 const USE_OURS: &str = "leave model out to use the lead's";
 
-/// How long a spawn waits for a working member to become idle: its report arrives shortly before its status.
+/// The time for which a spawn waits until a working member is idle: its report arrives shortly before its status.
 const IDLE_AFTER_REPORT: Duration = Duration::from_secs(1);
 
-/// Why a teammate did not start.
+/// The reason for which a teammate did not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
     #[error("{0}")]
@@ -62,7 +62,7 @@ impl Supervisor {
     ) -> Result<String, ToolError> {
         let name = order.name.clone();
         if self.is_closing.get() {
-            return Err(ToolError::reply("the team is being stopped; nobody can be spawned"));
+            return Err(ToolError::reply("the team is being stopped; no teammate can be spawned"));
         }
         self.check_terms(&order)?;
         // A spawn does not wait for the pause before a restart.
@@ -99,7 +99,7 @@ impl Supervisor {
         ))
     }
 
-    /// Gives a living member the prompt if it is idle. Its own process tells its model of a changed role.
+    /// Sends the prompt to a running member if it is idle. The member's process informs its model of a changed role.
     async fn give_new_prompt(&self, order: SpawnOrder) -> Result<String, ToolError> {
         let (name, role) = (order.name.clone(), order.role.clone());
         let asked = self.config.clock.monotonic();
@@ -236,7 +236,8 @@ impl Supervisor {
         Ok(pid)
     }
 
-    /// Starts a process, makes inbox and entry durable, and waits until it is ready. Returns its lifeline, too.
+    /// Writes the entry, starts the process, makes inbox and entry durable, and waits until the process is ready.
+    /// Returns the process and its lifeline.
     async fn start(&self, spec: &SpawnSpec, id: &MemberId) -> Result<(Pidfd, OwnedFd), StartError> {
         let before = self.reserve(spec, id).await?;
         hit("spawn.reserved");
@@ -258,8 +259,8 @@ impl Supervisor {
         Err(why)
     }
 
-    /// Makes the new inbox and the entry survive power loss before the start is reported. A sender that knows
-    /// the name waits for the lock of the inbox, so no mail is stored in an inbox that may be lost.
+    /// Makes the new inbox and the entry durable before the start is reported. A sender that knows the name waits for
+    /// the lock of the inbox, so no mail is stored in an inbox that a power loss may remove.
     async fn make_durable(&self, name: &AgentName) -> Result<(), StartError> {
         let (bus, name) = (Arc::clone(&self.config.bus), name.clone());
         let work = move || {
@@ -302,7 +303,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Starts the process and sends it the handshake.
+    /// Starts the process, sends it the handshake and waits for its answer. Kills it if it does not become ready.
     async fn greet(&self, spec: &SpawnSpec, id: &MemberId) -> Result<(Pidfd, OwnedFd), StartError> {
         let config = &self.config;
         let (ours, theirs) = UnixStream::pair()?;
@@ -310,7 +311,7 @@ impl Supervisor {
         let mut permissions = config.permissions.borrow().clone();
         permissions.mode = spec.mode;
         hit("spawn.started");
-        // The teammate refuses a word that names no model. It needs no credentials for that.
+        // The teammate refuses an invalid model name by itself, and needs no credentials for that.
         let chosen = ModelChoice::parse(&spec.model).unwrap_or_else(|_| ModelChoice::fallback());
         let handshake = Handshake {
             incarnation: id.incarnation.clone(),
@@ -344,7 +345,7 @@ impl Supervisor {
         Err(why)
     }
 
-    /// Returns the command line of a teammate with this end of the control socket.
+    /// Returns the command that starts a teammate with `control`, its end of the control socket.
     fn command(&self, spec: &SpawnSpec, control: &UnixStream) -> Result<Command, StartError> {
         let dir = self.config.bus.dir();
         let output = dir.open_printed(&spec.name)?;
@@ -359,7 +360,7 @@ impl Supervisor {
     }
 }
 
-/// Ends a process whose start has failed.
+/// Kills and reaps a process whose start has failed.
 async fn kill_and_reap(name: &AgentName, process: Pidfd) {
     if let Err(why) = process.signal_group(Signal::SIGKILL) {
         tracing::warn!(%name, %why, "cannot kill the teammate whose start failed");

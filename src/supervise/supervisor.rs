@@ -1,5 +1,5 @@
-//! The supervisor of a lead's teammates: what it is made of, how it stops all of them or one by name, and the
-//! operations that the lead's tools are given. Starting, reaping and watching are in files of their own.
+//! The supervisor of a lead's teammates: its parts, the stop of all teammates or of one by name, and the operations
+//! for the lead's tools. Start, reaping and periodic checks are in files of their own.
 
 use super::members::{Members, raise};
 use super::stop::{StopOutcome, StopPlan, stop_in_parallel, words};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long the end of a lead waits for the hooks that are told of its teammates' ends.
+/// The time for which an ending lead waits for the hooks that run at the end of its teammates.
 const LAST_HOOKS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The team that a supervisor serves, and the settings of its teammates.
@@ -35,7 +35,7 @@ pub(crate) struct SupervisorConfig {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) program: TeammateProgram,
-    /// Teammates that may live at once. One run may spawn four times as many.
+    /// The number of teammates that may be alive at once. One run may spawn four times as many.
     pub(crate) max_teammates: usize,
     pub(crate) rules: Rules,
     pub(crate) hooks: Hooks,
@@ -56,16 +56,16 @@ pub(crate) struct SupervisorConfig {
     pub(crate) incarnation: Box<dyn Fn() -> String>,
 }
 
-/// The lead's side of the team's processes.
+/// The supervisor of a lead's teammates.
 pub(crate) struct Supervisor {
     pub(super) config: SupervisorConfig,
     pub(super) members: Members,
     pub(super) spawned: Cell<usize>,
     /// Urgency of stops that concern several members.
     pub(super) urgency: watch::Sender<Urgency>,
-    /// Hooks under way that are told of the end of a teammate.
+    /// The number of started processes whose exit hooks have not finished.
     pub(super) exit_hooks: watch::Sender<usize>,
-    /// The team is being stopped: no process is started any more.
+    /// Whether the team is being stopped, so that no process is started any more.
     pub(super) is_closing: Cell<bool>,
 }
 
@@ -105,7 +105,7 @@ impl Supervisor {
         Rc::new(Rc::clone(self))
     }
 
-    /// Raises the urgency of all stops: ladders under way skip to its rung.
+    /// Raises the urgency of all stops: ladders under way skip to the rung of that urgency.
     pub(crate) fn hurry(&self, urgency: Urgency) {
         raise(&self.urgency, urgency);
         self.members.raise_stops(None, urgency);
@@ -134,7 +134,7 @@ impl Supervisor {
         self.stop(vec![name], reason, ExitCause::Stopped, Some(urgency)).await.pop()
     }
 
-    /// Stops a teammate for the lead's model.
+    /// Stops a teammate on behalf of the lead's model.
     pub(super) async fn stop_ordered(
         &self,
         name: AgentName,
@@ -145,7 +145,7 @@ impl Supervisor {
             let names: Vec<&str> = roster.members.iter().map(|member| &*member.name).collect();
             return Err(ToolError::Reply(format!(
                 "there is no teammate {name}; the team is: {}",
-                if names.is_empty() { "nobody".into() } else { names.join(", ") }
+                if names.is_empty() { "empty".into() } else { names.join(", ") }
             )));
         };
         if member.started_by == StartedBy::Hand {
@@ -191,7 +191,7 @@ impl Supervisor {
         outcomes
     }
 
-    /// Waits until the hooks have been told of every end, up to a limit.
+    /// Waits until the exit hooks of all teammates have finished, at most for [`LAST_HOOKS_WITHIN`].
     async fn wait_for_hooks(&self) {
         if !self.config.hooks.are_there_for(HookEvent::TeammateExited) {
             return;
@@ -216,7 +216,8 @@ impl TeamOps for Rc<Supervisor> {
     }
 }
 
-/// Runs a task: an interrupted turn drops the future of its tool, and must leave no process half started.
+/// Runs work as a task of its own. An interrupted turn drops the future of its tool, which must not interrupt the
+/// start or stop of a process.
 fn run_to_completion(
     work: impl Future<Output = Result<String, ToolError>> + 'static,
 ) -> ToolFuture<'static> {

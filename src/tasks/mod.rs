@@ -30,15 +30,15 @@ pub(crate) struct Tasks {
     can_complete: CanCompleteTasks,
 }
 
-/// Whether a member in this role can complete tasks. Only such members take tasks by themselves.
+/// Whether a member in this role can complete tasks. Only such members claim tasks on their own.
 pub(crate) type CanCompleteTasks = fn(&TeamDir, role: &str) -> bool;
 
-/// Why a task could not be read or changed.
+/// The reason for which a task could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
     #[error(transparent)]
     Refused(#[from] TaskRefusal),
-    #[error("{0} is not running, and a claim lasts only as long as its owner lives")]
+    #[error("{0} is not running, and a claim lasts only while its owner is running")]
     NotRunning(AgentName),
     #[error("{owner} cannot own a task now: it is not reachable; reachable: {}", names(reachable))]
     NoSuchOwner { owner: AgentName, reachable: Vec<AgentName> },
@@ -51,7 +51,7 @@ pub(crate) enum TaskError {
 }
 
 impl TaskError {
-    /// Returns the error of the disk, if it is one.
+    /// Returns the error of the store, if it is one.
     pub(crate) fn store_error(&self) -> Option<&StoreError> {
         if let Self::Bus(why) = self {
             return why.store_error();
@@ -59,7 +59,7 @@ impl TaskError {
         if let Self::Store(why) = self { Some(why) } else { None }
     }
 
-    /// What to do about it.
+    /// Returns advice for the user about the error.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Refused(why) => why.hint(),
@@ -68,7 +68,7 @@ impl TaskError {
                 "leave the owner out, so that a free member takes the task; or start that member first"
                     .into()
             }
-            Self::NothingToDo => "snapshot again later".into(),
+            Self::NothingToDo => "look again later".into(),
             Self::Bus(why) => why.hint(),
             Self::Store(why) => why.hint().into(),
         }
@@ -77,7 +77,7 @@ impl TaskError {
 
 type TaskRecord = WithUnknownFields<Task>;
 
-/// The list at one moment.
+/// A snapshot of the list.
 #[derive(Debug)]
 pub(crate) struct TaskSnapshot {
     pub(crate) board: Board,
@@ -85,18 +85,18 @@ pub(crate) struct TaskSnapshot {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// A task after a change, and the consequences.
+/// A task after a change, and the consequences of the change.
 #[derive(Debug)]
 pub(crate) struct Changed {
     pub(crate) task: TaskRecord,
-    /// Tasks that can begin because of it.
+    /// Tasks that can begin because of the change.
     pub(crate) ready: Vec<TaskRecord>,
-    /// Owners that could not be told, and why.
+    /// Owners that could not be notified, each with the reason.
     pub(crate) untold: Vec<String>,
 }
 
 impl Tasks {
-    /// The list of the team whose mail `bus` carries.
+    /// Creates the list of the team whose mail `bus` carries.
     pub(crate) fn new(bus: Arc<Bus>, clock: SharedClock, can_complete: CanCompleteTasks) -> Self {
         let list = Mutex::new(TaskList::of(bus.dir(), bus.fsync()));
         Self { bus, clock, list, can_complete }
@@ -168,14 +168,14 @@ impl Tasks {
         Ok(self.tell_of_freed(changed, by))
     }
 
-    /// The task that this member would take next by itself. Fails if the list or the roster cannot be read.
+    /// Returns the task that this member would claim next. Fails if the list or the roster cannot be read.
     pub(crate) fn next_for(&self, name: &AgentName) -> Result<Option<TaskId>, TaskError> {
         let role = self.role_of(name)?;
         let next = next_for(&self.snapshot()?.board, name, &role);
         Ok(next.filter(|_| (self.can_complete)(self.dir(), &role)))
     }
 
-    /// Claims the next fitting task for this member and sends it as mail; if that fails, it is pending again.
+    /// Claims the next suitable task for this member and mails it. If the send fails, the task is pending again.
     pub(crate) fn take_next(&self, name: &AgentName) -> Result<Option<TaskRecord>, TaskError> {
         let role = self.role_of(name)?;
         self.check_life(name)?;
@@ -198,7 +198,7 @@ impl Tasks {
         Ok(Some(task))
     }
 
-    /// Whether an idle member would take a task by itself.
+    /// Whether an idle member would claim a task on its own.
     pub(crate) fn is_any_wanted(&self) -> Result<bool, TaskError> {
         let roster = roster::read(self.dir())?;
         let board = self.snapshot()?.board;
@@ -215,12 +215,13 @@ impl Tasks {
         Ok(false)
     }
 
-    /// Makes tasks of dead owners pending again, and returns them as they were. If it fails, a read repeats it.
+    /// Makes tasks of dead owners pending again, and returns them as they were. A failed release is repeated by
+    /// the next read.
     pub(crate) fn release_abandoned(&self) -> Result<Vec<TaskRecord>, TaskError> {
         Ok(self.repair(&mut lock(&self.list), true)?)
     }
 
-    /// Reads the list and releases the tasks of dead owners. `tidies`: also removes files of killed writers.
+    /// Reads the list and releases the tasks of dead owners. With `tidies`, also removes files of killed writers.
     fn repair(&self, list: &mut TaskList, tidies: bool) -> Result<Vec<TaskRecord>, StoreError> {
         list.look()?;
         let is_unfinished = tidies && list.is_any_unfinished();
@@ -260,19 +261,19 @@ impl Tasks {
         Ok(Changed { task: ruled?, ready: Vec::new(), untold: Vec::new() })
     }
 
-    /// The tasks of dead owners, as they are after their release.
+    /// Returns the tasks of dead owners, as they are after their release.
     fn abandoned(&self, board: &Board) -> Vec<TaskRecord> {
         let repairer = self.actor(&AgentName::system());
-        let mut lives: BTreeMap<&str, OwnerLiveness> = BTreeMap::new();
+        let mut owners: BTreeMap<&str, OwnerLiveness> = BTreeMap::new();
         let mut found = Vec::new();
         for task in board.values() {
             let owner = task.owner.as_deref().unwrap_or_default();
-            // Most tasks have no working owner and need no check of a life lock.
+            // Most tasks are not leased and need no check of a life lock.
             if !is_abandoned(task, &OwnerLiveness::Ended) {
                 continue;
             }
-            let life = lives.entry(owner).or_insert_with(|| self.liveness_of(owner));
-            if is_abandoned(task, life) {
+            let liveness = owners.entry(owner).or_insert_with(|| self.liveness_of(owner));
+            if is_abandoned(task, liveness) {
                 found.push(release(task, &repairer));
             }
         }
@@ -289,14 +290,14 @@ impl Tasks {
     }
 
     fn actor(&self, name: &AgentName) -> Actor {
-        let life = match self.liveness_of(name.as_str()) {
-            OwnerLiveness::Running(life) if !name.is_user() => Some(life),
+        let incarnation = match self.liveness_of(name.as_str()) {
+            OwnerLiveness::Running(incarnation) if !name.is_user() => Some(incarnation),
             OwnerLiveness::Running(_) | OwnerLiveness::Ended | OwnerLiveness::Unknown => None,
         };
-        Actor { name: name.clone(), life, now: self.clock.now() }
+        Actor { name: name.clone(), incarnation, now: self.clock.now() }
     }
 
-    /// Checks that `who` is running: a claim is a lease.
+    /// Checks that `who` is running, because a claim is a lease.
     fn check_life(&self, who: &AgentName) -> Result<(), TaskError> {
         let is_fine =
             who.is_user() || matches!(self.liveness_of(who.as_str()), OwnerLiveness::Running(_));
@@ -324,7 +325,7 @@ impl Tasks {
         changed
     }
 
-    /// Tells the owners of the tasks that a completion made ready. A repetition has no effect.
+    /// Notifies the owners of the tasks that a completion made ready. A repetition has no effect.
     fn tell_of_freed(&self, mut changed: Changed, by: &AgentName) -> Changed {
         if changed.task.status == TaskStatus::Completed {
             changed.ready = freed_by(lock(&self.list).board(), changed.task.id);
@@ -337,13 +338,13 @@ impl Tasks {
         changed
     }
 
-    /// Tells the owner of a task, if it has another one than `by`; returns who could not be told, and why.
+    /// Notifies the owner of a task, unless it is `by`. On an error, returns the owner and the error.
     fn tell(&self, task: &Task, by: &AgentName) -> Option<(AgentName, TaskError)> {
         let owner = AgentName::mailbox(task.owner.as_deref()?).ok().filter(|owner| owner != by)?;
         self.mail(task, by, &owner).err().map(|why| (owner, why))
     }
 
-    /// Tells the owner of its task and whether it can begin. The id of the same news is always the same.
+    /// Sends a task to its owner, with whether it can begin. The same state of a task has the same message id.
     fn mail(&self, task: &Task, by: &AgentName, to: &AgentName) -> Result<(), TaskError> {
         let open: Vec<String> =
             blockers(lock(&self.list).board(), task).iter().map(|(id, _)| id.to_string()).collect();

@@ -32,23 +32,23 @@ pub(crate) struct QueuedRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decider {
     Model,
-    /// The person, or the program by what the person has set.
+    /// The person, or the program by the person's settings.
     Person,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApprovalDecision {
     pub(crate) verdict: RequestVerdict,
-    /// The calls that it covers.
+    /// The calls that the decision covers.
     pub(crate) scope: Scope,
     /// The reason, or the requested change.
     pub(crate) reason: Option<String>,
-    /// Arguments that replace the call's own.
+    /// Arguments that replace those of the call.
     pub(crate) updated_input: Option<Value>,
 }
 
 impl ApprovalDecision {
-    /// A decision about this one call.
+    /// Creates a decision about one call.
     pub(crate) fn once(verdict: RequestVerdict, reason: Option<String>) -> Self {
         Self { verdict, scope: Scope::Once, reason, updated_input: None }
     }
@@ -57,7 +57,7 @@ impl ApprovalDecision {
 pub(crate) struct ApprovalQueue {
     bus: Arc<Bus>,
     incarnation: String,
-    /// The tool whose calls submit plans.
+    /// The name of the tool whose calls submit plans.
     plan_tool: &'static str,
     plan_approval: PlanApproval,
     /// The lead's permission mode.
@@ -67,7 +67,7 @@ pub(crate) struct ApprovalQueue {
 }
 
 impl ApprovalQueue {
-    /// An empty queue for this incarnation of the lead.
+    /// Creates an empty queue for this incarnation of the lead.
     pub(crate) fn new(
         bus: Arc<Bus>,
         incarnation: String,
@@ -79,7 +79,8 @@ impl ApprovalQueue {
         Self { bus, incarnation, plan_tool, plan_approval, mode: Cell::new(mode), ledger, asked }
     }
 
-    /// Opens the request in a message; `None` for other mail and for a known request. Fails for an invalid one.
+    /// Opens the request in a message. Returns `None` for other mail and for a known request; fails for an invalid
+    /// one.
     pub(crate) fn hear(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
         let (about, tool, input, description) =
             if let Body::PermissionRequest { tool, input, description } = &message.body {
@@ -97,7 +98,7 @@ impl ApprovalQueue {
                 return Ok(None);
             };
         if message.incarnation.as_deref() != Some(self.incarnation.as_str()) {
-            return Err(IgnoredAnswer::OtherLife);
+            return Err(IgnoredAnswer::OtherIncarnation);
         }
         let request_id = message.request_id.clone().ok_or(IgnoredAnswer::Unknown)?;
         let owner = AgentName::member(&message.from).map_err(|_| IgnoredAnswer::Foreign)?;
@@ -109,7 +110,8 @@ impl ApprovalQueue {
         self.open(QueuedRequest { question, owner, incarnation })
     }
 
-    /// Opens a request of any origin; `None` if it is known. Fails if another agent has a request of this id.
+    /// Opens a request of any origin; returns `None` if it is known. Fails if another agent has a request of this
+    /// id.
     pub(crate) fn open(
         &self,
         asked: QueuedRequest,
@@ -121,7 +123,7 @@ impl ApprovalQueue {
         if known {
             return Ok(None);
         }
-        // An agent asks one question at a time.
+        // An agent asks one question at a time, so its other requests are withdrawn.
         self.withdraw(|other| other.owner != asked.owner || other.question.request_id == id);
         let decider = if self.is_for_person(&asked.question) { "user" } else { "lead" };
         self.ledger.borrow_mut().open(PendingRequest {
@@ -130,7 +132,7 @@ impl ApprovalQueue {
             owner: asked.owner.to_string(),
             decider: decider.into(),
             incarnation: asked.incarnation.clone(),
-            // The agent that asks keeps the deadline.
+            // The agent that asks enforces the deadline.
             deadline: None,
         })?;
         self.asked.borrow_mut().insert(id, asked.clone());
@@ -142,13 +144,13 @@ impl ApprovalQueue {
         question.about != QuestionKind::Plan || self.plan_approval == PlanApproval::Person
     }
 
-    /// An open request.
+    /// Returns an open request.
     pub(crate) fn find(&self, id: &str) -> Option<QueuedRequest> {
         self.ledger.borrow().pending_of(id)?;
         self.asked.borrow().get(id).cloned()
     }
 
-    /// Withdraws the requests whose owners no longer wait, and gives them.
+    /// Withdraws the requests for which `waits` is false, and returns them.
     pub(crate) fn withdraw(&self, waits: impl Fn(&QueuedRequest) -> bool) -> Vec<QueuedRequest> {
         let open: Vec<String> =
             self.ledger.borrow().pending().map(|request| request.id.clone()).collect();
@@ -160,8 +162,8 @@ impl ApprovalQueue {
         gone.collect()
     }
 
-    /// Decides and tells the agent that asked; the caller tells the lead itself. Fails if no such request is
-    /// open, another decider is responsible, or the answer could not be sent.
+    /// Decides a request and sends the answer to the agent that asked; if that is the lead, the caller answers.
+    /// Fails if no such request is open, another decider is responsible, or the answer could not be sent.
     pub(crate) async fn decide(
         &self,
         id: &str,
@@ -199,7 +201,7 @@ impl ApprovalQueue {
             }
             QuestionKind::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
             QuestionKind::Plan => {
-                // A model's approval never gives a looser mode than the lead's.
+                // An approval never gives a looser mode than the lead's.
                 let mode = approve.then(|| PermissionMode::AcceptEdits.min(self.mode.get()));
                 let mode = mode.map(|mode| mode.word().to_owned());
                 Body::PlanApprovalResponse { approve, feedback: reason, mode }
@@ -222,7 +224,8 @@ impl ApprovalQueue {
         Ok(())
     }
 
-    /// Sends new rules or a mode to each running member that `to` selects by name and mode. Gives their number.
+    /// Sends new rules or a mode to each running member that `to` selects by name and mode. Returns the number of
+    /// messages that were sent.
     pub(crate) async fn fan_out(&self, body: Body, to: impl Fn(&str, &str) -> bool) -> usize {
         let Ok(roster) = roster::read(self.bus.dir()) else { return 0 };
         let mut told = 0;

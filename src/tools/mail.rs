@@ -1,4 +1,4 @@
-//! Mail tools: the model's side of the team's mail.
+//! Mail tools, by which a model sends and reads the team's mail.
 
 use super::call::{Call, ToolError};
 use super::registry::{TALKS, TeamContext, Tool, ToolParts, parameters};
@@ -12,15 +12,15 @@ use crate::wire::tool::{AfterCrash, Audience, Effect, Purpose, RoleAccess, Signa
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// Characters of an unknown `msg_type` that the error repeats.
+/// The maximum number of characters of a `msg_type` that the error repeats.
 const KIND_CHARS: usize = 64;
 
-/// What all mail tools have in common.
+/// The common part of the specs of all mail tools.
 const MAIL: ToolSpec =
     ToolSpec { role_access: RoleAccess::Granted, purpose: Purpose::Talk, ..TALKS };
 
 parameters!(SendMessage {
-    to: String = required(Text, "who gets it"),
+    to: String = required(Text, "the recipient"),
     content: String = required(Text, "the text"),
     msg_type: Option<String> = optional(Word(&["message"]), ""),
 });
@@ -85,7 +85,7 @@ parameters!(Broadcast { content: String = required(Text, "the text") });
 impl Tool for Broadcast {
     const SPEC: ToolSpec = ToolSpec {
         name: "broadcast",
-        description: "Send the same message to everybody on the team but yourself.",
+        description: "Send the same message to every other agent of the team.",
         after_crash: AfterCrash::Repeat,
         ..MAIL
     };
@@ -99,7 +99,7 @@ impl Tool for Broadcast {
         let (bus, me, id) = (Arc::clone(&team.bus), team.me.clone(), team.message_id(call));
         let sent = offload(move || bus.broadcast(&me, &self.content, Some(&id))).await?;
         if sent.is_empty() {
-            return Err(ToolError::reply("nobody else is on the team; nothing was sent"));
+            return Err(ToolError::reply("there is no other agent on the team; nothing was sent"));
         }
         let lines = sent.iter().map(|(name, outcome)| match outcome {
             Ok(_) => format!("\n- {name}: sent"),

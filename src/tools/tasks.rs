@@ -1,5 +1,5 @@
-//! Task tools: the model's side of the shared task list. `protocol::tasks` decides what is allowed; this
-//! file reads arguments and words answers.
+//! Task tools, by which a model uses the shared task list. `protocol::tasks` decides which changes are allowed;
+//! this file reads arguments and formats answers.
 
 use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;
@@ -23,20 +23,20 @@ const STATUSES: [&str; 5] = {
 const TASK_ID: &str = "the id of the task, such as \"3\"";
 
 parameters!(CreateTask {
-    subject: String = required(Text, "what is to be done, in one line"),
+    subject: String = required(Text, "the task in one line"),
     #[serde(default)]
     description: String = optional(Text, "the details"),
     #[serde(default)]
     blocked_by: Vec<TaskId> = optional(TextList, "ids of tasks that must be completed first"),
-    owner: Option<String> = optional(Text, "who is to do it; leave it out to let anybody take it"),
-    role: Option<String> = optional(Text, "only teammates with this role take it by themselves"),
+    owner: Option<String> = optional(Text, "the owner; without one, any idle teammate may claim it"),
+    role: Option<String> = optional(Text, "only teammates with this role claim it by themselves"),
 });
 
 impl Tool for CreateTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "create_task",
-        description: "Put a task on the list that the team shares. Whoever is free claims it, once every \
-                      task in blocked_by is completed. Answers with its id.",
+        description: "Add a task to the list that the team shares. An idle teammate claims it once every \
+                      task in blocked_by is completed. Returns its id.",
         ..TALKS
     };
 
@@ -74,7 +74,7 @@ impl Tool for ListTasks {
         let seen = parts.with_tasks(|tasks, _| tasks.snapshot()).await?;
         let tasks = seen.board.values();
         let listed = tasks.filter(|task| self.status.is_none_or(|status| task.status == status));
-        // A line of JSON, so that the text of a task cannot pass for another task.
+        // Each task is a line of JSON, so that its text cannot pass for another task.
         let line = |task: &Task| {
             json!({
                 "id": task.id, "subject": task.subject, "status": task.status,
@@ -131,11 +131,11 @@ impl Tool for ClaimTask {
 parameters!(UpdateTask {
     task_id: TaskId = required(Text, TASK_ID),
     status: Option<TaskStatus> = optional(Word(&STATUSES), ""),
-    owner: Option<String> = optional(Text, "who is to do it; \"\" for nobody"),
-    subject: Option<String> = optional(Text, "what is to be done, in one line"),
+    owner: Option<String> = optional(Text, "the owner; \"\" for none"),
+    subject: Option<String> = optional(Text, "the task in one line"),
     description: Option<String> = optional(Text, "the details"),
     role: Option<String> =
-        optional(Text, "only teammates with this role take it; \"\" for anybody"),
+        optional(Text, "only teammates with this role claim it; \"\" for any role"),
     blocked_by: Option<Vec<TaskId>> = optional(TextList, "all tasks that must be completed first"),
     note: Option<String> = optional(Text, "why, for the history"),
 });
@@ -162,19 +162,19 @@ impl Tool for UpdateTask {
         };
         let edit = TaskEdit { subject, description, role, blocked_by, owner, status, note };
         let done = parts.with_tasks(move |tasks, me| tasks.update(id, edit, me)).await?;
-        let owner = done.task.owner.as_deref().unwrap_or("nobody");
+        let owner = done.task.owner.as_deref().unwrap_or("none");
         let status = done.task.status.word();
         Ok(report(format!("Task {id} is {status}, its owner is {owner}."), &done))
     }
 }
 
-// The tool that an agent needs to take tasks from the list by itself.
+// An agent needs this tool to take tasks from the list by itself.
 parameters!(CompleteTask { task_id: TaskId = required(Text, TASK_ID) });
 
 impl Tool for CompleteTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "complete_task",
-        description: "Say that a task of yours is done. Answers what can begin now.",
+        description: "Mark a task of yours as done. Returns the tasks that can begin now.",
         ..TALKS
     };
 
@@ -198,13 +198,14 @@ async fn ask_to_complete(parts: &ToolParts, id: TaskId) -> Result<(), ToolError>
     hooks.ask(HookEvent::TaskCompleted, json!({ "task_id": id, "task": task })).await
 }
 
-/// The answer to a change: `done`, then the tasks that became ready and the owners who were not told.
+/// Returns the answer to a change: `done`, then the tasks that became ready and the owners that could not be
+/// notified.
 fn report(done: String, changed: &Changed) -> String {
     let mut text = done;
     for task in &changed.ready {
         let whose = match &task.owner {
             Some(owner) => format!("{owner}'s, who was told"),
-            None => "nobody's: it can be claimed".into(),
+            None => "no owner: it can be claimed".into(),
         };
         let _infallible = write!(text, "\nTask {} can begin now ({whose}).", task.id);
     }

@@ -1,4 +1,4 @@
-//! Tools by which agents start, end and direct each other.
+//! Tools by which agents start, stop and direct each other.
 
 pub(crate) use super::registry::TeamContext;
 
@@ -15,7 +15,7 @@ use crate::wire::tool::{Audience, Effect, Parameter, Purpose, RoleAccess, Signal
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The tool whose calls submit plans.
+/// The name of the tool whose calls submit plans.
 pub(crate) const PLAN_TOOL: &str = SubmitPlan::SPEC.name;
 
 parameters!(ListTeammates {});
@@ -23,7 +23,7 @@ parameters!(ListTeammates {});
 impl Tool for ListTeammates {
     const SPEC: ToolSpec = ToolSpec {
         name: "list_teammates",
-        description: "Show who is on the team: name, role, status, what each one does.",
+        description: "Show the members of the team: name, role, status, activity.",
         compact: Some(Audience::Lead),
         effect: Effect::Reads,
         role_access: RoleAccess::Granted,
@@ -35,15 +35,15 @@ impl Tool for ListTeammates {
         let dir = parts.team.bus.dir();
         let roster = roster::read(dir).map_err(ToolError::reply)?;
         let liveness_of = |name: AgentName| liveness::probe(dir, &name).unwrap_or(Liveness::Dead);
-        let lead_life = liveness_of(AgentName::lead());
+        let lead_liveness = liveness_of(AgentName::lead());
         let lead = roster.lead.iter().map(|lead| {
-            let status = if lead_life.is_alive() { lead.status.word() } else { "not running" };
+            let status = if lead_liveness.is_alive() { lead.status.word() } else { "not running" };
             format!("- lead: {status}")
         });
         let mut lines: Vec<String> = lead.collect();
         for member in &roster.members {
-            let life = AgentName::member(&member.name).map_or(Liveness::Dead, liveness_of);
-            let status = roster::effective_status(member, &life, &lead_life);
+            let liveness = AgentName::member(&member.name).map_or(Liveness::Dead, liveness_of);
+            let status = roster::effective_status(member, &liveness, &lead_liveness);
             let activity = match &member.activity {
                 Some(activity) if status == Status::Working => format!(" ({activity})"),
                 _ => String::new(),
@@ -62,8 +62,8 @@ impl Tool for ListTeammates {
 
 parameters!(SpawnTeammate {
     name: String = required(Text, "lower-case, such as alice or db-expert"),
-    role: String = required(Text, "what it is for, such as coder or tester"),
-    prompt: String = required(Text, "what it is to do"),
+    role: String = required(Text, "its role, such as coder or tester"),
+    prompt: String = required(Text, "its first task"),
     model: Option<String> = optional(Text, "another model, as provider/name"),
     mode: Option<PermissionMode> = optional(
         Word(&PermissionMode::WORDS),
@@ -92,7 +92,7 @@ impl Tool for SpawnTeammate {
 }
 
 parameters!(ShutdownTeammate {
-    name: String = required(Text, "whom to end"),
+    name: String = required(Text, "the teammate to stop"),
     reason: Option<String> = optional(Text, "why; told to the teammate"),
 });
 
@@ -140,7 +140,7 @@ impl Tool for ShutdownResponse {
     }
 }
 
-/// Why a recorded call refuses this shutdown request; `None` if it does not.
+/// Returns the reason for which a recorded call refuses this shutdown request; `None` if it does not refuse it.
 pub(crate) fn refusal_reason(name: &str, input: &Value, request_id: &str) -> Option<String> {
     let text = |key: &str| input.get(key).and_then(Value::as_str);
     let refuses = input.get("approve").and_then(Value::as_bool) == Some(false);
@@ -149,8 +149,8 @@ pub(crate) fn refusal_reason(name: &str, input: &Value, request_id: &str) -> Opt
         .then(|| text("reason").unwrap_or("no reason given").to_owned())
 }
 
-/// In mode plan, the agent's approval gate asks for a decision and answers the call with it, so that the
-/// tool itself runs only if no approval is needed.
+/// The arguments of `submit_plan`. In mode plan, `agent::approval` asks for a decision and answers the call with
+/// it, so that the tool itself runs only if no approval is needed.
 #[derive(Deserialize)]
 pub(super) struct SubmitPlan {
     plan: Option<Value>,
@@ -184,7 +184,7 @@ impl Tool for SubmitPlan {
 parameters!(ReviewPlan {
     request_id: String = required(Text, "the request's id"),
     approve: bool = required(Boolean, "true: carry it out"),
-    feedback: Option<String> = optional(Text, "what to change, or what to mind"),
+    feedback: Option<String> = optional(Text, "requested changes, or advice"),
 });
 
 impl Tool for ReviewPlan {

@@ -24,7 +24,7 @@ pub(crate) enum Format {
     Text,
     /// One JSON object at the end.
     Json,
-    /// A JSON object for each event, the result last.
+    /// One JSON object per event, the result last.
     StreamJson,
 }
 
@@ -39,12 +39,12 @@ pub(crate) struct Summary {
     /// The reason of an exit code other than 0.
     pub(crate) error: Option<String>,
     pub(crate) seconds: f64,
-    /// The usage of all agents together; `turns` counts the lead's.
+    /// The usage of all agents together; `turns` counts only the lead's turns.
     pub(crate) usage: UsageCount,
     pub(crate) members: Vec<WithUnknownFields<Member>>,
 }
 
-/// Writes the output of a headless run: data to `O`, progress for people to `N`.
+/// The writer of a headless run's output: data to `O`, progress for people to `N`.
 #[derive(Debug)]
 pub(crate) struct Headless<O, N> {
     format: Format,
@@ -59,7 +59,7 @@ impl<O: Write, N: Write> Headless<O, N> {
         Self { format, out, narration }
     }
 
-    /// Writes one event. A closed stdout is an error, a closed stderr only ends the narration.
+    /// Writes one event. A closed stdout is an error; a closed stderr only ends the narration.
     pub(crate) fn show(&mut self, progress: &Progress) -> io::Result<()> {
         if let Some((writer, live)) = &mut self.narration {
             let rows = live.rows(progress, None);

@@ -1,4 +1,4 @@
-//! Messages for people: fields in words, with marks and indentation; and the path of one message.
+//! Rendering of messages for people: fields in words, with marks and indentation; and the path of one message.
 
 use super::sanitize::{columns, one_line};
 use super::view::View;
@@ -8,16 +8,16 @@ use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};
 /// The state of a message in an inbox view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It is in the inbox.
+    /// The message is in the inbox.
     Unread,
-    /// The owner has received it since this reader's last look.
+    /// The owner has received the message since this reader last looked.
     TakenIn,
 }
 
 /// The widest name that is shown in full, in columns.
 pub(super) const NAME_WIDTH: usize = 32;
 
-/// An inbox: the number of unread messages, then each message.
+/// Renders an inbox: the number of unread messages, then each message.
 pub(crate) fn inbox(owner: &str, items: &[(Message, Standing)], view: &View) -> String {
     if items.is_empty() {
         return format!("No mail for {owner}.\n");
@@ -35,12 +35,12 @@ pub(crate) fn inbox(owner: &str, items: &[(Message, Standing)], view: &View) -> 
     text
 }
 
-/// One message: time, sender, recipient, type, then its text.
+/// Renders one message: time, sender, recipient, type, then its text.
 pub(crate) fn message(message: &Message, view: &View) -> String {
     entry(&view.clock(message.timestamp), message, None, view)
 }
 
-/// The line of a message after its time, and a block with the text that does not fit.
+/// Renders a message as one line that begins with `time`. Text that does not fit on the line follows as a block.
 pub(super) fn entry(time: &str, message: &Message, mark: Option<Standing>, view: &View) -> String {
     let palette = view.palette;
     let from = one_line(&message.from, NAME_WIDTH);
@@ -67,7 +67,7 @@ pub(super) fn entry(time: &str, message: &Message, mark: Option<Standing>, view:
     }
 }
 
-/// The text of a message: the meaning of its type, then its content. Not sanitized.
+/// Returns the text of a message: the meaning of its type, then its content. The text is not sanitized.
 pub(super) fn in_words(message: &Message) -> String {
     let meaning = meaning(&message.body);
     match (meaning.is_empty(), message.content.trim().is_empty()) {
@@ -141,7 +141,7 @@ fn meaning(body: &Body) -> String {
     }
 }
 
-/// The step in words, after the name of its agent.
+/// Returns the words for a step, which follow the name of its agent.
 fn words(what: What) -> &'static str {
     match what {
         What::Called => "calls the tool",
@@ -155,7 +155,7 @@ fn words(what: What) -> &'static str {
         What::Read => "replies",
         What::TurnEnded => "ends the turn",
         What::Answered => "answers",
-        What::Dead => "has it among the dead messages",
+        What::Dead => "has it among the dead letters",
         What::Logged => "logs",
     }
 }

@@ -12,7 +12,7 @@ use crate::wire::task::{EventKind, HistoryEntry, Task, TaskId, TaskStatus};
 /// The width of a subject or a description, in columns.
 const PROSE: usize = 60;
 
-/// A header and rows of cells as aligned columns.
+/// Renders a header and rows of cells as aligned columns.
 fn table<const N: usize>(
     header: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
@@ -50,7 +50,7 @@ pub(crate) fn task_table(rows: &[TaskRow<'_>], palette: Palette) -> String {
     table(["ID", "STATUS", "OWNER", "SUBJECT"], rows, palette)
 }
 
-/// The state of a task in words.
+/// Returns the state of a task in words.
 fn standing(row: &TaskRow<'_>) -> String {
     if row.task.status != TaskStatus::Pending || row.waits_for.is_empty() {
         return row.task.status.word().replace('_', " ");
@@ -62,12 +62,12 @@ fn list(ids: &[TaskId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// One task with all its fields and its history.
+/// Renders one task with all its fields and its history.
 pub(crate) fn task(row: &TaskRow<'_>, view: &View) -> String {
     let task = row.task;
     let title = format!("task {}: {}", task.id, one_line(&task.subject, 400));
     let mut rows = vec![view.palette.bold(&title)];
-    let owner = one_line(task.owner.as_deref().unwrap_or("nobody"), 32);
+    let owner = one_line(task.owner.as_deref().unwrap_or("none"), 32);
     let role = task.role.as_ref().map(|role| format!(", for a {}", one_line(role, 80)));
     rows.push(format!("  {}, owner {owner}{}", standing(row), role.unwrap_or_default()));
     if !task.blocked_by.is_empty() {
@@ -152,12 +152,12 @@ const KEYS: [(&str, &str); 7] = [
     ("Ctrl-D", "on an empty line: like /quit"),
 ];
 
-/// The slash commands to complete.
+/// Returns the slash commands to complete.
 pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|(usage, _)| usage.split(' ').next().unwrap_or(usage))
 }
 
-/// The text of `/help`.
+/// Returns the text of `/help`.
 pub(crate) fn help(palette: Palette) -> String {
     let mut text = String::from("Say in your own words what you want done. The lead can:\n");
     text.extend(EXAMPLES.map(|example| format!("  {}\n", palette.bold(example))));
@@ -209,7 +209,7 @@ ID  STATUS       OWNER  SUBJECT
         let text = task(&TaskRow { task: &told, waits_for: Vec::new() }, &View::fixed(Some(80)));
         for part in [
             "task 3: tests\n",
-            "pending, owner nobody, for a tester",
+            "pending, owner none, for a tester",
             "  all\n  of them",
             "assigned to bob by lead\n",
             "given back by system: bob is gone\n",

@@ -22,10 +22,10 @@ pub(crate) struct MemberView {
     pub(crate) model: String,
     pub(crate) unread: usize,
     pub(crate) pid: Option<i32>,
-    /// Its last heartbeat, while it is busy.
+    /// The last heartbeat, while the agent is busy.
     #[serde(skip)]
     pub(crate) sign: Option<Sign>,
-    /// The end of its last process, for people.
+    /// The end of the last process, for people.
     pub(crate) ended: Option<String>,
     #[serde(skip)]
     pub(crate) entry: Value,
@@ -41,7 +41,7 @@ pub(crate) struct Sign {
     pub(crate) silent_for: f64,
 }
 
-/// All agents of the roster, the lead first; `unread` counts the mail of one.
+/// Returns all agents of the roster, the lead first; `unread` counts the mail of one agent.
 pub(crate) fn members(
     team: &TeamDir,
     roster: &Roster,
@@ -49,8 +49,8 @@ pub(crate) fn members(
 ) -> Vec<MemberView> {
     let liveness_of = |name: &AgentName| liveness::probe(team, name).unwrap_or(Liveness::Dead);
     let view_of =
-        |name: &AgentName, member: &Member, status: Status, life: &Liveness, entry: Value| {
-            let alive = life.is_alive();
+        |name: &AgentName, member: &Member, status: Status, liveness: &Liveness, entry: Value| {
+            let alive = liveness.is_alive();
             let ended = member.last_exit.as_ref().map(|exit| match (exit.code, exit.signal) {
                 (_, Some(signal)) => format!("{}, signal {signal}", exit.cause.word()),
                 (Some(code), None) => format!("{}, exit {code}", exit.cause.word()),
@@ -73,9 +73,9 @@ pub(crate) fn members(
                 entry,
             }
         };
-    let lead_life = liveness_of(&AgentName::lead());
+    let lead_liveness = liveness_of(&AgentName::lead());
     let lead = roster.lead.iter().map(|lead| {
-        let is_gone = !lead_life.is_alive() && !lead.status.is_over();
+        let is_gone = !lead_liveness.is_alive() && !lead.status.is_over();
         let status = if is_gone { Status::Failed } else { lead.status };
         let as_member = Member {
             role: "lead".into(),
@@ -87,14 +87,14 @@ pub(crate) fn members(
             usage: lead.usage,
             ..Member::default()
         };
-        view_of(&AgentName::lead(), &as_member, status, &lead_life, json!(lead))
+        view_of(&AgentName::lead(), &as_member, status, &lead_liveness, json!(lead))
     });
     let members = roster.members.iter().filter_map(|member| {
         // An invalid name was written by another program; it must not become part of a path.
         let name = AgentName::member(&member.name).ok()?;
-        let life = liveness_of(&name);
-        let status = roster::effective_status(member, &life, &lead_life);
-        Some(view_of(&name, member, status, &life, json!(member)))
+        let liveness = liveness_of(&name);
+        let status = roster::effective_status(member, &liveness, &lead_liveness);
+        Some(view_of(&name, member, status, &liveness, json!(member)))
     });
     lead.chain(members).collect()
 }
@@ -111,7 +111,7 @@ fn sign_of(team: &TeamDir, name: &AgentName, incarnation: &str, status: Status) 
 
 #[cfg(test)]
 impl MemberView {
-    /// A coder who has done nothing yet.
+    /// Returns a coder that has done nothing yet.
     pub(crate) fn sample(name: &str, status: Status) -> Self {
         Self {
             name: name.into(),

@@ -1,21 +1,22 @@
-//! Requests to shut down: which of them bind this life, and what the model is told.
+//! Shutdown requests: the check whether one binds this incarnation, and the note for the model.
 
 use crate::agent::event::{Action, StopCause};
 use crate::agent::identity::Identity;
 use crate::wire::message::{Body, Message};
 
-/// A request to shut down that binds this life.
+/// A shutdown request that binds this incarnation.
 pub(super) struct ShutdownRequest {
-    /// Why the member ends.
+    /// The reason for which the member ends.
     pub(super) cause: StopCause,
-    /// Registers the request as open, so that it is answered when the member ends.
+    /// The action that registers the request as open, so that it is answered when the member ends.
     pub(super) open: Action,
-    /// What the model is told.
+    /// The note for the model.
     pub(super) note: String,
 }
 
 impl ShutdownRequest {
-    /// Finds the first request in the mail that binds this life; `log` gets the others.
+    /// Finds the first request in the mail that binds this incarnation. `log` gets a line for each request before
+    /// it.
     pub(super) fn find(
         me: &Identity,
         mail: &[Message],
@@ -29,7 +30,7 @@ impl ShutdownRequest {
                 && !me.name.is_lead();
             let Some(request_id) = message.request_id.clone().filter(|_| is_bound) else {
                 log(format!(
-                    "a shutdown_request from {by} that does not bind this life was not acted on"
+                    "a shutdown_request from {by} that does not bind this incarnation was not acted on"
                 ));
                 return None;
             };

@@ -22,7 +22,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Result<Exit, Failure> {
     let narration = io::stderr().is_terminal().then(|| (io::stderr(), context.palette_for(true)));
-    let reason = "in a headless run (-p) nobody can be asked, and no rule allows it";
+    let reason = "a headless run (-p) cannot ask, and no rule allows it";
     let mut headless = HeadlessRun {
         approvals: Approvals::new(app.runtime.clone(), Some(reason)),
         screen: Headless::new(output, io::stdout(), narration),
@@ -66,7 +66,7 @@ impl HeadlessRun {
         }
     }
 
-    /// Watches the run until it or the agent ends; the agent's loop has ended afterwards.
+    /// Watches the run until the run or the agent ends. When this returns, the agent's loop has ended.
     async fn serve(&mut self) -> Result<(EndReason, EndedLoop), Failure> {
         let line = ProgressLine::begin("waiting for");
         let deadline = self.app.options.request.timeout.map(|timeout| self.began + timeout);
@@ -105,7 +105,7 @@ impl HeadlessRun {
         self.count_turn(progress)
     }
 
-    /// Answers questions, warns, and checks for the end; a team that continues without a prompt may have nothing to do.
+    /// Denies questions, shows warnings, and checks for the end. A run without a prompt may end without a turn.
     fn check(&mut self, line: &ProgressLine) -> Option<EndReason> {
         self.approvals.refresh();
         let LeadApp { runtime, budgets, options, .. } = &self.app;
@@ -122,7 +122,8 @@ impl HeadlessRun {
         self.app.budgets.spent().or(is_over.then_some(EndReason::Done))
     }
 
-    /// Stops the team, then shows what arrived. The first SIGINT skips the polite request, the second kills.
+    /// Stops the team, then shows the progress that arrived meanwhile. The first SIGINT skips the polite request, the
+    /// second one kills.
     async fn close(&mut self, ended: EndedLoop, reason: EndReason) -> Closed {
         let LeadApp { runtime, signals, .. } = &mut self.app;
         let (team, supervisor) = (runtime.team(), &runtime.supervisor);
@@ -162,7 +163,7 @@ impl HeadlessRun {
                 (if exit == Exit::Ok { "done" } else { "failed" }, error)
             }
             EndReason::Timeout => {
-                ("timeout", Some("--timeout passed before everybody was done".into()))
+                ("timeout", Some("--timeout passed before all agents were done".into()))
             }
             EndReason::Budget(limit) => {
                 ("budget", Some(format!("{limit} are used: the team was stopped")))
@@ -188,7 +189,7 @@ impl HeadlessRun {
         if let Some(error) = &summary.error {
             output::warn(&format!("error: {error}"));
         }
-        // With stdout closed, the exit code still tells the outcome.
+        // If stdout is closed, the exit code still shows the outcome.
         let _lost = self.screen.finish(&summary);
         exit
     }
@@ -204,7 +205,7 @@ impl HeadlessRun {
         }
     }
 
-    /// Remembers the last turn; returns the end of the run when a limit is reached.
+    /// Records the last turn. Returns the end of the run if a limit is reached.
     fn count_turn(&mut self, progress: &Progress) -> Option<EndReason> {
         if let Progress::TurnEnded { outcome, text } = progress {
             self.last_text.clone_from(text);

@@ -1,4 +1,4 @@
-//! `team lead` at a terminal: the loop that feeds a session, what each event does there, and the orderly end.
+//! `team lead` at a terminal: the event loop of a session, the handlers of its events, and the orderly end.
 
 use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
@@ -35,7 +35,7 @@ use tokio::time::{MissedTickBehavior, interval};
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure> {
-    // Restores the terminal on every way out, a panic included.
+    // Restores the terminal on every exit path, including a panic.
     let terminal = TerminalGuard::save();
     let hint = "run `team lead -p PROMPT` where there is no usable terminal";
     let (console, mut inputs) = Console::start(ConsoleOptions {
@@ -47,10 +47,10 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
     .or_fail("the terminal cannot be used", hint)?;
     let LeadApp { runtime, mut agent, mut progress, mut signals, budgets, .. } = app;
     let LeadApp { options, startup, unshown_mail, life: _life, .. } = app;
-    // How the members ended that the person stopped.
+    // The outcomes of the stops that the person has ordered.
     let (outcomes, mut stopped) = unbounded_channel();
     let deadline = options.request.timeout.map(|timeout| Instant::now() + timeout);
-    let nobody = "standard input is no terminal, so nobody can be asked";
+    let nobody = "standard input is not a terminal, so no question can be asked";
     let nobody = (!std::io::stdin().is_terminal()).then_some(nobody);
     let mut session = Session {
         approvals: Approvals::new(runtime.clone(), nobody),
@@ -114,7 +114,7 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
             },
         }
     };
-    // What arrived while the team was being stopped.
+    // Progress and mail that arrived while the team was being stopped.
     let mut console = session.console;
     while let Ok(progress) = progress.try_recv() {
         console.show(&progress);
@@ -135,7 +135,7 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
     }
     drop(console);
     drop(terminal);
-    // A person who quits after a failed turn has seen the failure: the exit code is that of success.
+    // The person has seen a failed turn before quitting, so the exit code is still that of success.
     let is_orderly = reason == EndReason::Done && closed.end.broken.is_none();
     Ok(if is_orderly { Exit::Ok } else { exit_code(reason, &closed.end, false) })
 }
@@ -148,10 +148,10 @@ struct Session {
     budgets: BudgetWatch,
     keys: CtrlC,
     is_busy: bool,
-    /// Input has ended, but the user did not quit: the session ends when all work is done.
+    /// Whether input has ended without a quit, so that the session ends when all work is done.
     ends_at_rest: bool,
     shown_question: Option<String>,
-    /// Receives how a member ended that the user stopped.
+    /// Receives the outcomes of the stops that the user has ordered.
     outcomes: UnboundedSender<StopOutcome>,
     changes: TeamChanges,
 }
@@ -201,18 +201,18 @@ impl Session {
     }
 
     fn prompt(&mut self, text: String) {
-        // Ctrl-C means the turn from now on, before the agent reports that it began.
+        // From now on Ctrl-C interrupts the turn, even before the agent reports its start.
         self.is_busy = true;
         self.runtime.send(MachineEvent::Prompt(text).into());
     }
 
-    /// Shows the question that is to be answered next, once.
+    /// Shows the question in front, once.
     fn show_question(&mut self) {
         let id = self.approvals.front().map(|asked| asked.question.request_id.clone());
         if self.shown_question == id {
             return;
         }
-        // The result of the last answer stands above the next question.
+        // The result of the last answer is printed above the next question.
         while let Some(notice) = self.approvals.waiting_notice() {
             self.console.print(&notice);
         }
@@ -288,7 +288,7 @@ impl Session {
         }
     }
 
-    /// Does what is done at intervals: shows changes, warns, and checks whether the session is over.
+    /// Runs the periodic checks: shows changes and warnings, and returns the reason if the session is over.
     fn check(&mut self, deadline: Option<Instant>) -> Option<EndReason> {
         self.changes.show(self.runtime.team(), &mut self.console);
         if let Some(warning) = self.budgets.warning() {
@@ -322,7 +322,7 @@ impl Session {
         None
     }
 
-    /// Stops a member beside the session; a second `/stop` shortens the wait.
+    /// Stops a member in the background. A second `/stop` shortens the wait.
     fn stop_member(&self, name: AgentName) {
         let roster = roster::read(self.runtime.team());
         if !roster.is_ok_and(|roster| roster.member(name.as_str()).is_some()) {
@@ -344,7 +344,7 @@ impl Session {
     }
 }
 
-/// The roster as it was last shown: status and activity by name.
+/// The statuses and activities that were shown last, by name.
 #[derive(Default)]
 struct TeamChanges {
     shown: BTreeMap<String, (Status, Option<Activity>)>,
@@ -369,7 +369,7 @@ impl TeamChanges {
     }
 }
 
-/// Describes a change that deserves a line. The steps between two model calls do not.
+/// Describes a change of a member; `None` for one that is not shown, such as the start of a model call.
 fn change(member: &Member, before: Option<Status>) -> Option<String> {
     let is_same_status = before == Some(member.status);
     let cause = member.last_exit.as_ref().map_or("unknown", |exit| exit.cause.word());

@@ -1,4 +1,4 @@
-//! What a lead is started with: its request, the settings, and the model that both lead to.
+//! The options of a lead: its request, the settings, and the model that follows from both.
 
 use crate::agent::approval::Asks;
 use crate::app::context::{Context, permissions};
@@ -17,10 +17,10 @@ pub(crate) struct LeadRequest {
     pub(crate) output: Option<Format>,
     pub(crate) flags: Flags,
     pub(crate) timeout: Option<Duration>,
-    /// The turns of the lead, and the tokens of all agents, at which the run is stopped.
+    /// Limits of the run: turns of the lead, and tokens of all agents.
     pub(crate) budget: Budget,
     pub(crate) resume: bool,
-    /// Stop the lead that runs in this folder first.
+    /// Whether the lead that runs in this folder is stopped first.
     pub(crate) takeover: bool,
 }
 
@@ -31,12 +31,13 @@ pub(super) struct LeadOptions {
     pub(super) model: ModelChoice,
     pub(super) credentials: Credentials,
     pub(super) price: Option<Price>,
-    /// No model is configured, so the fallback is used and the person is told.
+    /// Whether no model is configured, so that the fallback is used and the person gets a notice.
     pub(super) is_fallback_model: bool,
 }
 
 impl LeadOptions {
-    /// Fails if settings or permissions are not understood, no model is usable, or a money budget has no price.
+    /// Resolves a request. Fails if settings or permissions are not understood, no model is usable, or a money budget
+    /// has no price.
     pub(super) fn resolve(context: &Context, request: LeadRequest) -> Result<Self, Failure> {
         let settings = context.settings_with(&request.flags)?;
         let permissions = permissions(&settings)?;
@@ -65,12 +66,12 @@ fn last_model(context: &Context) -> Option<ModelChoice> {
     ModelChoice::parse(&lead.model).ok()
 }
 
-/// Chooses who decides about the lead's own calls: nobody is asked where nobody can answer.
+/// Returns the decider on the lead's own calls: the person at an interactive terminal, elsewhere none.
 pub(super) fn approver(is_headless: bool, stdin_is_terminal: bool) -> Asks {
     let nobody = |why: &str| Asks::Nobody(why.into());
     match (is_headless, stdin_is_terminal) {
-        (true, _) => nobody("in a headless run (-p) nobody can be asked"),
-        (false, false) => nobody("standard input is no terminal, so nobody can be asked"),
+        (true, _) => nobody("a headless run (-p) cannot ask"),
+        (false, false) => nobody("standard input is not a terminal, so no question can be asked"),
         (false, true) => Asks::Person,
     }
 }

@@ -1,7 +1,7 @@
-//! Whether a team is at rest, which is when a headless run is over.
+//! Checks whether a team is at rest, which ends a headless run.
 //!
-//! The decision is pure: [`wait_for`] judges one agent. They are read from the files one after the
-//! other, so that a team at work costs little to look at; no model is asked.
+//! The decision about one agent is pure ([`wait_for`]). Agents are read from the files one after the other, up to
+//! the first reason to wait, so that the check of a busy team is cheap. No model is asked.
 
 use super::runtime::LeadRuntime;
 use crate::store::{Liveness, TeamDir, liveness, roster, unread};
@@ -14,11 +14,11 @@ use crate::wire::{AgentName, WallTime};
 struct AgentSnapshot {
     name: String,
     since: WallTime,
-    /// What it is waited for, in words; `None` when it is at rest.
+    /// The reason to wait for the agent, in words; `None` when it is at rest.
     wait: Option<&'static str>,
 }
 
-/// What an agent is waited for. The lead has not yet decided what becomes of an unsettled one, which has exited.
+/// Returns the reason to wait for an agent. An unsettled one has exited, and the lead has not handled its end yet.
 fn wait_for(
     status: Status,
     has_mail: impl FnOnce() -> bool,
@@ -33,7 +33,7 @@ fn wait_for(
     (!status.is_over()).then(|| status.word())
 }
 
-/// Whether all agents rest and no task is claimable. Stops at the first reason to wait; the list is read last.
+/// Whether all agents are at rest and no task is claimable. Stops at the first reason to wait; reads the tasks last.
 fn is_quiet(
     mut agents: impl Iterator<Item = AgentSnapshot>,
     is_task_claimable: impl FnOnce() -> bool,
@@ -41,13 +41,15 @@ fn is_quiet(
     agents.all(|agent| agent.wait.is_none()) && !is_task_claimable()
 }
 
-/// A run never ends on a guess: an unreadable roster or one without a lead is busy, an unreadable list claimable.
+/// Whether the team is at rest. A run never ends on a guess: an unreadable roster or one without a lead counts as
+/// busy, an unreadable task list as claimable.
 pub(super) fn is_at_rest(runtime: &LeadRuntime) -> bool {
     let is_claimable = || runtime.auto_claim && runtime.tasks.is_any_wanted().unwrap_or(true);
     is_team_at_rest(runtime.team(), is_claimable)
 }
 
-/// The roster is the same after the look: an agent that began to work meanwhile has taken its mail.
+/// Whether the team is at rest by a roster that did not change during the check. An agent that drained its mail
+/// during the check has no unread mail, but its status has changed.
 fn is_team_at_rest(team: &TeamDir, is_task_claimable: impl FnOnce() -> bool) -> bool {
     roster::read(team).is_ok_and(|roster| {
         roster.lead.is_some()
@@ -64,7 +66,7 @@ pub(super) fn waiting_for(team: &TeamDir, now: WallTime) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The lead, then the members, each read when it is asked for.
+/// Returns the lead, then the members. Each one is read when the iterator reaches it.
 fn snapshots<'a>(
     team: &'a TeamDir,
     roster: &'a Roster,
@@ -81,15 +83,15 @@ fn snapshots<'a>(
 
 fn member_snapshot(team: &TeamDir, member: &Member) -> Option<AgentSnapshot> {
     let name = AgentName::member(&member.name).ok()?;
-    let life = liveness::probe(team, &name).unwrap_or(Liveness::Dead);
-    let has_exited = !life.is_alive() && !member.status.is_over();
-    let status = roster::effective_status(member, &life, &Liveness::Alive(None));
+    let liveness = liveness::probe(team, &name).unwrap_or(Liveness::Dead);
+    let has_exited = !liveness.is_alive() && !member.status.is_over();
+    let status = roster::effective_status(member, &liveness, &Liveness::Alive(None));
     let is_unsettled = has_exited && member.started_by == StartedBy::Lead;
     let wait = wait_for(status, || has_mail(team, &name), is_unsettled);
     Some(AgentSnapshot { name: member.name.clone(), since: member.since, wait })
 }
 
-/// An unreadable inbox counts as mail: a run never ends on a guess.
+/// Whether an agent has unread mail. An unreadable inbox counts as mail: a run never ends on a guess.
 fn has_mail(team: &TeamDir, name: &AgentName) -> bool {
     unread::is_unread(team, name).unwrap_or(true)
 }
@@ -106,7 +108,7 @@ mod tests {
     use crate::store::Fsync;
     use crate::wire::roster::Lead;
 
-    /// Every status, with and without mail, of a process that the lead has and has not settled.
+    /// Tests every status, with and without mail, of a settled and of an unsettled agent.
     #[test]
     fn an_agent_is_at_rest_when_it_is_idle_without_mail_or_has_ended() {
         for status in Status::ALL {

@@ -1,4 +1,4 @@
-//! Taking the lead's place in a folder: takeover, life lock, roster entry, recovery of what an earlier team left.
+//! The first steps of a lead in a folder: takeover, life lock, roster entry, recovery from an earlier team.
 
 use super::options::LeadOptions;
 use super::returning::{last_text, returning};
@@ -17,22 +17,22 @@ use crate::wire::roster::{ExitCause, Lead, Roster, Status, UsageCount};
 use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use std::sync::Arc;
 
-/// What the lead starts from once it stands in the roster.
+/// The state from which a lead starts, once it is on the roster.
 #[derive(Default)]
 pub(super) struct Startup {
-    /// What was found of an earlier team, for the user.
+    /// The findings about an earlier team, for the user.
     pub(super) found: Option<String>,
     pub(super) returning: Vec<AgentName>,
-    /// What the model of a resumed lead is told.
+    /// The text that is sent to the model of a resumed lead.
     pub(super) start_reason: Option<String>,
     /// The incarnation in which the resumed conversation began.
     pub(super) conversation: Option<String>,
     pub(super) last_text: String,
-    /// What the lead has used in the resumed conversation.
+    /// The usage of the lead in the resumed conversation.
     pub(super) usage: UsageCount,
 }
 
-/// Takes the lead's place, recovers what an earlier team left, and decides who comes back. The roster is only
+/// Takes the lead's life lock, recovers from an earlier team, and selects the returning teammates. The roster is only
 /// changed with the life lock held. Fails if a lead runs in this folder, or `--takeover` cannot stop it.
 pub(super) async fn take_place(
     bus: &Arc<Bus>,
@@ -51,7 +51,7 @@ pub(super) async fn take_place(
     reserve_disk_space(team);
     let (lead, usage) = write_entry(team, options, &process.incarnation).await?;
     hit("lead.entered");
-    // A teammate that is still alive has lost its lifeline and had its time: no polite request.
+    // A teammate that is still alive has lost its lifeline and had time to exit, so it gets no polite request.
     let (reason, cause) = ("your lead is gone and a new one has come", ExitCause::LeadLost);
     let plan = stop_plan(bus, AgentName::lead(), reason, cause, Urgency::Now);
     let names = member_names(&*roster::read(team)?);
@@ -74,13 +74,13 @@ impl Startup {
         self.start_reason = Some(format!("the user goes on with the team. {text}"));
         let found = self.found.take().map(|found| found + "\n").unwrap_or_default();
         self.found = Some(found + &text);
-        self.conversation = transcript::first_life(team, &AgentName::lead())?;
+        self.conversation = transcript::first_incarnation(team, &AgentName::lead())?;
         self.last_text = last_text(team);
         Ok(())
     }
 }
 
-/// Stops the lead that runs here, if there is one; it stops its own team.
+/// Stops the lead that runs in this folder, if there is one. That lead stops its own team.
 async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
     let (team, lead) = (bus.dir(), AgentName::lead());
     let Liveness::Alive(Some(record)) = liveness::probe(team, &lead).map_err(StoreError::from)?
@@ -104,7 +104,7 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts this lead on the roster. Returns the status of the earlier lead, and what this one has used.
+/// Puts this lead on the roster. Returns the status of the earlier lead and the usage of this one.
 async fn write_entry(
     team: &TeamDir,
     options: &LeadOptions,
@@ -130,7 +130,7 @@ async fn write_entry(
         lead.model = model;
         lead.mode = mode.into();
         if !resume {
-            // A new conversation starts a new account.
+            // The usage of a new conversation is counted from zero.
             (lead.usage, lead.used_before) = (UsageCount::default(), used_by_members);
         }
         (earlier, lead.usage)

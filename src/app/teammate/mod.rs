@@ -1,6 +1,6 @@
 //! The program of a teammate: `team teammate`, spawned by a lead or started by hand.
 //!
-//! [`run`] goes through the stages in their order: `TeammateOptions::resolve` (from the lead's handshake or
+//! [`run`] goes through the stages in order: `TeammateOptions::resolve` (from the lead's handshake or
 //! from the command line), the life lock, the roster entry, the mailbox, the agent, `Ready`, the end.
 
 pub(crate) mod options;
@@ -50,15 +50,15 @@ pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, F
         block_on(serve(context, &team, options))?
     });
     if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {
-        // The lead is told in the words that a person would read.
+        // The lead gets the text that a person would read.
         let why = format!("{}: {}", failure.what, failure.why);
         let _lead_gone = handshake::send(File::from(socket), &HandshakeAnswer::Failed(why));
     }
     outcome
 }
 
-/// Takes the name, joins the team, then builds the agent: the roster is only changed with the life lock held, and the
-/// mailbox belongs to a member. Runs the agent until it is stopped, drains its last mail, and publishes its end.
+/// Takes the life lock, joins the team, then builds the agent: the roster is only changed with the lock held, and
+/// only a member has a mailbox. Runs the agent until it is stopped, drains its last mail, and publishes its end.
 async fn serve(
     context: &Context,
     team: &TeamDir,
@@ -76,7 +76,7 @@ async fn serve(
     if let Some(notice) = model.spec().notice.filter(|_| is_by_hand) {
         output::warn(notice);
     }
-    let first = transcript::first_life(team, name)?;
+    let first = transcript::first_incarnation(team, name)?;
     let (incarnation, credentials) = (&handshake.incarnation, &handshake.credentials);
     let provider = open_provider(model, credentials, name, incarnation, first.as_deref(), team)?;
     reserve_disk_space(team);
@@ -108,7 +108,7 @@ async fn serve(
         show: progress_handler(context, is_by_hand, *once, open.clone(), events.clone()),
     };
     let agent = build_agent(parts, &context.environment)?;
-    // Held until the end: dropping it gives the name to the next process.
+    // Held until the end: dropping it releases the name.
     let life = Rc::new(RefCell::new(process.life));
     let mailbox = Arc::clone(&agent.mailbox);
     let signalled: Rc<Cell<Option<SignalEvent>>> = Rc::default();
@@ -133,7 +133,7 @@ async fn serve(
     let late = drain_last_mail(&mailbox).await;
     hit("leave.drained");
     tracing::info!(messages = late.len(), "the last mail is drained");
-    // The sender of a signal waits for about a second only.
+    // The sender of a signal waits for only about one second.
     let limit = signalled.get().map_or(CLOSE_LIMIT, |_| Duration::ZERO);
     close_mailbox(mailbox, limit).await;
     hit("leave.let_go");
@@ -142,7 +142,7 @@ async fn serve(
     end
 }
 
-/// Joins the team and returns the name's usage so far; fails if it was stopped or started again before.
+/// Joins the team and returns the member's usage so far. Fails if the member was stopped or started again before.
 async fn join(
     context: &Context,
     team: &TeamDir,
@@ -151,7 +151,7 @@ async fn join(
     let (name, handshake) = (options.name.clone(), &options.handshake);
     let (role, incarnation) = (handshake.role.clone(), handshake.incarnation.clone());
     if options.lead.is_some() {
-        // The entry is the lead's; a stop from before the life lock was taken is in it, so read it under the lock.
+        // The lead wrote the entry. Read under the roster's lock, it shows any stop before the life lock was taken.
         let usage = move |roster: &mut WithUnknownFields<Roster>| {
             expected_entry(roster, name.as_str(), &incarnation)
         };
@@ -180,13 +180,13 @@ async fn join(
     Ok(update_roster(team, Fsync::Always, enter).await?)
 }
 
-/// The usage of a spawned teammate whose entry is still that of this incarnation.
+/// Returns the usage of a spawned teammate; `None` if its entry is over or belongs to another incarnation.
 fn expected_entry(roster: &Roster, name: &str, incarnation: &str) -> Option<UsageCount> {
     let is_ours = |member: &Member| member.incarnation == incarnation && !member.status.is_over();
     roster.member(name).filter(|member| is_ours(member)).map(|member| member.usage)
 }
 
-/// Every signal stops the agent; the last one decides the exit code.
+/// Stops the agent at every signal. The last signal decides the exit code.
 async fn forward_signals(
     mut signals: SignalStream,
     events: Events,
@@ -202,7 +202,7 @@ async fn forward_signals(
     }
 }
 
-/// Reports that the teammate takes mail, then watches the lifeline.
+/// Reports that the teammate accepts mail, then watches the lifeline.
 fn report_ready(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
     let _lead_gone = handshake::send(&socket, &HandshakeAnswer::Ready);
     hit("child.ready");

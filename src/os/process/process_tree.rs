@@ -1,10 +1,10 @@
-//! The processes that commands of an agent leave behind, and their end.
+//! Finds and ends the processes that commands of an agent leave behind.
 //!
 //! A command normally ends with its supervisor. A process that escapes (because the command killed its
-//! supervisor) is found in three ways, each of which suffices: the agent adopts it, it carries a `run_id`
-//! in its environment unless it removed that, and it is in a control group where available. One gap remains
-//! on machines without such groups: if supervisor and agent are killed at once, a process that removed its
-//! `run_id`, or one that forks and exits faster than the process table can be read.
+//! supervisor) is found in three ways, each of which suffices: the agent adopts it, it carries a `run_id` in its
+//! environment unless it removed that, and it is in a control group where available. One gap remains on machines
+//! without such groups. If supervisor and agent are killed at once, a process is missed if it has removed its
+//! `run_id`, or if it forks and exits faster than the process table can be read.
 
 use super::cgroup;
 use super::pidfd::{Pidfd, own};
@@ -23,24 +23,24 @@ use std::time::{Duration, Instant};
 /// The environment variable that contains the `run_id` of a command.
 pub(crate) const RUN_ID_VARIABLE: &str = "TEAM_RUN";
 
-/// The time for which a sweep may find only processes that it has killed before. Then they are given up:
-/// they are stuck in the kernel or belong to another user.
+/// The time for which scans may find only processes that were killed before. After it, [`end`] gives up: these
+/// processes are stuck in the kernel or belong to another user.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The time for which processes that fork faster than they are killed are pursued on a busy machine.
+/// The time for which [`end`] pursues processes that fork faster than they are killed, as on a busy machine.
 const PURSUIT: Duration = Duration::from_secs(10);
 
 /// The time that the supervisors of a dead agent have to end its commands.
 const SUPERVISORS_WORK: Duration = Duration::from_secs(2);
 
-/// The number of empty scans in a row after a process was found.
+/// The number of empty scans in a row that [`end`] requires after it has found a process.
 const EMPTY_SCANS: usize = 3;
 
-/// The time for which one sweep waits for the processes that it has killed.
+/// The time for which [`end`] waits after a scan for the processes that it has killed.
 const SWEEP: Duration = Duration::from_millis(200);
 
-/// Makes this process the parent of orphans below it. Children that it has already, from before an `exec`,
-/// are left alone. Fails where the kernel does not support subreapers.
+/// Makes this process the parent of orphans below it. Children that it already has, from before an `exec`, count
+/// as its own. Fails where the kernel does not support subreapers.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     let mut own = own();
     // The process table is read only if there are children.
@@ -51,23 +51,26 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(prctl::set_child_subreaper(true)?)
 }
 
-/// Whether unknown children are adopted ones. Those of any other process were started by other code.
+/// Whether unknown children of this process are adopted ones. In a process that is no subreaper, they were
+/// started by other code.
 fn is_subreaper() -> bool {
     prctl::get_child_subreaper().unwrap_or(false)
 }
 
-/// Kills adopted processes and those with the `run_id`, but none below registered children. Returns survivors.
+/// Kills adopted processes and those with the `run_id`, but none below registered children. Returns the pids of
+/// the survivors.
 pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
     end(|own, table| [adopted(own, table), carrying(run_id, own, table)].concat())
 }
 
-/// Kills the commands of a dead agent, by the `run_id` and the control group named after it. Returns survivors.
+/// Kills the commands of a dead agent, found by the `run_id` and the control group named after it. Returns the
+/// pids of the survivors.
 pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     if run_id.is_empty() {
         return Vec::new();
     }
     let found = carrying(run_id, &own(), &processes::all());
-    // Supervisors know their processes best, and are already ending them.
+    // A supervisor finds its processes most reliably, and is already ending them.
     let supervisors: Vec<Process> =
         found.iter().filter(|process| process.is_named(COMMAND_SUPERVISOR_NAME)).copied().collect();
     wait_for(&supervisors, SUPERVISORS_WORK);
@@ -78,19 +81,20 @@ pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     end(|own, table| carrying(run_id, own, table))
 }
 
-/// Whether this process has adopted one. Reads only its own children, not the process table.
+/// Whether this process has adopted another one; `true` if the kernel does not list children. Reads only the
+/// children of this process, not the process table.
 pub(crate) fn has_adopted() -> bool {
     let own = own();
-    // Without the list only the whole process table would tell.
+    // Without the list, only the whole process table could answer.
     listed_children().is_none_or(|children| children.iter().any(|pid| !own.contains(pid)))
 }
 
-/// Kills all adopted processes. Returns those that survived.
+/// Kills all adopted processes. Returns the pids of the survivors.
 pub(crate) fn end_adopted() -> Vec<i32> {
     end(adopted)
 }
 
-/// Sends SIGTERM to all adopted processes and waits for `grace`.
+/// Sends SIGTERM to all adopted processes, continues stopped ones, and waits at most `grace` for their exit.
 pub(in crate::os) fn ask_adopted_to_end(grace: Duration) {
     let asked = adopted(&own(), &processes::all());
     for process in &asked {
@@ -100,9 +104,9 @@ pub(in crate::os) fn ask_adopted_to_end(grace: Duration) {
     wait_for(&asked, grace);
 }
 
-/// Kills until no process is found. A process that forks and exits in a loop can be missed by one scan of
-/// the process table, so the scan is repeated until several in a row find nothing. Its exited processes are
-/// reaped before each scan: otherwise they fill the table, and a scan of it takes seconds.
+/// Kills until no process is found. A process that forks and exits in a loop can be missed by one scan of the
+/// process table, so the scan is repeated until several in a row find nothing. Exited processes are reaped before
+/// each scan: otherwise they fill the table, and a scan of it takes seconds. Returns the pids of the survivors.
 fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> {
     let chase_ends = Instant::now() + PURSUIT;
     let mut deadline = Instant::now() + PATIENCE;
@@ -110,7 +114,7 @@ fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> 
     let mut scans_left = 1_usize;
     loop {
         reap_adopted();
-        // Held throughout: no child is started between the scan and the kill.
+        // Held until the kill, so that no child is started between the scan and the kill.
         let own = own();
         let found = strays(&own, &processes::all());
         for stray in &found {
@@ -123,13 +127,13 @@ fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> 
             deadline = chase_ends.min(Instant::now() + PATIENCE);
         }
         if scans_left == 0 || Instant::now() > deadline {
-            return found.iter().filter(|stray| stray.lives()).map(|stray| stray.pid).collect();
+            return found.iter().filter(|stray| stray.can_run()).map(|stray| stray.pid).collect();
         }
         wait_for(&found, SWEEP);
     }
 }
 
-/// Returns the children of this process, where the kernel lists them.
+/// Returns the children of this process; `None` if the kernel does not list them.
 fn listed_children() -> Option<Vec<i32>> {
     let mut children = Vec::new();
     for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
@@ -144,7 +148,7 @@ fn children_of_this(table: &[Process]) -> impl Iterator<Item = i32> {
     table.iter().filter(move |process| process.parent == me).map(|process| process.pid)
 }
 
-/// Returns children that were not registered, and all processes below them.
+/// Returns the children that were not registered, and all processes below them.
 fn adopted(own: &BTreeSet<i32>, table: &[Process]) -> Vec<Process> {
     if !is_subreaper() {
         return Vec::new();
@@ -168,7 +172,7 @@ fn carrying(run_id: &str, own: &BTreeSet<i32>, table: &[Process]) -> Vec<Process
 fn wait_for(processes: &[Process], limit: Duration) {
     let deadline = Instant::now() + limit;
     for process in processes {
-        if process.lives()
+        if process.can_run()
             && let Ok(held) = Pidfd::open(process.pid)
         {
             held.ends_within(deadline.saturating_duration_since(Instant::now()));
@@ -192,12 +196,12 @@ fn reap_adopted() {
 /// Reaps an adopted child that has exited, and first kills the rest of its process group: a process that
 /// forks and exits in a loop can escape a scan, but not a signal to its group.
 fn reap(stray: &Process) {
-    // Locked, so that no other thread reaps it: until then the number of the group is not reused.
+    // Locked, so that no other thread reaps the child: until it is reaped, the number of its group is not reused.
     let own = own();
     let is_same = |now: &Process| now.start == stray.start && now.parent == Pid::this().as_raw();
     let Some(now) = Process::read(stray.pid).filter(is_same) else { return };
-    // It may exit right after this was read. Then the next scan finds it.
-    if now.lives() {
+    // The child may exit right after this was read. Then the next scan finds it.
+    if now.can_run() {
         return;
     }
     let group = Pid::from_raw(now.group);
@@ -234,7 +238,7 @@ mod tests {
 
         assert!(end_run(&run_id).is_empty());
 
-        // It was reaped as well.
+        // The stray was reaped as well.
         assert!(stray.wait().is_err());
         assert!(foreign.try_wait().unwrap().is_none());
         assert!(!own.ends_within(Duration::ZERO));
@@ -247,7 +251,7 @@ mod tests {
     /// The environment variable with the folder of [`adopts_a_respawning_process`].
     const FOLDER: &str = "TEAM_TEST_RESPAWN";
 
-    /// Not a test by itself: a process that adopts another, which replaces itself by a new one all the time.
+    /// Not a test by itself: a process that adopts another one, which keeps replacing itself by a new one.
     #[test]
     fn adopts_a_respawning_process() {
         let Some((_, folder)) = std::env::vars().find(|(name, _)| name == FOLDER) else { return };

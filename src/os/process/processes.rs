@@ -25,7 +25,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn read(pid: i32) -> Option<Self> {
-        // One read that has room returns the whole line.
+        // One read into a large enough buffer returns the whole line.
         let mut line = [0; LONGEST_LINE];
         let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
         Self::parse(pid, line.get(..length)?)
@@ -51,12 +51,13 @@ impl Process {
         matches!(self.state, b'Z' | b'X')
     }
 
-    /// Whether the process can run code: one whose first thread has exited is a zombie with other threads.
-    pub(crate) fn lives(&self) -> bool {
+    /// Whether the process can run code. A process whose first thread has exited is shown as a zombie, but its
+    /// other threads run.
+    pub(crate) fn can_run(&self) -> bool {
         !self.is_dead() || self.threads > 1
     }
 
-    /// Signals the process if the pid is still its own.
+    /// Sends a signal to the process, unless its pid was reused.
     pub(crate) fn signal(&self, signal: Signal) {
         let Ok(held) = Pidfd::open(self.pid) else { return };
         if Self::read(self.pid).is_some_and(|now| now.start == self.start) {
@@ -70,7 +71,7 @@ impl Process {
         shown.strip_suffix(b"\n") == Some(name.to_bytes())
     }
 
-    /// Whether its environment contains an entry (`NAME=value`), as far as it may be read.
+    /// Whether the environment of the process contains an entry (`NAME=value`); `false` if it cannot be read.
     pub(crate) fn carries(&self, entry: &str) -> bool {
         std::fs::read(format!("/proc/{}/environ", self.pid)).is_ok_and(|environment| {
             environment.split(|byte| *byte == 0).any(|var| var == entry.as_bytes())
@@ -85,7 +86,7 @@ pub(crate) fn all() -> Vec<Process> {
     pids.filter_map(Process::read).collect()
 }
 
-/// Returns the pids of all processes below the ancestors.
+/// Returns the pids of all descendants of the ancestors.
 pub(crate) fn below(ancestors: &BTreeSet<i32>, table: &[Process]) -> BTreeSet<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for process in table {
@@ -113,7 +114,7 @@ mod tests {
         let process = Process::parse(7, line).unwrap();
         let numbers = (process.parent, process.group, process.threads, process.start);
         assert_eq!(numbers, (3, 7, 2, 991));
-        assert!(process.is_dead() && process.lives());
+        assert!(process.is_dead() && process.can_run());
         assert_eq!(Process::parse(7, b"7 (a) Z 3"), None);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::wire::task::{Board, Task, TaskId, TaskStatus};
 
-/// Why a change is refused.
+/// The reason for which a change is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TaskRefusal {
     #[error("there is no task {id}; {}", listed(known))]
@@ -10,20 +10,20 @@ pub(crate) enum TaskRefusal {
     #[error("task {id} waits for {}", waited_for(by))]
     Blocked {
         id: TaskId,
-        /// Its blockers with their status; `None` for a task that does not exist.
+        /// The blockers with their status; `None` for a task that does not exist.
         by: Vec<(TaskId, Option<TaskStatus>)>,
     },
     #[error("task {id} is {owner}'s ({})", status.word())]
     Taken { id: TaskId, owner: String, status: TaskStatus },
     #[error("task {id} is {} already{}", status.word(), by_whom(by.as_deref()))]
     Over { id: TaskId, status: TaskStatus, by: Option<String> },
-    /// Only its owner, its creator, the lead and the person may do that.
+    /// Only the owner, the creator, the lead and the person may make this change.
     #[error("task {id} is not yours to change: it is {whose}")]
     NotYours { id: TaskId, whose: String },
     #[error("task {id} would wait for itself: {}", chain(*id, way))]
     Cycle {
         id: TaskId,
-        /// Chain from the new blocker back to the task.
+        /// The chain from the new blocker back to the task.
         way: Vec<TaskId>,
     },
     #[error("a task needs a subject")]
@@ -32,7 +32,7 @@ pub(crate) enum TaskRefusal {
     TooLong { what: &'static str, count: usize, most: usize },
 }
 
-/// Maximum number of ids in a message.
+/// The maximum number of ids in a message.
 const LISTED: usize = 20;
 
 impl TaskRefusal {
@@ -41,7 +41,7 @@ impl TaskRefusal {
     }
 
     pub(super) fn taken(task: &Task) -> Self {
-        let owner = task.owner.clone().unwrap_or_else(|| "somebody".into());
+        let owner = task.owner.clone().unwrap_or_else(|| "another member".into());
         Self::Taken { id: task.id, owner, status: task.status }
     }
 
@@ -53,7 +53,7 @@ impl TaskRefusal {
     pub(super) fn not_yours(task: &Task) -> Self {
         let whose = match &task.owner {
             Some(owner) => format!("{owner}'s"),
-            None => format!("nobody's yet, and was made by {}", task.created_by),
+            None => format!("not assigned, and was created by {}", task.created_by),
         };
         Self::NotYours { id: task.id, whose }
     }

@@ -9,8 +9,8 @@ fn name(name: &str) -> AgentName {
 }
 
 fn actor(who: &str) -> Actor {
-    let life = (who != "user").then(|| format!("{who}-1"));
-    Actor { name: name(who), life, now: 1.0.into() }
+    let incarnation = (who != "user").then(|| format!("{who}-1"));
+    Actor { name: name(who), incarnation, now: 1.0.into() }
 }
 
 fn id(number: u64) -> TaskId {
@@ -58,7 +58,8 @@ fn attempt(board: &Board, what: Change, by: &Actor) -> Changed {
     update(board, id(task), edit, by).map(|task| task.into_iter().collect())
 }
 
-/// Applies changes in order. Each is answered by "ok", by "same" without an effect, or by a refusal that begins so.
+/// Applies changes in order. The expected answer is "ok", "same" for a change without effect, or the beginning of
+/// a refusal.
 fn check(board: &mut Board, steps: &[(&str, Change, &str)]) {
     for (who, what, wanted) in steps {
         let answer = match attempt(board, what.clone(), &actor(who)) {
@@ -73,7 +74,7 @@ fn check(board: &mut Board, steps: &[(&str, Change, &str)]) {
     }
 }
 
-/// A board of tasks of the lead, each with the tasks that it waits for.
+/// Returns a board of tasks of the lead, each with the tasks that it waits for.
 fn board(tasks: &[&[u64]]) -> Board {
     let mut board = Board::new();
     for after in tasks {
@@ -142,12 +143,14 @@ fn only_permitted_agents_change_the_owner() {
 #[test]
 fn a_lease_ends_with_the_incarnation_that_claimed() {
     let mut board = board(&[&[]]);
-    let life = |life: &str| OwnerLiveness::Running(life.into());
+    let running = |incarnation: &str| OwnerLiveness::Running(incarnation.into());
     assert!(!is_abandoned(&board[&id(1)], &OwnerLiveness::Ended), "it is not claimed");
     check(&mut board, &[("alice", Status(1, InProgress), "ok")]);
     let held = &board[&id(1)];
-    assert!(!is_abandoned(held, &life("alice-1")) && !is_abandoned(held, &OwnerLiveness::Unknown));
-    assert!(is_abandoned(held, &life("alice-2")) && is_abandoned(held, &OwnerLiveness::Ended));
+    assert!(
+        !is_abandoned(held, &running("alice-1")) && !is_abandoned(held, &OwnerLiveness::Unknown)
+    );
+    assert!(is_abandoned(held, &running("alice-2")) && is_abandoned(held, &OwnerLiveness::Ended));
     check(&mut board, &[("alice", Die, "ok")]);
     check(&mut board, &[("user", Status(1, InProgress), "ok")]);
     assert!(!is_abandoned(&board[&id(1)], &OwnerLiveness::Ended), "the person needs no lease");
@@ -210,8 +213,9 @@ fn changes() -> impl Strategy<Value = Change> {
 }
 
 proptest! {
-    /// After any changes by any agents: no cycles, no task in progress or completed before its blockers, none
-    /// completed twice, histories only grow, and the owner is the agent that claimed.
+    /// After any changes by any agents there is no cycle, no task is in progress or completed before its
+    /// blockers, none is completed twice, histories only grow, and the owner of a task in progress is the agent
+    /// that claimed it.
     #[test]
     fn any_order_of_changes_keeps_the_invariants(
         steps in proptest::collection::vec(

@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A problem, or a fact worth knowing.
+/// A problem of a team folder, or a fact that a person should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Diagnosis {
     /// Other users may read or write this path.
@@ -23,10 +23,10 @@ pub(crate) enum Diagnosis {
     DamagedRoster,
     /// A file of the task list is not a task.
     DamagedTask(String),
-    /// The roster names a member as alive that is dead.
+    /// The roster shows a member as alive, but no process holds its life lock.
     Ghost {
         name: String,
-        /// The machine was restarted since.
+        /// Whether the machine was rebooted since.
         is_of_another_boot: bool,
     },
     /// Claims that a dead owner has not acted on.
@@ -35,7 +35,7 @@ pub(crate) enum Diagnosis {
     DeadLetters { name: AgentName, count: usize },
 }
 
-/// Returns all problems. Fails if a file or folder cannot be inspected.
+/// Returns all problems of a team folder. Fails if a file or folder cannot be inspected.
 pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     let mut flaws = Vec::new();
     modes(dir.root(), &mut flaws)?;
@@ -50,7 +50,7 @@ pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
         Diagnosis::DamagedTask(format!("{}: {}", dir.tasks().join(&bad.file).display(), bad.why))
     }));
     let roster = roster::read(dir)?;
-    for (name, _, is_over) in roster::lives(&roster) {
+    for (name, _, is_over) in roster::incarnations(&roster) {
         let Ok(owner) = AgentName::mailbox(&name) else { continue };
         if !is_over && probe(dir, &owner)? == Liveness::Dead {
             let record = last_record(dir, &owner)?;
@@ -69,7 +69,7 @@ pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     Ok(flaws)
 }
 
-/// Checks modes and owners. The committed part may be as open as its owner wants it.
+/// Checks modes and owners. The committed files are skipped, since their modes are up to the user.
 fn modes(folder: &Path, flaws: &mut Vec<Diagnosis>) -> Result<(), StoreError> {
     let known = fs::symlink_metadata(folder).at(folder)?;
     if known.permissions().mode() & 0o077 != 0 {

@@ -1,4 +1,4 @@
-//! File tools. [`access`] is the part of the file system that they reach.
+//! File tools. [`access`] decides which files they may open.
 
 mod access;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use super::registry::{Tool, ToolParts, parameters};
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, Effect, SubjectArgument, ToolSpec};
 
-/// What all file tools have in common.
+/// The common part of the specs of all file tools.
 const FILE: ToolSpec = ToolSpec { subject: SubjectArgument::File("path"), ..ToolSpec::STRICT };
 
 const PATH: &str = "Path in the workspace.";
@@ -52,7 +52,7 @@ impl Tool for ReadFile {
 }
 
 impl ReadFile {
-    /// The requested lines, and below them their place in the file unless they are all.
+    /// Returns the requested lines, and below them their line numbers unless they are the whole file.
     fn excerpt(&self, text: &str) -> Result<String, ToolError> {
         let total = text.lines().count();
         if total == 0 {
@@ -79,7 +79,7 @@ impl ReadFile {
 
 parameters!(WriteFile {
     path: String = required(Text, PATH),
-    content: String = required(Text, "All that the file will hold."),
+    content: String = required(Text, "The complete new content of the file."),
 });
 
 impl Tool for WriteFile {
@@ -106,8 +106,8 @@ impl Tool for WriteFile {
 
 parameters!(EditFile {
     path: String = required(Text, PATH),
-    old_text: String = required(Text, "The text as it stands there."),
-    new_text: String = required(Text, "What replaces it."),
+    old_text: String = required(Text, "The exact text in the file."),
+    new_text: String = required(Text, "The replacement."),
 });
 
 impl Tool for EditFile {
@@ -154,7 +154,7 @@ impl Tool for EditFile {
     }
 }
 
-/// The error for a file that must exist.
+/// Returns the error for a missing file that must exist.
 fn missing(path: &str) -> ToolError {
     ToolError::Reply(format!("{path} does not exist; look with `ls` which files there are"))
 }

@@ -1,4 +1,4 @@
-//! Reused pids: a pid in a file leads to a signal only for the process that wrote it.
+//! Reused pids: a pid in a file is signalled only if the process that wrote it still has it.
 
 use crate::support::child_process::write;
 use crate::support::harness::{Team, program};
@@ -22,7 +22,7 @@ impl Bystander {
 
     #[track_caller]
     fn assert_lives(&mut self) {
-        assert_eq!(self.0.try_wait().unwrap(), None, "an bystander process was ended");
+        assert_eq!(self.0.try_wait().unwrap(), None, "a bystander was ended");
     }
 }
 
@@ -37,7 +37,7 @@ fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
 }
 
-/// Field 22 of `/proc/PID/stat`.
+/// The start time of a process, field 22 of `/proc/PID/stat`.
 fn start_time(pid: i32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit_once(')').unwrap().1;
@@ -47,7 +47,7 @@ fn start_time(pid: i32) -> u64 {
 /// Records that name another process, as after a reboot, a pid reuse or tampering.
 fn records(bystander: i32) -> Vec<Value> {
     let me = i32::try_from(std::process::id()).unwrap();
-    let record = |pid: i32, start: u64, boot: &str| json!({ "pid": pid, "start_time": start, "boot_id": boot, "incarnation": "x", "run_id": "" });
+    let record = |pid: i32, start: u64, boot: &str| json!({ "pid": pid, "start_time": start, "boot_id": boot, "incarnation": "x", "marker": "" });
     let mut all = vec![
         record(bystander, start_time(bystander) + 1, &boot_id()),
         record(bystander, start_time(bystander), "another-boot"),
@@ -104,7 +104,7 @@ fn records_of_exited_processes_signal_no_process() {
     }
 }
 
-/// The copy from which a damaged roster is restored is not trusted either, however new it is.
+/// The copy from which a damaged roster is restored is not trusted either, regardless of its age.
 #[test]
 fn a_forged_copy_of_the_roster_signals_no_process_and_creates_nothing() {
     let mut bystander = Bystander::new();
@@ -132,8 +132,8 @@ fn a_forged_copy_of_the_roster_signals_no_process_and_creates_nothing() {
     assert!(!team.path("run/lead.jsonl").exists() && !team.path("inbox/Alice.jsonl").exists());
 }
 
-/// The locks are held, so these members count as alive, but other processes than those of the records hold
-/// them.
+/// The life locks are held, so the members count as alive. The processes in the records do not hold them and get
+/// no signal.
 #[test]
 fn records_of_live_processes_signal_only_their_writers() {
     let mut bystander = Bystander::new();
@@ -152,7 +152,7 @@ fn records_of_live_processes_signal_only_their_writers() {
     drop(locks);
 }
 
-/// In a pid namespace of its own, the kernel gives the pid of a dead member to a new process immediately.
+/// In a new pid namespace, the kernel can be made to give the pid of a dead member to a new process.
 #[test]
 fn a_reused_pid_is_not_signalled() {
     const MEMBERS: usize = 20;
@@ -175,7 +175,8 @@ fn a_reused_pid_is_not_signalled() {
             echo $((pid - 1)) > /proc/sys/kernel/ns_last_pid || exit 9
             sleep 1000 & [ $! = $pid ] || exit 8
             bystander="$bystander $pid"
-            printf '{{"pid":%s,"start_time":%s,"boot_id":"%s","incarnation":"x","run_id":""}}'                 $pid $start $boot > .team/run/m$i.lock
+            printf '{{"pid":%s,"start_time":%s,"boot_id":"%s","incarnation":"x","marker":""}}' \
+                $pid $start $boot > .team/run/m$i.lock
             exec {{fd}}< .team/run/m$i.lock; flock -x $fd
         done
         {team} stop --all --now >stopped 2>&1

@@ -1,5 +1,5 @@
-//! A whole team over the Messages API: lead and teammates are real processes that stream from the strict
-//! fake, which fails the test if a request is one that the real API would refuse.
+//! A whole team over the Messages API. Lead and teammates are real processes that stream from the fake endpoint,
+//! which fails the test if the real API would refuse a request.
 
 use crate::support::fake::{Fake, Reply, RequestView};
 use crate::support::fake_models::{
@@ -120,7 +120,7 @@ fn a_run_ends_when_its_tokens_are_spent() {
     assert_eq!(fake.requests().len(), 5, "no call begins once the limit is reached");
 }
 
-/// Four teammates and their lead work without delays. A call that is running when the limit is reached is
+/// Four teammates and their lead work without delays. Calls that are running when the limit is reached are
 /// completed, and no other call begins.
 #[test]
 fn a_shared_limit_is_exceeded_only_by_running_calls() {
@@ -173,7 +173,7 @@ fn a_paused_turn_continues_as_one_answer() {
         _ => Reply::text("Yes, it is."),
     });
     let mut lead = at_terminal(&team);
-    lead.type_line("Leftover it.");
+    lead.type_line("Find it.");
     lead.expect("and I found it.");
     team.wait_status("lead", "idle");
     lead.type_line("Is it there?");
@@ -190,7 +190,7 @@ fn a_paused_turn_continues_as_one_answer() {
     team.wait_no_process();
 }
 
-/// The mail in a request, extracted from between its only two tags.
+/// The mail in the last text of a request, which must contain exactly one `<inbox>` block.
 fn inbox(view: &RequestView) -> Vec<Value> {
     let text = view.last_text();
     assert_eq!(

@@ -21,7 +21,7 @@ fn bob(team: &Team) -> Child {
 
 fn attach(team: &Team) -> Terminal {
     let window = Terminal::start(team.command("team", &["attach", "bob"]));
-    window.expect("bob lives");
+    window.expect("bob is running");
     window.expect("first-light");
     window
 }
