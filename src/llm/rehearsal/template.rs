@@ -274,8 +274,7 @@ fn ends(slot: &str, tokens: &[Token<'_>], scope: &Scope) -> Vec<usize> {
     }
 }
 
-/// Returns the lengths of the lists at the start, such as `a, b and c`, the longest first. `item` returns the
-/// length of the first item. All lengths are in tokens.
+/// Returns the lengths of lists such as `a, b and c`, longest first; `item` returns that of the first item.
 fn listed(tokens: &[Token<'_>], item: impl Fn(&[Token<'_>]) -> Option<usize>) -> Vec<usize> {
     let (mut found, mut at) = (Vec::new(), 0);
     let mut ties = 1;
