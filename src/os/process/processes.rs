@@ -2,13 +2,23 @@
 
 use super::pidfd::Pidfd;
 use crate::os::Signal;
+use crate::os::event::event_loop::check_blocking;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::time::Duration;
 
 /// The longest line of `/proc/PID/stat` in bytes.
 const LONGEST_LINE: usize = 2048;
+
+/// The size in bytes of an environment that is read in one call.
+const USUAL_ENVIRONMENT: usize = 32 * 1024;
+
+/// The maximum number of reads of an environment, and the pause between them: a process that executes a program
+/// has no environment for less than a millisecond, unless the machine is busy.
+const EXEC_LOOKS: u32 = 1000;
+const EXEC_PAUSE: Duration = Duration::from_millis(1);
 
 /// A row of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +82,42 @@ impl Process {
     }
 
     /// Whether the environment of the process contains an entry (`NAME=value`); `false` if it cannot be read.
+    /// Waits while the process executes a program, because it has no environment then.
     pub(crate) fn carries(&self, entry: &str) -> bool {
-        std::fs::read(format!("/proc/{}/environ", self.pid)).is_ok_and(|environment| {
-            environment.split(|byte| *byte == 0).any(|var| var == entry.as_bytes())
-        })
+        for _ in 0..EXEC_LOOKS {
+            let Ok(environment) = self.environment() else { return false };
+            if !environment.is_empty() || self.is_without_environment() {
+                return environment.split(|byte| *byte == 0).any(|var| var == entry.as_bytes());
+            }
+            check_blocking("sleep");
+            std::thread::park_timeout(EXEC_PAUSE);
+        }
+        false
+    }
+
+    /// Reads the environment in one call if it is not longer than usual: an `execve` between two calls would
+    /// cut it off.
+    fn environment(&self) -> io::Result<Vec<u8>> {
+        let mut file = File::open(format!("/proc/{}/environ", self.pid))?;
+        let mut environment = vec![0; USUAL_ENVIRONMENT];
+        let length = file.read(&mut environment)?;
+        environment.truncate(length);
+        if length == USUAL_ENVIRONMENT {
+            file.read_to_end(&mut environment)?;
+        }
+        Ok(environment)
+    }
+
+    /// Whether the process has exited, is a kernel thread, or runs a program with an empty environment. In the
+    /// middle of an `execve` it has memory, but its code has no address yet.
+    fn is_without_environment(&self) -> bool {
+        let line = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let Some((_, fields)) = line.rsplit_once(')') else { return true };
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        let field =
+            |at: usize| fields.get(at).and_then(|field| field.parse().ok()).unwrap_or(0_u64);
+        let (memory, code, environment) = (field(20), field(23), field(48).abs_diff(field(47)));
+        memory == 0 || (code > 0 && environment == 0)
     }
 }
 
@@ -106,6 +148,7 @@ pub(crate) fn below(ancestors: &BTreeSet<i32>, table: &[Process]) -> BTreeSet<i3
 mod tests {
     use super::*;
     use crate::os::process::child;
+    use std::io::Write;
     use std::process::Command;
 
     #[test]
@@ -116,6 +159,22 @@ mod tests {
         assert_eq!(numbers, (3, 7, 2, 991));
         assert!(process.is_dead() && process.can_run());
         assert_eq!(Process::parse(7, b"7 (a) Z 3"), None);
+    }
+
+    #[test]
+    fn an_environment_is_read_while_the_process_executes_a_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("again");
+        File::create(script).unwrap().write_all(b"exec sh ./again").unwrap();
+        let mut again = Command::new("sh");
+        again.arg("./again").env("MARK", "1").current_dir(folder.path());
+        let child = child::spawn(&mut again).unwrap();
+        let process = Process::read(child.pid()).unwrap();
+        let missed = (0..2000).filter(|_| !process.carries("MARK=1")).count();
+        child.send_signal(Signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+        assert_eq!(missed, 0);
+        assert!(!process.carries("MARK=1"), "it has exited");
     }
 
     #[test]
