@@ -26,7 +26,7 @@ const DRAW_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
     context.refuse_inside_agent("top")?;
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
-        let why = "standard input or output is no terminal";
+        let why = "standard input or output is not a terminal";
         let hint = "use `team ls --json`, `team log --follow` or `team inbox NAME --follow`";
         return Err(Failure::new(Exit::Usage, "the live view cannot be shown", why, hint));
     }

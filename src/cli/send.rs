@@ -169,5 +169,5 @@ impl Line {
 
 fn bad_line(why: impl Into<String>) -> Failure {
     let hint = "each line is an object such as {\"to\":\"alice\",\"content\":\"hi\"}";
-    Failure::new(Exit::Failure, "it is no message", why, hint)
+    Failure::new(Exit::Failure, "it is not a message", why, hint)
 }

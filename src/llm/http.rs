@@ -117,7 +117,8 @@ impl Endpoint {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let bad = |why: &str| ConfigError::header(name, why);
-            let key: HeaderName = name.parse().map_err(|_| bad("this is no header name"))?;
+            let key: HeaderName =
+                name.parse().map_err(|_| bad("this is not a valid header name"))?;
             let ours = ["host", "content-length", "transfer-encoding", "connection"];
             if ours.contains(&key.as_str()) {
                 return Err(bad("it is ours to set"));

@@ -32,7 +32,7 @@ pub(crate) fn check(request: &Request) -> Result<(), String> {
                         return Err(format!("message {at} repeats the call id {id}"));
                     }
                     if !input.is_object() {
-                        return Err(format!("message {at}: the input of {id} is no object"));
+                        return Err(format!("message {at}: the input of {id} is not an object"));
                     }
                 }
                 (_, Block::Text { .. } | Block::Opaque { .. }) => past_results = true,
@@ -50,7 +50,7 @@ pub(crate) fn check(request: &Request) -> Result<(), String> {
         return Err("the conversation is empty".into());
     }
     match request.tools.iter().find(|tool| !tool.input_schema.is_object()) {
-        Some(tool) => Err(format!("the schema of the tool {} is no object", tool.name)),
+        Some(tool) => Err(format!("the schema of the tool {} is not an object", tool.name)),
         None => Ok(()),
     }
 }

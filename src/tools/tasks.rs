@@ -84,10 +84,10 @@ impl Tool for ListTasks {
         };
         let mut lines: Vec<String> = listed.map(|task| line(task).to_string()).collect();
         if lines.is_empty() {
-            lines.push("There are no such tasks. create_task makes one.".into());
+            lines.push("There are no such tasks. create_task creates one.".into());
         }
         for problem in &seen.problems {
-            lines.push(format!("The file {} is no task: {}", problem.file, problem.why));
+            lines.push(format!("The file {} is not a task: {}", problem.file, problem.why));
         }
         Ok(CappedOutput::cap([&*lines.join("\n")]))
     }

@@ -65,8 +65,9 @@ impl Role {
         match field.key.as_str() {
             "name" if is_name(&text) => self.name = text,
             "name" => {
-                let rule = "is no name of a role (letters, digits, `-`, `_`): it is called";
-                return Err(format!("{text:?} {rule} {:?}", self.name));
+                let rule = "letters, digits, spaces, `-`, `_` and `.`";
+                let name = &self.name;
+                return Err(format!("{text:?} is not a role name ({rule}); it is called {name:?}"));
             }
             "description" => self.description = text,
             "tools" => {
@@ -93,12 +94,12 @@ impl Role {
                     "bypassPermissions" => Some(PermissionMode::Bypass),
                     word => PermissionMode::parse(word),
                 };
-                let why = "is no permission mode, so the lead's is in force";
+                let why = "is not a permission mode, so the lead's is in force";
                 self.mode = Some(mode.ok_or_else(|| format!("{text:?} {why}"))?);
             }
             "maxTurns" => {
                 let most = text.parse().ok().filter(|most| *most > 0);
-                let why = "is no positive number, so max_rounds is in force";
+                let why = "is not a positive number, so max_rounds is in force";
                 self.max_turns = Some(most.ok_or_else(|| format!("{text:?} {why}"))?);
             }
             other => return Err(format!("the key {other:?} is not known, so it is ignored")),

@@ -16,7 +16,7 @@ pub struct TaskId(u64);
 
 /// A string that is not a task id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no task id: a task id is a number, such as 3")]
+#[error("{0:?} is not a task id: a task id is a number, such as 3")]
 pub struct NoTaskId(String);
 
 impl TaskId {

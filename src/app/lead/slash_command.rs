@@ -85,7 +85,7 @@ fn named(name: &str, then: impl FnOnce(AgentName) -> TypedLine) -> TypedLine {
 
 fn unknown_mode(word: &str) -> String {
     let modes = PermissionMode::ALL.map(|mode| format!("{mode} ({})", mode.meaning()));
-    format!("{word:?} is no mode; there are: {}", modes.join(", "))
+    format!("{word:?} is not a mode; the modes are: {}", modes.join(", "))
 }
 
 pub(super) fn render(view: &View, tasks: &Tasks, layout: &Layout, width: Option<usize>) -> String {
@@ -114,7 +114,7 @@ fn task_list(tasks: &Tasks, layout: &Layout) -> String {
         Ok(seen) => seen,
         Err(why) => return format!("the task list cannot be read: {why}; {}", why.hint()),
     };
-    let problem = |problem: &Problem| format!("{} is no task: {}\n", problem.file, problem.why);
+    let problem = |problem: &Problem| format!("{} is not a task: {}\n", problem.file, problem.why);
     let problems: String = seen.problems.iter().map(problem).collect();
     task_view::table(&seen, layout.palette) + &problems
 }

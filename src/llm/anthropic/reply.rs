@@ -63,7 +63,7 @@ impl Assembler {
     }
 
     fn open(&mut self, at: u64, block: &Value, sink: Sink<'_>) -> Result<(), AttemptError> {
-        let fields = block.as_object().ok_or_else(|| garbled("a block is no object"))?;
+        let fields = block.as_object().ok_or_else(|| garbled("a block is not an object"))?;
         if word(block, "type") == "text" && !word(block, "text").is_empty() {
             sink(Delta::Text(word(block, "text").into()));
         }

@@ -37,7 +37,7 @@ pub(crate) enum PermissionVerdict {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{rule:?} is no rule: {why}")]
+#[error("{rule:?} is not a valid rule: {why}")]
 pub(crate) struct BadRule {
     rule: String,
     why: &'static str,

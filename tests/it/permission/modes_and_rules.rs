@@ -155,7 +155,7 @@ fn the_person_changes_the_mode_of_the_whole_team() {
     lead.type_line("begin");
     lead.expect("alice asks to run:");
     lead.type_line("/mode reckless");
-    lead.expect("is no mode");
+    lead.expect("is not a mode");
     lead.type_line("/mode bypass");
     lead.expect("mode bypass: tools run without asking");
     lead.type_line("y");
