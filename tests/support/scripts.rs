@@ -49,6 +49,12 @@ pub(crate) fn bash(command: &str) -> (&'static str, Value) {
     ("bash", json!({ "command": command, "timeout": 600 }))
 }
 
+/// A command that runs until the lead's first turn has ended. A report that arrives earlier would become a part
+/// of that turn.
+pub(crate) fn wait_for_lead() -> (&'static str, Value) {
+    bash("until grep -q '\"turn_end\"' .team/transcript/lead.jsonl; do sleep 0.05; done")
+}
+
 /// Writes a script and returns the value for `--model`.
 pub(crate) fn script(team: &Team, lines: &[Value]) -> String {
     let file = team.workspace().join("script.jsonl");

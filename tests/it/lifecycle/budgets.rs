@@ -2,7 +2,9 @@
 //! once, stop work, and hold across resumes.
 
 use crate::support::harness::{CommandResult, Team};
-use crate::support::scripts::{assert_left_in_order, calls, last_exit, says, script, spawn};
+use crate::support::scripts::{
+    assert_left_in_order, calls, last_exit, says, script, spawn, wait_for_lead,
+};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -45,10 +47,13 @@ fn notes(team: &Team, name: &str, text: &str) -> usize {
 #[test]
 fn usage_tells_of_the_cache_and_of_money() {
     let team = Team::new();
+    let mut hers = calls("alice", &[wait_for_lead()]);
+    hers["usage"] = usage();
     let lines = [
         calls("lead", &[spawn("alice")]),
         costly("lead", "one"),
-        costly("alice", "hers"),
+        hers,
+        says("alice", "hers"),
         costly("lead", "two"),
     ];
     let model = script(&team, &lines);
@@ -166,6 +171,7 @@ fn turns_and_minutes_are_limits_too() {
         &[
             calls("lead", &[spawn("alice")]),
             says("lead", "first"),
+            calls("alice", &[wait_for_lead()]),
             says("alice", "hers"),
             says("lead", "second"),
         ],

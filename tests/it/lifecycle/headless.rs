@@ -4,7 +4,7 @@ use crate::support::child_process::write;
 use crate::support::harness::{ASK_DEADLINE, Team, in_parallel};
 use crate::support::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, headless, last_exit, listing, says,
-    script, signal, spawn, stop_process, wait, wait_file,
+    script, signal, spawn, stop_process, wait, wait_file, wait_for_lead,
 };
 use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
@@ -43,6 +43,7 @@ fn a_prompt_from_stdin_and_the_three_outputs() {
     let lines = [
         calls("lead", &[spawn("alice")]),
         says("lead", "first"),
+        calls("alice", &[wait_for_lead()]),
         says("alice", "alice's result"),
         says("lead", "the last text"),
     ];
@@ -188,7 +189,13 @@ fn a_timeout_stops_the_team() {
 fn budgets_end_a_run_with_7() {
     let usage = json!({ "input_tokens": 400, "output_tokens": 100 });
     let costly = |agent: &str| json!({ "agent": agent, "text": "costly", "usage": usage });
-    let lines = [calls("lead", &[spawn("alice")]), costly("lead"), costly("alice"), costly("lead")];
+    let lines = [
+        calls("lead", &[spawn("alice")]),
+        costly("lead"),
+        calls("alice", &[wait_for_lead()]),
+        costly("alice"),
+        costly("lead"),
+    ];
     in_parallel(
         [
             ("--max-turns", "1", 7, "budget"),
@@ -239,6 +246,7 @@ fn a_run_waits_for_work_that_is_not_in_the_roster_yet() {
     let lines = [
         calls("lead", &[spawn("alice")]),
         says("lead", "spawned"),
+        calls("alice", &[wait_for_lead()]),
         says("alice", "alice waits"),
         calls("lead", &[bash("touch ready; until [ -e stopped ]; do sleep 0.05; done"), order]),
         says("lead", "the lead waits"),
