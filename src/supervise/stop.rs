@@ -171,9 +171,11 @@ impl StopPlan {
         let mut ladder = ShutdownLadder::begin(waits, first, self.clock.monotonic());
         self.perform(&ladder, target);
         let mut gone = pin!(wait_gone(self.bus.dir(), name, target.process));
+        let mut exited_on = None;
         loop {
+            let before = ladder.rung();
             let next = tokio::select! {
-                () = &mut gone => return ladder.rung(),
+                () = &mut gone => return exited_on.unwrap_or(before),
                 () = tokio::time::sleep_until(ladder.until().into()) => {
                     ladder.tick(self.clock.monotonic())
                 }
@@ -182,11 +184,16 @@ impl StopPlan {
                     ladder.hurry(urgency, self.clock.monotonic())
                 }
             };
-            match next {
-                Some(Rung::GiveUp) => return gone_after_kill(target.process, gone).await,
-                Some(_) => self.perform(&ladder, target),
-                None => {}
+            let Some(next) = next else { continue };
+            // If the exit and the next rung become known at the same moment, the rung has not caused the exit.
+            if target.process.is_some_and(|process| process.ends_within(Duration::ZERO)) {
+                exited_on.get_or_insert(before);
             }
+            if next == Rung::GiveUp {
+                let last = gone_after_kill(target.process, gone).await;
+                return exited_on.filter(|_| last == Rung::Kill).unwrap_or(last);
+            }
+            self.perform(&ladder, target);
         }
     }
 
@@ -354,6 +361,39 @@ pub(super) async fn gone_after_kill(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus::Limits;
+    use crate::os::{SystemClock, child};
+    use crate::store::test_team;
+
+    /// The urgency rises after the process has exited, but before the event loop has noticed it.
+    #[tokio::test]
+    async fn the_rung_that_ended_a_process_is_the_outcome_even_if_the_next_one_is_taken() {
+        let (_folder, dir) = test_team();
+        let bus = Arc::new(Bus::new(dir, Limits::default(), Arc::new(SystemClock)));
+        let id = MemberId { name: AgentName::member("bob").unwrap(), incarnation: "b1".into() };
+        // Often enough for the event loop to look at the urgency first.
+        for _ in 0..16 {
+            let (hurry, urgency) = watch::channel(Urgency::Now);
+            let plan = StopPlan {
+                bus: Arc::clone(&bus),
+                clock: Rc::new(SystemClock),
+                by: AgentName::lead(),
+                reason: String::new(),
+                cause: ExitCause::Stopped,
+                urgency,
+            };
+            let sleeper = child::spawn(std::process::Command::new("sleep").arg("300")).unwrap();
+            let (pid, process) = (sleeper.pid(), Some(&sleeper));
+            let target = Target { id: &id, pid, process, request_id: "r" };
+            let third_ctrl_c = async {
+                assert!(sleeper.ends_within(Duration::from_secs(60)));
+                hurry.send_replace(Urgency::AtOnce);
+            };
+            let (rung, ()) = tokio::join!(plan.climb_down(target, Status::Working), third_ctrl_c);
+            assert_eq!(rung, Rung::Terminate);
+            sleeper.wait().unwrap();
+        }
+    }
 
     #[test]
     fn an_outcome_tells_of_the_refusal_and_of_the_end() {
