@@ -11,7 +11,7 @@ use crate::os::{Signal, command, process_tree};
 use crate::tools::call::ToolError;
 use crate::wire::limits::COMMAND_PROCESSES;
 use serde_json::json;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -54,7 +54,7 @@ impl Fixture {
         let token = uuid::Uuid::now_v7().as_u128().to_string();
         let up = format!(": >{}/up", folder.path().display());
         let stay = format!("trap '' TERM HUP INT\n{up}\nexec sleep 300.{token}\n");
-        let respawn = format!("{up}\necho >>trace\n$1 sh ./respawn \"$1\" 300.{token} &\n");
+        let respawn = format!("{up}\n$1 sh ./respawn \"$1\" 300.{token} &\n");
         put(&folder.path().join("stay"), &stay);
         put(&folder.path().join("respawn"), &respawn);
         // A malformed run id gets no control group.
@@ -67,7 +67,7 @@ impl Fixture {
         self.folder.path()
     }
 
-    /// Returns the number of processes that are still running.
+    /// Returns the number of processes that are still running, at least 1 if there is any.
     fn survivors(&self) -> usize {
         let argument = format!("300.{}", self.token).into_bytes();
         let ours = |process: &&Process| {
@@ -75,13 +75,8 @@ impl Fixture {
             line.windows(argument.len()).any(|part| part == argument)
         };
         let seen = processes::all().iter().filter(ours).count();
-        // A scan can miss a process that keeps respawning, but its trace file grows.
-        let trace = || fs::metadata(self.path().join("trace")).map_or(0, |trace| trace.len());
-        let before = trace();
-        if seen == 0 && before > 0 {
-            park_timeout(Duration::from_millis(100));
-        }
-        seen + usize::from(trace() > before)
+        // A scan can miss a process that keeps respawning, but each one inherits the lock of the first.
+        seen + usize::from(is_locked(&self.path().join("lock")))
     }
 
     /// Returns an agent process that runs this command.
@@ -123,6 +118,12 @@ impl Drop for Fixture {
 #[expect(clippy::disallowed_methods, reason = "a test makes its own files")]
 fn put(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
+}
+
+/// Whether a process holds this lock of [`escape`].
+#[expect(clippy::disallowed_methods, reason = "a lock of the test's own")]
+fn is_locked(lock: &Path) -> bool {
+    File::open(lock).is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -205,11 +206,12 @@ const UNMARKED: &[&str] = &[
     "(unset TEAM_RUN; setsid bash -c 'cd /; (exec -a cron STAY &)' <&- >&- 2>&- &)",
 ];
 
-/// Returns a command that escapes in this way and then runs `then`.
+/// Returns a command that escapes in this way and then runs `then`. What has escaped holds a lock.
 fn escape(fixture: &Fixture, way: &str, then: &str) -> String {
     let stay = format!("sh {}/stay", fixture.path().display());
     let way = way.replace("STAY", &stay);
-    format!("{way}\nuntil [ -e up ]; do sleep 0.01; done\n{then}")
+    let up = "until [ -e up ]; do sleep 0.01; done";
+    format!("exec 9>>lock; flock 9\n{way}\nexec 9>&-\n{up}\n{then}")
 }
 
 /// Checks each way with each containment, concurrently, since the checks mostly wait. No process may be left
