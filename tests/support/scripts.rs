@@ -99,8 +99,12 @@ pub(crate) fn stop_process(team: &Team, name: &str) {
     let pid = team.pid_of(name);
     team.eventually(&format!("{name} is stopped without a lock"), || {
         signal(pid, Signal::SIGSTOP);
-        let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        while !stat().rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('T')) {
+        let state = || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next())
+        };
+        while state() != Some('T') {
+            assert_ne!(state(), Some('Z'), "{name} has exited");
             std::thread::yield_now();
         }
         let locks = fs::read_to_string("/proc/locks").unwrap();
