@@ -130,7 +130,7 @@ struct Arguments {
     /// Run as if started in this folder
     #[arg(short = 'C', global = true, value_name = "DIR")]
     chdir: Option<PathBuf>,
-    /// When to use colours
+    /// Use colours always, never, or if the output is a terminal
     #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
     color: ColorChoice,
     #[command(subcommand)]

@@ -440,3 +440,25 @@ fn no_retired_name_is_used() {
         }
     }
 }
+
+/// The first words of a comment that is a clause instead of a sentence.
+const CLAUSES: &[&str] = &["How", "What", "When", "Where", "Which", "Who", "Whom", "Whose", "Why"];
+
+#[test]
+fn every_comment_is_a_sentence() {
+    for folder in ["src", "tests", "benches"] {
+        for file in rust_files(&root().join(folder)) {
+            let text = fs::read_to_string(&file).unwrap();
+            let mut is_first = true;
+            for line in text.lines() {
+                let comment = line.trim_start().strip_prefix("//");
+                if let Some(comment) = comment.filter(|_| is_first) {
+                    let sentence = comment.trim_start_matches(['/', '!']).trim_start();
+                    let word = sentence.split(|c: char| !c.is_alphabetic()).next().unwrap();
+                    assert!(!CLAUSES.contains(&word), "{}: {line}", file.display());
+                }
+                is_first = comment.is_none_or(|text| text.trim_matches(['/', '!', ' ']).is_empty());
+            }
+        }
+    }
+}

@@ -140,7 +140,7 @@ fn is_clear((output, trace): &(Output, Vec<String>), option: &str) -> bool {
     }
     let code = output.status.code();
     assert!(matches!(code, Some(1 | 3 | 5)), "{option}: exit {code:?}\n{said}");
-    // Which thread writes what varies, so the injected error may hit the error message itself.
+    // The order of the threads' writes varies, so the injected error may hit the error message itself.
     let is_hit = |line: &String| line.contains(" write(2<") && line.contains("(INJECTED)");
     if !trace.iter().any(is_hit) {
         assert!(said.starts_with("error: ") && said.lines().count() >= 2, "{option}: {said}");
