@@ -84,8 +84,9 @@ pub(super) async fn close_mailbox(mailbox: SharedMailbox, limit: Duration) {
     let settle = |mailbox: &mut Mailbox| mailbox.mark_taken().and_then(|()| mailbox.settle());
     let give_up = Instant::now() + limit;
     loop {
+        let is_last = Instant::now() >= give_up;
         match with_mailbox(&mailbox, settle).await {
-            Ok(SettleResult::Again { after }) if Instant::now() < give_up => {
+            Ok(SettleResult::Again { after }) if !is_last => {
                 tokio::time::sleep(after).await;
             }
             // The next start drains a claim that has grown.

@@ -151,15 +151,18 @@ pub(crate) fn try_for(file: &File, limit: Duration) -> io::Result<bool> {
     check_blocking("lock");
     let start = Instant::now();
     let mut pause = Duration::from_micros(100);
-    while !try_exclusive(file)? {
+    loop {
+        // Read before the attempt: the last attempt follows the end of the time.
         let left = limit.saturating_sub(start.elapsed());
+        if try_exclusive(file)? {
+            return Ok(true);
+        }
         if left.is_zero() {
             return Ok(false);
         }
         thread::park_timeout(pause.min(left));
         pause = (pause * 2).min(Duration::from_millis(20));
     }
-    Ok(true)
 }
 
 #[cfg(test)]

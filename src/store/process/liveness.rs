@@ -114,6 +114,7 @@ impl LifeLock {
         let path = dir.life(name);
         let start = Instant::now();
         let file = loop {
+            let is_last = start.elapsed() > PROBE_LIMIT;
             let file = open_or_create(&path, Access::Update)?;
             if try_exclusive(&file).at(&path)? {
                 if is_named(&file) {
@@ -123,11 +124,14 @@ impl LifeLock {
             }
             // If a shared lock is available, only probes hold the file.
             let is_held = !try_shared(&file).at(&path)?;
-            if is_held || start.elapsed() > PROBE_LIMIT {
-                let record = read_record(&file).map(Box::new);
+            let record = if is_held { read_record(&file).map(Box::new) } else { None };
+            // A holder that has just acquired the lock has not written its record yet.
+            if record.is_some() || is_last {
                 return Err(LifeError::InUse { name: name.clone(), record });
             }
-            release(&file);
+            if !is_held {
+                release(&file);
+            }
             check_blocking("lock");
             thread::park_timeout(Duration::from_micros(200));
         };
