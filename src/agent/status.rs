@@ -274,6 +274,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             status.publish(Status::Idle, None).await;
+            while !status.is_published() {
+                status.write().await;
+            }
             assert_eq!(shown().status, Status::Idle);
             let held = std::fs::File::open(dir.root().join("run/.state/config.lock")).unwrap();
             fs4::FileExt::lock(&held).unwrap();

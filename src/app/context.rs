@@ -3,7 +3,7 @@
 use crate::bus::{Bus, Limits};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::failpoint::{self, ENABLED, VARIABLE};
-use crate::os::{SystemClock, terminal_size};
+use crate::os::{SystemClock, deadline, terminal_size};
 use crate::protocol::permission::Policy;
 use crate::settings::{Flags, Rules, Settings, environment::Environment};
 use crate::store::{TeamDir, fs_probe, liveness, locate};
@@ -15,6 +15,7 @@ use crate::wire::{AgentName, limits::LOCK_TIMEOUT, permission::Permissions};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) struct Context {
     pub(crate) environment: Environment,
@@ -164,6 +165,14 @@ pub(crate) fn arm_failpoints(agent: &str, environment: &Environment) -> Result<(
     let hint = "unset it, or name points of src/os/failpoint.rs";
     let armed = failpoint::arm(points, agent, None);
     armed.or_exit(Exit::Usage, format!("{VARIABLE} is not usable"), hint)
+}
+
+/// Lengthens short deadlines if a test has asked for it.
+pub(crate) fn lengthen_deadlines(environment: &Environment) {
+    let shortest = environment.get(deadline::VARIABLE).and_then(|text| text.parse().ok());
+    if let Some(shortest) = shortest {
+        deadline::lengthen_to(Duration::from_millis(shortest));
+    }
 }
 
 pub(super) fn teammate_environment(environment: &Environment) -> Vec<(String, String)> {

@@ -4,6 +4,7 @@ use super::{context::Context, event_loop::block_on, model as model_access};
 use crate::error::Failure;
 use crate::llm::registry::{ModelName, Variables};
 use crate::llm::{Listing, PROVIDERS};
+use crate::os::deadline::deadline;
 use crate::os::{usage, watch};
 use crate::settings::model::{self, Credentials, ModelChoice, credential_variables};
 use crate::settings::{Settings, trust::TrustList};
@@ -246,7 +247,7 @@ impl Report {
 
     /// Checks whether the endpoint answers, accepts the credentials, and lists the model.
     fn endpoint(&mut self, model: &ModelChoice, credentials: &Credentials) -> Result<(), Failure> {
-        let asked = model_access::list_models(model, credentials, PROBE_LIMIT);
+        let asked = model_access::list_models(model, credentials, deadline(PROBE_LIMIT));
         let Some(said) = block_on(asked)? else { return Ok(()) };
         let base_url = model_access::base_url(model, credentials).unwrap_or_default();
         // The part before an @ may be a password.

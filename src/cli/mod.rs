@@ -33,8 +33,9 @@ mod trust;
 mod web;
 
 use crate::app::context::Context;
+use crate::app::context::{arm_failpoints, lengthen_deadlines};
+use crate::app::output;
 pub use crate::app::teammate::options::greet;
-use crate::app::{context::arm_failpoints, output};
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
 use crate::ui::style::ColorChoice;
@@ -170,6 +171,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         "team"
     };
     arm_failpoints(agent, &environment)?;
+    lengthen_deadlines(&environment);
     let context = Context::new(chdir.as_deref(), dir.as_deref(), color, environment)?;
     verb.run(&context)
 }

@@ -9,6 +9,7 @@ use super::http::{Endpoint, Limits, join};
 use super::model_list::{Listing, ask};
 use super::registry::{Discovery, ModelName, ProviderSpec};
 use super::secret::Redactor;
+use crate::os::deadline::deadline;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -50,6 +51,8 @@ async fn probe(port: u16) -> Option<LocalServer> {
     let base_url = format!("http://127.0.0.1:{port}");
     let url = join(&base_url, "/v1/models").ok()?;
     let endpoint = Endpoint::new(url, &[], Limits::default(), Redactor::default()).ok()?;
-    let Ok(Listing::Models(models)) = ask(&endpoint, PROBE_LIMIT).await else { return None };
+    let Ok(Listing::Models(models)) = ask(&endpoint, deadline(PROBE_LIMIT)).await else {
+        return None;
+    };
     Some(LocalServer { base_url, models })
 }

@@ -4,6 +4,7 @@
 
 mod clock;
 pub(crate) mod command;
+pub(crate) mod deadline;
 mod event;
 pub mod failpoint;
 pub(crate) mod file;

@@ -62,6 +62,12 @@ impl LadderDeadlines {
         Self { ask: limits::STOP_ASK, terminate: limits::STOP_TERMINATE, kill: limits::STOP_KILL }
     }
 
+    /// Returns these deadlines, each changed by `change`.
+    pub(crate) fn map(self, change: impl Fn(Duration) -> Duration) -> Self {
+        let Self { ask, terminate, kill } = self;
+        Self { ask: change(ask), terminate: change(terminate), kill: change(kill) }
+    }
+
     fn of(&self, rung: Rung) -> Duration {
         match rung {
             Rung::Ask => self.ask,
@@ -107,14 +113,19 @@ impl ShutdownLadder {
         Some(self.take(next, now))
     }
 
-    /// Advances to the first rung of `urgency`, unless that is reached already. Returns the rung to perform now,
-    /// if it is a new one.
-    pub(crate) fn hurry(&mut self, urgency: Urgency, now: Instant) -> Option<Rung> {
+    /// Advances to the first rung of `urgency`, with these deadlines from then on, unless that rung is reached
+    /// already. Returns the rung to perform now, if it is a new one.
+    pub(crate) fn hurry(
+        &mut self,
+        waits: LadderDeadlines,
+        urgency: Urgency,
+        now: Instant,
+    ) -> Option<Rung> {
         let least = urgency.first_rung();
         if self.rung >= least {
             return None;
         }
-        self.waits = LadderDeadlines::for_member(Status::Working, urgency);
+        self.waits = waits;
         Some(self.take(least, now))
     }
 
@@ -160,12 +171,13 @@ mod tests {
     #[test]
     fn hurry_skips_rungs_but_never_goes_back() {
         let now = Instant::now();
-        let waits = LadderDeadlines::for_member(Status::Working, Urgency::Polite);
-        let mut ladder = ShutdownLadder::begin(waits, Urgency::Polite, now);
-        assert_eq!(ladder.hurry(Urgency::Now, now), Some(Rung::Terminate));
-        assert_eq!(ladder.hurry(Urgency::Now, now), None, "already there");
-        assert_eq!(ladder.hurry(Urgency::AtOnce, now), Some(Rung::Kill));
-        assert_eq!(ladder.hurry(Urgency::Polite, now), None);
+        let waits = |urgency| LadderDeadlines::for_member(Status::Working, urgency);
+        let mut ladder = ShutdownLadder::begin(waits(Urgency::Polite), Urgency::Polite, now);
+        let mut hurry = |urgency| ladder.hurry(waits(urgency), urgency, now);
+        assert_eq!(hurry(Urgency::Now), Some(Rung::Terminate));
+        assert_eq!(hurry(Urgency::Now), None, "already there");
+        assert_eq!(hurry(Urgency::AtOnce), Some(Rung::Kill));
+        assert_eq!(hurry(Urgency::Polite), None);
         assert_eq!(ladder.until(), now + Duration::from_millis(500));
     }
 }

@@ -8,6 +8,7 @@ use super::supervisor::Supervisor;
 use crate::bus::Outgoing;
 use crate::os::Signal;
 use crate::os::child::spawn_detached;
+use crate::os::deadline::deadline;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
 use crate::protocol::restart::RestartHistory;
@@ -106,7 +107,7 @@ impl Supervisor {
         let read = || roster::read(self.config.bus.dir()).map_err(ToolError::reply);
         let mut roster = read()?;
         while roster.member(name.as_str()).is_some_and(|member| member.status == Status::Working)
-            && self.config.clock.monotonic().duration_since(asked) < IDLE_AFTER_REPORT
+            && self.config.clock.monotonic().duration_since(asked) < deadline(IDLE_AFTER_REPORT)
         {
             tokio::time::sleep(Duration::from_millis(20)).await;
             roster = read()?;

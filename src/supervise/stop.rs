@@ -10,6 +10,7 @@ use super::members::MemberId;
 use super::roster_updates;
 use crate::bus::{Bus, new_id};
 use crate::os::async_fd::ReadableFd;
+use crate::os::deadline::deadline;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
 use crate::os::{Clock, Signal, identity, process_tree};
@@ -163,12 +164,15 @@ impl StopPlan {
         let mut urgency = self.urgency.clone();
         let first = *urgency.borrow_and_update();
         let name = &target.id.name;
-        let waits = if name.is_lead() {
-            LadderDeadlines::for_lead()
-        } else {
-            LadderDeadlines::for_member(status, first)
+        let waits = |urgency| {
+            let waits = if name.is_lead() {
+                LadderDeadlines::for_lead()
+            } else {
+                LadderDeadlines::for_member(status, urgency)
+            };
+            waits.map(deadline)
         };
-        let mut ladder = ShutdownLadder::begin(waits, first, self.clock.monotonic());
+        let mut ladder = ShutdownLadder::begin(waits(first), first, self.clock.monotonic());
         self.perform(&ladder, target);
         let mut gone = pin!(wait_gone(self.bus.dir(), name, target.process));
         let mut exited_on = None;
@@ -181,7 +185,7 @@ impl StopPlan {
                 }
                 Ok(()) = urgency.changed() => {
                     let urgency = *urgency.borrow_and_update();
-                    ladder.hurry(urgency, self.clock.monotonic())
+                    ladder.hurry(waits(urgency), urgency, self.clock.monotonic())
                 }
             };
             let Some(next) = next else { continue };
@@ -219,7 +223,7 @@ impl StopPlan {
             }
             is_dead
         });
-        let written = tokio::time::timeout(ROSTER_WITHIN, write).await;
+        let written = tokio::time::timeout(deadline(ROSTER_WITHIN), write).await;
         written.ok().flatten().unwrap_or(true)
     }
 
@@ -270,7 +274,7 @@ impl StopPlan {
     async fn mark_stopping(&self, id: &MemberId) -> Status {
         let (id, now) = (id.clone(), self.clock.now());
         let write = self.write(move |roster| roster_updates::stop_asked(roster, &id, now));
-        let written = tokio::time::timeout(ROSTER_WITHIN, write).await;
+        let written = tokio::time::timeout(deadline(ROSTER_WITHIN), write).await;
         written.ok().flatten().flatten().unwrap_or(Status::Working)
     }
 

@@ -34,6 +34,12 @@ pub(crate) fn program(name: &str) -> PathBuf {
     built_programs().join(name)
 }
 
+/// Copies a program. Another process does it: no child of a concurrent test can inherit the copy open for writing,
+/// which would prevent its execution.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
+}
+
 fn built_programs() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_team")).parent().unwrap()
 }
@@ -67,7 +73,7 @@ impl Team {
     pub(crate) fn of_copies() -> Self {
         let copies = tempfile::Builder::new().prefix("team-it-").tempdir().unwrap();
         for name in ["team", "lead", "teammate"] {
-            fs::copy(program(name), copies.path().join(name)).unwrap();
+            copy_program(&program(name), &copies.path().join(name));
         }
         let mut team = Self::new();
         team.copies = Some(copies);
@@ -120,6 +126,8 @@ impl Team {
         command.env("HOME", self.workspace()).env("LANG", "C.UTF-8");
         // Local model servers on this machine must not affect a test.
         command.env("TEAM_LOCAL_PORTS", "none");
+        // On a loaded machine, a process may stand still for longer than a short deadline.
+        command.env("TEAM_SHORTEST_DEADLINE_MS", "5000");
         for (name, value) in self.extra.borrow().iter() {
             command.env(name, value);
         }
@@ -144,7 +152,7 @@ impl Team {
         let (ended, end) = std::sync::mpsc::channel::<()>();
         // A command that hangs fails its test instead of blocking the run.
         let watchdog = std::thread::spawn(move || {
-            if end.recv_timeout(2 * PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            if end.recv_timeout(5 * PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap_or_default();
             }
         });
@@ -261,7 +269,7 @@ impl Team {
     }
 
     /// Returns the claims whose mail is not in a transcript.
-    fn open_claims(&self) -> Vec<String> {
+    pub(crate) fn open_claims(&self) -> Vec<String> {
         let claims = fs::read_dir(self.path("inbox/.claim")).into_iter().flatten().flatten();
         let names = claims.map(|claim| claim.file_name().to_string_lossy().into_owned());
         let is_open = |name: &String| !matches!(name.rsplit('.').next(), Some("taken" | "new"));

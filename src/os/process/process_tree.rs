@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The time for which [`end`] pursues processes that fork faster than they are killed, as on a busy machine.
 const PURSUIT: Duration = Duration::from_secs(10);
 
-/// The time that the supervisors of a dead agent have to end its commands.
-const SUPERVISORS_WORK: Duration = Duration::from_secs(2);
+/// The time that the supervisors of a dead agent have to end its commands. Only a stuck one needs so long.
+const SUPERVISORS_WORK: Duration = Duration::from_secs(5);
 
 /// The number of empty scans in a row that [`end`] requires after it has found a process.
 const EMPTY_SCANS: usize = 3;
