@@ -58,7 +58,7 @@ fn race(team: &Team, many: usize, args: &[&str], name: &str) -> (Child, Vec<Stri
 /// Starts `many` leads in one folder, and asserts that one runs and that the errors of the others name it.
 pub(crate) fn one_lead_of(many: usize) {
     let team = Team::new();
-    let args = ["lead", "-p", "Run the command `sleep 20`", "--model", "rehearsal"];
+    let args = ["lead", "-p", "Run the command `sleep 1000`", "--model", "rehearsal"];
     let (mut winner, lost) = race(&team, many, &args, "lead");
     let pid = format!("pid {}", winner.id());
     for said in &lost {

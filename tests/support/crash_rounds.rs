@@ -133,8 +133,8 @@ fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The shell command that waits until alice was killed between link and rename of her inbox, for at most a second.
-const HALF_CLAIMED: &str = "for i in $(seq 100); do \
+/// The shell command that waits until alice was killed between link and rename of her inbox, for at most ten seconds.
+const HALF_CLAIMED: &str = "for i in $(seq 1000); do \
      [ -z \"$(find .team/inbox/alice.jsonl -links +1)\" ] || break; sleep 0.01; done";
 
 /// Returns the script of a round. The calls of a later lead have other ids, because it has a new conversation.

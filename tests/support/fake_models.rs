@@ -42,7 +42,7 @@ pub(crate) fn team_with_fake(
 
 /// Runs a headless lead with this prompt.
 pub(crate) fn headless(team: &Team, prompt: &str, further: &[&str]) -> CommandResult {
-    team.team(&[&LEAD[..], &["-p", prompt, "--timeout", "55"], further].concat())
+    team.team(&[&LEAD[..], &["-p", prompt, "--timeout", "600"], further].concat())
 }
 
 /// Starts a lead at a terminal.

@@ -55,6 +55,21 @@ pub(crate) fn wait_for_lead() -> (&'static str, Value) {
     bash("until grep -q '\"turn_end\"' .team/transcript/lead.jsonl; do sleep 0.05; done")
 }
 
+/// Returns the shell command that waits until mail of this word has come for a member, drained or not.
+pub(crate) fn until_mail(name: &str, word: &str) -> String {
+    // The brackets keep the pattern from matching this command, which the transcript quotes.
+    let (rest, last) = word.split_at(word.len() - 1);
+    let files = ["inbox/NAME.jsonl", "inbox/.claim/NAME.*", "transcript/NAME.jsonl"];
+    let files = files.map(|file| format!(".team/{}", file.replace("NAME", name))).join(" ");
+    format!("until grep -qs '{rest}[{last}]' {files}; do sleep 0.05; done")
+}
+
+/// Returns the number of turns that a member has ended.
+pub(crate) fn turns(team: &Team, name: &str) -> usize {
+    let lines = team.lines(&format!("transcript/{name}.jsonl"));
+    lines.iter().filter(|line| line["kind"] == "turn_end").count()
+}
+
 /// Writes a script and returns the value for `--model`.
 pub(crate) fn script(team: &Team, lines: &[Value]) -> String {
     let file = team.workspace().join("script.jsonl");
@@ -99,13 +114,11 @@ pub(crate) fn stop_process(team: &Team, name: &str) {
     let pid = team.pid_of(name);
     team.eventually(&format!("{name} is stopped without a lock"), || {
         signal(pid, Signal::SIGSTOP);
-        let state = || {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-            stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next())
-        };
-        while state() != Some('T') {
-            assert_ne!(state(), Some('Z'), "{name} has exited");
-            std::thread::yield_now();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
+        assert_ne!(state, Some('Z'), "{name} has exited");
+        if state != Some('T') {
+            return false;
         }
         let locks = fs::read_to_string("/proc/locks").unwrap();
         let is_own = |line: &&str| {
@@ -124,13 +137,18 @@ pub(crate) fn kill_9(team: &Team, name: &str) {
     signal(team.pid_of(name), Signal::SIGKILL);
 }
 
-/// Whether the lead, alice and bob are idle, shut down or absent, with empty inboxes.
+/// Whether the lead, alice and bob are idle, shut down or absent, without unread mail.
 pub(crate) fn all_idle(team: &Team) -> bool {
-    ["lead", "alice", "bob"].iter().all(|name| {
-        matches!(team.status(name).as_str(), "idle" | "shutdown" | "absent")
-            && std::fs::metadata(team.path(&format!("inbox/{name}.jsonl")))
-                .is_ok_and(|inbox| inbox.len() == 0)
-    })
+    // A member has unread mail until it is working. The roster is the same before and after the look at the mail.
+    let roster = team.roster();
+    let is_read = |name: &&str| {
+        let inbox = fs::metadata(team.path(&format!("inbox/{name}.jsonl")));
+        let is_own = |claim: &String| claim.starts_with(&format!("{name}."));
+        inbox.is_ok_and(|inbox| inbox.len() == 0) && !team.open_claims().iter().any(is_own)
+    };
+    let is_idle = |name: &&str| matches!(&*team.status(name), "idle" | "shutdown" | "absent");
+    let names = ["lead", "alice", "bob"];
+    names.iter().all(is_idle) && names.iter().all(is_read) && team.roster() == roster
 }
 
 /// Waits until a program without a terminal has exited.

@@ -196,6 +196,7 @@ impl Terminal {
 /// Reads the output until the program's side is closed, or until the other end of `over` is closed.
 fn read_screen(mut output: File, over: &OwnedFd, screen: &Mutex<Screen>) {
     let mut bytes = [0; 4096];
+    let mut unfinished = Vec::new();
     loop {
         let mut ready = [output.as_fd(), over.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         poll(&mut ready, PollTimeout::NONE).unwrap();
@@ -205,8 +206,41 @@ fn read_screen(mut output: File, over: &OwnedFd, screen: &Mutex<Screen>) {
         let Ok(count @ 1..) = output.read(&mut bytes) else { return };
         let mut screen = screen.lock().unwrap();
         screen.parser.process(&bytes[..count]);
-        let text = strip_escapes(&String::from_utf8_lossy(&bytes[..count]));
-        screen.printed.push_str(&text);
+        unfinished.extend_from_slice(&bytes[..count]);
+        let rest = unfinished.split_off(finished(&unfinished));
+        let text = std::mem::replace(&mut unfinished, rest);
+        screen.printed.push_str(&strip_escapes(&String::from_utf8_lossy(&text)));
+    }
+}
+
+/// Returns the length without a character or an escape sequence whose end has not been read yet.
+fn finished(bytes: &[u8]) -> usize {
+    let length = match std::str::from_utf8(bytes) {
+        Err(why) if why.error_len().is_none() => why.valid_up_to(),
+        _ => bytes.len(),
+    };
+    let is_open = |escape: &[u8]| match escape {
+        [_] => true,
+        [_, b'[', rest @ ..] => !rest.iter().any(|byte| (b'@'..=b'~').contains(byte)),
+        _ => false,
+    };
+    let last = bytes[..length].iter().rposition(|byte| *byte == 0x1b);
+    last.filter(|at| is_open(&bytes[*at..length])).unwrap_or(length)
+}
+
+#[test]
+fn what_is_cut_off_by_the_end_of_a_read_waits_for_the_next_one() {
+    for (bytes, length) in [
+        (&b"text"[..], 4),
+        (b"text\x1b", 4),
+        (b"text\x1b[3", 4),
+        (b"text\x1b[31m", 9),
+        (b"text\x1b7", 6),
+        (b"text\xe2\x9c", 4),
+        (b"\x1b[31m\xe2\x9c\x89", 8),
+        (b"\xff text", 6),
+    ] {
+        assert_eq!(finished(bytes), length, "{bytes:?}");
     }
 }
 

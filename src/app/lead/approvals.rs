@@ -289,15 +289,25 @@ fn always_rules(question: &Question, decision: &ApprovalDecision) -> Vec<String>
     rules_for(question.about, &question.tool, &subject)
 }
 
-/// Whether the owner of a question still waits for its answer.
+/// Whether the owner of a question still waits for its answer. A status may be written late, if the roster is locked,
+/// so the transcript decides about a member with another status.
 fn is_waiting(team: &TeamDir, roster: &Roster, asked: &QueuedRequest) -> bool {
-    if asked.owner.is_lead() {
-        return is_lead_waiting(roster);
-    }
-    let member = roster.member(asked.owner.as_str());
-    member.is_some_and(|member| {
-        member.status == Status::Waiting && member.incarnation == asked.incarnation
-    }) && is_alive(team, &asked.owner)
+    let has_status = if asked.owner.is_lead() {
+        is_lead_waiting(roster)
+    } else {
+        let member = roster.member(asked.owner.as_str());
+        match member.filter(|member| member.incarnation == asked.incarnation) {
+            Some(member) if is_alive(team, &asked.owner) => member.status == Status::Waiting,
+            _ => return false,
+        }
+    };
+    has_status || has_open(team, asked)
+}
+
+/// Whether a question is undecided in the transcript of its owner.
+fn has_open(team: &TeamDir, asked: &QueuedRequest) -> bool {
+    let open = transcript::open_questions(team, &asked.owner).unwrap_or_default();
+    open.iter().any(|open| open.question.request_id == asked.question.request_id)
 }
 
 fn is_lead_waiting(roster: &Roster) -> bool {

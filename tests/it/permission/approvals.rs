@@ -6,7 +6,7 @@ use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, kill_9, lead, says, script, scripted_lead, spawn,
-    tool_results, wait,
+    tool_results, turns, wait,
 };
 use serde_json::{Value, json};
 
@@ -196,25 +196,54 @@ fn an_always_from_another_shell_applies_to_all_members() {
             calls("lead", &[spawn("alice"), spawn("bob")]),
             says("lead", "spawned"),
             calls("alice", &[bash("echo x >> shared.txt")]),
-            calls("bob", &[bash(go), bash("echo x >> shared.txt")]),
+            calls("bob", &[bash(go)]),
+            calls("bob", &[bash("echo x >> shared.txt")]),
             says("bob", "bob is done"),
         ],
     );
     let (alice, bob) = (wait_asked(&team, "alice"), wait_asked(&team, "bob"));
     team.team(&["approve", &bob]).expect(0);
     team.team(&["approve", &alice, "--always"]).expect(0);
-    team.eventually("bob knows the rule", || {
-        // Bob drains his mail between two calls at the latest.
-        write(&team.workspace().join("go"), "");
-        team.mail_of("bob").iter().any(|mail| mail["type"] == "permission_update")
+    team.eventually("bob has the rule", || {
+        let inbox = std::fs::read_to_string(team.path("inbox/bob.jsonl")).unwrap();
+        inbox.contains("permission_update")
+            || team.mail_of("bob").iter().any(|mail| mail["type"] == "permission_update")
     });
-    team.wait_status("bob", "idle");
+    // Bob drains his mail between two replies at the latest.
+    write(&team.workspace().join("go"), "");
+    team.eventually("both are done", || turns(&team, "alice") == 1 && turns(&team, "bob") == 1);
     let log = std::fs::read_to_string(team.workspace().join("shared.txt")).unwrap();
     assert_eq!(log, "x\nx\nx\n");
     let asked = team.lines("transcript/bob.jsonl");
     assert_eq!(asked.iter().filter(|line| line["kind"] == "request").count(), 1);
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+/// Another process holds the lock of the roster while alice asks, so her status is written late.
+#[test]
+fn a_question_stays_although_the_status_is_late() {
+    let team = careful_team();
+    let mut ask = calls("alice", &[bash("touch ran")]);
+    // Enough for the test to lock the roster first; on a loaded machine the status may be in time.
+    ask["delay_ms"] = json!(3000);
+    let lines = [calls("lead", &[spawn("alice")]), says("lead", "spawned"), ask];
+    let mut lead = scripted_lead(&team, &lines);
+    team.eventually("the lead has ended its turn", || turns(&team, "lead") == 1);
+    team.wait_status("alice", "working");
+    let roster = std::fs::File::open(team.path("run/.state/config.lock")).unwrap();
+    fs4::FileExt::lock(&roster).unwrap();
+    lead.expect("alice asks to run:");
+    // The lead looks several times whether she still waits.
+    let asked = std::time::Instant::now();
+    team.eventually("two seconds have passed", || asked.elapsed().as_secs() >= 2);
+    fs4::FileExt::unlock(&roster).unwrap();
+    lead.press(ALT_Y);
+    team.eventually("she was allowed to", || exists(&team, "ran"));
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    assert!(!lead.printed().contains("no longer asks"), "{}", lead.screen());
     assert_left_in_order(&team);
 }
 
@@ -348,7 +377,7 @@ fn stopping_a_member_withdraws_its_request() {
     lead.type_line("/stop alice");
     lead.expect("alice ended when asked");
     assert!(requests(&team).is_empty(), "{}", team.describe());
-    assert!(team.has_mail("lead", "alice", "my last words"));
+    team.eventually("the lead has her report", || team.has_mail("lead", "alice", "my last words"));
     assert!(!exists(&team, "never"));
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));

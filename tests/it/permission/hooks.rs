@@ -135,10 +135,12 @@ fn a_failing_hook_is_logged_and_blocks_no_member() {
     let team = Team::new();
     let folder = team.workspace().join(".config/team");
     fs::create_dir_all(&folder).unwrap();
-    let hook = |command: &str| {
-        format!("[[hooks]]\nevent = \"message_sent\"\ncommand = \"{command}\"\ntimeout = 1\n")
+    let hook = |command: &str, timeout: u32| {
+        let event = "message_sent";
+        format!("[[hooks]]\nevent = \"{event}\"\ncommand = \"{command}\"\ntimeout = {timeout}\n")
     };
-    let hooks = hook("exit 3") + &hook("sleep 1000; exit 2") + &hook("setsid sleep 1000 & true");
+    let hooks =
+        hook("exit 3", 60) + &hook("sleep 1000; exit 2", 1) + &hook("setsid sleep 1000 & true", 60);
     write(&folder.join("settings.toml"), hooks);
     let long = "x".repeat(200_000);
     let model = script(

@@ -22,7 +22,7 @@ fn write_file(path: &str) -> (&'static str, Value) {
 fn which_ran(team: &Team, further: &[&str]) -> (CommandResult, Vec<bool>) {
     let calls = calls("lead", &[bash("ls"), write_file("made.txt"), ("list_teammates", json!({}))]);
     let model = script(team, &[calls, says("lead", "done")]);
-    let words = [&["lead", "-p", "begin", "--model", &model, "--timeout", "55"], further].concat();
+    let words = [&["lead", "-p", "begin", "--model", &model, "--timeout", "600"], further].concat();
     let ran = team.team(&words).expect(0);
     let results = team.lines("transcript/lead.jsonl").into_iter();
     let results = results.filter(|line| line["kind"] == "tool_result");
@@ -96,7 +96,7 @@ fn members_have_the_rules_of_their_lead_and_a_headless_run_denies_requests() {
     let rules = "[permissions]\nallow = [\"bash(echo b > b.txt)\", \"write_file(src/**)\"]\n";
     write(&config.join("settings.toml"), rules);
     let model = script(&team, &lines);
-    team.team(&["lead", "-p", "begin", "--model", &model, "--timeout", "55"]).expect(0);
+    team.team(&["lead", "-p", "begin", "--model", &model, "--timeout", "600"]).expect(0);
     let made = ["a.txt", "b.txt", "src/c.txt"].map(|file| team.workspace().join(file).exists());
     assert_eq!(made, [false, true, true], "{}", team.describe());
     let lines = team.lines("transcript/alice.jsonl");
@@ -158,11 +158,9 @@ fn the_person_changes_the_mode_of_the_whole_team() {
     lead.expect("is not a mode");
     lead.type_line("/mode bypass");
     lead.expect("mode bypass: tools run without asking");
+    team.eventually("alice has heard of it", || team.member("alice")["mode"] == "bypass");
     lead.type_line("y");
-    team.eventually("alice has heard of it", || {
-        write(&team.workspace().join("go"), "");
-        team.member("alice")["mode"] == "bypass"
-    });
+    write(&team.workspace().join("go"), "");
     team.wait_status("alice", "idle");
     assert!(team.workspace().join("free").exists(), "{}", team.describe());
     team.eventually("the lead is as free", || team.workspace().join("mine").exists());

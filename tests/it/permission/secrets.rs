@@ -103,7 +103,7 @@ fn assert_kept(model: &'static str) {
     }
     let found = own.join(" ");
     fs::File::create(team.workspace().join("found")).unwrap().write_all(found.as_bytes()).unwrap();
-    let args = ["lead", "--model", model, "--mode", "bypass", "-p", "-", "--timeout", "55"];
+    let args = ["lead", "--model", model, "--mode", "bypass", "-p", "-", "--timeout", "600"];
     let mut lead = team.command("team", &[&args[..], &["--output", "stream-json"]].concat());
     lead.env("TEAM_PROMPT_PROFILE", "full");
     lead.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

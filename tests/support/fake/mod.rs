@@ -405,9 +405,9 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
         shared.note(|log| log.violations.extend(violations));
         return Reply::error(400, "invalid_request_error", &message);
     }
-    let number = shared.log().count;
-    let view = RequestView { api, headers, body, number };
+    let mut view = RequestView { api, headers, body, number: 0 };
     shared.note(|log| {
+        view.number = log.count;
         log.count += 1;
         if shared.keep == Keep::All {
             log.requests.push(view.clone());
