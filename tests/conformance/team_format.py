@@ -518,7 +518,8 @@ def waiting(team, name):
     ids = []
     for gen, path in sorted(claims) + [("inbox", team.path("inbox", f"{name}.jsonl"))]:
         offset = 0
-        with open(path, "rb") as file:
+        # A claim that its owner has meanwhile marked as taken is gone under this name.
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             for line in file:
                 start, offset = offset, offset + len(line)
                 with contextlib.suppress(ValueError):

@@ -163,12 +163,13 @@ fn no_process_outlives_the_next_start_after_everything_was_killed() {
     first.wait();
     assert!(stays(&team) > WAYS.len() / 2, "they are loose: {}", team.describe());
     let mut next = lead(&team, "rehearsal");
-    let left: Vec<(i32, String)> =
-        team.processes().into_iter().filter(|(_, line)| line.contains("/stay")).collect();
     let groups = fs::read_to_string("/proc/self/mountinfo").unwrap().contains(" - cgroup2 ");
     if groups && nix::unistd::geteuid().is_root() {
-        assert_eq!(left, []);
+        // The lead has killed them, but on a loaded machine they may still be exiting.
+        wait_none_stays(&team);
     } else {
+        let left: Vec<(i32, String)> =
+            team.processes().into_iter().filter(|(_, line)| line.contains("/stay")).collect();
         eprintln!("SKIPPED: no control groups here; {} without a mark were left", left.len());
         assert!(left.len() <= 3, "{left:?}");
         let is_loose = |line: &str| line.contains("/stay") || line.starts_with("sleep ");

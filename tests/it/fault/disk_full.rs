@@ -188,7 +188,7 @@ fn a_whole_team_on_a_full_disk_continues_when_there_is_space() {
         lines.push(says(me, "done it all"));
     }
     let model = script(&team, &lines);
-    let mut lead = team.start(&["lead", "-p", "begin", "--model", &model, "--timeout", "100"]);
+    let mut lead = team.start(&["lead", "-p", "begin", "--model", &model, "--timeout", "600"]);
     wait_file(&team, "started.alice");
     wait_file(&team, "started.bob");
     let filler = disk.fill();

@@ -1,7 +1,7 @@
 //! Spawns that the machine refuses, and programs that are replaced while a team runs.
 
 use crate::support::child_process::write;
-use crate::support::harness::{Team, program};
+use crate::support::harness::{Team, copy_program, program};
 use crate::support::scripts::{bash, calls, script, spawn, tool_results};
 use crate::support::terminal::Terminal;
 use std::fs;
@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 /// A headless lead, started by a shell that sets limits first.
 fn lead_below(team: &Team, limits: &str, model: &str) -> Command {
     let team_program = program("team");
-    let lead = format!("{} lead -p begin --model {model} --timeout 50", team_program.display());
+    let lead = format!("{} lead -p begin --model {model} --timeout 600", team_program.display());
     team.shell(&format!("{limits}; exec {lead}"))
 }
 
@@ -34,16 +34,17 @@ fn assert_no_ghosts(team: &Team, output: &Output) {
     team.wait_no_process();
 }
 
-fn six(team: &Team) -> String {
-    let names: Vec<String> = (0..6).map(|i| format!("a{i}")).collect();
-    let calls_of_six: Vec<_> = names.iter().map(|name| spawn(name)).collect();
-    script(team, &[calls("lead", &calls_of_six)])
+/// Writes the script of a lead that spawns this many teammates.
+fn spawns(team: &Team, count: usize) -> String {
+    let names: Vec<String> = (0..count).map(|i| format!("a{i}")).collect();
+    let spawns: Vec<_> = names.iter().map(|name| spawn(name)).collect();
+    script(team, &[calls("lead", &spawns)])
 }
 
 #[test]
 fn a_spawn_without_descriptors_is_an_error_and_leaves_no_member() {
     let team = Team::new();
-    let model = six(&team);
+    let model = spawns(&team, 6);
     let mut lead = lead_below(&team, "ulimit -n 30", &model);
     let output = lead.output().unwrap();
     assert_no_ghosts(&team, &output);
@@ -56,7 +57,8 @@ fn a_spawn_without_processes_is_an_error_and_leaves_no_member() {
         return;
     }
     let team = Team::new();
-    let model = six(&team);
+    // One more than the limit leaves, even if each of them has only one thread.
+    let model = spawns(&team, 14);
     let user = 60_000 + std::process::id() % 5000;
     chown(team.workspace(), Some(user), Some(user)).unwrap();
     let mut lead = lead_below(&team, "ulimit -u 14", &model);
@@ -69,7 +71,7 @@ fn a_missing_teammate_program_is_a_clear_error() {
     let team = Team::new();
     let folder = team.workspace().join("bin");
     fs::create_dir(&folder).unwrap();
-    fs::copy(program("team"), folder.join("team")).unwrap();
+    copy_program(&program("team"), &folder.join("team"));
     let mut lead = team.shell(&format!("{}/team lead -p hi --model rehearsal", folder.display()));
     let output = lead.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -7,7 +7,7 @@
 use crate::support::child_process::{Job, content, start, write};
 use crate::support::events::{History, send};
 use crate::support::harness::{PATIENCE, Team, program};
-use crate::support::scripts::{calls, says, script, signal};
+use crate::support::scripts::{calls, says, script};
 use agent_team::store::{Fsync, TeamDir, roster};
 use agent_team::wire::roster::Status;
 use nix::sys::signal::Signal;
@@ -225,6 +225,11 @@ fn a_drain_survives_every_system_call_error() {
     println!("{tried} failures of {} calls", targets.len());
 }
 
+/// Sends a signal to a process that may have exited meanwhile.
+fn signal_if_running(pid: i32, signal: Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap_or_default();
+}
+
 /// Runs a teammate under strace with one injected error until it exits. Returns `None` if the error hit another
 /// call than intended (see [`has_failed_to_wake`]).
 ///
@@ -241,13 +246,13 @@ fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Option<Output> {
         }
         if !is_no_case && has_failed_to_wake(team) {
             is_no_case = true;
-            signal(team.pid_of("bob"), Signal::SIGKILL);
+            signal_if_running(team.pid_of("bob"), Signal::SIGKILL);
         }
         let since = |moment: Instant| moment.elapsed();
         let is_waiting = team.member("bob")["activity"] == "disk full";
         waiting = waiting.filter(|_| is_waiting).or(is_waiting.then(Instant::now));
         if asked.is_none() && waiting.map(since).is_some_and(|time| time > FULL_FOR) {
-            signal(team.pid_of("bob"), Signal::SIGTERM);
+            signal_if_running(team.pid_of("bob"), Signal::SIGTERM);
             asked = Some(Instant::now());
         }
         assert!(asked.map(since).is_none_or(|time| time < PATIENCE / 2), "{option}: it stays");

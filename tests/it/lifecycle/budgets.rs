@@ -3,7 +3,7 @@
 
 use crate::support::harness::{CommandResult, Team};
 use crate::support::scripts::{
-    assert_left_in_order, calls, last_exit, says, script, spawn, wait_for_lead,
+    assert_left_in_order, bash, calls, last_exit, says, script, spawn, until_mail, wait_for_lead,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -34,7 +34,7 @@ fn settings(team: &Team, text: &str) {
 }
 
 fn lead(team: &Team, model: &str, further: &[&str]) -> CommandResult {
-    let words = ["lead", "-p", "begin", "--model", model, "--output", "json", "--timeout", "50"];
+    let words = ["lead", "-p", "begin", "--model", model, "--output", "json", "--timeout", "600"];
     team.team(&[&words[..], further].concat())
 }
 
@@ -102,7 +102,9 @@ fn usage_tells_of_the_cache_and_of_money() {
 #[test]
 fn a_teammate_is_stopped_at_the_end_of_its_budget() {
     let team = Team::new();
-    let mut lines = vec![calls("lead", &[spawn("alice")]), says("lead", "I wait.")];
+    // The lead's turn ends after it is told, since the run ends once all members are at rest.
+    let told = until_mail("lead", "alice is gone");
+    let mut lines = vec![calls("lead", &[spawn("alice"), bash(&told)]), says("lead", "I wait.")];
     lines.extend((0..20).map(|_| busy("alice")));
     lines.extend((0..5).map(|_| says("lead", "I see.")));
     let model = script(&team, &lines);

@@ -3,7 +3,7 @@
 use crate::support::harness::{ASK_DEADLINE, Team};
 use crate::support::scripts::{
     assert_left_by_force, assert_left_in_order, bash, calls, last_exit, lead, says, script,
-    scripted_lead, signal, spawn, tool_results, wait_file,
+    scripted_lead, signal, spawn, tool_results, turns, wait_file,
 };
 use crate::support::terminal::Terminal;
 use agent_team::wire::limits;
@@ -20,7 +20,7 @@ fn leave(way: impl FnOnce(&mut Terminal), code: i32) {
     let mut lead = Terminal::start(team.command("team", &["lead", "--model", &model]));
     let before = lead.settings_before.clone();
     lead.expect("/quit ends the team");
-    assert_ne!(lead.settings(), before, "while a line is typed, keys come one by one");
+    team.eventually("keys come one by one while a line is typed", || lead.settings() != before);
     lead.type_line("begin");
     team.wait_status("alice", "idle");
     team.wait_status("lead", "idle");
@@ -121,24 +121,27 @@ fn ctrl_c_interrupts_a_turn_and_the_team_stays() {
         ],
     );
     wait_file(&team, "lead.here");
-    team.wait_status("alice", "idle");
+    team.eventually("alice is ready", || {
+        turns(&team, "alice") == 1 && team.status("alice") == "idle"
+    });
     let alice = team.pid_of("alice");
     lead.press(CTRL_C);
     lead.expect("interrupted; Ctrl-C again within 2 s stops the team");
     team.eventually("the command is gone", || {
         !team.processes().iter().any(|(_, line)| line.contains("sleep"))
     });
-    let results = tool_results(&team, "lead");
-    assert!(
-        results
+    team.eventually("the call is answered", || {
+        tool_results(&team, "lead")
             .iter()
             .any(|(tool, text, error)| tool == "bash" && *error && text.contains("interrupted"))
-    );
-    team.wait_status("lead", "idle");
+    });
+    team.eventually("the report is taken in", || team.has_mail("lead", "alice", "ready"));
     assert_eq!((team.status("alice"), team.pid_of("alice")), ("idle".into(), alice));
     // After two seconds, the next Ctrl-C counts as the first one again.
     let pressed = Instant::now();
     team.eventually("two seconds have passed", || pressed.elapsed() > Duration::from_secs(2));
+    // The report may have begun another turn.
+    team.wait_status("lead", "idle");
     lead.press(CTRL_C);
     lead.expect("to quit: /quit");
     lead.type_line("/quit");
@@ -163,9 +166,9 @@ fn each_further_ctrl_c_takes_the_next_rung() {
         wait_file(&team, file);
     }
     let before = Instant::now();
-    lead.press(CTRL_C);
+    // The second press must follow within two seconds.
+    lead.press(&CTRL_C.repeat(2));
     lead.expect("interrupted; Ctrl-C again");
-    lead.press(CTRL_C);
     lead.expect("stopping the team");
     team.wait_status("bob", "stopping");
     team.wait_status("carol", "stopping");

@@ -10,6 +10,15 @@ fn lead(team: &Team, args: &[&str]) -> Terminal {
     Terminal::start(team.command("team", &words))
 }
 
+/// Whether a member has ended a turn after it has taken in mail with this text.
+fn has_handled(team: &Team, name: &str, text: &str) -> bool {
+    let lines = team.lines(&format!("transcript/{name}.jsonl"));
+    let mut lines = lines.iter().skip_while(|line| {
+        !line["message"]["content"].as_str().is_some_and(|content| content.contains(text))
+    });
+    lines.any(|line| line["kind"] == "turn_end")
+}
+
 #[test]
 fn the_nine_prompts_in_a_terminal() {
     let team = Team::new();
@@ -30,7 +39,7 @@ fn the_nine_prompts_in_a_terminal() {
     team.eventually("everybody has the broadcast", || {
         ["alice", "bob"]
             .iter()
-            .all(|name| team.has_mail(name, "lead", "status update: phase 1 complete"))
+            .all(|name| has_handled(&team, name, "status update: phase 1 complete"))
     });
     team.eventually("all rest", || all_idle(&team));
 
@@ -85,19 +94,24 @@ fn the_nine_prompts_in_a_terminal() {
     }
 }
 
+/// The prompts of one turn reach alice and bob at the same time.
+const SCHEMA_IS_WRITTEN: &str =
+    "Run the command `until grep -qsi users schema.sql; do sleep 0.1; done`";
+
 #[test]
 fn the_same_without_a_terminal() {
     let team = Team::new();
     let ran = team.team(&[
         "lead",
         "-p",
-        &[NINE_PROMPTS[0], NINE_PROMPTS[1], NINE_PROMPTS[5], NINE_PROMPTS[7]].join("\n"),
+        &[NINE_PROMPTS[0], NINE_PROMPTS[1], NINE_PROMPTS[5], SCHEMA_IS_WRITTEN, NINE_PROMPTS[7]]
+            .join("\n"),
         "--model",
         "rehearsal",
         "--mode",
         "bypass",
         "--timeout",
-        "60",
+        "600",
     ]);
     let ran = ran.expect(0);
     assert!(!ran.out.trim().is_empty());

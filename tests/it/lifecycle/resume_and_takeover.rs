@@ -139,12 +139,22 @@ fn a_team_is_resumed_after_a_quit_and_after_a_kill_of_its_lead() {
         team.wait_status(name, "idle");
     }
     assert_eq!(team.member("alice")["role"], "coder");
-    team.team(&["send", "alice", "Run the command `touch alice.here; sleep 5; touch alice.done`"])
-        .expect(0);
+    let work = "touch alice.here; until [ -e go ]; do sleep 0.05; done; touch alice.done";
+    team.team(&["send", "alice", &format!("Run the command `{work}`")]).expect(0);
     wait_file(&team, "alice.here");
+    let bob = team.pid_of("bob");
     kill_9(&team, "lead");
     second.wait();
-    let mut third = resumed(&team, "rehearsal");
+    team.eventually("bob is gone", || team.processes().iter().all(|(pid, _)| *pid != bob));
+    let mut third =
+        Terminal::start(team.command("team", &["lead", "--resume", "--model", "rehearsal"]));
+    let log = team.path("log/lead.jsonl");
+    let looks = || fs::read_to_string(&log).unwrap().matches("commands of a dead lead").count();
+    let before = looks();
+    team.eventually("the third lead has looked", || looks() > before);
+    // The lead probes its members at once, and alice needs longer to end after her command.
+    std::thread::park_timeout(std::time::Duration::from_millis(300));
+    write(&team.workspace().join("go"), "");
     third.expect("alice of an earlier lead ended");
     assert!(team.workspace().join("alice.done").exists(), "a running tool may finish");
     for name in ["alice", "bob"] {

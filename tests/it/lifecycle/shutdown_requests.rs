@@ -70,7 +70,7 @@ fn a_refused_shutdown_is_delayed_and_its_reason_is_shown() {
             },
         }
     });
-    let words = [&fake_models::LEAD[..], &["-p", "go", "--timeout", "55"]].concat();
+    let words = [&fake_models::LEAD[..], &["-p", "go", "--timeout", "600"]].concat();
     let mut lead = team.start(&words);
     team.eventually("whoever looks sees why", || {
         team.team(&["ls"]).out.contains("refused: one file first")
@@ -140,6 +140,7 @@ fn a_plan_is_rejected_and_another_one_approved_by_typing() {
     team.wait_status("lead", "idle");
     lead.type_line("Ask alice to create b.txt containing \"x\".");
     assert_ne!(wait_asked(&team, "alice"), first);
+    lead.expect("1. write_file b.txt");
     team.wait_status("lead", "idle");
     lead.type_line("Approve the plan of alice");
     team.eventually("it is carried out", || exists(&team, "b.txt"));

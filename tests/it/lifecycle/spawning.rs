@@ -4,7 +4,7 @@ use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, headless, listing, says, script, scripted_lead, spawn,
-    tool_results, wait_file,
+    tool_results, wait_file, wait_for_lead,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -50,6 +50,7 @@ fn a_spawn_of_an_existing_name_depends_on_its_state() {
         &[
             calls("lead", &[spawn("bob")]),
             says("lead", "spawned"),
+            calls("bob", &[wait_for_lead()]),
             says("bob", "the first answer"),
             says("lead", "got the first"),
             // If bob is idle, his process is used again. If he is working, the spawn is an error.
@@ -64,6 +65,7 @@ fn a_spawn_of_an_existing_name_depends_on_its_state() {
             // If bob is shut down, a new process resumes his transcript.
             calls("lead", &[("shutdown_teammate", json!({ "name": "bob" })), spawn("bob")]),
             says("lead", "respawned"),
+            calls("bob", &[bash("until [ -e again ]; do sleep 0.05; done")]),
             says("bob", "the third answer"),
             says("lead", "got the third"),
         ],
@@ -87,6 +89,8 @@ fn a_spawn_of_an_existing_name_depends_on_its_state() {
     assert_eq!(team.pid_of("bob"), first);
     let memory = fs::read_to_string(team.path("transcript/bob.jsonl")).unwrap();
     lead.type_line("and again");
+    turns(5);
+    write(&team.workspace().join("again"), "");
     turns(6);
     assert_ne!(team.pid_of("bob"), first);
     assert!(fs::read_to_string(team.path("transcript/bob.jsonl")).unwrap().starts_with(&memory));

@@ -227,7 +227,7 @@ fn the_model_and_the_person_stop_members_by_name() {
     lead.expect("/quit");
     lead.type_line("/stop nobody");
     lead.expect("there is no teammate nobody");
-    assert_eq!(team.status("lead"), "idle");
+    team.wait_status("lead", "idle");
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
     let told =

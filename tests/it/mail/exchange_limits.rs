@@ -6,7 +6,7 @@ use crate::support::fake::Reply;
 use crate::support::fake_models::{self, agent_of, call, team_with_fake};
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_in_order, calls, headless, says, script, spawn, tool_results,
+    assert_left_in_order, bash, calls, headless, says, script, spawn, tool_results, wait_for_lead,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -80,11 +80,14 @@ fn an_idle_teammate_is_informed_of_a_new_role() {
     write(&team.path("roles/reviewer.md"), "---\nname: reviewer\n---\nLook for races first.\n");
     let order =
         |role: &str| ("spawn_teammate", json!({ "name": "bob", "role": role, "prompt": "go" }));
+    let is_idle = r#"until grep -q '"status": *"idle"' .team/config.json; do sleep 0.05; done"#;
     let lines = [
         calls("lead", &[order("coder")]),
         says("lead", "spawned"),
+        calls("bob", &[wait_for_lead()]),
         says("bob", "coded"),
-        calls("lead", &[order("reviewer")]),
+        // The report arrives before the status.
+        calls("lead", &[bash(is_idle), order("reviewer")]),
         says("lead", "again"),
         says("bob", "reviewed"),
     ];

@@ -294,11 +294,16 @@ async fn stalls_and_missing_answers_end_by_their_limits() {
         silence: Duration::from_millis(500),
         ..Limits::default()
     };
-    let fake = Fake::queue([Reply::mute(), rich().stall_after(400), rich()]);
+    let fake = Fake::start(|view| match view.number {
+        0 => Reply::mute(),
+        1 => rich().stall_after(400),
+        _ => rich(),
+    });
     let client = Client::new(ClientConfig { limits, ..config(&fake) }).unwrap();
     let (answer, deltas) = ask(&client, &request()).await;
     assert_eq!(answer.unwrap().blocks, rich_blocks());
-    assert_eq!(retries(&deltas), 2);
+    // On a loaded machine, an answer without a stall may exceed the limits as well.
+    assert!(retries(&deltas) >= 2, "{deltas:?}");
     tokio::task::spawn_blocking(move || fake.wait_for_hangups(2)).await.unwrap();
 }
 

@@ -55,7 +55,7 @@ fn worker(effects: std::path::PathBuf) -> impl Fn(&RequestView) -> Reply + Send 
 
 fn lead(team: &Team, model: &str) -> crate::support::harness::CommandResult {
     let prompt = "Do the pieces, all of them; the word is marmalade.";
-    team.team(&["lead", "-p", prompt, "--model", model, "--mode", "bypass", "--timeout", "100"])
+    team.team(&["lead", "-p", prompt, "--model", model, "--mode", "bypass", "--timeout", "600"])
 }
 
 fn compacted(team: &Team) -> Vec<Value> {

@@ -69,7 +69,7 @@ fn a_run_waits_for_an_endpoint_that_starts_late() {
     let (team, unopened) = (Team::new(), Unopened::new());
     team.variable("ANTHROPIC_API_KEY", KEY);
     team.variable("ANTHROPIC_BASE_URL", &unopened.base_url());
-    let lead = team.start(&[&LEAD[..], &["-p", "hello", "--timeout", "55"]].concat());
+    let lead = team.start(&[&LEAD[..], &["-p", "hello", "--timeout", "600"]].concat());
     team.eventually("the refused connection is logged", || {
         let log = fs::read_to_string(team.path("log/lead.jsonl")).unwrap_or_default();
         log.contains("tried again") && log.contains("refused")

@@ -140,7 +140,7 @@ fn assert_went_on(team: &Team, log: &Log, victim: &str, stuck: Stuck) {
 fn a_teammate_goes_on(stuck: Stuck, provider: &str) {
     let (team, fake, log) = team_with_fake("alice", stuck, provider);
     let model = format!("{provider}/fake");
-    let mut lead = team.start(&["lead", "-p", "Begin.", "--model", &model, "--timeout", "100"]);
+    let mut lead = team.start(&["lead", "-p", "Begin.", "--model", &model, "--timeout", "600"]);
     kill_there(&team, &fake, "alice", stuck);
     assert_eq!(wait(&team, &mut lead), Some(0), "{}", team.describe());
     assert_eq!(team.member("alice")["restarts"], 1);
@@ -154,11 +154,11 @@ fn a_teammate_goes_on(stuck: Stuck, provider: &str) {
 fn a_lead_goes_on(stuck: Stuck, provider: &str) {
     let (team, fake, log) = team_with_fake("lead", stuck, provider);
     let model = format!("{provider}/fake");
-    let mut lead = team.start(&["lead", "-p", "Begin.", "--model", &model, "--timeout", "100"]);
+    let mut lead = team.start(&["lead", "-p", "Begin.", "--model", &model, "--timeout", "600"]);
     kill_there(&team, &fake, "lead", stuck);
     assert_eq!(wait(&team, &mut lead), None);
     team.wait_no_process();
-    let args = ["lead", "--resume", "-p", "--model", &model, "--timeout", "100"];
+    let args = ["lead", "--resume", "-p", "--model", &model, "--timeout", "600"];
     team.team(&args).expect(0);
     assert_went_on(&team, &log, "lead", stuck);
     let prompts = count(&team, "transcript/lead.jsonl", |line| line["kind"] == "user");

@@ -140,8 +140,8 @@ fn an_independent_server_accepts_the_requests_of_a_team() {
     let mut lines = vec![json!({"agent": "lead", "tools": spawns})];
     lines.extend((0..40).map(|_| json!({"agent": "lead", "text": "noted"})));
     let model = script(&team, &lines);
-    team.team(&["lead", "-p", "begin", "--model", &model, "--timeout", "100"]).expect(0);
-    let args = ["lead", "-p", "go on", "--model", "anthropic/lead", "--timeout", "100"];
+    team.team(&["lead", "-p", "begin", "--model", &model, "--timeout", "600"]).expect(0);
+    let args = ["lead", "-p", "go on", "--model", "anthropic/lead", "--timeout", "600"];
     team.team(&args).expect(0);
 
     let verdict = server.tells("/_llmock/verdict");

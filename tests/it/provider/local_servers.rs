@@ -6,7 +6,7 @@ use crate::support::harness::Team;
 use crate::support::terminal::Terminal;
 use serde_json::json;
 
-const LEAD: [&str; 7] = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "55"];
+const LEAD: [&str; 7] = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "600"];
 
 fn on_ports(team: &Team, ports: &[u16]) {
     let ports: Vec<String> = ports.iter().map(u16::to_string).collect();

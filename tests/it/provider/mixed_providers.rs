@@ -11,7 +11,7 @@ use serde_json::json;
 use std::fs;
 
 fn lead(team: &Team, model: &str, prompt: &str) -> crate::support::harness::CommandResult {
-    team.team(&["lead", "-p", prompt, "--model", model, "--mode", "bypass", "--timeout", "55"])
+    team.team(&["lead", "-p", prompt, "--model", model, "--mode", "bypass", "--timeout", "600"])
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_key_alone_names_the_provider() {
     connect_openai(&team, &fake);
     team.variable("OPENAI_MODEL", "by-variable");
     team.variable("OPENAI_CUSTOM_HEADERS", "X-House: one");
-    let args = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "55"];
+    let args = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "600"];
     assert_eq!(team.team(&args).expect(0).out, "hello\n");
     let seen = fake.requests().remove(0);
     assert_eq!((seen.model(), seen.headers["x-house"].as_str()), ("by-variable", "one"));
@@ -42,7 +42,7 @@ fn a_key_alone_names_the_provider() {
 fn without_a_name_the_first_listed_model_is_used_or_an_error() {
     let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));
     connect_openai(&team, &fake);
-    let args = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "55"];
+    let args = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "600"];
     assert_eq!(team.team(&args).expect(0).out, "hello\n");
     assert_eq!(lead(&team, "openai", "hi").expect(0).out, "hello\n");
     let asked: Vec<String> = fake.requests().iter().map(|view| view.model().to_owned()).collect();

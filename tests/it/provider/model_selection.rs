@@ -12,7 +12,7 @@ fn run(variables: &[(&str, &str)], base: &str, args: &[&str]) -> (CommandResult,
     for (name, value) in variables {
         team.variable(name, value);
     }
-    let ran = team.team(&[&["lead", "-p", "hi", "--timeout", "55"], args].concat());
+    let ran = team.team(&[&["lead", "-p", "hi", "--timeout", "600"], args].concat());
     (ran, fake)
 }
 
@@ -66,7 +66,7 @@ fn settings_name_the_model_before_the_key_does_and_after_the_environment() {
     let text = "model = \"anthropic/by-settings\"\n";
     std::io::Write::write_all(&mut std::fs::File::create(settings).unwrap(), text.as_bytes())
         .unwrap();
-    let args = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "55"];
+    let args = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "600"];
     team.variable("ANTHROPIC_MODEL", "by-model");
     team.team(&args).expect(0);
     team.variable("TEAM_MODEL", "anthropic/by-team");
@@ -123,7 +123,7 @@ fn a_folder_sets_the_endpoint_only_once_it_is_trusted() {
     let after = shown(&["config"]);
     assert!(after.out.contains(&fake.base_url()) && after.out.contains("fast"), "{}", after.out);
     shown(&["trust", "--json"]);
-    let args = ["lead", "-p", "hi", "--model", "anthropic/m", "--timeout", "55"];
+    let args = ["lead", "-p", "hi", "--model", "anthropic/m", "--timeout", "600"];
     assert_eq!(shown(&args).out, "hello\n");
     let headers = fake.requests().remove(0).headers;
     let sent = ["x-house", "anthropic-beta", "anthropic-version"].map(|name| headers[name].clone());

