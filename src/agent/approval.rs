@@ -41,11 +41,9 @@ pub(crate) enum Asks {
 /// The rules for a member's calls, and for the questions about them.
 pub(crate) struct ApprovalGate {
     pub(crate) policy: Policy,
-    /// The addressee of the questions.
     pub(crate) asks: Asks,
     /// The time for which a question stays open.
     pub(crate) timeout: Duration,
-    /// The decider on plans.
     pub(crate) plan_approval: PlanApproval,
 }
 
@@ -83,7 +81,6 @@ fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
     Some((kind, Decision { request_id, outcome, by, scope, reason, updated_input, mode }))
 }
 
-/// The approvals of a running member.
 pub(super) struct Approvals {
     gate: ApprovalGate,
     pub(super) ledger: RequestLedger,

@@ -15,7 +15,6 @@ use crate::wire::roster::UsageCount;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The budgets that apply to a member.
 #[derive(Debug)]
 pub(crate) struct AgentBudget {
     own: Budget,
@@ -85,7 +84,6 @@ impl AgentBudget {
     }
 }
 
-/// The budget of a running member.
 pub(super) struct BudgetKeeper {
     pub(super) budget: AgentBudget,
     pub(super) context: Rc<MemberContext>,

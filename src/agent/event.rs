@@ -48,7 +48,6 @@ pub(crate) enum MachineEvent {
     Judged(CallVerdict),
     /// The decision on a question. Only `Approvals` creates this event.
     Settled(Decision),
-    /// The user interrupts the turn.
     Interrupt,
     Stop(StopCause),
     /// The task list has a task that the member would claim on its own.
@@ -68,7 +67,6 @@ pub(crate) enum ApprovalEvent {
     Answered(Decision),
     /// The user sets the permission mode.
     SetMode(PermissionMode),
-    /// The user adds rules.
     AddRules(RuleLists),
 }
 
@@ -88,10 +86,13 @@ impl From<ApprovalEvent> for Event {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StopCause {
     /// A valid `shutdown_request`: the member finishes its turn, then answers the request.
-    Requested { request_id: String, by: String, reason: String },
+    Requested {
+        request_id: String,
+        by: String,
+        reason: String,
+    },
     /// The lead's process has exited: the member finishes the running tool call, then ends.
     LeadLost,
-    /// A budget is used up.
     Budget(BudgetLimit),
     /// The member ends now (SIGTERM, SIGHUP, the end of a run).
     AtOnce,
@@ -143,7 +144,6 @@ impl<T: Into<TurnAction>> From<T> for Action {
 /// The way in which a member's event loop ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The member was stopped.
     Stopped(StopCause),
     /// The member cannot continue, for this reason.
     Broken(String),

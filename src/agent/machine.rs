@@ -37,7 +37,6 @@ const MAX_KEPT: u32 = 5;
 /// The result of the calls that are not run because the lead is lost.
 const LEAD_LOST: &str = "not run: the lead is gone";
 
-/// The phases of a member.
 #[derive(Debug)]
 enum Phase {
     Idle,
@@ -51,7 +50,6 @@ enum Phase {
     InTurn(TurnMachine, Option<StopCause>),
     /// The lead is lost: the member ends after the running tool call.
     Leaving(TurnMachine),
-    /// The event loop ends.
     Over,
 }
 

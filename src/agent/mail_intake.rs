@@ -13,7 +13,6 @@ use crate::wire::transcript::{Entry, Line};
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
-/// The incoming mail of a member.
 pub(super) struct MailIntake {
     pub(super) context: Rc<MemberContext>,
     /// Whether mail that was acted on still counts as unread.

@@ -8,7 +8,6 @@ use crate::store::{Mailbox, SettleResult};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The sources of wake-ups.
 struct MailSource {
     wakes: Option<ReadableFd>,
     poll: Duration,

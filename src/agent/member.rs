@@ -49,7 +49,6 @@ const LAST_CALL_TIMEOUT: Duration = crate::wire::limits::LEAD_LOSS_GRACE;
 /// The time limit that the heartbeat shows for a tool call without one of its own, in seconds.
 const DEFAULT_TIME_LIMIT_S: u64 = 120;
 
-/// The parts of a member of a team.
 pub(crate) struct Agent {
     pub(crate) me: Identity,
     pub(crate) mailbox: SharedMailbox,

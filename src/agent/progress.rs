@@ -4,10 +4,8 @@ use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::Question;
 use std::time::Duration;
 
-/// One piece of progress.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Progress {
-    /// A message that entered the conversation.
     Mail(Box<Message>),
     TurnStarted {
         /// Whether mail or a hook began the turn, not a prompt.

@@ -12,7 +12,6 @@ pub(crate) enum Profile {
     Compact,
 }
 
-/// The parts of a system prompt.
 #[derive(Debug, Clone)]
 pub(crate) struct Briefing {
     pub(crate) name: AgentName,
@@ -24,7 +23,6 @@ pub(crate) struct Briefing {
     pub(crate) house_rules: String,
     /// The folder in which the agent's commands run.
     pub(crate) workspace: String,
-    /// The extent of the prompt.
     pub(crate) profile: Profile,
 }
 

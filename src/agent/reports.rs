@@ -16,7 +16,6 @@ impl MemberHost {
         Report { id: new_id(&self.context.me.name), text: self.context.bus.cut(text) }
     }
 
-    /// Sends the report of a turn.
     pub(super) async fn send_report(&mut self, outcome: Outcome, report: Report) {
         let Report { id, text } = report;
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(Body::Result { outcome }, text) };

@@ -15,7 +15,6 @@ pub(super) struct MemberRole {
 
 /// A change of a member's role.
 pub(super) struct RoleChange {
-    /// The limits of the new role.
     pub(super) limits: Role,
     /// The note for the model, because the system prompt of an incarnation does not change.
     pub(super) note: String,

@@ -37,7 +37,6 @@ pub(crate) struct StatusReporter {
     written: Option<Shown>,
     /// The time of the last attempt to write (monotonic clock).
     tried: Option<Instant>,
-    /// The write under way.
     writing: Option<JoinHandle<Result<Shown, StoreError>>>,
 }
 
@@ -71,7 +70,6 @@ impl StatusReporter {
         Self { dir, name, incarnation, clock, price, began, shown, written, tried, writing }
     }
 
-    /// Returns the current status and activity.
     pub(super) fn shown(&self) -> (Status, Option<&Activity>) {
         (self.shown.reported, self.shown.activity.as_ref())
     }

@@ -21,7 +21,6 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Finds and claims tasks for one agent.
 pub(super) struct TaskClaimer {
     pub(super) context: Rc<MemberContext>,
-    /// The watch under way.
     pub(super) watch: Option<AbortOnDrop>,
     /// Whether the last task could not be claimed; the next watch then begins with a wait.
     pub(super) failed: Rc<Cell<bool>>,

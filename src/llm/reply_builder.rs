@@ -29,7 +29,6 @@ pub(super) fn input(streamed: &str, given: Option<&Value>) -> Value {
         .unwrap_or_else(|| unreadable(streamed))
 }
 
-/// A partial reply.
 #[derive(Debug, Default)]
 pub(super) struct ReplyBuilder {
     model: String,

@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The text that replaces a secret.
 pub(crate) const REDACTED: &str = "[redacted]";
 
 /// The length of the shortest secret that the [`Redactor`] replaces, in characters. Shorter secrets may be words

@@ -25,7 +25,6 @@ pub(super) trait Assemble: std::fmt::Debug {
     fn finish(self: Box<Self>) -> Reply;
 }
 
-/// A partially received response.
 #[derive(Debug)]
 pub(super) struct StreamParser {
     decoder: Decoder,

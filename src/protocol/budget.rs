@@ -18,14 +18,12 @@ pub(crate) enum LimitOwner {
     Run,
 }
 
-/// The state of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BudgetVerdict {
     /// Enough is left, or there is no limit.
     Fine,
     /// At most a fifth of the limit is left.
     Nearly(BudgetLimit),
-    /// Nothing is left.
     Spent(BudgetLimit),
 }
 

@@ -19,7 +19,6 @@ pub(crate) enum Urgency {
 pub(crate) enum Rung {
     /// A `shutdown_request` is in the member's inbox. A lead gets SIGTERM, because no message can stop it.
     Ask,
-    /// The process got SIGTERM.
     Terminate,
     /// The process group got SIGKILL.
     Kill,
@@ -78,7 +77,6 @@ impl LadderDeadlines {
     }
 }
 
-/// The stop of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShutdownLadder {
     rung: Rung,

@@ -21,13 +21,10 @@ pub(crate) enum LifecycleEvent {
     Resumed,
     /// A spawned process never became ready and was killed.
     SpawnFailed,
-    /// The process reports its status.
     Reported(Status),
-    /// A stop of the process has begun.
     StopAsked,
     /// A lead continues although it was asked to stop: only a signal stops a lead.
     StopOverridden,
-    /// The process has ended in a stop.
     StopConfirmed,
     /// A stop came before the process was started.
     StartCancelled,

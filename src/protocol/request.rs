@@ -19,11 +19,8 @@ use std::time::Instant;
 /// The permission that a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    /// To shut the decider down.
     Shutdown,
-    /// To carry out a plan.
     Plan,
-    /// To run a tool call.
     Permission,
     /// To leave the workspace with a tool call.
     Sandbox,
@@ -44,7 +41,6 @@ pub(crate) struct PendingRequest {
     /// The id, unique in the team.
     pub(crate) id: String,
     pub(crate) kind: RequestKind,
-    /// The agent that asks.
     pub(crate) owner: String,
     pub(crate) decider: String,
     /// The incarnation that an answer must name.
@@ -91,7 +87,6 @@ pub(crate) enum IgnoredAnswer {
     Closed(DecisionOutcome),
 }
 
-/// The requests that one agent knows.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLedger {
     /// Each request with its outcome; `None` while it is open.
@@ -147,7 +142,6 @@ impl RequestLedger {
         if is_late { Err(IgnoredAnswer::Closed(decided)) } else { Ok(decided) }
     }
 
-    /// Withdraws a request. Returns whether it was open.
     pub(crate) fn withdraw(&mut self, id: &str) -> bool {
         let open = self.requests.get_mut(id).filter(|(_, outcome)| outcome.is_none());
         open.map(|(_, outcome)| *outcome = Some(DecisionOutcome::Withdrawn)).is_some()

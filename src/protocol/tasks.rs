@@ -121,7 +121,6 @@ pub(crate) fn claim(board: &Board, id: TaskId, by: &Actor) -> TaskChange {
 }
 
 impl TaskEdit {
-    /// Returns a change of the status alone.
     pub(crate) fn status(status: TaskStatus, note: Option<String>) -> Self {
         Self { status: Some(status), note, ..Self::default() }
     }
@@ -167,7 +166,6 @@ pub(crate) fn update(board: &Board, id: TaskId, edit: TaskEdit, by: &Actor) -> T
     Ok((changed != *before).then_some(changed))
 }
 
-/// The liveness of the owner of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OwnerLiveness {
     /// No process has the name.

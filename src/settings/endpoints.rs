@@ -10,7 +10,6 @@ use crate::llm::secret::REDACTED;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The address of an API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BaseUrl(pub(super) String);
 

@@ -67,7 +67,6 @@ impl SettingSpec {
     }
 }
 
-/// A value and its source.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Setting<T> {
     pub(crate) value: T,
@@ -260,7 +259,6 @@ pub(super) trait SettingField: Sized {
         layers: &mut Layers<'_>,
     ) -> Result<Self, Failure>;
 
-    /// Returns the rows of `team config`.
     fn rows(&self, spec: &SettingSpec) -> Vec<ConfigRow>;
 
     /// Returns the value as TOML; `None` if it is unset or a table.

@@ -43,7 +43,6 @@ macro_rules! default {
 macro_rules! all_settings {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty $(= $default:expr)?
         $(, $field:ident: $given:expr)*;)+) => {
-        /// All settings in force.
         #[derive(Debug, Clone)]
         pub(crate) struct Settings {
             $($(#[doc = $doc])+ pub(crate) $name: $type,)+
@@ -51,7 +50,6 @@ macro_rules! all_settings {
             pub(crate) ignored: Option<String>,
         }
 
-        /// The declaration of each setting.
         mod specs {
             use crate::settings::layers::SettingSpec;
             $(
@@ -348,7 +346,6 @@ fn untrusted(folder_file: &Path, ignored: &Risks) -> String {
 }
 
 impl Rules {
-    /// Returns the budgets of the team and of each teammate.
     pub(crate) fn budgets(&self) -> Budgets {
         Budgets {
             team: Budget {

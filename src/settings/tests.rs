@@ -16,7 +16,6 @@ use crate::wire::permission::{PermissionMode, Permissions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The sources of the settings of one test.
 #[derive(Default)]
 struct Given<'t> {
     variables: &'t [(&'t str, &'t str)],

@@ -70,7 +70,6 @@ impl LeftoverKind {
     }
 }
 
-/// A file that may be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leftover {
     pub(crate) kind: LeftoverKind,
@@ -131,7 +130,6 @@ impl TeamAtRest {
         Ok(quiet)
     }
 
-    /// Returns the records of the last holders.
     pub(crate) fn records(&self) -> Vec<LifeRecord> {
         self.held.iter().filter_map(|held| read_record(&held.file)).collect()
     }

@@ -23,7 +23,6 @@ const FOREIGN_ROLES: &str = ".claude/agents";
 /// The usual names of instruction files.
 const INSTRUCTIONS: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
-/// A role and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoleFile {
     /// The path, relative to the workspace.

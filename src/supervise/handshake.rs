@@ -15,7 +15,6 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 const MAX_LINE_BYTES: u64 = 1024 * 1024;
 
-/// The lead's message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Handshake {
     pub(crate) incarnation: String,
@@ -53,7 +52,6 @@ impl StartReason {
     }
 }
 
-/// The teammate's answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HandshakeAnswer {

@@ -30,7 +30,6 @@ pub(super) struct Members {
     changed: watch::Sender<()>,
 }
 
-/// The state of one name.
 #[derive(Default)]
 struct MemberState {
     process: ProcessState,
@@ -67,7 +66,6 @@ pub(super) type Stop = Rc<Option<watch::Sender<Urgency>>>;
 pub(super) struct Ended {
     /// Whether it was being killed because it hung.
     pub(super) was_hung: bool,
-    /// Whether this lead was stopping it.
     pub(super) was_expected: bool,
 }
 

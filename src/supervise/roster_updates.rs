@@ -31,7 +31,6 @@ fn entry<'a>(roster: &'a mut Roster, id: &MemberId) -> Option<&'a mut Entry> {
     member.filter(|member| member.incarnation == id.incarnation)
 }
 
-/// The teammate that is to be started.
 #[derive(Debug, Clone)]
 pub(super) struct SpawnSpec {
     pub(super) name: AgentName,

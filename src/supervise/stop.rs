@@ -42,7 +42,6 @@ const STUCK_CHECKS: u32 = 5;
 /// Interval at which a life lock is probed once the process has ended or cannot be watched.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
 
-/// A stop of some members.
 #[derive(Clone)]
 pub(crate) struct StopPlan {
     pub(crate) bus: Arc<Bus>,
@@ -56,7 +55,6 @@ pub(crate) struct StopPlan {
     pub(crate) urgency: watch::Receiver<Urgency>,
 }
 
-/// The outcome of the stop of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StopOutcome {
     pub(crate) name: AgentName,
@@ -72,7 +70,6 @@ impl StopOutcome {
         self.rung == Some(Rung::GiveUp)
     }
 
-    /// Describes the outcome to a person.
     pub(crate) fn words(&self) -> String {
         match (self.rung, &self.refusal) {
             (rung, None) => words(rung).into(),
@@ -95,7 +92,6 @@ pub(crate) fn words(rung: Option<Rung>) -> &'static str {
     }
 }
 
-/// The member that is being stopped.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     id: &'a MemberId,

@@ -51,7 +51,6 @@ pub(crate) enum TaskError {
 }
 
 impl TaskError {
-    /// Returns the error of the store, if it is one.
     pub(crate) fn store_error(&self) -> Option<&StoreError> {
         if let Self::Bus(why) = self {
             return why.store_error();
@@ -77,11 +76,9 @@ impl TaskError {
 
 type TaskRecord = WithUnknownFields<Task>;
 
-/// A snapshot of the list.
 #[derive(Debug)]
 pub(crate) struct TaskSnapshot {
     pub(crate) board: Board,
-    /// Files that are not tasks.
     pub(crate) problems: Vec<Problem>,
 }
 

@@ -19,16 +19,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A request for a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct QueuedRequest {
     pub(crate) question: Question,
-    /// The agent that asks.
     pub(crate) owner: AgentName,
     pub(crate) incarnation: String,
 }
 
-/// The source of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decider {
     Model,
@@ -144,7 +141,6 @@ impl ApprovalQueue {
         question.about != QuestionKind::Plan || self.plan_approval == PlanApproval::Person
     }
 
-    /// Returns an open request.
     pub(crate) fn find(&self, id: &str) -> Option<QueuedRequest> {
         self.ledger.borrow().pending_of(id)?;
         self.asked.borrow().get(id).cloned()

@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::pin::Pin;
 
-/// One tool call of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Call {
     /// The model's id of the call. The ids of messages that the call sends derive from it.

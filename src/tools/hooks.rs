@@ -22,7 +22,6 @@ const REFUSES: i32 = 2;
 /// The maximum number of characters of a reason that are sent to the model.
 const MAX_REASON_CHARS: usize = 4000;
 
-/// The hooks of one process.
 #[derive(Debug)]
 pub(crate) struct Hooks {
     pub(crate) list: Vec<Hook>,
@@ -34,7 +33,6 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Whether a hook runs at this event.
     pub(crate) fn are_there_for(&self, event: HookEvent) -> bool {
         self.list.iter().any(|hook| hook.event == event)
     }

@@ -27,7 +27,6 @@ use crate::store::TeamDir;
 use crate::wire::tool::{Signal, ToolSpec};
 use registry::{Registration, Tool as _};
 
-/// All tools.
 const TOOLS: &[Registration] = &[
     Registration::of::<command::Bash>(),
     Registration::of::<files::ReadFile>(),
@@ -60,7 +59,6 @@ pub(crate) fn registry(parts: ToolParts) -> Registry {
     Registry::new(TOOLS.iter(), parts)
 }
 
-/// Returns the spec of the tool with this name.
 pub(crate) fn find(name: &str) -> Option<&'static ToolSpec> {
     specs().find(|spec| spec.name == name)
 }

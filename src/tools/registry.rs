@@ -257,7 +257,6 @@ pub(crate) trait TeamOps {
     fn shutdown(&self, name: AgentName, reason: String) -> ToolFuture<'_>;
 }
 
-/// A teammate to be started.
 #[derive(Debug, Clone)]
 pub(crate) struct SpawnOrder {
     pub(crate) name: AgentName,
@@ -272,7 +271,6 @@ pub(crate) struct SpawnOrder {
     pub(crate) mode: Option<PermissionMode>,
 }
 
-/// The tools of one agent.
 pub(crate) struct Registry {
     tools: BTreeMap<&'static str, &'static Registration>,
     parts: ToolParts,

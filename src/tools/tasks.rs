@@ -14,7 +14,6 @@ use crate::wire::tool::{Effect, ToolSpec};
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// The words of all task statuses.
 const STATUSES: [&str; 5] = {
     let [a, b, c, d, e] = TaskStatus::ALL;
     [a.word(), b.word(), c.word(), d.word(), e.word()]

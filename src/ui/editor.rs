@@ -58,11 +58,9 @@ pub(crate) struct ConsoleOptions {
     pub(crate) prompt: String,
     /// The history file, which keeps typed lines between sessions.
     pub(crate) history_file: Option<PathBuf>,
-    /// The slash commands to complete.
     pub(crate) completions: Vec<String>,
 }
 
-/// The words to complete.
 pub(super) type Words = Arc<Mutex<Vec<String>>>;
 
 /// A function that reads inputs until there are no more; it runs on its own thread.

@@ -8,7 +8,6 @@ use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};
 /// The state of a message in an inbox view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The message is in the inbox.
     Unread,
     /// The owner has received the message since this reader last looked.
     TakenIn,

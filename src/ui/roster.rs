@@ -43,7 +43,6 @@ fn some(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// A column with its cells.
 struct Column {
     title: &'static str,
     cells: Vec<String>,
@@ -125,7 +124,6 @@ pub(crate) fn short(number: u64) -> String {
     }
 }
 
-/// Formats a duration in one unit.
 pub(crate) fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),

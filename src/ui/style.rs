@@ -23,13 +23,10 @@ pub(crate) struct Palette {
     pub(super) is_colored: bool,
 }
 
-/// The style of secondary text.
 pub(super) const DIM: Style = Style::new().dimmed();
 /// The style of titles and names.
 pub(super) const BOLD: Style = Style::new().bold();
-/// The style of failures.
 pub(super) const BAD: Style = color(AnsiColor::Red);
-/// The style of warnings.
 pub(super) const WARN: Style = color(AnsiColor::Yellow);
 
 /// The ANSI numbers of the words of [`COLORS`]. Red is reserved for failures.

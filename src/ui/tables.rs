@@ -50,7 +50,6 @@ pub(crate) fn task_table(rows: &[TaskRow<'_>], palette: Palette) -> String {
     table(["ID", "STATUS", "OWNER", "SUBJECT"], rows, palette)
 }
 
-/// Returns the state of a task in words.
 fn standing(row: &TaskRow<'_>) -> String {
     if row.task.status != TaskStatus::Pending || row.waits_for.is_empty() {
         return row.task.status.word().replace('_', " ");
@@ -152,12 +151,10 @@ const KEYS: [(&str, &str); 7] = [
     ("Ctrl-D", "on an empty line: like /quit"),
 ];
 
-/// Returns the slash commands to complete.
 pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|(usage, _)| usage.split(' ').next().unwrap_or(usage))
 }
 
-/// Returns the text of `/help`.
 pub(crate) fn help(palette: Palette) -> String {
     let mut text = String::from("Say in your own words what you want done. The lead can:\n");
     text.extend(EXAMPLES.map(|example| format!("  {}\n", palette.bold(example))));

@@ -19,20 +19,26 @@ pub(crate) enum Change {
     /// The roster file has other lines.
     Config(LineDiff),
     /// The list of agents has changed: all of them, the lead first.
-    Team { members: Vec<MemberView> },
+    Team {
+        members: Vec<MemberView>,
+    },
     /// Some agents of the same list have changed; they are in the order of the list.
-    Members { members: Vec<MemberView> },
+    Members {
+        members: Vec<MemberView>,
+    },
     /// The task list has changed: all tasks, by id.
-    Tasks { tasks: Vec<WithUnknownFields<Task>> },
+    Tasks {
+        tasks: Vec<WithUnknownFields<Task>>,
+    },
     /// The open requests have changed: all of them, by id.
-    Requests { requests: Vec<Asked> },
+    Requests {
+        requests: Vec<Asked>,
+    },
     /// A message is new, or has reached a further stage.
     Mail(MessageProgress),
-    /// A model call has ended.
     Usage(Spent),
 }
 
-/// A question that waits for an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Asked {
     pub(crate) from: String,
@@ -74,7 +80,6 @@ pub(crate) enum Stage {
     Answered,
 }
 
-/// The state of a message in a view.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct MessageProgress {
     pub(crate) id: String,
@@ -135,7 +140,6 @@ impl LineDiff {
         (gone > 0 || !lines.is_empty()).then_some(Self { at, gone, lines })
     }
 
-    /// Applies the difference to `lines`.
     pub(crate) fn apply(&self, lines: &mut Vec<String>) {
         let at = self.at.min(lines.len());
         let end = self.at.saturating_add(self.gone).min(lines.len());

@@ -47,7 +47,6 @@ pub(crate) struct Feed {
 #[derive(Debug)]
 struct Conversation {
     tail: Tail,
-    /// The model of the agent.
     model: String,
     /// The messages that the model has received and not answered yet.
     unanswered: Vec<MessageProgress>,
@@ -229,7 +228,6 @@ mod tests {
         feed: Feed,
     }
 
-    /// Returns a feed of the team of alice.
     fn fixture() -> Fixture {
         let (top, dir) = team_folder();
         let roster = json!({"version":1,"team_name":"t","members":[{"name":"alice"}]});

@@ -37,12 +37,10 @@ pub(crate) struct Snapshot {
     pub(crate) conversation: Conversation,
     /// The error of the last look at the files.
     pub(crate) trouble: Option<String>,
-    /// The lines of the roster file.
     config: Vec<String>,
     calls: VecDeque<Spent>,
 }
 
-/// The last lines of a conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     /// The agent; empty while no conversation is followed.
@@ -75,7 +73,6 @@ impl MessageList {
         Self { limit, messages: BTreeMap::new(), next: 0, numbers: BTreeMap::new() }
     }
 
-    /// Returns the messages, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &MessageProgress> {
         self.messages.values()
     }

@@ -18,7 +18,6 @@ type Object = Map<String, Value>;
 /// The longest line that is shown in full, in characters.
 const LINE_CHARS: usize = 4000;
 
-/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum What {
@@ -29,7 +28,6 @@ pub(crate) enum What {
     Sent,
     /// The sender's model got the result of the call.
     Told,
-    /// The message is in the inbox.
     Waits,
     /// The message is in a batch that its recipient has claimed.
     Claimed,
@@ -42,7 +40,6 @@ pub(crate) enum What {
     Read,
     /// The turn in which the message was received has ended.
     TurnEnded,
-    /// An answer to the request was sent.
     Answered,
     /// The message could not be delivered.
     Dead,
@@ -64,7 +61,6 @@ impl What {
     }
 }
 
-/// One step of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Step {
     /// The time of the step; `None` for the present place of the message.
@@ -93,7 +89,6 @@ pub(crate) struct Proof {
     pub(crate) claim: Option<(String, u64)>,
 }
 
-/// The steps of a message.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     /// The message as received, if it is in any file.

@@ -38,7 +38,6 @@ pub(crate) struct Broadcaster {
 }
 
 impl Broadcaster {
-    /// Returns a broadcaster without visitors.
     pub(crate) fn of(dir: &TeamDir, prices: BTreeMap<String, Price>) -> Self {
         Self {
             dir: dir.clone(),

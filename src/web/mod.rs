@@ -46,7 +46,6 @@ const CONNECTIONS: usize = 64;
 /// The time within which a client must send a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
-/// A command from the page.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Order {
@@ -68,7 +67,6 @@ pub(crate) enum Order {
     },
 }
 
-/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The command was carried out; `said` is a sentence for the person.
@@ -85,7 +83,6 @@ pub(crate) enum Outcome {
 /// The function that carries out a command; its future waits for the result.
 pub(crate) type Control = dyn Fn(Order) -> Pin<Box<dyn Future<Output = Outcome>>>;
 
-/// The server of the page.
 pub(crate) struct Site {
     listener: TcpListener,
     auth: RequestAuth,
@@ -112,7 +109,6 @@ impl Site {
         Ok(Rc::new(Self { listener, auth, broadcaster, control, connections }))
     }
 
-    /// Returns the address of the page, with the token.
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/?token={}", self.auth.port, self.auth.token)
     }

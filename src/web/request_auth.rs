@@ -13,7 +13,6 @@ use subtle::ConstantTimeEq;
 /// The longest message id that is searched for, in bytes.
 const LONGEST_ID: usize = 512;
 
-/// The checks of a request.
 #[derive(Debug)]
 pub(super) struct RequestAuth {
     pub(super) port: u16,
@@ -22,7 +21,6 @@ pub(super) struct RequestAuth {
     pub(super) has_control: bool,
 }
 
-/// The resource that a request names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Page,

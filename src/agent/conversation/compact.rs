@@ -41,7 +41,6 @@ impl Compacted {
     }
 }
 
-/// The reason for a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompactionReason {
     /// The conversation nearly fills the context.
@@ -58,7 +57,6 @@ pub(super) fn is_due(memory: &Memory, context_tokens: Option<u64>) -> bool {
     full && memory.is_worth_compacting()
 }
 
-/// Asks the model for the summary.
 pub(super) async fn compact(
     provider: &dyn Provider,
     memory: Memory,

@@ -9,7 +9,6 @@ use crate::wire::chat::{Reply, Usage};
 use crate::wire::permission::{Decision, Question};
 use crate::wire::transcript::Entry;
 
-/// The result of a piece of work.
 #[derive(Debug)]
 pub(crate) enum WorkResult {
     /// The model answered, or the call failed for good.
@@ -19,11 +18,9 @@ pub(crate) enum WorkResult {
     ToolEnded(Result<String, ToolError>),
 }
 
-/// The verdict on a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CallVerdict {
     Run,
-    /// The call is answered with this error.
     Refuse(String),
     /// The question must be answered first.
     Ask(Box<Question>),
@@ -45,15 +42,12 @@ pub(crate) enum TurnEvent {
     Work(WorkResult),
     /// The verdict on the next tool call.
     Judged(CallVerdict),
-    /// The decision on a question.
     Settled(Decision),
-    /// The user interrupts the turn.
     Interrupt,
     /// The turn must end soon. This note goes to the model, which may reply with a last report.
     WindDown(String),
     /// The running tool call is the last step of the turn. Other calls are answered with this text.
     EndAfterCall(&'static str),
-    /// The turn ends now.
     Stop {
         /// The limit that was reached, for the turn's report.
         limit: Option<String>,
@@ -63,13 +57,11 @@ pub(crate) enum TurnEvent {
 /// Actions that the turn machine requests. They are performed in order.
 #[derive(Debug, PartialEq)]
 pub(crate) enum TurnAction {
-    /// An action that the conversation performs.
     Effect(Effect),
     /// An action that the owner of the conversation performs.
     Host(HostAction),
 }
 
-/// Actions that a conversation performs.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
     /// Appends an entry to the transcript and to the memory.
@@ -85,7 +77,6 @@ pub(crate) enum Effect {
     /// Cancels the model call or tool call that the turn waits for; its result is dropped.
     Cancel,
     Show(Progress),
-    /// Logs a warning.
     Log(String),
 }
 

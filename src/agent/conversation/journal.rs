@@ -19,7 +19,6 @@ pub(crate) trait TranscriptWriter {
     fn sync(&self) -> SyncFuture<'_>;
 }
 
-/// The future of one sync.
 pub(crate) type SyncFuture<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + 'a>>;
 
 /// The handler of a full disk, for a conversation that must record an entry.
@@ -43,7 +42,6 @@ pub(crate) enum NextAttempt {
 /// The reason for which an entry was not recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RecordError {
-    /// The transcript cannot be written.
     Broken(String),
     /// The disk stayed full until the conversation had to end.
     GivenUp,

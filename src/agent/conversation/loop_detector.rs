@@ -12,7 +12,6 @@ const TELL_FROM: u32 = 3;
 /// The number of repetitions at which a turn ends.
 const END_AT: u32 = 10;
 
-/// Counts the repetitions of a turn.
 #[derive(Debug, Default)]
 pub(super) struct LoopDetector {
     seen: BTreeMap<u64, CallCount>,

@@ -49,7 +49,6 @@ pub(crate) struct Conversation {
     pub(crate) model: ModelCaller,
     pub(crate) tools: Rc<Registry>,
     work: WorkSet<WorkResult>,
-    /// The work that the turn waits for.
     awaited: Option<WorkId>,
     /// The error of the last model call, if it failed.
     pub(crate) model_error: Option<ModelError>,

@@ -11,7 +11,6 @@ use std::rc::Rc;
 /// The maximum length of a reply in tokens.
 const MAX_ANSWER_TOKENS: u32 = 16_384;
 
-/// The model of one conversation.
 pub(crate) struct ModelCaller {
     pub(crate) provider: Rc<dyn Provider>,
     pub(crate) system: String,
@@ -21,7 +20,6 @@ pub(crate) struct ModelCaller {
     pub(crate) secrets: Rc<Redactor>,
     /// Describes the agent's situation as the program knows it, for a summary.
     pub(crate) situation: Box<dyn Fn() -> String>,
-    /// Shows the progress of a call.
     pub(crate) show: Rc<dyn Fn(&Progress)>,
 }
 

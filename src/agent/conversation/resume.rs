@@ -16,7 +16,6 @@ const STATE_UNKNOWN: &str = "state unknown: the program ended while this was run
 /// The work that an earlier process did not finish.
 #[derive(Debug, Default)]
 pub(crate) struct CutOff {
-    /// The tool that was running.
     pub(crate) tool: Option<String>,
     /// The calls still to run, if the transcript ends within a turn.
     pub(crate) turn: Option<VecDeque<Call>>,

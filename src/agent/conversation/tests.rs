@@ -79,7 +79,6 @@ impl Place {
         (Conversation::new(journal, model, tools, report), results)
     }
 
-    /// Returns a conversation that continues the transcript.
     fn resumed(&self) -> (Conversation, Results) {
         let (mut conversation, results) = self.conversation();
         for entry in self.transcript() {
@@ -94,7 +93,6 @@ impl Place {
     }
 }
 
-/// Records a prompt.
 async fn ask(conversation: &mut Conversation, prompt: &str) {
     let prompt = Entry::User { content: prompt.into() };
     conversation.journal.record(prompt, &mut NoRoom).await.unwrap();

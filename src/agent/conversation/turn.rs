@@ -27,10 +27,8 @@ const LAST_CALLS: u32 = 2;
 /// The phase of a turn after a transition, or its end.
 pub(super) type Next = ControlFlow<TurnEnd, TurnPhase>;
 
-/// The phases of a turn.
 #[derive(Debug)]
 pub(super) enum TurnPhase {
-    /// Input is being taken in.
     TakingInput,
     /// Input is being taken in; then the turn ends, since the user interrupted it.
     Interrupted,
@@ -40,7 +38,6 @@ pub(super) enum TurnPhase {
     Judging(Call),
     /// The user, or the lead, is being asked about a call.
     Asking(Asking),
-    /// A call runs.
     Acting(Call),
     /// The last call of the turn runs; the other calls are answered with this text.
     ActingLast(Call, &'static str),
@@ -51,13 +48,11 @@ pub(super) enum TurnPhase {
 pub(super) struct Asking {
     pub(super) call: Call,
     pub(super) question: Box<Question>,
-    /// Whether input is being taken in.
     pub(super) taking_input: bool,
     /// A decision that waits until the input is taken in, because nothing else is recorded until then.
     pub(super) settled: Option<Box<Decision>>,
 }
 
-/// The end of a turn.
 #[derive(Debug)]
 pub(crate) struct TurnEnd {
     pub(crate) outcome: Outcome,
@@ -89,7 +84,6 @@ pub(super) struct Turn {
     text: String,
     /// Whether the last tool call sent a message to the lead, so that a report would only repeat it.
     told_lead: bool,
-    /// Whether the model called `idle`.
     wants_idle: bool,
     /// Whether the conversation was summarized since the model last answered.
     room: Room,
@@ -482,7 +476,6 @@ impl Turn {
         self.think()
     }
 
-    /// Ends the turn now.
     pub(super) fn break_off(&mut self, phase: TurnPhase, how: &BreakOff) -> Next {
         match phase {
             TurnPhase::TakingInput | TurnPhase::Interrupted => {}

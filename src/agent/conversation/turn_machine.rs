@@ -20,7 +20,6 @@ use crate::tools::Call;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-/// A turn under way.
 #[derive(Debug)]
 pub(crate) struct TurnMachine {
     turn: Turn,
@@ -44,7 +43,6 @@ impl TurnMachine {
         matches!(self.phase, TurnPhase::Asking(_))
     }
 
-    /// Whether a tool call runs.
     pub(crate) fn is_acting(&self) -> bool {
         matches!(self.phase, TurnPhase::Acting(_) | TurnPhase::ActingLast(..))
     }

@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The verdict on mail that came between two turns.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The mail begins a turn.
     Turn,
     /// The mail does not begin a turn.
     None,

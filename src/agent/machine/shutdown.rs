@@ -10,7 +10,6 @@ pub(super) struct ShutdownRequest {
     pub(super) cause: StopCause,
     /// The action that registers the request as open, so that it is answered when the member ends.
     pub(super) open: Action,
-    /// The note for the model.
     pub(super) note: String,
 }
 

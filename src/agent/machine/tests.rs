@@ -62,7 +62,6 @@ pub(super) fn drained() -> Event {
     Event::Drained(vec![])
 }
 
-/// Returns the end of a drain with one message.
 pub(super) fn mail(kind: &str, from: &str) -> Event {
     let object = json!({
         "type": kind, "from": from, "content": "x", "reason": "available", "outcome": "done",

@@ -181,7 +181,6 @@ proptest! {
     }
 }
 
-/// Returns a machine in each phase.
 fn phases() -> Vec<(&'static str, Machine)> {
     let after = |mut machine: Machine, events: Vec<Event>| {
         run(&mut machine, events);
@@ -201,7 +200,6 @@ fn phases() -> Vec<(&'static str, Machine)> {
     ]
 }
 
-/// Returns one event of each kind.
 fn all_events() -> Vec<(&'static str, Event)> {
     let decision = Decision::by_program("r", DecisionOutcome::Approved, "");
     vec![

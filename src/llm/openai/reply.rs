@@ -23,7 +23,6 @@ pub(in crate::llm) struct Assembler {
     finish_reason: String,
 }
 
-/// A partial tool call.
 #[derive(Debug, Default)]
 struct Part {
     /// The server's index of the call; some servers send none, others the same index for all calls.

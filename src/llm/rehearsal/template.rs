@@ -229,7 +229,6 @@ impl<'a> Match<'a> {
         found
     }
 
-    /// Returns the scope after this command.
     pub(super) fn remembered(&self) -> Scope {
         let mut after = self.scope.clone();
         let spawned = self.members().into_iter().map(|(name, _)| name);

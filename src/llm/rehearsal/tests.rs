@@ -129,7 +129,6 @@ proptest! {
     }
 }
 
-/// Returns the words of all examples.
 fn words() -> Vec<&'static str> {
     OWN.iter().chain(ALL).flat_map(|(example, ..)| example.split(' ')).collect()
 }

@@ -40,7 +40,6 @@ const THREADS: u64 = 2048;
 const PEEK: WaitPidFlag =
     WaitPidFlag::WEXITED.union(WaitPidFlag::WNOHANG).union(WaitPidFlag::WNOWAIT);
 
-/// A command and its processes.
 #[derive(Debug)]
 pub(super) struct Containment {
     group: Option<Cgroup>,
@@ -88,7 +87,6 @@ impl Containment {
         }
     }
 
-    /// Kills all remaining processes.
     pub(super) fn end(self) {
         if let Some(group) = &self.group {
             group.kill();

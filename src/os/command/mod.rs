@@ -45,7 +45,6 @@ fn supervisor_program() -> PathBuf {
     program
 }
 
-/// The environment of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandSetup {
     /// Its environment variables, without the run id.
@@ -54,7 +53,6 @@ pub(crate) struct CommandSetup {
     pub(crate) run_id: String,
 }
 
-/// A running command with all of its processes.
 #[derive(Debug)]
 pub(crate) struct RunningCommand {
     supervisor: Arc<Pidfd>,
@@ -62,7 +60,6 @@ pub(crate) struct RunningCommand {
     cleanup: Option<Cleanup>,
 }
 
-/// The resources for ending a command.
 #[derive(Debug)]
 struct Cleanup {
     supervisor: Arc<Pidfd>,

@@ -50,7 +50,6 @@ impl Signals {
         Ok(Self { arrived })
     }
 
-    /// Returns the next pending signal.
     pub(crate) fn take(&self) -> Option<SignalEvent> {
         let mut letter = [0];
         (&self.arrived).read_exact(&mut letter).ok()?;

@@ -67,7 +67,6 @@ impl Access {
     }
 }
 
-/// Opens an existing file.
 pub(crate) fn open(path: &Path, access: Access) -> Result<File, FileError> {
     open_known(path, access).map(|(file, _)| file)
 }

@@ -140,7 +140,6 @@ impl Fifo {
         Ok(Self(open_pipe(path, OpenOptions::new().read(true).write(true)).at(path)?))
     }
 
-    /// Consumes the notifications.
     pub(crate) fn acknowledge(&self) -> io::Result<()> {
         match io::copy(&mut &self.0, &mut io::sink()) {
             Err(why) if why.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -190,7 +189,6 @@ mod tests {
         !is_quiet(source.as_fd())
     }
 
-    /// Returns whether something was pending, and consumes it.
     fn woke(watch: &Watch) -> bool {
         let woke = is_ready(watch);
         watch.acknowledge(&mut Written::default()).unwrap();

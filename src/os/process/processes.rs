@@ -20,7 +20,6 @@ const USUAL_ENVIRONMENT: usize = 32 * 1024;
 const EXEC_LOOKS: u32 = 1000;
 const EXEC_PAUSE: Duration = Duration::from_millis(1);
 
-/// A row of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
     /// The pid, which identifies the process only together with `start`.
@@ -128,7 +127,6 @@ pub(crate) fn all() -> Vec<Process> {
     pids.filter_map(Process::read).collect()
 }
 
-/// Returns the pids of all descendants of the ancestors.
 pub(crate) fn below(ancestors: &BTreeSet<i32>, table: &[Process]) -> BTreeSet<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for process in table {

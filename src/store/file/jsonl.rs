@@ -81,7 +81,6 @@ impl Lines {
         self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer)
     }
 
-    /// Returns the offset of the next piece.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }

@@ -36,7 +36,6 @@ impl Tail {
         Self { path, place: None }
     }
 
-    /// Returns the offset of the next read.
     pub(crate) fn offset(&self) -> u64 {
         self.place.map_or(0, |(_, offset)| offset)
     }
@@ -167,7 +166,6 @@ fn first_time(
     Ok(None)
 }
 
-/// Returns the lines after the one at `offset`.
 fn after_line(file: &File, offset: u64) -> io::Result<Lines> {
     let mut lines = Lines::from(file.try_clone()?, offset, LONGEST_LINE)?;
     lines.next()?;

@@ -42,7 +42,6 @@ impl DeadLetter {
         Self { batch_id, offset, reason, at, raw: None, raw_hex: None, file: None }
     }
 
-    /// Returns the notice of this letter.
     pub(crate) fn notice(&self) -> MailNotice {
         let Self { reason, batch_id, offset, .. } = self.clone();
         MailNotice::Dead { reason, batch_id, offset }

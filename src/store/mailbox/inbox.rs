@@ -232,7 +232,6 @@ fn append_line(file: &File, size: u64, line: &[u8]) -> io::Result<()> {
     written.inspect_err(|_| drop(roll_back(file, size, &first)))
 }
 
-/// The result of a write.
 struct Place {
     start: u64,
     is_whole: bool,

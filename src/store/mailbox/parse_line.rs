@@ -16,7 +16,6 @@ pub(crate) enum ParsedLine<'a> {
     Unfinished,
 }
 
-/// A message that can be delivered.
 #[derive(Debug)]
 pub(crate) struct ValidLine<'a> {
     /// The message. Its id is that of the line, or is made from batch id and offset.

@@ -77,12 +77,10 @@ impl Waker {
         self.acknowledge()
     }
 
-    /// Returns the period of the poll.
     pub(crate) fn poll(&self) -> Duration {
         if let Source::Events { poll, .. } = self.source { poll } else { MAIL_POLL_WITHOUT_EVENTS }
     }
 
-    /// Consumes the pending events.
     pub(crate) fn acknowledge(&mut self) -> Result<(), StoreError> {
         let answer = match &self.source {
             Source::Events { watch, .. } => watch.acknowledge(&mut self.written),
@@ -105,7 +103,6 @@ impl Waker {
         self.written.may_have(watch_id)
     }
 
-    /// Forgets the consumed events.
     pub(crate) fn forget_written(&mut self) {
         self.written = Written::default();
     }

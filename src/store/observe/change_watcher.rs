@@ -30,7 +30,6 @@ impl ChangeWatcher {
         Ok(Self(watch))
     }
 
-    /// Consumes the pending events.
     pub(crate) fn acknowledge(&self) -> io::Result<()> {
         self.0.acknowledge(&mut Written::default())
     }

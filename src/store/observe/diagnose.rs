@@ -19,7 +19,6 @@ pub(crate) enum Diagnosis {
     Open(PathBuf),
     /// The path is a link, or belongs to another user.
     Foreign(String),
-    /// The roster cannot be parsed.
     DamagedRoster,
     /// A file of the task list is not a task.
     DamagedTask(String),
@@ -30,9 +29,15 @@ pub(crate) enum Diagnosis {
         is_of_another_boot: bool,
     },
     /// Claims that a dead owner has not acted on.
-    Claims { name: AgentName, count: usize },
+    Claims {
+        name: AgentName,
+        count: usize,
+    },
     /// Lines that could not be delivered.
-    DeadLetters { name: AgentName, count: usize },
+    DeadLetters {
+        name: AgentName,
+        count: usize,
+    },
 }
 
 /// Returns all problems of a team folder. Fails if a file or folder cannot be inspected.

@@ -21,13 +21,11 @@ pub(crate) enum SearchLocation {
     Log,
 }
 
-/// The position of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) place: SearchLocation,
     /// The file, relative to the team folder.
     pub(crate) file: PathBuf,
-    /// The byte offset of the line.
     pub(crate) offset: u64,
     /// The line number, counted from 1.
     pub(crate) line: usize,

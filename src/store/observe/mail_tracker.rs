@@ -20,7 +20,6 @@ use std::rc::Rc;
 pub(crate) enum MailLocation {
     /// The line was appended and is not claimed yet.
     Inbox,
-    /// The owner has claimed the line.
     Claim,
 }
 

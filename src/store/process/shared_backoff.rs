@@ -19,7 +19,6 @@ struct BackoffRecord {
     wait: f64,
 }
 
-/// The shared wait for one endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedBackoff {
     path: PathBuf,

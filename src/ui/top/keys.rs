@@ -24,9 +24,7 @@ pub(crate) enum Key {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
     Key(Key),
-    /// Pasted text.
     Paste(String),
-    /// A new size of the terminal.
     Resize,
 }
 

@@ -20,9 +20,7 @@ use std::collections::BTreeMap;
 enum Pane {
     #[default]
     Members,
-    /// The messages between agents.
     Messages,
-    /// The conversation of the selected agent.
     Conversation,
     Tasks,
     Requests,
@@ -47,11 +45,18 @@ enum Mode {
     /// Any key closes the help.
     Help,
     /// Keys edit the filter; Esc restores the filter `before`.
-    Filter { before: String },
-    /// Keys edit a message.
-    Write { to: String, text: String },
+    Filter {
+        before: String,
+    },
+    Write {
+        to: String,
+        text: String,
+    },
     /// `y` confirms an action, which `what` names.
-    Confirm { what: String, action: Action },
+    Confirm {
+        what: String,
+        action: Action,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +80,6 @@ pub(crate) struct Top {
 pub(crate) enum Notice {
     /// The action has begun or succeeded.
     Fine(String),
-    /// The action failed.
     Failed(String),
 }
 
@@ -99,7 +103,6 @@ impl Top {
         }
     }
 
-    /// Returns the agents that match the filter.
     fn members<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a MemberView> {
         let passes = |member: &&MemberView| {
             let activity = member.activity.as_deref().unwrap_or_default();

@@ -36,7 +36,6 @@ impl View {
     }
 }
 
-/// The content of a pane.
 pub(super) struct Rows {
     pub(super) title: String,
     pub(super) lines: Vec<Line<'static>>,

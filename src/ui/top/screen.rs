@@ -24,7 +24,6 @@ const DEFAULT_SIZE: (u16, u16) = (80, 24);
 pub(crate) struct Screen {
     // Not ratatui's `Terminal`, which panics if it is dropped after the terminal is gone.
     backend: CrosstermBackend<Stdout>,
-    /// The frame on the screen.
     shown: Buffer,
     decoder: Decoder,
     /// The guard that restores the settings of the terminal, after the alternate screen is left.

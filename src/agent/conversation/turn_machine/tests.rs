@@ -109,7 +109,6 @@ fn a_decision_that_comes_while_input_is_taken_in_waits_for_it() {
     assert!(turn.is_acting());
 }
 
-/// Returns a turn in each phase.
 fn phases() -> Vec<(&'static str, TurnMachine)> {
     let run = || Event::Judged(CallVerdict::Run);
     let call = || reply(&["bash", "bash"]);
@@ -124,7 +123,6 @@ fn phases() -> Vec<(&'static str, TurnMachine)> {
     ]
 }
 
-/// Returns one event of each kind.
 fn all_events() -> Vec<(&'static str, Event)> {
     vec![
         ("InputWaits", Event::InputWaits),
