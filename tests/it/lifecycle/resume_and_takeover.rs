@@ -146,11 +146,11 @@ fn a_team_is_resumed_after_a_quit_and_after_a_kill_of_its_lead() {
     kill_9(&team, "lead");
     second.wait();
     team.eventually("bob is gone", || team.processes().iter().all(|(pid, _)| *pid != bob));
-    let mut third =
-        Terminal::start(team.command("team", &["lead", "--resume", "--model", "rehearsal"]));
     let log = team.path("log/lead.jsonl");
     let looks = || fs::read_to_string(&log).unwrap().matches("commands of a dead lead").count();
     let before = looks();
+    let mut third =
+        Terminal::start(team.command("team", &["lead", "--resume", "--model", "rehearsal"]));
     team.eventually("the third lead has looked", || looks() > before);
     // The lead probes its members at once, and alice needs longer to end after her command.
     std::thread::park_timeout(std::time::Duration::from_millis(300));
