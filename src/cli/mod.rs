@@ -144,7 +144,9 @@ pub fn main(verb: Option<&str>) -> ExitCode {
         return code;
     }
     let mut words: Vec<OsString> = std::env::args_os().collect();
-    if let Some(verb) = verb {
+    // A lead without the program `teammate` starts its own one under that name.
+    let is_teammate = words.first().is_some_and(|name| name == "teammate");
+    if let Some(verb) = if is_teammate { Some("teammate") } else { verb } {
         words.insert(words.len().min(1), verb.into());
     }
     let exit = match Arguments::try_parse_from(words) {

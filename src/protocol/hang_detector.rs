@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The observation of a process in one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LivenessSample {
     /// A text that changes with every heartbeat and every report of the process.

@@ -18,7 +18,6 @@ pub(crate) const MOST: usize = 16;
 /// The maximum size of a stored result in bytes; file tools can read files of this size.
 pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
 
-/// A result that is being stored.
 #[derive(Debug)]
 pub(crate) struct OutputSpill {
     file: File,

@@ -122,7 +122,6 @@ impl WindDown {
 pub(super) struct BreakOff {
     /// The result of a call that was not run.
     not_run: &'static str,
-    /// The result of a call that was running.
     running: &'static str,
     /// The reason for which a question is withdrawn.
     question: &'static str,

@@ -29,7 +29,6 @@ struct Part {
     index: Option<u64>,
     id: String,
     name: String,
-    /// The chunks of the arguments.
     streamed: String,
     /// The arguments, if they arrived as a JSON value instead of text.
     given: Option<Value>,

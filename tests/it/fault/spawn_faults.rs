@@ -66,12 +66,33 @@ fn a_spawn_without_processes_is_an_error_and_leaves_no_member() {
     assert_no_ghosts(&team, &output);
 }
 
+/// `cargo run` builds only one of the programs.
 #[test]
-fn a_missing_teammate_program_is_a_clear_error() {
+fn each_program_alone_starts_teammates() {
+    for alone in ["team lead", "lead"] {
+        let team = Team::new();
+        let folder = team.workspace().join("bin");
+        fs::create_dir(&folder).unwrap();
+        let name = alone.split(' ').next().unwrap();
+        copy_program(&program(name), &folder.join(name));
+        let lines = [calls("lead", &[spawn("alice")]), calls("alice", &[bash("touch worked")])];
+        let model = script(&team, &lines);
+        let lead = format!("{}/{alone} -p begin --model {model}", folder.display());
+        let output = team.shell(&lead).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(team.status("alice"), "shutdown", "{output:?} {}", team.describe());
+        assert!(team.workspace().join("worked").exists(), "{}", team.describe());
+        team.wait_no_process();
+    }
+}
+
+#[test]
+fn an_unreadable_teammate_program_is_a_clear_error() {
     let team = Team::new();
     let folder = team.workspace().join("bin");
     fs::create_dir(&folder).unwrap();
     copy_program(&program("team"), &folder.join("team"));
+    std::os::unix::fs::symlink("teammate", folder.join("teammate")).unwrap();
     let mut lead = team.shell(&format!("{}/team lead -p hi --model rehearsal", folder.display()));
     let output = lead.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
