@@ -1,13 +1,29 @@
 //! Output that tolerates a closed pipe or terminal: data to stdout, messages to stderr.
 
-use crate::error::Exit;
+use crate::error::{Exit, Failure};
+use crate::os::blocking_output::BlockingOutput;
 use serde_json::Value;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
+use std::sync::Once;
 
-/// Prints data, with a newline at its end. Returns `false` when stdout has no reader any more.
+/// Prints data, with a newline at its end. Returns `false` when stdout has no reader any more, or after it has
+/// reported a failed write.
 #[must_use]
 pub(crate) fn print(text: &str) -> bool {
-    write_line(&mut io::stdout().lock(), text).is_ok()
+    write_line(BlockingOutput(io::stdout().lock()), text).map_err(|error| is_lost(&error)).is_ok()
+}
+
+/// Returns whether data is lost, and reports it once per process. A reader that has left wants no more data.
+pub(crate) fn is_lost(error: &io::Error) -> bool {
+    static REPORTED: Once = Once::new();
+    let is_lost = error.kind() != ErrorKind::BrokenPipe;
+    if is_lost {
+        let hint = "the command has done its work: look at the result with another command";
+        let failure =
+            Failure::new(Exit::Failure, "stdout cannot be written", error.to_string(), hint);
+        REPORTED.call_once(|| warn(&failure.to_string()));
+    }
+    is_lost
 }
 
 pub(crate) fn print_result(
@@ -25,10 +41,10 @@ pub(crate) fn exit_after(printed: bool) -> Exit {
 
 pub(crate) fn warn(text: &str) {
     // A closed stderr leaves no other place to report to.
-    let _lost = write_line(&mut io::stderr().lock(), text);
+    let _lost = write_line(BlockingOutput(io::stderr().lock()), text);
 }
 
-fn write_line(out: &mut impl Write, text: &str) -> io::Result<()> {
+fn write_line(mut out: impl Write, text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes())?;
     if !text.ends_with('\n') {
         out.write_all(b"\n")?;

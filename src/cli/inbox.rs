@@ -38,11 +38,12 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     if args.drain {
         let mut printed = true;
         drain(context, &team, &name, |mail| {
-            printed &= print(&if json {
-                Value::Object(mail.object()).to_string()
-            } else {
-                line(&mail.message)
-            });
+            printed = printed
+                && print(&if json {
+                    Value::Object(mail.object()).to_string()
+                } else {
+                    line(&mail.message)
+                });
         })?;
         return Ok(exit_after(printed));
     }

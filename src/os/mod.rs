@@ -2,6 +2,7 @@
 //!
 //! *Invariant:* only this layer uses `nix`, `signal-hook` and `unsafe`. It does not refer to teams or messages.
 
+pub(crate) mod blocking_output;
 mod clock;
 pub(crate) mod command;
 pub(crate) mod deadline;

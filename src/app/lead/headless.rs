@@ -8,6 +8,7 @@ use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::progress_line::{ProgressLine, during};
 use crate::app::{context::Context, names::member_names, output, stop_members::still_alive};
 use crate::error::{Exit, Failure};
+use crate::os::blocking_output::BlockingOutput;
 use crate::os::{Clock, SystemClock, signals::SignalEvent};
 use crate::protocol::ladder::Urgency;
 use crate::store::roster;
@@ -25,7 +26,7 @@ pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Resu
     let reason = "a headless run (-p) cannot ask, and no rule allows it";
     let mut headless = HeadlessRun {
         approvals: Approvals::new(app.runtime.clone(), Some(reason)),
-        screen: Headless::new(output, io::stdout(), narration),
+        screen: Headless::new(output, BlockingOutput(io::stdout()), narration),
         began: Instant::now(),
         last_text: app.startup.last_text.clone(),
         has_last_turn_failed: false,
@@ -42,7 +43,7 @@ pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Resu
 struct HeadlessRun {
     app: LeadApp,
     approvals: Approvals,
-    screen: Headless<Stdout, Stderr>,
+    screen: Headless<BlockingOutput<Stdout>, Stderr>,
     began: Instant,
     last_text: String,
     has_last_turn_failed: bool,
@@ -189,14 +190,15 @@ impl HeadlessRun {
         if let Some(error) = &summary.error {
             output::warn(&format!("error: {error}"));
         }
-        // If stdout is closed, the exit code still shows the outcome.
-        let _lost = self.screen.finish(&summary);
-        exit
+        // If the reader of stdout has left, the exit code still shows the outcome.
+        let printed = self.screen.finish(&summary);
+        let is_lost = printed.is_err_and(|error| output::is_lost(&error));
+        if is_lost && exit == Exit::Ok { Exit::Failure } else { exit }
     }
 
     fn show(&mut self, progress: &Progress) {
-        if self.screen.show(progress).is_err() {
-            tracing::info!("stdout is closed");
+        if let Err(error) = self.screen.show(progress) {
+            output::is_lost(&error);
         }
         if let Progress::Warning(text) = progress
             && !io::stderr().is_terminal()

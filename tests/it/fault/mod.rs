@@ -1,6 +1,7 @@
 //! Faults: full disks, killed processes, failing system calls, signals, clocks and memory.
 
 mod bad_files;
+mod blocked_output;
 mod clock_jumps;
 mod containment;
 mod disk_full;
