@@ -47,7 +47,6 @@ pub(crate) struct ApprovalGate {
     pub(crate) plan_approval: PlanApproval,
 }
 
-/// Returns the plan in a call that submits one.
 fn plan_in(call: &Call) -> Option<&str> {
     let plan = call.input.get("plan").filter(|_| signal(call) == Signal::SubmitsPlan);
     plan.and_then(|plan| plan.as_str())

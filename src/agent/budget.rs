@@ -45,7 +45,6 @@ impl Once {
 }
 
 impl AgentBudget {
-    /// Selects the budgets that apply to this agent.
     pub(crate) fn of(budgets: Budgets, run: Option<RunBudget>, name: &AgentName) -> Self {
         let own = if name.is_lead() { Budget::default() } else { budgets.member };
         Self { own, team: budgets.team, run, warnings: Warnings::default() }

@@ -25,7 +25,6 @@ pub(crate) enum Event {
     IdleHookEnded(WorkId, Result<(), String>),
 }
 
-/// Events that the state machine accepts.
 #[derive(Debug)]
 pub(crate) enum MachineEvent {
     /// There may be mail.

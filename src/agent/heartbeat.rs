@@ -7,7 +7,6 @@ use crate::wire::{AgentName, WallTime};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The writer of the heartbeats of one incarnation of an agent.
 pub(crate) struct HeartbeatWriter {
     incarnation: String,
     clock: Rc<dyn Clock>,

@@ -26,7 +26,6 @@ pub(super) fn disk_full(why: &StoreError) -> String {
     format!("{}: {why}; waiting for room, nothing is lost", Activity::DiskFull)
 }
 
-/// The host of a member's conversation.
 pub(super) struct MemberHost {
     pub(super) context: Rc<MemberContext>,
     pub(super) inbound: UnboundedReceiver<Event>,

@@ -13,7 +13,6 @@ pub(super) struct MemberRole {
     pub(super) name: String,
 }
 
-/// A change of a member's role.
 pub(super) struct RoleChange {
     pub(super) limits: Role,
     /// The note for the model, because the system prompt of an incarnation does not change.

@@ -18,7 +18,6 @@ use tokio::task::JoinHandle;
 /// The period in which the list is read without a file event.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// Finds and claims tasks for one agent.
 pub(super) struct TaskClaimer {
     pub(super) context: Rc<MemberContext>,
     pub(super) watch: Option<AbortOnDrop>,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 /// Delay before the first line on a terminal. Shorter work shows no line.
 const FIRST_ON_TERMINAL: Duration = Duration::from_millis(400);
 
-/// Longest plain line, in columns.
 const MAX_PLAIN_COLUMNS: usize = 400;
 
 /// Interval between two updates of the line on a terminal.

@@ -141,7 +141,6 @@ impl BusError {
         self.store_error().is_some_and(StoreError::is_full)
     }
 
-    /// Returns the error of the store, if it is one.
     pub(crate) fn store_error(&self) -> Option<&StoreError> {
         if let Self::Store(why) | Self::Send(SendError::Store(why)) = self {
             Some(why)

@@ -10,7 +10,6 @@ use crate::ui::{sanitize::one_line, tables::role_table};
 use crate::wire::front_matter::Problem;
 use serde_json::{Value, json};
 
-/// Longest line of a problem, in columns.
 const MAX_PROBLEM_COLUMNS: usize = 400;
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {

@@ -27,7 +27,6 @@ pub(crate) enum BudgetVerdict {
     Spent(BudgetLimit),
 }
 
-/// A limit and the amount of it that is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BudgetLimit {
     whose: LimitOwner,
@@ -72,7 +71,6 @@ impl fmt::Display for BudgetLimit {
     }
 }
 
-/// Judges the usage by the limit of which the largest share is used.
 pub(crate) fn judge(whose: LimitOwner, budget: &Budget, used: &UsageCount) -> BudgetVerdict {
     let nearest = limits(whose, budget, used).max_by_key(BudgetLimit::percentage);
     match nearest {

@@ -16,7 +16,6 @@ use crate::wire::permission::{DecisionOutcome, QuestionKind};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// The permission that a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     Shutdown,
@@ -38,7 +37,6 @@ impl From<QuestionKind> for RequestKind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PendingRequest {
-    /// The id, unique in the team.
     pub(crate) id: String,
     pub(crate) kind: RequestKind,
     pub(crate) owner: String,

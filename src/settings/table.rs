@@ -89,7 +89,6 @@ macro_rules! handed_over {
         #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
         pub(crate) struct Rules {
             $($(#[doc = $doc])+ pub(crate) $name: $type,)+
-            /// The budget of this run of the lead.
             pub(crate) run: Option<RunBudget>,
         }
 

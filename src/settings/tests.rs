@@ -46,7 +46,6 @@ impl Given<'_> {
     }
 }
 
-/// Writes the settings file of a folder.
 #[expect(clippy::disallowed_methods, reason = "a test fixture")]
 fn write(folder: &Path, text: &str) -> PathBuf {
     let file = folder.join("settings.toml");

@@ -22,7 +22,6 @@ pub(crate) struct TrustList {
     file: Option<PathBuf>,
 }
 
-/// The content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Known {

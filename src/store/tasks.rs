@@ -219,7 +219,6 @@ impl TaskList {
     }
 }
 
-/// Returns the id in the name of a task file.
 fn task_of(name: &str) -> Option<TaskId> {
     name.strip_suffix(".json").and_then(canonical)
 }

@@ -61,7 +61,6 @@ pub(crate) enum HandshakeAnswer {
     Failed(String),
 }
 
-/// Writes a message as one line of JSON.
 pub(crate) fn send(mut socket: impl Write, message: &impl Serialize) -> io::Result<()> {
     socket.write_all(format!("{}\n", serde_json::to_string(message)?).as_bytes())
 }

@@ -16,7 +16,6 @@ const EXIT_WITHIN: Duration = crate::wire::limits::LEAD_LOSS_EXIT;
 /// The state of the folder before the new lead wrote its entry.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
-    /// Status of an earlier lead on the roster.
     pub(crate) lead: Option<Status>,
     /// Run id that the commands of that lead carry in their environment.
     pub(crate) run_id: Option<String>,

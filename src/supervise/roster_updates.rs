@@ -22,7 +22,6 @@ pub(super) async fn write<R: Send + 'static>(
     asynchronous::update_roster(bus.dir(), bus.fsync(), change).await
 }
 
-/// A member's entry on the roster.
 pub(super) type Entry = WithUnknownFields<Member>;
 
 /// Returns the entry of an incarnation; `None` if it belongs to another incarnation by now.

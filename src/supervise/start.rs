@@ -17,6 +17,7 @@ use crate::store::asynchronous::offload;
 use crate::store::inbox::{self, SendError};
 use crate::store::{Fsync, StoreError, liveness, roster};
 use crate::tools::{SpawnOrder, ToolError, find_by_alias};
+use crate::wire::limits::READY_TIMEOUT;
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{Roster, Status};
 use crate::wire::{AgentName, WithUnknownFields};
@@ -28,9 +29,6 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The time in which a teammate must report that it is ready (RELIABILITY 4).
-const READY_WITHIN: Duration = Duration::from_secs(15);
 
 const USE_OURS: &str = "leave model out to use the lead's";
 
@@ -52,7 +50,7 @@ pub(super) enum StartError {
     Refused(String),
     #[error("it ended before it was ready; see {0}")]
     Ended(String),
-    #[error("it was not ready within {} s; see {see}", READY_WITHIN.as_secs())]
+    #[error("it was not ready within {} s; see {see}", READY_TIMEOUT.as_secs())]
     Late { see: String },
 }
 
@@ -333,7 +331,7 @@ impl Supervisor {
             hit("spawn.greeted");
             handshake::receive(&socket)
         });
-        let why = match tokio::time::timeout(READY_WITHIN, exchange).await {
+        let why = match tokio::time::timeout(READY_TIMEOUT, exchange).await {
             Ok(Ok(Some(HandshakeAnswer::Ready))) => return Ok((process, ours.into())),
             Ok(Ok(Some(HandshakeAnswer::Failed(why)))) => StartError::Refused(why),
             Ok(Ok(None)) => StartError::Ended(see),

@@ -57,7 +57,6 @@ pub(crate) struct ApprovalQueue {
     /// The name of the tool whose calls submit plans.
     plan_tool: &'static str,
     plan_approval: PlanApproval,
-    /// The lead's permission mode.
     pub(crate) mode: Cell<PermissionMode>,
     ledger: RefCell<RequestLedger>,
     asked: RefCell<BTreeMap<String, QueuedRequest>>,

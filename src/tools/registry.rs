@@ -102,7 +102,6 @@ impl Registration {
     }
 }
 
-/// The parts of an agent that its tools use.
 pub(crate) struct ToolParts {
     pub(crate) commands: CommandSetup,
     pub(crate) output_store: OutputStore,
@@ -288,7 +287,6 @@ impl Registry {
         Self { tools, parts, role: RefCell::default(), is_compact: false }
     }
 
-    /// Limits the agent to the tools of this role.
     pub(crate) fn limit(&self, role: Role) {
         *self.role.borrow_mut() = role;
     }

@@ -65,7 +65,6 @@ impl Console {
         Ok((Self { palette, is_terminal, commands, words, live, rows, printed }, received))
     }
 
-    /// Shows a progress event of the lead.
     pub(crate) fn show(&mut self, progress: &Progress) {
         let rows = self.live.rows(progress, self.width());
         self.put(rows);

@@ -35,7 +35,6 @@ const NOTHING: &str = "\x1b[A\n";
 /// The sequence that ends the synchronized update which an unwound redraw leaves open.
 const END_OF_UPDATE: &str = "\x1b[?2026l";
 
-/// An input of the person at the terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::enum_variant_names, reason = "EndOfInput is a standard term, not a kind of Input")]
 pub(crate) enum Input {

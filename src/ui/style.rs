@@ -24,7 +24,6 @@ pub(crate) struct Palette {
 }
 
 pub(super) const DIM: Style = Style::new().dimmed();
-/// The style of titles and names.
 pub(super) const BOLD: Style = Style::new().bold();
 pub(super) const BAD: Style = color(AnsiColor::Red);
 pub(super) const WARN: Style = color(AnsiColor::Yellow);

@@ -52,7 +52,6 @@ pub(crate) struct Asked {
 /// The tokens and the cost of one model call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Spent {
-    /// The time of the reply.
     pub(crate) at: WallTime,
     /// The agent that made the call.
     pub(crate) name: String,
@@ -89,7 +88,6 @@ pub(crate) struct MessageProgress {
     pub(crate) from: String,
     /// The owner of the inbox.
     pub(crate) to: String,
-    /// The content, truncated.
     pub(crate) content: String,
     pub(crate) timestamp: Option<WallTime>,
     pub(crate) stage: Stage,

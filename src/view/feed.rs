@@ -33,7 +33,6 @@ pub(crate) struct Feed {
     mail_tracker: MailTracker,
     tasks: TaskList,
     conversations: BTreeMap<AgentName, Conversation>,
-    /// The open requests, by request id.
     requests: BTreeMap<String, Asked>,
     prices: BTreeMap<String, Price>,
     /// The lines of the roster file at the last look.

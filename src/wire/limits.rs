@@ -36,14 +36,12 @@ pub const MAIL_POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 
 // Processes (RELIABILITY 4).
 
-/// The time in which a started teammate must report that it is ready.
+/// The time in which a started teammate must report that it is ready (RELIABILITY 4).
 pub const READY_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest pause between two heartbeats of a busy agent.
 pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
 /// The time without a sign of life after which a busy agent counts as hung by default.
 pub const DEFAULT_HUNG_AFTER: Duration = Duration::from_secs(60);
-/// The period at which members that the lead did not start are probed.
-pub const LIVENESS_POLL: Duration = Duration::from_secs(2);
 /// The time that a running tool may take after the lead has exited.
 pub const LEAD_LOSS_GRACE: Duration = Duration::from_secs(30);
 /// The time after the exit of the lead by which all its teammates have exited.

@@ -59,7 +59,6 @@ pub enum RestartPolicy {
     Always,
 }
 
-/// Returns a record as the JSON object that it serializes to.
 fn object_of(record: &impl Serialize) -> serde_json::Result<Map<String, Value>> {
     serde_json::from_value(serde_json::to_value(record)?)
 }

@@ -13,7 +13,6 @@ use std::fmt::Write as _;
 /// Percentage of the context at which the conversation is summarized.
 const FULL_PERCENT: u64 = 80;
 
-/// The maximum length of a summary in tokens.
 const SUMMARY_TOKENS: u32 = 2_048;
 
 /// The maximum length of a conversation that is summarized while the size of the context is unknown, in bytes.
@@ -22,7 +21,6 @@ const UNKNOWN_CONTEXT_BYTES: usize = 400_000;
 /// The maximum number of times that a conversation which does not fit even then is halved.
 const MAX_HALVINGS: u32 = 6;
 
-/// The summary of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Compacted {
     pub(crate) summary: String,

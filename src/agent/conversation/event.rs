@@ -26,7 +26,6 @@ pub(crate) enum CallVerdict {
     Ask(Box<Question>),
 }
 
-/// Events that the turn machine accepts.
 #[derive(Debug)]
 pub(crate) enum TurnEvent {
     /// There may be input. It is taken in before the next step.

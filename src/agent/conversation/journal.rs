@@ -30,7 +30,6 @@ pub(crate) trait DiskFullHandler {
     fn has_room_again(&mut self);
 }
 
-/// The kind of the next attempt to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextAttempt {
     /// An attempt like the one before.

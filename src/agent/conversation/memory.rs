@@ -54,7 +54,6 @@ enum Piece {
     Inbox(Vec<Map<String, Value>>),
 }
 
-/// Returns the call in a block of a reply, if it is one.
 pub(super) fn call_of(block: &Block) -> Option<Call> {
     let Block::ToolUse { id, name, input } = block else { return None };
     Some(Call { id: id.clone(), name: name.clone(), input: input.clone() })

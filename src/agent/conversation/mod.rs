@@ -134,7 +134,6 @@ impl Conversation {
     }
 }
 
-/// Runs a tool call as a piece of work.
 async fn run_tool(tools: Rc<Registry>, call: Call) -> WorkResult {
     tracing::info!(tool = call.name, id = call.id, "tool started");
     hit("tool.started");

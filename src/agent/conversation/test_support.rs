@@ -7,7 +7,6 @@ use crate::wire::permission::{Question, QuestionKind};
 use crate::wire::transcript::Entry;
 use std::fmt::Write as _;
 
-/// Returns a reply with this text and these calls.
 pub(crate) fn model_reply(text: &str, calls: &[(&str, serde_json::Value)]) -> Reply {
     let mut blocks = vec![Block::Text { text: text.into() }];
     for (n, (name, input)) in calls.iter().enumerate() {

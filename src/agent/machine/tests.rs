@@ -74,7 +74,6 @@ pub(super) fn replied(result: Result<Reply, ModelError>) -> Event {
     Event::Work(WorkResult::Replied(result))
 }
 
-/// Returns a reply with this text and these calls.
 pub(super) fn reply(text: &str, calls: &[(&str, serde_json::Value)]) -> Event {
     replied(Ok(model_reply(text, calls)))
 }

@@ -206,7 +206,6 @@ fn review(it: &Match<'_>, approve: bool) -> Vec<Step> {
     one("review_plan", json!({ "request_id": id, "approve": approve, "feedback": feedback }))
 }
 
-/// Quotes a word for the shell.
 fn shell(word: &str) -> String {
     let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
     let is_plain = !word.is_empty() && word.chars().all(is_safe);

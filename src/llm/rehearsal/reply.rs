@@ -21,7 +21,6 @@ pub(super) fn closing(mut told: Vec<String>, unclear: &[String], is_lead: bool) 
     told.join("\n")
 }
 
-/// Describes a finished call and its result.
 pub(super) fn about(call: &FinishedCall) -> String {
     let result = call.result.trim();
     let field = |key: &str| call.input.get(key).and_then(Value::as_str).unwrap_or_default();

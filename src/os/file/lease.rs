@@ -4,7 +4,6 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Once;
 
-/// The result of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenWriters {
     Absent,

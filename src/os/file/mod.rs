@@ -44,7 +44,6 @@ impl<T> At<T> for io::Result<T> {
     }
 }
 
-/// The access that a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -91,7 +90,6 @@ fn open_with(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), Fil
     Ok((file, known))
 }
 
-/// Allocates disk space for a file.
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     let length = i64::try_from(bytes).map_err(io::Error::other)?;
     Ok(nix::fcntl::posix_fallocate(file, 0, length)?)

@@ -1,6 +1,5 @@
 //! Path patterns: `*` matches within a name, `**` across folders, `?` one character; `\` escapes the next character.
 
-/// Whether the pattern matches the whole path.
 pub(super) fn matches(pattern: &str, path: &str) -> bool {
     let pattern: Vec<char> = pattern.trim().chars().collect();
     let path: Vec<char> = path.chars().collect();

@@ -63,7 +63,6 @@ pub(crate) fn replaced_by(name: &str) -> Option<&str> {
     name.strip_prefix('.')?.strip_suffix(".new")
 }
 
-/// Removes a file if it exists.
 pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -47,7 +47,6 @@ impl DeadLetter {
         MailNotice::Dead { reason, batch_id, offset }
     }
 
-    /// Adds the bytes of the line.
     pub(crate) fn holding(mut self, bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => self.raw = Some(text.into()),

@@ -28,7 +28,6 @@ const MAX_PATH_BYTES: usize = 4096;
 const GUARDED: &str =
     "shadow shadow- gshadow gshadow- sudoers sudoers.d ssh credentials credentials.json secrets";
 
-/// Extensions of key files.
 const KEYS: [&str; 7] = ["pem", "key", "p12", "pfx", "jks", "kdbx", "keystore"];
 
 /// Top-level folders that represent the system instead of files.

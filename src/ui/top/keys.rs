@@ -20,7 +20,6 @@ pub(crate) enum Key {
     Interrupt,
 }
 
-/// An input of the person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
     Key(Key),
@@ -106,7 +105,6 @@ fn character(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
 }
 
 impl Key {
-    /// Edits a line that is being typed.
     pub(super) fn edit(self, line: &mut String) {
         if let Self::Char(c) = self {
             line.push(c);
