@@ -6,7 +6,7 @@ use crate::error::{Exit, Failure};
 use crate::llm::{ModelError, Redactor, Secret};
 use crate::os::{Clock, SystemClock, failpoint::hit, process_tree, program};
 use crate::settings::model::Credentials;
-use crate::store::{LifeLock, LifeRecord, TeamDir, liveness::LifeError};
+use crate::store::{LifeLock, LifeRecord, TeamDir, asynchronous::offload, liveness::LifeError};
 use crate::ui;
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
@@ -27,7 +27,7 @@ pub(super) struct AgentProcess {
 
 impl AgentProcess {
     /// Takes the life lock before any access to the agent's files, and collects the secrets before the log starts.
-    pub(super) fn start(
+    pub(super) async fn start(
         team: &TeamDir,
         name: AgentName,
         incarnation: String,
@@ -35,7 +35,7 @@ impl AgentProcess {
         credentials: &Credentials,
     ) -> Result<Self, Failure> {
         let run_id = fresh_id();
-        let life = take_life_lock(team, &name, &incarnation, &run_id, started_by)?;
+        let life = take_life_lock(team, &name, &incarnation, &run_id, started_by).await?;
         if !name.is_lead() {
             hit("child.named");
         }
@@ -56,7 +56,7 @@ impl AgentProcess {
     }
 }
 
-pub(super) fn take_life_lock(
+pub(super) async fn take_life_lock(
     team: &TeamDir,
     name: &AgentName,
     incarnation: &str,
@@ -70,7 +70,8 @@ pub(super) fn take_life_lock(
         started_by: started_by.into(),
         ..LifeRecord::of_this_process()
     };
-    LifeLock::take(team, name, record).map_err(|why| life_failure(&why))
+    let (team, name) = (team.clone(), name.clone());
+    offload(move || LifeLock::take(&team, &name, record)).await.map_err(|why| life_failure(&why))
 }
 
 fn life_failure(why: &LifeError) -> Failure {

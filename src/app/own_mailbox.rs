@@ -42,7 +42,7 @@ pub(super) async fn take_mailbox(
     name: &AgentName,
     started_by: &str,
 ) -> Result<(LifeLock, SharedMailbox), Failure> {
-    let life = take_life_lock(team, name, &fresh_id(), &fresh_id(), started_by)?;
+    let life = take_life_lock(team, name, &fresh_id(), &fresh_id(), started_by).await?;
     let (mailbox, life) = open_mailbox(team, life, context.settings()?.rules()).await?;
     Ok((life, Arc::new(Mutex::new(mailbox))))
 }

@@ -46,7 +46,7 @@ pub(super) async fn take_place(
     if options.request.takeover {
         stop_running_lead(bus).await?;
     }
-    let process = AgentProcess::start(team, lead, fresh_id(), "hand", &options.credentials)?;
+    let process = AgentProcess::start(team, lead, fresh_id(), "hand", &options.credentials).await?;
     program::raise_descriptors();
     reserve_disk_space(team);
     let (lead, usage) = write_entry(team, options, &process.incarnation).await?;

@@ -72,7 +72,8 @@ async fn serve(
         handshake.incarnation.clone(),
         if is_by_hand { "hand" } else { "lead" },
         &handshake.credentials,
-    )?;
+    )
+    .await?;
     if let Some(notice) = model.spec().notice.filter(|_| is_by_hand) {
         output::warn(notice);
     }

@@ -50,12 +50,12 @@ impl Cgroup {
 
     /// Kills all members and removes the group.
     pub(in crate::os) fn end(self) {
+        check_blocking("sleep");
         self.kill();
         let deadline = Instant::now() + PATIENCE;
         while remove(&self.folder).is_err_and(|why| why.kind() != io::ErrorKind::NotFound)
             && Instant::now() < deadline
         {
-            check_blocking("sleep");
             thread::park_timeout(Duration::from_millis(1));
         }
     }

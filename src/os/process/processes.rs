@@ -83,12 +83,12 @@ impl Process {
     /// Whether the environment of the process contains an entry (`NAME=value`); `false` if it cannot be read.
     /// Waits while the process executes a program, because it has no environment then.
     pub(crate) fn carries(&self, entry: &str) -> bool {
+        check_blocking("sleep");
         for _ in 0..EXEC_LOOKS {
             let Ok(environment) = self.environment() else { return false };
             if !environment.is_empty() || self.is_without_environment() {
                 return environment.split(|byte| *byte == 0).any(|var| var == entry.as_bytes());
             }
-            check_blocking("sleep");
             std::thread::park_timeout(EXEC_PAUSE);
         }
         false

@@ -109,8 +109,9 @@ pub struct LifeLock {
 }
 
 impl LifeLock {
-    /// Acquires the life lock of a name. Fails if another process holds it.
+    /// Acquires the life lock of a name. Fails if another process holds it. Waits at most a second for its record.
     pub fn take(dir: &TeamDir, name: &AgentName, record: LifeRecord) -> Result<Self, LifeError> {
+        check_blocking("lock");
         let path = dir.life(name);
         let start = Instant::now();
         let file = loop {
@@ -132,7 +133,6 @@ impl LifeLock {
             if !is_held {
                 release(&file);
             }
-            check_blocking("lock");
             thread::park_timeout(Duration::from_micros(200));
         };
         let lock = Self { name: name.clone(), path, file, record };
