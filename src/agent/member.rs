@@ -30,9 +30,10 @@ use crate::store::Drained;
 use crate::store::asynchronous::SharedMailbox;
 use crate::tasks::Tasks;
 use crate::tools::team::TeamContext;
-use crate::tools::{Call, Registry};
+use crate::tools::{self, Call, Registry};
 use crate::wire::activity::Activity;
 use crate::wire::hook::HookEvent;
+use crate::wire::limits::{CALL_SECONDS, LEAD_LOSS_GRACE};
 use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, QuestionKind, RuleLists};
 use crate::wire::roster::Status;
@@ -44,16 +45,12 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// The time limit of a running tool call after the loss of the lead (RELIABILITY 4).
-const LAST_CALL_TIMEOUT: Duration = crate::wire::limits::LEAD_LOSS_GRACE;
-
-/// The time limit that the heartbeat shows for a tool call without one of its own, in seconds.
-const DEFAULT_TIME_LIMIT_S: u64 = 120;
+const LAST_CALL_TIMEOUT: Duration = LEAD_LOSS_GRACE;
 
 pub(crate) struct Agent {
     pub(crate) me: Identity,
     pub(crate) mailbox: SharedMailbox,
     pub(crate) provider: Rc<dyn Provider>,
-    /// The size of the model's context in tokens, if known.
     pub(crate) context_tokens: Option<u64>,
     pub(crate) system: String,
     pub(crate) tools: Rc<Registry>,
@@ -69,7 +66,6 @@ pub(crate) struct Agent {
     /// The reason of this start, for a model that resumes a conversation; `None` after a plain spawn.
     pub(crate) start_reason: Option<String>,
     pub(crate) clock: Rc<dyn Clock>,
-    /// The secrets that must never be written or shown.
     pub(crate) secrets: Rc<Redactor>,
     pub(crate) show: Rc<dyn Fn(&Progress)>,
 }
@@ -77,7 +73,6 @@ pub(crate) struct Agent {
 /// The result of a member's event loop.
 pub(crate) struct Finished {
     pub(crate) ending: Ending,
-    /// The error of the last model call, if it failed.
     pub(crate) model_error: Option<ModelError>,
     /// The writer of the roster entry, for the last status of the incarnation.
     pub(crate) reporter: StatusReporter,
@@ -357,8 +352,8 @@ impl Member {
                 }
             }
         } else if let Effect::RunTool(call) = &effect {
-            let given = call.input.get("timeout").and_then(serde_json::Value::as_u64);
-            self.host.tool_starts(given.unwrap_or(DEFAULT_TIME_LIMIT_S));
+            let limit = tools::find(&call.name).map(|spec| spec.time_limit_s(&call.input));
+            self.host.tool_starts(limit.unwrap_or(CALL_SECONDS));
         }
         let performed = self.conversation.perform(effect, &mut self.host).await;
         performed.map(|()| None).map_err(|why| self.host.ending(why))

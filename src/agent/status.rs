@@ -9,6 +9,7 @@ use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
 use crate::store::{Fsync, StoreError, TeamDir, roster, usage};
 use crate::wire::activity::Activity;
 use crate::wire::chat::Usage;
+use crate::wire::limits::ACTIVITY_PERIOD;
 use crate::wire::money::Price;
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, LastExit, Lead, Member, Roster, Status, UsageCount};
@@ -17,8 +18,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-const ACTIVITY_EVERY: Duration = Duration::from_secs(1);
 
 /// The time for which the agent waits for a write. A write usually ends within it, so that the roster shows a
 /// member as idle before its lead is notified.
@@ -74,7 +73,6 @@ impl StatusReporter {
         (self.shown.reported, self.shown.activity.as_ref())
     }
 
-    /// Adds the tokens of a model call to the usage.
     pub(super) fn count(&mut self, usage: Usage) {
         self.shown.usage.add_call(usage, self.price);
     }
@@ -84,7 +82,6 @@ impl StatusReporter {
         log_error(usage::write(&self.dir, &self.name, &self.incarnation, self.used()));
     }
 
-    /// Returns the usage of the agent up to now.
     pub(super) fn used(&self) -> UsageCount {
         let (began, before) = self.began;
         let lived = self.clock.monotonic().saturating_duration_since(began).as_secs();
@@ -142,7 +139,7 @@ impl StatusReporter {
     pub(super) fn due(&self) -> Option<Instant> {
         let tried = self.tried?;
         let is_open = self.writing.is_some() || self.written.as_ref() != Some(&self.shown);
-        is_open.then_some(tried + ACTIVITY_EVERY)
+        is_open.then_some(tried + ACTIVITY_PERIOD)
     }
 
     /// Writes the changes. A write that takes longer than [`PATIENCE`] continues beside the agent's work.

@@ -2,7 +2,7 @@
 
 use super::{event_loop::block_on, output};
 use crate::error::{Exit, Failure};
-use crate::llm::local::{self, LocalServer, PROBE_LIMIT};
+use crate::llm::local::{self, LocalServer};
 use crate::llm::registry::{ConnectError, Connected, Connection, Discovery};
 use crate::llm::{Listing, Provider, retry::Backoff};
 use crate::os::{Clock, SystemClock};
@@ -10,6 +10,7 @@ use crate::settings::Settings;
 use crate::settings::model::{Credentials, ModelChoice, credential_variables};
 use crate::store::{TeamDir, shared_backoff::SharedBackoff};
 use crate::wire::AgentName;
+use crate::wire::limits::LOCAL_PROBE;
 use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::Duration;
@@ -117,7 +118,7 @@ fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings)
         return Failure::new(Exit::NoModel, what, why, hint);
     }
     let ports: Vec<String> = settings.local_ports.value.iter().map(u16::to_string).collect();
-    let (ports, limit) = (ports.join(", "), PROBE_LIMIT.as_millis());
+    let (ports, limit) = (ports.join(", "), LOCAL_PROBE.as_millis());
     let why = format!("no server lists models at 127.0.0.1 on the ports {ports} within {limit} ms");
     let hint = "start llama-server, Ollama or LM Studio, or set local_ports to where yours listens";
     Failure::new(Exit::NoModel, "there is no local model server", why, hint)

@@ -6,6 +6,7 @@
 
 use super::attempt_error::AttemptError;
 use super::secret::{Redactor, Secret};
+use crate::wire::limits;
 use reqwest::Client;
 pub(crate) use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -33,11 +34,11 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connect: Duration::from_secs(5),
-            first_byte: Duration::from_secs(300),
-            silence: Duration::from_secs(90),
-            call: Duration::from_secs(600),
-            reply_bytes: 64 << 20,
+            connect: limits::MODEL_CONNECT,
+            first_byte: limits::MODEL_FIRST_BYTE,
+            silence: limits::MODEL_SILENCE,
+            call: limits::MODEL_CALL,
+            reply_bytes: limits::MODEL_REPLY_BYTES,
         }
     }
 }
@@ -220,7 +221,6 @@ impl Answer<'_> {
         self.response.status().as_u16()
     }
 
-    /// Returns a header, if it is present and its value is text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
     }

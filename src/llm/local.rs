@@ -10,7 +10,7 @@ use super::model_list::{Listing, ask};
 use super::registry::{Discovery, ModelName, ProviderSpec};
 use super::secret::Redactor;
 use crate::os::deadline::deadline;
-use std::time::Duration;
+use crate::wire::limits::LOCAL_PROBE;
 use tokio::task::JoinSet;
 
 /// `local`: a server on this machine that speaks the Messages API and needs no key.
@@ -22,9 +22,6 @@ pub static SPEC: ProviderSpec = ProviderSpec {
     list_models: Some(|access, limit| list_models(&SPEC, Api::Messages, access, limit)),
     ..ProviderSpec::new("local", "the local server")
 };
-
-/// The longest time that a server may take to list its models.
-pub const PROBE_LIMIT: Duration = Duration::from_millis(300);
 
 /// A server that responded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +48,7 @@ async fn probe(port: u16) -> Option<LocalServer> {
     let base_url = format!("http://127.0.0.1:{port}");
     let url = join(&base_url, "/v1/models").ok()?;
     let endpoint = Endpoint::new(url, &[], Limits::default(), Redactor::default()).ok()?;
-    let Ok(Listing::Models(models)) = ask(&endpoint, deadline(PROBE_LIMIT)).await else {
+    let Ok(Listing::Models(models)) = ask(&endpoint, deadline(LOCAL_PROBE)).await else {
         return None;
     };
     Some(LocalServer { base_url, models })

@@ -1,7 +1,7 @@
 //! Decides when a failed call is retried. Pure: it computes a wait from the error, counts and a random number.
 
 use super::attempt_error::{AttemptError, Report};
-use crate::wire::WallTime;
+use crate::wire::{WallTime, limits};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ pub struct RetryPolicy {
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            tries: 10,
-            within: Duration::from_secs(600),
-            first: Duration::from_millis(500),
-            longest: Duration::from_secs(8),
-            longest_overloaded: Duration::from_secs(60),
+            tries: limits::RETRY_TRIES,
+            within: limits::RETRY_WITHIN,
+            first: limits::RETRY_FIRST_PAUSE,
+            longest: limits::RETRY_LONGEST_PAUSE,
+            longest_overloaded: limits::RETRY_LONGEST_OVERLOADED,
         }
     }
 }

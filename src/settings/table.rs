@@ -141,7 +141,7 @@ settings! {
         permissions_deny: Setting<Vec<String>>, key: "permissions.deny", is_file_only: true;
 
         /// The time until an unanswered question counts as denied, in seconds.
-        permissions_timeout: Setting<u64> = 300,
+        permissions_timeout: Setting<u64> = limits::DEFAULT_PERMISSION_SECONDS,
             key: "permissions.timeout", is_file_only: true, is_positive: true;
 
         /// The reviewer of plans: `lead` (its model) or `person`.
@@ -224,10 +224,10 @@ cache_write = 3.75          # as input, if left out");
         hung_after: Setting<u64> = limits::DEFAULT_HUNG_AFTER.as_secs();
 
         /// The most turns that two agents may give each other without any work in between.
-        max_exchanges: Setting<u32> = 30, is_positive: true;
+        max_exchanges: Setting<u32> = limits::DEFAULT_EXCHANGES, is_positive: true;
 
         /// The most messages that one agent's model may send in a minute.
-        max_sends: Setting<usize> = 120, is_positive: true;
+        max_sends: Setting<usize> = limits::DEFAULT_SENDS, is_positive: true;
 
         /// Whether idle teammates take the next task of the list by themselves.
         auto_claim: Setting<bool> = false;

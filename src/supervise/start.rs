@@ -17,7 +17,7 @@ use crate::store::asynchronous::offload;
 use crate::store::inbox::{self, SendError};
 use crate::store::{Fsync, StoreError, liveness, roster};
 use crate::tools::{SpawnOrder, ToolError, find_by_alias};
-use crate::wire::limits::READY_TIMEOUT;
+use crate::wire::limits::{READY_TIMEOUT, SPAWNS_PER_TEAMMATE};
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{Roster, Status};
 use crate::wire::{AgentName, WithUnknownFields};
@@ -201,7 +201,7 @@ impl Supervisor {
                 "{living} teammates are alive and max_teammates is {max}; shut one down first"
             )));
         }
-        if spawned >= max.saturating_mul(4) {
+        if spawned >= max.saturating_mul(SPAWNS_PER_TEAMMATE) {
             return Err(ToolError::Reply(format!(
                 "{spawned} teammates were started in this run, which is the most for max_teammates \
                  {max}; work with those that are there"
@@ -359,7 +359,6 @@ impl Supervisor {
     }
 }
 
-/// Kills and reaps a process whose start has failed.
 async fn kill_and_reap(name: &AgentName, process: Pidfd) {
     if let Err(why) = process.signal_group(Signal::SIGKILL) {
         tracing::warn!(%name, %why, "cannot kill the teammate whose start failed");

@@ -9,6 +9,7 @@ use crate::protocol::hang_detector::{HangDetector, HeartbeatDuty, LivenessSample
 use crate::protocol::restart::ProcessEnd;
 use crate::store::roster::Cached;
 use crate::store::{Liveness, heartbeat, liveness, unread};
+use crate::wire::limits::LIVENESS_POLL;
 use crate::wire::roster::{ExitCause, HeartbeatPolicy, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, WithUnknownFields};
 use std::rc::Rc;
@@ -16,13 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-const CHECK_EVERY: Duration = Duration::from_secs(2);
-
 impl Supervisor {
     /// Checks the team periodically until it is being stopped.
     pub(crate) async fn keep_watch(self: Rc<Self>) {
         let limit = self.config.hung_after;
-        let period = limit.map_or(CHECK_EVERY, |limit| (limit / 6).min(CHECK_EVERY));
+        let period = limit.map_or(LIVENESS_POLL, |limit| (limit / 6).min(LIVENESS_POLL));
         let mut hang_detector = limit.map(|limit| HangDetector::new(limit, period));
         let mut roster: Cached<WithUnknownFields<Roster>> = Cached::of(self.config.bus.dir());
         let mut ticks = tokio::time::interval(period);

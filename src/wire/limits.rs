@@ -31,6 +31,8 @@ pub const POISON_CRASHES: usize = 5;
 pub const POISON_WINDOW: Duration = Duration::from_secs(600);
 /// The poll period of a mailbox with file events, for events that never come (RELIABILITY 3.6).
 pub const MAIL_POLL: Duration = Duration::from_secs(1);
+/// The poll period on a local disk whose file events were tested with a file: they come there.
+pub const MAIL_POLL_WITH_TESTED_EVENTS: Duration = Duration::from_secs(5);
 /// The poll period of a mailbox whose user has no file events left (RELIABILITY 3.6).
 pub const MAIL_POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 
@@ -38,6 +40,12 @@ pub const MAIL_POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 
 /// The time in which a started teammate must report that it is ready (RELIABILITY 4).
 pub const READY_TIMEOUT: Duration = Duration::from_secs(15);
+/// The period at which members that the lead did not start are probed (RELIABILITY 4).
+pub const LIVENESS_POLL: Duration = Duration::from_secs(2);
+/// The shortest time between two writes of an agent's activity to the roster.
+pub const ACTIVITY_PERIOD: Duration = Duration::from_secs(1);
+/// The space on the disk that is held in reserve, so that an agent can end in order on a full disk.
+pub const DISK_RESERVE_BYTES: u64 = MIB;
 /// The longest pause between two heartbeats of a busy agent.
 pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
 /// The time without a sign of life after which a busy agent counts as hung by default.
@@ -85,5 +93,44 @@ pub const RESTARTS_OF_TEAM: (usize, Duration) = (20, Duration::from_secs(300));
 pub const DEFAULT_TEAMMATES: usize = 16;
 /// The maximum number of model calls in one turn by default, against turns that never end (SPEC 7).
 pub const DEFAULT_ROUNDS: u32 = 50;
+/// The number of teammates that may be started in one run, for each that may run at the same time.
+pub const SPAWNS_PER_TEAMMATE: usize = 4;
+/// The number of messages that two agents may exchange without work by default (SPEC 7).
+pub const DEFAULT_EXCHANGES: u32 = 30;
+/// The number of messages that one agent may send in a minute by default (SPEC 7).
+pub const DEFAULT_SENDS: usize = 120;
+/// The time after which an unanswered question counts as denied by default, in seconds (SPEC 7).
+pub const DEFAULT_PERMISSION_SECONDS: u64 = 300;
+/// The time limit of a tool call by default, in seconds (SPEC 5).
+pub const CALL_SECONDS: u64 = 120;
+/// The longest time limit that a call may ask for, in seconds.
+pub const MAX_CALL_SECONDS: u64 = 3600;
+/// The time for reading a command's output after all its processes have exited.
+pub const OUTPUT_DRAIN: Duration = Duration::from_secs(1);
 /// The number of characters of a tool's output that are sent to a model: head and tail (SPEC 5).
 pub const OUTPUT_CHARS: usize = 50_000;
+
+// Model calls (LLM.md 1).
+
+/// The time for a connection to an endpoint.
+pub const MODEL_CONNECT: Duration = Duration::from_secs(5);
+/// The time until the first byte of a reply: a local server reads a long prompt first.
+pub const MODEL_FIRST_BYTE: Duration = Duration::from_secs(300);
+/// The longest silence within a reply.
+pub const MODEL_SILENCE: Duration = Duration::from_secs(90);
+/// The time for a whole reply.
+pub const MODEL_CALL: Duration = Duration::from_secs(600);
+/// The largest reply in bytes.
+pub const MODEL_REPLY_BYTES: usize = 64 << 20;
+/// The number of attempts of one call, the first one included.
+pub const RETRY_TRIES: u32 = 10;
+/// The time after the first attempt within which an attempt may begin.
+pub const RETRY_WITHIN: Duration = Duration::from_secs(600);
+/// The pause before the second attempt; each further pause is twice as long.
+pub const RETRY_FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause between two attempts.
+pub const RETRY_LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// The longest pause after a reply that says that the endpoint is overloaded.
+pub const RETRY_LONGEST_OVERLOADED: Duration = Duration::from_secs(60);
+/// The time for a server on this machine to list its models.
+pub const LOCAL_PROBE: Duration = Duration::from_millis(300);

@@ -3,6 +3,7 @@
 //! The specs are defined next to the tools. Layers below get them as arguments and never compare names of tools.
 
 use super::chat::ToolDefinition;
+use super::limits::CALL_SECONDS;
 use serde_json::{Map, Value, json};
 
 /// The specification of a tool.
@@ -34,6 +35,8 @@ pub struct ToolSpec {
     pub after_crash: AfterCrash,
     /// The signal of a call to the agent's loop.
     pub signal: Signal,
+    /// The argument with the time limit of a call, in seconds.
+    pub time_limit: Option<&'static str>,
 }
 
 /// Finds a tool by name.
@@ -208,7 +211,14 @@ impl ToolSpec {
         repetition: Repetition::Any,
         after_crash: AfterCrash::Report,
         signal: Signal::None,
+        time_limit: None,
     };
+
+    /// Returns the time limit of a call in seconds.
+    pub(crate) fn time_limit_s(&self, input: &Value) -> u64 {
+        let given = self.time_limit.and_then(|argument| input.get(argument)?.as_u64());
+        given.unwrap_or(CALL_SECONDS)
+    }
 
     /// Whether `name` is the name of the tool or an alias.
     pub fn is_called(&self, name: &str) -> bool {

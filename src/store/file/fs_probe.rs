@@ -6,11 +6,10 @@ use super::lock::{release, try_exclusive};
 use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, allocate, create_new, open};
 use crate::store::{StoreError, TeamDir};
+use crate::wire::limits::DISK_RESERVE_BYTES;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
-
-const RESERVE_BYTES: u64 = 1024 * 1024;
 
 /// Probes writing, syncing, locking and renaming, not hard links. The error names the first operation that fails.
 pub(crate) fn run(dir: &TeamDir) -> Result<(), StoreError> {
@@ -58,12 +57,12 @@ impl TeamDir {
     /// Creates the reserve unless it exists. Fails if the disk is full; a team works without a reserve.
     pub(crate) fn keep_reserve(&self) -> Result<(), StoreError> {
         let path = self.state("reserve");
-        if fs::symlink_metadata(&path).is_ok_and(|known| known.len() == RESERVE_BYTES) {
+        if fs::symlink_metadata(&path).is_ok_and(|known| known.len() == DISK_RESERVE_BYTES) {
             return Ok(());
         }
         remove(&path)?;
         let file = create_new(&path, Access::Update)?;
-        let kept = allocate(&file, RESERVE_BYTES).at(&path);
+        let kept = allocate(&file, DISK_RESERVE_BYTES).at(&path);
         if kept.is_err() {
             // A partial reserve would use space without being sufficient.
             remove(&path)?;
@@ -98,7 +97,10 @@ mod tests {
         for _ in 0..2 {
             dir.keep_reserve().unwrap();
             let known = fs::metadata(dir.state("reserve")).unwrap();
-            assert_eq!((known.len(), known.blocks() * 512), (RESERVE_BYTES, RESERVE_BYTES));
+            assert_eq!(
+                (known.len(), known.blocks() * 512),
+                (DISK_RESERVE_BYTES, DISK_RESERVE_BYTES)
+            );
         }
         dir.give_up_reserve().unwrap();
         dir.give_up_reserve().unwrap();

@@ -6,7 +6,7 @@
 use crate::os::watch::{Fifo, Watch, WatchId, Written, is_local, is_quiet, remove_fifo, touch};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
-use crate::wire::limits::{MAIL_POLL, MAIL_POLL_WITHOUT_EVENTS};
+use crate::wire::limits::{MAIL_POLL, MAIL_POLL_WITH_TESTED_EVENTS, MAIL_POLL_WITHOUT_EVENTS};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -20,9 +20,6 @@ pub enum WakeMode {
     /// A fifo to which the programs of the team write. Mail of other programs is found by the poll.
     Fifo,
 }
-
-/// The poll period of a mailbox on a local disk whose file events were tested.
-const POLL_WITH_TESTED_EVENTS: Duration = Duration::from_secs(5);
 
 /// The wake-up source of a mailbox's owner.
 #[derive(Debug)]
@@ -72,7 +69,7 @@ impl Waker {
             && touch(file).is_ok()
             && !is_quiet(watch.as_fd());
         if is_tested {
-            *poll = POLL_WITH_TESTED_EVENTS;
+            *poll = MAIL_POLL_WITH_TESTED_EVENTS;
         }
         self.acknowledge()
     }
@@ -142,7 +139,7 @@ mod tests {
         waker.watch(&dir.inbox(&alice)).unwrap();
         waker.test_events(&dir, &file).unwrap();
         if is_local(&file) {
-            assert_eq!(waker.poll(), POLL_WITH_TESTED_EVENTS);
+            assert_eq!(waker.poll(), MAIL_POLL_WITH_TESTED_EVENTS);
         } else {
             eprintln!("SKIPPED: the folder of temporary files is not on a local disk");
             assert_eq!(waker.poll(), MAIL_POLL);

@@ -12,6 +12,7 @@ use super::registry::{Tool, ToolParts, parameters};
 use crate::os::command::CommandSetup;
 use crate::os::pidfd::ExitKind;
 use crate::protocol::permission::PermissionSubject;
+use crate::wire::limits::{CALL_SECONDS, MAX_CALL_SECONDS};
 use crate::wire::tool::ParameterType::{self, Text};
 use crate::wire::tool::{Audience, Repetition, SubjectArgument, ToolSpec};
 use output::CappedOutput;
@@ -38,11 +39,7 @@ pub(crate) fn command_setup(mut env: Vec<(String, String)>, run_id: String) -> C
     CommandSetup { env, run_id }
 }
 
-/// The default time limit of a command, in seconds.
-const DEFAULT_TIMEOUT_SECONDS: u64 = 120;
-/// The maximum time limit that a call may ask for, in seconds.
-const MAX_TIMEOUT_SECONDS: u64 = 3600;
-const SECONDS: ParameterType = ParameterType::Count { most: Some(MAX_TIMEOUT_SECONDS) };
+const SECONDS: ParameterType = ParameterType::Count { most: Some(MAX_CALL_SECONDS) };
 /// The maximum length of an argument that Linux passes to a program, in bytes without its final NUL.
 const MAX_COMMAND_BYTES: usize = 131_071;
 
@@ -65,6 +62,7 @@ impl Tool for Bash {
         compact: Some(Audience::Both),
         subject: SubjectArgument::Command("command"),
         repetition: Repetition::Failures,
+        time_limit: Some("timeout"),
         ..ToolSpec::STRICT
     };
 
@@ -101,7 +99,7 @@ impl Bash {
 
     /// Returns the time limit of the command. Fails if the call cannot run; the error says what to do instead.
     fn check(&self) -> Result<Duration, ToolError> {
-        let (command, limit) = (&self.command, self.timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS));
+        let (command, limit) = (&self.command, self.timeout.unwrap_or(CALL_SECONDS));
         Err(ToolError::Reply(if command.trim().is_empty() {
             "the command is empty; give the command to run".into()
         } else if command.contains('\0') {
@@ -112,8 +110,8 @@ impl Bash {
                  write_file and run that",
                 command.len()
             )
-        } else if limit == 0 || limit > MAX_TIMEOUT_SECONDS {
-            format!("timeout is in seconds, from 1 to {MAX_TIMEOUT_SECONDS}; correct it")
+        } else if limit == 0 || limit > MAX_CALL_SECONDS {
+            format!("timeout is in seconds, from 1 to {MAX_CALL_SECONDS}; correct it")
         } else {
             return Ok(Duration::from_secs(limit));
         }))
@@ -159,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_description_states_the_limits() {
-        let limits = [DEFAULT_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS, COMMAND_PROCESSES as u64];
+        let limits = [CALL_SECONDS, MAX_CALL_SECONDS, COMMAND_PROCESSES as u64];
         for limit in limits {
             assert!(Bash::SPEC.description.contains(&format!(" {limit}")), "{limit}");
         }

@@ -4,6 +4,7 @@ use super::output::CappedOutput;
 use crate::os::async_fd::ReadableFd;
 use crate::os::command::{self, CommandSetup};
 use crate::os::pidfd::ExitKind;
+use crate::wire::limits::OUTPUT_DRAIN;
 use std::fs::File;
 use std::io::{self, PipeReader, Read};
 use std::path::Path;
@@ -11,9 +12,6 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
-
-/// The maximum time for reading output after every process of the command has exited.
-const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 pub(in crate::tools) struct CommandResult {
     /// Its standard output and error.
@@ -57,7 +55,7 @@ pub(in crate::tools) async fn run(
         };
         if !drained {
             // A process beyond the reach of the supervisor may still hold the pipe.
-            timeout(DRAIN_LIMIT, reading).await.unwrap_or_default();
+            timeout(OUTPUT_DRAIN, reading).await.unwrap_or_default();
         }
         (end, timed_out)
     };
