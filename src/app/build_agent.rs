@@ -57,11 +57,7 @@ pub(super) fn build_agent(
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
     let secrets = Rc::new(secrets.clone());
     let role = read_role(&team, &parts.role);
-    let profile = match rules.prompt_profile {
-        PromptProfile::Compact => Profile::Compact,
-        PromptProfile::Auto if model.spec().has_small_models => Profile::Compact,
-        PromptProfile::Full | PromptProfile::Auto => Profile::Full,
-    };
+    let profile = profile(rules.prompt_profile, model);
     let commands = command_setup(environment.passed_on(), run_id.clone());
     let hooks = Hooks {
         list: parts.hooks,
@@ -78,15 +74,7 @@ pub(super) fn build_agent(
         takes_tasks: is_teammate && rules.auto_claim,
         asks_idle_hook: is_teammate && hooks.are_there_for(HookEvent::TeammateIdle),
     };
-    // A role can only refuse more than the permissions do.
-    let Permissions { mode, rules: mut lists, timeout, plan_approval } = parts.permissions;
-    lists.deny.extend(role.denied_calls().cloned());
-    let policy = Policy::new(mode, &lists).or_exit(
-        Exit::Usage,
-        "a permission rule is not understood",
-        "correct it under [permissions], or in the file of the role",
-    )?;
-    let timeout = Duration::from_secs(timeout);
+    let approval = approval_gate(parts.permissions, parts.asks, &role)?;
     let system = system_prompt(&Briefing {
         profile,
         name: name.clone(),
@@ -128,7 +116,7 @@ pub(super) fn build_agent(
         context_tokens: rules.context_tokens.or(model.spec().context_tokens),
         system,
         tools: Rc::new(tools),
-        approval: ApprovalGate { policy, asks: parts.asks, timeout, plan_approval },
+        approval,
         team_context,
         bus,
         tasks,
@@ -150,6 +138,14 @@ pub(super) fn build_agent(
     })
 }
 
+fn profile(wanted: PromptProfile, model: &ModelChoice) -> Profile {
+    match wanted {
+        PromptProfile::Compact => Profile::Compact,
+        PromptProfile::Auto if model.spec().has_small_models => Profile::Compact,
+        PromptProfile::Full | PromptProfile::Auto => Profile::Full,
+    }
+}
+
 /// Reads the file of a role and logs its problems. A role without a file is free text.
 fn read_role(team: &TeamDir, name: &str) -> Role {
     let Some(RoleFile { path, role, problems }) = team.role(name, tools::find_by_alias) else {
@@ -159,6 +155,22 @@ fn read_role(team: &TeamDir, name: &str) -> Role {
         tracing::warn!(file = %path.display(), line, what, "a role file has a problem");
     }
     role
+}
+
+/// Creates the gate of tool calls. A role can only refuse more than the permissions do.
+fn approval_gate(
+    permissions: Permissions,
+    asks: Asks,
+    role: &Role,
+) -> Result<ApprovalGate, Failure> {
+    let Permissions { mode, rules: mut lists, timeout, plan_approval } = permissions;
+    lists.deny.extend(role.denied_calls().cloned());
+    let policy = Policy::new(mode, &lists).or_exit(
+        Exit::Usage,
+        "a permission rule is not understood",
+        "correct it under [permissions], or in the file of the role",
+    )?;
+    Ok(ApprovalGate { policy, asks, timeout: Duration::from_secs(timeout), plan_approval })
 }
 
 fn house_rules(team: &TeamDir, profile: Profile) -> String {

@@ -84,9 +84,11 @@ impl Cleanup {
         let ghosts = roster::update(&self.team, self.fsync, |roster| {
             let mut ghosts: Vec<String> = Vec::new();
             roster.members.retain(|member| {
-                let stays = !is_ghost(member.status, &member.name);
-                ghosts.extend((!stays).then(|| member.name.clone()));
-                stays
+                let removed =
+                    lifecycle::next(Some(member.status), LifecycleEvent::Removed) == Ok(None);
+                let is_removed = removed && is_ghost(member.status, &member.name);
+                ghosts.extend(is_removed.then(|| member.name.clone()));
+                !is_removed
             });
             if let Some(lead) = roster.lead.as_mut().filter(|lead| is_ghost(lead.status, "lead")) {
                 let _legal = lifecycle::apply(&mut lead.status, LifecycleEvent::StopConfirmed);

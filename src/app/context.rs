@@ -45,7 +45,6 @@ impl Context {
         Ok(Self { environment, cwd, team_path, color })
     }
 
-    /// Opens the existing team folder to work in.
     pub(crate) fn team(&self) -> Result<TeamDir, Failure> {
         self.require_folder()?;
         Ok(TeamDir::open(&self.team_path)?)
@@ -81,7 +80,6 @@ impl Context {
         self.settings_with(&Flags::default())
     }
 
-    /// Opens the bus of a team with the settings of this folder.
     pub(crate) fn bus(&self, team: TeamDir) -> Result<Arc<Bus>, Failure> {
         Ok(open_bus(team, self.settings()?.rules()))
     }
@@ -119,7 +117,7 @@ impl Context {
         }
         let what = format!("`team {verb}` does not work inside an agent's command");
         let why = "TEAM_RUN is set: an agent runs this, and agents steer the team with their tools";
-        let hint = "use the agent's tools (send_message, spawn_teammate, shutdown_teammate, …)";
+        let hint = "use the agent's own tools";
         Err(Failure::new(Exit::Failure, what, why, hint))
     }
 }
@@ -167,7 +165,6 @@ pub(crate) fn arm_failpoints(agent: &str, environment: &Environment) -> Result<(
     armed.or_exit(Exit::Usage, format!("{VARIABLE} is not usable"), hint)
 }
 
-/// Lengthens short deadlines if a test has asked for it.
 pub(crate) fn lengthen_deadlines(environment: &Environment) {
     let shortest = environment.get(deadline::VARIABLE).and_then(|text| text.parse().ok());
     if let Some(shortest) = shortest {

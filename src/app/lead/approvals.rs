@@ -34,7 +34,6 @@ pub(super) struct Approvals {
     queue: VecDeque<QueuedRequest>,
     /// The time at which the question in front was withdrawn without an answer.
     replaced_at: Option<Instant>,
-    /// Notices for the person, such as the results of answers.
     notices: UnboundedSender<String>,
     unread_notices: UnboundedReceiver<String>,
 }

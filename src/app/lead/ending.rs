@@ -99,7 +99,6 @@ pub(super) async fn stop_loop(
     EndedLoop::of(agent.await)
 }
 
-/// Returns the exit code of a lead (SPEC 6).
 pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, last_turn_failed: bool) -> Exit {
     match reason {
         EndReason::Interrupted => Exit::Interrupted,

@@ -2,7 +2,7 @@
 
 use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
-use super::ending::{EndReason, EndedLoop, close, exit_code, stop_loop};
+use super::ending::{Closed, EndReason, EndedLoop, close, exit_code, stop_loop};
 use super::slash_command::{TypedLine, View as SlashView, parse, render};
 use super::user_mail::UserMail;
 use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
@@ -28,7 +28,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// Interval at which roster, budgets and open questions are checked.
@@ -37,14 +37,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure> {
     // Restores the terminal on every exit path, including a panic.
     let terminal = TerminalGuard::save();
-    let hint = "run `team lead -p PROMPT` where there is no usable terminal";
-    let (console, mut inputs) = Console::start(ConsoleOptions {
-        palette: context.palette(),
-        prompt: "team> ".into(),
-        history_file: context.environment.config_home().map(|home| home.join("team/history")),
-        completions: tables::commands().map(ToOwned::to_owned).collect(),
-    })
-    .or_fail("the terminal cannot be used", hint)?;
+    let (console, mut inputs) = open_console(context)?;
     let LeadApp { runtime, mut agent, mut progress, mut signals, budgets, .. } = app;
     let LeadApp { options, startup, unshown_mail, life: _life, .. } = app;
     // The outcomes of the stops that the person has ordered.
@@ -114,8 +107,32 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
             },
         }
     };
-    // Progress and mail that arrived while the team was being stopped.
-    let mut console = session.console;
+    // The person has seen a failed turn before quitting, so the exit code is still that of success.
+    let is_orderly = reason == EndReason::Done && closed.end.broken.is_none();
+    let exit = if is_orderly { Exit::Ok } else { exit_code(reason, &closed.end, false) };
+    show_rest(session.console, progress, user_mail, closed).await;
+    drop(terminal);
+    Ok(exit)
+}
+
+fn open_console(context: &Context) -> Result<(Console, UnboundedReceiver<Input>), Failure> {
+    let hint = "run `team lead -p PROMPT` where there is no usable terminal";
+    Console::start(ConsoleOptions {
+        palette: context.palette(),
+        prompt: "team> ".into(),
+        history_file: context.environment.config_home().map(|home| home.join("team/history")),
+        completions: tables::commands().map(ToOwned::to_owned).collect(),
+    })
+    .or_fail("the terminal cannot be used", hint)
+}
+
+/// Shows progress and mail that arrived while the team was being stopped, and closes the console.
+async fn show_rest(
+    mut console: Console,
+    mut progress: UnboundedReceiver<Progress>,
+    user_mail: Option<UserMail>,
+    closed: Closed,
+) {
     while let Ok(progress) = progress.try_recv() {
         console.show(&progress);
     }
@@ -133,11 +150,6 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
     if let Some(why) = &closed.end.broken {
         console.print(&format!("error: the lead could not go on: {why}"));
     }
-    drop(console);
-    drop(terminal);
-    // The person has seen a failed turn before quitting, so the exit code is still that of success.
-    let is_orderly = reason == EndReason::Done && closed.end.broken.is_none();
-    Ok(if is_orderly { Exit::Ok } else { exit_code(reason, &closed.end, false) })
 }
 
 struct Session {
@@ -151,7 +163,6 @@ struct Session {
     /// Whether input has ended without a quit, so that the session ends when all work is done.
     ends_at_rest: bool,
     shown_question: Option<String>,
-    /// Receives the outcomes of the stops that the user has ordered.
     outcomes: UnboundedSender<StopOutcome>,
     changes: TeamChanges,
 }

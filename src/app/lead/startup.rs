@@ -14,7 +14,7 @@ use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, trans
 use crate::supervise::recover::{self, Before};
 use crate::supervise::stop::words;
 use crate::wire::roster::{ExitCause, Lead, Roster, Status, UsageCount};
-use crate::wire::{AgentName, WallTime, WithUnknownFields};
+use crate::wire::{AgentName, WallTime};
 use std::sync::Arc;
 
 /// The state from which a lead starts, once it is on the roster.
@@ -28,7 +28,6 @@ pub(super) struct Startup {
     /// The incarnation in which the resumed conversation began.
     pub(super) conversation: Option<String>,
     pub(super) last_text: String,
-    /// The usage of the lead in the resumed conversation.
     pub(super) usage: UsageCount,
 }
 
@@ -110,30 +109,56 @@ async fn write_entry(
     options: &LeadOptions,
     incarnation: &str,
 ) -> Result<(Option<Status>, UsageCount), StoreError> {
-    let pid = i32::try_from(std::process::id()).ok();
-    let now = SystemClock.now();
-    let (incarnation, resume) = (incarnation.to_owned(), options.request.resume);
-    let (model, mode) = (options.model.to_string(), options.permissions.mode.word());
-    let enter = move |roster: &mut WithUnknownFields<Roster>| {
-        if roster.created_at == WallTime::default() {
-            roster.created_at = now;
-        }
-        let used_by_members = roster.used_by_members();
-        let earlier = roster.lead.as_ref().map(|lead| lead.status);
-        let lead = roster.lead.get_or_insert_with(|| {
-            Lead { name: AgentName::lead().to_string(), ..Lead::default() }.into()
-        });
-        lead.pid = pid;
-        lead.incarnation = incarnation;
-        let _legal = lifecycle::apply_spawned(&mut lead.status);
-        (lead.since, lead.activity) = (now, None);
-        lead.model = model;
-        lead.mode = mode.into();
-        if !resume {
-            // The usage of a new conversation is counted from zero.
-            (lead.usage, lead.used_before) = (UsageCount::default(), used_by_members);
-        }
-        (earlier, lead.usage)
+    let fresh = Lead {
+        name: AgentName::lead().to_string(),
+        pid: i32::try_from(std::process::id()).ok(),
+        incarnation: incarnation.to_owned(),
+        model: options.model.to_string(),
+        mode: options.permissions.mode.word().into(),
+        since: SystemClock.now(),
+        ..Lead::default()
     };
-    update_roster(team, Fsync::Always, enter).await
+    let resume = options.request.resume;
+    update_roster(team, Fsync::Always, move |roster| enter(roster, fresh, resume)).await
+}
+
+fn enter(roster: &mut Roster, fresh: Lead, resume: bool) -> (Option<Status>, UsageCount) {
+    if roster.created_at == WallTime::default() {
+        roster.created_at = fresh.since;
+    }
+    let used_by_members = roster.used_by_members();
+    let earlier = roster.lead.as_ref().map(|lead| lead.status);
+    let lead = roster.lead.get_or_insert_with(|| fresh.clone().into());
+    let Lead { pid, incarnation, model, mode, since, .. } = fresh;
+    (lead.pid, lead.incarnation, lead.model, lead.mode) = (pid, incarnation, model, mode);
+    (lead.since, lead.activity) = (since, None);
+    let _legal = lifecycle::apply_spawned(&mut lead.status);
+    if !resume {
+        // The usage of a new conversation is counted from zero.
+        (lead.usage, lead.used_before) = (UsageCount::default(), used_by_members);
+    }
+    (earlier, lead.usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_conversation_counts_from_zero_and_a_resumed_one_goes_on() {
+        let turns = |turns| UsageCount { turns, ..UsageCount::default() };
+        let lead = |name: &str| Lead { incarnation: name.into(), ..Lead::default() };
+        for (resume, used, used_before) in [(false, 0, 5), (true, 3, 0)] {
+            let mut roster = Roster::default();
+            assert_eq!(enter(&mut roster, lead("one"), false), (None, turns(0)));
+            let earlier = roster.lead.as_mut().unwrap();
+            (earlier.usage, earlier.status) = (turns(3), Status::Idle);
+            roster.enter("alice", WallTime::default()).usage = turns(5);
+            let entered = enter(&mut roster, lead("two"), resume);
+            assert_eq!(entered, (Some(Status::Idle), turns(used)));
+            let now = roster.lead.as_ref().unwrap();
+            assert_eq!((&*now.incarnation, now.status), ("two", Status::Starting));
+            assert_eq!(now.used_before, turns(used_before));
+        }
+    }
 }

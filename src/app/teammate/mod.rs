@@ -34,7 +34,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use terminal::{OpenQuestion, progress_handler, read_answers};
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, Failure> {
     context.refuse_inside_agent("teammate")?;
@@ -47,7 +47,7 @@ pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, F
     let outcome = options.and_then(|options| {
         hit("child.greeted");
         let team = if options.lead.is_some() { context.team()? } else { context.make_team()? };
-        block_on(serve(context, &team, options))?
+        block_on(async { TeammateApp::start(context, &team, options).await?.run().await })?
     });
     if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {
         // The lead gets the text that a person would read.
@@ -57,90 +57,107 @@ pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, F
     outcome
 }
 
-/// Takes the life lock, joins the team, then builds the agent: the roster is only changed with the lock held, and
-/// only a member has a mailbox. Runs the agent until it is stopped, drains its last mail, and publishes its end.
-async fn serve(
-    context: &Context,
-    team: &TeamDir,
-    options: TeammateOptions,
-) -> Result<Exit, Failure> {
-    let TeammateOptions { name, handshake, model, lead, once, .. } = &options;
-    let is_by_hand = lead.is_none();
-    let mut process = AgentProcess::start(
-        team,
-        name.clone(),
-        handshake.incarnation.clone(),
-        if is_by_hand { "hand" } else { "lead" },
-        &handshake.credentials,
-    )
-    .await?;
-    if let Some(notice) = model.spec().notice.filter(|_| is_by_hand) {
-        output::warn(notice);
-    }
-    let first = transcript::first_incarnation(team, name)?;
-    let (incarnation, credentials) = (&handshake.incarnation, &handshake.credentials);
-    let provider = open_provider(model, credentials, name, incarnation, first.as_deref(), team)?;
-    reserve_disk_space(team);
-    let usage = join(context, team, &options).await?;
-    hit("child.entered");
-    let bus = open_bus(team.clone(), handshake.rules);
-    let (mailbox, life) = open_mailbox(team, process.life, handshake.rules).await?;
-    process.life = life;
-    hit("child.opened");
-    let (events, inbound) = unbounded_channel();
-    let has_person = is_by_hand && std::io::stdin().is_terminal();
-    let open = OpenQuestion::default();
-    let parts = AgentParts {
-        process: &process,
-        role: handshake.role.clone(),
-        start_reason: handshake.start_reason.words(),
-        tasks: open_tasks(&bus),
-        bus,
-        mailbox,
-        provider,
-        rules: handshake.rules,
-        hooks: handshake.hooks.clone(),
-        permissions: handshake.permissions.clone(),
-        asks: if has_person { Asks::Person } else { Asks::Lead },
-        model,
-        ops: None,
-        usage,
-        price: handshake.price,
-        show: progress_handler(context, is_by_hand, *once, open.clone(), events.clone()),
-    };
-    let agent = build_agent(parts, &context.environment)?;
-    // Held until the end: dropping it releases the name.
-    let life = Rc::new(RefCell::new(process.life));
-    let mailbox = Arc::clone(&agent.mailbox);
-    let signalled: Rc<Cell<Option<SignalEvent>>> = Rc::default();
-    let forwarding = forward_signals(process.signals, events.clone(), Rc::clone(&signalled));
-    tokio::task::spawn_local(forwarding);
-    let TeammateOptions { name, model, prompt, lead, .. } = options;
-    if let Some(prompt) = prompt {
-        let _received = events.send(MachineEvent::Prompt(prompt).into());
-    }
-    if has_person {
-        read_answers(open, events.clone())?;
-    }
-    let (lead_events, held) = (events.clone(), Rc::clone(&life));
-    let ready = move || {
-        hit("child.able");
-        if let Some(socket) = lead {
-            report_ready(socket, lead_events, held);
+/// A teammate that is a member of the team and has its agent.
+struct TeammateApp {
+    agent: agent::Agent,
+    events: Events,
+    inbound: UnboundedReceiver<agent::event::Event>,
+    /// Held until the end: dropping it releases the name.
+    life: Rc<RefCell<LifeLock>>,
+    signalled: Rc<Cell<Option<SignalEvent>>>,
+    /// The socket to the lead that spawned it.
+    lead: Option<File>,
+}
+
+impl TeammateApp {
+    /// Takes the life lock, joins the team, then builds the agent: the roster is only changed with the lock held,
+    /// and only a member has a mailbox.
+    async fn start(
+        context: &Context,
+        team: &TeamDir,
+        options: TeammateOptions,
+    ) -> Result<Self, Failure> {
+        let TeammateOptions { name, handshake, model, lead, once, .. } = &options;
+        let is_by_hand = lead.is_none();
+        let (starter, credentials) =
+            (if is_by_hand { "hand" } else { "lead" }, &handshake.credentials);
+        let incarnation = handshake.incarnation.clone();
+        let mut process =
+            AgentProcess::start(team, name.clone(), incarnation, starter, credentials).await?;
+        if let Some(notice) = model.spec().notice.filter(|_| is_by_hand) {
+            output::warn(notice);
         }
-    };
-    tracing::info!(%name, %model, "teammate started");
-    let finished = agent::run(agent, events, inbound, ready).await;
-    let late = drain_last_mail(&mailbox).await;
-    hit("leave.drained");
-    tracing::info!(messages = late.len(), "the last mail is drained");
-    // The sender of a signal waits for only about one second.
-    let limit = signalled.get().map_or(CLOSE_LIMIT, |_| Duration::ZERO);
-    close_mailbox(mailbox, limit).await;
-    hit("leave.let_go");
-    let end = end(finished, signalled.get()).await;
-    drop(life);
-    end
+        let first = transcript::first_incarnation(team, name)?;
+        let incarnation = &handshake.incarnation;
+        let provider =
+            open_provider(model, credentials, name, incarnation, first.as_deref(), team)?;
+        reserve_disk_space(team);
+        let usage = join(context, team, &options).await?;
+        hit("child.entered");
+        let bus = open_bus(team.clone(), handshake.rules);
+        let (mailbox, life) = open_mailbox(team, process.life, handshake.rules).await?;
+        process.life = life;
+        hit("child.opened");
+        let (events, inbound) = unbounded_channel();
+        let has_person = is_by_hand && std::io::stdin().is_terminal();
+        let open = OpenQuestion::default();
+        let parts = AgentParts {
+            process: &process,
+            role: handshake.role.clone(),
+            start_reason: handshake.start_reason.words(),
+            tasks: open_tasks(&bus),
+            bus,
+            mailbox,
+            provider,
+            rules: handshake.rules,
+            hooks: handshake.hooks.clone(),
+            permissions: handshake.permissions.clone(),
+            asks: if has_person { Asks::Person } else { Asks::Lead },
+            model,
+            ops: None,
+            usage,
+            price: handshake.price,
+            show: progress_handler(context, is_by_hand, *once, open.clone(), events.clone()),
+        };
+        let agent = build_agent(parts, &context.environment)?;
+        let signalled = Rc::default();
+        let forwarding = forward_signals(process.signals, events.clone(), Rc::clone(&signalled));
+        tokio::task::spawn_local(forwarding);
+        let TeammateOptions { name, model, prompt, lead, .. } = options;
+        if let Some(prompt) = prompt {
+            let _received = events.send(MachineEvent::Prompt(prompt).into());
+        }
+        if has_person {
+            read_answers(open, events.clone())?;
+        }
+        tracing::info!(%name, %model, "teammate started");
+        let life = Rc::new(RefCell::new(process.life));
+        Ok(Self { agent, events, inbound, life, signalled, lead })
+    }
+
+    /// Runs the agent until it is stopped, drains its last mail, and publishes its end.
+    async fn run(self) -> Result<Exit, Failure> {
+        let Self { agent, events, inbound, life, signalled, lead } = self;
+        let mailbox = Arc::clone(&agent.mailbox);
+        let (lead_events, held) = (events.clone(), Rc::clone(&life));
+        let ready = move || {
+            hit("child.able");
+            if let Some(socket) = lead {
+                report_ready(socket, lead_events, held);
+            }
+        };
+        let finished = agent::run(agent, events, inbound, ready).await;
+        let late = drain_last_mail(&mailbox).await;
+        hit("leave.drained");
+        tracing::info!(messages = late.len(), "the last mail is drained");
+        // The sender of a signal waits for only about one second.
+        let limit = signalled.get().map_or(CLOSE_LIMIT, |_| Duration::ZERO);
+        close_mailbox(mailbox, limit).await;
+        hit("leave.let_go");
+        let end = end(finished, signalled.get()).await;
+        drop(life);
+        end
+    }
 }
 
 /// Joins the team and returns the member's usage so far. Fails if the member was stopped or started again before.
