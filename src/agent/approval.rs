@@ -93,7 +93,6 @@ pub(super) struct Approvals {
 }
 
 impl Approvals {
-    /// Creates the approvals of a member, without an open question.
     pub(super) fn new(gate: ApprovalGate, tools: Rc<Registry>, context: Rc<MemberContext>) -> Self {
         let (ledger, asked, judged) = (RequestLedger::default(), None, None);
         Self { gate, ledger, asked, judged, tools, context }

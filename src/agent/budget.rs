@@ -24,12 +24,10 @@ pub(crate) struct AgentBudget {
     pub(crate) warnings: Warnings,
 }
 
-/// The warnings that a budget is nearly used up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Warnings {
     /// The warning about a teammate's own budget or, for the lead, about the team's.
     pub(crate) standing: Once,
-    /// The warning about the budget of this run.
     pub(crate) run: Once,
 }
 
@@ -86,7 +84,6 @@ impl AgentBudget {
 pub(super) struct BudgetKeeper {
     pub(super) budget: AgentBudget,
     pub(super) context: Rc<MemberContext>,
-    /// The usage at the end of the last turn.
     pub(super) before_turn: UsageCount,
 }
 

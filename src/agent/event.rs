@@ -9,10 +9,8 @@ use crate::wire::permission::{Decision, PermissionMode, RuleLists};
 use crate::wire::roster::Status;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// The sender of a member's event channel.
 pub(crate) type Events = UnboundedSender<Event>;
 
-/// The events of a member, by the part that handles them.
 #[derive(Debug)]
 pub(crate) enum Event {
     Machine(MachineEvent),

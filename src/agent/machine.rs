@@ -34,7 +34,6 @@ use std::ops::ControlFlow;
 /// The number of times in a row that the hooks may keep a member from being idle. Each time costs a turn.
 const MAX_KEPT: u32 = 5;
 
-/// The result of the calls that are not run because the lead is lost.
 const LEAD_LOST: &str = "not run: the lead is gone";
 
 #[derive(Debug)]
@@ -57,7 +56,6 @@ enum Phase {
 pub(crate) struct Machine {
     me: Identity,
     phase: Phase,
-    /// The actions of the current step, in order.
     todo: Vec<Action>,
     /// Prompts for the current turn or, between two turns, for the next one.
     prompts: VecDeque<String>,

@@ -33,7 +33,6 @@ pub(super) struct MemberHost {
     pub(super) put_off: VecDeque<Event>,
     pub(super) reporter: StatusReporter,
     pub(super) heartbeat: HeartbeatWriter,
-    /// Time limit of the last tool call, in seconds.
     pub(super) tool_limit_s: Option<u64>,
 }
 

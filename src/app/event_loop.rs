@@ -6,7 +6,6 @@ use crate::os::{async_fd::ReadableFd, command, event_loop::EventLoopMark, memory
 use std::io;
 use std::time::Duration;
 
-/// The limit of the wait for cancelled commands at the end.
 const CANCELLED_COMMANDS_LIMIT: Duration = Duration::from_secs(3);
 
 /// The time that abandoned work on other threads has to finish at the end. A thread that still waits for a lock
@@ -69,7 +68,6 @@ impl SignalStream {
     }
 }
 
-/// Returns the exit code of a command that a signal ended.
 pub(crate) fn exit_of(signal: SignalEvent) -> Exit {
     match signal {
         SignalEvent::Interrupt => Exit::Interrupted,

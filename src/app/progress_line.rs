@@ -12,7 +12,6 @@ const FIRST_ON_TERMINAL: Duration = Duration::from_millis(400);
 
 const MAX_PLAIN_COLUMNS: usize = 400;
 
-/// Interval between two updates of the line on a terminal.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Delay of the first plain line; each further delay is twice as long as the one before.

@@ -169,7 +169,6 @@ impl BusError {
     }
 }
 
-/// Joins names into a list for people.
 pub(crate) fn names(names: &[AgentName]) -> String {
     names.iter().map(AgentName::as_str).collect::<Vec<_>>().join(", ")
 }

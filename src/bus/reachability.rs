@@ -31,7 +31,6 @@ impl Reachability {
         Self { roster: Cached::of(&dir), dir, liveness: BTreeMap::new() }
     }
 
-    /// Returns all agents that can get mail.
     pub(crate) fn all(&mut self) -> Result<Vec<AgentName>, StoreError> {
         let roster = self.roster.current(&self.dir)?;
         let names: Vec<_> = roster.names().flat_map(AgentName::member).collect();

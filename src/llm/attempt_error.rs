@@ -8,7 +8,6 @@ use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
-/// The reason for which an attempt gave no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AttemptError {
     #[error("cannot set up the http client: {0}")]
@@ -77,7 +76,6 @@ pub(crate) struct Report {
     pub(super) retry_after: Option<Duration>,
 }
 
-/// The error types and their statuses.
 const TYPES: [(&str, u16); 11] = [
     ("invalid_request_error", 400),
     ("authentication_error", 401),

@@ -75,7 +75,6 @@ impl ClientConfig {
         }
     }
 
-    /// Creates the configuration of a provider without a model.
     pub(super) fn of(spec: &ProviderSpec, api: Api, access: &Access) -> Result<Self, ConfigError> {
         let secret = |word: &str, text: Option<&String>| {
             let variable = || spec.variables.map(|it| it.name(word)).unwrap_or_default();

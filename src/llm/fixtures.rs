@@ -6,7 +6,6 @@ use super::stream_parser::{Assemble, StreamParser};
 use crate::wire::chat::{Block, ChatMessage, Reply, Request, Role, ToolDefinition};
 use serde_json::{Value, json};
 
-/// The result of a stream, and the text that was shown.
 pub(super) type Outcome = (Result<Reply, AttemptError>, String);
 
 pub(super) fn text(text: &str) -> Block {

@@ -33,7 +33,6 @@ pub(crate) struct BudgetLimit {
     of: LimitedQuantity,
 }
 
-/// The used amount and the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LimitedQuantity {
     Tokens(u64, u64),

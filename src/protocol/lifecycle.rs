@@ -112,7 +112,6 @@ const TABLE: [(LifecycleEvent, [Cell; 8]); 20] = {
     ]
 };
 
-/// A pair that the table refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the event \"{event}\" is illegal for a member that is {}", word(*.state))]
 pub(crate) struct IllegalTransition {

@@ -41,7 +41,6 @@ pub(crate) struct PendingRequest {
     pub(crate) kind: RequestKind,
     pub(crate) owner: String,
     pub(crate) decider: String,
-    /// The incarnation that an answer must name.
     pub(crate) incarnation: String,
     pub(crate) deadline: Option<Instant>,
 }

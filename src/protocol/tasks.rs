@@ -78,7 +78,6 @@ pub(crate) struct TaskEdit {
     pub(crate) description: Option<String>,
     /// The role whose members may claim it by themselves; empty for all.
     pub(crate) role: Option<String>,
-    /// The tasks that must be completed first.
     pub(crate) blocked_by: Option<Vec<TaskId>>,
     pub(crate) owner: Option<NewOwner>,
     pub(crate) status: Option<TaskStatus>,

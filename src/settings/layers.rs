@@ -77,7 +77,6 @@ pub(crate) struct Setting<T> {
 /// A settings table with free keys; each entry has its own source.
 pub(crate) type SettingMap<T> = BTreeMap<<T as SettingEntry>::Name, Setting<T>>;
 
-/// Returns the source of a value that an environment variable sets.
 pub(super) fn environment_source(variable: &str) -> String {
     format!("environment ({variable})")
 }

@@ -20,7 +20,6 @@ pub(crate) struct ModelChoice {
 }
 
 impl ModelChoice {
-    /// Parses a model in one of the forms of its provider.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let read =
             |provider: &&'static ProviderSpec| Some(Self { provider, name: provider.read(text)? });
@@ -80,7 +79,6 @@ impl fmt::Display for ModelChoice {
     }
 }
 
-/// Returns the forms of a model, as a text for the user.
 pub(crate) fn model_forms() -> String {
     or_list(PROVIDERS.iter().flat_map(|spec| spec.forms()).collect())
 }
@@ -170,7 +168,6 @@ impl Credentials {
         Self(PROVIDERS.iter().filter_map(access).collect())
     }
 
-    /// Returns the access to this model's endpoint.
     pub(crate) fn access(&self, model: &ModelChoice) -> Access {
         self.0.get(model.spec().name).cloned().unwrap_or_default()
     }

@@ -34,7 +34,6 @@ pub(crate) enum CleanError {
     Store(#[from] StoreError),
 }
 
-/// The kind of a file that may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LeftoverKind {
     Lock,

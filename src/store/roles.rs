@@ -20,7 +20,6 @@ const LONGEST: usize = 32 * 1024;
 /// The folder of the workspace with roles for other programs.
 const FOREIGN_ROLES: &str = ".claude/agents";
 
-/// The usual names of instruction files.
 const INSTRUCTIONS: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]

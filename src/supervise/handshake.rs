@@ -29,7 +29,6 @@ pub(crate) struct Handshake {
     pub(crate) start_reason: StartReason,
 }
 
-/// The reason for which a teammate's process is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StartReason {

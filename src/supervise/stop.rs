@@ -46,7 +46,6 @@ const PROBE_EVERY: Duration = Duration::from_millis(10);
 pub(crate) struct StopPlan {
     pub(crate) bus: Arc<Bus>,
     pub(crate) clock: Rc<dyn Clock>,
-    /// Sender of the shutdown requests.
     pub(crate) by: AgentName,
     pub(crate) reason: String,
     /// Cause that is recorded in `last_exit`.
@@ -60,7 +59,6 @@ pub(crate) struct StopOutcome {
     pub(crate) name: AgentName,
     /// The rung of the ladder that ended it, [`Rung::GiveUp`] if none did; `None` if it was not running.
     pub(crate) rung: Option<Rung>,
-    /// The reason for its refusal, if it refused.
     pub(crate) refusal: Option<String>,
 }
 
@@ -321,7 +319,6 @@ pub(super) fn terminate(process: &Pidfd) -> io::Result<()> {
     process.send_signal(Signal::SIGCONT)
 }
 
-/// Waits until the process has ended.
 pub(super) async fn ended(process: &Pidfd) -> io::Result<()> {
     ReadableFd::to_read(process)?.wait().await
 }

@@ -82,7 +82,6 @@ pub(crate) struct TaskSnapshot {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// A task after a change, and the consequences of the change.
 #[derive(Debug)]
 pub(crate) struct Changed {
     pub(crate) task: TaskRecord,
@@ -301,7 +300,6 @@ impl Tasks {
         if is_fine { Ok(()) } else { Err(TaskError::NotRunning(who.clone())) }
     }
 
-    /// Checks that the owner can get mail.
     fn check_owner(&self, owner: &AgentName, by: &AgentName) -> Result<(), TaskError> {
         let reachable = self.bus.reachable()?;
         if owner == by || reachable.contains(owner) {

@@ -36,9 +36,7 @@ pub(crate) enum Decider {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApprovalDecision {
     pub(crate) verdict: RequestVerdict,
-    /// The calls that the decision covers.
     pub(crate) scope: Scope,
-    /// The reason, or the requested change.
     pub(crate) reason: Option<String>,
     /// Arguments that replace those of the call.
     pub(crate) updated_input: Option<Value>,

@@ -27,7 +27,6 @@ pub(crate) struct Hooks {
     pub(crate) list: Vec<Hook>,
     /// The agent whose events run them.
     pub(crate) me: AgentName,
-    /// The folder in which they run.
     pub(crate) workspace: PathBuf,
     pub(crate) setup: CommandSetup,
 }

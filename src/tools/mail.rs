@@ -15,7 +15,6 @@ use std::sync::Arc;
 /// The maximum number of characters of a `msg_type` that the error repeats.
 const KIND_CHARS: usize = 64;
 
-/// The common part of the specs of all mail tools.
 const MAIL: ToolSpec =
     ToolSpec { role_access: RoleAccess::Granted, purpose: Purpose::Talk, ..TALKS };
 

@@ -54,7 +54,6 @@ fn specs() -> impl Iterator<Item = &'static ToolSpec> {
     TOOLS.iter().map(|tool| tool.spec)
 }
 
-/// Creates the registry of one agent's tools.
 pub(crate) fn registry(parts: ToolParts) -> Registry {
     Registry::new(TOOLS.iter(), parts)
 }

@@ -129,7 +129,6 @@ fn print_rows(rows: &mpsc::Receiver<String>, mut printer: Option<Printer>) {
     }
 }
 
-/// Reads plain lines until the end of input.
 fn read_lines(inputs: &UnboundedSender<Input>) {
     let mut stdin = io::stdin().lock();
     loop {

@@ -28,7 +28,6 @@ pub(crate) enum Format {
     StreamJson,
 }
 
-/// The result of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Summary {
     /// The lead's last text.

@@ -21,7 +21,6 @@ const MAIL_LINES: usize = 12;
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     palette: Palette,
-    /// The colour words of the members.
     pub(super) colors: BTreeMap<String, String>,
     /// The text of a row that is not complete yet.
     pending: String,

@@ -1,8 +1,8 @@
 //! The user interface: text for the terminal, and the person's input.
 //!
 //! *Invariant:* this layer takes values (`wire` types, [`crate::agent::progress::Progress`]) and returns text
-//! and [`console::Input`]; it does not read the disk, send mail or make decisions. Every text of a model, a
-//! message or a file passes [`sanitize::sanitize`] before it reaches the terminal.
+//! and [`console::Input`]; it does not open the team folder, send mail or make decisions. Every text of a
+//! model, a message or a file passes [`sanitize::sanitize`] before it reaches the terminal.
 
 pub(crate) mod console;
 mod editor;

@@ -8,7 +8,6 @@ use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
 use serde_json::{Map, Value};
 
-/// The number of lines of a tool result that are shown.
 const RESULT_LINES: usize = 20;
 
 /// Renders one transcript line; empty if it has no information for people.

@@ -53,7 +53,6 @@ pub(crate) struct Asked {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Spent {
     pub(crate) at: WallTime,
-    /// The agent that made the call.
     pub(crate) name: String,
     /// Input tokens, cached ones included.
     pub(crate) input: u64,
@@ -84,9 +83,7 @@ pub(crate) struct MessageProgress {
     pub(crate) id: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// The sender that the message names.
     pub(crate) from: String,
-    /// The owner of the inbox.
     pub(crate) to: String,
     pub(crate) content: String,
     pub(crate) timestamp: Option<WallTime>,
@@ -114,12 +111,10 @@ impl MessageProgress {
     }
 }
 
-/// The replacement of a range of lines.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub(crate) struct LineDiff {
     /// The index of the first replaced line, from 0.
     pub(crate) at: usize,
-    /// The number of replaced lines.
     pub(crate) gone: usize,
     pub(crate) lines: Vec<String>,
 }

@@ -37,7 +37,6 @@ pub(crate) struct Feed {
     prices: BTreeMap<String, Price>,
     /// The lines of the roster file at the last look.
     config: Vec<String>,
-    /// The agents at the last look.
     members: Option<Vec<MemberView>>,
     /// The last task list and open requests: a change of these lists is sent as the whole list.
     lists: Vec<Change>,

@@ -35,7 +35,6 @@ pub(crate) struct MemberView {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sign {
     pub(crate) state: String,
-    /// The start of the activity.
     pub(crate) since: WallTime,
     /// The age of the heartbeat, in seconds.
     pub(crate) silent_for: f64,

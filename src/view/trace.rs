@@ -68,7 +68,6 @@ pub(crate) struct Step {
     /// The agent that acted, or the agent in whose files the line is.
     pub(crate) agent: String,
     pub(crate) what: What,
-    /// Details, for people.
     pub(crate) text: String,
     /// The line that proves the step; `None` if the message itself proves it.
     pub(crate) proof: Option<Proof>,
@@ -82,7 +81,6 @@ pub(crate) struct Proof {
     pub(crate) offset: u64,
     /// The number of the line, from 1.
     pub(crate) line: usize,
-    /// The line, truncated.
     pub(crate) text: String,
     /// For a line of a transcript: the claim that had the message, and the byte offset there.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -37,7 +37,6 @@ use tokio::sync::{Semaphore, mpsc};
 /// The part of a conversation that is shown first, in bytes from its end.
 const LOOK_BACK: u64 = 512 * 1024;
 
-/// The longest command, in bytes.
 const ORDER_BYTES: usize = 512 * 1024;
 
 /// The maximum number of connections at once: a person has a few windows.

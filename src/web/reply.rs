@@ -77,7 +77,6 @@ pub(super) fn stream(mut events: mpsc::Receiver<Bytes>) -> Response<ResponseBody
     response(StatusCode::OK, "text/event-stream", StreamBody::new(next).boxed_unsync())
 }
 
-/// Returns a server-sent event with a JSON value.
 pub(super) fn event(value: &impl Serialize) -> Bytes {
     // Only a raw line end could end the event early, and JSON has none.
     let value = serde_json::to_string(value).unwrap_or_default();

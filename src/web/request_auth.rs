@@ -103,7 +103,6 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     values.next().is_none().then_some(value)
 }
 
-/// Returns the decoded value of a query parameter.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let found = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
     let mut decoded = Vec::new();

@@ -38,7 +38,6 @@ pub(crate) enum NextAttempt {
     Last,
 }
 
-/// The reason for which an entry was not recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RecordError {
     Broken(String),
@@ -48,7 +47,6 @@ pub(crate) enum RecordError {
 
 /// A conversation's memory and its transcript.
 pub(crate) struct Journal {
-    /// The memory that the entries amount to.
     pub(super) memory: Memory,
     transcript: Rc<dyn TranscriptWriter>,
     clock: Rc<dyn Clock>,

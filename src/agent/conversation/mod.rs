@@ -50,7 +50,6 @@ pub(crate) struct Conversation {
     pub(crate) tools: Rc<Registry>,
     work: WorkSet<WorkResult>,
     awaited: Option<WorkId>,
-    /// The error of the last model call, if it failed.
     pub(crate) model_error: Option<ModelError>,
 }
 

@@ -8,15 +8,12 @@ use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
 use crate::wire::chat::{Request, ToolDefinition};
 use std::rc::Rc;
 
-/// The maximum length of a reply in tokens.
 const MAX_ANSWER_TOKENS: u32 = 16_384;
 
 pub(crate) struct ModelCaller {
     pub(crate) provider: Rc<dyn Provider>,
     pub(crate) system: String,
-    /// The size of the model's context in tokens, if known.
     pub(crate) context_tokens: Option<u64>,
-    /// The secrets that must not be shown.
     pub(crate) secrets: Rc<Redactor>,
     /// Describes the agent's situation as the program knows it, for a summary.
     pub(crate) situation: Box<dyn Fn() -> String>,
@@ -24,7 +21,6 @@ pub(crate) struct ModelCaller {
 }
 
 impl ModelCaller {
-    /// Calls the model as a piece of work.
     pub(super) fn call(
         &self,
         memory: &Memory,

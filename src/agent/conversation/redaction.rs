@@ -10,7 +10,6 @@ use crate::tools::ToolError;
 use crate::wire::chat::{Block, Reply};
 use serde_json::Value;
 
-/// Removes known secrets from the result of a piece of work.
 pub(super) fn redact(result: WorkResult, secrets: &Redactor) -> WorkResult {
     let hide = |text: String| secrets.hide(&text).into_owned();
     match result {

@@ -17,7 +17,6 @@ pub(crate) fn model_reply(text: &str, calls: &[(&str, serde_json::Value)]) -> Re
     Reply { blocks, stop_reason, usage: Usage::default(), model: "m".into() }
 }
 
-/// Returns the question whether this call may run.
 pub(crate) fn question(call: &Call) -> Box<Question> {
     let Call { id, name: tool, input } = call.clone();
     let (request_id, about) = (format!("alice:{id}"), QuestionKind::Permission);

@@ -15,7 +15,6 @@ use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-/// The number of rejected plans at which a turn ends.
 const MAX_PLANS: u32 = 5;
 
 /// The number of model calls that a turn gets after the model refuses to shut down.
@@ -68,7 +67,6 @@ pub(crate) struct TurnEnd {
 
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// The actions of the current step, in order.
     pub(super) todo: Vec<TurnAction>,
     /// The maximum number of model calls.
     max_rounds: u32,
@@ -80,7 +78,6 @@ pub(super) struct Turn {
     calls: VecDeque<Call>,
     /// The number of model calls so far.
     rounds: u32,
-    /// The model's last text.
     text: String,
     /// Whether the last tool call sent a message to the lead, so that a report would only repeat it.
     told_lead: bool,
@@ -90,7 +87,6 @@ pub(super) struct Turn {
     /// The number of plans of this turn that were not approved.
     plans_rejected: u32,
     loop_detector: LoopDetector,
-    /// The wind-down, once the turn must end.
     winding_down: Option<WindDown>,
     /// The model calls that are left after the model refused to end the turn. The deadlines of the shutdown stand.
     extension: Option<u32>,
@@ -104,7 +100,6 @@ enum Room {
     Made,
 }
 
-/// The wind-down of a turn that must end.
 #[derive(Debug)]
 struct WindDown {
     calls_left: u32,
@@ -118,12 +113,9 @@ impl WindDown {
     }
 }
 
-/// The texts that are recorded when a turn breaks off.
 pub(super) struct BreakOff {
-    /// The result of a call that was not run.
     not_run: &'static str,
     running: &'static str,
-    /// The reason for which a question is withdrawn.
     question: &'static str,
 }
 
@@ -174,7 +166,6 @@ impl Turn {
         self.record(Entry::ToolResult { tool_use_id, content, is_error });
     }
 
-    /// Answers the remaining calls as not run.
     fn refuse_calls(&mut self, why: &str) {
         while let Some(call) = self.calls.pop_front() {
             self.answer(&call, why, true);
@@ -190,7 +181,6 @@ impl Turn {
         self.calls = answers;
     }
 
-    /// Requests input before the next step.
     pub(super) fn take_input(&mut self) -> Next {
         self.push(HostAction::TakeInput);
         self.input_waits = false;
@@ -254,7 +244,6 @@ impl Turn {
         format!("{why} Last words: {last}")
     }
 
-    /// Handles the model's reply.
     pub(super) fn replied(&mut self, reply: Reply) -> Next {
         let text = reply.text();
         let Reply { blocks, stop_reason, usage, model } = reply;
@@ -369,7 +358,6 @@ impl Turn {
         Next::Continue(TurnPhase::Asking(asking))
     }
 
-    /// Applies a decision about a call.
     pub(super) fn decide(&mut self, asking: Asking, decision: Decision) -> Next {
         let Asking { mut call, question, .. } = asking;
         self.record(Entry::Decision(decision.clone()));

@@ -24,7 +24,6 @@ impl<R: 'static> WorkSet<R> {
         Self { last: 0, running: BTreeMap::new(), report: Rc::new(report) }
     }
 
-    /// Starts a piece of work on the current thread.
     pub(crate) fn start(&mut self, work: impl Future<Output = R> + 'static) -> WorkId {
         self.last += 1;
         let (id, report) = (WorkId(self.last), Rc::clone(&self.report));

@@ -57,7 +57,6 @@ pub(super) fn prompt() -> Event {
     Event::Prompt("go".into())
 }
 
-/// Returns the end of a drain without mail.
 pub(super) fn drained() -> Event {
     Event::Drained(vec![])
 }
@@ -130,7 +129,6 @@ fn reports(actions: &[Action]) -> Vec<(Outcome, &str)> {
     reports
 }
 
-/// Asserts that the actions contain both of these, in this order.
 fn assert_order(actions: &[Action], first: &Action, second: &Action) {
     let at = |wanted| actions.iter().position(|action| action == wanted);
     assert!(at(first).is_some() && at(first) < at(second), "{first:?}, {second:?}: {actions:?}");

@@ -37,7 +37,6 @@ struct Owed {
     asked: String,
 }
 
-/// Returns the result that an action makes pending, if any.
 fn begun_by(action: &Action) -> Option<Pending> {
     let begins = [
         (matches!(action, Action::AskIdleHook(_)), Pending::HookAnswer),

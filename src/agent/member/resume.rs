@@ -57,7 +57,6 @@ impl Member {
         Ok(cut_off.turn)
     }
 
-    /// Returns the note for the model about this start, if there is one.
     fn start_note(
         &self,
         reason: Option<String>,

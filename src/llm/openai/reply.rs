@@ -172,7 +172,6 @@ impl Part {
     }
 }
 
-/// Returns the text of a content, which is a string or a list of parts.
 fn text_of(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),

@@ -158,7 +158,6 @@ pub(super) fn help() -> String {
     format!("{NATURE} For example:\n{}{CONFIGURE}", examples.collect::<String>())
 }
 
-/// Returns a call with the slots as its arguments.
 fn call(it: &Match<'_>, tool: &'static str) -> Vec<Step> {
     let text = |slot| if slot == "path" { it.path() } else { it.text(slot) };
     let slots = it.slots.iter().map(|(slot, _)| ((*slot).to_owned(), text(slot).into()));
@@ -233,7 +232,6 @@ fn described(path: &str, words: &str) -> String {
     )
 }
 
-/// Returns the steps that a text asks for, in order.
 pub(super) fn steps(text: &str, scope: &mut Scope) -> Vec<Step> {
     if text.len() > MAX_TEXT_BYTES {
         return vec![Step::Unclear(text.into())];

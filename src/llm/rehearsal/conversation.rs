@@ -12,7 +12,6 @@ pub(super) enum Said {
     Mail(Box<Message>),
 }
 
-/// A tool call of this turn and its result.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FinishedCall {
     id: String,

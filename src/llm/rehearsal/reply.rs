@@ -93,7 +93,6 @@ fn about_mail(message: &Message) -> Option<String> {
     Some(bounded(&told))
 }
 
-/// Returns the first line of a text, shortened.
 pub(super) fn brief(text: &str) -> String {
     let line: String = text.lines().next().unwrap_or_default().chars().take(BRIEF_CHARS).collect();
     if line.len() < text.len() { format!("{line} …") } else { line }

@@ -9,7 +9,6 @@ use crate::wire::AgentName;
 pub(super) const GUARDS: [&str; 11] =
     ["not", "don't", "don’t", "never", "if", "unless", "until", "when", "whenever", "once", "wait"];
 
-/// Words that are never read as the name of an agent.
 const NO_NAMES: [&str; 27] = [
     "a", "an", "the", "and", "or", "to", "of", "in", "it", "its", "that", "this", "my", "your",
     "you", "us", "not", "file", "files", "task", "tasks", "mail", "message", "inbox", "if", "when",

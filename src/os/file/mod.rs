@@ -108,7 +108,6 @@ fn check(path: &Path, known: &Metadata) -> Result<(), FileError> {
     Err(FileError::NotRegular(path.into(), kind))
 }
 
-/// Refuses a file of another user.
 pub(crate) fn check_owner(path: &Path, known: &Metadata) -> Result<(), FileError> {
     // These programs never change their effective user.
     static USER: LazyLock<u32> = LazyLock::new(|| nix::unistd::geteuid().as_raw());

@@ -23,7 +23,6 @@ use std::path::Path;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatchId(WatchDescriptor);
 
-/// The files that were written to.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     watch_ids: BTreeSet<WatchId>,

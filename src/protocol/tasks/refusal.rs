@@ -2,7 +2,6 @@
 
 use crate::wire::task::{Board, Task, TaskId, TaskStatus};
 
-/// The reason for which a change is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TaskRefusal {
     #[error("there is no task {id}; {}", listed(known))]

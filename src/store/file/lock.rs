@@ -118,7 +118,6 @@ fn acquire(file: &File, path: &Path, limit: Duration) -> Result<bool, StoreError
     Ok(true)
 }
 
-/// Acquires the exclusive lock if it is free.
 pub(crate) fn try_exclusive(file: &File) -> io::Result<bool> {
     attempt(|| FileExt::try_lock(file))
 }

@@ -96,7 +96,6 @@ pub(crate) struct Claim {
     pause: Duration,
 }
 
-/// The progress of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Made by this process.

@@ -14,7 +14,6 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-/// The state of a busy agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Heartbeat {
     pub(crate) incarnation: String,
@@ -29,7 +28,6 @@ pub(crate) struct Heartbeat {
     pub(crate) uptime: MachineTime,
 }
 
-/// The heartbeat file of an agent, opened by the agent itself.
 #[derive(Debug)]
 pub(crate) struct HeartbeatFile {
     path: PathBuf,

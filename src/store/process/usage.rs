@@ -12,7 +12,6 @@ use crate::wire::roster::{Roster, UsageCount};
 use crate::wire::unknown_fields::WithUnknownFields;
 use serde::{Deserialize, Serialize};
 
-/// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Count {
     incarnation: String,

@@ -79,7 +79,6 @@ impl Fixture {
         seen + usize::from(is_locked(&self.path().join("lock")))
     }
 
-    /// Returns an agent process that runs this command.
     fn agent(&self, command: &str, timeout: u64) -> Command {
         let task = json!({"command": command, "timeout": timeout, "run_id": self.run_id});
         put(&self.path().join("task"), &task.to_string());
@@ -360,7 +359,6 @@ fn with_control_groups_nothing_outlives_agent_and_supervisor() {
     }
 }
 
-/// Whether commands get control groups on this machine.
 fn has_control_groups() -> bool {
     let fixture = Fixture::new();
     let said = run(&fixture, "grep ^0:: /proc/self/cgroup", 60);

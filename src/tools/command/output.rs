@@ -104,7 +104,6 @@ impl CappedOutput {
 /// redacted text, and the end to hold back, which may be the beginning of a secret.
 type RedactPiece = Rc<dyn Fn(String) -> (String, String)>;
 
-/// The store for the output of one agent's commands.
 #[derive(Clone)]
 pub(crate) struct OutputStore {
     pub(crate) dir: TeamDir,

@@ -185,7 +185,6 @@ fn hash(bytes: &[u8]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
 }
 
-/// Returns the error for a path that cannot be opened.
 fn path_error(path: &str, why: &SafePathError) -> ToolError {
     let advice = match why {
         SafePathError::Link => "give the real path",

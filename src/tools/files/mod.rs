@@ -14,7 +14,6 @@ use super::registry::{Tool, ToolParts, parameters};
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, Effect, SubjectArgument, ToolSpec};
 
-/// The common part of the specs of all file tools.
 const FILE: ToolSpec = ToolSpec { subject: SubjectArgument::File("path"), ..ToolSpec::STRICT };
 
 const PATH: &str = "Path in the workspace.";
@@ -154,7 +153,6 @@ impl Tool for EditFile {
     }
 }
 
-/// Returns the error for a missing file that must exist.
 fn missing(path: &str) -> ToolError {
     ToolError::Reply(format!("{path} does not exist; look with `ls` which files there are"))
 }

@@ -122,7 +122,6 @@ fn arrange(top: &Top, snapshot: &Snapshot, body: Rect) -> Vec<(Pane, Rect)> {
     vec![(Pane::Members, members), (top.below.unwrap_or(Pane::Messages), below)]
 }
 
-/// Renders the title line of a pane; the pane with the focus is marked.
 fn title(top: &Top, pane: Pane, text: &str, width: u16, view: &View) -> Line<'static> {
     let has_keys = top.focus == pane;
     let number = pane as usize + 1;

@@ -75,7 +75,6 @@ pub(crate) struct Top {
     notice: Option<Notice>,
 }
 
-/// The result of an action, for the person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The action has begun or succeeded.

@@ -12,7 +12,6 @@ use crate::wire::WallTime;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-/// The style of the selected row, with and without colours.
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 impl View {
@@ -161,7 +160,6 @@ fn conversation(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) 
     Rows { title: scrolled(title, back), lines, otherwise: "nothing yet" }
 }
 
-/// Renders a row of a conversation; the first row of an entry is bold.
 fn entry(row: String, view: &View) -> Line<'static> {
     if row.starts_with("    ") {
         Line::styled(row, view.style(DIM))
