@@ -13,7 +13,7 @@ use super::event::{Action, Ending, Event, Events, MachineEvent, StopCause};
 use super::heartbeat::HeartbeatWriter;
 use super::identity::{Identity, MemberContext};
 use super::machine::Machine;
-use super::mail_intake::MailIntake;
+use super::mail_ingest::MailIngest;
 use super::mail_watcher;
 use super::member_host::{MemberHost, Wake};
 use super::progress::Progress;
@@ -105,7 +105,7 @@ struct Member {
     context: Rc<MemberContext>,
     conversation: Conversation,
     host: MemberHost,
-    intake: MailIntake,
+    ingest: MailIngest,
     approvals: Approvals,
     budget: BudgetKeeper,
     /// The question to the hooks whether the member may be idle.
@@ -148,7 +148,7 @@ impl Member {
         let member = Self {
             conversation,
             idle_hook,
-            intake: MailIntake { context: share(), is_mark_due: false },
+            ingest: MailIngest { context: share(), is_mark_due: false },
             approvals,
             budget: BudgetKeeper { budget, context: share(), before_turn },
             task_claimer: TaskClaimer { context: share(), watch: None, failed: Rc::default() },
@@ -241,7 +241,7 @@ impl Member {
 
     /// Adds mail to the memory, then passes it to the role and the approvals. Returns the events for the machine.
     async fn receive_mail(&mut self, drained: Drained) -> Result<VecDeque<MachineEvent>, Ending> {
-        let mail = self.intake.remember(drained, &mut self.conversation.journal);
+        let mail = self.ingest.remember(drained, &mut self.conversation.journal);
         if let Some(change) = self.role.update(&mail).await {
             // Calls that an earlier role denied stay denied: an incarnation never loses a rule.
             let deny = change.limits.denied_calls().cloned().collect();
@@ -312,8 +312,8 @@ impl Member {
         action: HostAction,
     ) -> Result<Option<MachineEvent>, Ending> {
         match action {
-            HostAction::TakeInput => self.intake.drain(),
-            HostAction::InputUsed => self.intake.mark_taken(self.host.reporter.is_published()),
+            HostAction::TakeInput => self.ingest.drain(),
+            HostAction::InputUsed => self.ingest.mark_taken(self.host.reporter.is_published()),
             HostAction::Doing(activity) => self.publish(Status::Working, Some(activity)).await,
             HostAction::Judge(call) => {
                 return Ok(Some(MachineEvent::Judged(self.approvals.judge(&call))));
@@ -401,8 +401,8 @@ impl Member {
 
     /// Marks mail as acted on if the mark had to wait.
     fn mark_if_due(&mut self) {
-        if self.intake.is_mark_due {
-            self.intake.mark_taken(self.host.reporter.is_published());
+        if self.ingest.is_mark_due {
+            self.ingest.mark_taken(self.host.reporter.is_published());
         }
     }
 }

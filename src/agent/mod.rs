@@ -13,7 +13,7 @@ pub(crate) mod event;
 pub(crate) mod heartbeat;
 pub(crate) mod identity;
 mod machine;
-mod mail_intake;
+mod mail_ingest;
 pub(crate) mod mail_watcher;
 mod member;
 mod member_host;

@@ -3,7 +3,7 @@
 use super::{context::Context, event_loop::block_on, model as model_access};
 use crate::error::Failure;
 use crate::llm::registry::{ModelName, Variables};
-use crate::llm::{Listing, PROVIDERS};
+use crate::llm::{ModelListAnswer, PROVIDERS};
 use crate::os::deadline::deadline;
 use crate::os::{usage, watch};
 use crate::settings::model::{self, Credentials, ModelChoice, credential_variables};
@@ -224,7 +224,7 @@ impl Report {
             return Ok(());
         }
         if chosen.is_paid() {
-            if !credentials.reach(&chosen) {
+            if !credentials.suffice_for(&chosen) {
                 let remedy = format!("set {}, whichever the model wants", credential_variables());
                 self.wrong("credentials", "none for this model", &remedy);
                 return Ok(());
@@ -253,7 +253,7 @@ impl Report {
         // The part before an @ may be a password.
         let shown = base_url.rsplit('@').next().unwrap_or_default();
         match said {
-            Ok(Listing::Models(models)) => {
+            Ok(ModelListAnswer::Models(models)) => {
                 self.fine("endpoint", format!("{shown} answers"));
                 let name = model.name().unwrap_or_default();
                 let list = models.join(", ");
@@ -264,11 +264,11 @@ impl Report {
                     self.note("models", found, "name one of these, if it fails");
                 }
             }
-            Ok(Listing::Refused) => {
+            Ok(ModelListAnswer::Refused) => {
                 let remedy = "check the key and the base url that it is for";
                 self.wrong("credentials", format!("{shown} refuses them"), remedy);
             }
-            Ok(Listing::Unlisted) => {
+            Ok(ModelListAnswer::Unlisted) => {
                 self.fine("endpoint", format!("{shown} answers; it lists no models"));
             }
             Err(why) => {

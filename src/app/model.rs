@@ -4,7 +4,7 @@ use super::{event_loop::block_on, output};
 use crate::error::{Exit, Failure};
 use crate::llm::local::{self, LocalServer};
 use crate::llm::registry::{ConnectError, Connected, Connection, Discovery};
-use crate::llm::{Listing, Provider, retry::Backoff};
+use crate::llm::{ModelListAnswer, Provider, retry::Backoff};
 use crate::os::{Clock, SystemClock};
 use crate::settings::Settings;
 use crate::settings::model::{Credentials, ModelChoice, credential_variables};
@@ -71,10 +71,12 @@ fn first_listed(model: &ModelChoice, credentials: &Credentials) -> Result<String
     }
     let listing = block_on(async { list_models(model, credentials, LIST_LIMIT).await })?;
     let asked = |what: &str| failed(format!("the endpoint was asked for one: {what}"));
-    match listing.unwrap_or(Ok(Listing::Unlisted)).map_err(|why| asked(&why))? {
-        Listing::Models(models) => models.into_iter().next().ok_or_else(|| asked("it has none")),
-        Listing::Refused => Err(asked("it refuses the credentials")),
-        Listing::Unlisted => Err(asked("it keeps no list")),
+    match listing.unwrap_or(Ok(ModelListAnswer::Unlisted)).map_err(|why| asked(&why))? {
+        ModelListAnswer::Models(models) => {
+            models.into_iter().next().ok_or_else(|| asked("it has none"))
+        }
+        ModelListAnswer::Refused => Err(asked("it refuses the credentials")),
+        ModelListAnswer::Unlisted => Err(asked("it keeps no list")),
     }
 }
 
@@ -177,7 +179,7 @@ pub(super) async fn list_models(
     model: &ModelChoice,
     credentials: &Credentials,
     limit: Duration,
-) -> Option<Result<Listing, String>> {
+) -> Option<Result<ModelListAnswer, String>> {
     let list = model.spec().list_models?;
     Some(list(&credentials.access(model), limit).await)
 }

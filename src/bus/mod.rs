@@ -282,7 +282,7 @@ impl Bus {
         }
         let priority = if body.is_control() { Priority::Control } else { Priority::Data };
         let id = id.unwrap_or_else(|| new_id(from));
-        let draft = OutgoingMessage {
+        let message = OutgoingMessage {
             id: id.clone(),
             from: from.clone(),
             to: to.clone(),
@@ -300,7 +300,7 @@ impl Bus {
             lock_limit: self.limits.lock_limit,
         };
         let permit = || self.permit(from, to, priority);
-        let stored = lock(&inbox).append(draft.line()?.as_bytes(), &policy, permit)?;
+        let stored = lock(&inbox).append(message.line()?.as_bytes(), &policy, permit)?;
         Ok((id, stored))
     }
 

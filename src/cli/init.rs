@@ -19,7 +19,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let mut made = Vec::new();
     let settings = commented_file()?;
     for (name, text) in [("settings.toml", settings.as_str())].into_iter().chain(ROLES) {
-        if team.create_committed(name, text.as_bytes())? {
+        if team.create_scaffold(name, text.as_bytes())? {
             made.push(name);
         }
     }

@@ -1,4 +1,4 @@
-//! `team trace ID`: the history of a message, as a story or as JSON.
+//! `team trace ID`: the history of a message, as text or as JSON.
 
 use super::args::Json;
 use crate::app::{context::Context, output::print_result};
@@ -32,7 +32,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     };
     let as_text = || {
         let message = message.as_ref().and_then(|message| Message::read(message).ok());
-        ui::messages::story(&args.id, message.as_ref(), &steps, &context.view())
+        ui::messages::trace_text(&args.id, message.as_ref(), &steps, &context.view())
     };
     Ok(print_result(args.json.json, as_json, as_text))
 }

@@ -6,7 +6,7 @@
 use super::client::{connect, list_models};
 use super::config::Api;
 use super::http::{Endpoint, Limits, join};
-use super::model_list::{Listing, ask};
+use super::model_list::{ModelListAnswer, ask};
 use super::registry::{Discovery, ModelName, ProviderSpec};
 use super::secret::Redactor;
 use crate::os::deadline::deadline;
@@ -48,7 +48,7 @@ async fn probe(port: u16) -> Option<LocalServer> {
     let base_url = format!("http://127.0.0.1:{port}");
     let url = join(&base_url, "/v1/models").ok()?;
     let endpoint = Endpoint::new(url, &[], Limits::default(), Redactor::default()).ok()?;
-    let Ok(Listing::Models(models)) = ask(&endpoint, deadline(LOCAL_PROBE)).await else {
+    let Ok(ModelListAnswer::Models(models)) = ask(&endpoint, deadline(LOCAL_PROBE)).await else {
         return None;
     };
     Some(LocalServer { base_url, models })

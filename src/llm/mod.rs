@@ -26,7 +26,7 @@ mod stream_parser;
 pub use client::Client;
 pub use config::{Api, ClientConfig, Credentials};
 pub use http::{ConfigError, Limits};
-pub use model_list::Listing;
+pub use model_list::ModelListAnswer;
 pub use provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 pub use scripted::Scripted;
 pub use secret::{Redactor, Secret, StreamRedactor};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The answer of an endpoint to a request for its models.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listing {
+pub enum ModelListAnswer {
     /// The chat models, in the endpoint's order.
     Models(Vec<String>),
     /// The endpoint refused the credentials.
@@ -17,15 +17,19 @@ pub enum Listing {
 }
 
 /// Requests the list of models. The error is a text for the user.
-pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<Listing, String> {
+pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<ModelListAnswer, String> {
     match endpoint.get(limit).await {
-        Ok((401 | 403, _)) => Ok(Listing::Refused),
+        Ok((401 | 403, _)) => Ok(ModelListAnswer::Refused),
         Ok((200, body)) => {
             let list = serde_json::from_slice(&body).unwrap_or_default();
             let models = models(&list);
-            Ok(if models.is_empty() { Listing::Unlisted } else { Listing::Models(models) })
+            Ok(if models.is_empty() {
+                ModelListAnswer::Unlisted
+            } else {
+                ModelListAnswer::Models(models)
+            })
         }
-        Ok(_) => Ok(Listing::Unlisted),
+        Ok(_) => Ok(ModelListAnswer::Unlisted),
         Err(why @ AttemptError::Setup(_)) => Err(why.to_string()),
         Err(why) => Err(endpoint.shown(&format!("{}: {why}", endpoint.url()))),
     }

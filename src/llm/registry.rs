@@ -2,7 +2,7 @@
 //! and settings use it instead of a provider's name, except for the settings of `[anthropic]` and `[openai]`.
 
 use super::http::ConfigError;
-use super::model_list::Listing;
+use super::model_list::ModelListAnswer;
 use super::provider::Provider;
 use super::retry::Backoff;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ pub struct ProviderSpec {
 }
 
 /// The future of an endpoint's list of models; the error is a text for the user.
-pub type ListFuture = Pin<Box<dyn Future<Output = Result<Listing, String>>>>;
+pub type ListFuture = Pin<Box<dyn Future<Output = Result<ModelListAnswer, String>>>>;
 
 impl ProviderSpec {
     /// Returns a provider without credentials, model names or endpoint, which cannot be connected.

@@ -185,7 +185,7 @@ impl Credentials {
     }
 
     /// Whether the model needs no credentials or has usable ones. A teammate looks for a local server itself.
-    pub(crate) fn reach(&self, model: &ModelChoice) -> bool {
+    pub(crate) fn suffice_for(&self, model: &ModelChoice) -> bool {
         !model.is_paid() || self.access(model).is_usable()
     }
 
@@ -240,8 +240,8 @@ mod tests {
         assert_eq!(credentials.secrets(), ["canary", "canary three", "canary two"]);
         let only = |model: &str| {
             let model = ModelChoice::parse(model).unwrap();
-            assert!(credentials.reach(&model));
-            assert!(!Credentials::default().reach(&model) || !model.is_paid());
+            assert!(credentials.suffice_for(&model));
+            assert!(!Credentials::default().suffice_for(&model) || !model.is_paid());
             credentials.only_for(&model).secrets()
         };
         assert_eq!(only("anthropic/m"), ["canary", "canary two"]);

@@ -121,7 +121,7 @@ impl TeamDir {
     }
 
     /// Creates a committed file (settings or a role) unless it exists; returns whether it was created.
-    pub fn create_committed(&self, name: &str, text: &[u8]) -> Result<bool, StoreError> {
+    pub fn create_scaffold(&self, name: &str, text: &[u8]) -> Result<bool, StoreError> {
         let path = self.root.join(name);
         if let Some(folder) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(folder).at(folder)?;
@@ -335,8 +335,8 @@ mod tests {
     #[test]
     fn an_existing_committed_file_is_not_overwritten() {
         let (_folder, dir) = test_team();
-        assert!(dir.create_committed("roles/coder.md", b"Code.\n").unwrap());
-        assert!(!dir.create_committed("roles/coder.md", b"other").unwrap());
+        assert!(dir.create_scaffold("roles/coder.md", b"Code.\n").unwrap());
+        assert!(!dir.create_scaffold("roles/coder.md", b"other").unwrap());
         assert_eq!(dir.role("coder", |_| None).unwrap().role.instructions, "Code.");
     }
 }

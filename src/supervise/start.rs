@@ -164,7 +164,7 @@ impl Supervisor {
             return (self.config.model.clone(), mode, String::new());
         };
         let why = match ModelChoice::parse(&model) {
-            Ok(chosen) if self.config.credentials.reach(&chosen) => {
+            Ok(chosen) if self.config.credentials.suffice_for(&chosen) => {
                 return (model, mode, String::new());
             }
             Ok(_) => "there are no credentials for it".into(),
@@ -185,7 +185,7 @@ impl Supervisor {
         let Some(model) = &order.model else { return Ok(()) };
         let chosen = ModelChoice::parse(model)
             .map_err(|why| ToolError::Reply(format!("{}; {USE_OURS}", why.what)))?;
-        if self.config.credentials.reach(&chosen) {
+        if self.config.credentials.suffice_for(&chosen) {
             return Ok(());
         }
         Err(ToolError::Reply(format!("there are no credentials for {model}; {USE_OURS}")))

@@ -159,7 +159,12 @@ fn words(what: What) -> &'static str {
     }
 }
 
-pub(crate) fn story(id: &str, message: Option<&Message>, steps: &[Step], view: &View) -> String {
+pub(crate) fn trace_text(
+    id: &str,
+    message: Option<&Message>,
+    steps: &[Step],
+    view: &View,
+) -> String {
     let width = view.width.unwrap_or(200);
     let mut text = format!("{}\n", view.palette.bold(&one_line(id, width)));
     if let Some(message) = message {
@@ -260,6 +265,6 @@ a:1
 00:00:02 alice replies: done  (transcript/bob.jsonl at 7)
 now      alice has it in the inbox, unread  (inbox/bob.jsonl at 7)
 ";
-        assert_eq!(story("a:1", None, &steps, &View::fixed(None)), wanted);
+        assert_eq!(trace_text("a:1", None, &steps, &View::fixed(None)), wanted);
     }
 }

@@ -77,11 +77,11 @@ pub(crate) fn task(row: &TaskRow<'_>, view: &View) -> String {
         rows.extend(view.block(&task.description, "  ", None));
     }
     rows.push(String::new());
-    rows.extend(task.history.iter().map(happening));
+    rows.extend(task.history.iter().map(history_line));
     rows.join("\n") + "\n"
 }
 
-fn happening(what: &WithUnknownFields<HistoryEntry>) -> String {
+fn history_line(what: &WithUnknownFields<HistoryEntry>) -> String {
     let word = serde_json::json!(what.what);
     let event = match word.as_str().unwrap_or_default() {
         "released" => "given back",

@@ -93,9 +93,9 @@ mod tests {
         let (mut silent, _other) = UnixStream::pair().unwrap();
         for limit in [Duration::ZERO, Duration::from_millis(30)] {
             let start = Instant::now();
-            let alarm = SyscallTimeout::after(limit).unwrap();
+            let timeout = SyscallTimeout::after(limit).unwrap();
             let why = silent.read(&mut [0]).unwrap_err();
-            drop(alarm);
+            drop(timeout);
             assert_eq!(why.kind(), io::ErrorKind::Interrupted);
             assert!(start.elapsed() >= limit);
         }

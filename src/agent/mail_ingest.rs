@@ -1,4 +1,4 @@
-//! The intake of a member's mail into the transcript and the memory. The conversation uses the transcript of the
+//! The ingest of a member's mail into the transcript and the memory. The conversation uses the transcript of the
 //! mailbox, because a drain writes to it as well.
 
 use super::conversation::{Journal, SyncFuture, TranscriptWriter};
@@ -13,13 +13,13 @@ use crate::wire::transcript::{Entry, Line};
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
-pub(super) struct MailIntake {
+pub(super) struct MailIngest {
     pub(super) context: Rc<MemberContext>,
     /// Whether mail that was acted on still counts as unread.
     pub(super) is_mark_due: bool,
 }
 
-impl MailIntake {
+impl MailIngest {
     /// Starts a drain beside the event loop. It tries again while the disk is full; its result is sent as an
     /// event.
     pub(super) fn drain(&mut self) {
