@@ -28,7 +28,7 @@ pub(crate) struct Before {
 pub(crate) struct Found {
     was_damaged: bool,
     /// Whether the earlier lead ended without stopping its team.
-    lead_died: bool,
+    lead_exited: bool,
     /// Members without a process whose entry showed no end.
     ghosts: Vec<AgentName>,
     /// Members of a dead lead that have exited or were stopped.
@@ -50,8 +50,8 @@ impl Found {
         };
         let parts = [
             self.was_damaged.then(|| damage.to_owned()),
-            self.lead_died.then(|| "its lead had died".to_owned()),
-            list(&self.ghosts, "had died"),
+            self.lead_exited.then(|| "its lead had exited without stopping it".to_owned()),
+            list(&self.ghosts, "had exited"),
             list(&self.left, "of an earlier lead ended"),
             list(&self.by_hand, "(started by hand) stays"),
         ];
@@ -65,9 +65,9 @@ impl Found {
 pub(crate) async fn recover(stop: &StopPlan, before: Before) -> Result<Found, StoreError> {
     let dir = stop.bus.dir();
     let roster = roster::read(dir)?;
-    let lead_died = before.lead.is_some_and(|status| !status.is_over());
-    let mut found = Found { was_damaged: before.was_damaged, lead_died, ..Found::default() };
-    if let Some(run_id) = before.run_id.filter(|_| lead_died) {
+    let lead_exited = before.lead.is_some_and(|status| !status.is_over());
+    let mut found = Found { was_damaged: before.was_damaged, lead_exited, ..Found::default() };
+    if let Some(run_id) = before.run_id.filter(|_| lead_exited) {
         let stuck = offload(move || process_tree::end_run(&run_id)).await;
         tracing::info!(?stuck, "looked for commands of a dead lead");
     }
@@ -150,7 +150,7 @@ async fn wait_exit(stop: &StopPlan, leaving: &[AgentName]) {
     }
     for outcome in stop_in_parallel(stop, still).await {
         let words = outcome.words();
-        tracing::warn!(name = %outcome.name, outcome = words, "stopped after its lead's death");
+        tracing::warn!(name = %outcome.name, outcome = words, "stopped after its lead exited");
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(Found::default().summary(), None);
         let name = |name| AgentName::member(name).unwrap();
         let found = Found {
-            lead_died: true,
+            lead_exited: true,
             ghosts: vec![name("alice"), name("bob")],
             by_hand: vec![name("carol")],
             undelivered: vec![(name("bob"), 2)],
@@ -177,8 +177,8 @@ mod tests {
         };
         assert_eq!(
             found.summary().unwrap(),
-            "An earlier team was here: its lead had died; alice, bob had died; carol (started by hand) \
-             stays; 2 undelivered for bob."
+            "An earlier team was here: its lead had exited without stopping it; alice, bob had exited; \
+             carol (started by hand) stays; 2 undelivered for bob."
         );
     }
 

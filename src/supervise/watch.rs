@@ -73,7 +73,7 @@ impl Supervisor {
             write(&self.config.bus, move |roster| roster_updates::found_dead(roster, &dead, at));
         match noted.await {
             Ok(true) => {
-                tracing::warn!(%name, "a member started by hand has died");
+                tracing::warn!(%name, "a member started by hand has exited");
                 self.tell_lead(&id, ExitCause::Crash, ProcessEnd::Signal(9), "").await;
             }
             Ok(false) => {}

@@ -25,7 +25,7 @@ fn wait_for(
     is_unsettled: bool,
 ) -> Option<&'static str> {
     if is_unsettled {
-        return Some("has died");
+        return Some("has exited");
     }
     if status == Status::Idle {
         return has_mail().then_some("has unread mail");
@@ -122,7 +122,7 @@ mod tests {
                 };
                 let wait = |is_unsettled| wait_for(status, || has_mail, is_unsettled);
                 assert_eq!(wait(false), wanted, "{status:?} {has_mail}");
-                assert_eq!(wait(true), Some("has died"), "{status:?} {has_mail}");
+                assert_eq!(wait(true), Some("has exited"), "{status:?} {has_mail}");
             }
         }
     }

@@ -40,7 +40,7 @@ fn an_idle_team_ends_at_once_and_the_next_lead_reports_it() {
 
     let mut next = lead(&team, "rehearsal");
     next.expect("An earlier team was here");
-    next.expect("its lead had died");
+    next.expect("its lead had exited");
     next.type_line("/quit");
     assert_eq!(next.wait().code(), Some(0));
     assert_left_in_order(&team);
@@ -84,7 +84,7 @@ fn a_working_team_finishes_its_tools_reports_and_ends_within_the_grace() {
         assert_eq!(last_exit(&team, name).0, "lead_lost", "{name}");
     }
     let ran = headless(&team, "rehearsal", "Check the lead inbox for any messages").expect(0);
-    assert!(ran.err.contains("its lead had died"), "{ran:#?}");
+    assert!(ran.err.contains("its lead had exited"), "{ran:#?}");
     // Either the first lead or the second one has received erin's result.
     let first = team.lines("transcript/archive/lead-000001.jsonl");
     let told = |line: &serde_json::Value| line["message"]["content"] == "erin's result";
@@ -152,8 +152,8 @@ fn members_that_died_with_the_lead_are_found_and_marked() {
         assert_eq!((&member["alive"], &member["status"]), (&false.into(), &"failed".into()));
     }
     let mut next = lead(&team, "rehearsal");
-    next.expect("its lead had died");
-    next.expect("alice, bob had died");
+    next.expect("its lead had exited");
+    next.expect("alice, bob had exited");
     for name in ["alice", "bob"] {
         assert_eq!(team.status(name), "failed");
         assert_eq!(last_exit(&team, name).0, "crash");

@@ -100,7 +100,7 @@ fn a_team_killed_at_once_is_resumed() {
     // Without a prompt, the interrupted turns continue until all members are idle.
     let model = format!("script:{}", team.workspace().join("script.jsonl").display());
     let ran = team.team(&["lead", "--resume", "-p", "--model", &model]).expect(0);
-    assert!(ran.err.contains("alice, bob had died"), "{ran:#?}");
+    assert!(ran.err.contains("alice, bob had exited"), "{ran:#?}");
     assert!(ran.err.contains("bob (in the middle of a turn, during bash)"), "{ran:#?}");
     assert!(ran.err.contains("not back, for they were stopped: carol"), "{ran:#?}");
     assert!(team.has_mail("lead", "bob", "bob went on"), "{}", team.describe());
