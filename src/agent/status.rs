@@ -2,7 +2,7 @@
 //!
 //! A change of status is written at once, a change of activity or usage at most once a second, so that a busy team
 //! does not rewrite the roster all the time (RELIABILITY, fault 73). A process that holds the roster's lock does
-//! not stop the agent: a write that takes longer than [`PATIENCE`] continues beside the agent's work.
+//! not stop the agent: a write that takes longer than [`WRITE_TIMEOUT`] continues beside the agent's work.
 
 use crate::os::Clock;
 use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 /// The time for which the agent waits for a write. A write usually ends within it, so that the roster shows a
 /// member as idle before its lead is notified.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The writer of one agent's roster entry.
 pub(crate) struct StatusReporter {
@@ -142,7 +142,7 @@ impl StatusReporter {
         is_open.then_some(tried + ACTIVITY_PERIOD)
     }
 
-    /// Writes the changes. A write that takes longer than [`PATIENCE`] continues beside the agent's work.
+    /// Writes the changes. A write that takes longer than [`WRITE_TIMEOUT`] continues beside the agent's work.
     pub(super) async fn write(&mut self) {
         log_error(self.try_write().await);
     }
@@ -158,7 +158,7 @@ impl StatusReporter {
             None => {}
         }
         self.begin();
-        timeout(PATIENCE, self.finish()).await.unwrap_or(Ok(()))
+        timeout(WRITE_TIMEOUT, self.finish()).await.unwrap_or(Ok(()))
     }
 
     fn begin(&mut self) {

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The time that a model's endpoint has to answer.
-const PROBE_LIMIT: Duration = Duration::from_secs(3);
+const MODEL_LIST_LIMIT: Duration = Duration::from_secs(3);
 
 /// The number of descriptors that the lead of a full team needs.
 const NEEDED_DESCRIPTORS: u64 = 256;
@@ -247,7 +247,7 @@ impl Report {
 
     /// Checks whether the endpoint answers, accepts the credentials, and lists the model.
     fn endpoint(&mut self, model: &ModelChoice, credentials: &Credentials) -> Result<(), Failure> {
-        let asked = model_access::list_models(model, credentials, deadline(PROBE_LIMIT));
+        let asked = model_access::list_models(model, credentials, deadline(MODEL_LIST_LIMIT));
         let Some(said) = block_on(asked)? else { return Ok(()) };
         let base_url = model_access::base_url(model, credentials).unwrap_or_default();
         // The part before an @ may be a password.

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     const PERIOD: Duration = Duration::from_secs(2);
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     fn same(owes: HeartbeatDuty) -> LivenessSample {
         LivenessSample { sign: "same".into(), owes }
@@ -92,7 +92,7 @@ mod tests {
 
     /// Checks a process every two seconds with the sample that `show` returns. Returns the second at which it is hung.
     fn hung_after(show: impl Fn(u64) -> LivenessSample) -> Option<u64> {
-        let (mut hang_detector, start) = (HangDetector::new(PATIENCE, PERIOD), Instant::now());
+        let (mut hang_detector, start) = (HangDetector::new(TIMEOUT, PERIOD), Instant::now());
         (0..200).step_by(2).find(|second| {
             hang_detector.check("a", show(*second), start + Duration::from_secs(*second))
         })
@@ -106,14 +106,14 @@ mod tests {
             |second: u64| LivenessSample { sign: (second / 50).to_string(), owes: Signs };
         assert_eq!(hung_after(changing), None);
         assert_eq!(hung_after(|_| same(Nothing)), None);
-        assert_eq!(hung_after(|_| same(SignsAfter(2 * PATIENCE))), Some(180));
+        assert_eq!(hung_after(|_| same(SignsAfter(2 * TIMEOUT))), Some(180));
         let idle_then_mail = |second| same(if second < 100 { Nothing } else { Signs });
         assert_eq!(hung_after(idle_then_mail), Some(160), "counted from the arrival of the mail");
     }
 
     #[test]
     fn time_in_which_the_watcher_slept_or_another_incarnation_ran_does_not_count() {
-        let (mut hang_detector, start) = (HangDetector::new(PATIENCE, PERIOD), Instant::now());
+        let (mut hang_detector, start) = (HangDetector::new(TIMEOUT, PERIOD), Instant::now());
         let check = |hang_detector: &mut HangDetector, hour: u32| {
             let now = start + hour * Duration::from_secs(3600);
             hang_detector.check("a", same(HeartbeatDuty::Signs), now)

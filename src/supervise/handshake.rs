@@ -13,7 +13,7 @@ use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-const MAX_LINE_BYTES: u64 = 1024 * 1024;
+const MAX_HANDSHAKE_BYTES: u64 = 1024 * 1024;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Handshake {
@@ -67,7 +67,7 @@ pub(crate) fn send(mut socket: impl Write, message: &impl Serialize) -> io::Resu
 /// Reads a message, which is one line; `None` at end of file.
 pub(crate) fn receive<T: for<'de> Deserialize<'de>>(socket: impl Read) -> io::Result<Option<T>> {
     let mut line = String::new();
-    BufReader::new(socket.take(MAX_LINE_BYTES)).read_line(&mut line)?;
+    BufReader::new(socket.take(MAX_HANDSHAKE_BYTES)).read_line(&mut line)?;
     let message = line.ends_with('\n').then(|| serde_json::from_str(&line));
     Ok(message.transpose()?)
 }

@@ -25,10 +25,10 @@ use std::thread;
 use std::time::Duration;
 
 /// The time that a supervisor has to clean up before it is killed and its work is done by this process.
-const SUPERVISOR_PATIENCE: Duration = Duration::from_secs(4);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The time that a killed supervisor has to exit; one that does not exit is stuck in the kernel.
-const KILL_PATIENCE: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the program that becomes the supervisor: this program, even after its file was replaced.
 #[cfg(not(test))]
@@ -130,10 +130,10 @@ impl Drop for RunningCommand {
 impl Cleanup {
     fn run(self) -> io::Result<ExitKind> {
         drop(self.lifeline);
-        let mut ended = self.supervisor.ends_within(SUPERVISOR_PATIENCE);
+        let mut ended = self.supervisor.ends_within(CLEANUP_TIMEOUT);
         if !ended {
             self.supervisor.send_signal(Signal::SIGKILL).unwrap_or_default();
-            ended = self.supervisor.ends_within(KILL_PATIENCE);
+            ended = self.supervisor.ends_within(KILL_TIMEOUT);
         }
         let end = if ended { self.supervisor.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
         // A supervisor that was killed leaves its control group and strays behind.

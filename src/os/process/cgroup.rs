@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The time that killed members have to exit; a member that does not exit is stuck in the kernel.
-const PATIENCE: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A control group that this process may kill.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Cgroup {
     pub(in crate::os) fn end(self) {
         check_blocking("sleep");
         self.kill();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         while remove(&self.folder).is_err_and(|why| why.kind() != io::ErrorKind::NotFound)
             && Instant::now() < deadline
         {

@@ -25,19 +25,19 @@ pub(crate) const RUN_ID_VARIABLE: &str = "TEAM_RUN";
 
 /// The time for which scans may find only processes that were killed before. After it, [`end`] gives up: these
 /// processes are stuck in the kernel or belong to another user.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STUCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time for which [`end`] pursues processes that fork faster than they are killed, as on a busy machine.
-const PURSUIT: Duration = Duration::from_secs(10);
+/// The time for which [`end`] kills processes that fork faster than they are killed, as on a busy machine.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time that the supervisors of a dead agent have to end its commands. Only a stuck one needs so long.
-const SUPERVISORS_WORK: Duration = Duration::from_secs(5);
+const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The number of empty scans in a row that [`end`] requires after it has found a process.
 const EMPTY_SCANS: usize = 3;
 
 /// The time for which [`end`] waits after a scan for the processes that it has killed.
-const SWEEP: Duration = Duration::from_millis(200);
+const REAP_WAIT: Duration = Duration::from_millis(200);
 
 /// Makes this process the parent of orphans below it. Children that it already has, from before an `exec`, count
 /// as its own. Fails where the kernel does not support subreapers.
@@ -73,7 +73,7 @@ pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     // A supervisor finds its processes most reliably, and is already ending them.
     let supervisors: Vec<Process> =
         found.iter().filter(|process| process.is_named(COMMAND_SUPERVISOR_NAME)).copied().collect();
-    wait_for(&supervisors, SUPERVISORS_WORK);
+    wait_for(&supervisors, SUPERVISOR_TIMEOUT);
     cgroup::end_run(run_id);
     if found.is_empty() {
         return Vec::new();
@@ -108,8 +108,8 @@ pub(in crate::os) fn ask_adopted_to_end(grace: Duration) {
 /// process table, so the scan is repeated until several in a row find nothing. Exited processes are reaped before
 /// each scan: otherwise they fill the table, and a scan of it takes seconds. Returns the pids of the survivors.
 fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> {
-    let chase_ends = Instant::now() + PURSUIT;
-    let mut deadline = Instant::now() + PATIENCE;
+    let kill_ends = Instant::now() + KILL_TIMEOUT;
+    let mut deadline = Instant::now() + STUCK_TIMEOUT;
     let mut known: BTreeSet<(i32, u64)> = BTreeSet::new();
     let mut scans_left = 1_usize;
     loop {
@@ -124,12 +124,12 @@ fn end(strays: impl Fn(&BTreeSet<i32>, &[Process]) -> Vec<Process>) -> Vec<i32> 
         scans_left = if found.is_empty() { scans_left.saturating_sub(1) } else { EMPTY_SCANS };
         let new = found.iter().filter(|stray| known.insert((stray.pid, stray.start))).count();
         if new > 0 {
-            deadline = chase_ends.min(Instant::now() + PATIENCE);
+            deadline = kill_ends.min(Instant::now() + STUCK_TIMEOUT);
         }
         if scans_left == 0 || Instant::now() > deadline {
             return found.iter().filter(|stray| stray.can_run()).map(|stray| stray.pid).collect();
         }
-        wait_for(&found, SWEEP);
+        wait_for(&found, REAP_WAIT);
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// The maximum time for which probes by other processes may delay an acquisition.
-const PROBE_LIMIT: Duration = Duration::from_secs(1);
+const PROBE_DELAY_LIMIT: Duration = Duration::from_secs(1);
 
 /// The contents of a life lock's file, which describe its holder.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ impl LifeLock {
         let path = dir.life(name);
         let start = Instant::now();
         let file = loop {
-            let is_last = start.elapsed() > PROBE_LIMIT;
+            let is_last = start.elapsed() > PROBE_DELAY_LIMIT;
             let file = open_or_create(&path, Access::Update)?;
             if try_exclusive(&file).at(&path)? {
                 if is_named(&file) {
