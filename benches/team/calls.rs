@@ -23,7 +23,7 @@ const PIECES: usize = 100;
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (base, bodies) = endpoint();
-    let config = ClientConfig::new(Api::Messages, &base, Credentials::Nobody, "m");
+    let config = ClientConfig::new(Api::Messages, &base, Credentials::Anonymous, "m");
     let ours = Client::new(config).unwrap();
     let request = conversation();
     // The first call connects, and records the body for the bare client.

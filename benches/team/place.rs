@@ -1,6 +1,6 @@
 //! A temporary team folder with one agent in this process, and raw files for references.
 
-use agent_team::bus::{Bus, Limits, Outgoing};
+use agent_team::bus::{Bus, MailLimits, Outgoing};
 use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::mailbox::{MailPolicy, Mailbox};
 use agent_team::store::{Fsync, SystemClock, TeamDir, Transcript, inbox, roster};
@@ -72,14 +72,14 @@ pub(crate) fn live(dir: &TeamDir) -> LifeLock {
 
 /// Opens the mailbox of [`OWNER`].
 pub(crate) fn mailbox(dir: &TeamDir, life: &LifeLock, fsync: Fsync) -> Mailbox {
-    let policy = MailPolicy { fsync, max_content: Limits::default().max_message_bytes };
+    let policy = MailPolicy { fsync, max_content: MailLimits::default().max_message_bytes };
     let transcript = Transcript::open(dir, &owner()).unwrap();
     Mailbox::open(dir, life, transcript, policy, Arc::new(SystemClock)).unwrap()
 }
 
 /// Returns a bus for the senders of a team.
 pub(crate) fn bus(dir: &TeamDir, fsync: Fsync) -> Bus {
-    let limits = Limits { fsync, inbox_bytes: 1 << 30, ..Limits::default() };
+    let limits = MailLimits { fsync, inbox_bytes: 1 << 30, ..MailLimits::default() };
     Bus::new(dir.clone(), limits, Arc::new(SystemClock))
 }
 

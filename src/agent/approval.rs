@@ -35,7 +35,7 @@ pub(crate) enum Asks {
     /// The user at this member's own terminal.
     Person,
     /// No addressee: calls that need approval are denied, for this reason.
-    Nobody(String),
+    NoOne(String),
 }
 
 /// The rules for a member's calls, and for the questions about them.
@@ -116,7 +116,7 @@ impl Approvals {
             PermissionVerdict::Ask => QuestionKind::Permission,
             PermissionVerdict::AskToLeave => QuestionKind::Sandbox,
         };
-        if let Asks::Nobody(why) = &self.gate.asks {
+        if let Asks::NoOne(why) = &self.gate.asks {
             let rules = permission::rules_for(about, &call.name, subject);
             return CallVerdict::Refuse(format!(
                 "denied: {why}; a rule such as {:?} under `allow` in the [permissions] of the \

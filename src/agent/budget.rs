@@ -27,15 +27,15 @@ pub(crate) struct AgentBudget {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Warnings {
     /// The warning about a teammate's own budget or, for the lead, about the team's.
-    pub(crate) standing: Once,
-    pub(crate) run: Once,
+    pub(crate) standing: OneTimeFlag,
+    pub(crate) run: OneTimeFlag,
 }
 
 /// A warning that is given once. All clones share the state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Once(Rc<Cell<bool>>);
+pub(crate) struct OneTimeFlag(Rc<Cell<bool>>);
 
-impl Once {
+impl OneTimeFlag {
     /// Marks the warning as given. Returns whether it was still to be given.
     pub(crate) fn take(&self) -> bool {
         !self.0.replace(true)
@@ -68,7 +68,7 @@ impl AgentBudget {
         }
         // Only the lead warns about the shared budgets.
         let standing = if name.is_lead() { team } else { own };
-        let is_new = |verdict: &BudgetVerdict, warning: &Once| {
+        let is_new = |verdict: &BudgetVerdict, warning: &OneTimeFlag| {
             matches!(verdict, BudgetVerdict::Nearly(_)) && warning.take()
         };
         if is_new(&standing, &self.warnings.standing) {
@@ -81,13 +81,13 @@ impl AgentBudget {
     }
 }
 
-pub(super) struct BudgetKeeper {
+pub(super) struct BudgetMonitor {
     pub(super) budget: AgentBudget,
     pub(super) context: Rc<MemberContext>,
     pub(super) before_turn: UsageCount,
 }
 
-impl BudgetKeeper {
+impl BudgetMonitor {
     /// Decides whether the model may be called now.
     pub(super) fn check(&self, status: &StatusReporter) -> BudgetVerdict {
         let MemberContext { bus, me, .. } = &*self.context;

@@ -17,7 +17,7 @@
 mod exchange_limit;
 mod shutdown;
 
-use super::conversation::{Effect, HostAction, TurnAction, TurnEnd, TurnEvent, TurnMachine};
+use super::conversation::{HostAction, TurnAction, TurnEffect, TurnEnd, TurnEvent, TurnMachine};
 use super::event::{Action, Ending, MachineEvent, StopCause};
 use super::identity::Identity;
 use super::progress::Progress;
@@ -128,7 +128,7 @@ impl Machine {
                 phase
             }
             (_, Event::TeamGone(why)) => {
-                self.push(Effect::Cancel);
+                self.push(TurnEffect::Cancel);
                 self.todo.push(Action::CancelIdleHook);
                 self.exit(Ending::Broken(why))
             }
@@ -242,10 +242,10 @@ impl Machine {
     /// Shows mail, and returns the first shutdown request in it that binds this incarnation.
     fn look_through(&mut self, mail: &[Message]) -> Option<ShutdownRequest> {
         for message in mail {
-            self.push(Effect::Show(Progress::Mail(Box::new(message.clone()))));
+            self.push(TurnEffect::Show(Progress::Mail(Box::new(message.clone()))));
         }
         let todo = &mut self.todo;
-        ShutdownRequest::find(&self.me, mail, |why| todo.push(Effect::Log(why).into()))
+        ShutdownRequest::find(&self.me, mail, |why| todo.push(TurnEffect::Log(why).into()))
     }
 
     /// Records the waiting prompts and notes. Returns whether there was a prompt.
@@ -274,7 +274,7 @@ impl Machine {
         };
         for content in notes {
             self.record(Entry::Note { content: content.clone() });
-            self.push(Effect::Show(Progress::Note(content.clone())));
+            self.push(TurnEffect::Show(Progress::Note(content.clone())));
             if !self.me.name.is_lead() {
                 self.todo.push(Action::TellLead(content));
             }
@@ -284,11 +284,11 @@ impl Machine {
 
     fn on_drain_failed(&mut self, phase: Phase, why: &str) -> Phase {
         let text = format!("mail could not be taken in, it stays in the inbox: {why}");
-        self.push(Effect::Log(text.clone()));
+        self.push(TurnEffect::Log(text.clone()));
         match phase {
             // A failed drain delays neither a prompt nor the idle state.
             Phase::TakingMail => {
-                self.push(Effect::Show(Progress::Note(text)));
+                self.push(TurnEffect::Show(Progress::Note(text)));
                 self.on_drained_between_turns(&[])
             }
             Phase::InTurn(turn, stop) => self.in_turn(turn, stop, TurnEvent::InputFailed(text)),
@@ -338,7 +338,7 @@ impl Machine {
     }
 
     fn begin_turn(&mut self, by_mail: bool) -> Phase {
-        self.push(Effect::Show(Progress::TurnStarted { by_mail }));
+        self.push(TurnEffect::Show(Progress::TurnStarted { by_mail }));
         let turn = TurnMachine::new(self.me.max_rounds, VecDeque::new());
         self.in_turn(turn, None, TurnEvent::InputTaken { unseen: 0 })
     }
@@ -364,7 +364,7 @@ impl Machine {
     ) -> ControlFlow<TurnEnd, TurnMachine> {
         let (next, todo) = turn.step(event);
         for action in todo {
-            if let TurnAction::Effect(Effect::RunTool(call)) = &action {
+            if let TurnAction::Effect(TurnEffect::RunTool(call)) = &action {
                 self.exchange_limit.call(&call.name);
             }
             // Both actions publish a status other than idle.
@@ -383,7 +383,7 @@ impl Machine {
         let is_told = text.is_empty() || told_lead || self.me.name.is_lead();
         let report = (!is_told).then(|| text.clone());
         self.todo.push(Action::EndTurn { outcome, rounds, report });
-        self.push(Effect::Show(Progress::TurnEnded { outcome, text }));
+        self.push(TurnEffect::Show(Progress::TurnEnded { outcome, text }));
         if let Some(why) = fatal {
             return self.exit(Ending::Broken(why));
         }
@@ -408,8 +408,8 @@ impl Machine {
                 return Phase::Resting;
             }
             let told = format!("the hooks refused to let it rest {MAX_KEPT} times: it rests now");
-            self.push(Effect::Log(told.clone()));
-            self.push(Effect::Show(Progress::Note(told)));
+            self.push(TurnEffect::Log(told.clone()));
+            self.push(TurnEffect::Show(Progress::Note(told)));
         }
         self.be_idle()
     }
@@ -423,7 +423,7 @@ impl Machine {
         if let Some(reason) = self.finished.take() {
             self.todo.push(Action::NotifyIdle(reason));
         }
-        self.push(Effect::Show(Progress::Idle));
+        self.push(TurnEffect::Show(Progress::Idle));
         if self.me.takes_tasks {
             self.todo.push(Action::FindTask);
         }
@@ -450,7 +450,7 @@ impl Machine {
     }
 
     fn record(&mut self, entry: Entry) {
-        self.push(Effect::Record(entry));
+        self.push(TurnEffect::Record(entry));
     }
 
     fn publish(&mut self, status: Status, activity: Option<Activity>) {
@@ -460,7 +460,7 @@ impl Machine {
 
     /// Ignores an event that no action requested in this phase, and logs it, because it is a bug.
     fn unexpected(&mut self, phase: Phase, event: &str) -> Phase {
-        self.push(Effect::Log(format!("unexpected: {event} while {}", phase.name())));
+        self.push(TurnEffect::Log(format!("unexpected: {event} while {}", phase.name())));
         phase
     }
 }

@@ -5,9 +5,9 @@
 mod resume;
 
 use super::approval::{ApprovalGate, Approvals};
-use super::budget::{AgentBudget, BudgetKeeper};
+use super::budget::{AgentBudget, BudgetMonitor};
 use super::conversation::{
-    Conversation, Effect, HostAction, Journal, ModelCaller, TurnAction, WorkSet,
+    Conversation, HostAction, Journal, ModelCaller, TurnAction, TurnEffect, WorkSet,
 };
 use super::event::{Action, Ending, Event, Events, MachineEvent, StopCause};
 use super::heartbeat::HeartbeatWriter;
@@ -107,7 +107,7 @@ struct Member {
     host: MemberHost,
     ingest: MailIngest,
     approvals: Approvals,
-    budget: BudgetKeeper,
+    budget: BudgetMonitor,
     /// The question to the hooks whether the member may be idle.
     idle_hook: WorkSet<Result<(), String>>,
     task_claimer: TaskClaimer,
@@ -150,7 +150,7 @@ impl Member {
             idle_hook,
             ingest: MailIngest { context: share(), is_mark_due: false },
             approvals,
-            budget: BudgetKeeper { budget, context: share(), before_turn },
+            budget: BudgetMonitor { budget, context: share(), before_turn },
             task_claimer: TaskClaimer { context: share(), watch: None, failed: Rc::default() },
             role: MemberRole { context: share(), name: agent.role },
             host: MemberHost {
@@ -341,8 +341,8 @@ impl Member {
 
     /// Performs an effect of the conversation. Checks the budget before a model call, and writes a heartbeat
     /// before a tool call.
-    async fn perform_effect(&mut self, effect: Effect) -> Result<Option<MachineEvent>, Ending> {
-        if effect == Effect::CallModel {
+    async fn perform_effect(&mut self, effect: TurnEffect) -> Result<Option<MachineEvent>, Ending> {
+        if effect == TurnEffect::CallModel {
             match self.budget.check(&self.host.reporter) {
                 BudgetVerdict::Fine => {}
                 BudgetVerdict::Nearly(limit) => self.warn(limit).await?,
@@ -351,7 +351,7 @@ impl Member {
                     return Ok(Some(MachineEvent::Stop(StopCause::Budget(limit))));
                 }
             }
-        } else if let Effect::RunTool(call) = &effect {
+        } else if let TurnEffect::RunTool(call) = &effect {
             let limit = tools::find(&call.name).map(|spec| spec.time_limit_s(&call.input));
             self.host.tool_starts(limit.unwrap_or(CALL_SECONDS));
         }

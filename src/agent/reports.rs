@@ -6,18 +6,18 @@ use crate::os::failpoint::hit;
 use crate::os::memory as machine_memory;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, IdleReason, Outcome};
-use crate::wire::transcript::Report;
+use crate::wire::transcript::TurnReport;
 use std::sync::Arc;
 
 impl MemberHost {
     /// Makes a report of a turn's last text. The caller records its id before it sends the report, so that a
     /// second attempt after a crash is the same message.
-    pub(super) fn prepare_report(&self, text: &str) -> Report {
-        Report { id: new_id(&self.context.me.name), text: self.context.bus.cut(text) }
+    pub(super) fn prepare_report(&self, text: &str) -> TurnReport {
+        TurnReport { id: new_id(&self.context.me.name), text: self.context.bus.cut(text) }
     }
 
-    pub(super) async fn send_report(&mut self, outcome: Outcome, report: Report) {
-        let Report { id, text } = report;
+    pub(super) async fn send_report(&mut self, outcome: Outcome, report: TurnReport) {
+        let TurnReport { id, text } = report;
         let outgoing = Outgoing { id: Some(id), ..Outgoing::of(Body::Result { outcome }, text) };
         self.send_to_lead(outgoing).await;
     }

@@ -5,7 +5,7 @@ use crate::agent::{Finished, event::Ending};
 use crate::error::{Exit, Failure};
 use crate::llm::{ModelError, Redactor, Secret};
 use crate::os::{Clock, SystemClock, failpoint::hit, process_tree, program};
-use crate::settings::model::Credentials;
+use crate::settings::model::ProviderCredentials;
 use crate::store::{LifeLock, LifeRecord, TeamDir, asynchronous::offload, liveness::LifeError};
 use crate::ui;
 use crate::wire::AgentName;
@@ -32,7 +32,7 @@ impl AgentProcess {
         name: AgentName,
         incarnation: String,
         started_by: &str,
-        credentials: &Credentials,
+        credentials: &ProviderCredentials,
     ) -> Result<Self, Failure> {
         let run_id = fresh_id();
         let life = take_life_lock(team, &name, &incarnation, &run_id, started_by).await?;

@@ -1,6 +1,6 @@
 //! The environment of a command: the working folder, the team folder with its mail and tasks, the settings.
 
-use crate::bus::{Bus, Limits};
+use crate::bus::{Bus, MailLimits};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::failpoint::{self, ENABLED, VARIABLE};
 use crate::os::{SystemClock, deadline, terminal_size};
@@ -134,7 +134,7 @@ pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
 }
 
 pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Arc<Bus> {
-    let limits = Limits {
+    let limits = MailLimits {
         max_message_bytes: rules.max_message_bytes,
         inbox_bytes: rules.inbox_bytes,
         fsync: rules.fsync,

@@ -6,7 +6,7 @@ use crate::llm::registry::{ModelName, Variables};
 use crate::llm::{ModelListAnswer, PROVIDERS};
 use crate::os::deadline::deadline;
 use crate::os::{usage, watch};
-use crate::settings::model::{self, Credentials, ModelChoice, credential_variables};
+use crate::settings::model::{self, ModelChoice, ProviderCredentials, credential_variables};
 use crate::settings::{Settings, trust::TrustList};
 use crate::store::diagnose::{Diagnosis, flaws};
 use crate::store::{StoreError, TeamDir, fs_probe};
@@ -40,12 +40,12 @@ struct Finding {
 }
 
 #[derive(Default)]
-pub(crate) struct Report {
+pub(crate) struct DoctorReport {
     findings: Vec<Finding>,
 }
 
-pub(crate) fn check(context: &Context) -> Result<Report, Failure> {
-    let mut report = Report::default();
+pub(crate) fn check(context: &Context) -> Result<DoctorReport, Failure> {
+    let mut report = DoctorReport::default();
     report.folder(context);
     report.machine();
     match context.settings() {
@@ -64,7 +64,7 @@ pub(crate) fn check(context: &Context) -> Result<Report, Failure> {
     Ok(report)
 }
 
-impl Report {
+impl DoctorReport {
     pub(crate) fn is_healthy(&self) -> bool {
         self.findings.iter().all(|finding| finding.state != State::Wrong)
     }
@@ -215,7 +215,7 @@ impl Report {
             }
         };
         self.fine("model", format!("{chosen}, from {source}"));
-        let credentials = Credentials::of(settings, &context.environment);
+        let credentials = ProviderCredentials::of(settings, &context.environment);
         if chosen.spec().model_name == ModelName::File {
             let file = chosen.name().unwrap_or_default();
             if !Path::new(file).is_file() {
@@ -246,7 +246,11 @@ impl Report {
     }
 
     /// Checks whether the endpoint answers, accepts the credentials, and lists the model.
-    fn endpoint(&mut self, model: &ModelChoice, credentials: &Credentials) -> Result<(), Failure> {
+    fn endpoint(
+        &mut self,
+        model: &ModelChoice,
+        credentials: &ProviderCredentials,
+    ) -> Result<(), Failure> {
         let asked = model_access::list_models(model, credentials, deadline(MODEL_LIST_LIMIT));
         let Some(said) = block_on(asked)? else { return Ok(()) };
         let base_url = model_access::base_url(model, credentials).unwrap_or_default();

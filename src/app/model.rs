@@ -7,7 +7,7 @@ use crate::llm::registry::{ConnectError, Connected, Connection, Discovery};
 use crate::llm::{ModelListAnswer, Provider, retry::Backoff};
 use crate::os::{Clock, SystemClock};
 use crate::settings::Settings;
-use crate::settings::model::{Credentials, ModelChoice, credential_variables};
+use crate::settings::model::{ModelChoice, ProviderCredentials, credential_variables};
 use crate::store::{TeamDir, shared_backoff::SharedBackoff};
 use crate::wire::AgentName;
 use crate::wire::limits::LOCAL_PROBE;
@@ -34,9 +34,9 @@ pub(super) fn select(named: Option<ModelChoice>, has_person: bool) -> Result<Mod
 /// search again.
 pub(super) fn complete(
     model: ModelChoice,
-    credentials: Credentials,
+    credentials: ProviderCredentials,
     settings: &Settings,
-) -> Result<(ModelChoice, Credentials), Failure> {
+) -> Result<(ModelChoice, ProviderCredentials), Failure> {
     let has_url = || credentials.access(&model).base_url.is_some();
     match model.spec().discovery {
         Discovery::FirstListed if model.name().is_none() => {
@@ -58,7 +58,8 @@ pub(super) fn complete(
 
 /// Returns the first model that a configured endpoint lists. Fails for the provider's own endpoint, whose list has
 /// no meaningful order.
-fn first_listed(model: &ModelChoice, credentials: &Credentials) -> Result<String, Failure> {
+fn first_listed(model: &ModelChoice, credentials: &ProviderCredentials) -> Result<String, Failure> {
+    use ModelListAnswer::{Models, Refused, Unlisted};
     let provider = model.spec().name;
     let variable = |word| model.spec().variables.map(|it| it.name(word)).unwrap_or_default();
     let failed = |why: String| {
@@ -71,12 +72,10 @@ fn first_listed(model: &ModelChoice, credentials: &Credentials) -> Result<String
     }
     let listing = block_on(async { list_models(model, credentials, LIST_LIMIT).await })?;
     let asked = |what: &str| failed(format!("the endpoint was asked for one: {what}"));
-    match listing.unwrap_or(Ok(ModelListAnswer::Unlisted)).map_err(|why| asked(&why))? {
-        ModelListAnswer::Models(models) => {
-            models.into_iter().next().ok_or_else(|| asked("it has none"))
-        }
-        ModelListAnswer::Refused => Err(asked("it refuses the credentials")),
-        ModelListAnswer::Unlisted => Err(asked("it keeps no list")),
+    match listing.unwrap_or(Ok(Unlisted)).map_err(|why| asked(&why))? {
+        Models(models) => models.into_iter().next().ok_or_else(|| asked("it has none")),
+        Refused => Err(asked("it refuses the credentials")),
+        Unlisted => Err(asked("it keeps no list")),
     }
 }
 
@@ -130,7 +129,7 @@ fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings)
 /// began. Fails if credentials are missing or unusable, or a script cannot be read.
 pub(super) fn open_provider(
     model: &ModelChoice,
-    credentials: &Credentials,
+    credentials: &ProviderCredentials,
     agent: &AgentName,
     incarnation: &str,
     conversation: Option<&str>,
@@ -169,7 +168,7 @@ pub(super) fn open_provider(
 }
 
 /// Returns the URL of a model's endpoint; `None` for a provider without an endpoint.
-pub(super) fn base_url(model: &ModelChoice, credentials: &Credentials) -> Option<String> {
+pub(super) fn base_url(model: &ModelChoice, credentials: &ProviderCredentials) -> Option<String> {
     let named = credentials.access(model).base_url;
     named.or_else(|| model.spec().base_url.map(ToOwned::to_owned))
 }
@@ -177,7 +176,7 @@ pub(super) fn base_url(model: &ModelChoice, credentials: &Credentials) -> Option
 /// Asks an endpoint for its models; `None` for a provider without an endpoint. The error is text for people.
 pub(super) async fn list_models(
     model: &ModelChoice,
-    credentials: &Credentials,
+    credentials: &ProviderCredentials,
     limit: Duration,
 ) -> Option<Result<ModelListAnswer, String>> {
     let list = model.spec().list_models?;

@@ -12,7 +12,7 @@ use crate::store::asynchronous::offload;
 use crate::store::transcript::{OpenQuestion, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::tools::{approval_queue::ApprovalDecision, find as find_tool};
-use crate::ui::{question::Said, sanitize::one_line};
+use crate::ui::{question::TypedAnswer, sanitize::one_line};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Scope};
 use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
@@ -78,17 +78,17 @@ pub(crate) fn line(request: &OpenRequest) -> String {
 }
 
 /// Turns a person's answer into a decision; `None` if it decides nothing, or changes a call without a command.
-pub(super) fn decision_of(question: &Question, said: Said) -> Option<ApprovalDecision> {
+pub(super) fn decision_of(question: &Question, said: TypedAnswer) -> Option<ApprovalDecision> {
     let yes = ApprovalDecision::once(RequestVerdict::Approve, None);
     Some(match said {
-        Said::Yes => yes,
-        Said::Always => ApprovalDecision { scope: Scope::Always, ..yes },
-        Said::No(why) => ApprovalDecision::once(RequestVerdict::Reject, why),
-        Said::Instead(command) => {
+        TypedAnswer::Yes => yes,
+        TypedAnswer::Always => ApprovalDecision { scope: Scope::Always, ..yes },
+        TypedAnswer::No(why) => ApprovalDecision::once(RequestVerdict::Reject, why),
+        TypedAnswer::Instead(command) => {
             let input = question.with_command(find_tool(&question.tool), command)?;
             ApprovalDecision { updated_input: Some(input), ..yes }
         }
-        Said::InsteadOfWhat | Said::ShowWhole => return None,
+        TypedAnswer::InsteadOfWhat | TypedAnswer::ShowWhole => return None,
     })
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn table(
             let separator = if doing.is_empty() { "" } else { ", " };
             let with_tasks = format!("{doing}{separator}task {}", tasks.join(", "));
             // The activity contains the words of the heartbeat already.
-            (member.activity, member.sign) = (Some(with_tasks), None);
+            (member.activity, member.heartbeat) = (Some(with_tasks), None);
         }
     }
     let members: Vec<_> = members.iter().map(|(member, _)| member).collect();
@@ -48,7 +48,7 @@ pub(crate) fn json(team: &TeamDir) -> Result<Value, Failure> {
 
 fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
     let mut object = member.entry;
-    let sign = member.sign.as_ref();
+    let heartbeat = member.heartbeat.as_ref();
     if let Value::Object(entry) = &mut object {
         for (key, value) in [
             ("status", json!(member.status.word())),
@@ -56,9 +56,9 @@ fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
             ("unread", json!(member.unread)),
             ("pid", json!(member.pid)),
             ("tasks", json!(tasks)),
-            ("doing", json!(sign.map(|sign| &sign.state))),
-            ("doing_since", json!(sign.map(|sign| sign.since))),
-            ("silent_for", json!(sign.map(|sign| sign.silent_for))),
+            ("doing", json!(heartbeat.map(|heartbeat| &heartbeat.state))),
+            ("doing_since", json!(heartbeat.map(|heartbeat| heartbeat.since))),
+            ("silent_for", json!(heartbeat.map(|heartbeat| heartbeat.silent_for))),
         ] {
             entry.insert(key.into(), value);
         }

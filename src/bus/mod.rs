@@ -25,7 +25,7 @@ const SYNCS_AT_ONCE: usize = 8;
 
 /// Limits of mail from the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct MailLimits {
     /// The longest content in bytes.
     pub max_message_bytes: usize,
     /// The largest inbox in bytes.
@@ -36,7 +36,7 @@ pub struct Limits {
     pub lock_limit: Duration,
 }
 
-impl Default for Limits {
+impl Default for MailLimits {
     fn default() -> Self {
         Self {
             max_message_bytes: limits::DEFAULT_MESSAGE_BYTES,
@@ -176,7 +176,7 @@ pub(crate) fn names(names: &[AgentName]) -> String {
 /// The sending side of the team's mail.
 pub struct Bus {
     dir: TeamDir,
-    limits: Limits,
+    limits: MailLimits,
     clock: SharedClock,
     reachability: Mutex<Reachability>,
     inboxes: Mutex<BTreeMap<AgentName, Arc<Mutex<Inbox>>>>,
@@ -184,7 +184,7 @@ pub struct Bus {
 
 impl Bus {
     /// Creates the bus of a team.
-    pub fn new(dir: TeamDir, limits: Limits, clock: SharedClock) -> Self {
+    pub fn new(dir: TeamDir, limits: MailLimits, clock: SharedClock) -> Self {
         let reachability = Mutex::new(Reachability::of(dir.clone()));
         Self { dir, limits, clock, reachability, inboxes: Mutex::default() }
     }

@@ -34,7 +34,7 @@ pub(crate) enum AttemptError {
     #[error("a web page answers there, not the api: is the base url right?")]
     NotTheApi,
     #[error("{0}")]
-    Reported(Report),
+    Reported(ErrorReport),
 }
 
 impl AttemptError {
@@ -59,7 +59,7 @@ impl AttemptError {
 
 /// An error report, from the status of a response or from an event of its stream. Its text is not yet sanitized.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Report {
+pub(crate) struct ErrorReport {
     /// The HTTP status, or the status that corresponds to the error type.
     pub(super) status: u16,
     /// The error type, empty if the body names none.
@@ -101,7 +101,7 @@ const TOO_LONG: [&str; 7] = [
     "maximum context",
 ];
 
-impl Report {
+impl ErrorReport {
     pub(super) fn from_body(status: u16, body: &[u8]) -> Self {
         if let Ok(value) = serde_json::from_slice(body) {
             return Self::from_json(status, &value);
@@ -178,7 +178,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ErrorReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { status, kind, message, .. } = self;
         let space = if kind.is_empty() { "" } else { " " };
@@ -196,12 +196,12 @@ mod tests {
         json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"})
     }
 
-    fn read(status: u16, kind: &str, message: &str) -> Report {
-        Report::from_body(status, event(kind, message).to_string().as_bytes())
+    fn read(status: u16, kind: &str, message: &str) -> ErrorReport {
+        ErrorReport::from_body(status, event(kind, message).to_string().as_bytes())
     }
 
     /// Returns the text of the model error, which names its kind, and whether the call is retried.
-    fn verdict(report: Report) -> (String, bool) {
+    fn verdict(report: ErrorReport) -> (String, bool) {
         let error = AttemptError::Reported(report);
         (error.model_error(String::new()).to_string(), error.is_retryable())
     }
@@ -230,7 +230,7 @@ mod tests {
             assert!(fits, "{status} {kind} {message}: {error} {retried}");
         }
         let told =
-            Report { should_retry: Some(true), ..read(429, "rate_limit_error", "slow down") };
+            ErrorReport { should_retry: Some(true), ..read(429, "rate_limit_error", "slow down") };
         let (error, is_retried) = verdict(told);
         assert!(error.contains("unavailable") && is_retried, "{error}");
     }
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn an_error_event_counts_as_the_status_of_its_type() {
         for (kind, status) in TYPES.into_iter().chain([("brand_new_error", 500)]) {
-            assert_eq!(Report::from_event(&event(kind, "m")).status, status, "{kind}");
+            assert_eq!(ErrorReport::from_event(&event(kind, "m")).status, status, "{kind}");
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
             (500, "{\"error\":\"loading\"}", "500: loading"),
             (500, "{\"detail\":1}", "500: {\"detail\":1}"),
         ] {
-            assert_eq!(Report::from_body(status, body.as_bytes()).to_string(), words);
+            assert_eq!(ErrorReport::from_body(status, body.as_bytes()).to_string(), words);
         }
     }
 

@@ -9,7 +9,7 @@
 
 use super::anthropic::reply::Assembler as MessageAssembler;
 use super::anthropic::request::body as message_body;
-use super::attempt_error::{AttemptError, Report};
+use super::attempt_error::{AttemptError, ErrorReport};
 use super::config::{Api, ClientConfig};
 use super::http::{Answer, ConfigError, Endpoint};
 use super::model_list::ask;
@@ -84,7 +84,7 @@ impl Client {
                 let why = format!("{why}; gave up after {tries} tries in {seconds} s");
                 return Err(error.model_error(why));
             };
-            if let (Some(backoff), AttemptError::Reported(Report { status: 429 | 529, .. })) =
+            if let (Some(backoff), AttemptError::Reported(ErrorReport { status: 429 | 529, .. })) =
                 (&self.backoff, &error)
             {
                 backoff.hold(wait);
@@ -156,12 +156,12 @@ impl Provider for Client {
 }
 
 /// Reads the report of an error response from its headers and the readable part of its body.
-async fn report(mut answer: Answer<'_>) -> Report {
+async fn report(mut answer: Answer<'_>) -> ErrorReport {
     let mut body = Vec::new();
     while let (true, Ok(Some(piece))) = (body.len() < ERROR_BODY, answer.piece().await) {
         body.extend(piece);
     }
-    let mut report = Report::from_body(answer.status(), &body);
+    let mut report = ErrorReport::from_body(answer.status(), &body);
     if let Some(target) = answer.header("location") {
         report.message =
             format!("it redirects to {target}, which is not followed: is the base url right?");

@@ -1,6 +1,6 @@
 //! The configuration of a client: endpoint, credentials, headers, limits. This file does not read the environment.
 
-use super::http::{ConfigError, Endpoint, Limits, Url, join};
+use super::http::{CallLimits, ConfigError, Endpoint, Url, join};
 use super::registry::{Access, ProviderSpec};
 use super::retry::RetryPolicy;
 use super::secret::{Redactor, Secret};
@@ -25,7 +25,7 @@ pub enum Credentials {
     /// A token, or a key of chat completions, sent as `Authorization: Bearer`.
     Bearer(Secret),
     /// No credentials, as for a local server.
-    Nobody,
+    Anonymous,
 }
 
 /// The configuration of a client.
@@ -47,7 +47,7 @@ pub struct ClientConfig {
     /// Additional headers; they override the client's headers of the same name.
     pub extra_headers: Vec<(String, Secret)>,
     /// The limits of one attempt.
-    pub limits: Limits,
+    pub limits: CallLimits,
     /// The limits of retries.
     pub retry: RetryPolicy,
     /// The seed of the jitter; it should differ between the members of a team.
@@ -69,7 +69,7 @@ impl ClientConfig {
             provider: provider.into(),
             version: API_VERSION.into(),
             extra_headers: Vec::new(),
-            limits: Limits::default(),
+            limits: CallLimits::default(),
             retry: RetryPolicy::default(),
             jitter_seed: 0,
         }
@@ -88,7 +88,7 @@ impl ClientConfig {
         let token = secret("AUTH_TOKEN", access.auth_token.as_ref())?.map(Credentials::Bearer);
         let credentials = secret("API_KEY", access.api_key.as_ref())?.map(as_key).or(token);
         let base_url = access.base_url.as_deref().or(spec.base_url).unwrap_or_default();
-        let new = Self::new(api, base_url, credentials.unwrap_or(Credentials::Nobody), "");
+        let new = Self::new(api, base_url, credentials.unwrap_or(Credentials::Anonymous), "");
         let version = access.api_version.clone().unwrap_or(new.version);
         let extra_headers = parse_headers(access.custom_headers.as_deref().unwrap_or_default())?;
         Ok(Self { provider: spec.name.into(), version, extra_headers, ..new })
@@ -134,7 +134,7 @@ impl ClientConfig {
             Credentials::Bearer(token) => {
                 headers.push(header("authorization", &format!("Bearer {}", token.reveal()))?);
             }
-            Credentials::Nobody => {}
+            Credentials::Anonymous => {}
         }
         headers.extend_from_slice(&self.extra_headers);
         Ok(headers)
@@ -147,7 +147,7 @@ impl ClientConfig {
         let extra = self.extra_headers.iter().filter(|(name, _)| !is_public(name));
         let own = match &self.credentials {
             Credentials::ApiKey(secret) | Credentials::Bearer(secret) => Some(secret),
-            Credentials::Nobody => None,
+            Credentials::Anonymous => None,
         };
         extra.map(|(_, value)| value).chain(own).cloned().collect()
     }
@@ -187,7 +187,7 @@ mod tests {
             (Api::ChatCompletions, "http://127.0.0.1:8080", "http://127.0.0.1:8080/v1/x", true),
             (Api::ChatCompletions, "http://localhost:1/", "http://localhost:1/v1/x", true),
         ] {
-            let config = ClientConfig::new(api, base, Credentials::Nobody, "m");
+            let config = ClientConfig::new(api, base, Credentials::Anonymous, "m");
             let (endpoint, warning) = config.endpoint("/x").unwrap();
             assert_eq!((endpoint.url(), warning.is_some()), (url, is_warned), "{base}");
         }
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_version_that_is_not_a_valid_header_is_refused() {
-        let config = ClientConfig::new(Api::Messages, "https://h", Credentials::Nobody, "m");
+        let config = ClientConfig::new(Api::Messages, "https://h", Credentials::Anonymous, "m");
         let config = ClientConfig { version: "2026\r\nx-evil: 1".into(), ..config };
         assert!(matches!(config.endpoint("/x"), Err(ConfigError::BadHeader { .. })));
     }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// Time and size limits of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct CallLimits {
     /// The time until the connection is established.
     pub connect: Duration,
     /// The time until the response starts: a local model may process a long conversation for minutes.
@@ -31,7 +31,7 @@ pub struct Limits {
     pub reply_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for CallLimits {
     fn default() -> Self {
         Self {
             connect: limits::MODEL_CONNECT,
@@ -75,7 +75,7 @@ impl ConfigError {
 pub(crate) struct Endpoint {
     url: Url,
     headers: HeaderMap,
-    limits: Limits,
+    limits: CallLimits,
     redactor: Redactor,
     /// The client, created at the first call to save the memory of an agent that never calls a model.
     client: OnceCell<Client>,
@@ -106,7 +106,7 @@ impl Endpoint {
     pub(crate) fn new(
         url: Url,
         headers: &[(String, Secret)],
-        limits: Limits,
+        limits: CallLimits,
         redactor: Redactor,
     ) -> Result<Self, ConfigError> {
         if url.scheme() == "http" && !is_loopback(&url) {
@@ -270,7 +270,7 @@ mod tests {
 
     fn endpoint(base: &str, headers: &[(String, Secret)]) -> Result<Endpoint, ConfigError> {
         let url = join(base, "/v1/messages")?;
-        Endpoint::new(url, headers, Limits::default(), Redactor::default())
+        Endpoint::new(url, headers, CallLimits::default(), Redactor::default())
     }
 
     #[test]

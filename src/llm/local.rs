@@ -5,7 +5,7 @@
 
 use super::client::{connect, list_models};
 use super::config::Api;
-use super::http::{Endpoint, Limits, join};
+use super::http::{CallLimits, Endpoint, join};
 use super::model_list::{ModelListAnswer, ask};
 use super::registry::{Discovery, ModelName, ProviderSpec};
 use super::secret::Redactor;
@@ -47,7 +47,7 @@ pub async fn find(ports: &[u16]) -> Vec<LocalServer> {
 async fn probe(port: u16) -> Option<LocalServer> {
     let base_url = format!("http://127.0.0.1:{port}");
     let url = join(&base_url, "/v1/models").ok()?;
-    let endpoint = Endpoint::new(url, &[], Limits::default(), Redactor::default()).ok()?;
+    let endpoint = Endpoint::new(url, &[], CallLimits::default(), Redactor::default()).ok()?;
     let Ok(ModelListAnswer::Models(models)) = ask(&endpoint, deadline(LOCAL_PROBE)).await else {
         return None;
     };

@@ -25,7 +25,7 @@ mod stream_parser;
 
 pub use client::Client;
 pub use config::{Api, ClientConfig, Credentials};
-pub use http::{ConfigError, Limits};
+pub use http::{CallLimits, ConfigError};
 pub use model_list::ModelListAnswer;
 pub use provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 pub use scripted::Scripted;

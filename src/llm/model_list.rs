@@ -22,12 +22,8 @@ pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<ModelLis
         Ok((401 | 403, _)) => Ok(ModelListAnswer::Refused),
         Ok((200, body)) => {
             let list = serde_json::from_slice(&body).unwrap_or_default();
-            let models = models(&list);
-            Ok(if models.is_empty() {
-                ModelListAnswer::Unlisted
-            } else {
-                ModelListAnswer::Models(models)
-            })
+            let models = Some(models(&list)).filter(|models| !models.is_empty());
+            Ok(models.map_or(ModelListAnswer::Unlisted, ModelListAnswer::Models))
         }
         Ok(_) => Ok(ModelListAnswer::Unlisted),
         Err(why @ AttemptError::Setup(_)) => Err(why.to_string()),

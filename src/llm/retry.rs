@@ -1,6 +1,7 @@
 //! Decides when a failed call is retried. Pure: it computes a wait from the error, counts and a random number.
 
-use super::attempt_error::{AttemptError, Report};
+use super::attempt_error::AttemptError::{self, Reported};
+use super::attempt_error::ErrorReport;
 use crate::wire::{WallTime, limits};
 use std::cell::Cell;
 use std::time::Duration;
@@ -46,9 +47,9 @@ impl RetryPolicy {
             let factor = 2_u32.saturating_pow(tries.saturating_sub(1));
             self.first.saturating_mul(factor).min(longest).mul_f64(1.0 - draw / 4.0)
         };
-        let wait = if let AttemptError::Reported(Report { retry_after: Some(asked), .. }) = error {
+        let wait = if let Reported(ErrorReport { retry_after: Some(asked), .. }) = error {
             *asked + stagger(*asked, draw)
-        } else if matches!(error, AttemptError::Reported(Report { status: 529, .. })) {
+        } else if matches!(error, Reported(ErrorReport { status: 529, .. })) {
             doubled(self.longest_overloaded)
         } else {
             doubled(self.longest)
@@ -122,12 +123,12 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn status(status: u16) -> AttemptError {
-        AttemptError::Reported(Report { status, ..Report::default() })
+        AttemptError::Reported(ErrorReport { status, ..ErrorReport::default() })
     }
 
     fn limited(seconds: u64) -> AttemptError {
         let retry_after = Some(Duration::from_secs(seconds));
-        AttemptError::Reported(Report { status: 429, retry_after, ..Report::default() })
+        AttemptError::Reported(ErrorReport { status: 429, retry_after, ..ErrorReport::default() })
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(super) mod tests {
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
     /// Reads a stream with the assembler of one API.
-    type Reader = fn(&[&[u8]]) -> Outcome;
+    type StreamReader = fn(&[&[u8]]) -> Outcome;
 
     fn messages(pieces: &[&[u8]]) -> Outcome {
         read(anthropic::reply::Assembler::new(&request(vec![]), "m"), pieces)
@@ -143,7 +143,7 @@ pub(super) mod tests {
         let config = Config { cases: 4000, failure_persistence: None, ..Config::default() };
         let mut runner = TestRunner::new_with_rng(config, rng);
         let same = |(stream, cuts): (Vec<u8>, Vec<Index>)| {
-            for read in [messages as Reader, completions] {
+            for read in [messages as StreamReader, completions] {
                 let whole = read(&[&stream]);
                 prop_assert_eq!(&read(&cut(&stream, &cuts)), &whole);
                 prop_assert_eq!(&read(&bytes(&stream)), &whole);

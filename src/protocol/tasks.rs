@@ -88,7 +88,7 @@ pub(crate) struct TaskEdit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NewOwner {
     /// No owner: any agent may claim the task.
-    Nobody,
+    Unowned,
     Agent(AgentName),
 }
 
@@ -303,7 +303,7 @@ fn give_up(task: &mut Task, by: &Actor, event: EventKind, why: Option<String>) {
 
 fn assign(task: &mut Task, to: &NewOwner, by: &Actor) -> Result<(), TaskRefusal> {
     let (owner, event) = match to {
-        NewOwner::Nobody => (None, EventKind::Released),
+        NewOwner::Unowned => (None, EventKind::Released),
         NewOwner::Agent(name) => (Some(name.to_string()), EventKind::Assigned),
     };
     if task.status.is_over() {

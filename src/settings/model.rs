@@ -135,9 +135,9 @@ pub(crate) fn price_of(
 /// The access to each provider, by its name. Teammates receive it over the control socket, never in arguments or
 /// the environment. `Debug` shows no secret.
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Credentials(BTreeMap<String, Access>);
+pub(crate) struct ProviderCredentials(BTreeMap<String, Access>);
 
-impl Credentials {
+impl ProviderCredentials {
     /// Collects keys from the environment, and addresses and headers from the settings. For a provider without rows
     /// in the settings, addresses and headers are from the environment, too.
     pub(crate) fn of(settings: &Settings, environment: &Environment) -> Self {
@@ -200,9 +200,9 @@ impl Credentials {
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for ProviderCredentials {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Credentials([redacted])")
+        out.write_str("ProviderCredentials([redacted])")
     }
 }
 
@@ -235,13 +235,13 @@ mod tests {
         ]);
         let file = std::path::Path::new("does-not-exist.toml");
         let settings = Settings::load(&environment, file, &Flags::default()).unwrap();
-        let credentials = Credentials::of(&settings, &environment);
+        let credentials = ProviderCredentials::of(&settings, &environment);
         assert!(!format!("{credentials:?}").contains("canary"));
         assert_eq!(credentials.secrets(), ["canary", "canary three", "canary two"]);
         let only = |model: &str| {
             let model = ModelChoice::parse(model).unwrap();
             assert!(credentials.suffice_for(&model));
-            assert!(!Credentials::default().suffice_for(&model) || !model.is_paid());
+            assert!(!ProviderCredentials::default().suffice_for(&model) || !model.is_paid());
             credentials.only_for(&model).secrets()
         };
         assert_eq!(only("anthropic/m"), ["canary", "canary two"]);

@@ -3,7 +3,7 @@
 use super::endpoints::HeaderName;
 use super::environment::Environment;
 use super::layers::Setting;
-use super::model::{Credentials, ModelChoice, price_of, resolve};
+use super::model::{ModelChoice, ProviderCredentials, price_of, resolve};
 use super::trust::TrustList;
 use super::{ConfigRow, Flags, Settings};
 use crate::error::{Exit, Failure};
@@ -214,8 +214,9 @@ const ENDPOINTS: &str = "[anthropic]\nbase_url = \"https://me:canary@gateway\"\n
 fn the_environments_endpoints_and_headers_win_over_a_files() {
     let given = Given { user: ENDPOINTS, ..Given::default() };
     let (settings, environment) = given.load().unwrap();
-    let credentials = Credentials::of(&settings, &environment);
-    let access = |of: &Credentials, model: &str| of.access(&ModelChoice::parse(model).unwrap());
+    let credentials = ProviderCredentials::of(&settings, &environment);
+    let access =
+        |of: &ProviderCredentials, model: &str| of.access(&ModelChoice::parse(model).unwrap());
     let expected = Access {
         base_url: Some("https://me:canary@gateway".into()),
         custom_headers: Some("anthropic-beta: fast\nx-house: canary".into()),
@@ -240,7 +241,7 @@ fn the_environments_endpoints_and_headers_win_over_a_files() {
     let variables =
         [("ANTHROPIC_BASE_URL", "https://near"), ("ANTHROPIC_CUSTOM_HEADERS", "X-House: 2")];
     let (settings, environment) = Given { variables: &variables, ..given }.load().unwrap();
-    let near = access(&Credentials::of(&settings, &environment), "anthropic/m");
+    let near = access(&ProviderCredentials::of(&settings, &environment), "anthropic/m");
     let lines = "anthropic-beta: fast\nx-house: canary\nX-House: 2";
     assert_eq!(near.custom_headers.as_deref(), Some(lines));
     assert_eq!(near.base_url.as_deref(), Some("https://near"));

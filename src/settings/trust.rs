@@ -24,7 +24,7 @@ pub(crate) struct TrustList {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Known {
+struct TrustFile {
     version: u32,
     folders: BTreeMap<String, Risks>,
 }
@@ -69,11 +69,11 @@ impl TrustList {
         self.file.as_deref().ok_or_else(homeless)
     }
 
-    fn read(&self) -> io::Result<Known> {
-        let Some(file) = &self.file else { return Ok(Known::default()) };
+    fn read(&self) -> io::Result<TrustFile> {
+        let Some(file) = &self.file else { return Ok(TrustFile::default()) };
         match fs::read_to_string(file) {
             Ok(text) => Ok(serde_json::from_str(&text)?),
-            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Known::default()),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(TrustFile::default()),
             Err(why) => Err(why),
         }
     }

@@ -50,7 +50,7 @@ pub struct TaskList {
 }
 
 /// The result of reading a task file.
-enum Found {
+enum TaskReadOutcome {
     Task(Box<WithUnknownFields<Task>>),
     /// The file cannot be read, and is not quarantined.
     Problem(String),
@@ -181,10 +181,10 @@ impl TaskList {
             let Some(found) = self.read_task(id) else { continue };
             self.board.remove(&id);
             match found {
-                Found::Task(task) => drop(self.board.insert(id, *task)),
-                Found::Gone => {}
-                Found::Problem(why) => self.report(&format!("{id}.json"), &why),
-                Found::Damaged(why) => {
+                TaskReadOutcome::Task(task) => drop(self.board.insert(id, *task)),
+                TaskReadOutcome::Gone => {}
+                TaskReadOutcome::Problem(why) => self.report(&format!("{id}.json"), &why),
+                TaskReadOutcome::Damaged(why) => {
                     self.report(&format!("{id}.json"), &why);
                     damaged.push(id);
                 }
@@ -199,7 +199,7 @@ impl TaskList {
     }
 
     /// Reads a task file; returns `None` if it has not changed.
-    fn read_task(&mut self, id: TaskId) -> Option<Found> {
+    fn read_task(&mut self, id: TaskId) -> Option<TaskReadOutcome> {
         let path = self.dir.task(id);
         let known = fs::symlink_metadata(&path).ok().map(|known| stamp(&known));
         if known.is_some() && known == self.stamps.get(&id).copied() {
@@ -208,11 +208,11 @@ impl TaskList {
         self.stamps.remove(&id);
         let (file, known) = match open_if_there(&path) {
             Ok(Some(opened)) => opened,
-            Ok(None) => return Some(Found::Gone),
-            Err(why) => return Some(Found::Problem(why.to_string())),
+            Ok(None) => return Some(TaskReadOutcome::Gone),
+            Err(why) => return Some(TaskReadOutcome::Problem(why.to_string())),
         };
         let found = read(&file, &known, id);
-        if let Found::Task(_) = found {
+        if let TaskReadOutcome::Task(_) = found {
             self.stamps.insert(id, stamp(&known));
         }
         Some(found)
@@ -228,24 +228,24 @@ fn canonical(stem: &str) -> Option<TaskId> {
     TaskId::parse(stem).ok().filter(|id| id.to_string() == stem)
 }
 
-fn read(mut file: &File, known: &Metadata, id: TaskId) -> Found {
+fn read(mut file: &File, known: &Metadata, id: TaskId) -> TaskReadOutcome {
     if known.len() > LONGEST {
-        return Found::Problem(format!("{} bytes are too many for a task", known.len()));
+        return TaskReadOutcome::Problem(format!("{} bytes are too many for a task", known.len()));
     }
     let mut text = Vec::new();
     if let Err(why) = file.read_to_end(&mut text) {
-        return Found::Problem(why.to_string());
+        return TaskReadOutcome::Problem(why.to_string());
     }
     match serde_json::from_slice::<WithUnknownFields<Task>>(&text) {
         Ok(mut task) => {
             task.id = id;
-            Found::Task(Box::new(task))
+            TaskReadOutcome::Task(Box::new(task))
         }
         Err(why) => match newer_version(&text) {
-            Some(found) => {
-                Found::Problem(format!("its format version is {found}, which is not known here"))
-            }
-            None => Found::Damaged(format!("not a task: {why}")),
+            Some(found) => TaskReadOutcome::Problem(format!(
+                "its format version is {found}, which is not known here"
+            )),
+            None => TaskReadOutcome::Damaged(format!("not a task: {why}")),
         },
     }
 }

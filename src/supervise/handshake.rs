@@ -5,7 +5,7 @@
 //! socket carries no data; its end of file tells the teammate that the lead is gone.
 
 use crate::settings::Rules;
-use crate::settings::model::Credentials;
+use crate::settings::model::ProviderCredentials;
 use crate::wire::hook::Hook;
 use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
@@ -21,7 +21,7 @@ pub(crate) struct Handshake {
     pub(crate) role: String,
     /// `provider/name` of its model.
     pub(crate) model: String,
-    pub(crate) credentials: Credentials,
+    pub(crate) credentials: ProviderCredentials,
     pub(crate) price: Option<Price>,
     pub(crate) rules: Rules,
     pub(crate) hooks: Vec<Hook>,

@@ -15,7 +15,7 @@ const EXIT_WITHIN: Duration = crate::wire::limits::LEAD_LOSS_EXIT;
 
 /// The state of the folder before the new lead wrote its entry.
 #[derive(Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct EarlierTeam {
     pub(crate) lead: Option<Status>,
     /// Run id that the commands of that lead carry in their environment.
     pub(crate) run_id: Option<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Before {
 
 /// The findings of a new lead about an earlier team.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct RecoveryReport {
     was_damaged: bool,
     /// Whether the earlier lead ended without stopping its team.
     lead_exited: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Found {
     undelivered: Vec<(AgentName, usize)>,
 }
 
-impl Found {
+impl RecoveryReport {
     /// Describes the findings in one line for the user; `None` if there were none.
     pub(crate) fn summary(&self) -> Option<String> {
         let damage =
@@ -62,12 +62,15 @@ impl Found {
 }
 
 /// Repairs the roster, waits for the members of a dead lead, and stops those that do not exit.
-pub(crate) async fn recover(stop: &StopPlan, before: Before) -> Result<Found, StoreError> {
+pub(crate) async fn recover(
+    stop: &StopPlan,
+    EarlierTeam { lead, run_id, was_damaged }: EarlierTeam,
+) -> Result<RecoveryReport, StoreError> {
     let dir = stop.bus.dir();
     let roster = roster::read(dir)?;
-    let lead_exited = before.lead.is_some_and(|status| !status.is_over());
-    let mut found = Found { was_damaged: before.was_damaged, lead_exited, ..Found::default() };
-    if let Some(run_id) = before.run_id.filter(|_| lead_exited) {
+    let lead_exited = lead.is_some_and(|status| !status.is_over());
+    let mut found = RecoveryReport { was_damaged, lead_exited, ..RecoveryReport::default() };
+    if let Some(run_id) = run_id.filter(|_| lead_exited) {
         let stuck = offload(move || process_tree::end_run(&run_id)).await;
         tracing::info!(?stuck, "looked for commands of a dead lead");
     }
@@ -93,7 +96,7 @@ pub(crate) async fn recover(stop: &StopPlan, before: Before) -> Result<Found, St
 async fn mark_dead(
     stop: &StopPlan,
     dead: &[AgentName],
-    found: &mut Found,
+    found: &mut RecoveryReport,
 ) -> Result<(), StoreError> {
     let dir = stop.bus.dir();
     let roster = roster::read(dir)?;
@@ -166,14 +169,14 @@ mod tests {
 
     #[test]
     fn the_summary_names_all_findings_in_one_line() {
-        assert_eq!(Found::default().summary(), None);
+        assert_eq!(RecoveryReport::default().summary(), None);
         let name = |name| AgentName::member(name).unwrap();
-        let found = Found {
+        let found = RecoveryReport {
             lead_exited: true,
             ghosts: vec![name("alice"), name("bob")],
             by_hand: vec![name("carol")],
             undelivered: vec![(name("bob"), 2)],
-            ..Found::default()
+            ..RecoveryReport::default()
         };
         assert_eq!(
             found.summary().unwrap(),

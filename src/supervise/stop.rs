@@ -358,7 +358,7 @@ pub(super) async fn gone_after_kill(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bus::Limits;
+    use crate::bus::MailLimits;
     use crate::os::{SystemClock, child};
     use crate::store::test_team;
 
@@ -366,7 +366,7 @@ mod tests {
     #[tokio::test]
     async fn the_rung_that_ended_a_process_is_the_outcome_even_if_the_next_one_is_taken() {
         let (_folder, dir) = test_team();
-        let bus = Arc::new(Bus::new(dir, Limits::default(), Arc::new(SystemClock)));
+        let bus = Arc::new(Bus::new(dir, MailLimits::default(), Arc::new(SystemClock)));
         let id = MemberId { name: AgentName::member("bob").unwrap(), incarnation: "b1".into() };
         // Often enough for the event loop to look at the urgency first.
         for _ in 0..16 {

@@ -9,7 +9,7 @@ use crate::os::program::TeammateProgram;
 use crate::protocol::ladder::Urgency;
 use crate::protocol::restart::RestartTracker;
 use crate::settings::Rules;
-use crate::settings::model::Credentials;
+use crate::settings::model::ProviderCredentials;
 use crate::store::roster;
 use crate::tasks::Tasks;
 use crate::tools::hooks::Hooks;
@@ -48,7 +48,7 @@ pub(crate) struct SupervisorConfig {
     pub(crate) model: String,
     /// Permissions of the lead, from which those of its teammates are derived.
     pub(crate) permissions: RefCell<Permissions>,
-    pub(crate) credentials: Credentials,
+    pub(crate) credentials: ProviderCredentials,
     /// Environment of teammates: an allow list.
     pub(crate) environment: Vec<(String, String)>,
     /// Run id that the lead's own commands carry in their environment.

@@ -1,7 +1,7 @@
 //! Tests of the task list in one process.
 
 use super::*;
-use crate::bus::Limits;
+use crate::bus::MailLimits;
 use crate::store::{Fsync, LifeLock, LifeRecord, SystemClock, test_team, unread};
 
 struct Team {
@@ -15,7 +15,7 @@ fn name(name: &str) -> AgentName {
 
 fn team() -> Team {
     let (folder, dir) = test_team();
-    let limits = Limits { fsync: Fsync::Never, ..Limits::default() };
+    let limits = MailLimits { fsync: Fsync::Never, ..MailLimits::default() };
     let clock: SharedClock = Arc::new(SystemClock);
     let bus = Arc::new(Bus::new(dir, limits, Arc::clone(&clock)));
     let tasks = Tasks::new(bus, clock, |_, role| role != "reader");

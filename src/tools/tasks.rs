@@ -156,7 +156,7 @@ impl Tool for UpdateTask {
         }
         let owner = match owner.as_deref() {
             None => None,
-            Some("") => Some(NewOwner::Nobody),
+            Some("") => Some(NewOwner::Unowned),
             Some(name) => Some(NewOwner::Agent(AgentName::mailbox(name)?)),
         };
         let edit = TaskEdit { subject, description, role, blocked_by, owner, status, note };

@@ -6,7 +6,7 @@
 
 pub(crate) use super::editor::{ConsoleOptions, Input};
 
-use super::editor::{self, Printer, Reader, Words, write_out};
+use super::editor::{self, LineReader, Printer, Words, write_out};
 use super::live::Live;
 use super::messages::NAME_WIDTH;
 use super::sanitize::one_line;
@@ -49,7 +49,7 @@ impl Console {
         let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
         let open = || editor::open(options, Arc::clone(&words), inputs.clone()).ok();
         // A terminal that cannot move its cursor is read like a pipe.
-        let (reader, printer): (Reader, _) = match on_terminal.then(open).flatten() {
+        let (reader, printer): (LineReader, _) = match on_terminal.then(open).flatten() {
             Some((reader, printer)) => (reader, Some(printer)),
             None => (Box::new(move || read_lines(&inputs)), None),
         };

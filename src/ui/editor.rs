@@ -63,7 +63,7 @@ pub(crate) struct ConsoleOptions {
 pub(super) type Words = Arc<Mutex<Vec<String>>>;
 
 /// A function that reads inputs until there are no more; it runs on its own thread.
-pub(super) type Reader = Box<dyn FnOnce() + Send>;
+pub(super) type LineReader = Box<dyn FnOnce() + Send>;
 
 /// Takes over the terminal; the printer prints above the line that the reader reads. Fails without a terminal
 /// that can move its cursor.
@@ -71,7 +71,7 @@ pub(super) fn open(
     options: ConsoleOptions,
     words: Words,
     inputs: UnboundedSender<Input>,
-) -> rustyline::Result<(Reader, Printer)> {
+) -> rustyline::Result<(LineReader, Printer)> {
     let config = Config::builder()
         .max_history_size(OFFERED)?
         .history_ignore_space(true)

@@ -2,7 +2,7 @@
 
 use super::sanitize::{columns, one_line};
 use super::view::View;
-use crate::view::trace::{Step, What};
+use crate::view::trace::{Step, TraceEvent};
 use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};
 
 /// The state of a message in an inbox view.
@@ -141,34 +141,29 @@ fn meaning(body: &Body) -> String {
 }
 
 /// Returns the words for a step, which follow the name of its agent.
-fn words(what: What) -> &'static str {
+fn words(what: TraceEvent) -> &'static str {
     match what {
-        What::Called => "calls the tool",
-        What::Reported => "ends a turn and reports it",
-        What::Sent => "sends it to",
-        What::Told => "is told",
-        What::Waits => "has it in the inbox, unread",
-        What::Claimed => "has taken it from the inbox, not yet acted on",
-        What::Processed => "acted on the batch it came with",
-        What::TakenIn => "takes it in",
-        What::Read => "replies",
-        What::TurnEnded => "ends the turn",
-        What::Answered => "answers",
-        What::Dead => "has it among the dead letters",
-        What::Logged => "logs",
+        TraceEvent::Called => "calls the tool",
+        TraceEvent::Reported => "ends a turn and reports it",
+        TraceEvent::Sent => "sends it to",
+        TraceEvent::Told => "is told",
+        TraceEvent::Waits => "has it in the inbox, unread",
+        TraceEvent::Claimed => "has taken it from the inbox, not yet acted on",
+        TraceEvent::Processed => "acted on the batch it came with",
+        TraceEvent::TakenIn => "takes it in",
+        TraceEvent::Read => "replies",
+        TraceEvent::TurnEnded => "ends the turn",
+        TraceEvent::Answered => "answers",
+        TraceEvent::Dead => "has it among the dead letters",
+        TraceEvent::Logged => "logs",
     }
 }
 
-pub(crate) fn trace_text(
-    id: &str,
-    message: Option<&Message>,
-    steps: &[Step],
-    view: &View,
-) -> String {
+pub(crate) fn trace_text(id: &str, mail: Option<&Message>, steps: &[Step], view: &View) -> String {
     let width = view.width.unwrap_or(200);
     let mut text = format!("{}\n", view.palette.bold(&one_line(id, width)));
-    if let Some(message) = message {
-        text.push_str(&self::message(message, view));
+    if let Some(mail) = mail {
+        text.push_str(&message(mail, view));
     }
     for step in steps {
         let time = step.at.map_or_else(|| "now     ".into(), |at| view.clock(Some(at)));
@@ -247,6 +242,7 @@ Mail for lead: 1 unread, 1 taken in since you last looked
 
     #[test]
     fn a_trace_has_a_row_per_step_and_is_sanitized() {
+        use TraceEvent::{Read, Sent, Waits};
         let step = |at, what, file: Option<&str>, text: &str| Step {
             at,
             agent: "alice".into(),
@@ -255,9 +251,9 @@ Mail for lead: 1 unread, 1 taken in since you last looked
             proof: file.map(|file| Proof { file: file.into(), offset: 7, ..Proof::default() }),
         };
         let steps = [
-            step(Some(1.0.into()), What::Sent, None, "bob"),
-            step(Some(2.0.into()), What::Read, Some("transcript/bob.jsonl"), "\u{1b}[2Jdone\n"),
-            step(None, What::Waits, Some("inbox/bob.jsonl"), ""),
+            step(Some(1.0.into()), Sent, None, "bob"),
+            step(Some(2.0.into()), Read, Some("transcript/bob.jsonl"), "\u{1b}[2Jdone\n"),
+            step(None, Waits, Some("inbox/bob.jsonl"), ""),
         ];
         let wanted = "\
 a:1

@@ -68,7 +68,7 @@ fn told(question: &Question) -> String {
 
 /// A person's answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum TypedAnswer {
     Yes,
     /// No, perhaps with a reason.
     No(Option<String>),
@@ -83,18 +83,18 @@ pub(crate) enum Said {
 }
 
 /// Parses a line as an answer to an open question; `None` if it is not one.
-pub(crate) fn understand(line: &str) -> Option<Said> {
+pub(crate) fn understand(line: &str) -> Option<TypedAnswer> {
     let line = line.trim();
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
     match (word, rest) {
-        ("y" | "yes", "") => Some(Said::Yes),
-        ("n" | "no", "") => Some(Said::No(None)),
-        ("n", why) => Some(Said::No(Some(why.into()))),
-        ("a" | "always", "") => Some(Said::Always),
-        ("v" | "view", "") => Some(Said::ShowWhole),
-        ("e" | "edit", "") => Some(Said::InsteadOfWhat),
-        ("e" | "edit", command) => Some(Said::Instead(command.into())),
+        ("y" | "yes", "") => Some(TypedAnswer::Yes),
+        ("n" | "no", "") => Some(TypedAnswer::No(None)),
+        ("n", why) => Some(TypedAnswer::No(Some(why.into()))),
+        ("a" | "always", "") => Some(TypedAnswer::Always),
+        ("v" | "view", "") => Some(TypedAnswer::ShowWhole),
+        ("e" | "edit", "") => Some(TypedAnswer::InsteadOfWhat),
+        ("e" | "edit", command) => Some(TypedAnswer::Instead(command.into())),
         _ => None,
     }
 }
@@ -145,14 +145,14 @@ mod tests {
     #[test]
     fn only_an_answer_is_parsed_as_one() {
         for (line, said) in [
-            ("y", Said::Yes),
-            (" yes ", Said::Yes),
-            ("n", Said::No(None)),
-            ("n too risky", Said::No(Some("too risky".into()))),
-            ("always", Said::Always),
-            ("e cargo test", Said::Instead("cargo test".into())),
-            ("edit", Said::InsteadOfWhat),
-            ("v", Said::ShowWhole),
+            ("y", TypedAnswer::Yes),
+            (" yes ", TypedAnswer::Yes),
+            ("n", TypedAnswer::No(None)),
+            ("n too risky", TypedAnswer::No(Some("too risky".into()))),
+            ("always", TypedAnswer::Always),
+            ("e cargo test", TypedAnswer::Instead("cargo test".into())),
+            ("edit", TypedAnswer::InsteadOfWhat),
+            ("v", TypedAnswer::ShowWhole),
         ] {
             assert_eq!(understand(line), Some(said), "{line}");
         }

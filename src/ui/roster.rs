@@ -12,10 +12,10 @@ const WORTH_SAYING: f64 = 15.0;
 /// Returns the activity of an agent for people: the end of its process, a silence, or its tool or phase.
 pub(crate) fn activity(member: &MemberView) -> String {
     let ended = member.ended.clone().filter(|_| !member.alive);
-    let silent = member.sign.as_ref().filter(|sign| sign.silent_for > WORTH_SAYING);
-    let quiet = silent.map(|sign| {
-        let silent = Duration::try_from_secs_f64(sign.silent_for).unwrap_or_default();
-        format!("{}, no sign of life for {}", sign.state, age(silent))
+    let silent = member.heartbeat.as_ref().filter(|heartbeat| heartbeat.silent_for > WORTH_SAYING);
+    let quiet = silent.map(|heartbeat| {
+        let silent = Duration::try_from_secs_f64(heartbeat.silent_for).unwrap_or_default();
+        format!("{}, no sign of life for {}", heartbeat.state, age(silent))
     });
     ended.or(quiet).or_else(|| member.activity.clone()).unwrap_or_default()
 }

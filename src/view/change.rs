@@ -32,15 +32,15 @@ pub(crate) enum Change {
     },
     /// The open requests have changed: all of them, by id.
     Requests {
-        requests: Vec<Asked>,
+        requests: Vec<PendingQuestion>,
     },
     /// A message is new, or has reached a further stage.
     Mail(MessageProgress),
-    Usage(Spent),
+    Usage(ModelCallUsage),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Asked {
+pub(crate) struct PendingQuestion {
     pub(crate) from: String,
     /// The decider: `lead`, or `user` at the agent's own terminal.
     pub(crate) decider: String,
@@ -51,7 +51,7 @@ pub(crate) struct Asked {
 
 /// The tokens and the cost of one model call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Spent {
+pub(crate) struct ModelCallUsage {
     pub(crate) at: WallTime,
     pub(crate) name: String,
     /// Input tokens, cached ones included.

@@ -1,6 +1,6 @@
 //! The changes of a team between one look at its files and the next.
 
-use super::change::{Asked, Change, LineDiff, MessageProgress, Spent, Stage};
+use super::change::{Change, LineDiff, MessageProgress, ModelCallUsage, PendingQuestion, Stage};
 use super::members::{MemberView, members};
 use crate::os::file::{Access, open};
 use crate::store::mail_tracker::{MailLocation, MailTracker, TrackedMail};
@@ -32,8 +32,8 @@ pub(crate) struct Feed {
     roster: Cached<WithUnknownFields<Roster>>,
     mail_tracker: MailTracker,
     tasks: TaskList,
-    conversations: BTreeMap<AgentName, Conversation>,
-    requests: BTreeMap<String, Asked>,
+    conversations: BTreeMap<AgentName, TranscriptFollower>,
+    requests: BTreeMap<String, PendingQuestion>,
     prices: BTreeMap<String, Price>,
     /// The lines of the roster file at the last look.
     config: Vec<String>,
@@ -43,7 +43,7 @@ pub(crate) struct Feed {
 }
 
 #[derive(Debug)]
-struct Conversation {
+struct TranscriptFollower {
     tail: Tail,
     model: String,
     /// The messages that the model has received and not answered yet.
@@ -131,10 +131,10 @@ impl Feed {
         name: &AgentName,
         model: &str,
         mail: &mut Vec<MessageProgress>,
-        spent: &mut Vec<Spent>,
+        spent: &mut Vec<ModelCallUsage>,
     ) -> Result<(), StoreError> {
         let path = self.dir.transcript(name);
-        let begin = || Conversation {
+        let begin = || TranscriptFollower {
             tail: Tail::of_last(path, LOOK_BACK),
             model: model.to_owned(),
             unanswered: Vec::new(),
@@ -144,7 +144,7 @@ impl Feed {
             let output = usage.output_tokens;
             let input = usage.total().saturating_sub(output);
             let cost = prices.get(model).map(|price| price.of(usage));
-            Spent { at, name: name.as_str().into(), input, output, cost }
+            ModelCallUsage { at, name: name.as_str().into(), input, output, cost }
         };
         let conversation = self.conversations.entry(name.clone()).or_insert_with(begin);
         for line in conversation.tail.read_new()? {
@@ -170,7 +170,7 @@ impl Feed {
                 Entry::Request { question, decider, deadline } => {
                     let from = name.as_str().to_owned();
                     let id = question.request_id.clone();
-                    self.requests.insert(id, Asked { from, decider, deadline, question });
+                    self.requests.insert(id, PendingQuestion { from, decider, deadline, question });
                 }
                 Entry::Decision(decision) => {
                     self.requests.remove(&decision.request_id);
@@ -278,9 +278,9 @@ mod tests {
         ]);
         let sent = ("alice:t1", Stage::Sent);
         assert_eq!(stages(&changes), [("user:1", Stage::Answered), sent]);
-        let cost = Money::try_from(0.000_03).ok();
-        let spent = Spent { at: 2.0.into(), name: "alice".into(), input: 5, output: 2, cost };
-        assert!(changes.contains(&Change::Usage(spent)));
+        let (at, name, cost) = (2.0.into(), "alice".into(), Money::try_from(0.000_03).ok());
+        let usage = ModelCallUsage { at, name, input: 5, output: 2, cost };
+        assert!(changes.contains(&Change::Usage(usage)));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) struct MemberView {
     pub(crate) pid: Option<i32>,
     /// The last heartbeat, while the agent is busy.
     #[serde(skip)]
-    pub(crate) sign: Option<Sign>,
+    pub(crate) heartbeat: Option<LastHeartbeat>,
     /// The end of the last process, for people.
     pub(crate) ended: Option<String>,
     #[serde(skip)]
@@ -33,7 +33,7 @@ pub(crate) struct MemberView {
 
 /// The last heartbeat of a busy agent.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sign {
+pub(crate) struct LastHeartbeat {
     pub(crate) state: String,
     pub(crate) since: WallTime,
     /// The age of the heartbeat, in seconds.
@@ -50,6 +50,7 @@ pub(crate) fn members(
     let view_of =
         |name: &AgentName, member: &Member, status: Status, liveness: &Liveness, entry: Value| {
             let alive = liveness.is_alive();
+            let is_busy = alive && matches!(status, Status::Working | Status::Waiting);
             let ended = member.last_exit.as_ref().map(|exit| match (exit.code, exit.signal) {
                 (_, Some(signal)) => format!("{}, signal {signal}", exit.cause.word()),
                 (Some(code), None) => format!("{}, exit {code}", exit.cause.word()),
@@ -67,7 +68,7 @@ pub(crate) fn members(
                 model: member.model.clone(),
                 unread: unread(name),
                 pid: member.pid.filter(|_| alive),
-                sign: sign_of(team, name, &member.incarnation, status).filter(|_| alive),
+                heartbeat: is_busy.then(|| heartbeat_of(team, name, &member.incarnation)).flatten(),
                 ended,
                 entry,
             }
@@ -98,14 +99,11 @@ pub(crate) fn members(
     lead.chain(members).collect()
 }
 
-fn sign_of(team: &TeamDir, name: &AgentName, incarnation: &str, status: Status) -> Option<Sign> {
-    if !matches!(status, Status::Working | Status::Waiting) {
-        return None;
-    }
+fn heartbeat_of(team: &TeamDir, name: &AgentName, incarnation: &str) -> Option<LastHeartbeat> {
     let last = heartbeat::read(team, name).ok().flatten()?;
     let silent_for = uptime().since(last.uptime).as_secs_f64();
     let Heartbeat { state, since, .. } = last;
-    (last.incarnation == incarnation).then_some(Sign { state, since, silent_for })
+    (last.incarnation == incarnation).then_some(LastHeartbeat { state, since, silent_for })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The state to which a feed of changes adds up. A new visitor of the page gets it first; with one conversation,
 //! `team top` draws it.
 
-use super::change::{Asked, Change, LineDiff, MessageProgress, Spent};
+use super::change::{Change, LineDiff, MessageProgress, ModelCallUsage, PendingQuestion};
 use super::feed::Feed;
 use super::members::MemberView;
 use crate::protocol::tasks::blockers;
@@ -32,17 +32,17 @@ pub(crate) struct Snapshot {
     pub(crate) messages: MessageList,
     /// The task list: each task with the tasks that block it.
     pub(crate) tasks: Vec<(WithUnknownFields<Task>, Vec<TaskId>)>,
-    pub(crate) requests: Vec<Asked>,
+    pub(crate) requests: Vec<PendingQuestion>,
     /// The end of the conversation that is followed.
-    pub(crate) conversation: Conversation,
+    pub(crate) conversation: ConversationTail,
     /// The error of the last look at the files.
     pub(crate) trouble: Option<String>,
     config: Vec<String>,
-    calls: VecDeque<Spent>,
+    calls: VecDeque<ModelCallUsage>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Conversation {
+pub(crate) struct ConversationTail {
     /// The agent; empty while no conversation is followed.
     pub(crate) name: String,
     /// The lines, oldest first.
@@ -176,7 +176,7 @@ impl Observer {
         let known = AgentName::mailbox(name).ok();
         let tail = known.map(|name| Tail::of_last(self.team.transcript(&name), LOOK_BACK));
         let (name, lines) = (name.to_owned(), VecDeque::new());
-        self.snapshot.conversation = Conversation { name, lines, tail };
+        self.snapshot.conversation = ConversationTail { name, lines, tail };
         self.read_on();
     }
 
@@ -205,9 +205,8 @@ impl Observer {
 
     /// Reads the new lines of the followed conversation; returns whether it has changed.
     fn read_on(&mut self) -> bool {
-        let Conversation { lines, tail: Some(tail), .. } = &mut self.snapshot.conversation else {
-            return false;
-        };
+        let ConversationTail { lines, tail, .. } = &mut self.snapshot.conversation;
+        let Some(tail) = tail else { return false };
         let before = tail.file();
         let new = match tail.read_new() {
             Ok(new) => new,
@@ -267,8 +266,8 @@ mod tests {
         for (gone, text) in [(0, "old"), (1, "new")] {
             snapshot.apply(Change::Config(LineDiff { at: 0, gone, lines: vec![text.into()] }));
         }
-        let spent = Spent { at: 1.0.into(), name: "a".into(), input: 1, output: 2, cost: None };
-        snapshot.apply(Change::Usage(spent));
+        let (at, name) = (1.0.into(), "a".into());
+        snapshot.apply(Change::Usage(ModelCallUsage { at, name, input: 1, output: 2, cost: None }));
         snapshot.apply(Change::Mail(progress(1, Stage::Sent)));
         let new = LineDiff { at: 0, gone: 0, lines: vec!["new".into()] };
         assert_eq!(snapshot.changes().first(), Some(&Change::Config(new)));

@@ -4,7 +4,7 @@
 //! *Invariant:* files are read line by line: a long conversation is never in memory as a whole.
 
 use super::change::Stage;
-use crate::store::mail_search::{SearchLocation, Spot, each_line};
+use crate::store::mail_search::{LineLocation, SearchLocation, each_line};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
@@ -20,7 +20,7 @@ const LINE_CHARS: usize = 4000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum What {
+pub(crate) enum TraceEvent {
     /// A model called the tool that sends the message.
     Called,
     /// The program sent the message at the end of a turn.
@@ -47,7 +47,7 @@ pub(crate) enum What {
     Logged,
 }
 
-impl What {
+impl TraceEvent {
     /// Returns the stage of the message that this step proves, if any.
     pub(crate) fn stage(self) -> Option<Stage> {
         let stages = [
@@ -67,7 +67,7 @@ pub(crate) struct Step {
     pub(crate) at: Option<WallTime>,
     /// The agent that acted, or the agent in whose files the line is.
     pub(crate) agent: String,
-    pub(crate) what: What,
+    pub(crate) what: TraceEvent,
     pub(crate) text: String,
     /// The line that proves the step; `None` if the message itself proves it.
     pub(crate) proof: Option<Proof>,
@@ -104,7 +104,7 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
     let mut search = Search { id, call, trace: Trace::default() };
     let agents = team.agents()?;
     for name in &agents {
-        let mut reader = Reader { name, unanswered: false, in_turn: false };
+        let mut reader = AgentScan { name, unanswered: false, in_turn: false };
         each_line(team, name, |spot, line| search.meet(&mut reader, spot, line))?;
     }
     let message = search.trace.message.as_ref();
@@ -127,7 +127,7 @@ struct Search<'a> {
 }
 
 /// The state of reading one agent's files.
-struct Reader<'a> {
+struct AgentScan<'a> {
     name: &'a AgentName,
     /// Whether the agent has received the message and its model has not replied since.
     unanswered: bool,
@@ -136,7 +136,7 @@ struct Reader<'a> {
 }
 
 impl Search<'_> {
-    fn meet(&mut self, reader: &mut Reader<'_>, spot: &Spot, line: &[u8]) {
+    fn meet(&mut self, reader: &mut AgentScan<'_>, spot: &LineLocation, line: &[u8]) {
         let names = |word: &str| std::str::from_utf8(line).is_ok_and(|line| line.contains(word));
         let is_transcript = spot.place == SearchLocation::Transcript;
         let is_called = || self.call.is_some_and(|call| names(call_of(call)));
@@ -151,25 +151,25 @@ impl Search<'_> {
         }
         let Ok(object) = serde_json::from_slice::<Object>(line) else { return };
         let (what, at, text) = match spot.place {
-            SearchLocation::Inbox => (What::Waits, None, None),
-            SearchLocation::Claim => (What::Claimed, None, None),
-            SearchLocation::TakenClaim => (What::Processed, None, None),
+            SearchLocation::Inbox => (TraceEvent::Waits, None, None),
+            SearchLocation::Claim => (TraceEvent::Claimed, None, None),
+            SearchLocation::TakenClaim => (TraceEvent::Processed, None, None),
             SearchLocation::Dead => {
                 let at = object.get("at").and_then(Value::as_f64).map(WallTime::from_secs);
-                (What::Dead, at, word(&object, "reason"))
+                (TraceEvent::Dead, at, word(&object, "reason"))
             }
             SearchLocation::Log => {
                 let at = word(&object, "timestamp").and_then(|at| at.parse().ok());
                 let at = at.map(|at: jiff::Timestamp| at.as_duration().as_secs_f64().into());
-                (What::Logged, at, word(&object, "message"))
+                (TraceEvent::Logged, at, word(&object, "message"))
             }
             SearchLocation::Transcript => return,
         };
-        let is_mail = what != What::Dead && what != What::Logged;
+        let is_mail = what != TraceEvent::Dead && what != TraceEvent::Logged;
         let raw = word(&object, "raw").and_then(|raw| serde_json::from_str(raw).ok());
         let has_other_id = |raw: Object| raw.get("id").is_some_and(|id| id != self.id);
         if (is_mail && word(&object, "id") != Some(self.id))
-            || (what == What::Dead && raw.is_some_and(has_other_id))
+            || (what == TraceEvent::Dead && raw.is_some_and(has_other_id))
         {
             return;
         }
@@ -184,7 +184,7 @@ impl Search<'_> {
         &mut self,
         agent: &str,
         at: Option<WallTime>,
-        what: What,
+        what: TraceEvent,
         text: String,
         proof: impl Into<Option<Proof>>,
     ) {
@@ -192,13 +192,13 @@ impl Search<'_> {
         self.trace.steps.push(Step { at, agent, what, text, proof });
     }
 
-    fn transcript(&mut self, reader: &mut Reader<'_>, line: Line, proof: Proof) {
+    fn transcript(&mut self, reader: &mut AgentScan<'_>, line: Line, proof: Proof) {
         let (name, at) = (reader.name.as_str(), Some(line.at));
         let is_the_call = |id: &str| self.call.map(call_of) == Some(id);
         match line.entry {
             Entry::Mail { message, claim, offset } if word(&message, "id") == Some(self.id) => {
                 let proof = Proof { claim: Some((claim, offset)), ..proof };
-                self.add(name, at, What::TakenIn, String::new(), proof);
+                self.add(name, at, TraceEvent::TakenIn, String::new(), proof);
                 (reader.unanswered, reader.in_turn) = (true, true);
                 self.found(message);
             }
@@ -208,22 +208,23 @@ impl Search<'_> {
                     is_the_call(id).then(|| name.clone())
                 });
                 if let Some(tool) = tool {
-                    self.add(name, at, What::Called, tool, proof.clone());
+                    self.add(name, at, TraceEvent::Called, tool, proof.clone());
                 }
                 if std::mem::take(&mut reader.unanswered) {
-                    self.add(name, at, What::Read, summary(&blocks), proof);
+                    self.add(name, at, TraceEvent::Read, summary(&blocks), proof);
                 }
             }
             Entry::ToolResult { tool_use_id, content, .. } if is_the_call(&tool_use_id) => {
-                self.add(name, at, What::Told, content, proof);
+                self.add(name, at, TraceEvent::Told, content, proof);
             }
             Entry::TurnEnd { outcome, report, .. } => {
                 if report.as_ref().is_some_and(|report| report.id == self.id) {
-                    self.add(name, at, What::Reported, String::new(), proof.clone());
+                    self.add(name, at, TraceEvent::Reported, String::new(), proof.clone());
                 }
                 if std::mem::take(&mut reader.in_turn) {
                     let told = report.map_or_else(String::new, |it| format!(", told as {}", it.id));
-                    self.add(name, at, What::TurnEnded, outcome.word().to_owned() + &told, proof);
+                    let text = outcome.word().to_owned() + &told;
+                    self.add(name, at, TraceEvent::TurnEnded, text, proof);
                 }
             }
             Entry::Mail { .. }
@@ -248,7 +249,7 @@ impl Search<'_> {
             && let Some(at) = sent_at(&object)
         {
             let to = word(&object, "to").unwrap_or_default().to_owned();
-            self.add(&message.from, Some(at), What::Sent, to, None);
+            self.add(&message.from, Some(at), TraceEvent::Sent, to, None);
         }
         self.trace.message = Some(object);
     }
@@ -277,7 +278,7 @@ impl Search<'_> {
             if word("request_id") == request && word("id") != self.id {
                 let text = format!("{} to {name}, {}", word("type"), word("id"));
                 let (at, proof) = (sent_at(&object), proof(spot, line));
-                self.add(word("from"), at, What::Answered, text, proof);
+                self.add(word("from"), at, TraceEvent::Answered, text, proof);
             }
         })
     }
@@ -292,7 +293,7 @@ fn call_of(call: &str) -> &str {
     call.split_once(':').map_or(call, |(call, _)| call)
 }
 
-fn proof(spot: &Spot, line: &[u8]) -> Proof {
+fn proof(spot: &LineLocation, line: &[u8]) -> Proof {
     Proof {
         file: spot.file.display().to_string(),
         offset: spot.offset,
@@ -335,7 +336,7 @@ mod tests {
         };
         let steps = shown("user:1");
         assert_eq!(steps.len(), 1);
-        assert_eq!((steps[0].0, steps[0].1.line, steps[0].1.offset), (What::Waits, 2, 13));
+        assert_eq!((steps[0].0, steps[0].1.line, steps[0].1.offset), (TraceEvent::Waits, 2, 13));
         let taken_in =
             json!({"kind":"mail","at":1,"gen":"1-0123abcd","offset":13,"message":message});
         record(&dir.transcript(&lead), &taken_in);
@@ -357,7 +358,8 @@ mod tests {
         record(&dir.transcript(&AgentName::lead()), &reply);
         for id in ["lead:t1:bob", "lead:t1"] {
             let steps = of(&dir, id).unwrap().steps;
-            assert_eq!(steps.iter().map(|step| step.what).collect::<Vec<_>>(), [What::Called]);
+            let events: Vec<_> = steps.iter().map(|step| step.what).collect();
+            assert_eq!(events, [TraceEvent::Called]);
             assert_eq!(steps[0].text, "broadcast");
         }
         assert!(of(&dir, "lead:t").unwrap().steps.is_empty());

@@ -113,7 +113,7 @@ pub enum Entry {
         rounds: u32,
         /// The report for the lead. A resumed agent repeats a send that was not recorded, under the same id.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        report: Option<Report>,
+        report: Option<TurnReport>,
     },
     /// A kind of a later version.
     #[serde(other)]
@@ -122,7 +122,7 @@ pub enum Entry {
 
 /// The report of a finished turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct TurnReport {
     /// The id of the `result` message.
     pub id: String,
     /// The text of the report.

@@ -56,13 +56,13 @@ pub(crate) enum TurnEvent {
 /// Actions that the turn machine requests. They are performed in order.
 #[derive(Debug, PartialEq)]
 pub(crate) enum TurnAction {
-    Effect(Effect),
+    Effect(TurnEffect),
     /// An action that the owner of the conversation performs.
     Host(HostAction),
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Effect {
+pub(crate) enum TurnEffect {
     /// Appends an entry to the transcript and to the memory.
     Record(Entry),
     /// Makes the transcript durable, before an effect outside the process.
@@ -100,8 +100,8 @@ pub(crate) enum HostAction {
     EndRefused(String),
 }
 
-impl From<Effect> for TurnAction {
-    fn from(effect: Effect) -> Self {
+impl From<TurnEffect> for TurnAction {
+    fn from(effect: TurnEffect) -> Self {
         Self::Effect(effect)
     }
 }

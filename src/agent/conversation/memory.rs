@@ -18,7 +18,7 @@ const ASKED_BYTES: usize = 16_384;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
-    said: Vec<Turn>,
+    said: Vec<ConversationTurn>,
     /// The prompts and mail since the last turn ended. A compaction keeps them.
     asked: Vec<Piece>,
     /// The input and output tokens of the last model call.
@@ -42,7 +42,7 @@ pub(crate) struct OpenCall {
 }
 
 #[derive(Debug, Clone)]
-enum Turn {
+enum ConversationTurn {
     /// A user message: results first, then the other entries in order.
     User(Vec<Block>, Vec<Piece>),
     Assistant(Vec<Block>),
@@ -75,7 +75,7 @@ impl Memory {
                 let calls = blocks.iter().filter_map(call_of);
                 self.open_calls.extend(calls.map(|call| OpenCall { call, started: false }));
                 if !blocks.is_empty() {
-                    self.said.push(Turn::Assistant(blocks.clone()));
+                    self.said.push(ConversationTurn::Assistant(blocks.clone()));
                 }
             }
             Entry::ToolStart { tool_use_id, .. } => {
@@ -163,12 +163,12 @@ impl Memory {
 
     /// Returns the user message that is being filled; after an assistant message, a new one.
     fn user_side(&mut self) -> (&mut Vec<Block>, &mut Vec<Piece>) {
-        if !matches!(self.said.last(), Some(Turn::User(..))) {
-            self.said.push(Turn::User(Vec::new(), Vec::new()));
+        if !matches!(self.said.last(), Some(ConversationTurn::User(..))) {
+            self.said.push(ConversationTurn::User(Vec::new(), Vec::new()));
         }
         match self.said.last_mut() {
-            Some(Turn::User(results, pieces)) => (results, pieces),
-            Some(Turn::Assistant(_)) | None => {
+            Some(ConversationTurn::User(results, pieces)) => (results, pieces),
+            Some(ConversationTurn::Assistant(_)) | None => {
                 unreachable!("a user message was just made the last")
             }
         }
@@ -179,8 +179,8 @@ impl Memory {
         let mut messages: Vec<ChatMessage> = Vec::new();
         for turn in &self.said {
             let (role, blocks) = match turn {
-                Turn::Assistant(blocks) => (Role::Assistant, blocks.clone()),
-                Turn::User(results, pieces) => {
+                ConversationTurn::Assistant(blocks) => (Role::Assistant, blocks.clone()),
+                ConversationTurn::User(results, pieces) => {
                     let texts = pieces.iter().map(|piece| Block::Text { text: piece.render() });
                     (Role::User, results.iter().cloned().chain(texts).collect())
                 }

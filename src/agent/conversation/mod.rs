@@ -2,11 +2,11 @@
 //! and no life lock. A member of a team is an owner that adds these.
 //!
 //! ```text
-//!   WorkResult ──> TurnMachine::step ──> Effect      ──> Conversation::perform ──> (later) WorkResult
+//!   WorkResult ──> TurnMachine::step ──> TurnEffect  ──> Conversation::perform ──> (later) WorkResult
 //!                  pure                  HostAction  ──> the owner
 //! ```
 //!
-//! The owner drives the [`TurnMachine`]: it performs the [`HostAction`]s itself and hands the [`Effect`]s
+//! The owner drives the [`TurnMachine`]: it performs the [`HostAction`]s itself and hands the [`TurnEffect`]s
 //! to [`Conversation::perform`]. The result of each piece of work comes back with its [`WorkId`] through
 //! the function given to [`Conversation::new`], and [`Conversation::end_work`] makes an event of it.
 //!
@@ -26,7 +26,7 @@ mod turn;
 mod turn_machine;
 mod work_set;
 
-pub(crate) use event::{CallVerdict, Effect, HostAction, TurnAction, TurnEvent, WorkResult};
+pub(crate) use event::{CallVerdict, HostAction, TurnAction, TurnEffect, TurnEvent, WorkResult};
 pub(crate) use journal::{
     DiskFullHandler, Journal, NextAttempt, RecordError, SyncFuture, TranscriptWriter,
 };
@@ -69,25 +69,25 @@ impl Conversation {
     /// Performs an effect of the turn machine. Fails if the transcript cannot be written.
     pub(crate) async fn perform(
         &mut self,
-        effect: Effect,
+        effect: TurnEffect,
         disk_full: &mut impl DiskFullHandler,
     ) -> Result<(), RecordError> {
         match effect {
-            Effect::Record(entry) => self.journal.record(entry, disk_full).await?,
-            Effect::Sync => self.journal.sync().await?,
-            Effect::CallModel => self.call_model(),
-            Effect::Compact => self.compact(CompactionReason::Refused),
-            Effect::RunTool(call) => {
+            TurnEffect::Record(entry) => self.journal.record(entry, disk_full).await?,
+            TurnEffect::Sync => self.journal.sync().await?,
+            TurnEffect::CallModel => self.call_model(),
+            TurnEffect::Compact => self.compact(CompactionReason::Refused),
+            TurnEffect::RunTool(call) => {
                 let run = run_tool(Rc::clone(&self.tools), call);
                 self.awaited = Some(self.work.start(run));
             }
-            Effect::Cancel => {
+            TurnEffect::Cancel => {
                 if let Some(awaited) = self.awaited.take() {
                     self.work.cancel(awaited);
                 }
             }
-            Effect::Show(progress) => (self.model.show)(&progress),
-            Effect::Log(text) => tracing::warn!("{text}"),
+            TurnEffect::Show(progress) => (self.model.show)(&progress),
+            TurnEffect::Log(text) => tracing::warn!("{text}"),
         }
         Ok(())
     }

@@ -45,9 +45,9 @@ impl DiskFullHandler for NoRoom {
 type Results = UnboundedReceiver<(WorkId, WorkResult)>;
 
 /// A folder with a workspace, a script for the model, and the transcript.
-struct Place(TempDir);
+struct TranscriptFolder(TempDir);
 
-impl Place {
+impl TranscriptFolder {
     fn new(script: &[serde_json::Value]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("workspace")).unwrap();
@@ -155,7 +155,7 @@ fn run(test: impl Future<Output = ()>) {
 
 #[test]
 fn a_conversation_runs_without_a_mailbox_to_its_last_text() {
-    let place = Place::new(&[
+    let place = TranscriptFolder::new(&[
         json!({"tools": [
             {"name": "write_file", "input": {"path": "a.txt", "content": "one\n"}},
             {"name": "read_file", "input": {"path": "a.txt"}},
@@ -205,14 +205,14 @@ fn a_conversation_runs_without_a_mailbox_to_its_last_text() {
 
 #[test]
 fn a_reply_that_was_cancelled_is_not_taken_for_that_of_the_next_call() {
-    let place = Place::new(&[json!({"text": "hello"})]);
+    let place = TranscriptFolder::new(&[json!({"text": "hello"})]);
     run(async {
         let (mut conversation, mut results) = place.conversation();
         ask(&mut conversation, "go").await;
-        conversation.perform(Effect::CallModel, &mut NoRoom).await.unwrap();
+        conversation.perform(TurnEffect::CallModel, &mut NoRoom).await.unwrap();
         let (late, reply) = results.recv().await.unwrap();
-        conversation.perform(Effect::Cancel, &mut NoRoom).await.unwrap();
-        conversation.perform(Effect::CallModel, &mut NoRoom).await.unwrap();
+        conversation.perform(TurnEffect::Cancel, &mut NoRoom).await.unwrap();
+        conversation.perform(TurnEffect::CallModel, &mut NoRoom).await.unwrap();
         assert!(conversation.end_work(late, reply).is_none());
         let (id, reply) = results.recv().await.unwrap();
         assert!(id != late && conversation.end_work(id, reply).is_some());

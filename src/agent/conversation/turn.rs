@@ -1,7 +1,7 @@
 //! The state of a turn, and its transitions. Each transition returns the next phase of the turn, or its end.
 
 use super::compact::Compacted;
-use super::event::{Effect, HostAction, TurnAction};
+use super::event::{HostAction, TurnAction, TurnEffect};
 use super::loop_detector::LoopDetector;
 use super::memory::call_of;
 use crate::agent::progress::Progress;
@@ -66,7 +66,7 @@ pub(crate) struct TurnEnd {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct TurnState {
     pub(super) todo: Vec<TurnAction>,
     /// The maximum number of model calls.
     max_rounds: u32,
@@ -141,7 +141,7 @@ const CUT_OFF: &str = "not run: the answer was cut off at the token limit before
 const CONTEXT_FULL: &str = "the conversation no longer fits the model's context window, not even summarized; start a new \
     one (a new lead without --resume begins with an empty conversation)";
 
-impl Turn {
+impl TurnState {
     pub(super) fn new(max_rounds: u32, calls: VecDeque<Call>) -> Self {
         Self { max_rounds, calls, ..Self::default() }
     }
@@ -151,7 +151,7 @@ impl Turn {
     }
 
     fn record(&mut self, entry: Entry) {
-        self.push(Effect::Record(entry));
+        self.push(TurnEffect::Record(entry));
     }
 
     pub(super) fn note(&mut self, content: String) {
@@ -162,7 +162,7 @@ impl Turn {
     pub(super) fn answer(&mut self, call: &Call, content: impl Into<String>, is_error: bool) {
         let (name, tool_use_id, content) = (call.name.clone(), call.id.clone(), content.into());
         let shown = Progress::ToolEnded { name, is_error, content: content.clone() };
-        self.push(Effect::Show(shown));
+        self.push(TurnEffect::Show(shown));
         self.record(Entry::ToolResult { tool_use_id, content, is_error });
     }
 
@@ -218,13 +218,13 @@ impl Turn {
             }
         }
         if let Some(why) = self.limit() {
-            self.push(Effect::Show(Progress::Note(why.clone())));
+            self.push(TurnEffect::Show(Progress::Note(why.clone())));
             self.text = why;
             return self.end(Outcome::Interrupted);
         }
         self.rounds += 1;
         (self.unseen, self.wants_idle) = (0, false);
-        self.push(Effect::CallModel);
+        self.push(TurnEffect::CallModel);
         Next::Continue(TurnPhase::Thinking)
     }
 
@@ -290,7 +290,7 @@ impl Turn {
         if std::mem::replace(&mut self.room, Room::Made) == Room::Made {
             return self.fail(CONTEXT_FULL.into());
         }
-        self.push(Effect::Compact);
+        self.push(TurnEffect::Compact);
         Next::Continue(TurnPhase::Thinking)
     }
 
@@ -299,9 +299,9 @@ impl Turn {
         let note = "the conversation was long and is summarized now";
         self.push(HostAction::Count(made.usage));
         self.record(made.entry());
-        self.push(Effect::Sync);
-        self.push(Effect::Show(Progress::Note(note.into())));
-        self.push(Effect::CallModel);
+        self.push(TurnEffect::Sync);
+        self.push(TurnEffect::Show(Progress::Note(note.into())));
+        self.push(TurnEffect::CallModel);
         self.room = Room::Made;
         Next::Continue(TurnPhase::Thinking)
     }
@@ -334,10 +334,10 @@ impl Turn {
         let (tool_use_id, name) = (call.id.clone(), call.name.clone());
         let summary = call.input.to_string();
         self.record(Entry::ToolStart { tool_use_id, name: name.clone() });
-        self.push(Effect::Sync);
+        self.push(TurnEffect::Sync);
         self.push(HostAction::Doing(Activity::Tool(name.clone())));
-        self.push(Effect::Show(Progress::ToolStarted { name, summary }));
-        self.push(Effect::RunTool(call.clone()));
+        self.push(TurnEffect::Show(Progress::ToolStarted { name, summary }));
+        self.push(TurnEffect::RunTool(call.clone()));
         Next::Continue(TurnPhase::Acting(call))
     }
 
@@ -466,11 +466,11 @@ impl Turn {
     pub(super) fn break_off(&mut self, phase: TurnPhase, how: &BreakOff) -> Next {
         match phase {
             TurnPhase::TakingInput | TurnPhase::Interrupted => {}
-            TurnPhase::Thinking => self.push(Effect::Cancel),
+            TurnPhase::Thinking => self.push(TurnEffect::Cancel),
             TurnPhase::Judging(call) => self.answer(&call, how.not_run, true),
             TurnPhase::Asking(asking) => self.give_up(asking, how),
             TurnPhase::Acting(call) | TurnPhase::ActingLast(call, _) => {
-                self.push(Effect::Cancel);
+                self.push(TurnEffect::Cancel);
                 self.answer(&call, how.running, true);
             }
         }

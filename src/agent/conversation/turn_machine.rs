@@ -13,8 +13,8 @@
 //! *Invariant:* a step consumes the machine and returns its successor or the turn's end, so no step can
 //! leave a turn without a phase. When a turn ends, every call of the model has an answer.
 
-use super::event::{CallVerdict, Effect, HostAction, TurnAction, TurnEvent, WorkResult};
-use super::turn::{Asking, INTERRUPT, Next, STOP, Turn, TurnEnd, TurnPhase};
+use super::event::{CallVerdict, HostAction, TurnAction, TurnEffect, TurnEvent, WorkResult};
+use super::turn::{Asking, INTERRUPT, Next, STOP, TurnEnd, TurnPhase, TurnState};
 use crate::llm::ModelError;
 use crate::tools::Call;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 
 #[derive(Debug)]
 pub(crate) struct TurnMachine {
-    turn: Turn,
+    turn: TurnState,
     phase: TurnPhase,
 }
 
@@ -30,7 +30,7 @@ impl TurnMachine {
     /// Creates a turn of at most `max_rounds` model calls that is taking in its first input. `calls` are the calls
     /// that are still to run in a turn that a crash cut off.
     pub(crate) fn new(max_rounds: u32, calls: VecDeque<Call>) -> Self {
-        Self { turn: Turn::new(max_rounds, calls), phase: TurnPhase::TakingInput }
+        Self { turn: TurnState::new(max_rounds, calls), phase: TurnPhase::TakingInput }
     }
 
     /// Whether new prompts can be recorded now: the turn takes in input before its next step.
@@ -57,7 +57,7 @@ impl TurnMachine {
 }
 
 /// Applies the table of phases and events: for each event the phases in which it has an effect, then all others.
-fn transition(turn: &mut Turn, phase: TurnPhase, event: TurnEvent) -> Next {
+fn transition(turn: &mut TurnState, phase: TurnPhase, event: TurnEvent) -> Next {
     use TurnEvent as Event;
     use TurnPhase as Phase;
     use WorkResult::{Compacted, Replied, ToolEnded};
@@ -132,7 +132,7 @@ fn transition(turn: &mut Turn, phase: TurnPhase, event: TurnEvent) -> Next {
         }
         // One drain may bring an answer together with a shutdown request, which withdraws the question.
         (phase, Event::Settled(_)) => {
-            turn.push(Effect::Log("a decision came after its question was withdrawn".into()));
+            turn.push(TurnEffect::Log("a decision came after its question was withdrawn".into()));
             Next::Continue(phase)
         }
 
@@ -140,7 +140,7 @@ fn transition(turn: &mut Turn, phase: TurnPhase, event: TurnEvent) -> Next {
             Next::Continue(Phase::Interrupted)
         }
         (Phase::Thinking, Event::Interrupt) => {
-            turn.push(Effect::Cancel);
+            turn.push(TurnEffect::Cancel);
             turn.note("the user interrupted this turn".into());
             turn.break_off(Phase::Interrupted, &INTERRUPT)
         }
@@ -174,8 +174,8 @@ fn transition(turn: &mut Turn, phase: TurnPhase, event: TurnEvent) -> Next {
 }
 
 /// Ignores an event that no action requested in this phase, and logs it, because it is a bug.
-fn unexpected(turn: &mut Turn, phase: TurnPhase, event: &str) -> Next {
-    turn.push(Effect::Log(format!("unexpected in a turn: {event} while {}", phase.name())));
+fn unexpected(turn: &mut TurnState, phase: TurnPhase, event: &str) -> Next {
+    turn.push(TurnEffect::Log(format!("unexpected in a turn: {event} while {}", phase.name())));
     Next::Continue(phase)
 }
 

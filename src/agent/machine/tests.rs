@@ -11,7 +11,7 @@ use crate::wire::chat::Reply;
 use crate::wire::permission::{Decision, DecisionOutcome};
 use serde_json::json;
 
-pub(super) const CALL_MODEL: Action = Action::Turn(TurnAction::Effect(Effect::CallModel));
+pub(super) const CALL_MODEL: Action = Action::Turn(TurnAction::Effect(TurnEffect::CallModel));
 pub(super) const DRAIN: Action = Action::Turn(TurnAction::Host(HostAction::TakeInput));
 
 pub(super) fn identity(name: &str) -> Identity {
@@ -98,21 +98,21 @@ fn is_requested_exit(actions: &[Action]) -> bool {
     matches!(actions.last(), Some(Action::Exit(Ending::Stopped(StopCause::Requested { .. }))))
 }
 
-fn effects(actions: &[Action]) -> impl Iterator<Item = &Effect> {
+fn effects(actions: &[Action]) -> impl Iterator<Item = &TurnEffect> {
     actions.iter().filter_map(|action| {
         if let Action::Turn(TurnAction::Effect(effect)) = action { Some(effect) } else { None }
     })
 }
 
 fn runs_a_tool(actions: &[Action]) -> bool {
-    effects(actions).any(|effect| matches!(effect, Effect::RunTool(_)))
+    effects(actions).any(|effect| matches!(effect, TurnEffect::RunTool(_)))
 }
 
 /// Returns the tool results that the actions record, each with whether it is an error.
 fn results(actions: &[Action]) -> Vec<(&str, bool)> {
     let mut results = Vec::new();
     for effect in effects(actions) {
-        if let Effect::Record(Entry::ToolResult { content, is_error, .. }) = effect {
+        if let TurnEffect::Record(Entry::ToolResult { content, is_error, .. }) = effect {
             results.push((content.as_str(), *is_error));
         }
     }
@@ -176,9 +176,9 @@ fn mail_is_taken_in_before_every_call_and_after_the_turn() {
     let actions = run(&mut alice, [bash()]);
     // The intent is durable before the tool runs.
     let intent = Entry::ToolStart { tool_use_id: "bash-0".into(), name: "bash".into() };
-    assert_order(&actions, &Effect::Record(intent).into(), &Effect::Sync.into());
+    assert_order(&actions, &TurnEffect::Record(intent).into(), &TurnEffect::Sync.into());
     let call = Call { id: "bash-0".into(), name: "bash".into(), input: json!({}) };
-    assert_order(&actions, &Effect::Sync.into(), &Effect::RunTool(call).into());
+    assert_order(&actions, &TurnEffect::Sync.into(), &TurnEffect::RunTool(call).into());
     assert_eq!(run(&mut alice, [tool_ended(Ok("ok"))]).last(), Some(&DRAIN));
     assert_eq!(run(&mut alice, [drained()]).last(), Some(&CALL_MODEL));
     let end = run(&mut alice, [reply("all done", &[])]);
@@ -240,7 +240,7 @@ fn a_shutdown_request_lets_the_tool_finish_and_the_model_report() {
     let between = run(&mut alice, [two_calls(""), Event::Mail, tool_ended(Ok("one"))]);
     assert_eq!(between.last(), Some(&DRAIN), "mail is looked at between two tool calls");
     let told = run(&mut alice, [mail("shutdown_request", "lead")]);
-    assert!(effects(&told).any(|effect| matches!(effect, Effect::Record(Entry::Note { .. }))));
+    assert!(effects(&told).any(|effect| matches!(effect, TurnEffect::Record(Entry::Note { .. }))));
     assert!(results(&told).iter().any(|(_, is_error)| *is_error), "{told:?}");
     assert_eq!(told.last(), Some(&CALL_MODEL));
     let end = run(&mut alice, [reply("half done", &[])]);
@@ -314,7 +314,7 @@ fn an_answer_during_a_drain_is_not_used_when_the_lead_is_lost() {
     let lost = Event::Stop(StopCause::LeadLost);
     let actions = run(&mut alice, [asked, Event::Mail, Event::Settled(answer), lost]);
     assert!(is_exit(&actions) && results(&actions).is_empty() && !runs_a_tool(&actions));
-    assert!(!effects(&actions).any(|it| matches!(it, Effect::Record(Entry::Decision(_)))));
+    assert!(!effects(&actions).any(|it| matches!(it, TurnEffect::Record(Entry::Decision(_)))));
 }
 
 #[test]

@@ -44,9 +44,9 @@ fn begun_by(action: &Action) -> Option<Pending> {
         (*action == Action::TakeTask, Pending::Claim),
         (*action == Action::StartLastCallTimeout, Pending::Timeout),
         (*action == CALL_MODEL, Pending::Reply),
-        (*action == Effect::Compact.into(), Pending::Summary),
+        (*action == TurnEffect::Compact.into(), Pending::Summary),
         (
-            matches!(action, Action::Turn(TurnAction::Effect(Effect::RunTool(_)))),
+            matches!(action, Action::Turn(TurnAction::Effect(TurnEffect::RunTool(_)))),
             Pending::ToolResult,
         ),
         (*action == DRAIN, Pending::Drain),
@@ -59,7 +59,7 @@ impl Owed {
     /// Notes an action. Asserts that at most one drain and one piece of work are under way.
     fn note(&mut self, action: &Action) {
         const WORK: [Pending; 3] = [Pending::Reply, Pending::Summary, Pending::ToolResult];
-        if *action == Effect::Cancel.into() {
+        if *action == TurnEffect::Cancel.into() {
             self.results.retain(|it| !WORK.contains(it));
         } else if *action == Action::CancelIdleHook {
             self.results.remove(&Pending::HookAnswer);
@@ -67,7 +67,7 @@ impl Owed {
             self.asked.clone_from(&question.request_id);
         } else if let Action::Turn(TurnAction::Host(HostAction::Withdraw(_))) = action {
             self.results.remove(&Pending::Answer);
-        } else if let Action::Turn(TurnAction::Effect(Effect::Log(text))) = action {
+        } else if let Action::Turn(TurnAction::Effect(TurnEffect::Log(text))) = action {
             assert!(!text.contains("unexpected"), "{text}");
         }
         let Some(begun) = begun_by(action) else { return };
@@ -150,7 +150,7 @@ proptest! {
             while let Some(event) = next.take() {
                 for action in alice.step(event) {
                     prop_assert!(!is_over, "{action:?} after the end");
-                    if let Action::Turn(TurnAction::Effect(Effect::Record(entry))) = &action {
+                    if let Action::Turn(TurnAction::Effect(TurnEffect::Record(entry))) = &action {
                         open.note(entry);
                         is_asking &= !matches!(entry, Entry::Decision(_));
                     } else if let Action::Turn(TurnAction::Host(HostAction::Ask(_))) = &action {
@@ -256,7 +256,7 @@ fn every_pair_of_phase_and_event_has_its_transition() {
         let is_over = is_exit(&actions) || before == "Over";
         assert_eq!(after == "Over", is_over, "{before}, {name}: {actions:?}");
         let is_bug = actions.iter().any(|action| {
-            matches!(action, Action::Turn(TurnAction::Effect(Effect::Log(why))) if why.contains("unexpected"))
+            matches!(action, Action::Turn(TurnAction::Effect(TurnEffect::Log(why))) if why.contains("unexpected"))
         });
         match after {
             _ if is_bug => "BUG",

@@ -12,7 +12,7 @@ use crate::protocol::request::RequestVerdict;
 use crate::store::{TeamDir, roster, transcript, unread};
 use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
 use crate::tools::find;
-use crate::ui::question::{Said, ask, understand, whole};
+use crate::ui::question::{TypedAnswer, ask, understand, whole};
 use crate::ui::view::View;
 use crate::wire::message::{Body, Message, Scope};
 use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleLists};
@@ -189,13 +189,14 @@ impl Approvals {
 
     pub(super) fn answer_key(&mut self, key: char) {
         self.answer(match key {
-            'y' => Said::Yes,
-            'a' => Said::Always,
-            _ => Said::No(None),
+            'y' => TypedAnswer::Yes,
+            'a' => TypedAnswer::Always,
+            _ => TypedAnswer::No(None),
         });
     }
 
-    fn answer(&mut self, said: Said) {
+    fn answer(&mut self, said: TypedAnswer) {
+        use TypedAnswer::{Always, Instead, No, Yes};
         if self.replaced_at.take().is_some_and(|at| at.elapsed() < IGNORE_AFTER_REPLACEMENT) {
             return self.notify("the question has just changed: look again, then answer".into());
         }
@@ -203,13 +204,13 @@ impl Approvals {
             return self.notify("there is no question".into());
         };
         let said = match said {
-            Said::ShowWhole => return self.notify(whole(&asked.question)),
-            Said::InsteadOfWhat => {
+            TypedAnswer::ShowWhole => return self.notify(whole(&asked.question)),
+            TypedAnswer::InsteadOfWhat => {
                 return self.notify("write e and the command that shall run instead".into());
             }
             // The person reads each plan, so this answer covers one plan only.
-            Said::Always if asked.question.about == QuestionKind::Plan => Said::Yes,
-            Said::Always | Said::Yes | Said::No(_) | Said::Instead(_) => said,
+            Always if asked.question.about == QuestionKind::Plan => Yes,
+            Always | Yes | No(_) | Instead(_) => said,
         };
         let Some(decision) = decision_of(&asked.question, said) else {
             return self.notify("only a command can be changed; say no and why".into());

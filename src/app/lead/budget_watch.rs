@@ -1,7 +1,7 @@
 //! Checks whether a run or its team has used up its budget. The counts are read from the roster.
 
 use super::ending::EndReason;
-use crate::agent::{budget::Once, progress::Progress};
+use crate::agent::{budget::OneTimeFlag, progress::Progress};
 use crate::protocol::budget::{BudgetVerdict, LimitOwner, judge, limits};
 use crate::store::{TeamDir, roster};
 use crate::wire::{budget::Budget, roster::UsageCount};
@@ -10,7 +10,7 @@ use std::time::Instant;
 pub(super) struct BudgetWatch {
     pub(super) team: TeamDir,
     /// Each budget with its owner and its warning, which is given once, by this watch or by the lead's agent.
-    pub(super) budgets: [(LimitOwner, Budget, Once); 2],
+    pub(super) budgets: [(LimitOwner, Budget, OneTimeFlag); 2],
     pub(super) used_before: UsageCount,
     pub(super) began: Instant,
     pub(super) turns: u64,
@@ -48,7 +48,7 @@ impl BudgetWatch {
     }
 
     /// Returns the budgets with a limit. Without a limit the roster is not read.
-    fn limited(&self) -> impl Iterator<Item = &(LimitOwner, Budget, Once)> {
+    fn limited(&self) -> impl Iterator<Item = &(LimitOwner, Budget, OneTimeFlag)> {
         self.budgets.iter().filter(|(_, budget, _)| *budget != Budget::default())
     }
 

@@ -4,7 +4,7 @@ use crate::agent::approval::Asks;
 use crate::app::context::{Context, permissions};
 use crate::app::{model as model_access, output::warn};
 use crate::error::Failure;
-use crate::settings::model::{self, Credentials, ModelChoice, price_of};
+use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
 use crate::settings::{Flags, Settings};
 use crate::store::roster;
 use crate::ui::headless_output::Format;
@@ -29,7 +29,7 @@ pub(super) struct LeadOptions {
     pub(super) settings: Settings,
     pub(super) permissions: Permissions,
     pub(super) model: ModelChoice,
-    pub(super) credentials: Credentials,
+    pub(super) credentials: ProviderCredentials,
     pub(super) price: Option<Price>,
     /// Whether no model is configured, so that the fallback is used and the person gets a notice.
     pub(super) is_fallback_model: bool,
@@ -53,7 +53,7 @@ impl LeadOptions {
         }
         let is_fallback_model = named.is_none();
         let model = model_access::select(named, !is_headless)?;
-        let credentials = Credentials::of(&settings, &context.environment);
+        let credentials = ProviderCredentials::of(&settings, &context.environment);
         let (model, credentials) = model_access::complete(model, credentials, &settings)?;
         let price = settings.prices().get(&model.to_string()).copied();
         let price = price_of(&model, price, &settings.rules().budgets())?;
@@ -68,10 +68,10 @@ fn last_model(context: &Context) -> Option<ModelChoice> {
 
 /// Returns the decider on the lead's own calls: the person at an interactive terminal, elsewhere none.
 pub(super) fn approver(is_headless: bool, stdin_is_terminal: bool) -> Asks {
-    let nobody = |why: &str| Asks::Nobody(why.into());
+    let no_one = |why: &str| Asks::NoOne(why.into());
     match (is_headless, stdin_is_terminal) {
-        (true, _) => nobody("a headless run (-p) cannot ask"),
-        (false, false) => nobody("standard input is not a terminal, so no question can be asked"),
+        (true, _) => no_one("a headless run (-p) cannot ask"),
+        (false, false) => no_one("standard input is not a terminal, so no question can be asked"),
         (false, true) => Asks::Person,
     }
 }
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn only_an_interactive_lead_at_a_terminal_asks_the_person() {
         for (is_headless, is_terminal) in [(true, true), (true, false), (false, false)] {
-            assert!(matches!(approver(is_headless, is_terminal), Asks::Nobody(_)));
+            assert!(matches!(approver(is_headless, is_terminal), Asks::NoOne(_)));
         }
         assert!(matches!(approver(false, true), Asks::Person));
     }

@@ -11,7 +11,7 @@ use crate::os::{Clock, SystemClock, failpoint::hit, program};
 use crate::protocol::{ladder::Urgency, lifecycle};
 use crate::store::asynchronous::update_roster;
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
-use crate::supervise::recover::{self, Before};
+use crate::supervise::recover::{self, EarlierTeam};
 use crate::supervise::stop::words;
 use crate::wire::roster::{ExitCause, Lead, Roster, Status, UsageCount};
 use crate::wire::{AgentName, WallTime};
@@ -54,7 +54,7 @@ pub(super) async fn take_place(
     let (reason, cause) = ("your lead is gone and a new one has come", ExitCause::LeadLost);
     let plan = stop_plan(bus, AgentName::lead(), reason, cause, Urgency::Now);
     let names = member_names(&*roster::read(team)?);
-    let before = Before { lead, run_id, was_damaged };
+    let before = EarlierTeam { lead, run_id, was_damaged };
     let recovery = recover::recover(&plan, before);
     let what = "waiting for the last team:";
     let recovered = during(what, recovery, || still_alive(team, &names)).await?;

@@ -6,7 +6,7 @@ use crate::app::{
     agent_process::fresh_id, model as model_access, names::member_name, output::warn,
 };
 use crate::error::{Exit, Failure, OrFail};
-use crate::settings::model::{self, Credentials, ModelChoice, price_of};
+use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
 use crate::settings::{Flags, Settings, environment::Environment};
 use crate::store::TeamDir;
 use crate::supervise::handshake::{self, Handshake, StartReason};
@@ -72,7 +72,7 @@ fn by_hand(context: &Context, role: String, settings: &Settings) -> Result<Hands
     let handshake = handshake(fresh_id(), role, settings)?;
     let named = model::resolve(settings, &context.environment)?.map(|setting| setting.value);
     let model = model_access::select(named, std::io::stdin().is_terminal())?;
-    let credentials = Credentials::of(settings, &context.environment).only_for(&model);
+    let credentials = ProviderCredentials::of(settings, &context.environment).only_for(&model);
     Ok(Handshake { model: model.to_string(), credentials, ..handshake })
 }
 
@@ -82,7 +82,7 @@ fn handshake(incarnation: String, role: String, settings: &Settings) -> Result<H
         incarnation,
         role,
         model: ModelChoice::fallback().to_string(),
-        credentials: Credentials::default(),
+        credentials: ProviderCredentials::default(),
         price: None,
         rules: settings.rules(),
         hooks: settings.hooks.value.clone(),

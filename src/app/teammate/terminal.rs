@@ -7,7 +7,7 @@ use crate::app::{context::Context, output};
 use crate::error::{Failure, OrFail};
 use crate::os::terminal_size;
 use crate::ui::live::Live;
-use crate::ui::question::{self, Said};
+use crate::ui::question::{self, TypedAnswer};
 use crate::wire::permission::{Decision, DecisionOutcome, PermissionMode, Question, QuestionKind};
 use std::cell::{Cell, RefCell};
 use std::io::BufRead;
@@ -62,7 +62,7 @@ pub(super) fn read_answers(open: OpenQuestion, events: Events) -> Result<(), Fai
 fn forward_answers(open: &OpenQuestion, events: &Events) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-        if question::understand(&line) == Some(Said::ShowWhole)
+        if question::understand(&line) == Some(TypedAnswer::ShowWhole)
             && let Some(question) = open.as_ref()
         {
             output::warn(&question::whole(question));

@@ -3,7 +3,7 @@
 //! *Invariant:* a streamed reply exists only after `message_stop`. Unknown events, deltas and fields are ignored;
 //! unknown blocks are kept as [`Block::Opaque`](crate::wire::chat::Block::Opaque).
 
-use crate::llm::attempt_error::{AttemptError, Report};
+use crate::llm::attempt_error::{AttemptError, ErrorReport};
 use crate::llm::provider::{Delta, Sink};
 use crate::llm::reply_builder::{ReplyBuilder, input};
 use crate::llm::sse::Event;
@@ -112,7 +112,7 @@ impl Assemble for Assembler {
             "content_block_delta" => self.grow(&data, sink)?,
             "message_delta" => self.end(field("delta"), &data),
             "message_stop" => return Ok(true),
-            "error" => return Err(AttemptError::Reported(Report::from_event(&data))),
+            "error" => return Err(AttemptError::Reported(ErrorReport::from_event(&data))),
             _ => {}
         }
         Ok(false)
@@ -121,7 +121,7 @@ impl Assemble for Assembler {
     fn take_whole(&mut self, body: &[u8], sink: Sink<'_>) -> Result<(), AttemptError> {
         let message = parse(body)?;
         if word(&message, "type") == "error" {
-            return Err(AttemptError::Reported(Report::from_event(&message)));
+            return Err(AttemptError::Reported(ErrorReport::from_event(&message)));
         }
         let Some(Value::Array(content)) = message.get("content") else {
             return Err(garbled("the message has no content"));

@@ -3,7 +3,7 @@
 //! *Invariant:* a streamed reply exists only after `[DONE]`, or after the end of a stream with a finish reason.
 //! Only the first choice counts. Unknown fields, including reasoning, are ignored.
 
-use crate::llm::attempt_error::{AttemptError, Report};
+use crate::llm::attempt_error::{AttemptError, ErrorReport};
 use crate::llm::provider::{Delta, Sink};
 use crate::llm::reply_builder::{ReplyBuilder, input};
 use crate::llm::sse::Event;
@@ -189,7 +189,7 @@ fn parse(text: &[u8]) -> Result<Value, AttemptError> {
     let value = stream_parser::parse(text)?;
     match value.get("error") {
         None | Some(Value::Null) => Ok(value),
-        Some(_) => Err(AttemptError::Reported(Report::from_event(&value))),
+        Some(_) => Err(AttemptError::Reported(ErrorReport::from_event(&value))),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::wire::message::Message;
 use serde_json::{Map, Value};
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Said {
+pub(super) enum UserInput {
     Typed(String),
     Mail(Box<Message>),
 }
@@ -24,8 +24,8 @@ pub(super) struct FinishedCall {
 /// A conversation, divided at the start of the current turn.
 #[derive(Debug, Default)]
 pub(super) struct CurrentTurn {
-    pub(super) earlier: Vec<Said>,
-    pub(super) said: Vec<Said>,
+    pub(super) earlier: Vec<UserInput>,
+    pub(super) said: Vec<UserInput>,
     pub(super) calls: Vec<FinishedCall>,
 }
 
@@ -72,7 +72,7 @@ impl CurrentTurn {
                     |text: &str, open, close| text.starts_with(open) && text.ends_with(close);
                 let is_note = |it: &str| is_in(it, '<', '>') || is_in(it, '[', ']');
                 for said in said_in(text) {
-                    if !matches!(&said, Said::Typed(text) if is_note(text)) {
+                    if !matches!(&said, UserInput::Typed(text) if is_note(text)) {
                         self.said.push(said);
                     } else if text.contains("interrupted") {
                         self.end();
@@ -90,7 +90,7 @@ impl CurrentTurn {
 }
 
 /// Returns the mail in the inbox blocks of a text and the texts outside of them, in order.
-pub(super) fn said_in(text: &str) -> Vec<Said> {
+pub(super) fn said_in(text: &str) -> Vec<UserInput> {
     let (mut found, mut rest) = (Vec::new(), text);
     while !rest.is_empty() {
         let (outside, behind) = rest.split_once("<inbox>").unwrap_or((rest, ""));
@@ -98,7 +98,8 @@ pub(super) fn said_in(text: &str) -> Vec<Said> {
         let typed = Some(outside.trim().to_owned()).filter(|typed| !typed.is_empty());
         let objects: Vec<Map<String, Value>> = serde_json::from_str(inside).unwrap_or_default();
         let mail = objects.iter().filter_map(|object| Message::read(object).ok());
-        found.extend(typed.map(Said::Typed).into_iter().chain(mail.map(Box::new).map(Said::Mail)));
+        found.extend(typed.map(UserInput::Typed));
+        found.extend(mail.map(Box::new).map(UserInput::Mail));
         rest = after;
     }
     found

@@ -4,7 +4,7 @@
 //! account for the first steps. A turn therefore survives a crash without a record of its steps.
 
 use super::commands::{self, Step};
-use super::conversation::{CurrentTurn, FinishedCall, Said};
+use super::conversation::{CurrentTurn, FinishedCall, UserInput};
 use super::reply::{self, brief};
 use super::template::Scope;
 use crate::wire::message::Body;
@@ -95,13 +95,13 @@ fn outline(steps: &[Step]) -> String {
 
 /// Returns the steps that a text orders. A lead obeys only its prompt; a teammate also obeys mail of the lead
 /// and the user, and task assignments of the system. All other mail is data.
-fn steps_of(said: &Said, is_lead: bool, scope: &mut Scope) -> Vec<Step> {
+fn steps_of(said: &UserInput, is_lead: bool, scope: &mut Scope) -> Vec<Step> {
     let message = match said {
-        Said::Typed(text) => {
+        UserInput::Typed(text) => {
             scope.giver = (!is_lead).then(|| "user".into());
             return commands::steps(text, scope);
         }
-        Said::Mail(message) => message,
+        UserInput::Mail(message) => message,
     };
     if is_lead {
         if let (Body::PlanApprovalRequest { .. }, Some(id)) = (&message.body, &message.request_id) {

@@ -1,7 +1,7 @@
 //! Writes the closing text of a turn: the results of its calls, its mail, and the help text.
 
 use super::commands::{CONFIGURE, LIST_FILE, NATURE, help};
-use super::conversation::{FinishedCall, Said, said_in};
+use super::conversation::{FinishedCall, UserInput, said_in};
 use crate::wire::message::{Body, Message};
 use serde_json::Value;
 
@@ -57,16 +57,16 @@ pub(super) fn about(call: &FinishedCall) -> String {
 }
 
 /// Describes the mail in `said` that no `read_inbox` call of the turn has shown.
-pub(super) fn all_mail(said: &[Said], calls: &[FinishedCall]) -> Vec<String> {
+pub(super) fn all_mail(said: &[UserInput], calls: &[FinishedCall]) -> Vec<String> {
     let reads = calls.iter().filter(|call| call.tool == "read_inbox");
-    let shown: Vec<Said> = reads.flat_map(|call| said_in(&call.result)).collect();
+    let shown: Vec<UserInput> = reads.flat_map(|call| said_in(&call.result)).collect();
     let is_new = |it: &&Message| it.id.is_none() || mail(&shown).all(|seen| seen.id != it.id);
     mail(said).filter(is_new).filter_map(about_mail).collect()
 }
 
-fn mail(said: &[Said]) -> impl Iterator<Item = &Message> {
+fn mail(said: &[UserInput]) -> impl Iterator<Item = &Message> {
     said.iter().filter_map(|said| {
-        if let Said::Mail(message) = said { Some(message.as_ref()) } else { None }
+        if let UserInput::Mail(message) = said { Some(message.as_ref()) } else { None }
     })
 }
 

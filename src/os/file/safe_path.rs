@@ -59,7 +59,7 @@ pub(crate) struct SafeRoot {
 /// The place of a file that exists or can be created: a name in an open folder, or below folders that do not
 /// exist yet.
 #[derive(Debug)]
-pub(crate) struct Spot {
+pub(crate) struct SafePath {
     folder: OwnedFd,
     below_root: PathBuf,
     missing: Vec<OsString>,
@@ -82,17 +82,17 @@ impl SafeRoot {
 
     /// Finds the place of a path that is relative to this folder, or absolute and inside it. Fails for a path
     /// that leads outside, names a folder, or cannot be reached.
-    pub(crate) fn find(&self, path: &Path) -> Result<Spot, SafePathError> {
+    pub(crate) fn find(&self, path: &Path) -> Result<SafePath, SafePathError> {
         Walk::run(self, MOST_LINKS, path)
     }
 }
 
 /// Finds the place of an absolute path in which no name is a link. The path of the result is absolute, too. Fails
 /// for a path that leads through a link, names a folder, or cannot be reached.
-pub(crate) fn anywhere(path: &Path) -> Result<Spot, SafePathError> {
+pub(crate) fn anywhere(path: &Path) -> Result<SafePath, SafePathError> {
     let top = SafeRoot::open(Path::new("/"))?;
     let spot = Walk::run(&top, 0, path)?;
-    Ok(Spot { below_root: Path::new("/").join(&spot.below_root), ..spot })
+    Ok(SafePath { below_root: Path::new("/").join(&spot.below_root), ..spot })
 }
 
 struct Walk<'a> {
@@ -128,7 +128,7 @@ impl<'a> Walk<'a> {
         if self.ahead.len() > MOST_NAMES { Err(Errno::ENAMETOOLONG.into()) } else { Ok(()) }
     }
 
-    fn run(root: &'a SafeRoot, most_links: usize, path: &Path) -> Result<Spot, SafePathError> {
+    fn run(root: &'a SafeRoot, most_links: usize, path: &Path) -> Result<SafePath, SafePathError> {
         let (held, missing, ahead) = (Vec::new(), Vec::new(), Vec::new());
         let mut walk = Self { root, held, missing, ahead, most_links };
         walk.plan(path)?;
@@ -148,7 +148,7 @@ impl<'a> Walk<'a> {
             Some((_, folder)) => folder,
             None => root.folder.try_clone()?,
         };
-        Ok(Spot { folder, below_root, missing: walk.missing, name })
+        Ok(SafePath { folder, below_root, missing: walk.missing, name })
     }
 
     /// Walks one step, to a name in the folder that was reached last.
@@ -181,7 +181,7 @@ fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-impl Spot {
+impl SafePath {
     /// Returns the path below the root, without links and dots.
     pub(crate) fn path(&self) -> PathBuf {
         self.missing.iter().chain([&self.name]).fold(self.below_root.clone(), |p, n| p.join(n))

@@ -13,7 +13,7 @@ const WRAPPERS: [&str; 18] = [
 /// Splits a line into its simple commands, each as its words without quotes. `None` if the line contains a
 /// substitution, a redirection, a group, an assignment, or anything else whose effect its words do not show.
 pub(super) fn plain(line: &str) -> Option<Vec<Vec<String>>> {
-    let mut reader = Reader::default();
+    let mut reader = ShellParser::default();
     let mut chars = line.chars();
     while let Some(c) = chars.next() {
         match c {
@@ -50,13 +50,13 @@ pub(super) fn plain(line: &str) -> Option<Vec<Vec<String>>> {
 }
 
 #[derive(Default)]
-struct Reader {
+struct ShellParser {
     commands: Vec<Vec<String>>,
     words: Vec<String>,
     word: Option<String>,
 }
 
-impl Reader {
+impl ShellParser {
     fn push(&mut self, c: char) {
         self.word.get_or_insert_default().push(c);
     }

@@ -46,7 +46,7 @@ fn attempt(board: &Board, what: Change, by: &Actor) -> Changed {
         }
         Status(task, status) => (task, TaskEdit::status(status, Some("why".into()))),
         Assign(task, to) => {
-            let owner = Some(to.map_or(NewOwner::Nobody, |to| NewOwner::Agent(name(to))));
+            let owner = Some(to.map_or(NewOwner::Unowned, |to| NewOwner::Agent(name(to))));
             (task, TaskEdit { owner, ..edit })
         }
         Wait(task, after) => {

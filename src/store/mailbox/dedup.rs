@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum KnownId {
     /// The id was unknown, and is now remembered.
     New,
     /// The id is known with the same content.
@@ -33,16 +33,16 @@ pub(crate) struct SeenMessages {
 
 impl SeenMessages {
     /// Looks up a message and remembers it. The entry is permanent only after [`SeenMessages::keep`].
-    pub(crate) fn look_up(&mut self, id: &str, message: &Message) -> Known {
+    pub(crate) fn look_up(&mut self, id: &str, message: &Message) -> KnownId {
         let id = self.keys.hash_one(id);
         let content = self.fingerprint(message);
         match self.contents.get(&id) {
-            Some(known) if *known == content => Known::Same,
-            Some(_) => Known::Other,
+            Some(known) if *known == content => KnownId::Same,
+            Some(_) => KnownId::Other,
             None => {
                 self.contents.insert(id, content);
                 self.order.push_back(id);
-                Known::New
+                KnownId::New
             }
         }
     }
@@ -91,8 +91,8 @@ mod tests {
         seen.keep();
         seen.look_up("lost", &message("x", 1.0));
         seen.forget();
-        assert_eq!(seen.look_up("lost", &message("x", 1.0)), Known::New);
-        assert_eq!(seen.look_up("kept", &message("x", 1.0)), Known::Same);
+        assert_eq!(seen.look_up("lost", &message("x", 1.0)), KnownId::New);
+        assert_eq!(seen.look_up("kept", &message("x", 1.0)), KnownId::Same);
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
             seen.look_up(&n.to_string(), &message("x", 1.0));
             seen.keep();
         }
-        assert_eq!(seen.look_up("1", &message("x", 1.0)), Known::Same);
-        assert_eq!(seen.look_up("0", &message("x", 1.0)), Known::New);
+        assert_eq!(seen.look_up("1", &message("x", 1.0)), KnownId::Same);
+        assert_eq!(seen.look_up("0", &message("x", 1.0)), KnownId::New);
     }
 }

@@ -223,22 +223,22 @@ impl Inbox {
 fn append_line(file: &File, size: u64, line: &[u8]) -> io::Result<()> {
     let sealed = || Cow::Owned([b"\n", line].concat());
     let first = if is_torn(file, size)? { sealed() } else { Cow::Borrowed(line) };
-    let written = put(file, &first).and_then(|mut place| {
-        while !stands_alone(file, &place, size)? {
-            place = put(file, &sealed())?;
+    let written = put(file, &first).and_then(|mut written| {
+        while !stands_alone(file, &written, size)? {
+            written = put(file, &sealed())?;
         }
         Ok(())
     });
     written.inspect_err(|_| drop(roll_back(file, size, &first)))
 }
 
-struct Place {
+struct WrittenLine {
     start: u64,
     is_whole: bool,
     is_sealed: bool,
 }
 
-fn put(file: &File, bytes: &[u8]) -> io::Result<Place> {
+fn put(file: &File, bytes: &[u8]) -> io::Result<WrittenLine> {
     let mut file = file;
     let first = loop {
         match file.write(bytes) {
@@ -253,14 +253,14 @@ fn put(file: &File, bytes: &[u8]) -> io::Result<Place> {
         file.write_all(rest)?;
         is_whole = file.stream_position()? == start + bytes.len() as u64;
     }
-    Ok(Place { start, is_whole, is_sealed: bytes.starts_with(b"\n") })
+    Ok(WrittenLine { start, is_whole, is_sealed: bytes.starts_with(b"\n") })
 }
 
 /// Whether the written line is whole and begins at a line start. An outsider may have written between the check
 /// and the write.
-fn stands_alone(file: &File, place: &Place, size: u64) -> io::Result<bool> {
-    let slipped_in = place.start != size && !place.is_sealed;
-    Ok(place.is_whole && !(slipped_in && is_torn(file, place.start)?))
+fn stands_alone(file: &File, written: &WrittenLine, size: u64) -> io::Result<bool> {
+    let slipped_in = written.start != size && !written.is_sealed;
+    Ok(written.is_whole && !(slipped_in && is_torn(file, written.start)?))
 }
 
 fn roll_back(file: &File, size: u64, ours: &[u8]) -> io::Result<()> {

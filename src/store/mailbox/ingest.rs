@@ -2,7 +2,7 @@
 
 use super::claim::{Claim, Recorded};
 use super::dead::{DeadLetter, DeadLetters};
-use super::dedup::{Known, SeenMessages};
+use super::dedup::{KnownId, SeenMessages};
 use super::parse_line::{ParsedLine, ValidLine, parse};
 use super::{Drained, Mail, MailNotice, MailPolicy};
 use crate::os::file::At;
@@ -91,7 +91,7 @@ impl Ingest {
         let id = message.id.as_deref().unwrap_or_default();
         let batch_id = &claim.batch_id;
         match self.seen.look_up(id, &message) {
-            Known::New => {
+            KnownId::New => {
                 if batch.head.is_empty() {
                     batch.head =
                         format!(r#"{{"kind":"mail","at":{now},"gen":"{batch_id}","offset":"#);
@@ -104,11 +104,11 @@ impl Ingest {
                 let text = text.into_owned();
                 batch.drained.mail.push(Mail { message, text, batch_id, offset });
             }
-            Known::Same => {
+            KnownId::Same => {
                 let (id, from) = (id.to_owned(), message.from);
                 batch.drained.notices.push(MailNotice::Repeated { id, from });
             }
-            Known::Other => reject(framed, format!("id reused: {id:?}"), claim, now, batch),
+            KnownId::Other => reject(framed, format!("id reused: {id:?}"), claim, now, batch),
         }
     }
 

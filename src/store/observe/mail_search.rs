@@ -22,7 +22,7 @@ pub(crate) enum SearchLocation {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct LineLocation {
     pub(crate) place: SearchLocation,
     /// The file, relative to the team folder.
     pub(crate) file: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct Spot {
 pub(crate) fn each_line(
     dir: &TeamDir,
     name: &AgentName,
-    mut meet: impl FnMut(&Spot, &[u8]),
+    mut meet: impl FnMut(&LineLocation, &[u8]),
 ) -> Result<(), StoreError> {
     let mut files = vec![(SearchLocation::Inbox, dir.inbox(name))];
     let claims = list(dir, name)?.into_iter();
@@ -48,7 +48,7 @@ pub(crate) fn each_line(
     files.push((SearchLocation::Log, dir.log(name)));
     for (place, path) in files {
         let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.clone(), PathBuf::from);
-        let mut spot = Spot { place, file: inside, offset: 0, line: 0 };
+        let mut spot = LineLocation { place, file: inside, offset: 0, line: 0 };
         each_piece(&path, LONGEST_LINE, |framed| {
             spot.line += 1;
             if framed.piece == Piece::Line {

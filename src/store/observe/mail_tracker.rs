@@ -38,11 +38,11 @@ pub(crate) struct TrackedMail {
 #[derive(Debug)]
 pub(crate) struct MailTracker {
     dir: TeamDir,
-    files: BTreeMap<(AgentName, u64), Known>,
+    files: BTreeMap<(AgentName, u64), TrackedFile>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct TrackedFile {
     place: MailLocation,
     offset: u64,
     lines: usize,
@@ -69,7 +69,7 @@ impl MailTracker {
             let before = there.remove(&key).or_else(|| self.files.remove(&key));
             let mut state = before
                 .filter(|state| state.place <= place && state.offset <= known.len())
-                .unwrap_or(Known { place, offset: 0, lines: 0, objects: Vec::new() });
+                .unwrap_or(TrackedFile { place, offset: 0, lines: 0, objects: Vec::new() });
             let tracked = |line, object: &Rc<_>| TrackedMail {
                 owner: owner.clone(),
                 place,

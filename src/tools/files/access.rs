@@ -7,7 +7,7 @@
 //! *Invariants:* a call opens only the file that permission rules judged. An agent never overwrites content that
 //! has changed since the agent last read or wrote it, and edits no content that it has not read or written.
 
-use crate::os::safe_path::{SafePathError, SafeRoot, Spot, anywhere};
+use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
 use crate::protocol::permission::PermissionSubject;
 use crate::store::asynchronous::offload;
 use crate::tools::call::{Call, ToolError};
@@ -60,7 +60,7 @@ impl FileAccess {
 
     /// Returns the file that a model's path leads to, for a call of this effect. The result has an absolute path
     /// if the file is outside the workspace; opening it needs an approval.
-    fn find(&self, path: &str, effect: Effect) -> Result<Spot, ToolError> {
+    fn find(&self, path: &str, effect: Effect) -> Result<SafePath, ToolError> {
         if path.is_empty() || path.contains('\0') || path.len() > MAX_PATH_BYTES {
             let problem = match path.len() {
                 0 => "is empty".into(),
@@ -119,7 +119,7 @@ impl FileAccess {
         call: &Call,
         path: &str,
         effect: Effect,
-    ) -> Result<(Spot, Option<Vec<u8>>), ToolError> {
+    ) -> Result<(SafePath, Option<Vec<u8>>), ToolError> {
         let spot = self.find(path, effect)?;
         let judged = self.judged.borrow();
         if judged.as_ref().is_some_and(|(id, path)| *id == call.id && *path == spot.path()) {
@@ -136,7 +136,7 @@ impl FileAccess {
     pub(super) async fn replace(
         &self,
         path: &str,
-        spot: Spot,
+        spot: SafePath,
         bytes: Vec<u8>,
     ) -> Result<(), ToolError> {
         let (replaced, spot, bytes) = offload(move || (spot.replace(&bytes), spot, bytes)).await;
@@ -145,7 +145,7 @@ impl FileAccess {
         Ok(())
     }
 
-    pub(super) fn mark_seen(&self, spot: &Spot, bytes: &[u8]) {
+    pub(super) fn mark_seen(&self, spot: &SafePath, bytes: &[u8]) {
         self.seen.borrow_mut().insert(spot.path(), hash(bytes));
     }
 
@@ -153,7 +153,7 @@ impl FileAccess {
     pub(super) fn is_known(
         &self,
         path: &str,
-        spot: &Spot,
+        spot: &SafePath,
         bytes: &[u8],
     ) -> Result<bool, ToolError> {
         match self.seen.borrow().get(&spot.path()) {
@@ -165,7 +165,7 @@ impl FileAccess {
     }
 }
 
-fn load(path: &str, spot: &Spot) -> Result<Option<Vec<u8>>, ToolError> {
+fn load(path: &str, spot: &SafePath) -> Result<Option<Vec<u8>>, ToolError> {
     let failed = |why: io::Error| path_error(path, &why.into());
     let Some(file) = spot.open().map_err(|why| path_error(path, &why))? else { return Ok(None) };
     let mut bytes = Vec::new();
@@ -208,7 +208,7 @@ fn runs_code(path: &Path) -> bool {
 
 /// Returns the file outside `workspace` at `path`. Fails if the path contains a link, or leads into the workspace
 /// or to a guarded file.
-fn find_outside(workspace: &Path, path: &Path) -> Result<Spot, SafePathError> {
+fn find_outside(workspace: &Path, path: &Path) -> Result<SafePath, SafePathError> {
     // Every problem has the same error: the model must not learn which files exist outside.
     let Ok(spot) = anywhere(&workspace.join(path)) else { return Err(SafePathError::Outside) };
     let real = spot.path();

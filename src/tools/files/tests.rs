@@ -1,7 +1,7 @@
 //! Tests of the file tools in a real folder.
 
 use super::*;
-use crate::bus::{Bus, Limits};
+use crate::bus::{Bus, MailLimits};
 use crate::os::SystemClock;
 use crate::protocol::permission::PermissionSubject;
 use crate::store::SharedClock;
@@ -34,7 +34,7 @@ pub(crate) fn file_tools(workspace: &Path) -> Registry {
     let (me, clock): (_, SharedClock) = (AgentName::lead(), Arc::new(SystemClock));
     let output_store = OutputStore::below(elsewhere.path());
     let dir = output_store.dir.clone();
-    let bus = Arc::new(Bus::new(dir, Limits::default(), Arc::clone(&clock)));
+    let bus = Arc::new(Bus::new(dir, MailLimits::default(), Arc::clone(&clock)));
     let commands = command_setup(Vec::new(), "run".into());
     let (folder, setup) = (workspace.to_owned(), commands.clone());
     let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup };

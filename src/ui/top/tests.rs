@@ -4,7 +4,7 @@ use super::draw::draw;
 use super::*;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
-use crate::view::change::Asked;
+use crate::view::change::PendingQuestion;
 use crate::view::{MessageProgress, Stage};
 use crate::wire::roster::{Status, UsageCount};
 use crate::wire::transcript::{Entry, Line};
@@ -60,7 +60,7 @@ fn snapshot() -> Snapshot {
         "tool_use_id": "t", "tool": "bash", "input": {}, "description": "rm -rf target"}));
     let (from, decider) = ("alice".into(), "lead".into());
     snapshot.requests =
-        vec![Asked { from, decider, deadline: NOW.into(), question: question.unwrap() }];
+        vec![PendingQuestion { from, decider, deadline: NOW.into(), question: question.unwrap() }];
     snapshot.conversation.name = "lead".into();
     let user = Entry::User { content: "Ask alice for a schema.".into() };
     let note = Entry::Note { content: "You were restarted.".into() };

@@ -2,7 +2,7 @@
 
 use crate::support::child_process::{open, team};
 use crate::support::history::messages;
-use agent_team::bus::{Bus, BusError, Limits, Outgoing};
+use agent_team::bus::{Bus, BusError, MailLimits, Outgoing};
 use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::{Fsync, SystemClock, TeamDir, roster, unread};
 use agent_team::wire::AgentName;
@@ -16,7 +16,7 @@ fn name(name: &str) -> AgentName {
 }
 
 fn bus(dir: &TeamDir) -> Bus {
-    Bus::new(dir.clone(), Limits::default(), Arc::new(SystemClock))
+    Bus::new(dir.clone(), MailLimits::default(), Arc::new(SystemClock))
 }
 
 fn set(dir: &TeamDir, member: &str, status: Status) {

@@ -3,7 +3,7 @@
 use crate::support::fake::{self, Fake, Reply, post_to};
 use agent_team::llm::retry::RetryPolicy;
 use agent_team::llm::{
-    Api, Client, ClientConfig, Credentials, Delta, Limits, ModelError, Provider, Secret,
+    Api, CallLimits, Client, ClientConfig, Credentials, Delta, ModelError, Provider, Secret,
 };
 use agent_team::wire::chat::{
     Block, ChatMessage, Reply as Answer, Request, Role, StopReason, ToolDefinition,
@@ -289,10 +289,10 @@ async fn an_error_in_mid_stream_that_is_final_ends_the_turn() {
 
 #[tokio::test]
 async fn stalls_and_missing_answers_end_by_their_limits() {
-    let limits = Limits {
+    let limits = CallLimits {
         first_byte: Duration::from_millis(500),
         silence: Duration::from_millis(500),
-        ..Limits::default()
+        ..CallLimits::default()
     };
     let fake = Fake::start(|view| match view.number {
         0 => Reply::mute(),
@@ -316,10 +316,10 @@ async fn an_unreachable_host_ends_by_the_connect_limit() {
     let _listener = socket.listen(1).unwrap();
     let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100));
     let _full: Vec<_> = std::iter::repeat_with(connect).take_while(Result::is_ok).collect();
-    let limits = Limits { connect: Duration::from_millis(200), ..Limits::default() };
+    let limits = CallLimits { connect: Duration::from_millis(200), ..CallLimits::default() };
     let retry = RetryPolicy { tries: 2, ..AT_ONCE };
     let base = format!("http://{address}/v1");
-    let config = ClientConfig::new(Api::ChatCompletions, &base, Credentials::Nobody, "m");
+    let config = ClientConfig::new(Api::ChatCompletions, &base, Credentials::Anonymous, "m");
     let config = ClientConfig { limits, retry, ..config };
     let begun = std::time::Instant::now();
     let error = ask(&Client::new(config).unwrap(), &request()).await.0.unwrap_err();

@@ -3,7 +3,7 @@
 use crate::support::fake::{self, Fake, Reply, Unopened, post};
 use agent_team::llm::retry::{Backoff, RetryPolicy};
 use agent_team::llm::{
-    Api, Client, ClientConfig, ConfigError, Credentials, Delta, Limits, ModelError, Provider,
+    Api, CallLimits, Client, ClientConfig, ConfigError, Credentials, Delta, ModelError, Provider,
     Redactor, Secret,
 };
 use agent_team::wire::chat::{
@@ -322,10 +322,10 @@ async fn an_error_event_that_is_final_ends_the_turn() {
 
 #[tokio::test]
 async fn stalls_and_missing_answers_end_by_their_limits() {
-    let limits = Limits {
+    let limits = CallLimits {
         first_byte: Duration::from_millis(500),
         silence: Duration::from_millis(500),
-        ..Limits::default()
+        ..CallLimits::default()
     };
     let fake = Fake::start(|view| match view.number {
         0 => Reply::mute(),
@@ -346,12 +346,12 @@ async fn pings_reset_the_stall_limit_but_not_that_of_the_call() {
     let pings = |count| Fake::start(move |_| rich().pings(count, Duration::from_millis(100)));
     // An answer takes longer than the limit of silence. On a loaded machine, some attempts may be silent for longer.
     let fake = pings(15);
-    let limits = Limits { silence: Duration::from_secs(1), ..Limits::default() };
+    let limits = CallLimits { silence: Duration::from_secs(1), ..CallLimits::default() };
     let patient = Client::new(ClientConfig { limits, ..config(&fake.base_url()) }).unwrap();
     assert_eq!(ask(&patient, &request()).await.0.unwrap().blocks, rich_blocks());
 
     let fake = pings(1000);
-    let limits = Limits { call: Duration::from_millis(400), ..limits };
+    let limits = CallLimits { call: Duration::from_millis(400), ..limits };
     let retry = RetryPolicy { tries: 1, ..AT_ONCE };
     let hasty = ClientConfig { limits, retry, ..config(&fake.base_url()) };
     let error = ask(&Client::new(hasty).unwrap(), &request()).await.0.unwrap_err();
@@ -363,7 +363,7 @@ async fn an_answer_without_end_is_refused_once() {
     let huge = || Reply::text(&"x".repeat(100_000));
     for reply in [huge(), huge().plain()] {
         let fake = Fake::start(move |_| reply.clone());
-        let limits = Limits { reply_bytes: 10_000, ..Limits::default() };
+        let limits = CallLimits { reply_bytes: 10_000, ..CallLimits::default() };
         let client = Client::new(ClientConfig { limits, ..config(&fake.base_url()) }).unwrap();
         let error = ask(&client, &request()).await.0.unwrap_err();
         assert!(

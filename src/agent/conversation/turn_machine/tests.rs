@@ -71,16 +71,16 @@ fn a_refusal_for_length_is_answered_with_one_summary() {
     let mut turn = turn_after([input()]);
     for _ in 0..2 {
         let (refused, actions) = go_on(turn, too_long());
-        assert_eq!(actions, [Effect::Compact.into()]);
+        assert_eq!(actions, [TurnEffect::Compact.into()]);
         let (made, actions) = go_on(refused, summary());
         let usage = Usage { output_tokens: 3, ..Usage::default() };
         assert!(actions.contains(&HostAction::Count(usage).into()));
         let recorded = actions.iter().position(|action| {
-            matches!(action, TurnAction::Effect(Effect::Record(Entry::Compacted { .. })))
+            matches!(action, TurnAction::Effect(TurnEffect::Record(Entry::Compacted { .. })))
         });
-        let synced = actions.iter().position(|action| *action == Effect::Sync.into());
+        let synced = actions.iter().position(|action| *action == TurnEffect::Sync.into());
         assert!(recorded < synced, "the summary is durable before the model is called");
-        assert_eq!(actions.last(), Some(&Effect::CallModel.into()));
+        assert_eq!(actions.last(), Some(&TurnEffect::CallModel.into()));
         // A reply shows that the conversation fits again.
         let run = Event::Judged(CallVerdict::Run);
         turn = after(made, [reply(&["bash"]), run, tool_ended(Ok("ok".into())), input()]);
@@ -105,7 +105,8 @@ fn a_decision_that_comes_while_input_is_taken_in_waits_for_it() {
     let (turn, actions) = go_on(turn, decision("alice:bash-0"));
     assert_eq!(actions, [], "nothing is recorded beside the input");
     let (turn, actions) = go_on(turn, input());
-    assert!(matches!(actions.last(), Some(TurnAction::Effect(Effect::RunTool(_)))), "{actions:?}");
+    let last = actions.last();
+    assert!(matches!(last, Some(TurnAction::Effect(TurnEffect::RunTool(_)))), "{actions:?}");
     assert!(turn.is_acting());
 }
 
@@ -168,7 +169,7 @@ fn every_pair_of_phase_and_event_has_its_transition() {
         assert_eq!(turn.phase.name(), before);
         let (next, actions) = turn.step(event);
         let is_bug = actions.iter().any(|action| {
-            matches!(action, TurnAction::Effect(Effect::Log(why)) if why.contains("unexpected"))
+            matches!(action, TurnAction::Effect(TurnEffect::Log(why)) if why.contains("unexpected"))
         });
         match next {
             ControlFlow::Break(_) => "End",
@@ -195,7 +196,7 @@ proptest! {
             };
             let (next, todo) = turn.step(event);
             for action in todo {
-                if let TurnAction::Effect(Effect::Record(entry)) = action {
+                if let TurnAction::Effect(TurnEffect::Record(entry)) = action {
                     open.note(&entry);
                 }
             }
