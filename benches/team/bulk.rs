@@ -1,7 +1,7 @@
 //! P5, P6, P8: much mail at once: a send behind a long queue, a large drain, and a broadcast.
 
+use crate::bench_team::{BenchTeam, OWNER, bus, live, mailbox, owner, send, sender, text};
 use crate::figure::{Figure, Size, Target, median};
-use crate::place::{OWNER, Place, bus, live, mailbox, owner, send, sender, text};
 use crate::writers::locked_append;
 use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::{Fsync, TeamDir, inbox, roster};
@@ -17,10 +17,10 @@ use std::time::Instant;
 pub(crate) fn behind_a_queue(size: &Size) -> Vec<Figure> {
     let [mut empty, mut behind] = [(); 2].map(|()| Vec::new());
     for _ in 0..size.rounds {
-        let places = [Place::new(), Place::new()];
-        queue(&places[1].dir, size.backlog);
-        let _lives = places.each_ref().map(|place| live(&place.dir));
-        let buses = places.each_ref().map(|place| bus(&place.dir, Fsync::Never));
+        let teams = [BenchTeam::new(), BenchTeam::new()];
+        queue(&teams[1].dir, size.backlog);
+        let _lives = teams.each_ref().map(|team| live(&team.dir));
+        let buses = teams.each_ref().map(|team| bus(&team.dir, Fsync::Never));
         // The sends alternate, so that other load affects both.
         for _ in 0..size.sends {
             for (bus, took) in buses.iter().zip([&mut empty, &mut behind]) {
@@ -42,11 +42,11 @@ pub(crate) fn behind_a_queue(size: &Size) -> Vec<Figure> {
 pub(crate) fn taking_in(size: &Size) -> Vec<Figure> {
     let [mut raw, mut ours] = [(); 2].map(|()| Vec::new());
     for _ in 0..size.rounds {
-        let place = Place::new();
-        queue(&place.dir, size.backlog);
-        raw.push(microseconds(|| copy_parsed(&place)) / 1e3);
-        let life = live(&place.dir);
-        let mut mailbox = mailbox(&place.dir, &life, Fsync::Always);
+        let team = BenchTeam::new();
+        queue(&team.dir, size.backlog);
+        raw.push(microseconds(|| copy_parsed(&team)) / 1e3);
+        let life = live(&team.dir);
+        let mut mailbox = mailbox(&team.dir, &life, Fsync::Always);
         ours.push(
             microseconds(|| {
                 assert_eq!(mailbox.drain().unwrap().mail.len(), size.backlog);
@@ -67,8 +67,8 @@ pub(crate) fn taking_in(size: &Size) -> Vec<Figure> {
 }
 
 /// Does the least that a drain must do: read, parse, append and sync.
-fn copy_parsed(place: &Place) {
-    let lines = BufReader::new(File::open(place.dir.inbox(&owner())).unwrap());
+fn copy_parsed(team: &BenchTeam) {
+    let lines = BufReader::new(File::open(team.dir.inbox(&owner())).unwrap());
     let mut copy = Vec::new();
     for line in lines.lines() {
         let line = line.unwrap();
@@ -77,7 +77,7 @@ fn copy_parsed(place: &Place) {
         copy.extend_from_slice(line.as_bytes());
         copy.push(b'\n');
     }
-    let mut file = OpenOptions::new().append(true).open(place.make_raw()).unwrap();
+    let mut file = OpenOptions::new().append(true).open(team.make_raw()).unwrap();
     file.write_all(&copy).unwrap();
     file.sync_data().unwrap();
 }
@@ -85,20 +85,20 @@ fn copy_parsed(place: &Place) {
 /// Measures P8.
 pub(crate) fn to_many(size: &Size) -> Vec<Figure> {
     let [mut raw, mut ours, mut raw_sync, mut ours_synced] = [(); 4].map(|()| Vec::new());
-    let place = Place::new();
-    let _lives: Vec<_> = (0..size.many).map(|number| join(&place.dir, number)).collect();
-    let file = place.make_raw();
+    let team = BenchTeam::new();
+    let _lives: Vec<_> = (0..size.many).map(|number| join(&team.dir, number)).collect();
+    let file = team.make_raw();
     let kept = OpenOptions::new().append(true).open(&file).unwrap();
     for _ in 0..size.rounds * size.runs {
         raw.push(microseconds(|| {
             (0..size.many).for_each(|_| drop(locked_append(&file, &text(""))));
         }));
-        ours.push(broadcast(&place, Fsync::Never, size.many));
+        ours.push(broadcast(&team, Fsync::Never, size.many));
         raw_sync.push(microseconds(|| {
             (&kept).write_all(b"x\n").unwrap();
             kept.sync_data().unwrap();
         }));
-        ours_synced.push(broadcast(&place, Fsync::Always, size.many));
+        ours_synced.push(broadcast(&team, Fsync::Always, size.many));
     }
     let figure = |measure, ours: &[f64], reference: &[f64], most| Figure {
         id: "P8",
@@ -125,8 +125,8 @@ pub(crate) fn to_many(size: &Size) -> Vec<Figure> {
     ]
 }
 
-fn broadcast(place: &Place, fsync: Fsync, many: usize) -> f64 {
-    let bus = bus(&place.dir, fsync);
+fn broadcast(team: &BenchTeam, fsync: Fsync, many: usize) -> f64 {
+    let bus = bus(&team.dir, fsync);
     // The first send opens the lock files.
     let receivers = || bus.broadcast(&sender(), &text(""), None).unwrap();
     drop(receivers());

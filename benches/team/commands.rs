@@ -1,7 +1,7 @@
 //! P13: complete commands, compared with a program that does nothing.
 
+use crate::bench_team::{BenchTeam, OWNER, live};
 use crate::figure::{Figure, Size, Target, median};
-use crate::place::{OWNER, Place, live};
 use crate::scripts::Scripts;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -10,7 +10,7 @@ const LS: [&str; 1] = ["ls"];
 const SEND: [&str; 3] = ["send", OWNER, "start with the schema"];
 
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
-    let (small, large) = (Place::new(), Place::new());
+    let (small, large) = (BenchTeam::new(), BenchTeam::new());
     let lives = [live(&small.dir), live(&large.dir)];
     let members = Scripts::of_teammates(&large, size.many);
     let [mut nothing, mut ls, mut send, mut large_ls, mut large_send] =
@@ -45,9 +45,9 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     ]
 }
 
-fn team(place: &Place, words: &[&str]) -> Command {
+fn team(team: &BenchTeam, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_team"));
-    command.args(words).current_dir(place.folder.path()).env_clear().env("PATH", "/usr/bin:/bin");
+    command.args(words).current_dir(team.folder.path()).env_clear().env("PATH", "/usr/bin:/bin");
     command
 }
 

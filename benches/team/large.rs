@@ -1,8 +1,8 @@
 //! P11, P14: a large team, and a long conversation.
 
+use crate::bench_team::{BenchTeam, bus};
 use crate::figure::{Figure, Size, Target, median};
 use crate::members::mebibytes;
-use crate::place::{Place, bus};
 use crate::scripts::Scripts;
 use agent_team::bus::Outgoing;
 use agent_team::store::{Fsync, TeamDir, Transcript};
@@ -24,12 +24,12 @@ const GLANCE: Duration = Duration::from_micros(500);
 pub(crate) fn team(size: &Size) -> Vec<Figure> {
     let [mut ready, mut round, mut memory] = [(); 3].map(|()| Vec::new());
     for _ in 0..size.rounds {
-        let place = Place::new();
-        let members = Scripts::of_teammates(&place, size.many_live);
+        let team = BenchTeam::new();
+        let members = Scripts::of_teammates(&team, size.many_live);
         ready.push(members.took.as_secs_f64());
-        let mut results = Results::of(&place.dir);
+        let mut results = Results::of(&team.dir);
         let start = Instant::now();
-        (0..size.many_live).for_each(|number| results.pass_through(&place.dir, number));
+        (0..size.many_live).for_each(|number| results.pass_through(&team.dir, number));
         round.push(start.elapsed().as_secs_f64());
         memory.push(members.pids().map(|pid| mebibytes(pid, "Pss:")).sum());
     }
@@ -98,9 +98,9 @@ impl Results {
 pub(crate) fn long_life(size: &Size) -> Vec<Figure> {
     let mut took = Vec::new();
     for _ in 0..size.rounds {
-        let place = Place::new();
-        live_long(&place.dir, size.transcript);
-        took.push(Scripts::of_teammates(&place, 1).took.as_secs_f64() * 1e3);
+        let team = BenchTeam::new();
+        live_long(&team.dir, size.transcript);
+        took.push(Scripts::of_teammates(&team, 1).took.as_secs_f64() * 1e3);
     }
     vec![Figure {
         id: "P14",

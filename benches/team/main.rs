@@ -7,6 +7,7 @@
 // Tells clippy that this is test code: a benchmark counts as a test.
 #![cfg(test)]
 
+mod bench_team;
 mod bulk;
 mod calls;
 mod child_process;
@@ -14,7 +15,6 @@ mod commands;
 mod figure;
 mod large;
 mod members;
-mod place;
 mod scripts;
 mod send;
 mod views;
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     if let Some((_, folder)) =
         words.iter().zip(words.iter().skip(1)).find(|(flag, _)| *flag == "--in")
     {
-        place::make_in(folder);
+        bench_team::make_in(folder);
     }
     let only: Vec<&str> =
         words.iter().map(String::as_str).filter(|w| w.starts_with(['P', 'V'])).collect();

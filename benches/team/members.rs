@@ -1,7 +1,7 @@
 //! P9, P10: the cost of starting many teammates, and of idle ones.
 
+use crate::bench_team::BenchTeam;
 use crate::figure::{Figure, Size, Target, median};
-use crate::place::Place;
 use crate::scripts::Scripts;
 use std::fs;
 use std::io::{Write, stdin};
@@ -22,8 +22,8 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
         raw.push(members.took.as_secs_f64() * 1e3);
         idle[0].push(Idle::of(&members));
         drop(members);
-        let place = Place::new();
-        let members = Scripts::of_teammates(&place, size.members);
+        let team = BenchTeam::new();
+        let members = Scripts::of_teammates(&team, size.members);
         ours.push(members.took.as_secs_f64() * 1e3);
         idle[1].push(Idle::of(&members));
     }

@@ -1,8 +1,8 @@
 //! Many idle processes, each with a socket: teammates as a lead starts them, or programs with only a
 //! single-threaded runtime.
 
+use crate::bench_team::BenchTeam;
 use crate::child_process::{Job, command};
-use crate::place::Place;
 use agent_team::cli::greet;
 use agent_team::store::{Fsync, inbox, roster};
 use agent_team::wire::AgentName;
@@ -27,15 +27,15 @@ impl Scripts {
     /// Starts teammates of the real program on the rehearsal model. The work of a lead for each is included:
     /// roster entry, process, handshake, and the inbox and syncs before the spawn is reported. Starts overlap, as
     /// with a lead that does not wait for one teammate before it starts the next.
-    pub(crate) fn of_teammates(place: &Place, count: usize) -> Self {
+    pub(crate) fn of_teammates(team: &BenchTeam, count: usize) -> Self {
         let start = Instant::now();
         let mut members = std::thread::scope(|scope| {
             Self::start(count, |number| {
                 let name = AgentName::member(&format!("member-{number}")).unwrap();
-                enter(place, &name);
+                enter(team, &name);
                 let inbox = name.clone();
-                scope.spawn(move || keep(place, &inbox));
-                teammate(place, &name)
+                scope.spawn(move || keep(team, &inbox));
+                teammate(team, &name)
             })
         });
         members.took = start.elapsed();
@@ -88,8 +88,8 @@ fn incarnation(name: &AgentName) -> String {
 }
 
 /// Writes the roster entry of a starting member.
-fn enter(place: &Place, name: &AgentName) {
-    roster::update(&place.dir, Fsync::Never, |roster| {
+fn enter(team: &BenchTeam, name: &AgentName) {
+    roster::update(&team.dir, Fsync::Never, |roster| {
         let member = Member {
             name: name.to_string(),
             incarnation: incarnation(name),
@@ -102,25 +102,25 @@ fn enter(place: &Place, name: &AgentName) {
 }
 
 /// Does the syncs that a lead does while the process starts.
-fn keep(place: &Place, name: &AgentName) {
-    inbox::ensure(&place.dir, name).unwrap();
-    roster::sync(&place.dir, Fsync::Always).unwrap();
+fn keep(team: &BenchTeam, name: &AgentName) {
+    inbox::ensure(&team.dir, name).unwrap();
+    roster::sync(&team.dir, Fsync::Always).unwrap();
 }
 
-fn teammate(place: &Place, name: &AgentName) -> (Child, UnixStream) {
+fn teammate(team: &BenchTeam, name: &AgentName) -> (Child, UnixStream) {
     let (ours, theirs) = pair();
     fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
     let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_teammate")));
     command.args([name.as_str(), "--role", "tester", "--model", "rehearsal", "--mode", "bypass"]);
     command
         .arg("--dir")
-        .arg(place.dir.root())
+        .arg(team.dir.root())
         .arg("--control-fd")
         .arg(theirs.as_raw_fd().to_string());
-    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir(place.folder.path());
+    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir(team.folder.path());
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     drop(theirs);
-    greet(&ours, &place.dir, &incarnation(name), "tester").unwrap();
+    greet(&ours, &team.dir, &incarnation(name), "tester").unwrap();
     (child, ours)
 }

@@ -1,7 +1,7 @@
 //! P1, P2: one send, in one process.
 
+use crate::bench_team::{BenchTeam, bus, live, send, sender, text};
 use crate::figure::{Figure, Size, Target, median};
-use crate::place::{Place, bus, live, send, sender, text};
 use agent_team::store::Fsync;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,17 +11,17 @@ use std::time::Instant;
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let [mut raw, mut ours, mut raw_synced, mut ours_synced] = [(); 4].map(|()| Vec::new());
     for _ in 0..size.rounds {
-        let place = Place::new();
-        let file = place.make_raw();
+        let team = BenchTeam::new();
+        let file = team.make_raw();
         let line = text("") + "\n";
         raw.push(each(size.sends, || locked_append(&file, &line)));
-        ours.push(each_send(&place, Fsync::Never, size.sends));
+        ours.push(each_send(&team, Fsync::Never, size.sends));
         let kept = open(&file);
         raw_synced.push(each(size.synced, || {
             append(&kept, &line);
             kept.sync_data().unwrap();
         }));
-        ours_synced.push(each_send(&place, Fsync::Always, size.synced));
+        ours_synced.push(each_send(&team, Fsync::Always, size.synced));
     }
     let figure = |id, measure: &str, ours: &[f64], reference: &[f64], most| Figure {
         id,
@@ -53,9 +53,9 @@ fn each(times: usize, mut call: impl FnMut()) -> f64 {
     median(&took.collect::<Vec<_>>())
 }
 
-fn each_send(place: &Place, fsync: Fsync, times: usize) -> f64 {
-    let _life = live(&place.dir);
-    let (bus, from) = (bus(&place.dir, fsync), sender());
+fn each_send(team: &BenchTeam, fsync: Fsync, times: usize) -> f64 {
+    let _life = live(&team.dir);
+    let (bus, from) = (bus(&team.dir, fsync), sender());
     let text = text("");
     each(times, || send(&bus, &from, text.clone()))
 }

@@ -2,9 +2,9 @@
 //!
 //! Both programs run as in real use: one in a pseudo-terminal, the other with a client that follows its events.
 
+use crate::bench_team::{BenchTeam, OWNER, bus, sender, text};
 use crate::figure::{Figure, Size, Target, median, percentile};
 use crate::members::processor_ms;
-use crate::place::{OWNER, Place, bus, sender, text};
 use crate::scripts::Scripts;
 use agent_team::bus::Outgoing;
 use agent_team::store::{Fsync, Transcript};
@@ -33,12 +33,12 @@ const FRAME_END: &[u8] = b"\x1b[?25l";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
-    let place = Place::new();
-    (0..size.many).for_each(|number| remember(&place, number, size.letters / size.many));
-    let _crew = Scripts::of_teammates(&place, size.many);
+    let team = BenchTeam::new();
+    (0..size.many).for_each(|number| remember(&team, number, size.letters / size.many));
+    let _crew = Scripts::of_teammates(&team, size.many);
     std::thread::park_timeout(size.lasting(REST));
-    let [frames, idle_top] = in_a_terminal(&place, size);
-    let page = in_a_browser(&place, size);
+    let [frames, idle_top] = in_a_terminal(&team, size);
+    let page = in_a_browser(&team, size);
     let team = format!("{} members, {} messages", size.many, size.letters);
     let figure = |id, measure: String, unit, ours, most| Figure {
         id,
@@ -84,7 +84,7 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
 }
 
 /// Writes the conversation of a teammate, with this many messages from its neighbour.
-fn remember(place: &Place, number: usize, letters: usize) {
+fn remember(team: &BenchTeam, number: usize, letters: usize) {
     let name = format!("member-{number}");
     let mut lines = String::new();
     for letter in 0..letters {
@@ -110,15 +110,15 @@ fn remember(place: &Place, number: usize, letters: usize) {
         }
     }
     let name = AgentName::member(&name).unwrap();
-    Transcript::open(&place.dir, &name).unwrap().append_raw(lines.as_bytes()).unwrap();
+    Transcript::open(&team.dir, &name).unwrap().append_raw(lines.as_bytes()).unwrap();
 }
 
 /// Returns the command line of the program, in the team's folder.
-fn program(place: &Place, verb: &str) -> Command {
+fn program(team: &BenchTeam, verb: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_team"));
-    command.arg(verb).arg("--dir").arg(place.dir.root());
+    command.arg(verb).arg("--dir").arg(team.dir.root());
     command.env_clear().env("PATH", "/usr/bin:/bin").env("TERM", "xterm-256color");
-    command.current_dir(place.folder.path());
+    command.current_dir(team.folder.path());
     command
 }
 
@@ -143,10 +143,10 @@ impl Watcher {
 }
 
 /// Measures the time from a key to its frame, and the processor time without keys.
-fn in_a_terminal(place: &Place, size: &Size) -> [Vec<f64>; 2] {
+fn in_a_terminal(team: &BenchTeam, size: &Size) -> [Vec<f64>; 2] {
     let window = Winsize { ws_row: 50, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = openpty(Some(&window), None).unwrap();
-    let mut command = program(place, "top");
+    let mut command = program(team, "top");
     command.stdin(Stdio::from(pty.slave.try_clone().unwrap()));
     command.stdout(Stdio::from(pty.slave.try_clone().unwrap())).stderr(Stdio::null());
     let top = Watcher(command.spawn().unwrap());
@@ -208,9 +208,9 @@ struct Page {
     update: f64,
 }
 
-fn in_a_browser(place: &Place, size: &Size) -> Page {
+fn in_a_browser(team: &BenchTeam, size: &Size) -> Page {
     let mut child =
-        program(place, "web").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        program(team, "web").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut first = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     let web = Watcher(child);
@@ -223,8 +223,8 @@ fn in_a_browser(place: &Place, size: &Size) -> Page {
     next_event(&mut events);
     std::thread::park_timeout(size.lasting(REST));
     let idle = web.idle(size);
-    let bus = bus(&place.dir, Fsync::Always);
-    let _owner = crate::place::live(&place.dir);
+    let bus = bus(&team.dir, Fsync::Always);
+    let _owner = crate::bench_team::live(&team.dir);
     let (mut delays, mut updates) = (Vec::new(), Vec::new());
     for round in 0..size.wakes.min(50) {
         let words = format!("round {round} ");

@@ -3,9 +3,9 @@
 //! The reference is an owner that waits for inotify events of one file and reads the lines that are appended under
 //! a lock. Our owner claims the inbox, parses the mail and writes the transcript.
 
+use crate::bench_team::{BenchTeam, bus, live, mailbox, send, sender, text};
 use crate::child_process::{ChildProcess, Job, Way, say};
 use crate::figure::{Figure, Size, Target, median, percentile};
-use crate::place::{Place, bus, live, mailbox, send, sender, text};
 use crate::scripts::Scripts;
 use crate::writers::{locked_append, policy, wait, watch};
 use agent_team::store::mailbox::SettleResult;
@@ -22,18 +22,18 @@ const PAUSE: Duration = Duration::from_millis(3);
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let [mut raw, mut ours, mut raw_late, mut ours_late, mut among] = [(); 5].map(|()| Vec::new());
     for _ in 0..size.rounds {
-        let place = Place::new();
-        let took = through_file(&place, size.wakes);
+        let team = BenchTeam::new();
+        let took = through_file(&team, size.wakes);
         raw.push(median(&took));
         raw_late.push(percentile(&took, 99.0));
-        let took = through_team(&place, size.wakes);
+        let took = through_team(&team, size.wakes);
         ours.push(median(&took));
         ours_late.push(percentile(&took, 99.0));
     }
-    let place = Place::new();
-    let members = Scripts::of_teammates(&place, size.many);
+    let team = BenchTeam::new();
+    let members = Scripts::of_teammates(&team, size.many);
     for _ in 0..size.rounds {
-        among.push(percentile(&through_team(&place, size.wakes), 99.0));
+        among.push(percentile(&through_team(&team, size.wakes), 99.0));
     }
     drop(members);
     let figure = |measure: String, ours: &[f64], reference, target| Figure {
@@ -62,16 +62,16 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     ]
 }
 
-fn through_file(place: &Place, times: usize) -> Vec<f64> {
-    let file = place.make_raw();
+fn through_file(team: &BenchTeam, times: usize) -> Vec<f64> {
+    let file = team.make_raw();
     let owner = ChildProcess::start(&Job::Wake { way: Way::Raw { file: file.clone() } });
     each(owner, times, |text| drop(locked_append(&file, text)))
 }
 
-fn through_team(place: &Place, times: usize) -> Vec<f64> {
-    let way = Way::Team { dir: place.dir.root().into(), is_synced: false };
+fn through_team(team: &BenchTeam, times: usize) -> Vec<f64> {
+    let way = Way::Team { dir: team.dir.root().into(), is_synced: false };
     let owner = ChildProcess::start(&Job::Wake { way });
-    let (bus, from) = (bus(&place.dir, Fsync::Never), sender());
+    let (bus, from) = (bus(&team.dir, Fsync::Never), sender());
     each(owner, times, |text| send(&bus, &from, text.to_owned()))
 }
 

@@ -3,9 +3,9 @@
 //! The raw reference is the best that locked appends can do: it removes nothing, and its reader only counts text.
 //! Our owner also parses, writes a transcript and removes claims.
 
+use crate::bench_team::{BenchTeam, bus, live, mailbox, send, sender, text};
 use crate::child_process::{ChildProcess, Job, Way, hear, say};
 use crate::figure::{Figure, Size, Target, median};
-use crate::place::{Place, bus, live, mailbox, send, sender, text};
 use agent_team::store::mailbox::{Mailbox, SettleResult};
 use agent_team::store::{Fsync, TeamDir};
 use agent_team::wire::AgentName;
@@ -53,11 +53,11 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let [mut raw, mut ours, mut raw_synced, mut ours_synced] = [(); 4].map(|()| Vec::new());
     let mut sqlite = Vec::new();
     for _ in 0..size.rounds {
-        raw.push(with(size, |place| Way::Raw { file: place.make_raw() }));
-        ours.push(with(size, |place| way(place, false)));
+        raw.push(with(size, |team| Way::Raw { file: team.make_raw() }));
+        ours.push(with(size, |team| way(team, false)));
         sqlite.extend(sqlite_wal(size));
-        raw_synced.push(with(size, |place| Way::RawSynced { file: place.make_raw() }));
-        ours_synced.push(with(size, |place| way(place, true)));
+        raw_synced.push(with(size, |team| Way::RawSynced { file: team.make_raw() }));
+        ours_synced.push(with(size, |team| way(team, true)));
     }
     let middle =
         |runs: &[Run], value: fn(&Run) -> f64| median(&runs.iter().map(value).collect::<Vec<_>>());
@@ -124,13 +124,13 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     figures
 }
 
-fn way(place: &Place, is_synced: bool) -> Way {
-    Way::Team { dir: place.dir.root().into(), is_synced }
+fn way(team: &BenchTeam, is_synced: bool) -> Way {
+    Way::Team { dir: team.dir.root().into(), is_synced }
 }
 
-fn with(size: &Size, way: impl FnOnce(&Place) -> Way) -> Run {
-    let place = Place::new();
-    let way = way(&place);
+fn with(size: &Size, way: impl FnOnce(&BenchTeam) -> Way) -> Run {
+    let team = BenchTeam::new();
+    let way = way(&team);
     let mut owner = ChildProcess::start(&Job::Own { way: way.clone() });
     let mut writers: Vec<ChildProcess> = (0..size.writers)
         .map(|number| {
@@ -164,10 +164,10 @@ fn count(messages: u64) -> f64 {
 
 /// Returns the messages per second through a `SQLite` table in WAL mode, or `None` if python3 has no sqlite3.
 fn sqlite_wal(size: &Size) -> Option<f64> {
-    let place = Place::new();
+    let team = BenchTeam::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/team/sqlite.py");
     let arguments = [size.writers.to_string(), size.seconds.to_string()];
-    let output = Command::new("python3").arg(script).arg(place.raw()).args(arguments).output();
+    let output = Command::new("python3").arg(script).arg(team.raw()).args(arguments).output();
     let Ok(output) = output else { return None };
     String::from_utf8_lossy(&output.stdout).trim().parse().ok()
 }

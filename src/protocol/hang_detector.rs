@@ -26,7 +26,7 @@ pub(crate) enum HeartbeatDuty {
 #[derive(Debug)]
 pub(crate) struct HangDetector {
     /// The time without a change after which a process is hung.
-    patience: Duration,
+    timeout: Duration,
     /// The longest interval between two checks that counts in full. During a longer one, the watcher was
     /// suspended, too.
     longest_gap: Duration,
@@ -42,31 +42,26 @@ struct Watched {
 
 impl HangDetector {
     /// Creates a detector that expects one check every `period`.
-    pub(crate) fn new(patience: Duration, period: Duration) -> Self {
-        Self { patience, longest_gap: period.saturating_mul(2), watched: BTreeMap::new() }
+    pub(crate) fn new(timeout: Duration, period: Duration) -> Self {
+        Self { timeout, longest_gap: period.saturating_mul(2), watched: BTreeMap::new() }
     }
 
     /// Records one check of the process with this incarnation. Returns whether it is hung.
-    pub(crate) fn check(
-        &mut self,
-        incarnation: &str,
-        sample: LivenessSample,
-        now: Instant,
-    ) -> bool {
+    pub(crate) fn check(&mut self, incarnation: &str, sample: LivenessSample, at: Instant) -> bool {
         let limit = match sample.owes {
             HeartbeatDuty::Nothing => None,
-            HeartbeatDuty::Signs => Some(self.patience),
-            HeartbeatDuty::SignsAfter(tool) => Some(self.patience.saturating_add(tool)),
+            HeartbeatDuty::Signs => Some(self.timeout),
+            HeartbeatDuty::SignsAfter(tool) => Some(self.timeout.saturating_add(tool)),
         };
         match (self.watched.get_mut(incarnation), limit) {
             (Some(watched), Some(limit)) if watched.sample == sample => {
-                let passed = now.saturating_duration_since(watched.looked).min(self.longest_gap);
-                watched.looked = now;
+                let passed = at.saturating_duration_since(watched.looked).min(self.longest_gap);
+                watched.looked = at;
                 watched.quiet = watched.quiet.saturating_add(passed);
                 watched.quiet >= limit
             }
             _ => {
-                let watched = Watched { sample, quiet: Duration::ZERO, looked: now };
+                let watched = Watched { sample, quiet: Duration::ZERO, looked: at };
                 self.watched.insert(incarnation.to_owned(), watched);
                 false
             }

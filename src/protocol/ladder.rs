@@ -113,7 +113,7 @@ impl ShutdownLadder {
 
     /// Advances to the first rung of `urgency`, with these deadlines from then on, unless that rung is reached
     /// already. Returns the rung to perform now, if it is a new one.
-    pub(crate) fn hurry(
+    pub(crate) fn raise_urgency(
         &mut self,
         waits: LadderDeadlines,
         urgency: Urgency,
@@ -171,11 +171,11 @@ mod tests {
         let now = Instant::now();
         let waits = |urgency| LadderDeadlines::for_member(Status::Working, urgency);
         let mut ladder = ShutdownLadder::begin(waits(Urgency::Polite), Urgency::Polite, now);
-        let mut hurry = |urgency| ladder.hurry(waits(urgency), urgency, now);
-        assert_eq!(hurry(Urgency::Now), Some(Rung::Terminate));
-        assert_eq!(hurry(Urgency::Now), None, "already there");
-        assert_eq!(hurry(Urgency::AtOnce), Some(Rung::Kill));
-        assert_eq!(hurry(Urgency::Polite), None);
+        let mut raise_urgency = |urgency| ladder.raise_urgency(waits(urgency), urgency, now);
+        assert_eq!(raise_urgency(Urgency::Now), Some(Rung::Terminate));
+        assert_eq!(raise_urgency(Urgency::Now), None, "already there");
+        assert_eq!(raise_urgency(Urgency::AtOnce), Some(Rung::Kill));
+        assert_eq!(raise_urgency(Urgency::Polite), None);
         assert_eq!(ladder.until(), now + Duration::from_millis(500));
     }
 }

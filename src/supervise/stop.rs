@@ -179,7 +179,7 @@ impl StopPlan {
                 }
                 Ok(()) = urgency.changed() => {
                     let urgency = *urgency.borrow_and_update();
-                    ladder.hurry(waits(urgency), urgency, self.clock.monotonic())
+                    ladder.raise_urgency(waits(urgency), urgency, self.clock.monotonic())
                 }
             };
             let Some(next) = next else { continue };
@@ -370,7 +370,7 @@ mod tests {
         let id = MemberId { name: AgentName::member("bob").unwrap(), incarnation: "b1".into() };
         // Often enough for the event loop to look at the urgency first.
         for _ in 0..16 {
-            let (hurry, urgency) = watch::channel(Urgency::Now);
+            let (sender, urgency) = watch::channel(Urgency::Now);
             let plan = StopPlan {
                 bus: Arc::clone(&bus),
                 clock: Rc::new(SystemClock),
@@ -384,7 +384,7 @@ mod tests {
             let target = Target { id: &id, pid, process, request_id: "r" };
             let third_ctrl_c = async {
                 assert!(sleeper.ends_within(Duration::from_secs(60)));
-                hurry.send_replace(Urgency::AtOnce);
+                sender.send_replace(Urgency::AtOnce);
             };
             let (rung, ()) = tokio::join!(plan.climb_down(target, Status::Working), third_ctrl_c);
             assert_eq!(rung, Rung::Terminate);

@@ -106,13 +106,13 @@ impl Supervisor {
     }
 
     /// Raises the urgency of all stops: ladders under way skip to the rung of that urgency.
-    pub(crate) fn hurry(&self, urgency: Urgency) {
+    pub(crate) fn raise_urgency(&self, urgency: Urgency) {
         raise(&self.urgency, urgency);
         self.members.raise_stops(None, urgency);
     }
 
     /// Makes SIGTERM the next step of a stop by name that is under way. Returns whether there is one.
-    pub(crate) fn hurry_member(&self, name: &AgentName) -> bool {
+    pub(crate) fn raise_urgency_of(&self, name: &AgentName) -> bool {
         self.members.raise_stops(Some(name), Urgency::Now)
     }
 
@@ -128,7 +128,7 @@ impl Supervisor {
 
     pub(crate) async fn stop_named(&self, name: AgentName, reason: &str) -> Option<StopOutcome> {
         let urgency = watch::Sender::new(*self.urgency.borrow());
-        if self.hurry_member(&name) {
+        if self.raise_urgency_of(&name) {
             raise(&urgency, Urgency::Now);
         }
         self.stop(vec![name], reason, ExitCause::Stopped, Some(urgency)).await.pop()

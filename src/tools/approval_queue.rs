@@ -75,7 +75,7 @@ impl ApprovalQueue {
 
     /// Opens the request in a message. Returns `None` for other mail and for a known request; fails for an invalid
     /// one.
-    pub(crate) fn hear(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
+    pub(crate) fn accept(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
         let (about, tool, input, description) =
             if let Body::PermissionRequest { tool, input, description } = &message.body {
                 (QuestionKind::Permission, tool.clone(), input.clone(), description.clone())
@@ -106,31 +106,28 @@ impl ApprovalQueue {
 
     /// Opens a request of any origin; returns `None` if it is known. Fails if another agent has a request of this
     /// id.
-    pub(crate) fn open(
-        &self,
-        asked: QueuedRequest,
-    ) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
-        let id = asked.question.request_id.clone();
+    pub(crate) fn open(&self, item: QueuedRequest) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
+        let id = item.question.request_id.clone();
         let known = self.asked.borrow().get(&id).is_some_and(|known| {
-            (&known.owner, &known.incarnation) == (&asked.owner, &asked.incarnation)
+            (&known.owner, &known.incarnation) == (&item.owner, &item.incarnation)
         });
         if known {
             return Ok(None);
         }
         // An agent asks one question at a time, so its other requests are withdrawn.
-        self.withdraw(|other| other.owner != asked.owner || other.question.request_id == id);
-        let decider = if self.is_for_person(&asked.question) { "user" } else { "lead" };
+        self.withdraw(|other| other.owner != item.owner || other.question.request_id == id);
+        let decider = if self.is_for_person(&item.question) { "user" } else { "lead" };
         self.ledger.borrow_mut().open(PendingRequest {
             id: id.clone(),
-            kind: asked.question.about.into(),
-            owner: asked.owner.to_string(),
+            kind: item.question.about.into(),
+            owner: item.owner.to_string(),
             decider: decider.into(),
-            incarnation: asked.incarnation.clone(),
+            incarnation: item.incarnation.clone(),
             // The agent that asks enforces the deadline.
             deadline: None,
         })?;
-        self.asked.borrow_mut().insert(id, asked.clone());
-        Ok(Some(asked))
+        self.asked.borrow_mut().insert(id, item.clone());
+        Ok(Some(item))
     }
 
     /// Whether the person decides, not the lead's model.
@@ -221,7 +218,7 @@ impl ApprovalQueue {
     /// messages that were sent.
     pub(crate) async fn fan_out(&self, body: Body, to: impl Fn(&str, &str) -> bool) -> usize {
         let Ok(roster) = roster::read(self.bus.dir()) else { return 0 };
-        let mut told = 0;
+        let mut sent = 0;
         for member in &roster.members {
             let Ok(name) = AgentName::member(&member.name) else { continue };
             if member.status.is_over() || !to(&member.name, &member.mode) {
@@ -229,10 +226,10 @@ impl ApprovalQueue {
             }
             let request_id = crate::bus::new_id(&AgentName::lead());
             match self.send(name, body.clone(), request_id, member.incarnation.clone()).await {
-                Ok(()) => told += 1,
+                Ok(()) => sent += 1,
                 Err(why) => tracing::warn!(%why, "a member could not be told"),
             }
         }
-        told
+        sent
     }
 }

@@ -37,9 +37,9 @@ pub(crate) fn ask(
         QuestionKind::Sandbox => (format!("leave the workspace with {tool}:"), always("file")),
     };
     let mut rows = vec![format!("{} {name} asks to {what}", palette.warn("?"))];
-    let told = told(question);
-    rows.extend(view.block(&told, "    ", Some(SHOWN_LINES)));
-    let is_cut = told.lines().count() > SHOWN_LINES;
+    let subject = subject_text(question);
+    rows.extend(view.block(&subject, "    ", Some(SHOWN_LINES)));
+    let is_cut = subject.lines().count() > SHOWN_LINES;
     let whole = if is_cut { "v the whole of it · " } else { "" };
     let more = if more == 0 { String::new() } else { format!("   ({more} more after this)") };
     let keys = format!("  {whole}y yes · n no · n WHY no, and why{keys}{more}");
@@ -49,11 +49,11 @@ pub(crate) fn ask(
 
 /// Returns the subject of a question in full: a person must be able to read all of it before approving.
 pub(crate) fn whole(question: &Question) -> String {
-    sanitize(&told(question)).into_owned()
+    sanitize(&subject_text(question)).into_owned()
 }
 
 /// Returns the subject of a question; a change of a file becomes removed and added lines.
-fn told(question: &Question) -> String {
+fn subject_text(question: &Question) -> String {
     let field = |name: &str| question.input.get(name).and_then(Value::as_str);
     let marked = |mark: &str, text: &str| -> String {
         text.lines().flat_map(|line| ["\n", mark, " ", line]).collect()

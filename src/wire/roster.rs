@@ -58,20 +58,16 @@ impl Roster {
     }
 
     /// Returns the entry of a name that joins; adds one if there is none.
-    pub fn enter(
-        &mut self,
-        name: &str,
-        now: impl Into<WallTime>,
-    ) -> &mut WithUnknownFields<Member> {
+    pub fn enter(&mut self, name: &str, at: impl Into<WallTime>) -> &mut WithUnknownFields<Member> {
         let count = self.members.len();
-        let at = self.members.iter().position(|member| member.name == name).unwrap_or(count);
-        if at == count {
+        let index = self.members.iter().position(|member| member.name == name).unwrap_or(count);
+        if index == count {
             let color = COLORS.iter().cycle().nth(count % COLORS.len()).map_or("", |word| word);
-            let (name, color, joined_at) = (name.into(), color.into(), now.into());
+            let (name, color, joined_at) = (name.into(), color.into(), at.into());
             self.members.push(Member { name, color, joined_at, ..Member::default() }.into());
         }
         #[expect(clippy::indexing_slicing, reason = "the index was just found or filled")]
-        &mut self.members[at]
+        &mut self.members[index]
     }
 
     /// Returns the member of that name for changes.

@@ -84,7 +84,7 @@ impl Approvals {
 
     /// Handles mail to the lead: a question, or the person's answer from outside the lead.
     pub(super) fn on_mail(&mut self, message: &Message) {
-        match self.runtime.approval_queue.hear(message) {
+        match self.runtime.approval_queue.accept(message) {
             Ok(Some(asked)) => self.enqueue(asked),
             Ok(None) => self.relay_answer(message),
             Err(why) => {

@@ -138,7 +138,7 @@ impl HeadlessRun {
                     closed = &mut closing => break closed,
                     // Repeated SIGTERMs count as one; only SIGINT shortens the wait.
                     signal = signals.next() => if signal == SignalEvent::Interrupt {
-                        supervisor.hurry(urgency);
+                        supervisor.raise_urgency(urgency);
                         urgency = Urgency::AtOnce;
                     }
                 }

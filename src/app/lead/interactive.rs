@@ -92,7 +92,7 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
             break (reason, stop_loop(&session.runtime, &mut agent).await?);
         }
     };
-    session.say_goodbye(reason);
+    session.print_closing_line(reason);
     let supervisor = Rc::clone(&session.runtime.supervisor);
     let mut closing = pin!(close(&supervisor, ended, reason));
     let closed = loop {
@@ -100,10 +100,10 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
         tokio::select! {
             closed = &mut closing => break closed,
             signal = signals.next() => if signal == SignalEvent::Interrupt {
-                session.hurry();
+                session.raise_urgency();
             },
             Some(input) = inputs.recv() => if input == Input::Interrupt {
-                session.hurry();
+                session.raise_urgency();
             },
         }
     };
@@ -193,7 +193,7 @@ impl Session {
         }
     }
 
-    fn say_goodbye(&self, reason: EndReason) {
+    fn print_closing_line(&self, reason: EndReason) {
         if let EndReason::Budget(limit) = reason {
             self.console.print(&format!("{limit} are used: the team is stopped"));
         }
@@ -205,10 +205,10 @@ impl Session {
     }
 
     /// Handles Ctrl-C while the team is being stopped.
-    fn hurry(&mut self) {
+    fn raise_urgency(&mut self) {
         let pressed = self.keys.pressed(LeadActivity::Stopping, SystemClock.monotonic());
         let is_last = pressed == CtrlCAction::StopAtOnce;
-        self.runtime.supervisor.hurry(if is_last { Urgency::AtOnce } else { Urgency::Now });
+        self.runtime.supervisor.raise_urgency(if is_last { Urgency::AtOnce } else { Urgency::Now });
     }
 
     fn prompt(&mut self, text: String) {
@@ -341,7 +341,7 @@ impl Session {
                 if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
             return self.console.print(&format!("there is no teammate {name}; {hint}"));
         }
-        if self.runtime.supervisor.hurry_member(&name) {
+        if self.runtime.supervisor.raise_urgency_of(&name) {
             return self.console.print(&format!("{name} is not waited for any longer"));
         }
         self.console.print(&format!("stopping {name} … (/stop {name} again does not wait)"));

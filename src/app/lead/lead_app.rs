@@ -2,7 +2,7 @@
 
 use super::ending::{EndedLoop, spawn_loop};
 use super::options::{LeadOptions, approver};
-use super::startup::{Startup, take_place};
+use super::startup::{Startup, enter_team};
 use super::{budget_watch::BudgetWatch, runtime::LeadRuntime};
 use crate::agent::progress::Progress;
 use crate::app::agent_process::{AgentProcess, fresh_id};
@@ -58,7 +58,7 @@ impl LeadApp {
     ) -> Result<Self, Failure> {
         let mut rules = options.settings.rules();
         let bus = open_bus(team.clone(), rules);
-        let (mut process, startup) = take_place(&bus, &options).await?;
+        let (mut process, startup) = enter_team(&bus, &options).await?;
         let dir = team.clone();
         offload(move || make_inbox(&dir, &AgentName::user())).await?;
         let used_before = roster::read(team)?.used();

@@ -67,10 +67,7 @@ pub(super) fn waiting_for(team: &TeamDir, now: WallTime) -> String {
 }
 
 /// Returns the lead, then the members. Each one is read when the iterator reaches it.
-fn snapshots<'a>(
-    team: &'a TeamDir,
-    roster: &'a Roster,
-) -> impl Iterator<Item = AgentSnapshot> + 'a {
+fn snapshots(team: &TeamDir, roster: &Roster) -> impl Iterator<Item = AgentSnapshot> {
     let lead = roster.lead.iter().map(|lead| {
         // This process is the lead, so its status never means an exited process.
         let status = if lead.status.is_over() { Status::Stopping } else { lead.status };

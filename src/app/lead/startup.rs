@@ -33,7 +33,7 @@ pub(super) struct Startup {
 
 /// Takes the lead's life lock, recovers from an earlier team, and selects the returning teammates. The roster is only
 /// changed with the life lock held. Fails if a lead runs in this folder, or `--takeover` cannot stop it.
-pub(super) async fn take_place(
+pub(super) async fn enter_team(
     bus: &Arc<Bus>,
     options: &LeadOptions,
 ) -> Result<(AgentProcess, Startup), Failure> {

@@ -25,12 +25,12 @@ pub(crate) fn make_in(folder: &str) {
 }
 
 /// A team folder that is removed on drop.
-pub(crate) struct Place {
+pub(crate) struct BenchTeam {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) dir: TeamDir,
 }
 
-impl Place {
+impl BenchTeam {
     /// Creates a team with [`OWNER`] on its roster, idle, with a free life lock.
     pub(crate) fn new() -> Self {
         let parent = PARENT.get_or_init(|| env!("CARGO_TARGET_TMPDIR").into());
