@@ -17,7 +17,8 @@ pub(crate) fn of_system_calls(run: Run) -> Vec<Finding> {
 
 pub(crate) fn of_escapes(run: Run) -> Vec<Finding> {
     let (measure, target) = ("commands that try to outlive their end", "0 survivors");
-    let mut found = measured(run, measure, target, &["--lib", "tools::command::containment::"]);
+    let mut found =
+        measured(run, measure, target, &["--lib", "tools::command::containment_tests::"]);
     found.extend(measured(run, measure, target, &["--test", "it", "fault::containment::"]));
     found
 }

@@ -1,7 +1,7 @@
 //! The `bash` tool: runs one shell command in the workspace. No process of the command outlives it.
 
 #[cfg(test)]
-mod containment;
+mod containment_tests;
 pub(super) mod output;
 pub(super) mod shell;
 

@@ -82,7 +82,7 @@ impl Fixture {
     fn agent(&self, command: &str, timeout: u64) -> Command {
         let task = json!({"command": command, "timeout": timeout, "run_id": self.run_id});
         put(&self.path().join("task"), &task.to_string());
-        let mut agent = test_process("tools::command::containment::agent_process");
+        let mut agent = test_process("tools::command::containment_tests::agent_process");
         agent.env(TASK, self.path()).stdout(Stdio::null());
         agent
     }
