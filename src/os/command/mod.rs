@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Seek, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::{ffi::OsStrExt, process::CommandExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -81,7 +81,8 @@ pub(crate) fn start(
     let (lifeline_end, lifeline) = io::pipe()?;
     let input_number = input.as_ref().map(AsRawFd::as_raw_fd);
     let mut program = Command::new(supervisor_program());
-    program.arg0("teammate-guard").arg(command_supervisor::ARGUMENT).arg(&setup.run_id);
+    program.arg0(OsStr::from_bytes(program::COMMAND_SUPERVISOR_NAME.to_bytes()));
+    program.arg(command_supervisor::ARGUMENT).arg(&setup.run_id);
     program.arg(command).args(input_number.map(|number| number.to_string())).current_dir(folder);
     program.env_clear().envs(setup.env.iter().map(|(name, value)| (name, value)));
     program.env(process_tree::RUN_ID_VARIABLE, &setup.run_id);
