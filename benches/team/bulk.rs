@@ -56,7 +56,7 @@ pub(crate) fn taking_in(size: &Size) -> Vec<Figure> {
     vec![Figure {
         id: "P6",
         measure: format!(
-            "taking in {}, `fsync = always`; read + parse + append + fdatasync",
+            "draining {}, `fsync = always`; read + parse + append + fdatasync",
             size.backlog
         ),
         unit: "ms",
@@ -158,7 +158,7 @@ fn join(dir: &TeamDir, number: usize) -> LifeLock {
 fn queue(dir: &TeamDir, count: usize) {
     let mut lines = String::new();
     for number in 0..count {
-        let draft = OutgoingMessage {
+        let message = OutgoingMessage {
             id: format!("{}:{number}", sender()),
             from: sender(),
             to: owner(),
@@ -168,7 +168,7 @@ fn queue(dir: &TeamDir, count: usize) {
             body: Body::text(),
             extra: Map::new(),
         };
-        lines.push_str(&draft.line().unwrap());
+        lines.push_str(&message.line().unwrap());
     }
     let inbox = dir.inbox(&AgentName::member(OWNER).unwrap());
     let mut file = OpenOptions::new().append(true).open(inbox).unwrap();

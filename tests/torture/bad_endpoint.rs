@@ -73,7 +73,7 @@ fn lead(view: &RequestView) -> Reply {
 struct Tally {
     rng: Rng,
     requests: usize,
-    spoilt: usize,
+    faulty: usize,
     silent: usize,
     /// The number of attempts of each request, by its hash.
     tries: BTreeMap<u64, usize>,
@@ -92,7 +92,7 @@ impl Tally {
         if self.rng.below(5) > 0 {
             return reply;
         }
-        self.spoilt += 1;
+        self.faulty += 1;
         if matches!(until, Until::Time(_)) && self.rng.below(SILENT) == 0 {
             self.silent += 1;
             return reply.stall_after(40);
@@ -112,21 +112,21 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     };
     let tallies: Vec<Tally> = (0..rounds).map(|round| one(run.rng(17 + round), until)).collect();
     let sum = |part: fn(&Tally) -> usize| tallies.iter().map(part).sum::<usize>();
-    let (requests, spoilt, silent) =
-        (sum(|it| it.requests), sum(|it| it.spoilt), sum(|it| it.silent));
+    let (requests, faulty, silent) =
+        (sum(|it| it.requests), sum(|it| it.faulty), sum(|it| it.silent));
     let most = tallies.iter().flat_map(|it| it.tries.values()).copied().max().unwrap();
     let measure = format!("{TEAMMATES} teammates, 20 % of all answers go wrong: {length}");
     let result = format!(
-        "all turns right, every tool once; {requests} requests, {spoilt} spoilt ({silent} fell \
-         silent), at most {most} tries"
+        "all turns right, every tool once; {requests} requests, {faulty} faulty \
+         ({silent} stalled), at most {most} tries"
     );
     let target = format!("every turn right, no tool twice, at most {TRIES} tries");
-    vec![Finding::new(&measure, &target, &result, Verdict::of(most <= TRIES && spoilt > 0))]
+    vec![Finding::new(&measure, &target, &result, Verdict::of(most <= TRIES && faulty > 0))]
 }
 
 fn one(rng: Rng, until: Until) -> Tally {
     let tries = BTreeMap::new();
-    let tally = Arc::new(Mutex::new(Tally { rng, requests: 0, spoilt: 0, silent: 0, tries }));
+    let tally = Arc::new(Mutex::new(Tally { rng, requests: 0, faulty: 0, silent: 0, tries }));
     let (mine, begun) = (Arc::clone(&tally), Instant::now());
     let fake = Fake::forgetful(move |view| {
         let reply = match agent_of(view).as_str() {

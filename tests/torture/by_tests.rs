@@ -24,7 +24,7 @@ pub(crate) fn of_escapes(run: Run) -> Vec<Finding> {
 }
 
 pub(crate) fn of_pids(run: Run) -> Vec<Finding> {
-    let measure = "process numbers given to somebody else";
+    let measure = "reused pids";
     measured(run, measure, "0 wrong kills", &["--test", "it", "fault::pid_reuse::"])
 }
 

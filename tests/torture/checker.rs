@@ -5,17 +5,17 @@ use crate::card::{Finding, Verdict};
 use crate::support::history::{InjectedFault, injected_faults};
 
 pub(crate) fn measure(_: Run) -> Vec<Finding> {
-    let planted = injected_faults();
-    let missed: Vec<String> = planted
+    let injected = injected_faults();
+    let missed: Vec<String> = injected
         .iter()
-        .filter(|planted| !planted.is_right)
+        .filter(|injected| !injected.is_right)
         .map(|InjectedFault { name, found, .. }| format!("{name}: {found:?}"))
         .collect();
-    let found = planted.len() - missed.len();
-    let verdict = Verdict::of(missed.is_empty() && planted.len() == 8);
-    let result = format!("{found}/{} {}", planted.len(), missed.join(", "));
+    let found = injected.len() - missed.len();
+    let verdict = Verdict::of(missed.is_empty() && injected.len() == 8);
+    let result = format!("{found}/{} {}", injected.len(), missed.join(", "));
     vec![Finding::new(
-        "faults planted in a history that the checker finds",
+        "faults injected in a history that the checker finds",
         "8/8",
         result.trim(),
         verdict,

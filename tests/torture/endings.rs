@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(35);
 const BEHAVIOURS: [(&str, &str); 6] = [
     ("idler", ""),
     ("sleeper", "touch sleeper.here; sleep 1000"),
-    ("deaf", "trap '' TERM INT HUP; touch deaf.here; while :; do sleep 1; done"),
+    ("ignores", "trap '' TERM INT HUP; touch ignores.here; while :; do sleep 1; done"),
     ("daemon", "setsid nohup sleep 1000 >/dev/null 2>&1 & touch daemon.here; sleep 1000"),
     ("forker", "(setsid sh -c 'sleep 1000 & sleep 1000' &) ; touch forker.here; sleep 1000"),
     ("frozen", "touch frozen.here; sleep 1000"),
@@ -54,14 +54,16 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     }
     let members = (politely + now) * (BEHAVIOURS.len() + 1);
     let result = format!(
-        "{members} members in {} takedowns, 0 left, {} late {}; longest {:.1?} politely, {:.1?} at once",
+        "{members} members in {} stops, 0 left, {} late {}; \
+         longest {:.1?} politely, {:.1?} at once",
         politely + now,
         late.len(),
         late.join(", "),
         slowest[0],
         slowest[1],
     );
-    let measure = "`team stop --all`: idle, thinking, in a tool, deaf to signals, daemons, stopped";
+    let measure =
+        "`team stop --all`: idle, in a model call, in a tool, ignoring signals, daemons, stopped";
     let verdict = if late.is_empty() { Verdict::Met } else { Verdict::of_speed(false) };
     vec![Finding::new(measure, "all within the ladder + 1 s, 0 processes left", &result, verdict)]
 }
@@ -107,10 +109,10 @@ pub(crate) fn of_leads(run: Run) -> Vec<Finding> {
     }
     let measure =
         format!("kill -9 of a lead with {members} teammates, {rounds} times ({busy} in a tool)");
-    let result = format!("0 left, 0 ghosts; longest {:.1} s", longest.as_secs_f64());
+    let result = format!("0 left, 0 listed as alive; longest {:.1} s", longest.as_secs_f64());
     vec![Finding::new(
         &measure,
-        "gone in 35 s, 0 left, 0 ghosts",
+        "all exited in 35 s, 0 left, 0 listed as alive",
         &result,
         Verdict::of(longest < GRACE),
     )]

@@ -94,7 +94,8 @@ fn fill_and_free(team: &Team, time: Duration, measure: &str) -> Finding {
     }
     team.wait_no_process();
     let result = format!(
-        "{} sends refused, {} acknowledged, all taken in, {twice} twice; the command ran {ran} time(s)",
+        "{} sends refused, {} acknowledged, all delivered, {twice} twice; \
+         the command ran {ran} time(s)",
         refused,
         acked.len()
     );

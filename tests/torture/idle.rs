@@ -67,7 +67,7 @@ pub(crate) fn of_many(run: Run) -> Vec<Finding> {
     let count = run.of(20, 200, 200);
     let begun = Instant::now();
     run_together(count);
-    let measure = format!("{count} teammates live at once, hear a broadcast, and are gone again");
+    let measure = format!("{count} teammates run at once, answer a broadcast, and exit");
     let result = format!("all of them, in {:.0} s", begun.elapsed().as_secs_f64());
     vec![Finding::new(&measure, "each answers, 0 left", &result, Verdict::Met)]
 }

@@ -85,8 +85,8 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
             },
         ),
         Finding::new(
-            &format!("taking in {taken} messages"),
-            "told",
+            &format!("draining {taken} messages"),
+            "reported",
             &format!("{:.0} ms", drained.as_secs_f64() * 1e3),
             Verdict::Unjudged,
         ),

@@ -13,8 +13,9 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let is_left_out = |point: &&str| point.starts_with("recover.");
     let points: Vec<&str> =
         run.of(POINTS.into_iter().filter(is_left_out).collect(), POINTS.into(), POINTS.into());
-    let measure =
-        |kills| format!("a team dies at each of {} failpoints, {kills} times each", points.len());
+    let measure = |kills| {
+        format!("a team is killed at each of {} failpoints, {kills} times each", points.len())
+    };
     if !ENABLED {
         let why = "this build has no failpoints: it needs `--features failpoints`";
         return vec![Finding::skipped(&measure(kills), TARGET, why)];
@@ -22,12 +23,12 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let summary = run_at(&points, kills, run.seed, run.until());
     let rounds = points.iter().map(|point| summary.kills.get(point).copied().unwrap_or(0)).min();
     let reached = points.iter().filter(|point| summary.kills.contains_key(*point)).count();
-    let died: u64 = summary.kills.values().sum();
+    let killed: u64 = summary.kills.values().sum();
     for fault in &summary.faults {
         eprintln!("{fault}");
     }
     let result = format!(
-        "{reached} reached, {died} deaths, {} messages told, {} faults",
+        "{reached} reached, {killed} kills, {} messages acknowledged, {} faults",
         summary.told,
         summary.faults.len(),
     );

@@ -43,7 +43,7 @@ fn a_team_survives_a_kill_at_every_failpoint() {
     let heavy = |point: &&str| !light.iter().any(|light| point.starts_with(light));
     let points: Vec<&'static str> = POINTS.into_iter().filter(heavy).collect();
     let summary = run_at(&points, 1, seed, None);
-    println!("{:?}: {} messages told", summary.kills, summary.told);
+    println!("{:?}: {} messages acknowledged", summary.kills, summary.told);
     assert!(summary.faults.is_empty(), "{}", summary.faults.join("\n\n"));
     assert_eq!(summary.kills.len(), points.len());
 }

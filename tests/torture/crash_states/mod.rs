@@ -56,7 +56,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     }
     let first = violations.first().map_or(String::new(), |first| format!(": {first}"));
     let result = format!(
-        "{} violations in {states} states of {} stories{first}",
+        "{} violations in {states} states of {} scenarios{first}",
         violations.len(),
         stories.len()
     );

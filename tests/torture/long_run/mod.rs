@@ -194,7 +194,8 @@ impl Story {
     fn judged(mut self, facts: &Facts) -> Vec<Finding> {
         let minutes = |time: Duration| time.as_secs_f64() / 60.0;
         let story = format!(
-            "{:.1} min, {MEMBERS} teammates and their lead on {} files, played models, real tools",
+            "{:.1} min, {MEMBERS} teammates and their lead on {} files, scripted models, \
+             real tools",
             minutes(facts.took),
             self.play.job.files()
         );
@@ -241,7 +242,7 @@ impl Story {
         // The fake endpoint reports tokens for a call that the kill interrupts, but no agent counts them.
         let most = (MEMBERS as u64 + 1) * 2 * self.play.context;
         Finding::new(
-            "the same: tokens counted, of those dealt out, under the cap",
+            "the same: tokens counted, of those of the fake, under the cap",
             "all but those of calls that the kill cut off",
             &format!(
                 "{counted} of {dealt} in {calls} calls, cap {cap}; {} were cut off by the kill",
