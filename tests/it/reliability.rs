@@ -81,6 +81,11 @@ fn every_named_test_exists() {
             assert!(is_there, "fault {}: there is no test {name}", row[0]);
         }
     }
+    let document = document();
+    let is_path = |word: &&str| word.contains("::") && !word.contains(' ');
+    for name in quoted(&document).into_iter().filter(is_path) {
+        assert!(is_test(name), "the page names {name}, which is no test");
+    }
     assert!(!is_test("mailbox::no_such_test") && !is_test("mailbox::alice"));
 }
 
