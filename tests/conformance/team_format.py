@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """A second implementation of docs/format.md, written from that page alone.
 
-It shares no code with the program and knows nothing that the page does not say; standard library only. The tests
-in tests/it/mail/second_implementation.rs let it exchange mail with the program, die, and take over from it. Where it cannot be written
-from the page, the page is what has to be mended.
+It shares no code with the program, relies on that page only, and needs only the standard library. The tests in
+tests/it/mail/second_implementation.rs let it exchange mail with the program, kill it, and let either take over from
+the other. A behaviour that the page does not define is a defect of the page.
 
-    team_format.py TEAM send TO FROM          one message for each line of stdin; prints an id when it is durable
-    team_format.py TEAM member NAME [POINT]   be that member until told to end; die at POINT, by SIGKILL
-    team_format.py TEAM drain NAME [POINT]    be that member for as long as it takes to take in what waits
-    team_format.py TEAM waits NAME            the ids of the mail that waits
-    team_format.py TEAM lives NAME            `lives` or `free`
-    team_format.py TEAM count NAME TIMES      add 1 to the field `x_count` of the member, so many times
-    team_format.py TEAM claim OWNER           claim what tasks there are, one after the other; prints their ids
+    team_format.py TEAM send TO FROM          sends each line of stdin as a message; prints each durable message's id
+    team_format.py TEAM member NAME [POINT]   runs as that member until it is asked to stop; SIGKILLs itself at POINT
+    team_format.py TEAM drain NAME [POINT]    drains the member's inbox once; SIGKILLs itself at POINT
+    team_format.py TEAM unread NAME           prints the ids of the unread mail
+    team_format.py TEAM alive NAME            prints `alive` or `free`
+    team_format.py TEAM count NAME TIMES      adds 1 to the member's field `x_count`, this many times
+    team_format.py TEAM claim OWNER           claims all claimable tasks, one after the other; prints their ids
 """
 
 import contextlib
@@ -30,22 +30,23 @@ NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 CLAIM = re.compile(r"(?P<name>.+)\.(?P<gen>[0-9]{12}-[0-9a-f]{8})(?P<taken>\.taken)?")
 LINE_LIMIT = 2 * 1024 * 1024
 LOCK_LIMIT = 20.0
-COURTESY_LIMIT = 2.0
-LOOKS_LIMIT = 1.0
+INBOX_LOCK_LIMIT = 2.0
+PROBE_LIMIT = 1.0
 NEEDS_CONTENT = ("message", "broadcast")
 
 
 class Failure(Exception):
-    """What a user of this program is told."""
+    """An error that is reported to the user without a traceback."""
 
 
-def die_at(point, wanted):
+def kill_self_at(point, wanted):
+    """Kills this process if this is the wanted failpoint."""
     if point == wanted:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def flock(fd, limit):
-    """Waits for an exclusive lock, but not for ever. Says whether it came."""
+    """Waits at most `limit` seconds for an exclusive lock. Returns whether the lock was acquired."""
     end = time.monotonic() + limit
     while True:
         try:
@@ -59,26 +60,26 @@ def flock(fd, limit):
 
 @contextlib.contextmanager
 def locked(path):
-    """Holds a side lock: made when missing, never removed, renamed or written to."""
+    """Holds a side lock. A missing file is created; it is never removed, renamed or written to."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if not flock(fd, LOCK_LIMIT):
-            raise Failure(f"{path}: somebody has held it for {LOCK_LIMIT} seconds")
+            raise Failure(f"{path}: another process has held the lock for {LOCK_LIMIT} seconds")
         yield fd
     finally:
         os.close(fd)
 
 
 def replace(path, text):
-    """Puts a whole file in the place of another."""
-    beside = f"{path}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    """Replaces a file durably: writes a temporary file, syncs it, and renames it."""
+    temporary = f"{path}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, text.encode())
         os.fsync(fd)
     finally:
         os.close(fd)
-    os.rename(beside, path)
+    os.rename(temporary, path)
     sync_folder(os.path.dirname(path))
 
 
@@ -89,12 +90,15 @@ def sync_folder(path):
 
 
 def append(path, lines, torn=None):
-    """Appends records to a file that only we write, and syncs it; a torn last line is sealed first."""
+    """Appends records to a file that only this process writes, and syncs it. Seals a torn last line first.
+
+    `torn` is called after a part of the text was written.
+    """
     if not lines:
         return
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    if not ends_whole(fd):
+    if not ends_with_newline(fd):
         text = b"\n" + text
     if torn:
         os.write(fd, text[:-20])
@@ -104,13 +108,13 @@ def append(path, lines, torn=None):
     os.close(fd)
 
 
-def ends_whole(fd):
+def ends_with_newline(fd):
     size = os.fstat(fd).st_size
     return size == 0 or os.pread(fd, 1, size - 1) == b"\n"
 
 
 def records(path):
-    """The JSON objects of a file of lines; a torn or foreign line is skipped."""
+    """Yields the JSON objects of a file of lines. Skips lines that are not JSON objects."""
     try:
         with open(path, "rb") as file:
             for line in file:
@@ -131,13 +135,13 @@ class Team:
 
     def checked(self, name):
         if not NAME.fullmatch(name):
-            raise Failure(f"{name!r} is no name")
+            raise Failure(f"{name!r} is not a valid name")
         return name
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def send(self, to, message):
-        """Appends one message, durably, as the section `Sending` has it."""
+        """Appends one message durably, as the section `Sending` specifies."""
         self.checked(to)
         line = json.dumps(message, ensure_ascii=False).encode() + b"\n"
         if len(line) > LINE_LIMIT:
@@ -147,14 +151,14 @@ class Team:
                 raise Failure(f"{to} {why}")
             inbox = os.open(self.path("inbox", f"{to}.jsonl"),
                             os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            about = os.fstat(inbox)
-            if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
-                raise Failure(f"the inbox of {to} is not ours")
-            if about.st_nlink == 2:
-                self.drop_half_claim(about)
-            flock(inbox, COURTESY_LIMIT)
+            info = os.fstat(inbox)
+            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.getuid():
+                raise Failure(f"the inbox of {to} is not a regular file of this user")
+            if info.st_nlink == 2:
+                self.drop_half_claim(info)
+            flock(inbox, INBOX_LOCK_LIMIT)
             before = os.fstat(inbox).st_size
-            seal = b"" if ends_whole(inbox) else b"\n"
+            seal = b"" if ends_with_newline(inbox) else b"\n"
             os.write(inbox, seal + line)
             after = os.fstat(inbox).st_size
             start = after - len(line)
@@ -166,7 +170,7 @@ class Team:
         sync_folder(self.path("inbox"))
 
     def refusal(self, to):
-        """Why `to` cannot be written to now; asked while the side lock is held."""
+        """Returns the reason why `to` accepts no mail, or None. The caller holds the side lock."""
         if to in ("lead", "user"):
             return None
         status = next((one["status"] for one in self.roster()["members"] if one["name"] == to), None)
@@ -174,19 +178,20 @@ class Team:
             return "is not on the roster"
         if status in ("stopping", "shutdown", "failed"):
             return f"is {status}"
-        if self.lives(to) or (status == "starting" and self.lives("lead")):
+        if self.alive(to) or (status == "starting" and self.alive("lead")):
             return None
         return "is dead"
 
     def drop_half_claim(self, inbox):
-        """An owner died between link and rename: its second name for the inbox goes."""
+        """Removes the second name of the inbox, left by an owner that was killed between link and rename."""
         for entry in os.scandir(self.path("inbox", ".claim")):
             if entry.inode() == inbox.st_ino:
                 os.unlink(entry.path)
 
-    # -- who lives -------------------------------------------------------------------------------------------------
+    # -- life locks ------------------------------------------------------------------------------------------------
 
-    def lives(self, name):
+    def alive(self, name):
+        """Returns whether a process holds the life lock of this name."""
         try:
             fd = os.open(self.path("run", f"{name}.lock"), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -212,22 +217,22 @@ class Team:
         with locked(self.path("run", ".state", "config.lock")):
             path, roster = self.path("config.json"), self.roster()
             if roster["version"] > 1:
-                raise Failure("the roster is of a newer version")
+                raise Failure("the roster has a newer version")
             change(roster)
             replace(path, json.dumps(roster, ensure_ascii=False, indent=2) + "\n")
 
     def count(self, name, times):
-        def one_more(roster):
+        def add_one(roster):
             for member in roster["members"]:
                 if member["name"] == name:
                     member["x_count"] = member.get("x_count", 0) + 1
         for _ in range(times):
-            self.change_roster(one_more)
+            self.change_roster(add_one)
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     def claim_task(self, owner):
-        """Claims one task that is pending, nobody's, and waits for nothing."""
+        """Claims one task that is pending, has no owner, and is not blocked. Returns its id, or None."""
         with locked(self.path("tasks", ".lock", "list")) as lock:
             tasks = {}
             for entry in os.scandir(self.path("tasks")):
@@ -235,8 +240,9 @@ class Team:
                     with open(entry.path, encoding="utf-8") as file:
                         tasks[entry.name[:-5]] = json.load(file)
             for number, task in sorted(tasks.items(), key=lambda one: int(one[0])):
-                waits = any(tasks[str(other)].get("status") != "completed" for other in task.get("blocked_by", []))
-                if task.get("status", "pending") != "pending" or task.get("owner") or waits:
+                blockers = [tasks[str(other)] for other in task.get("blocked_by", [])]
+                is_blocked = any(blocker.get("status") != "completed" for blocker in blockers)
+                if task.get("status", "pending") != "pending" or task.get("owner") or is_blocked:
                     continue
                 now = time.time()
                 task.update(status="in_progress", owner=owner, updated_at=now)
@@ -249,35 +255,35 @@ class Team:
 
 
 class Owner:
-    """The owner of a name: holds its life lock, takes in its mail."""
+    """The owner of a name: holds its life lock and drains its mail."""
 
     def __init__(self, team, name, point=None):
         self.team, self.name, self.point = team, team.checked(name), point
         self.incarnation = secrets.token_hex(4)
-        self.life = self.take_life()
+        self.life_lock = self.take_life_lock()
         self.transcript = team.path("transcript", f"{name}.jsonl")
-        self.seen, self.reached, self.counter = {}, {}, 0
+        self.seen, self.recorded, self.counter = {}, {}, 0
         for record in records(self.transcript):
             if record.get("kind") == "mail":
                 gen, message = record["gen"], record["message"]
-                self.reached[gen] = max(self.reached.get(gen, -1), record["offset"])
+                self.recorded[gen] = max(self.recorded.get(gen, -1), record["offset"])
                 self.counter = max(self.counter, int(gen[:12]))
                 self.seen[message["id"]] = message
-        self.buried = {(letter["gen"], letter["offset"]) for letter in records(self.dead_letters())}
+        self.dead = {(line["gen"], line["offset"]) for line in records(self.dead_letters())}
         for entry in self.claims():
             self.counter = max(self.counter, int(entry["gen"][:12]))
 
     def dead_letters(self):
         return self.team.path("dead", f"{self.name}.jsonl")
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- membership ------------------------------------------------------------------------------------------------
 
-    def take_life(self):
+    def take_life_lock(self):
         path = self.team.path("run", f"{self.name}.lock")
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            if not flock(fd, LOOKS_LIMIT):
-                raise Failure(f"{self.name} lives already")
+            if not flock(fd, PROBE_LIMIT):
+                raise Failure(f"{self.name} is alive")
             if os.fstat(fd).st_nlink > 0:
                 break
             os.close(fd)
@@ -285,15 +291,15 @@ class Owner:
             start_time = int(file.read().rsplit(")", 1)[1].split()[19])
         with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             boot_id = file.read().strip()
-        about = {"pid": os.getpid(), "start_time": start_time, "boot_id": boot_id, "incarnation": self.incarnation,
+        record = {"pid": os.getpid(), "start_time": start_time, "boot_id": boot_id, "incarnation": self.incarnation,
                  "protocol": 1, "marker": f"conformance-{self.incarnation}", "started_at": time.time(),
                  "started_by": "hand"}
         os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(about).encode() + b"\n", 0)
+        os.pwrite(fd, json.dumps(record).encode() + b"\n", 0)
         return fd
 
     def join(self):
-        """Enters the roster, by hand; keeps what another life of this name left there."""
+        """Adds this member to the roster, as one started manually. Keeps the fields of an earlier incarnation."""
         now = time.time()
 
         def entry(roster):
@@ -314,14 +320,14 @@ class Owner:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
     def leave(self):
-        def last_word(roster):
+        def mark_stopped(roster):
             for member in roster["members"]:
                 if member["name"] == self.name and member["incarnation"] == self.incarnation:
                     member.update(status="shutdown", activity=None, since=time.time(), pid=None,
                                   last_exit={"code": 0, "signal": None, "cause": "stopped", "at": time.time()})
-        self.team.change_roster(last_word)
+        self.team.change_roster(mark_stopped)
 
-    # -- taking mail in --------------------------------------------------------------------------------------------
+    # -- receiving -------------------------------------------------------------------------------------------------
 
     def claims(self):
         found = []
@@ -332,23 +338,23 @@ class Owner:
         return sorted(found, key=lambda claim: claim["gen"])
 
     def drain(self):
-        """Takes in what waits: claims of an earlier life, then the inbox. Returns the messages, oldest first."""
+        """Reads the claims of earlier incarnations, then the inbox. Returns the messages, oldest first."""
         mail = []
         self.claim_inbox()
         for claim in self.claims():
-            mail += self.take_in(claim, final=False)
+            mail += self.ingest(claim, final=False)
         return mail
 
     def settle(self):
-        """After the mail was acted on: marks the claims, and removes those that nobody can write to any more."""
+        """Marks the claims after their mail was handled. Removes the marked claims that have no writer."""
         mail = []
         for claim in self.claims():
             if not claim["taken"]:
                 os.rename(claim["path"], claim["path"] + ".taken")
-                die_at(self.point, "acted")
+                kill_self_at(self.point, "marked")
                 continue
             if time.time() - os.stat(claim["path"]).st_ctime > 1.0 and not open_for_writing(claim["path"]):
-                mail += self.take_in(claim, final=True)
+                mail += self.ingest(claim, final=True)
                 os.unlink(claim["path"])
         return mail
 
@@ -356,64 +362,64 @@ class Owner:
         inbox = self.team.path("inbox", f"{self.name}.jsonl")
         folder = self.team.path("inbox", ".claim")
         with locked(self.team.path("inbox", ".lock", self.name)):
-            about = os.lstat(inbox)
-            if about.st_nlink == 2:
-                self.team.drop_half_claim(about)
-            if about.st_size == 0:
+            info = os.lstat(inbox)
+            if info.st_nlink == 2:
+                self.team.drop_half_claim(info)
+            if info.st_size == 0:
                 return
             fresh = os.path.join(folder, f"{self.name}.new")
             os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             self.counter += 1
             gen = f"{self.counter:012}-{secrets.token_hex(4)}"
             os.link(inbox, os.path.join(folder, f"{self.name}.{gen}"))
-            die_at(self.point, "linked")
+            kill_self_at(self.point, "linked")
             os.rename(fresh, inbox)
-            die_at(self.point, "renamed")
+            kill_self_at(self.point, "renamed")
             sync_folder(folder)
             sync_folder(os.path.dirname(inbox))
 
-    def take_in(self, claim, final):
-        """Takes in what a claim has behind what is recorded of it; `final`: nobody writes to it any more."""
+    def ingest(self, claim, final):
+        """Reads the lines of a claim after the recorded offset. `final`: the claim has no writer any more."""
         with open(claim["path"], "rb") as file:
             data = file.read()
         gen, mail, dead, end = claim["gen"], [], [], 0
-        reached = self.reached.get(gen, -1)
+        recorded = self.recorded.get(gen, -1)
         for line in data.split(b"\n"):
             start, end = end, end + len(line) + 1
             line = line.removeprefix(b"\xef\xbb\xbf").strip()
-            if start <= reached or (gen, start) in self.buried or not line:
+            if start <= recorded or (gen, start) in self.dead or not line:
                 continue
             is_whole = end <= len(data)
             try:
-                message = self.judge(line, f"raw-{gen}-{start}")
+                message = self.parse_line(line, f"raw-{gen}-{start}")
                 known = self.seen.get(message["id"])
                 if known is not None and (known.get("from"), known.get("content")) != (
                         message.get("from"), message.get("content")):
-                    raise ValueError("its id is that of another message")
+                    raise ValueError("its id is the id of another message")
             except (ValueError, RecursionError) as reason:
                 if is_whole or final:
                     dead.append({"gen": gen, "offset": start, "reason": str(reason), "at": time.time(), **raw(line)})
-                    self.buried.add((gen, start))
+                    self.dead.add((gen, start))
                 continue
             if known is None:
                 self.seen[message["id"]] = message
-                self.reached[gen] = start
+                self.recorded[gen] = start
                 mail.append({"kind": "mail", "at": time.time(), "gen": gen, "offset": start, "message": message})
         self.record(mail, dead)
         return [line["message"] for line in mail]
 
     def record(self, mail, dead):
-        """Dead letters first, then the transcript; then, and only then, the mail is acknowledged."""
+        """Records dead letters, then the transcript. The mail counts as received only after both are durable."""
         append(self.dead_letters(), dead)
         if dead:
-            die_at(self.point, "buried")
+            kill_self_at(self.point, "dead_recorded")
         if mail and self.point == "torn":
-            append(self.transcript, mail, torn=lambda: die_at(self.point, "torn"))
+            append(self.transcript, mail, torn=lambda: kill_self_at(self.point, "torn"))
         append(self.transcript, mail)
         if mail:
-            die_at(self.point, "recorded")
+            kill_self_at(self.point, "recorded")
 
-    def judge(self, line, raw_id):
+    def parse_line(self, line, raw_id):
         if len(line) >= LINE_LIMIT:
             raise ValueError("the line is too long")
         message = json.loads(line.decode())
@@ -434,7 +440,7 @@ def raw(line):
 
 
 def open_for_writing(path):
-    """Whether anybody has it open for writing: then a read lease is refused."""
+    """Returns whether a process has the file open for writing. The kernel refuses a read lease in that case."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
@@ -447,7 +453,7 @@ def open_for_writing(path):
         os.close(fd)
 
 
-def be_member(team, name, point):
+def run_member(team, name, point):
     me = Owner(team, name, point)
     me.join()
     append(me.transcript, [{"kind": "session", "at": time.time(), "incarnation": me.incarnation, "pid": os.getpid(),
@@ -456,7 +462,7 @@ def be_member(team, name, point):
     late = []
     while True:
         for message in me.drain() + late:
-            if asks_to_end(me, message):
+            if is_shutdown_request(me, message):
                 answer = {"type": "shutdown_response", "from": name, "to": message["from"], "content": "",
                           "timestamp": time.time(), "id": f"{name}:{secrets.token_hex(8)}",
                           "request_id": message["request_id"], "incarnation": me.incarnation, "approve": True}
@@ -469,7 +475,7 @@ def be_member(team, name, point):
         time.sleep(0.01)
 
 
-def asks_to_end(me, message):
+def is_shutdown_request(me, message):
     return (message.get("type") == "shutdown_request" and message.get("from") in ("lead", "user")
             and message.get("incarnation") == me.incarnation and "request_id" in message)
 
@@ -484,31 +490,31 @@ def main(arguments):
                            "timestamp": time.time(), "id": identity})
             print(identity, flush=True)
     elif verb == "member":
-        be_member(team, rest[0], rest[1] if len(rest) > 1 else None)
+        run_member(team, rest[0], rest[1] if len(rest) > 1 else None)
     elif verb == "drain":
         me = Owner(team, rest[0], rest[1] if len(rest) > 1 else None)
         for message in me.drain() + me.settle():
             print(message["id"], flush=True)
-    elif verb == "waits":
-        for identity in waiting(team, rest[0]):
+    elif verb == "unread":
+        for identity in unread(team, rest[0]):
             print(identity)
-    elif verb == "lives":
-        print("lives" if team.lives(rest[0]) else "free")
+    elif verb == "alive":
+        print("alive" if team.alive(rest[0]) else "free")
     elif verb == "count":
         team.count(rest[0], int(rest[1]))
     elif verb == "claim":
         while (number := team.claim_task(rest[0])) is not None:
             print(number, flush=True)
     else:
-        raise Failure(f"{verb}: no such verb")
+        raise Failure(f"{verb}: no such command")
 
 
-def waiting(team, name):
-    """The ids of the mail that waits: in the inbox, or in a claim behind what the transcript records."""
-    reached, seen = {}, set()
+def unread(team, name):
+    """Returns the ids of the unread mail: in the inbox, and in claims after the recorded offset."""
+    recorded, seen = {}, set()
     for record in records(team.path("transcript", f"{name}.jsonl")):
         if record.get("kind") == "mail":
-            reached[record["gen"]] = max(reached.get(record["gen"], -1), record["offset"])
+            recorded[record["gen"]] = max(recorded.get(record["gen"], -1), record["offset"])
             seen.add(record["message"]["id"])
     claims = []
     for entry in os.scandir(team.path("inbox", ".claim")):
@@ -518,13 +524,13 @@ def waiting(team, name):
     ids = []
     for gen, path in sorted(claims) + [("inbox", team.path("inbox", f"{name}.jsonl"))]:
         offset = 0
-        # A claim that its owner has meanwhile marked as taken is gone under this name.
+        # The owner may have marked the claim meanwhile: it then has another name.
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             for line in file:
                 start, offset = offset, offset + len(line)
                 with contextlib.suppress(ValueError):
                     message = json.loads(line)
-                    if isinstance(message, dict) and start > reached.get(gen, -1):
+                    if isinstance(message, dict) and start > recorded.get(gen, -1):
                         identity = str(message.get("id", f"raw-{gen}-{start}"))
                         if identity not in seen:
                             seen.add(identity)

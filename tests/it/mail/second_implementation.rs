@@ -19,7 +19,7 @@ const EACH: usize = 60;
 fn has_python() -> bool {
     let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join("python3").exists());
     if !found {
-        eprintln!("SKIPPED, python3 is not installed: docs/format.md was not put to the test");
+        eprintln!("SKIPPED, python3 is not installed: docs/format.md was not tested");
     }
     found
 }
@@ -110,7 +110,7 @@ fn scribble(inbox: &Path) {
     }
 }
 
-fn taken_in_by_sender(team: &Team, name: &str) -> BTreeMap<String, Vec<String>> {
+fn received_by_sender(team: &Team, name: &str) -> BTreeMap<String, Vec<String>> {
     let mut found = BTreeMap::<String, Vec<String>>::new();
     for mail in team.mail_of(name) {
         let word = |field: &str| mail[field].as_str().unwrap_or_default().to_owned();
@@ -144,10 +144,10 @@ fn mail_crosses_between_two_implementations() {
         .into();
     for name in ["alice", "py"] {
         team.eventually(&format!("{name} has it all"), || ids(&team, name).len() >= 5 * EACH);
-        team.eventually(&format!("{name} has acted on it"), || {
-            words(&team, &["waits", name]).is_empty()
+        team.eventually(&format!("{name} has handled it"), || {
+            words(&team, &["unread", name]).is_empty()
         });
-        assert_eq!(taken_in_by_sender(&team, name), sent);
+        assert_eq!(received_by_sender(&team, name), sent);
         assert!(team.lines(&format!("dead/{name}.jsonl")).is_empty(), "{}", team.describe());
     }
 
@@ -163,7 +163,7 @@ fn mail_crosses_between_two_implementations() {
     let mut late = other(&team, &["send", "alice", "snake"]);
     let mut late = late.stdin(Stdio::piped()).spawn().unwrap();
     late.stdin.take().unwrap().write_all(b"too late\n").unwrap();
-    assert_eq!(wait(&team, &mut late), Some(1), "it knows, too, who has left");
+    assert_eq!(wait(&team, &mut late), Some(1), "the recipient has exited");
 }
 
 /// Sends mail to the lead from both implementations, and appends invalid lines. Returns the ids of the mail.
@@ -181,42 +181,42 @@ fn fill(team: &Team, round: &str) -> Vec<String> {
 
 /// Tests a takeover: one implementation is killed while it drains as the lead; then mail is sent to that inbox,
 /// and the other implementation drains it.
-fn one_dies_and_the_other_goes_on(point: &str, die: impl Fn(&Team), go_on: impl Fn(&Team)) {
+fn assert_takeover(point: &str, kill: impl Fn(&Team), take_over: impl Fn(&Team)) {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     let mut sent = fill(&team, "before");
-    die(&team);
+    kill(&team);
     sent.extend(fill(&team, "after"));
-    go_on(&team);
+    take_over(&team);
     assert_eq!(ids(&team, "lead"), sent, "{point}: {}", team.describe());
     let dead = team.lines("dead/lead.jsonl");
     let raw: Vec<&str> =
         dead.iter().filter_map(|it| it["raw"].as_str().or(it["raw_hex"].as_str())).collect();
     let each = ["this is no message", "ff", "{\"content\":\"torn"];
     assert_eq!(raw, [each, each].concat(), "{point}: {dead:#?}");
-    assert!(words(&team, &["waits", "lead"]).is_empty(), "{point}");
+    assert!(words(&team, &["unread", "lead"]).is_empty(), "{point}");
     let unread = team.team(&["inbox", "lead", "--json"]).expect(0).json();
     let unread = unread["messages"].as_array().unwrap().iter().filter(|it| it["state"] == "unread");
     assert_eq!(unread.count(), 0, "{point}");
 }
 
 #[test]
-fn ours_takes_over_from_the_other_wherever_it_dies() {
+fn rust_takes_over_from_python_killed_at_any_failpoint() {
     if !has_python() {
         return;
     }
-    in_parallel(["linked", "renamed", "buried", "torn", "recorded", "acted"], |point| {
-        let die = |team: &Team| {
+    in_parallel(["linked", "renamed", "dead_recorded", "torn", "recorded", "marked"], |point| {
+        let kill = |team: &Team| {
             let ran = output(other(team, &["drain", "lead", point]));
-            assert_eq!(ran.code, None, "it was to die at {point}: {ran:#?}");
+            assert_eq!(ran.code, None, "no kill at {point}: {ran:#?}");
         };
-        let go_on = |team: &Team| drop(team.team(&["inbox", "lead", "--drain"]).expect(0));
-        one_dies_and_the_other_goes_on(point, die, go_on);
+        let take_over = |team: &Team| drop(team.team(&["inbox", "lead", "--drain"]).expect(0));
+        assert_takeover(point, kill, take_over);
     });
 }
 
 #[test]
-fn the_other_takes_over_from_ours_wherever_it_dies() {
+fn python_takes_over_from_rust_killed_at_any_failpoint() {
     if !has_python() {
         return;
     }
@@ -235,16 +235,16 @@ fn the_other_takes_over_from_ours_wherever_it_dies() {
         "drain.marked",
     ];
     for point in points {
-        let die = |team: &Team| {
+        let kill = |team: &Team| {
             let token = team.workspace().join("token");
             fs::File::create(&token).unwrap();
             let mut command = team.command("team", &["inbox", "lead", "--drain"]);
             command.env("TEAM_FAILPOINTS", format!("team/{point}={}", token.display()));
             let ran = output(command);
-            assert_eq!(ran.code, None, "it was to die at {point}: {ran:#?}");
+            assert_eq!(ran.code, None, "no kill at {point}: {ran:#?}");
         };
-        let go_on = |team: &Team| drop(words(team, &["drain", "lead"]));
-        one_dies_and_the_other_goes_on(point, die, go_on);
+        let take_over = |team: &Team| drop(words(team, &["drain", "lead"]));
+        assert_takeover(point, kill, take_over);
     }
 }
 
@@ -296,7 +296,7 @@ fn both_implementations_respect_a_life_lock() {
         members.into_iter().find(|member| member["name"] == name).unwrap_or(Value::Null)
     };
     assert_eq!(listed("py")["alive"], true, "{}", listed("py"));
-    assert_eq!(words(&team, &["lives", "alice"]), ["lives"]);
+    assert_eq!(words(&team, &["alive", "alice"]), ["alive"]);
     team.team(&["teammate", "py", "--model", "rehearsal"]).expect(5);
     assert_eq!(output(other(&team, &["member", "alice"])).code, Some(1));
 
@@ -304,7 +304,7 @@ fn both_implementations_respect_a_life_lock() {
     kill_9(&team, "py");
     wait(&team, &mut alice);
     wait(&team, &mut py);
-    assert_eq!(words(&team, &["lives", "alice"]), ["free"]);
+    assert_eq!(words(&team, &["alive", "alice"]), ["free"]);
     assert_eq!(listed("py")["alive"], false, "{}", listed("py"));
     team.team(&["send", "py", "hello?"]).expect(1);
 

@@ -46,9 +46,9 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     if !record::is_possible() {
         return vec![Finding::skipped(measure, TARGET, "strace cannot trace here")];
     }
-    let stories = run.of(&SHORT[..], &LONG[..], &LONG[..]);
+    let scenarios = run.of(&SHORT[..], &LONG[..], &LONG[..]);
     let (mut states, mut violations) = (0, Vec::new());
-    for steps in stories {
+    for steps in scenarios {
         let record = record(steps);
         let (count, found) = try_all(&record, &record.ops);
         states += count;
@@ -58,7 +58,7 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let result = format!(
         "{} violations in {states} states of {} scenarios{first}",
         violations.len(),
-        stories.len()
+        scenarios.len()
     );
     let verdict = Verdict::of(violations.is_empty() && states > 0);
     vec![Finding::new(measure, TARGET, &result, verdict), without_syncs()]
