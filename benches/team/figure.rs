@@ -28,7 +28,7 @@ pub(crate) struct Size {
     /// The number of teammates in a very large team.
     pub(crate) many_live: usize,
     /// The number of messages in the conversations of a large team.
-    pub(crate) letters: usize,
+    pub(crate) messages: usize,
     /// The size of a long conversation in bytes.
     pub(crate) transcript: usize,
     /// The number of runs of a program per round.
@@ -46,7 +46,7 @@ pub(crate) const FULL: Size = Size {
     members: 50,
     many: 100,
     many_live: 200,
-    letters: 10_000,
+    messages: 10_000,
     transcript: 100_000_000,
     runs: 60,
 };
@@ -62,7 +62,7 @@ pub(crate) const TINY: Size = Size {
     members: 2,
     many: 3,
     many_live: 3,
-    letters: 30,
+    messages: 30,
     transcript: 20_000,
     runs: 1,
 };

@@ -34,12 +34,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn measure(size: &Size) -> Vec<Figure> {
     let team = BenchTeam::new();
-    (0..size.many).for_each(|number| remember(&team, number, size.letters / size.many));
-    let _crew = Scripts::of_teammates(&team, size.many);
+    (0..size.many).for_each(|number| remember(&team, number, size.messages / size.many));
+    let _teammates = Scripts::of_teammates(&team, size.many);
     std::thread::park_timeout(size.lasting(REST));
     let [frames, idle_top] = in_a_terminal(&team, size);
     let page = in_a_browser(&team, size);
-    let team = format!("{} members, {} messages", size.many, size.letters);
+    let team = format!("{} members, {} messages", size.many, size.messages);
     let figure = |id, measure: String, unit, ours, most| Figure {
         id,
         measure,
@@ -84,17 +84,17 @@ pub(crate) fn measure(size: &Size) -> Vec<Figure> {
 }
 
 /// Writes the conversation of a teammate, with this many messages from its neighbour.
-fn remember(team: &BenchTeam, number: usize, letters: usize) {
+fn remember(team: &BenchTeam, number: usize, messages: usize) {
     let name = format!("member-{number}");
     let mut lines = String::new();
-    for letter in 0..letters {
-        let at = 1_763_690_000.0 + f64::from(u32::try_from(letter * 100 + number).unwrap());
+    for index in 0..messages {
+        let at = 1_763_690_000.0 + f64::from(u32::try_from(index * 100 + number).unwrap());
         let message = json!({
             "type": "message", "from": format!("member-{}", number.saturating_sub(1)), "to": name,
-            "timestamp": at, "content": text("How far are you?"), "id": format!("bench:{number}:{letter}"),
+            "timestamp": at, "content": text("How far are you?"), "id": format!("bench:{number}:{index}"),
         });
         let mail = Entry::Mail {
-            claim: format!("{:012}-00000000", letter + 1),
+            claim: format!("{:012}-00000000", index + 1),
             offset: 0,
             message: message.as_object().cloned().unwrap_or_default(),
         };
