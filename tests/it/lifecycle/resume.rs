@@ -15,7 +15,7 @@ fn bob() -> Vec<Value> {
         calls(
             "bob",
             &[
-                ("send_message", json!({ "to": "lead", "content": "bob's only letter" })),
+                ("send_message", json!({ "to": "lead", "content": "bob's only note" })),
                 bash(hang),
                 bash("touch never.run"),
             ],
@@ -90,15 +90,15 @@ fn a_killed_teammate_is_reported_once_and_resumes() {
 fn an_interrupted_send_is_repeated_and_arrives_once() {
     let team = Team::new();
     team.variable("TEAM_RESTART", "never");
-    let letter = json!({ "to": "lead", "content": "bob's only letter" });
+    let message = json!({ "to": "lead", "content": "bob's only note" });
     let lines = [
         calls("lead", &[spawn("bob")]),
-        calls("bob", &[("send_message", letter)]),
+        calls("bob", &[("send_message", message)]),
         calls("bob", &[bash("touch bob.here; sleep 1000")]),
     ];
     let mut lead = scripted_lead(&team, &lines);
     wait_file(&team, "bob.here");
-    team.eventually("the letter arrived", || times(&team, "lead", "only letter") == 1);
+    team.eventually("the message arrived", || times(&team, "lead", "only note") == 1);
     kill_9(&team, "bob");
     team.eventually("the lead was told", || !terminated(&team, "bob").is_empty());
     lead.type_line("/quit");
@@ -117,13 +117,13 @@ fn an_interrupted_send_is_repeated_and_arrives_once() {
     let results = tool_results(&team, "bob");
     assert_eq!(results.len(), 1, "{results:?}");
     assert!(results[0].0 == "send_message" && !results[0].2, "{results:?}");
-    team.eventually("the lead has seen the letter again", || {
+    team.eventually("the lead has seen the message again", || {
         let log = team.lines("log/lead.jsonl");
         log.iter().any(|line| {
             line["message"] == "a message came again and was dropped" && line["from"] == "bob"
         })
     });
-    assert_eq!(times(&team, "lead", "only letter"), 0, "{}", team.describe());
+    assert_eq!(times(&team, "lead", "only note"), 0, "{}", team.describe());
     lead.type_line("/quit");
     lead.expect("stopping the team");
     lead.press("\u{3}");

@@ -197,9 +197,9 @@ fn without_a_team_resume_and_takeover_are_refused() {
 #[test]
 fn a_second_run_of_a_script_is_not_mistaken_for_the_first() {
     let team = Team::new();
-    let letter = ("send_message", serde_json::json!({ "to": "bob", "content": "good morning" }));
+    let message = ("send_message", serde_json::json!({ "to": "bob", "content": "good morning" }));
     let lines = [
-        calls("lead", &[spawn("bob"), letter]),
+        calls("lead", &[spawn("bob"), message]),
         says("lead", "sent"),
         says("bob", "read"),
         says("bob", "read again"),
@@ -208,8 +208,8 @@ fn a_second_run_of_a_script_is_not_mistaken_for_the_first() {
     let model = script(&team, &lines);
     for run in 1..=2 {
         headless(&team, &model, "begin").expect(0);
-        let letters = team.mail_of("bob");
-        let of = |text: &str| letters.iter().filter(|mail| mail["content"] == text).count();
+        let messages = team.mail_of("bob");
+        let of = |text: &str| messages.iter().filter(|mail| mail["content"] == text).count();
         assert_eq!((of("begin"), of("good morning")), (run, run), "{}", team.describe());
     }
     let dead = team.lines("dead/bob.jsonl");

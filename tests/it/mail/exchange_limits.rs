@@ -53,9 +53,9 @@ fn an_exchange_of_thanks_ends() {
 fn a_flooding_sender_is_slowed_down_and_reported_once() {
     let team = Team::new();
     team.variable("TEAM_MAX_SENDS", "2");
-    let letter =
-        |n: u32| ("send_message", json!({ "to": "lead", "content": format!("letter {n}") }));
-    let all: Vec<(&str, Value)> = (0..5).map(letter).collect();
+    let message =
+        |n: u32| ("send_message", json!({ "to": "lead", "content": format!("note {n}") }));
+    let all: Vec<(&str, Value)> = (0..5).map(message).collect();
     let lines = [
         calls("lead", &[spawn("bob")]),
         says("lead", "spawned"),
@@ -67,7 +67,7 @@ fn a_flooding_sender_is_slowed_down_and_reported_once() {
     let refused: Vec<bool> = results.iter().map(|(_, _, error)| *error).collect();
     assert_eq!(refused, [false, false, true, true, true], "{results:?}");
     assert!(results[2].1.contains("nothing was sent"), "{results:?}");
-    assert!(team.has_mail("lead", "bob", "letter 1") && !team.has_mail("lead", "bob", "letter 2"));
+    assert!(team.has_mail("lead", "bob", "note 1") && !team.has_mail("lead", "bob", "note 2"));
     assert_eq!(notices(&team, "max_sends"), 1, "{}", team.describe());
     assert!(team.has_mail("lead", "bob", "that was all"), "a report is the program's");
     assert_left_in_order(&team);

@@ -37,7 +37,7 @@ fn json_lines(text: &str) -> Vec<Value> {
 
 pub(crate) fn run_of_two() -> Team {
     let team = Team::new();
-    let to_bob = ("send_message", json!({ "to": "lead", "content": "a letter" }));
+    let to_bob = ("send_message", json!({ "to": "lead", "content": "a note" }));
     let lines = [
         calls("lead", &[spawn("bob")]),
         says("lead", "spawned"),
@@ -80,10 +80,10 @@ fn the_log_is_merged_by_time_and_filtered() {
     );
     let first = team.team(&["log", "--level", "warn"]).expect(0).out;
     assert!(first.lines().next().unwrap().ends_with("zoe of old"), "{first}");
-    let letters = json_lines(&team.team(&["log", "--type", "message", "--json"]).expect(0).out);
-    let texts: Vec<&Value> = letters.iter().map(|line| &line["message"]["content"]).collect();
-    assert_eq!(texts, ["begin", "a letter"], "{letters:?}");
-    assert_eq!(letters[1]["agent"], "lead");
+    let messages = json_lines(&team.team(&["log", "--type", "message", "--json"]).expect(0).out);
+    let texts: Vec<&Value> = messages.iter().map(|line| &line["message"]["content"]).collect();
+    assert_eq!(texts, ["begin", "a note"], "{messages:?}");
+    assert_eq!(messages[1]["agent"], "lead");
     let mixed = json_lines(&team.team(&["log", "--type", "log,mail", "--json"]).expect(0).out);
     assert!(mixed.len() > all.len() + 1, "{mixed:?}");
     team.team(&["log", "nobody"]).expect(1);
@@ -94,11 +94,11 @@ fn the_log_is_merged_by_time_and_filtered() {
 #[test]
 fn trace_shows_the_path_of_a_message() {
     let team = run_of_two();
-    let letter = team.mail_of("lead").into_iter().find(|mail| mail["content"] == "a letter");
-    let id = letter.unwrap()["id"].as_str().unwrap().to_owned();
+    let message = team.mail_of("lead").into_iter().find(|mail| mail["content"] == "a note");
+    let id = message.unwrap()["id"].as_str().unwrap().to_owned();
     let told = team.team(&["trace", &id, "--json"]).expect(0).json();
     assert_eq!((&told["schema"], &told["id"]), (&json!(1), &json!(id)));
-    assert_eq!(told["message"]["content"], "a letter");
+    assert_eq!(told["message"]["content"], "a note");
     let events = told["events"].as_array().unwrap();
     let of = |event: &str| {
         let found: Vec<&Value> = events.iter().filter(|it| it["event"] == event).collect();
@@ -116,12 +116,12 @@ fn trace_shows_the_path_of_a_message() {
     let at = usize::try_from(of("taken_in")["offset"].as_u64().unwrap()).unwrap();
     let text = std::fs::read_to_string(team.path("transcript/lead.jsonl")).unwrap();
     assert!(text[at..].lines().next().unwrap().contains(&id), "the place is the place");
-    // The letter may arrive before the lead's reply about the spawn of bob.
+    // The message may arrive before the lead's reply about the spawn of bob.
     let answer = json_lines(&text[at..]).into_iter().find(|line| line["kind"] == "assistant");
     let answer = &answer.unwrap()["blocks"][0]["text"];
     assert_eq!((&of("read")["agent"], &of("read")["text"]), (&json!("lead"), answer));
     let shown = team.team(&["trace", &id]).expect(0).out;
-    assert!(shown.contains("takes it in") && shown.contains("a letter"), "{shown}");
+    assert!(shown.contains("takes it in") && shown.contains("a note"), "{shown}");
 
     let waits = team.team(&["send", "lead", "later"]).expect(0).out;
     let told = team.team(&["trace", waits.trim(), "--json"]).expect(0).json();
