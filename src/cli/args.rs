@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_ago_when_and_for_how_long() {
+    fn durations_and_times_are_parsed() {
         let now = 1_763_690_000.5;
         for (text, wanted) in [
             ("10s", now - 10.0),

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_order_is_refused_in_its_own_words() {
+    fn a_malformed_failpoint_is_refused_with_its_text() {
         for (text, why) in [
             ("send.locked", "neither"),
             ("send.locked:often", "invalid float"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_for_one_death_after_its_passes() {
+    fn a_token_triggers_one_kill_after_its_passes() {
         let folder = tempfile::tempdir().unwrap();
         let token = folder.path().join("token");
         let armed = Armed { triggers: Vec::new(), random: AtomicU64::new(1) };

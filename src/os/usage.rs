@@ -58,7 +58,7 @@ mod tests {
     use crate::os::watch::Watch;
 
     #[test]
-    fn a_queue_of_ours_is_counted_with_what_it_watches() {
+    fn inotify_instances_and_watches_of_a_process_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let watch = Watch::new().unwrap();
         watch.add(folder.path()).unwrap();

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_needs_the_entry_of_the_life_that_ended() {
+    fn a_restart_needs_the_entry_of_the_incarnation_that_ended() {
         let mut roster = roster_of(Starting, None);
         assert!(begin(&mut roster, Some("b1")).unwrap().is_some());
         assert_eq!((roster.members[0].restarts, roster.members[0].incarnation.as_str()), (3, "b2"));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_marks_only_the_living_life_it_means() {
+    fn a_stop_marks_only_a_live_member_of_the_same_incarnation() {
         for (status, incarnation, before) in
             [(Working, "b1", Some(Working)), (Working, "b2", None), (Shutdown, "b1", None)]
         {

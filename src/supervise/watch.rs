@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_are_due_from_busy_members_and_from_idle_ones_with_unread_mail() {
+    fn busy_members_and_idle_ones_with_unread_mail_owe_heartbeats() {
         let limit = Duration::from_secs(600);
         for (status, has_mail, tool_limit, expected) in [
             (Status::Starting, false, None, HeartbeatDuty::Signs),

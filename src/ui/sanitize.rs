@@ -211,7 +211,7 @@ mod tests {
         }
 
         #[test]
-        fn fit_fits(text in "\\PC{0,40}", width in 0usize..40) {
+        fn fit_returns_at_most_the_width(text in "\\PC{0,40}", width in 0usize..40) {
             prop_assert!(columns(&fit(&text, width)) <= width);
         }
 

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_the_list_of_tools_allows_only_mail() {
+    fn a_misspelled_list_of_tools_allows_only_mail() {
         for (text, has_all) in [
             ("---\ntools: read\n", false),
             ("---\ntool: read\n---\n", false),

@@ -245,7 +245,7 @@ fn shown_always(line: &str) -> Option<&str> {
 
 /// Replays the recorded session of the README.
 #[test]
-fn the_session_in_the_readme_happens() {
+fn the_session_in_the_readme_is_reproduced() {
     let readme = read(&root().join("README.md"));
     let blocks = fenced(&readme);
     let (_, session) = blocks.iter().find(|(_, lines)| lines.contains(&"$ team lead")).unwrap();
@@ -332,7 +332,7 @@ fn json_in_the_documents_is_valid() {
 }
 
 #[test]
-fn settings_and_roles_in_the_documents_are_taken() {
+fn settings_and_roles_in_the_documents_are_accepted() {
     let blocks = all_blocks("toml");
     assert!(blocks.len() >= 3, "{blocks:?}");
     for (name, block) in blocks {

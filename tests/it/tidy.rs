@@ -136,7 +136,7 @@ fn no_files_import_each_other_in_a_loop() {
 
 /// A conversation must work without a mailbox, a roster entry or a life lock.
 #[test]
-fn a_conversation_knows_nothing_of_membership() {
+fn a_conversation_does_not_depend_on_membership() {
     let folder = root().join("src/agent/conversation");
     for file in rust_files(&folder) {
         let text = fs::read_to_string(&file).unwrap();

@@ -229,7 +229,7 @@ fn finished(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn what_is_cut_off_by_the_end_of_a_read_waits_for_the_next_one() {
+fn an_incomplete_sequence_waits_for_the_next_read() {
     for (bytes, length) in [
         (&b"text"[..], 4),
         (b"text\x1b", 4),

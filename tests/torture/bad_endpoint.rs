@@ -128,7 +128,7 @@ fn one(rng: Rng, until: Until) -> Tally {
     let tries = BTreeMap::new();
     let tally = Arc::new(Mutex::new(Tally { rng, requests: 0, faulty: 0, silent: 0, tries }));
     let (mine, begun) = (Arc::clone(&tally), Instant::now());
-    let fake = Fake::forgetful(move |view| {
+    let fake = Fake::without_history(move |view| {
         let reply = match agent_of(view).as_str() {
             "lead" => lead(view),
             _ => teammate(view, until, begun),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn talk_is_bounded_and_the_limit_is_told_once() {
+    fn exchanges_are_bounded_and_the_limit_is_reported_once() {
         let mut alice = exchange_limit();
         let mail = [from("bob")];
         assert_eq!(alice.weigh(&mail), Reason::Turn);

@@ -171,7 +171,7 @@ fn a_failed_drain_does_not_keep_a_member_from_idle_or_from_a_prompt() {
 }
 
 #[test]
-fn mail_is_taken_in_before_every_call_and_after_the_turn() {
+fn mail_is_drained_before_every_call_and_after_the_turn() {
     let mut alice = at_work("alice", 5);
     let actions = run(&mut alice, [bash()]);
     // The intent is durable before the tool runs.
@@ -284,7 +284,7 @@ fn a_turn_goes_on_after_a_refusal_and_the_member_ends_with_it() {
 }
 
 #[test]
-fn a_refusal_is_worth_a_few_calls_once() {
+fn a_refused_shutdown_allows_a_few_more_calls_once() {
     let mut alice = refusing();
     let (mut ran, mut refused) = (0, 0);
     loop {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_decision_is_told_in_words() {
+    fn each_decision_has_a_text() {
         let idle = |_: &AgentName| "it was idle".to_owned();
         let stopped = "No teammate comes back; not back, for they were stopped: bob.";
         assert_eq!(words(&[], &["bob"], idle), stopped);

@@ -84,7 +84,7 @@ fn commands_of_one_text_are_carried_out_in_order() {
 
 /// Each line of the test forbids something, depends on something, or is not a command.
 #[test]
-fn what_no_template_matches_is_named_and_left_undone() {
+fn text_that_matches_no_template_is_reported_and_not_executed() {
     let lines = "Don't shut down ben and ann\nIf a.txt exists, run `date`\nbake a cake\nread it\n\
         Please do not run `a`, and run `b`\nShut down ben when he is ready, then run `date`\n\
         Create a.txt with \"x\" if it is missing\nrun ./deploy.sh when the tests pass\n🦀\n\

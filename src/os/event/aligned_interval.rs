@@ -47,7 +47,7 @@ mod tests {
     use std::time::Instant;
 
     #[tokio::test]
-    async fn ticks_go_on_and_come_at_the_same_instants() {
+    async fn ticks_of_two_intervals_coincide() {
         let period = Duration::from_millis(50);
         let first = AlignedInterval::every(period).unwrap();
         first.next().await.unwrap();

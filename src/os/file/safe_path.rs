@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_without_waiting() {
+    fn a_file_that_is_not_regular_is_refused_without_waiting() {
         let (folder, root) = root();
         nix::unistd::mkfifo(&folder.path().join("pipe"), Mode::S_IRWXU).unwrap();
         let _listener = UnixListener::bind(folder.path().join("socket")).unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_written_stays() {
+    fn a_read_only_file_is_not_changed() {
         let (folder, root) = root();
         write(&root, "file", "old").unwrap();
         fs::set_permissions(folder.path().join("file"), Permissions::from_mode(0o444)).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     /// A thread swaps a folder for a link to the outside and back while files are read and written through
     /// its name. A check before the open would be led outside.
     #[test]
-    fn a_race_cannot_be_won() {
+    fn a_folder_swapped_for_a_link_is_not_followed() {
         let ((folder, root), (outside, outside_root)) = (root(), root());
         let [door, trap] = ["door", "trap"].map(|name| folder.path().join(name));
         fs::create_dir(&door).unwrap();

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_tells_of_its_files_or_of_its_own_move() {
+    fn a_watch_reports_changed_files_or_a_move_of_the_folder() {
         let top = tempdir().unwrap();
         let folder = top.path().join("folder");
         fs::create_dir(&folder).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_change_unseen_is_not_local() {
+    fn files_that_change_without_events_are_not_local() {
         for unseen in ["/proc/self/status", "/sys/kernel/mm/transparent_hugepage/enabled"] {
             assert!(!File::open(unseen).is_ok_and(|file| is_local(&file)), "{unseen}");
         }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_are_not_holders() {
+    fn a_process_that_waits_for_a_lock_is_not_its_holder() {
         for (line, inode, holder) in [
             ("3: -> FLOCK  ADVISORY  WRITE 9 fe:00:77 0 EOF", 77, None),
             ("3: FLOCK  ADVISORY  WRITE 9 fe:00:77 0 EOF", 77, Some(9)),

@@ -57,11 +57,11 @@ mod tests {
     const ALONE: &str = "TEAM_TEST_MEMORY";
 
     #[test]
-    fn what_was_freed_is_given_back() {
+    fn freed_memory_is_returned_to_the_system() {
         if std::env::vars().any(|(name, _)| name == ALONE) {
             return assert_given_back();
         }
-        let name = "os::process::memory::tests::what_was_freed_is_given_back";
+        let name = "os::process::memory::tests::freed_memory_is_returned_to_the_system";
         assert_passes(test_process(name).env(ALONE, "1"));
     }
 

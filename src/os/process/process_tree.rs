@@ -219,7 +219,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_mark_finds_its_carriers_and_nobody_else() {
+    fn a_run_id_finds_only_the_processes_that_carry_it() {
         let [run_id, other] = [uuid::Uuid::now_v7().to_string(), uuid::Uuid::now_v7().to_string()];
         let sleeper = |run_id| {
             let mut sleep = Command::new("setsid");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_adopts_nobody_has_no_strays() {
+    fn children_of_a_process_that_is_no_subreaper_are_no_strays() {
         let mut child = Command::new("sleep").arg("300").spawn().unwrap();
         assert!(has_adopted(), "nobody here started it on purpose");
         assert!(end_strays(&uuid::Uuid::now_v7().to_string()).is_empty());

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_grandchildren_and_their_marks() {
+    fn finds_grandchildren_and_their_run_ids() {
         let value = uuid::Uuid::now_v7().to_string();
         let mut shell = Command::new("sh");
         shell.env("MARK", &value).args(["-c", "sleep 300; true"]);

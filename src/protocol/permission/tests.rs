@@ -164,7 +164,7 @@ fn a_malformed_rule_is_refused_by_name() {
 proptest! {
     /// The text after an allowed command and a separator is checked as well.
     #[test]
-    fn no_tail_rides_along(
+    fn a_command_after_a_separator_needs_its_own_rule(
         tail in "[a-z$`(){}<>;&| \"'\\\\#=!\n-]{1,40}",
         separator in prop::sample::select(vec![";", "&&", "||", "|", "&", "\n"]),
     ) {

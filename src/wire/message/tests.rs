@@ -9,7 +9,7 @@ fn read(line: &str) -> Result<Message, Malformed> {
 }
 
 #[test]
-fn plain_text_is_understood_as_every_other_kind_is() {
+fn plain_text_is_parsed_like_every_other_kind() {
     let with_summary = Body::Message { summary: Some("s".into()) };
     for (kind, rest, body) in [
         ("message", "", Body::text()),
@@ -26,7 +26,7 @@ fn plain_text_is_understood_as_every_other_kind_is() {
 }
 
 #[test]
-fn what_is_read_as_plain_text_says_the_same_as_read_in_full() {
+fn the_plain_reader_agrees_with_the_full_reader() {
     let plain = [
         r#"{"type":"message","from":"a","to":"b","content":"x","timestamp":1.5,"id":"a:1"}"#,
         r#" { "content" : "\"\u00e9\ud83d\ude00\n" , "from":"a","type":"broadcast" } "#,
@@ -77,16 +77,16 @@ fn the_line_is_the_object_however_it_is_written() {
         for correlation in [None, Some(bound())] {
             for extra in [Map::new(), Map::from_iter([("k".into(), 1.into())])] {
                 let correlation = correlation.clone();
-                let draft = OutgoingMessage { correlation, extra, ..outgoing(body.clone()) };
-                let object = Value::Object(draft.object().unwrap()).to_string();
-                assert_eq!(draft.line().unwrap(), object + "\n");
+                let message = OutgoingMessage { correlation, extra, ..outgoing(body.clone()) };
+                let object = Value::Object(message.object().unwrap()).to_string();
+                assert_eq!(message.line().unwrap(), object + "\n");
             }
         }
     }
 }
 
 #[test]
-fn readers_accept_the_dialects_of_the_origins() {
+fn readers_accept_older_forms_of_messages() {
     let cases = [
         (r#"{"from":"user","content":"hi"}"#, "user", "hi", "message"),
         (r#"{"content":"hi"}"#, "unknown", "hi", "message"),
@@ -114,7 +114,7 @@ fn readers_accept_the_dialects_of_the_origins() {
 }
 
 #[test]
-fn what_cannot_be_a_message_says_why() {
+fn a_line_that_is_no_message_has_an_error() {
     assert_eq!(read(r#"{"type":[1],"content":"x"}"#), Err(Malformed::NotText("type")));
     assert_eq!(read(r#"{"from":{"a":1},"content":"x"}"#), Err(Malformed::NotText("from")));
     assert_eq!(read(r#"{"from":"a"}"#), Err(Malformed::NoContent));

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The failpoints that the sources pass to `hit` are exactly those of the list.
 #[test]
-fn the_list_of_places_is_complete() {
+fn the_list_of_failpoints_is_complete() {
     let mut met = BTreeMap::<String, u32>::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     while let Some(folder) = folders.pop() {
@@ -25,7 +25,7 @@ fn the_list_of_places_is_complete() {
         }
     }
     let listed: BTreeSet<&str> = POINTS.into_iter().collect();
-    assert_eq!(listed.len(), POINTS.len(), "a place is listed twice");
+    assert_eq!(listed.len(), POINTS.len(), "a failpoint is listed twice");
     let called: BTreeSet<&str> = met.keys().map(String::as_str).collect();
     assert_eq!(called, listed);
     let twice: Vec<_> = met.iter().filter(|(_, times)| **times > 1).collect();

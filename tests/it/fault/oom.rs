@@ -98,7 +98,7 @@ fn is_there(pid: i32) -> bool {
 
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
-fn commands_go_first_then_teammates_and_the_lead_stays() {
+fn commands_are_killed_before_teammates_and_the_lead_survives() {
     let Some(group) = group() else { return };
     let team = Team::new();
     team.variable("TEAM_FIRST_PAUSE_MS", "50");

@@ -155,7 +155,7 @@ fn signals_end_a_run_gracefully_and_a_storm_is_one_signal() {
 }
 
 #[test]
-fn a_second_interrupt_hurries() {
+fn a_second_interrupt_stops_members_without_waiting() {
     let team = Team::new();
     let mut run = endless(&team, "sleep 1000");
     let pid = team.pid_of("lead");

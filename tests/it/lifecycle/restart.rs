@@ -147,7 +147,7 @@ fn a_stopped_member_is_not_restarted() {
 }
 
 #[test]
-fn a_stop_cancels_a_restart_and_a_spawn_hastens_it() {
+fn a_stop_cancels_a_pending_restart_and_a_spawn_starts_it_now() {
     let team = Team::new();
     team.variable(FIRST_PAUSE, NEVER);
     let names = ["alice", "bob", "carol"];

@@ -23,16 +23,16 @@ fn how(stopped: &Value, name: &str) -> String {
 /// One ladder stops members that are idle, finish soon, run a command that ignores SIGTERM, or are stopped by
 /// SIGSTOP.
 #[test]
-fn members_in_every_state_go_down_in_one_ladder() {
+fn one_ladder_stops_members_in_every_state() {
     let team = Team::new();
-    let deaf =
+    let ignores_sigterm =
         "trap '' TERM; setsid sh -c \"trap '' TERM; sleep 1000\" & touch bob.here; sleep 1000";
     let mut lead = scripted_lead(
         &team,
         &[
             calls("lead", &[spawn("alice"), spawn("bob"), spawn("carol"), spawn("dave")]),
             says("alice", "ready"),
-            calls("bob", &[bash(deaf)]),
+            calls("bob", &[bash(ignores_sigterm)]),
             says("carol", "ready"),
             calls("dave", &[bash("touch dave.here; sleep 2; echo finished > dave.done")]),
             says("dave", "dave's last report"),
@@ -76,7 +76,7 @@ fn members_in_every_state_go_down_in_one_ladder() {
 }
 
 #[test]
-fn now_skips_the_polite_rung_and_the_deaf_are_killed() {
+fn stop_now_skips_the_request_and_kills_members_that_ignore_signals() {
     let team = Team::new();
     // Carol's process hangs after the first reply of her model and handles no signal.
     let hang = team.workspace().join("hang");

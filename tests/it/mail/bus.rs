@@ -174,7 +174,7 @@ fn a_broadcast_reaches_all_but_its_sender_with_an_id_each() {
 }
 
 #[test]
-fn threads_that_share_a_bus_and_processes_that_do_not_all_get_through() {
+fn every_send_of_concurrent_threads_succeeds_with_shared_and_own_buses() {
     let (_folder, dir) = team();
     let shared = bus(&dir);
     std::thread::scope(|scope| {

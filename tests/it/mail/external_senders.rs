@@ -147,7 +147,7 @@ fn a_writer_that_stays_is_waited_for() {
 
 /// A complete line without its newline is delivered immediately and only once.
 #[test]
-fn a_forgotten_newline_is_forgiven() {
+fn a_message_without_its_newline_is_delivered_once() {
     let (_folder, dir) = team();
     let inbox = dir.inbox(&alice());
     append(&inbox, line("bob", 0, 9).trim_end());
@@ -242,7 +242,7 @@ fn lines_of_a_tail_that_runs_for_hours_arrive() {
 /// Two programs write long lines in pieces, as bash and jq do. Only their own lines are mixed up, and every piece
 /// is kept.
 #[test]
-fn long_lines_in_pieces_harm_only_each_other() {
+fn long_lines_written_in_pieces_damage_no_other_line() {
     const LINES: u64 = 40;
     let (folder, dir) = team();
     let inbox = dir.inbox(&alice());

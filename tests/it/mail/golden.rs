@@ -39,7 +39,7 @@ fn the_roster_of_version_1() {
 }
 
 #[test]
-fn the_inbox_of_version_1_and_of_those_before_us() {
+fn the_inbox_of_version_1_and_of_earlier_programs() {
     let (_folder, dir) = team();
     let alice = AgentName::member("alice").unwrap();
     write(&dir.inbox(&alice), INBOX);

@@ -219,7 +219,7 @@ fn garbage_never_blocks_good_lines_and_never_disappears() {
 
 /// A jump of the clock does not change the order, which is that of the file. Ids stay valid, and nothing expires.
 #[test]
-fn clocks_do_not_matter() {
+fn delivery_does_not_depend_on_the_clock() {
     #[derive(Debug)]
     struct Jumping(AtomicUsize);
     impl Clock for Jumping {

@@ -250,7 +250,7 @@ fn python_takes_over_from_rust_killed_at_any_failpoint() {
 
 /// Both implementations change the roster at once. No change is lost, and unknown fields are kept.
 #[test]
-fn the_roster_keeps_what_both_write() {
+fn the_roster_keeps_the_changes_of_both_implementations() {
     const TIMES: i64 = 60;
     if !has_python() {
         return;

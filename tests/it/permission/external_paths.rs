@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 /// A folder outside the workspace with notes, a key, and a hidden file.
 fn external_folder() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::Builder::new().prefix("team-beyond-").tempdir().unwrap();
+    let folder = tempfile::Builder::new().prefix("team-external-").tempdir().unwrap();
     let real = folder.path().canonicalize().unwrap();
     for inside in ["open", "closed", ".ssh"] {
         fs::create_dir(real.join(inside)).unwrap();

@@ -294,7 +294,7 @@ fn obey(view: &RequestView) -> Reply {
 }
 
 /// Kills one side after alice got a shutdown request during a command.
-fn shutdown_broken_off(model: Model, killed_side: KilledSide) {
+fn interrupted_shutdown(model: Model, killed_side: KilledSide) {
     let team = Team::new();
     let fake = (model == Model::Fake).then(|| Fake::start(obey));
     if let Some(fake) = &fake {
@@ -372,13 +372,13 @@ fn repeated(team: &Team) -> usize {
 #[test]
 fn the_asking_lead_is_killed_during_a_shutdown() {
     in_parallel([Model::Rehearsal, Model::Fake], |model| {
-        shutdown_broken_off(model, KilledSide::Asker);
+        interrupted_shutdown(model, KilledSide::Asker);
     });
 }
 
 #[test]
 fn the_answering_member_is_killed_during_a_shutdown() {
     in_parallel([Model::Rehearsal, Model::Fake], |model| {
-        shutdown_broken_off(model, KilledSide::Answerer);
+        interrupted_shutdown(model, KilledSide::Answerer);
     });
 }

@@ -341,8 +341,8 @@ async fn no_error_contains_the_key() {
 }
 
 #[test]
-fn a_forgetful_fake_numbers_its_requests_and_keeps_none() {
-    let fake = Fake::forgetful(|view| Reply::text(&format!("number {}", view.number)));
+fn a_fake_without_history_numbers_its_requests_and_keeps_none() {
+    let fake = Fake::without_history(|view| Reply::text(&format!("number {}", view.number)));
     let headers = [
         ("content-type", "application/json"),
         ("authorization", "Bearer k"),

@@ -97,7 +97,7 @@ fn a_closed_window_has_no_effect_on_the_member() {
 }
 
 #[test]
-fn a_pipe_writes_too_and_a_stranger_is_refused() {
+fn attach_sends_piped_input_and_refuses_an_unknown_name() {
     let team = Team::new();
     let mut bob = bob(&team);
     let ran = team.team_with_input(&["attach", "bob"], "Run echo from-a-pipe\n").expect(0);

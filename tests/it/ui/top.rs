@@ -156,7 +156,7 @@ fn the_terminal_is_restored_after_every_exit() {
 }
 
 #[test]
-fn no_colour_means_none() {
+fn no_color_turns_colours_off() {
     let team = Team::new();
     let mut lead = team_of_two(&team);
     leave(&mut lead);

@@ -180,7 +180,7 @@ impl Fake {
     }
 
     /// Starts a server that keeps no requests, for long runs.
-    pub(crate) fn forgetful(
+    pub(crate) fn without_history(
         respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
     ) -> Self {
         Self::on(loopback(), KeyPolicy::Required, Keep::Nothing, respond)

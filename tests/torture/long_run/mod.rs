@@ -72,7 +72,7 @@ impl Story {
         let cap = u64::from(calls) * MEMBERS as u64 * context;
         let play = Arc::new(Play::new(job, context, pace, run.rng(23)));
         let player = Arc::clone(&play);
-        let fake = Fake::forgetful(move |view| player.answer(view));
+        let fake = Fake::without_history(move |view| player.answer(view));
         connect(&team, &fake);
         for (variable, value) in
             [("TEAM_CONTEXT_TOKENS", context.to_string()), ("TEAM_MAX_ROUNDS", "100000".into())]

@@ -98,7 +98,7 @@ fn a_summary_that_fails_ends_the_turn() {
 }
 
 #[test]
-fn a_decision_that_comes_while_input_is_taken_in_waits_for_it() {
+fn a_decision_that_comes_while_input_is_read_waits_for_it() {
     let turn = turn_after([input(), reply(&["bash"]), ask()]);
     let (turn, actions) = go_on(turn, Event::InputWaits);
     assert_eq!(actions, [HostAction::TakeInput.into()]);
