@@ -1,4 +1,4 @@
-//! `team attach NAME`: a window on an agent's conversation.
+//! `team attach NAME`: follows an agent's conversation and sends it the typed lines.
 
 use crate::app::{attach, context::Context, names::mailbox_name};
 use crate::error::{Exit, Failure};

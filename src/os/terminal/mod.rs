@@ -48,7 +48,7 @@ impl TerminalGuard {
         let at_panic = libc::termios::from(saved.clone());
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // Before the report: raw mode does not return the carriage at a newline.
+            // Raw mode must end before the report: in it a newline does not return to column 0.
             restore(&Termios::from(at_panic));
             report(info);
         }));

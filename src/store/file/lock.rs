@@ -151,7 +151,7 @@ pub(crate) fn try_for(file: &File, limit: Duration) -> io::Result<bool> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(100);
     loop {
-        // Read before the attempt: the last attempt follows the end of the time.
+        // The time is read before the attempt, so that one attempt follows the deadline.
         let left = limit.saturating_sub(start.elapsed());
         if try_exclusive(file)? {
             return Ok(true);

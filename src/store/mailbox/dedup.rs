@@ -17,7 +17,7 @@ pub(crate) enum KnownId {
 
 #[expect(
     clippy::disallowed_types,
-    reason = "measured: a tenth of taking in mail was spent in the tree, and the order reaches nobody"
+    reason = "measured: a BTreeMap took a tenth of the drain's time, and the order is never visible"
 )]
 type Contents = std::collections::HashMap<u64, u64>;
 
