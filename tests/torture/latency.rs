@@ -102,10 +102,10 @@ enum Wake {
 
 pub(crate) fn of_wakes(run: Run) -> Vec<Finding> {
     let times = run.of(5, 50, 200);
-    let crowds: &[(usize, u64)] =
+    let sizes: &[(usize, u64)] =
         run.of(&[(1, 10), (4, 10)], &[(1, 10), (16, 10)], &[(1, 10), (16, 10), (100, 50)]);
     let mut findings = Vec::new();
-    for (many, limit) in crowds {
+    for (many, limit) in sizes {
         let mut took = wakes(*many, times, Wake::Events);
         let [p50, p99] = [500, 990].map(|rank| permille(&mut took, rank).as_secs_f64() * 1e3);
         #[expect(clippy::cast_precision_loss, reason = "a few milliseconds")]

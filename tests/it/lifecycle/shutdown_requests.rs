@@ -72,7 +72,7 @@ fn a_refused_shutdown_is_delayed_and_its_reason_is_shown() {
     });
     let words = [&fake_models::LEAD[..], &["-p", "go", "--timeout", "600"]].concat();
     let mut lead = team.start(&words);
-    team.eventually("whoever looks sees why", || {
+    team.eventually("the status shows the reason", || {
         team.team(&["ls"]).out.contains("refused: one file first")
     });
     assert_eq!(team.status("alice"), "stopping");

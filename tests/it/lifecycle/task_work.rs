@@ -20,7 +20,7 @@ fn status(team: &Team, id: usize) -> String {
     task(team, id)["status"].as_str().unwrap_or("absent").to_owned()
 }
 
-fn deeds(task: &Value) -> Vec<&str> {
+fn events(task: &Value) -> Vec<&str> {
     task["history"].as_array().unwrap().iter().map(|e| e["what"].as_str().unwrap()).collect()
 }
 
@@ -31,7 +31,7 @@ fn the_lead_hands_out_tasks_and_teammates_do_them() {
     lead.type_line("Spawn alice (coder). Create a task \"Run `echo one >> out.txt`\" for alice.");
     team.eventually("alice has done it", || status(&team, 1) == "completed");
     let done = task(&team, 1);
-    assert_eq!(deeds(&done), ["created", "assigned", "claimed", "completed"], "{done}");
+    assert_eq!(events(&done), ["created", "assigned", "claimed", "completed"], "{done}");
     assert_eq!((&done["created_by"], &done["owner"]), (&json!("lead"), &json!("alice")));
     let mail = team.mail_of("alice");
     let told = mail.iter().find(|mail| mail["type"] == "task_assignment").unwrap();

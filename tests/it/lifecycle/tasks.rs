@@ -30,7 +30,7 @@ fn live(dir: &TeamDir, name: &str) -> ChildProcess {
     child
 }
 
-fn deeds(task: &Value) -> Vec<String> {
+fn events(task: &Value) -> Vec<String> {
     let history = task["history"].as_array().unwrap().iter();
     history.map(|event| event["what"].as_str().unwrap().to_owned()).collect()
 }
@@ -71,7 +71,7 @@ fn a_person_keeps_the_list() {
     for part in ["write the schema", "users and", "completed by user"] {
         assert!(shown.contains(part), "{shown}");
     }
-    assert_eq!(deeds(&task(&team, "1")), ["created", "claimed", "completed"]);
+    assert_eq!(events(&task(&team, "1")), ["created", "claimed", "completed"]);
     assert_eq!(team.team(&["task", "show", "3", "--json"]).expect(0).json()["status"], "cancelled");
 
     refused(team.team(&["task", "show", "9"]), &["no task 9", "1, 2, 3"]);
@@ -154,7 +154,7 @@ fn of_eight_concurrent_claims_one_succeeds() {
             let said = String::from_utf8_lossy(&lost.stderr);
             assert!(said.contains(&format!("is {}'s", names[winners[0]])), "{at}: {said}");
         }
-        assert_eq!(deeds(&task(&team, &id)), ["created", "claimed"]);
+        assert_eq!(events(&task(&team, &id)), ["created", "claimed"]);
     }
 }
 
@@ -178,7 +178,7 @@ fn a_claim_ends_with_its_owner() {
     );
     let _bob = live(&dir, "bob");
     team.team(&["task", "claim", "1", "--as", "bob"]).expect(0);
-    assert_eq!(deeds(&task(&team, "1")), ["created", "claimed", "released", "claimed"]);
+    assert_eq!(events(&task(&team, "1")), ["created", "claimed", "released", "claimed"]);
 }
 
 /// A new incarnation of a member does not hold the claims of the previous one.

@@ -99,9 +99,9 @@ fn the_task_of_version_1() {
     let task = list.board()[&id].clone();
     assert_eq!((task.status, task.owner.as_deref()), (TaskStatus::InProgress, Some("alice")));
     assert_eq!((task.lease.as_deref(), task.role.as_deref()), (Some("m2c1"), Some("coder")));
-    let deeds: Vec<&EventKind> = task.history.iter().map(|event| &event.what).collect();
+    let events: Vec<&EventKind> = task.history.iter().map(|event| &event.what).collect();
     assert_eq!(
-        deeds,
+        events,
         [
             &EventKind::Created,
             &EventKind::Claimed,

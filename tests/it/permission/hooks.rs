@@ -205,11 +205,11 @@ fn any_output_or_exit_of_a_hook_is_handled() {
         *bytes*) printf 'caf\\351 \\033[2J\\000 end' >&2; exit 2;; \
         *silent*) exit 2;; \
         *killed*) kill -9 $$;; \
-        *deaf*) exec 0<&- 1>&- 2>&-; exit 0;; \
+        *closed*) exec 0<&- 1>&- 2>&-; exit 0;; \
         *stubborn*) trap '' TERM INT HUP; (setsid sleep 1000 &) ; exit 0;; esac";
     users(&team, &[("message_sent", speaks)]);
     let send = |content: &str| tool("send_message", json!({ "to": "user", "content": content }));
-    let words = ["huge", "bytes", "silent", "killed", "deaf", "stubborn"];
+    let words = ["huge", "bytes", "silent", "killed", "closed", "stubborn"];
     let model = script(&team, &[calls("lead", &words.map(send)), says("lead", "over")]);
     headless(&team, &model, "begin").expect(0);
     let results = tool_results(&team, "lead");
