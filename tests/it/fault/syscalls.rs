@@ -17,6 +17,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The number of cases that run at the same time.
@@ -67,8 +68,39 @@ fn traced(team: &Team, args: &[&str], options: &[&str]) -> (Output, Vec<String>)
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("trace");
     let output = tracing(team, args, options, &log).output().unwrap();
-    let lines = fs::read_to_string(&log).unwrap_or_default();
-    (output, lines.lines().map(ToOwned::to_owned).collect())
+    (output, lines_of(&log))
+}
+
+/// Runs a `team` command under strace with one injected error to its end. Returns `None` if the error hit the
+/// eventfd by which the runtime wakes itself, because strace counts the calls of each thread. The kernel never fails
+/// such a write, so the runtime panics or waits forever.
+fn injected(team: &Team, args: &[&str], option: &str) -> Option<(Output, Vec<String>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("trace");
+    let mut command = tracing(team, args, &["-e", option], &log);
+    let mut strace = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut is_no_case = false;
+    team.eventually(&format!("{option}: the command ends"), || {
+        is_no_case = is_no_case || kill_if_it_cannot_wake(&log);
+        strace.try_wait().unwrap().is_some()
+    });
+    let output = strace.wait_with_output().unwrap();
+    (!is_no_case && !kill_if_it_cannot_wake(&log)).then(|| (output, lines_of(&log)))
+}
+
+fn lines_of(log: &Path) -> Vec<String> {
+    fs::read_to_string(log).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
+}
+
+/// Kills the traced process if an error hit its eventfd. Returns whether one did.
+fn kill_if_it_cannot_wake(log: &Path) -> bool {
+    let trace = lines_of(log);
+    let is_hit = has_injected(&trace, "anon_inode:[eventfd]");
+    if is_hit {
+        let (pid, _) = trace[0].split_once(' ').unwrap();
+        signal_if_running(pid.parse().unwrap(), Signal::SIGKILL);
+    }
+    is_hit
 }
 
 /// The thread and the name of the call in a line of a trace.
@@ -97,11 +129,12 @@ fn targets(trace: &[String]) -> Vec<(&'static str, u32)> {
 }
 
 /// Calls `try_one` with the strace option of each injected error. With `TEAM_TORTURE_KILLS` all cases are tried,
-/// otherwise at most `most`, evenly spread from a random start. Returns the number of cases.
+/// otherwise at most `most`, evenly spread from a random start. Returns the number of cases; `try_one` returns whether
+/// it was one.
 fn each_failure(
     targets: &[(&'static str, u32)],
     most: usize,
-    try_one: impl Fn(&str) + Sync,
+    try_one: impl Fn(&str) -> bool + Sync,
 ) -> usize {
     let thorough = std::env::vars().any(|(key, _)| key == "TEAM_TORTURE_KILLS");
     let mut all: Vec<String> = Vec::new();
@@ -113,19 +146,18 @@ fn each_failure(
     let first = usize::try_from(RandomState::new().hash_one(targets) >> 32).unwrap() % every;
     println!("{} failures are possible; every {every}th from {first} on is tried", all.len());
     let all: Vec<String> = all.into_iter().skip(first).step_by(every).collect();
-    let count = all.len();
-    let waiting = Mutex::new(all);
+    let (waiting, count) = (Mutex::new(all), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 loop {
                     let Some(option) = waiting.lock().unwrap().pop() else { return };
-                    try_one(&option);
+                    count.fetch_add(usize::from(try_one(&option)), Ordering::Relaxed);
                 }
             });
         }
     });
-    count
+    count.into_inner()
 }
 
 /// Whether an error was injected into a call whose line contains `call`. strace splits the line of a call during
@@ -183,15 +215,14 @@ fn a_send_survives_every_system_call_error() {
     if !can_trace() {
         return;
     }
-    let send = |team: &Team, n, options: &[&str]| {
-        traced(team, &["send", "lead", &content("user", n, 30)], options)
-    };
-    let (output, trace) = send(&with_mail(), 2, &["-e", "trace=all"]);
+    let text = content("user", 2, 30);
+    let send = ["send", "lead", &text];
+    let (output, trace) = traced(&with_mail(), &send, &["-e", "trace=all"]);
     assert!(output.status.success(), "{output:?}");
     let targets = targets(&trace);
     let tried = each_failure(&targets, 40, |option| {
         let team = with_mail();
-        let ran = send(&team, 2, &["-e", option]);
+        let Some(ran) = injected(&team, &send, option) else { return is_no_case(&team) };
         let was_told = is_clear(&ran, option);
         let said = String::from_utf8_lossy(&ran.0.stderr);
         let text = fs::read_to_string(team.path("inbox/lead.jsonl")).unwrap();
@@ -212,6 +243,7 @@ fn a_send_survives_every_system_call_error() {
         expected.push(content("user", 3, 30));
         assert_eq!(read_contents(&team), expected, "{option}");
         assert!(team.lines("dead/lead.jsonl").is_empty(), "{option}");
+        true
     });
     assert!(tried >= 20, "{targets:?}");
     println!("{tried} failures of {} calls", targets.len());
@@ -229,15 +261,32 @@ fn a_drain_survives_every_system_call_error() {
     let targets = targets(&trace);
     let tried = each_failure(&targets, 40, |option| {
         let team = with_mail();
-        is_clear(&traced(&team, &drain, &["-e", option]), option);
+        let Some(ran) = injected(&team, &drain, option) else { return is_no_case(&team) };
+        is_clear(&ran, option);
         team.team(&["send", "lead", &content("user", 2, 30)]).expect(0);
         team.team(&drain).expect(0);
         let expected: Vec<_> = (0..3).map(|n| content("user", n, 30)).collect();
         assert_eq!(read_contents(&team), expected, "{option}");
         assert!(team.lines("dead/lead.jsonl").is_empty(), "{option}");
+        true
     });
     assert!(tried >= 20, "{targets:?}");
     println!("{tried} failures of {} calls", targets.len());
+}
+
+/// Drains all inboxes, also of killed processes.
+fn drain_all(team: &Team) {
+    for name in ["lead", "user", "bob"] {
+        if team.path(&format!("inbox/{name}.jsonl")).exists() {
+            team.team(&["inbox", name, "--drain"]).expect(0);
+        }
+    }
+}
+
+/// Removes the claims of a process that was killed because the error hit another call than intended.
+fn is_no_case(team: &Team) -> bool {
+    drain_all(team);
+    false
 }
 
 /// Sends a signal to a process that may have exited meanwhile.
@@ -246,7 +295,7 @@ fn signal_if_running(pid: i32, signal: Signal) {
 }
 
 /// Runs a teammate under strace with one injected error until it exits. Returns `None` if the error hit another
-/// call than intended (see [`has_failed_to_wake`]).
+/// call than intended (see [`injected`]).
 ///
 /// strace counts the calls of each thread, so every new thread gets the same error. A disk that is full for one
 /// thread therefore stays full, and an agent that waits for space gets SIGTERM.
@@ -259,10 +308,7 @@ fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Option<Output> {
         if strace.try_wait().unwrap().is_some() {
             return true;
         }
-        if !is_no_case && has_failed_to_wake(team) {
-            is_no_case = true;
-            signal_if_running(team.pid_of("bob"), Signal::SIGKILL);
-        }
+        is_no_case = is_no_case || kill_if_it_cannot_wake(&log);
         let since = |moment: Instant| moment.elapsed();
         let is_waiting = team.member("bob")["activity"] == "disk full";
         waiting = waiting.filter(|_| is_waiting).or(is_waiting.then(Instant::now));
@@ -274,20 +320,13 @@ fn run_to_its_end(team: &Team, args: &[&str], option: &str) -> Option<Output> {
         false
     });
     let output = strace.wait_with_output().unwrap();
-    if is_no_case || has_failed_to_wake(team) {
+    if is_no_case || kill_if_it_cannot_wake(&log) {
         return None;
     }
     if asked.is_some() {
         assert_eq!(output.status.code(), Some(143), "{option}: {output:?}");
     }
     Some(output)
-}
-
-/// Whether the error hit the eventfd by which the runtime wakes itself, because strace counts the writes of each
-/// thread. The kernel never fails such a write, so the runtime panics.
-fn has_failed_to_wake(team: &Team) -> bool {
-    let log = fs::read_to_string(team.path("log/bob.jsonl")).unwrap_or_default();
-    log.contains("failed to wake I/O driver")
 }
 
 /// A teammate sends and exits. After any failed call, starting it again completes the work.
@@ -317,7 +356,7 @@ fn a_teammate_survives_every_system_call_error() {
         let team = Team::new();
         let words = args(&begin(&team));
         let words = words.each_ref().map(String::as_str);
-        let Some(output) = run_to_its_end(&team, &words, option) else { return };
+        let Some(output) = run_to_its_end(&team, &words, option) else { return is_no_case(&team) };
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code().is_some(), "{option}: killed by a signal\n{said}");
         assert!(!said.contains("panicked"), "{option}: {said}");
@@ -333,13 +372,10 @@ fn a_teammate_survives_every_system_call_error() {
         }
         assert!(is_done(), "{option}: it never went on\n{}", team.describe());
         // A repeated send has the same id, so a drain delivers it once.
-        for name in ["lead", "user"] {
-            if team.path(&format!("inbox/{name}.jsonl")).exists() {
-                team.team(&["inbox", name, "--drain"]).expect(0);
-            }
-        }
+        drain_all(&team);
         let history = History::of(&team, &["bob", "lead", "user"]);
         assert_eq!(history.check(), [], "{option}\n{}\n{}", history.text(), team.describe());
+        true
     });
     assert!(tried >= 12, "{targets:?}");
     println!("{tried} failures of {} calls", targets.len());
