@@ -86,7 +86,8 @@ fn exchange(view: &RequestView) -> Reply {
         "lead" if past.contains("hello lead") && !past.contains("hello alice") => {
             call(view, "send_message", &json!({"to": "alice", "content": "hello alice"}))
         }
-        "lead" if past.contains("I was greeted") => Reply::text("Both have greeted."),
+        // No report is waited for: there is none if the greeting arrives within the turn in which alice greets.
+        "lead" if past.contains("hello alice") => Reply::text("Both have greeted."),
         "lead" => Reply::text("I wait."),
         _ if past.contains("hello alice") => Reply::text("I was greeted."),
         _ if results(view).is_empty() => {
@@ -109,7 +110,7 @@ fn a_lead_and_a_teammate_of_different_providers_exchange_mail() {
     assert_eq!(team.member("alice")["model"], "openai/small");
     let (leads, alices) = (messages.requests(), completions.requests());
     assert!(leads.len() >= 3 && leads.iter().all(|view| view.api == Api::Messages));
-    assert!(alices.len() >= 3 && alices.iter().all(|view| view.api == Api::Completions));
+    assert!(alices.len() >= 2 && alices.iter().all(|view| view.api == Api::Completions));
     assert!(alices.iter().all(|view| view.model() == "small" && agent_of(view) == "alice"));
     for view in leads {
         assert!(!format!("{:?}", view.headers).contains(OTHER_KEY));
