@@ -34,7 +34,9 @@ fn an_exchange_of_thanks_ends() {
         };
         let news = view.last_text();
         if news.contains("be polite") || news.contains("thank you") {
-            call(view, "send_message", &json!({ "to": other, "content": "thank you" }))
+            // Another text each time: the same call again and again would end the turn before the exchange does.
+            let thanks = format!("thank you {}", view.number);
+            call(view, "send_message", &json!({ "to": other, "content": thanks }))
         } else {
             call(view, "idle", &json!({}))
         }
