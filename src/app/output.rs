@@ -10,11 +10,13 @@ use std::sync::Once;
 /// reported a failed write.
 #[must_use]
 pub(crate) fn print(text: &str) -> bool {
-    write_line(BlockingOutput(io::stdout().lock()), text).map_err(|error| is_lost(&error)).is_ok()
+    write_line(BlockingOutput(io::stdout().lock()), text)
+        .map_err(|error| report_if_lost(&error))
+        .is_ok()
 }
 
-/// Returns whether data is lost, and reports it once per process. A reader that has left wants no more data.
-pub(crate) fn is_lost(error: &io::Error) -> bool {
+/// Reports lost data, once per process; a reader that has left wants no more data. Returns whether data is lost.
+pub(crate) fn report_if_lost(error: &io::Error) -> bool {
     static REPORTED: Once = Once::new();
     let is_lost = error.kind() != ErrorKind::BrokenPipe;
     if is_lost {

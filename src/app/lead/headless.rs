@@ -192,13 +192,13 @@ impl HeadlessRun {
         }
         // If the reader of stdout has left, the exit code still shows the outcome.
         let printed = self.screen.finish(&summary);
-        let is_lost = printed.is_err_and(|error| output::is_lost(&error));
+        let is_lost = printed.is_err_and(|error| output::report_if_lost(&error));
         if is_lost && exit == Exit::Ok { Exit::Failure } else { exit }
     }
 
     fn show(&mut self, progress: &Progress) {
         if let Err(error) = self.screen.show(progress) {
-            output::is_lost(&error);
+            output::report_if_lost(&error);
         }
         if let Progress::Warning(text) = progress
             && !io::stderr().is_terminal()
