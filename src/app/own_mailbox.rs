@@ -11,11 +11,6 @@ use crate::store::{
 };
 use crate::wire::{AgentName, message::Message};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::time::Instant;
-
-/// The limit of the time to close a mailbox in an orderly end. The wait for late writers takes about a second.
-pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Opens the mailbox of the holder of `life`. Creates its inbox if that does not exist.
 pub(super) async fn open_mailbox(
@@ -63,7 +58,7 @@ pub(crate) fn drain(
     block_on(async {
         let (life, mailbox) = take_mailbox(context, team, name, "hand").await?;
         asynchronous::drain(&mailbox).await?.mail.into_iter().for_each(show);
-        close_mailbox(mailbox, CLOSE_LIMIT).await;
+        close_mailbox(mailbox).await;
         drop(life);
         Ok(())
     })?
@@ -78,20 +73,12 @@ pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Vec<Message> {
     drained.mail.into_iter().map(|mail| *mail.message).collect()
 }
 
-/// Marks all drained mail as acted on and removes its claims, within `limit`. The next start recovers a claim that
-/// stays.
-pub(super) async fn close_mailbox(mailbox: SharedMailbox, limit: Duration) {
+/// Marks all drained mail as acted on, and removes the claims that no process can write to any more. A claim that a
+/// late writer may still have open stays: the next start of this name delivers its late lines, and removes it.
+pub(super) async fn close_mailbox(mailbox: SharedMailbox) {
     let settle = |mailbox: &mut Mailbox| mailbox.mark_taken().and_then(|()| mailbox.settle());
-    let give_up = Instant::now() + limit;
-    loop {
-        let is_last = Instant::now() >= give_up;
-        match with_mailbox(&mailbox, settle).await {
-            Ok(SettleResult::Again { after }) if !is_last => {
-                tokio::time::sleep(after).await;
-            }
-            // The next start drains a claim that has grown.
-            Ok(SettleResult::Again { .. } | SettleResult::Grown | SettleResult::Done) => return,
-            Err(why) => return tracing::warn!(%why, "claims are left for the next start"),
-        }
+    match with_mailbox(&mailbox, settle).await {
+        Ok(SettleResult::Again { .. } | SettleResult::Grown | SettleResult::Done) => {}
+        Err(why) => tracing::warn!(%why, "claims are left for the next start"),
     }
 }

@@ -11,9 +11,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-/// The suffix of the prepared next inbox.
-const PREPARED: &str = ".new";
-
 /// The nine prompts of the first milestone, as a person types them.
 pub(crate) const NINE_PROMPTS: [&str; 9] = [
     "Spawn alice (coder) and bob (tester). Have alice send bob a message.",
@@ -221,25 +218,15 @@ pub(crate) fn listing(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-/// Asserts that no process runs, no claim is left, and `.team` has only entries of the contract.
+/// Asserts that no process runs, no claim with unread mail is left, and `.team` has only entries of the contract.
 #[track_caller]
 pub(crate) fn assert_left_in_order(team: &Team) {
-    assert_left_by_force(team, &[]);
-}
-
-/// Asserts the same as [`assert_left_in_order`], except that the named members may have left claims.
-#[track_caller]
-pub(crate) fn assert_left_by_force(team: &Team, hurried: &[&str]) {
     team.wait_no_process();
     let names = |inside: &str| -> Vec<String> {
         let entries = fs::read_dir(team.path(inside)).unwrap().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     };
-    let is_left = |claim: &String| {
-        let owner = claim.split('.').next().unwrap();
-        !claim.ends_with(PREPARED) && !hurried.contains(&owner)
-    };
-    let claims: Vec<String> = names("inbox/.claim").into_iter().filter(is_left).collect();
+    let claims = team.open_claims();
     assert!(claims.is_empty(), "claims are left: {claims:?}\n{}", team.describe());
     let known = [
         ".gitignore",

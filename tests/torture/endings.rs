@@ -6,7 +6,7 @@ use crate::card::{Finding, Verdict};
 use crate::support::contention::{one_lead_of, one_teammate_of};
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_by_force, bash, calls, kill_9, last_exit, says, scripted_lead, spawn, stop_process,
+    assert_left_in_order, bash, calls, kill_9, last_exit, says, scripted_lead, spawn, stop_process,
 };
 use crate::support::scripts::{headless, wait_file};
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn stop_all(args: &[&str]) -> Duration {
     let took = begun.elapsed();
     lead.wait();
     team.wait_no_process();
-    assert_left_by_force(&team, &names.chain(["lead"]).collect::<Vec<_>>());
+    assert_left_in_order(&team);
     took
 }
 

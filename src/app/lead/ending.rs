@@ -4,7 +4,7 @@ use super::runtime::LeadRuntime;
 use crate::agent::event::{Ending, Event, MachineEvent, StopCause};
 use crate::agent::{self, Agent, Events};
 use crate::app::agent_process::{AgentEnd, publish_end};
-use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail};
+use crate::app::own_mailbox::{close_mailbox, drain_last_mail};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::ModelError;
 use crate::os::{failpoint::hit, signals::SignalEvent};
@@ -85,7 +85,7 @@ pub(super) async fn close(supervisor: &Supervisor, ended: EndedLoop, reason: End
     let outcomes = supervisor.stop_all("the team is being stopped", cause).await;
     hit("lead.alone");
     let last_mail = drain_last_mail(&mailbox).await;
-    close_mailbox(mailbox, CLOSE_LIMIT).await;
+    close_mailbox(mailbox).await;
     let end = publish_end(finished, 0, cause).await;
     tracing::info!(?reason, "lead ends");
     Closed { end, outcomes, last_mail }

@@ -3,7 +3,7 @@
 use crate::agent::event::{Event, MachineEvent};
 use crate::agent::mail_watcher;
 use crate::app::context::Context;
-use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, take_mailbox};
+use crate::app::own_mailbox::{close_mailbox, drain_last_mail, take_mailbox};
 use crate::store::asynchronous::{SharedMailbox, with_mailbox};
 use crate::store::{Drained, LifeLock, Mailbox, TeamDir};
 use crate::wire::{AgentName, message::Message};
@@ -40,7 +40,7 @@ impl UserMail {
         self.tasks.iter().for_each(JoinHandle::abort);
         let mut last: Vec<Message> = std::iter::from_fn(|| self.messages.try_recv().ok()).collect();
         last.extend(drain_last_mail(&self.mailbox).await);
-        close_mailbox(self.mailbox, CLOSE_LIMIT).await;
+        close_mailbox(self.mailbox).await;
         last
     }
 }

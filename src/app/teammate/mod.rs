@@ -12,7 +12,7 @@ use crate::app::agent_process::{AgentProcess, publish_end, reserve_disk_space};
 use crate::app::build_agent::{AgentParts, build_agent};
 use crate::app::context::{Context, open_bus, open_tasks};
 use crate::app::event_loop::{self, SignalStream, block_on};
-use crate::app::own_mailbox::{CLOSE_LIMIT, close_mailbox, drain_last_mail, open_mailbox};
+use crate::app::own_mailbox::{close_mailbox, drain_last_mail, open_mailbox};
 use crate::app::{model::open_provider, output};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::{Clock, SystemClock};
@@ -32,7 +32,6 @@ use std::io::{IsTerminal, Read};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use terminal::{OpenQuestion, progress_handler, read_answers};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -150,9 +149,7 @@ impl TeammateApp {
         let late = drain_last_mail(&mailbox).await;
         hit("leave.drained");
         tracing::info!(messages = late.len(), "the last mail is drained");
-        // The sender of a signal waits for only about one second.
-        let limit = signalled.get().map_or(CLOSE_LIMIT, |_| Duration::ZERO);
-        close_mailbox(mailbox, limit).await;
+        close_mailbox(mailbox).await;
         hit("leave.let_go");
         let end = end(finished, signalled.get()).await;
         drop(life);

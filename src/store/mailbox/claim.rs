@@ -11,8 +11,8 @@ use crate::os::lease::{OpenWriters, writers};
 use crate::os::watch::WatchId;
 use crate::store::file::read::{known_if_there, names_in};
 use crate::store::{StoreError, TeamDir, failpoint};
-use crate::wire::AgentName;
 use crate::wire::limits::{LATE_WRITER_DELAY, LATE_WRITER_DELAY_WITHOUT_LEASES};
+use crate::wire::{AgentName, WallTime};
 use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -139,6 +139,16 @@ impl Claim {
     pub(crate) fn inherited(dir: &TeamDir, file: ClaimFile) -> Self {
         let stage = if file.is_taken { Stage::InheritedTaken } else { Stage::Inherited };
         Self::new(dir, &file.owner, file.batch_id, stage)
+    }
+
+    /// Counts the time since an earlier process renamed the file. If the clock was set, a check for late writers may
+    /// be early; it still finds a writer that has the file open.
+    pub(crate) fn note_age(&mut self, now: WallTime) {
+        let Ok(known) = fs::symlink_metadata(self.path()) else { return };
+        #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact in a double")]
+        let renamed = known.ctime() as f64 + known.ctime_nsec() as f64 / 1e9;
+        let age = now.since(WallTime::from_secs(renamed)).min(LATE_WRITER_DELAY);
+        self.since = self.since.checked_sub(age).unwrap_or(self.since);
     }
 
     pub(crate) fn path(&self) -> PathBuf {

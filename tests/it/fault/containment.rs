@@ -4,7 +4,7 @@
 use crate::support::child_process::write;
 use crate::support::harness::{Team, in_parallel};
 use crate::support::scripts::{
-    assert_left_by_force, bash, calls, kill_9, lead, scripted_lead, signal, spawn, tool_results,
+    assert_left_in_order, bash, calls, kill_9, lead, scripted_lead, signal, spawn, tool_results,
 };
 use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
@@ -68,7 +68,7 @@ fn no_process_outlives_the_end_of_the_command() {
     team.eventually("the command is over", || !tool_results(&team, "lead").is_empty());
     assert_eq!(stays(&team), 0, "{}", team.describe());
     quit(&mut lead);
-    assert_left_by_force(&team, &[]);
+    assert_left_in_order(&team);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn no_process_outlives_an_interrupted_turn() {
     wait_none_stays(&team);
     team.wait_status("lead", "idle");
     quit(&mut lead);
-    assert_left_by_force(&team, &[]);
+    assert_left_in_order(&team);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn no_process_outlives_a_stop_polite_or_not() {
         // `team stop` returns after the last process has exited.
         assert_eq!(stays(&team), 0, "{how:?}: {}", team.describe());
         quit(&mut lead);
-        assert_left_by_force(&team, &["bob"]);
+        assert_left_in_order(&team);
     });
 }
 
@@ -105,7 +105,7 @@ fn no_process_outlives_a_killed_teammate() {
     kill_9(&team, "bob");
     wait_none_stays(&team);
     quit(&mut lead);
-    assert_left_by_force(&team, &["bob"]);
+    assert_left_in_order(&team);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn no_process_outlives_a_killed_lead() {
     kill_9(&team, "lead");
     lead.wait();
     team.wait_no_process();
-    assert_left_by_force(&team, &["lead", "bob"]);
+    assert_left_in_order(&team);
 }
 
 /// Kills bob's command supervisors while bob is stopped, and then bob.
@@ -148,7 +148,7 @@ fn no_process_outlives_a_teammate_killed_with_its_supervisor() {
         found.stdout.is_empty()
     });
     quit(&mut lead);
-    assert_left_by_force(&team, &["bob"]);
+    assert_left_in_order(&team);
 }
 
 /// After `kill -9` of the lead, bob and the command supervisors, the next lead kills the leftover processes. A
@@ -178,5 +178,5 @@ fn no_process_outlives_the_next_start_after_everything_was_killed() {
         }
     }
     quit(&mut next);
-    assert_left_by_force(&team, &["bob"]);
+    assert_left_in_order(&team);
 }

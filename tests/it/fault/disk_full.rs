@@ -5,7 +5,7 @@ use crate::support::child_process::{content, line};
 use crate::support::events::{EventKind, History, send};
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_by_force, bash, calls, says, script, spawn, wait, wait_file,
+    assert_left_in_order, bash, calls, says, script, spawn, wait, wait_file,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -240,7 +240,7 @@ fn the_reserve_lets_an_agent_end_in_order_on_a_full_disk() {
     let kinds: Vec<_> = lines.iter().map(|line| line["kind"].as_str().unwrap()).collect();
     assert!(kinds.contains(&"tool_result") && kinds.last() == Some(&"turn_end"), "{kinds:?}");
     drop(filler);
-    assert_left_by_force(&team, &["bob"]);
+    assert_left_in_order(&team);
 }
 
 /// Mail can be sent when no inode is left, and is delivered when there is one.

@@ -4,7 +4,7 @@
 use crate::support::cgroup::{Group, Limit};
 use crate::support::harness::{Team, program};
 use crate::support::scripts::{
-    assert_left_by_force, bash, calls, last_exit, says, script, signal, spawn, tool_results,
+    assert_left_in_order, bash, calls, last_exit, says, script, signal, spawn, tool_results,
     wait_file,
 };
 use crate::support::terminal::Terminal;
@@ -150,5 +150,5 @@ fn commands_are_killed_before_teammates_and_the_lead_survives() {
     assert_eq!(team.pid_of("lead"), lead_pid);
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
-    assert_left_by_force(&team, &[]);
+    assert_left_in_order(&team);
 }

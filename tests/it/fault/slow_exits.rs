@@ -2,7 +2,7 @@
 
 use crate::support::cgroup::{Group, Limit};
 use crate::support::harness::Team;
-use crate::support::scripts::{assert_left_by_force, bash, calls, script, wait, wait_file};
+use crate::support::scripts::{assert_left_in_order, bash, calls, script, wait, wait_file};
 
 /// A version 1 freezer group. A frozen process reacts to no signal, like one that waits for a broken disk.
 const FREEZER: [Limit<'_>; 1] = [("/sys/fs/cgroup/freezer", &[("freezer.state", "THAWED")])];
@@ -35,7 +35,7 @@ fn a_stop_waits_for_a_killed_process_without_a_processor() {
     for member in &mut members {
         assert_eq!(wait(&team, member), None);
     }
-    assert_left_by_force(&team, &names);
+    assert_left_in_order(&team);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::support::child_process::write;
 use crate::support::harness::{ASK_DEADLINE, Team, in_parallel};
 use crate::support::scripts::{
-    assert_left_by_force, assert_left_in_order, bash, calls, headless, last_exit, listing, says,
-    script, signal, spawn, stop_process, until_mail, wait, wait_file, wait_for_lead,
+    assert_left_in_order, bash, calls, headless, last_exit, listing, says, script, signal, spawn,
+    stop_process, until_mail, wait, wait_file, wait_for_lead,
 };
 use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
@@ -167,7 +167,7 @@ fn a_second_interrupt_stops_members_without_waiting() {
     assert!(began.elapsed() < ASK_DEADLINE, "{:?}", began.elapsed());
     assert_eq!(result(&mut run)["exit_code"], 130);
     assert_eq!(last_exit(&team, "bob").0, "team_stopped");
-    assert_left_by_force(&team, &["bob"]);
+    assert_left_in_order(&team);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_by_force, assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead,
-    says, script, scripted_lead, spawn, wait_file, wait_tool,
+    assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead, says, script,
+    scripted_lead, spawn, wait_file, wait_tool,
 };
 use crate::support::terminal::Terminal;
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ fn a_member_that_does_not_leave_is_ended_by_the_next_lead() {
     );
     next.type_line("/quit");
     assert_eq!(next.wait().code(), Some(0));
-    assert_left_by_force(&team, &["bob"]);
+    assert_left_in_order(&team);
 }
 
 #[test]
@@ -163,5 +163,5 @@ fn members_that_died_with_the_lead_are_found_and_marked() {
     team.eventually("alice is back", || team.status("alice") == "idle");
     next.type_line("/quit");
     assert_eq!(next.wait().code(), Some(0));
-    assert_left_by_force(&team, &["bob"]);
+    assert_left_in_order(&team);
 }

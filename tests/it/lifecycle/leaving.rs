@@ -2,8 +2,8 @@
 
 use crate::support::harness::{ASK_DEADLINE, Team};
 use crate::support::scripts::{
-    assert_left_by_force, assert_left_in_order, bash, calls, last_exit, lead, says, script,
-    scripted_lead, signal, spawn, tool_results, turns, wait_file,
+    assert_left_in_order, bash, calls, last_exit, lead, says, script, scripted_lead, signal, spawn,
+    tool_results, turns, wait_file,
 };
 use crate::support::terminal::Terminal;
 use agent_team::wire::limits;
@@ -189,5 +189,5 @@ fn each_further_ctrl_c_takes_the_next_rung() {
         assert_eq!(team.status(name), "shutdown", "{name}");
         assert_eq!(last_exit(&team, name).0, "team_stopped", "{name}");
     }
-    assert_left_by_force(&team, &["bob", "carol"]);
+    assert_left_in_order(&team);
 }

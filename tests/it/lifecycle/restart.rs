@@ -2,8 +2,8 @@
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_by_force, assert_left_in_order, bash, calls, kill_9, last_exit, lead, says, script,
-    scripted_lead, signal, spawn, tool_results, turns, wait, wait_file, wait_tool,
+    assert_left_in_order, bash, calls, kill_9, last_exit, lead, says, script, scripted_lead,
+    signal, spawn, tool_results, turns, wait, wait_file, wait_tool,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -110,7 +110,7 @@ fn a_crash_loop_is_given_up_and_reported_once() {
     team.team(&["send", "bob", "nobody is there"]).expect(1);
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
-    assert_left_by_force(&team, &["bob"]);
+    assert_left_in_order(&team);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_stopped_member_is_not_restarted() {
         );
         assert_eq!(team.member(name)["restarts"], 0, "{name}");
     }
-    assert_left_by_force(&team, &["alice"]);
+    assert_left_in_order(&team);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_stop_cancels_a_pending_restart_and_a_spawn_starts_it_now() {
         (team.status("carol"), last_exit(&team, "carol").0),
         ("shutdown".into(), "team_stopped".into())
     );
-    assert_left_by_force(&team, &names);
+    assert_left_in_order(&team);
 }
 
 #[test]

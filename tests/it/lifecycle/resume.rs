@@ -2,8 +2,8 @@
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_by_force, assert_left_in_order, bash, calls, kill_9, last_exit, says,
-    scripted_lead, spawn, tool_results, wait_file,
+    assert_left_in_order, bash, calls, kill_9, last_exit, says, scripted_lead, spawn, tool_results,
+    wait_file,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -128,5 +128,5 @@ fn an_interrupted_send_is_repeated_and_arrives_once() {
     lead.expect("stopping the team");
     lead.press("\u{3}");
     assert_eq!(lead.wait().code(), Some(0));
-    assert_left_by_force(&team, &["bob"]);
+    assert_left_in_order(&team);
 }

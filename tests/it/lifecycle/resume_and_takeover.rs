@@ -3,8 +3,8 @@
 use crate::support::child_process::write;
 use crate::support::harness::{PATIENCE, Team};
 use crate::support::scripts::{
-    assert_left_by_force, assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead,
-    says, script, scripted_lead, signal, spawn, tool_results, wait, wait_file,
+    assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead, says, script,
+    scripted_lead, signal, spawn, tool_results, wait, wait_file,
 };
 use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
@@ -258,7 +258,7 @@ fn a_roster_too_long_or_too_deep_is_quarantined() {
         let beside = fs::read(team.path("config.json.bad-1")).unwrap();
         assert!(beside == hostile.as_bytes(), "kept as it was");
         fs::remove_file(team.path("config.json.bad-1")).unwrap();
-        assert_left_by_force(&team, &[]);
+        assert_left_in_order(&team);
     }
 }
 
@@ -285,5 +285,5 @@ fn a_damaged_roster_is_rebuilt_and_reported() {
     let alice: Value = team.member("alice");
     assert_eq!(alice["status"], "failed", "known by her life lock: {alice}");
     fs::remove_file(team.path("config.json.bad-1")).unwrap();
-    assert_left_by_force(&team, &[]);
+    assert_left_in_order(&team);
 }

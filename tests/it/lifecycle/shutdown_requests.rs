@@ -7,8 +7,7 @@ use crate::support::fake::Reply;
 use crate::support::fake_models;
 use crate::support::harness::{ASK_DEADLINE, Team};
 use crate::support::scripts::{
-    assert_left_by_force, assert_left_in_order, bash, calls, says, scripted_lead, spawn,
-    tool_results, wait, wait_file,
+    assert_left_in_order, bash, calls, says, scripted_lead, spawn, tool_results, wait, wait_file,
 };
 use crate::support::terminal::Terminal;
 use serde_json::json;
@@ -120,7 +119,7 @@ fn a_second_shutdown_request_is_an_order() {
     assert_eq!((last.as_str(), *error), ("alice ended on SIGTERM.", false));
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
-    assert_left_by_force(&team, &["alice"]);
+    assert_left_in_order(&team);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::support::child_process::write;
 use crate::support::harness::{ASK_DEADLINE, SHORTEST_DEADLINE, Team};
 use crate::support::scripts::{
-    assert_left_by_force, assert_left_in_order, bash, calls, last_exit, lead, says, scripted_lead,
-    spawn, stop_process, tool_results, wait_file,
+    assert_left_in_order, bash, calls, last_exit, lead, says, scripted_lead, spawn, stop_process,
+    tool_results, wait_file,
 };
 use agent_team::store::failpoint::{HANG, VARIABLE};
 use agent_team::wire::limits::STOP_NOW_TERMINATE;
@@ -72,7 +72,7 @@ fn one_ladder_stops_members_in_every_state() {
     assert!(team.team(&["stop", "alice"]).expect(0).out.contains("was not running"));
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
-    assert_left_by_force(&team, &["bob", "carol"]);
+    assert_left_in_order(&team);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn stop_now_skips_the_request_and_kills_members_that_ignore_signals() {
     });
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
-    assert_left_by_force(&team, &["bob", "carol"]);
+    assert_left_in_order(&team);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_second_stop_does_not_wait() {
     assert_eq!(lead.printed().matches("bob ended").count(), 1, "{}", lead.printed());
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
-    assert_left_by_force(&team, &["bob"]);
+    assert_left_in_order(&team);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Senders that do not take the locks of the inbox: shells, editors, programs that buffer their output.
 
 use crate::support::child_process::{Job, append, line, open, start, team, write};
-use crate::support::harness::PATIENCE;
+use crate::support::harness::{PATIENCE, Team};
 use crate::support::history::{Sent, check_history, sent, taken_in};
 use agent_team::store::mailbox::SettleResult;
 use agent_team::store::{dead, unread};
@@ -290,4 +290,25 @@ fn long_lines_written_in_pieces_damage_no_other_line() {
             }
         }
     }
+}
+
+/// A team that ends waits for no late writer. A shell that opened the inbox before the mail was claimed may write
+/// after the end: the next start of the member delivers that line, and removes the claim.
+#[test]
+fn a_line_that_is_written_after_the_end_of_the_team_is_delivered_by_the_next_start() {
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    let mut late =
+        OpenOptions::new().create(true).append(true).open(team.path("inbox/alice.jsonl"));
+    let late = late.as_mut().unwrap();
+    let spawn = "Spawn alice (coder). Ask alice to run pwd";
+    team.team(&["lead", "-p", spawn, "--model", "rehearsal", "--mode", "bypass"]).expect(0);
+    writeln!(late, r#"{{"from":"user","content":"Run echo late"}}"#).unwrap();
+    let claims = || fs::read_dir(team.path("inbox/.claim")).unwrap().flatten();
+    let is_kept = |claim: fs::DirEntry| claim.file_name().to_string_lossy().starts_with("alice.0");
+    assert!(claims().any(is_kept), "the claim is kept for the late writer");
+    let alice = ["teammate", "alice", "--model", "rehearsal", "--mode", "bypass", "--once"];
+    team.team(&alice).expect(0);
+    assert!(team.has_mail("alice", "user", "Run echo late"), "{}", team.describe());
+    assert_eq!(fs::metadata(team.path("inbox/alice.jsonl")).unwrap().len(), 0);
 }
