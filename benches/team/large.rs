@@ -165,6 +165,7 @@ fn entries(number: u64) -> [Entry; 6] {
             outcome: agent_team::wire::message::Outcome::Done,
             rounds: 2,
             report: None,
+            cut_off: false,
         },
     ]
 }

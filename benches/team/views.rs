@@ -104,7 +104,12 @@ fn remember(team: &BenchTeam, number: usize, messages: usize) {
             usage: Usage { input_tokens: 1000, output_tokens: 10, ..Usage::default() },
             model: "rehearsal".into(),
         };
-        let end = Entry::TurnEnd { outcome: message::Outcome::Done, rounds: 1, report: None };
+        let end = Entry::TurnEnd {
+            outcome: message::Outcome::Done,
+            rounds: 1,
+            report: None,
+            cut_off: false,
+        };
         for entry in [mail, answer, end] {
             lines.push_str(&Line { at: at.into(), entry }.text());
         }

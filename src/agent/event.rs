@@ -111,6 +111,8 @@ pub(crate) enum Action {
         rounds: u32,
         /// The report; `None` for the lead, for an empty text, or if the model has sent it already.
         report: Option<String>,
+        /// Whether a stop of the member cut the turn off.
+        cut_off: bool,
     },
     /// Sends a message from the program to the lead's model.
     TellLead(String),

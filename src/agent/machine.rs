@@ -36,6 +36,10 @@ const MAX_KEPT: u32 = 5;
 
 const LEAD_LOST: &str = "not run: the lead is gone";
 
+/// The report of a turn that the end of the lead cut off.
+const CUT_OFF_BY_LEAD: &str =
+    "the lead's process ended in the middle of this turn; a resumed team continues it";
+
 #[derive(Debug)]
 enum Phase {
     Idle,
@@ -380,9 +384,15 @@ impl Machine {
     /// it drains its mail once more.
     fn end_turn(&mut self, end: TurnEnd, stop: Option<StopCause>) -> Phase {
         let TurnEnd { outcome, rounds, text, told_lead, fatal } = end;
-        let is_told = text.is_empty() || told_lead || self.me.name.is_lead();
-        let report = (!is_told).then(|| text.clone());
-        self.todo.push(Action::EndTurn { outcome, rounds, report });
+        let cut_off = stop.is_some() && outcome != Outcome::Failed;
+        let is_told = text.is_empty() || told_lead;
+        let report = match stop {
+            _ if self.me.name.is_lead() => None,
+            // The next lead must learn of the turn, even if the model has reported nothing yet.
+            Some(StopCause::LeadLost) if is_told => Some(CUT_OFF_BY_LEAD.to_owned()),
+            _ => (!is_told).then(|| text.clone()),
+        };
+        self.todo.push(Action::EndTurn { outcome, rounds, report, cut_off });
         self.push(TurnEffect::Show(Progress::TurnEnded { outcome, text }));
         if let Some(why) = fatal {
             return self.exit(Ending::Broken(why));

@@ -37,7 +37,7 @@ use crate::wire::limits::{CALL_SECONDS, LEAD_LOSS_GRACE};
 use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, QuestionKind, RuleLists};
 use crate::wire::roster::Status;
-use crate::wire::transcript::Entry;
+use crate::wire::transcript::{Entry, TurnReport};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -281,7 +281,10 @@ impl Member {
                 });
             }
             Action::Publish(status, activity) => self.publish(status, activity).await,
-            Action::EndTurn { outcome, rounds, report } => {
+            Action::EndTurn { outcome, rounds, report, cut_off } => {
+                let report = report.map(|text| self.host.prepare_report(&text));
+                let end = Entry::TurnEnd { outcome, rounds, report: report.clone(), cut_off };
+                self.record(end).await?;
                 self.end_turn(outcome, rounds, report).await?;
             }
             Action::TellLead(text) => self.host.tell_lead(text).await,
@@ -371,14 +374,13 @@ impl Member {
         self.record(Entry::Note { content }).await
     }
 
+    /// Syncs the recorded end of a turn, counts the turn, and sends its report.
     async fn end_turn(
         &mut self,
         outcome: Outcome,
         rounds: u32,
-        report: Option<String>,
+        report: Option<TurnReport>,
     ) -> Result<(), Ending> {
-        let report = report.map(|text| self.host.prepare_report(&text));
-        self.record(Entry::TurnEnd { outcome, rounds, report: report.clone() }).await?;
         self.conversation.journal.sync().await.map_err(|why| self.host.ending(why))?;
         hit("turn.ended");
         self.budget.count_turn(outcome, rounds, &mut self.host.reporter);

@@ -74,11 +74,22 @@ pub(crate) struct Setting<T> {
     pub(crate) source: String,
 }
 
+impl<T> Setting<T> {
+    /// Whether a flag or the environment sets the value for this run.
+    pub(crate) fn is_of_this_run(&self) -> bool {
+        self.source == FLAG_SOURCE || self.source.starts_with(ENVIRONMENT_SOURCE)
+    }
+}
+
+const FLAG_SOURCE: &str = "flag";
+
+const ENVIRONMENT_SOURCE: &str = "environment (";
+
 /// A settings table with free keys; each entry has its own source.
 pub(crate) type SettingMap<T> = BTreeMap<<T as SettingEntry>::Name, Setting<T>>;
 
 pub(super) fn environment_source(variable: &str) -> String {
-    format!("environment ({variable})")
+    format!("{ENVIRONMENT_SOURCE}{variable})")
 }
 
 /// A setting as `team config` shows it.
@@ -210,7 +221,7 @@ impl<'t> Layers<'t> {
         if let Some(flag) = spec.flag
             && let Some(text) = self.flags.0.get(flag)
         {
-            found.push(Setting { value: parse(flag, text)?, source: "flag".into() });
+            found.push(Setting { value: parse(flag, text)?, source: FLAG_SOURCE.into() });
         }
         if let Some(name) = spec.variable()
             && let Some(text) = self.environment.get(&name)

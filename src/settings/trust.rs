@@ -37,7 +37,7 @@ impl TrustList {
     /// Whether exactly these settings of a team folder are trusted; `false` if the list cannot be read.
     pub(crate) fn has(&self, folder: &Path, risks: &Risks) -> bool {
         let known = self.read().unwrap_or_default();
-        key(folder).is_ok_and(|key| known.folders.get(&key) == Some(risks))
+        folder_key(folder).is_ok_and(|key| known.folders.get(&key) == Some(risks))
     }
 
     /// Returns the file to lock while the list is changed. Creates its folder; fails if other users can write there.
@@ -52,7 +52,7 @@ impl TrustList {
         let file = self.file()?;
         let failed = |why: io::Error| unchanged(file, &why);
         let mut known = self.read().map_err(failed)?;
-        let key = key(folder).map_err(failed)?;
+        let key = folder_key(folder).map_err(failed)?;
         match risks {
             Some(risks) => drop(known.folders.insert(key, risks)),
             None => drop(known.folders.remove(&key)),
@@ -80,7 +80,7 @@ impl TrustList {
 }
 
 /// Returns the key of a folder in the list: its real path.
-fn key(folder: &Path) -> io::Result<String> {
+pub(super) fn folder_key(folder: &Path) -> io::Result<String> {
     let real = fs::canonicalize(folder)?;
     real.to_str().map(ToOwned::to_owned).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
 }
@@ -105,7 +105,7 @@ fn make_folder(file: &Path) -> io::Result<()> {
 }
 
 /// Replaces the file atomically, so that a crash never leaves an incomplete list.
-fn replace(file: &Path, text: &str) -> io::Result<()> {
+pub(super) fn replace(file: &Path, text: &str) -> io::Result<()> {
     make_folder(file)?;
     let draft = file.with_extension(format!("{}.draft", std::process::id()));
     let mut open = OpenOptions::new();

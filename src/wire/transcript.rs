@@ -114,6 +114,9 @@ pub enum Entry {
         /// The report for the lead. A resumed agent repeats a send that was not recorded, under the same id.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         report: Option<TurnReport>,
+        /// Whether the end of the process cut the turn off, so that a resumed agent continues it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cut_off: bool,
     },
     /// A kind of a later version.
     #[serde(other)]
@@ -210,6 +213,7 @@ mod tests {
             r#""compacted","at":1.5,"summary":"s","situation":"a","usage":{"input_tokens":0,"output_tokens":0,"cache_read_input_tokens":0,"cache_creation_input_tokens":0},"context_tokens":9"#,
             r#""turn_end","at":1.5,"outcome":"failed","rounds":2"#,
             r#""turn_end","at":1.5,"outcome":"done","rounds":1,"report":{"id":"a:1","text":"done"}"#,
+            r#""turn_end","at":1.5,"outcome":"interrupted","rounds":1,"cut_off":true"#,
         ] {
             let text = format!("{{\"kind\":{rest}}}\n");
             let line = Line::read(text.as_bytes()).unwrap();

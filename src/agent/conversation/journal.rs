@@ -63,6 +63,11 @@ impl Journal {
         self.memory.push(entry);
     }
 
+    /// Continues the last turn if a stop of the agent cut it off.
+    pub(crate) fn reopen_turn(&mut self) {
+        self.memory.reopen_turn();
+    }
+
     /// Adds an entry to the memory and appends it to the transcript. While the disk is full, `disk_full` waits
     /// between the attempts. Fails if the transcript cannot be written.
     pub(crate) async fn record(

@@ -31,6 +31,8 @@ pub(crate) struct Memory {
     pub(crate) open_calls: Vec<OpenCall>,
     /// Whether the transcript ends within a turn.
     pub(crate) in_turn: bool,
+    /// Whether the transcript ends with a turn that a stop of the agent cut off.
+    pub(crate) is_cut_off: bool,
 }
 
 /// A tool call that was recorded but not answered. After a resume, an earlier process did not finish it.
@@ -61,6 +63,7 @@ pub(super) fn call_of(block: &Block) -> Option<Call> {
 
 impl Memory {
     pub(crate) fn push(&mut self, entry: &Entry) {
+        self.is_cut_off &= !matches!(entry, Entry::User { .. } | Entry::Assistant { .. });
         match entry {
             Entry::User { content } => {
                 self.in_turn = true;
@@ -94,9 +97,11 @@ impl Memory {
                     self.user_side().0.push(result);
                 }
             }
-            Entry::TurnEnd { .. } => {
-                self.in_turn = false;
-                self.asked.clear();
+            Entry::TurnEnd { cut_off, .. } => {
+                (self.in_turn, self.is_cut_off) = (false, *cut_off);
+                if !cut_off {
+                    self.asked.clear();
+                }
             }
             Entry::Compacted { summary, situation, context_tokens, .. } => {
                 self.compact(summary, situation, *context_tokens);
@@ -104,6 +109,11 @@ impl Memory {
             Entry::Session { .. } | Entry::Request { .. } | Entry::Decision(_) | Entry::Unknown => {
             }
         }
+    }
+
+    /// Continues the last turn if a stop of the agent cut it off.
+    pub(crate) fn reopen_turn(&mut self) {
+        self.in_turn |= self.is_cut_off;
     }
 
     /// Replaces the conversation by the summary, and repeats the prompts and the mail of this turn.
@@ -288,7 +298,7 @@ mod tests {
     }
 
     fn end(outcome: Outcome) -> Entry {
-        Entry::TurnEnd { outcome, rounds: 1, report: None }
+        Entry::TurnEnd { outcome, rounds: 1, report: None, cut_off: false }
     }
 
     fn remember(entries: &[Entry]) -> Memory {

@@ -138,7 +138,7 @@ async fn run_to_end(
             ControlFlow::Continue(next) => turn = next,
             ControlFlow::Break(end) => {
                 let (outcome, rounds) = (end.outcome, end.rounds);
-                let entry = Entry::TurnEnd { outcome, rounds, report: None };
+                let entry = Entry::TurnEnd { outcome, rounds, report: None, cut_off: false };
                 conversation.journal.record(entry, &mut NoRoom).await.unwrap();
                 return end;
             }

@@ -12,7 +12,8 @@ use std::collections::{BTreeSet, VecDeque};
 impl Member {
     /// Reads the transcript into the memory and answers the calls that were cut off. Returns the calls that are
     /// still to run if the transcript ends within a turn. If the transcript holds a conversation, the `reason` of
-    /// the start is part of the note. Fails if the transcript cannot be read or written.
+    /// the start is part of the note. Without a reason the member was spawned again with another prompt, so a turn
+    /// that a stop cut off is not continued. Fails if the transcript cannot be read or written.
     pub(super) async fn resume(
         &mut self,
         reason: Option<String>,
@@ -39,6 +40,9 @@ impl Member {
             },
         );
         read.map_err(|why| RecordError::Broken(why.to_string()))?;
+        if reason.is_some() {
+            conversation.journal.reopen_turn();
+        }
         let session = Entry::Session {
             incarnation: self.context.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),

@@ -14,7 +14,7 @@ use crate::bus::Bus;
 use crate::error::{Failure, OrFail};
 use crate::os::{SystemClock, program::TeammateProgram};
 use crate::protocol::{budget::LimitOwner, restart::RestartTracker};
-use crate::settings::Rules;
+use crate::settings::{Rules, last_lead::LastLead};
 use crate::store::{LifeLock, TeamDir, asynchronous::offload, roster};
 use crate::supervise::supervisor::{Supervisor, SupervisorConfig};
 use crate::tasks::Tasks;
@@ -58,7 +58,13 @@ impl LeadApp {
     ) -> Result<Self, Failure> {
         let mut rules = options.settings.rules();
         let bus = open_bus(team.clone(), rules);
-        let (mut process, startup) = enter_team(&bus, &options).await?;
+        let (mut process, mut startup) = enter_team(&bus, &options).await?;
+        let last_lead = LastLead::of(&context.environment, team.root());
+        if let Err(why) = last_lead.set(&process.incarnation) {
+            tracing::warn!(%why, "a resumed lead will not take over a looser mode");
+        }
+        let found = startup.found.take().into_iter().chain(options.mode_note.clone());
+        startup.found = found.reduce(|found, note| format!("{found}\n{note}"));
         let dir = team.clone();
         offload(move || make_inbox(&dir, &AgentName::user())).await?;
         let used_before = roster::read(team)?.used();

@@ -4,11 +4,14 @@ use crate::agent::approval::Asks;
 use crate::app::context::{Context, permissions};
 use crate::app::{model as model_access, output::warn};
 use crate::error::Failure;
+use crate::settings::last_lead::LastLead;
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
 use crate::settings::{Flags, Settings};
 use crate::store::roster;
 use crate::ui::headless_output::Format;
-use crate::wire::{budget::Budget, money::Price, permission::Permissions};
+use crate::wire::permission::{PermissionMode, Permissions};
+use crate::wire::roster::Lead;
+use crate::wire::{WithUnknownFields, budget::Budget, money::Price};
 use std::time::Duration;
 
 pub(crate) struct LeadRequest {
@@ -28,6 +31,8 @@ pub(super) struct LeadOptions {
     pub(super) request: LeadRequest,
     pub(super) settings: Settings,
     pub(super) permissions: Permissions,
+    /// A sentence about the mode of a resumed team that is not the mode of the settings.
+    pub(super) mode_note: Option<String>,
     pub(super) model: ModelChoice,
     pub(super) credentials: ProviderCredentials,
     pub(super) price: Option<Price>,
@@ -40,8 +45,12 @@ impl LeadOptions {
     /// has no price.
     pub(super) fn resolve(context: &Context, request: LeadRequest) -> Result<Self, Failure> {
         let settings = context.settings_with(&request.flags)?;
-        let permissions = permissions(&settings)?;
+        let mut permissions = permissions(&settings)?;
         settings.ignored.iter().for_each(|ignored| warn(ignored));
+        let mut mode_note = None;
+        if request.resume && !settings.permissions_mode.is_of_this_run() {
+            (permissions.mode, mode_note) = resumed_mode(context, permissions.mode);
+        }
         let is_headless = request.output.is_some();
         let mut named =
             model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
@@ -57,13 +66,21 @@ impl LeadOptions {
         let (model, credentials) = model_access::complete(model, credentials, &settings)?;
         let price = settings.prices().get(&model.to_string()).copied();
         let price = price_of(&model, price, &settings.rules().budgets())?;
-        Ok(Self { request, settings, permissions, model, credentials, price, is_fallback_model })
+        Ok(Self {
+            request,
+            settings,
+            permissions,
+            mode_note,
+            model,
+            credentials,
+            price,
+            is_fallback_model,
+        })
     }
 }
 
 fn last_model(context: &Context) -> Option<ModelChoice> {
-    let lead = roster::read(&context.team().ok()?).ok()?.lead.clone()?;
-    ModelChoice::parse(&lead.model).ok()
+    ModelChoice::parse(&last_lead(context)?.model).ok()
 }
 
 /// Returns the decider on the lead's own calls: the person at an interactive terminal, elsewhere none.
@@ -74,6 +91,26 @@ pub(super) fn approver(is_headless: bool, stdin_is_terminal: bool) -> Asks {
         (false, false) => no_one("standard input is not a terminal, so no question can be asked"),
         (false, true) => Asks::Person,
     }
+}
+
+/// Returns the mode of the last lead for a resumed one, with a sentence for the person if it differs from the mode of
+/// the settings. A looser mode of a lead that the user did not start here is not taken over.
+fn resumed_mode(context: &Context, set: PermissionMode) -> (PermissionMode, Option<String>) {
+    let Some(lead) = last_lead(context) else { return (set, None) };
+    let last = PermissionMode::parse(&lead.mode).filter(|last| *last != set);
+    let Some(last) = last else { return (set, None) };
+    let recorded = LastLead::of(&context.environment, &context.team_path);
+    if last > set && !recorded.was(&lead.incarnation) {
+        let why = "this user has no record of that run";
+        let note =
+            format!("Mode {set}, not {last} as in the last run: {why}. --mode {last} sets it.");
+        return (set, Some(note));
+    }
+    (last, Some(format!("Mode {last}, as in the last run; --mode changes it.")))
+}
+
+fn last_lead(context: &Context) -> Option<WithUnknownFields<Lead>> {
+    roster::read(&context.team().ok()?).ok()?.lead.clone()
 }
 
 #[cfg(test)]

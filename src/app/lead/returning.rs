@@ -75,6 +75,7 @@ fn last_state(lines: &[Line]) -> String {
     for line in lines {
         memory.push(&line.entry);
     }
+    memory.reopen_turn();
     if memory.in_turn {
         let running = memory.open_calls.iter().find(|call| call.started);
         let during = running.map(|call| format!(", during {}", call.call.name)).unwrap_or_default();

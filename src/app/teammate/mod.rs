@@ -137,6 +137,8 @@ impl TeammateApp {
     /// Runs the agent until it is stopped, drains its last mail, and publishes its end.
     async fn run(self) -> Result<Exit, Failure> {
         let Self { agent, events, inbound, life, signalled, lead } = self;
+        // A person ends a teammate of their own. A machine that shuts down ends the others, which come back.
+        let cause = if lead.is_some() { ExitCause::TeamStopped } else { ExitCause::Stopped };
         let mailbox = Arc::clone(&agent.mailbox);
         let (lead_events, held) = (events.clone(), Rc::clone(&life));
         let ready = move || {
@@ -151,7 +153,7 @@ impl TeammateApp {
         tracing::info!(messages = late.len(), "the last mail is drained");
         close_mailbox(mailbox).await;
         hit("leave.let_go");
-        let end = end(finished, signalled.get()).await;
+        let end = end(finished, signalled.get(), cause).await;
         drop(life);
         end
     }
@@ -242,8 +244,12 @@ async fn watch_lead(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
     let _ended = events.send(MachineEvent::Stop(StopCause::LeadLost).into());
 }
 
-async fn end(finished: Finished, signal: Option<SignalEvent>) -> Result<Exit, Failure> {
-    let (exit, cause) = exit_of(&finished.ending, signal);
+async fn end(
+    finished: Finished,
+    signal: Option<SignalEvent>,
+    signalled: ExitCause,
+) -> Result<Exit, Failure> {
+    let (exit, cause) = exit_of(&finished.ending, signal, signalled);
     let end = publish_end(finished, exit as i32, cause).await;
     hit("leave.last_word");
     tracing::info!(?exit, ?cause, "teammate ends");
@@ -252,7 +258,12 @@ async fn end(finished: Finished, signal: Option<SignalEvent>) -> Result<Exit, Fa
     Err(Failure::new(Exit::Failure, "the teammate cannot go on", why, hint))
 }
 
-fn exit_of(ending: &Ending, signal: Option<SignalEvent>) -> (Exit, ExitCause) {
+/// Returns the exit code and the cause. `signalled` is the cause of an end by a signal; a stop by name replaces it.
+fn exit_of(
+    ending: &Ending,
+    signal: Option<SignalEvent>,
+    signalled: ExitCause,
+) -> (Exit, ExitCause) {
     match (ending, signal) {
         (Ending::Broken(_), _) => (Exit::Failure, ExitCause::Error),
         (Ending::Stopped(StopCause::Budget(_)), _) => (Exit::Budget, ExitCause::Budget),
@@ -260,7 +271,7 @@ fn exit_of(ending: &Ending, signal: Option<SignalEvent>) -> (Exit, ExitCause) {
         (Ending::Stopped(StopCause::Requested { .. }), _) | (_, None) => {
             (Exit::Ok, ExitCause::Stopped)
         }
-        (_, Some(signal)) => (event_loop::exit_of(signal), ExitCause::Stopped),
+        (_, Some(signal)) => (event_loop::exit_of(signal), signalled),
     }
 }
 
@@ -274,16 +285,16 @@ mod tests {
         let (request_id, by) = ("r".into(), "lead".into());
         let requested = StopCause::Requested { request_id, by, reason: String::new() };
         let signals = [SignalEvent::Interrupt, SignalEvent::Terminate, SignalEvent::Hangup];
-        let codes = [Exit::Ok, Exit::Interrupted, Exit::Terminated, Exit::Terminated];
+        let codes = [Exit::Interrupted, Exit::Terminated, Exit::Terminated];
         for (ending, exits, cause) in [
-            (Ending::Stopped(StopCause::AtOnce), codes, ExitCause::Stopped),
-            (Ending::Stopped(requested), [Exit::Ok; 4], ExitCause::Stopped),
-            (Ending::Stopped(StopCause::LeadLost), [Exit::Ok; 4], ExitCause::LeadLost),
-            (Ending::Broken("the disk is gone".into()), [Exit::Failure; 4], ExitCause::Error),
+            (Ending::Stopped(StopCause::AtOnce), codes, ExitCause::TeamStopped),
+            (Ending::Stopped(requested), [Exit::Ok; 3], ExitCause::Stopped),
+            (Ending::Stopped(StopCause::LeadLost), [Exit::Ok; 3], ExitCause::LeadLost),
+            (Ending::Broken("the disk is gone".into()), [Exit::Failure; 3], ExitCause::Error),
         ] {
-            let signals = std::iter::once(None).chain(signals.map(Some));
-            for (signal, exit) in signals.zip(exits) {
-                assert_eq!(exit_of(&ending, signal), (exit, cause), "{ending:?} {signal:?}");
+            for (signal, exit) in signals.map(Some).into_iter().zip(exits) {
+                let ended = exit_of(&ending, signal, ExitCause::TeamStopped);
+                assert_eq!(ended, (exit, cause), "{ending:?} {signal:?}");
             }
         }
     }

@@ -55,7 +55,9 @@ impl Mailbox {
     ) -> Result<Self, StoreError> {
         let name = life.name().clone();
         let (rotation, mut claims) = InboxRotation::open(dir, &name, policy.fsync)?;
-        claims.iter_mut().for_each(|claim| claim.note_age(clock.now()));
+        for claim in &mut claims {
+            claim.note_age(clock.now());
+        }
         let mut seen = SeenMessages::default();
         let mut newest = String::new();
         let oldest = claims.first().map(|claim| claim.batch_id.as_str());

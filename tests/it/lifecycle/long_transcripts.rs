@@ -45,7 +45,7 @@ fn turn(number: u64) -> Vec<Entry> {
         Entry::ToolStart { tool_use_id: tool_use_id.clone(), name: "bash".into() },
         Entry::ToolResult { tool_use_id, content: "a long line\n".repeat(400), is_error: false },
         say(vec![answer], StopReason::EndTurn),
-        Entry::TurnEnd { outcome: Outcome::Done, rounds: 2, report: None },
+        Entry::TurnEnd { outcome: Outcome::Done, rounds: 2, report: None, cut_off: false },
     ]
 }
 

@@ -1,7 +1,7 @@
 //! `team lead --resume` and `--takeover`: a whole team is resumed, or its lead is replaced.
 
 use crate::support::child_process::write;
-use crate::support::harness::{PATIENCE, Team};
+use crate::support::harness::{PATIENCE, Team, in_parallel};
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead, says, script,
     scripted_lead, signal, spawn, tool_results, wait, wait_file,
@@ -171,6 +171,127 @@ fn a_team_is_resumed_after_a_quit_and_after_a_kill_of_its_lead() {
     assert_eq!(team.status("alice"), "shutdown");
     fourth.type_line("/quit");
     assert_eq!(fourth.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+/// However a process ends in the middle of a turn, the resumed team continues the turn, once.
+#[test]
+fn every_way_to_end_within_a_turn_is_continued_by_a_resume() {
+    type End = fn(&Team);
+    let ends: [(&str, End); 5] = [
+        ("the lead is killed and the command ends", |team| {
+            kill_9(team, "lead");
+            write(&team.workspace().join("go"), "");
+        }),
+        ("the lead is killed, and then bob", |team| {
+            kill_9(team, "lead");
+            kill_9(team, "bob");
+        }),
+        ("all are killed", |team| {
+            let both = ["bob", "lead"].map(|name| team.pid_of(name));
+            for pid in both {
+                signal(pid, Signal::SIGSTOP);
+            }
+            for pid in both {
+                signal(pid, Signal::SIGKILL);
+            }
+        }),
+        ("all are terminated", |team| {
+            let both = ["bob", "lead"].map(|name| team.pid_of(name));
+            for pid in both {
+                signal(pid, Signal::SIGTERM);
+            }
+        }),
+        ("the team is stopped", |team| {
+            team.team(&["stop", "--all", "--now"]).expect(0);
+        }),
+    ];
+    in_parallel(ends, |(what, end)| {
+        let team = Team::new();
+        let lines = [
+            calls("lead", &[spawn("bob")]),
+            says("lead", "bob is at work"),
+            calls("bob", &[bash("touch bob.here; until [ -e go ]; do sleep 0.05; done")]),
+            calls("bob", &[bash("echo once >> the.rest")]),
+            says("bob", "bob went on"),
+            says("lead", "noted"),
+            says("lead", "noted"),
+            says("lead", "noted"),
+        ];
+        let mut first = scripted_lead(&team, &lines);
+        wait_file(&team, "bob.here");
+        team.wait_status("lead", "idle");
+        end(&team);
+        first.wait();
+        team.wait_no_process();
+        assert!(!team.workspace().join("the.rest").exists(), "{what}: {}", team.describe());
+        // The lead learns of a turn that had only tool calls.
+        if last_exit(&team, "bob").0 == "lead_lost" {
+            let inbox = fs::read_to_string(team.path("inbox/lead.jsonl")).unwrap();
+            assert!(inbox.contains("in the middle of this turn"), "{what}: {inbox}");
+        }
+        let model = format!("script:{}", team.workspace().join("script.jsonl").display());
+        for _ in 0..2 {
+            let ran = team.team(&["lead", "--resume", "-p", "--model", &model]).expect(0);
+            assert!(!ran.err.contains("its last turn was interrupted"), "{what}: {ran:#?}");
+        }
+        let rest = fs::read_to_string(team.workspace().join("the.rest"));
+        assert_eq!(rest.ok().as_deref(), Some("once\n"), "{what}: {}", team.describe());
+        assert!(team.has_mail("lead", "bob", "bob went on"), "{what}: {}", team.describe());
+        assert_left_in_order(&team);
+    });
+}
+
+/// A turn that its user interrupted is over, and so is that of a member that was stopped by name.
+#[test]
+fn a_turn_that_a_person_ended_is_not_continued() {
+    let team = Team::new();
+    let lines = [
+        calls("lead", &[spawn("bob"), bash("touch lead.here; sleep 1000")]),
+        calls("bob", &[bash("touch bob.here; sleep 1000")]),
+        says("bob", "bob went on"),
+        says("lead", "the lead went on"),
+    ];
+    let mut first = scripted_lead(&team, &lines);
+    wait_file(&team, "lead.here");
+    wait_file(&team, "bob.here");
+    team.team(&["stop", "bob", "--now"]).expect(0);
+    first.press("\u{3}");
+    team.wait_status("lead", "idle");
+    first.type_line("/quit");
+    assert_eq!(first.wait().code(), Some(0));
+    let model = format!("script:{}", team.workspace().join("script.jsonl").display());
+    let ran = team.team(&["lead", "--resume", "-p", "--model", &model]).expect(0);
+    assert!(ran.err.contains("nothing was left to do"), "{ran:#?}");
+    assert_eq!(team.status("bob"), "shutdown");
+    assert_left_in_order(&team);
+}
+
+/// The permission mode of the last run comes back, unless a flag names another one. A roster that was copied from
+/// elsewhere loosens nothing.
+#[test]
+fn a_resumed_team_keeps_its_mode() {
+    let team = Team::new();
+    team.variable("TEAM_MODE", "");
+    let run = |args: &[&str]| {
+        let rehearsal = ["lead", "-p", "Run touch here", "--model", "rehearsal"];
+        team.team(&[&rehearsal, args].concat())
+    };
+    run(&["--mode", "bypass"]).expect(0);
+    let here = team.workspace().join("here");
+    fs::remove_file(&here).unwrap();
+    let ran = run(&["--resume"]).expect(0);
+    assert!(ran.err.contains("Mode bypass, as in the last run"), "{ran:#?}");
+    fs::remove_file(&here).unwrap();
+    let ran = run(&["--resume", "--mode", "plan"]);
+    assert!(!ran.err.contains("as in the last run") && !here.exists(), "{ran:#?}");
+    let ran = run(&["--resume"]);
+    assert!(ran.err.contains("Mode plan, as in the last run") && !here.exists(), "{ran:#?}");
+    run(&["--mode", "bypass"]).expect(0);
+    fs::remove_file(&here).unwrap();
+    fs::remove_dir_all(team.workspace().join(".local/state/team/leads")).unwrap();
+    let ran = run(&["--resume"]);
+    assert!(ran.err.contains("not bypass as in the last run") && !here.exists(), "{ran:#?}");
     assert_left_in_order(&team);
 }
 
