@@ -21,6 +21,10 @@ pub enum Exit {
     ModelUnavailable = 6,
     /// A budget was reached.
     Budget = 7,
+    /// Headless: the run is over, and a task of it is open.
+    TasksLeft = 8,
+    /// Headless: the run is over, and a call in it was denied.
+    CallDenied = 9,
     /// `--timeout` passed.
     Timeout = 124,
     /// The command was ended by Ctrl-C.

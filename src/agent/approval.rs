@@ -52,6 +52,16 @@ fn plan_in(call: &Call) -> Option<&str> {
     plan.and_then(|plan| plan.as_str())
 }
 
+/// Describes a call for the decider: the plan, the command line, the path, or the arguments.
+fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> String {
+    match (about, subject) {
+        (QuestionKind::Plan, _) => plan_in(call).unwrap_or_default().to_owned(),
+        (_, PermissionSubject::Command(line)) => line.clone(),
+        (_, PermissionSubject::Path(path) | PermissionSubject::Outside(path)) => path.clone(),
+        (_, PermissionSubject::Nothing) => call.input.to_string(),
+    }
+}
+
 /// Returns the decision in a message that answers a question, with the kind of the question.
 fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
     let (mut scope, mut updated_input, mut mode) = (Scope::Once, None, None);
@@ -104,9 +114,11 @@ impl Approvals {
             Err(why) => return CallVerdict::Refuse(why.to_string()),
         };
         let verdict = self.gate.policy.judge(tool, &subject);
-        let subject = self.judged.insert(subject);
+        self.judged = Some(subject.clone());
+        let subject = &subject;
         let about = match verdict {
-            PermissionVerdict::Refuse(why) => return CallVerdict::Refuse(why),
+            PermissionVerdict::Refuse(why) => return self.deny(call, subject, why),
+            PermissionVerdict::NeedsPlan(why) => return CallVerdict::Refuse(why),
             PermissionVerdict::Run
                 if plan_in(call).is_some() && self.gate.policy.mode() == PermissionMode::Plan =>
             {
@@ -118,22 +130,32 @@ impl Approvals {
         };
         if let Asks::NoOne(why) = &self.gate.asks {
             let rules = permission::rules_for(about, &call.name, subject);
-            return CallVerdict::Refuse(format!(
+            let why = format!(
                 "denied: {why}; a rule such as {:?} under `allow` in the [permissions] of the \
                  settings would allow it. Do without it, or say in your report what you could not do",
                 rules.first().map_or("", String::as_str)
-            ));
+            );
+            return self.deny(call, subject, why);
         }
-        let description = match (about, subject) {
-            (QuestionKind::Plan, _) => plan_in(call).unwrap_or_default().to_owned(),
-            (_, PermissionSubject::Command(line)) => line.clone(),
-            (_, PermissionSubject::Path(path) | PermissionSubject::Outside(path)) => path.clone(),
-            (_, PermissionSubject::Nothing) => call.input.to_string(),
-        };
+        let description = describe(about, call, subject);
         let Call { id, name: tool, input } = call.clone();
-        let request_id = format!("{}:{id}", self.context.me.name);
+        let request_id = self.request_id(&id);
         let question = Question { request_id, about, tool_use_id: id, tool, input, description };
         CallVerdict::Ask(Box::new(question))
+    }
+
+    /// Denies a call. `why` is the answer to the model; its first part is recorded, with the call.
+    fn deny(&self, call: &Call, subject: &PermissionSubject, why: String) -> CallVerdict {
+        let about = describe(QuestionKind::Permission, call, subject);
+        let short = why.split(';').next().unwrap_or_default();
+        let reason = format!("{}: {about} ({short})", call.name);
+        let (id, outcome) = (self.request_id(&call.id), DecisionOutcome::Rejected);
+        CallVerdict::Deny { decision: Box::new(Decision::by_program(&id, outcome, &reason)), why }
+    }
+
+    /// Returns the id of the request, if there is one, about a tool call.
+    fn request_id(&self, call_id: &str) -> String {
+        format!("{}:{call_id}", self.context.me.name)
     }
 
     /// Records a question, then asks it. Returns a decision if the question cannot be sent. Fails if it was not
@@ -308,7 +330,10 @@ impl Approvals {
         };
         let verdict = self.gate.policy.judge(tool, &subject);
         self.judged = Some(subject);
-        if let PermissionVerdict::Refuse(why) = verdict { Some(why) } else { None }
+        match verdict {
+            PermissionVerdict::Refuse(why) | PermissionVerdict::NeedsPlan(why) => Some(why),
+            PermissionVerdict::Run | PermissionVerdict::Ask | PermissionVerdict::AskToLeave => None,
+        }
     }
 
     /// Adds a rule for an approval that holds for more than one call.

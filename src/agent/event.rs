@@ -19,8 +19,8 @@ pub(crate) enum Event {
     Drained(Drained),
     /// A piece of work of the conversation ended.
     WorkEnded(WorkId, WorkResult),
-    /// The hooks answered whether the member may be idle. A refusal holds the text for the model.
-    IdleHookEnded(WorkId, Result<(), String>),
+    /// The check whether the member may be idle ended. A refusal holds the text for the model.
+    IdleCheckEnded(WorkId, Result<(), String>),
 }
 
 #[derive(Debug)]
@@ -51,8 +51,8 @@ pub(crate) enum MachineEvent {
     TaskInSight,
     /// The attempt to claim a task ended. A claimed task arrives as mail.
     TaskTaken,
-    /// The answer of the hooks whether the member may be idle. A refusal holds the text for the model.
-    IdleHookAnswered(Result<(), String>),
+    /// The answer whether the member may be idle. A refusal holds the text for the model.
+    IdleChecked(Result<(), String>),
     /// The time limit of the last tool call has passed.
     LastCallTimeout,
 }
@@ -116,10 +116,15 @@ pub(crate) enum Action {
     },
     /// Sends a message from the program to the lead's model.
     TellLead(String),
-    /// Asks the hooks whether the member may be idle, with the number of refusals in a row; answered by
-    /// `IdleHookAnswered`.
-    AskIdleHook(u32),
-    CancelIdleHook,
+    /// Checks whether the member may be idle after a turn that ended for this reason; answered by `IdleChecked`.
+    CheckIdle {
+        reason: IdleReason,
+        /// The number of refusals in a row.
+        refused: u32,
+        /// Whether the check may refuse once more.
+        may_refuse: bool,
+    },
+    CancelIdleCheck,
     /// Watches for a task to claim; answered by `TaskInSight` as soon as there is one.
     FindTask,
     /// Claims the next suitable task; answered by `TaskTaken`.

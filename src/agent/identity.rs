@@ -23,8 +23,8 @@ pub(crate) struct Identity {
     pub(crate) max_exchanges: u32,
     /// Whether the member claims tasks from the list while it is idle.
     pub(crate) takes_tasks: bool,
-    /// Whether hooks are asked before the member becomes idle after a turn with the outcome `Done`.
-    pub(crate) asks_idle_hook: bool,
+    /// Whether hooks and open tasks are checked before the member becomes idle after a turn.
+    pub(crate) checks_idle: bool,
 }
 
 /// The context that the parts of a member share.

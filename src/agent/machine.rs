@@ -5,7 +5,7 @@
 //!   Idle ───────────────────> TakingMail ─────────> InTurn ────────────────┐
 //!    ^                          │  ^  ^                                    │
 //!    └── nothing to do, Resting ┘  │  └────────────────────────────────────┘
-//!        if hooks are asked        └── Claiming: the task comes as mail
+//!        while that is checked     └── Claiming: the task comes as mail
 //! ```
 //!
 //! A turn is a [`TurnMachine`] of the conversation. This machine adds what a member needs besides: mail, the
@@ -31,7 +31,7 @@ use shutdown::ShutdownRequest;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-/// The number of times in a row that the hooks may keep a member from being idle. Each time costs a turn.
+/// The number of times in a row that hooks and open tasks may keep a member from being idle. Each time costs a turn.
 const MAX_KEPT: u32 = 5;
 
 const LEAD_LOST: &str = "not run: the lead is gone";
@@ -45,7 +45,7 @@ enum Phase {
     Idle,
     /// A task is being claimed from the list.
     Claiming,
-    /// The hooks are being asked whether the member may be idle.
+    /// The hooks and the task list are being asked whether the member may be idle.
     Resting,
     /// Mail is being drained between two turns.
     TakingMail,
@@ -70,7 +70,7 @@ pub(crate) struct Machine {
     /// The outcome of the last turn. The lead's program is notified of it when the member becomes idle.
     finished: Option<IdleReason>,
     published_idle: bool,
-    /// The number of times in a row that the hooks have kept the member from being idle.
+    /// The number of times in a row that the member was kept from being idle.
     kept: u32,
     exchange_limit: ExchangeLimit,
 }
@@ -133,7 +133,7 @@ impl Machine {
             }
             (_, Event::TeamGone(why)) => {
                 self.push(TurnEffect::Cancel);
-                self.todo.push(Action::CancelIdleHook);
+                self.todo.push(Action::CancelIdleCheck);
                 self.exit(Ending::Broken(why))
             }
 
@@ -171,15 +171,15 @@ impl Machine {
             (Phase::Claiming, Event::TaskTaken) => self.take_mail(),
             (phase, Event::TaskTaken) => self.unexpected(phase, "a claim"),
 
-            (Phase::Resting, Event::IdleHookAnswered(Ok(()))) => self.be_idle(),
-            (Phase::Resting, Event::IdleHookAnswered(Err(content))) => {
+            (Phase::Resting, Event::IdleChecked(Ok(()))) => self.be_idle(),
+            (Phase::Resting, Event::IdleChecked(Err(content))) => {
                 self.kept += 1;
                 self.finished = None;
                 self.record(Entry::Note { content });
                 self.begin_turn(true)
             }
-            (phase, Event::IdleHookAnswered(_)) => {
-                self.unexpected(phase, "the answer of the hooks")
+            (phase, Event::IdleChecked(_)) => {
+                self.unexpected(phase, "the answer of the idle check")
             }
 
             // These events may come too late to matter. `Mail`: a claim ends in a drain as well. `TaskInSight`:
@@ -196,11 +196,11 @@ impl Machine {
         }
     }
 
-    /// Starts a drain in `Idle` and `Resting`; in `Resting` the question to the hooks is cancelled. In other
+    /// Starts a drain in `Idle` and `Resting`; in `Resting` the idle check is cancelled. In other
     /// phases the mail or the prompt waits.
     fn wake(&mut self, phase: Phase) -> Phase {
         if matches!(phase, Phase::Resting) {
-            self.todo.push(Action::CancelIdleHook);
+            self.todo.push(Action::CancelIdleCheck);
         }
         if matches!(phase, Phase::Idle | Phase::Resting) { self.take_mail() } else { phase }
     }
@@ -321,7 +321,7 @@ impl Machine {
         match phase {
             Phase::Over => Phase::Over,
             Phase::Resting => {
-                self.todo.push(Action::CancelIdleHook);
+                self.todo.push(Action::CancelIdleCheck);
                 self.leave(cause)
             }
             Phase::Idle | Phase::Claiming | Phase::TakingMail => self.leave(cause),
@@ -409,19 +409,19 @@ impl Machine {
         self.take_mail()
     }
 
-    /// Makes a member without work idle, unless the hooks must be asked first.
+    /// Makes a member without work idle, unless that must be checked first.
     fn rest(&mut self) -> Phase {
-        let has_worked = self.finished == Some(IdleReason::Available);
-        if self.me.asks_idle_hook && has_worked {
-            if self.kept < MAX_KEPT {
-                self.todo.push(Action::AskIdleHook(self.kept));
-                return Phase::Resting;
-            }
-            let told = format!("the hooks refused to let it rest {MAX_KEPT} times: it rests now");
+        let Some(reason) = self.finished.filter(|_| self.me.checks_idle) else {
+            return self.be_idle();
+        };
+        let (refused, may_refuse) = (self.kept, self.kept < MAX_KEPT);
+        if !may_refuse {
+            let told = format!("it was kept from resting {MAX_KEPT} times in a row: it rests now");
             self.push(TurnEffect::Log(told.clone()));
             self.push(TurnEffect::Show(Progress::Note(told)));
         }
-        self.be_idle()
+        self.todo.push(Action::CheckIdle { reason, refused, may_refuse });
+        Phase::Resting
     }
 
     /// Makes the member idle. The roster and the lead's program are notified once.

@@ -6,12 +6,11 @@ mod resume;
 
 use super::approval::{ApprovalGate, Approvals};
 use super::budget::{AgentBudget, BudgetMonitor};
-use super::conversation::{
-    Conversation, HostAction, Journal, ModelCaller, TurnAction, TurnEffect, WorkSet,
-};
+use super::conversation::{Conversation, HostAction, Journal, ModelCaller, TurnAction, TurnEffect};
 use super::event::{Action, Ending, Event, Events, MachineEvent, StopCause};
 use super::heartbeat::HeartbeatWriter;
 use super::identity::{Identity, MemberContext};
+use super::idle_check::{IdleCheck, IdleQuestion};
 use super::machine::Machine;
 use super::mail_ingest::MailIngest;
 use super::mail_watcher;
@@ -32,7 +31,6 @@ use crate::tasks::Tasks;
 use crate::tools::team::TeamContext;
 use crate::tools::{self, Call, Registry};
 use crate::wire::activity::Activity;
-use crate::wire::hook::HookEvent;
 use crate::wire::limits::{CALL_SECONDS, LEAD_LOSS_GRACE};
 use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, QuestionKind, RuleLists};
@@ -91,7 +89,7 @@ pub(crate) async fn run(
         Err(why) => member.host.ending(why),
     };
     member.conversation.cancel_all();
-    member.idle_hook.cancel_all();
+    member.idle_check.cancel();
     hit("leave.answering");
     if let Err(why) = member.context.team_context.answer_shutdown(true, None).await {
         tracing::warn!(%why, "the shutdown request could not be answered");
@@ -108,8 +106,7 @@ struct Member {
     ingest: MailIngest,
     approvals: Approvals,
     budget: BudgetMonitor,
-    /// The question to the hooks whether the member may be idle.
-    idle_hook: WorkSet<Result<(), String>>,
+    idle_check: IdleCheck,
     task_claimer: TaskClaimer,
     role: MemberRole,
 }
@@ -123,7 +120,7 @@ impl Member {
     ) -> (Self, Option<String>) {
         let Agent { me, mailbox, bus, tasks, team_context, clock, show, reporter, tools, .. } =
             agent;
-        let (work_ended, hook_ended) = (events.clone(), events.clone());
+        let (work_ended, check_ended) = (events.clone(), events.clone());
         let context = MemberContext { me, mailbox, bus, tasks, team_context, events, clock, show };
         let context = Rc::new(context);
         let share = || Rc::clone(&context);
@@ -141,13 +138,10 @@ impl Member {
         let conversation = Conversation::new(journal, model, tools, move |id, result| {
             let _ended = work_ended.send(Event::WorkEnded(id, result));
         });
-        let idle_hook = WorkSet::new(move |id, answer| {
-            let _ended = hook_ended.send(Event::IdleHookEnded(id, answer));
-        });
         let (budget, before_turn) = (agent.budget, reporter.used());
         let member = Self {
             conversation,
-            idle_hook,
+            idle_check: IdleCheck::new(share(), check_ended),
             ingest: MailIngest { context: share(), is_mark_due: false },
             approvals,
             budget: BudgetMonitor { budget, context: share(), before_turn },
@@ -228,12 +222,12 @@ impl Member {
                 Some(result) => MachineEvent::Work(result),
                 None => return Ok(VecDeque::new()),
             },
-            Event::IdleHookEnded(id, answer) => {
-                if !self.idle_hook.end(id) {
+            Event::IdleCheckEnded(id, answer) => {
+                if !self.idle_check.end(id) {
                     return Ok(VecDeque::new());
                 }
                 let redact = |told: String| self.conversation.redact(&told);
-                MachineEvent::IdleHookAnswered(answer.map_err(redact))
+                MachineEvent::IdleChecked(answer.map_err(redact))
             }
         };
         Ok(VecDeque::from([event]))
@@ -249,6 +243,7 @@ impl Member {
             self.conversation.tools.limit(change.limits);
             self.record(Entry::Note { content: change.note }).await?;
         }
+        self.task_claimer.begin_assigned(&mail).await;
         let mut events = settled(self.approvals.on_mail(&mail, &mut self.host.reporter).await);
         events.push_front(MachineEvent::Drained(mail));
         Ok(events)
@@ -288,15 +283,11 @@ impl Member {
                 self.end_turn(outcome, rounds, report).await?;
             }
             Action::TellLead(text) => self.host.tell_lead(text).await,
-            Action::AskIdleHook(refused) => {
-                let team_context = Rc::clone(&self.context.team_context);
-                let fields = serde_json::json!({ "role": self.role.name, "refused": refused });
-                self.idle_hook.start(async move {
-                    let asked = team_context.hooks.ask(HookEvent::TeammateIdle, fields).await;
-                    asked.map_err(|why| why.to_string())
-                });
+            Action::CheckIdle { reason, refused, may_refuse } => {
+                let role = self.role.name.clone();
+                self.idle_check.start(IdleQuestion { reason, role, refused, may_refuse });
             }
-            Action::CancelIdleHook => self.idle_hook.cancel_all(),
+            Action::CancelIdleCheck => self.idle_check.cancel(),
             Action::FindTask => self.task_claimer.watch(),
             Action::TakeTask => self.task_claimer.take(),
             Action::NotifyIdle(reason) => self.host.notify_idle(reason).await,

@@ -12,6 +12,7 @@ pub(crate) mod conversation;
 pub(crate) mod event;
 pub(crate) mod heartbeat;
 pub(crate) mod identity;
+mod idle_check;
 mod machine;
 mod mail_ingest;
 pub(crate) mod mail_watcher;

@@ -1,4 +1,5 @@
-//! Watches the task list for an idle agent, and claims the next task for it.
+//! Watches the task list for an idle agent, and claims the next task for it. Also claims the tasks that are
+//! assigned to it.
 //!
 //! It waits for file events, with a slow poll as a fallback (a file written by hand, a dead owner). [`Tasks`]
 //! decides which task is suitable.
@@ -6,9 +7,12 @@
 use super::event::MachineEvent;
 use super::identity::MemberContext;
 use crate::os::async_fd::ReadableFd;
+use crate::store::asynchronous::offload;
 use crate::store::change_watcher::ChangeWatcher;
 use crate::tasks::Tasks;
 use crate::wire::AgentName;
+use crate::wire::message::{Body, Message};
+use crate::wire::task::TaskId;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,6 +39,22 @@ impl Drop for AbortOnDrop {
 }
 
 impl TaskClaimer {
+    /// Claims the tasks whose assignment is in the mail: from now on the member works on them.
+    pub(super) async fn begin_assigned(&self, mail: &[Message]) {
+        let id = |message: &Message| {
+            let Body::TaskAssignment { task_id, .. } = &message.body else { return None };
+            TaskId::parse(task_id).ok()
+        };
+        let ids: Vec<TaskId> = mail.iter().filter_map(id).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let (tasks, me) = (Arc::clone(&self.context.tasks), self.context.me.name.clone());
+        if let Err(why) = offload(move || tasks.begin_assigned(&ids, &me)).await {
+            tracing::warn!(%why, "an assigned task could not be claimed");
+        }
+    }
+
     /// Starts to watch for a task. [`MachineEvent::TaskInSight`] is sent once.
     pub(super) fn watch(&mut self) {
         let context = Rc::clone(&self.context);

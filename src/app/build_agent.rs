@@ -18,7 +18,7 @@ use crate::store::{Mailbox, RoleFile, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};
 use crate::tools::{self, FileAccess, Ops, ToolParts, hooks::Hooks, team::TeamContext};
-use crate::wire::hook::{Hook, HookEvent};
+use crate::wire::hook::Hook;
 use crate::wire::{
     front_matter::Problem, money::Price, permission::Permissions, role::Role, roster::UsageCount,
 };
@@ -72,7 +72,7 @@ pub(super) fn build_agent(
         max_rounds: role.max_turns.map_or(rules.max_rounds, |turns| turns.min(rules.max_rounds)),
         max_exchanges: rules.max_exchanges,
         takes_tasks: is_teammate && rules.auto_claim,
-        asks_idle_hook: is_teammate && hooks.are_there_for(HookEvent::TeammateIdle),
+        checks_idle: is_teammate,
     };
     let approval = approval_gate(parts.permissions, parts.asks, &role)?;
     let system = system_prompt(&Briefing {

@@ -186,6 +186,12 @@ pub(crate) fn is_abandoned(task: &Task, owner: &OwnerLiveness) -> bool {
         }
 }
 
+/// Whether the task waits for an agent to which it was assigned.
+pub(crate) fn is_assigned(task: &Task) -> bool {
+    let is_agent = |owner: &str| !matches!(owner, "lead" | "user");
+    task.status == TaskStatus::Pending && task.owner.as_deref().is_some_and(is_agent)
+}
+
 /// Returns the task of a dead owner, made pending again.
 pub(crate) fn release(task: &WithUnknownFields<Task>, by: &Actor) -> WithUnknownFields<Task> {
     let mut task = task.clone();
@@ -223,8 +229,15 @@ pub(crate) fn next_for(board: &Board, name: &AgentName, role: &str) -> Option<Ta
     let suits =
         |task: &Task| task.role.as_ref().is_none_or(|wanted| folded(wanted) == folded(role));
     let own = board.values().find(|task| is_own(task) && is_ready(board, task));
-    own.or_else(|| board.values().find(|task| is_claimable(board, task) && suits(task)))
-        .map(|task| task.id)
+    let is_free = |task: &Task| {
+        is_claimable(board, task) && suits(task) && !was_given_back(task, name.as_str())
+    };
+    own.or_else(|| board.values().find(|task| is_free(task))).map(|task| task.id)
+}
+
+/// Whether this agent gave the task back, and nothing has changed since. The agent would give it back again.
+fn was_given_back(task: &Task, name: &str) -> bool {
+    task.history.last().is_some_and(|last| last.what == EventKind::Released && last.by == name)
 }
 
 fn claim_it(board: &Board, task: &mut Task, by: &Actor) -> Result<(), TaskRefusal> {

@@ -9,11 +9,12 @@ use super::file::read::{known_if_there, numbered, open_if_there};
 use super::{StoreError, TeamDir};
 use crate::os::file::{At, FileError};
 use crate::wire::chat::Block;
-use crate::wire::permission::{Decision, Question};
+use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -117,6 +118,43 @@ pub fn find_call<T>(
         }
     })?;
     Ok(found)
+}
+
+/// Returns the calls of an agent that were denied since a time, in words. Plans that were not approved are left out.
+pub fn denied_since(
+    dir: &TeamDir,
+    name: &AgentName,
+    since: WallTime,
+) -> Result<Vec<String>, StoreError> {
+    let mut asked: BTreeMap<String, Question> = BTreeMap::new();
+    let mut denied = Vec::new();
+    each_line(&dir.transcript(name), |line| {
+        // Most lines are of other kinds, and are not parsed.
+        if !["request", "decision"].iter().any(|kind| Line::may_be(line, kind)) {
+            return;
+        }
+        match Line::read(line) {
+            Some(Line { entry: Entry::Request { question, .. }, .. }) => {
+                asked.insert(question.request_id.clone(), question);
+            }
+            Some(Line { at, entry: Entry::Decision(decision) }) if at >= since => {
+                let is_denied = matches!(
+                    decision.outcome,
+                    DecisionOutcome::Rejected | DecisionOutcome::Expired
+                );
+                match asked.get(&decision.request_id) {
+                    Some(question) if question.about == QuestionKind::Plan => {}
+                    Some(Question { tool, description, .. }) if is_denied => {
+                        denied.push(format!("{tool}: {description}"));
+                    }
+                    None if is_denied => denied.push(decision.reason.unwrap_or_default()),
+                    Some(_) | None => {}
+                }
+            }
+            _ => {}
+        }
+    })?;
+    Ok(denied)
 }
 
 /// Returns the last decision about a question. Fails if the file exists and cannot be read.

@@ -10,12 +10,12 @@ mod tests;
 use crate::bus::{Bus, BusError, Outgoing, lock, names};
 use crate::protocol::tasks::{
     Actor, NewOwner, NewTask, OwnerLiveness, TaskEdit, TaskRefusal, blockers, claim, create,
-    freed_by, is_abandoned, next_for, release, update,
+    freed_by, is_abandoned, is_assigned, next_for, release, update,
 };
 use crate::store::tasks::{Problem, TaskList};
 use crate::store::{Liveness, SharedClock, StoreError, TeamDir, liveness, roster};
 use crate::wire::message::Body;
-use crate::wire::roster::Status;
+use crate::wire::roster::{ExitCause, Roster, Status};
 use crate::wire::task::{Board, Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, WithUnknownFields};
 use std::borrow::Cow;
@@ -194,6 +194,35 @@ impl Tasks {
         Ok(Some(task))
     }
 
+    /// Claims the tasks of `who` among `ids` that can begin: their assignment was delivered, so `who` works on them.
+    pub(crate) fn begin_assigned(&self, ids: &[TaskId], who: &AgentName) -> Result<(), TaskError> {
+        let role = self.role_of(who)?;
+        if !who.is_lead() && !(self.can_complete)(self.dir(), &role) {
+            return Ok(());
+        }
+        let board = self.snapshot()?.board;
+        let is_own = |id: &&TaskId| {
+            board.get(*id).is_some_and(|task| {
+                task.status == TaskStatus::Pending
+                    && task.owner.as_deref() == Some(who.as_str())
+                    && blockers(&board, task).is_empty()
+            })
+        };
+        for id in ids.iter().filter(is_own) {
+            self.claim(*id, who)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the tasks that this agent works on.
+    pub(crate) fn in_progress_of(&self, who: &AgentName) -> Result<Vec<TaskRecord>, TaskError> {
+        let board = self.snapshot()?.board;
+        let is_its = |task: &TaskRecord| {
+            task.status == TaskStatus::InProgress && task.owner.as_deref() == Some(who.as_str())
+        };
+        Ok(board.into_values().filter(is_its).collect())
+    }
+
     /// Whether an idle member would claim a task on its own.
     pub(crate) fn is_any_wanted(&self) -> Result<bool, TaskError> {
         let roster = roster::read(self.dir())?;
@@ -257,13 +286,21 @@ impl Tasks {
         Ok(Changed { task: ruled?, ready: Vec::new(), untold: Vec::new() })
     }
 
-    /// Returns the tasks of dead owners, as they are after their release.
+    /// Returns the tasks of dead owners and of owners that do not come back, as they are after their release.
     fn abandoned(&self, board: &Board) -> Vec<TaskRecord> {
         let repairer = self.actor(&AgentName::system());
         let mut owners: BTreeMap<&str, OwnerLiveness> = BTreeMap::new();
         let mut found = Vec::new();
+        let waits = board.values().any(|task| is_assigned(task));
+        let roster = if waits { roster::read(self.dir()).ok() } else { None };
         for task in board.values() {
             let owner = task.owner.as_deref().unwrap_or_default();
+            if is_assigned(task) {
+                if roster.as_ref().is_some_and(|roster| self.has_left(owner, roster)) {
+                    found.push(release(task, &repairer));
+                }
+                continue;
+            }
             // Most tasks are not leased and need no check of a life lock.
             if !is_abandoned(task, &OwnerLiveness::Ended) {
                 continue;
@@ -274,6 +311,20 @@ impl Tasks {
             }
         }
         found
+    }
+
+    /// Whether a member has ended and does not come back by itself: the lead that runs has not started it, or it was
+    /// stopped by name and there is no lead. A lead that is starting may be about to resume it, and one that is
+    /// ending stops the whole team.
+    fn has_left(&self, name: &str, roster: &Roster) -> bool {
+        let lead_runs = self.liveness_of(AgentName::lead().as_str()) != OwnerLiveness::Ended;
+        let is_at_work = roster.lead.as_ref().is_some_and(|lead| {
+            !matches!(lead.status, Status::Starting | Status::Stopping) && !lead.status.is_over()
+        });
+        let Some(member) = roster.member(name) else { return lead_runs && is_at_work };
+        let cause = member.last_exit.as_ref().map(|exit| exit.cause);
+        let is_expected = if lead_runs { !is_at_work } else { cause != Some(ExitCause::Stopped) };
+        member.status.is_over() && !is_expected && self.liveness_of(name) == OwnerLiveness::Ended
     }
 
     fn liveness_of(&self, name: &str) -> OwnerLiveness {

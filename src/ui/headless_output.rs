@@ -32,11 +32,15 @@ pub(crate) enum Format {
 pub(crate) struct Summary {
     /// The lead's last text.
     pub(crate) result: String,
-    /// The outcome: `done`, `failed`, `interrupted`, `timeout`, `budget`.
+    /// The outcome: `done`, `failed`, `tasks_left`, `denied`, `interrupted`, `timeout`, `budget`.
     pub(crate) outcome: String,
     pub(crate) exit_code: u8,
     /// The reason of an exit code other than 0.
     pub(crate) error: Option<String>,
+    /// The ids of the open tasks of the run.
+    pub(crate) tasks_left: Vec<String>,
+    /// The denied calls, each with the name of its member.
+    pub(crate) denied: Vec<String>,
     pub(crate) seconds: f64,
     /// The usage of all agents together; `turns` counts only the lead's turns.
     pub(crate) usage: UsageCount,
@@ -135,6 +139,8 @@ fn result(summary: &Summary) -> Value {
         "result": summary.result,
         "error": summary.error,
         "exit_code": summary.exit_code,
+        "tasks_left": summary.tasks_left,
+        "denied": summary.denied,
         "seconds": summary.seconds,
         "turns": summary.usage.turns,
         "usage": tokens(summary.usage),
@@ -206,6 +212,8 @@ mod tests {
             ..Member::default()
         };
         Summary {
+            tasks_left: Vec::new(),
+            denied: Vec::new(),
             result: "All done.\n".into(),
             outcome: "done".into(),
             exit_code: 0,
@@ -229,7 +237,7 @@ mod tests {
 
     const RESULT: &str = concat!(
         r#"{"type":"result","schema":1,"outcome":"done","result":"All done.\n","error":null,"#,
-        r#""exit_code":0,"seconds":1.25,"turns":2,"usage":{"input_tokens":30,"output_tokens":4,"cache_read_tokens":20,"#,
+        r#""exit_code":0,"tasks_left":[],"denied":[],"seconds":1.25,"turns":2,"usage":{"input_tokens":30,"output_tokens":4,"cache_read_tokens":20,"#,
         r#""cache_write_tokens":0,"cost":0.5},"#,
         r#""members":[{"name":"alice","role":"coder","status":"shutdown","model":"rehearsal","#,
         r#""turns":1,"usage":{"input_tokens":10,"output_tokens":1,"cache_read_tokens":0,"cache_write_tokens":0}}]}"#,

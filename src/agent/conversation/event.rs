@@ -22,6 +22,12 @@ pub(crate) enum WorkResult {
 pub(crate) enum CallVerdict {
     Run,
     Refuse(String),
+    /// The permission rules deny the call. The decision is recorded.
+    Deny {
+        decision: Box<Decision>,
+        /// The answer to the model.
+        why: String,
+    },
     /// The question must be answered first.
     Ask(Box<Question>),
 }

@@ -1,7 +1,7 @@
 //! The state of a turn, and its transitions. Each transition returns the next phase of the turn, or its end.
 
 use super::compact::Compacted;
-use super::event::{HostAction, TurnAction, TurnEffect};
+use super::event::{CallVerdict, HostAction, TurnAction, TurnEffect};
 use super::loop_detector::LoopDetector;
 use super::memory::call_of;
 use crate::agent::progress::Progress;
@@ -327,6 +327,19 @@ impl TurnState {
         self.answer(call, why, true);
         self.told_lead = false;
         self.act()
+    }
+
+    /// Runs a call, asks about it, or answers it with the reason for which it may not run.
+    pub(super) fn judged(&mut self, call: Call, verdict: CallVerdict) -> Next {
+        match verdict {
+            CallVerdict::Run => self.run(call),
+            CallVerdict::Refuse(why) => self.refuse(&call, why),
+            CallVerdict::Deny { decision, why } => {
+                self.record(Entry::Decision(*decision));
+                self.refuse(&call, why)
+            }
+            CallVerdict::Ask(question) => self.ask(call, question),
+        }
     }
 
     /// Runs a call. The intent is durable before the tool runs.

@@ -13,7 +13,7 @@
 //! *Invariant:* a step consumes the machine and returns its successor or the turn's end, so no step can
 //! leave a turn without a phase. When a turn ends, every call of the model has an answer.
 
-use super::event::{CallVerdict, HostAction, TurnAction, TurnEffect, TurnEvent, WorkResult};
+use super::event::{HostAction, TurnAction, TurnEffect, TurnEvent, WorkResult};
 use super::turn::{Asking, INTERRUPT, Next, STOP, TurnEnd, TurnPhase, TurnState};
 use crate::llm::ModelError;
 use crate::tools::Call;
@@ -114,11 +114,7 @@ fn transition(turn: &mut TurnState, phase: TurnPhase, event: TurnEvent) -> Next 
         }
         (phase, Event::Work(ToolEnded(_))) => unexpected(turn, phase, "the end of a tool call"),
 
-        (Phase::Judging(call), Event::Judged(CallVerdict::Run)) => turn.run(call),
-        (Phase::Judging(call), Event::Judged(CallVerdict::Refuse(why))) => turn.refuse(&call, why),
-        (Phase::Judging(call), Event::Judged(CallVerdict::Ask(question))) => {
-            turn.ask(call, question)
-        }
+        (Phase::Judging(call), Event::Judged(verdict)) => turn.judged(call, verdict),
         (phase, Event::Judged(_)) => unexpected(turn, phase, "a verdict"),
 
         (Phase::Asking(asking), Event::Settled(decision))

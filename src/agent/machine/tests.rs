@@ -21,7 +21,7 @@ pub(super) fn identity(name: &str) -> Identity {
         max_rounds: 5,
         max_exchanges: 30,
         takes_tasks: false,
-        asks_idle_hook: false,
+        checks_idle: false,
     }
 }
 

@@ -39,7 +39,7 @@ struct Owed {
 
 fn begun_by(action: &Action) -> Option<Pending> {
     let begins = [
-        (matches!(action, Action::AskIdleHook(_)), Pending::HookAnswer),
+        (matches!(action, Action::CheckIdle { .. }), Pending::HookAnswer),
         (*action == Action::FindTask, Pending::Task),
         (*action == Action::TakeTask, Pending::Claim),
         (*action == Action::StartLastCallTimeout, Pending::Timeout),
@@ -61,7 +61,7 @@ impl Owed {
         const WORK: [Pending; 3] = [Pending::Reply, Pending::Summary, Pending::ToolResult];
         if *action == TurnEffect::Cancel.into() {
             self.results.retain(|it| !WORK.contains(it));
-        } else if *action == Action::CancelIdleHook {
+        } else if *action == Action::CancelIdleCheck {
             self.results.remove(&Pending::HookAnswer);
         } else if let Action::Turn(TurnAction::Host(HostAction::Ask(question))) = action {
             self.asked.clone_from(&question.request_id);
@@ -116,8 +116,8 @@ fn deliveries(asked: &str) -> Vec<(Option<Pending>, Event)> {
         (Pending::ToolResult, tool_ended(Ok("ok"))),
         (Pending::ToolResult, tool_ended(Err(ToolError::Reply("no".into())))),
         (Pending::ToolResult, tool_ended(Err(ToolError::Fatal("gone".into())))),
-        (Pending::HookAnswer, Event::IdleHookAnswered(Ok(()))),
-        (Pending::HookAnswer, Event::IdleHookAnswered(Err("not yet".into()))),
+        (Pending::HookAnswer, Event::IdleChecked(Ok(()))),
+        (Pending::HookAnswer, Event::IdleChecked(Err("not yet".into()))),
         (Pending::Task, Event::TaskInSight),
         (Pending::Claim, Event::TaskTaken),
         (Pending::Timeout, Event::LastCallTimeout),
@@ -137,7 +137,7 @@ proptest! {
         picks in proptest::collection::vec((0usize..26, 0u8..3), 0..80),
         hooks in any::<bool>(),
     ) {
-        let me = Identity { takes_tasks: true, asks_idle_hook: hooks, ..identity("alice") };
+        let me = Identity { takes_tasks: true, checks_idle: hooks, ..identity("alice") };
         let (mut alice, first) = Machine::start(me, None);
         let (mut owed, mut open) = (Owed::default(), OpenCalls::default());
         let (mut is_asking, mut is_over) = (false, false);
@@ -186,7 +186,7 @@ fn phases() -> Vec<(&'static str, Machine)> {
         machine
     };
     let alice = || idle(identity("alice"));
-    let hooked = idle(Identity { asks_idle_hook: true, ..identity("alice") });
+    let hooked = idle(Identity { checks_idle: true, ..identity("alice") });
     let lost = Event::Stop(StopCause::LeadLost);
     vec![
         ("Idle", alice()),
@@ -218,7 +218,7 @@ fn all_events() -> Vec<(&'static str, Event)> {
         ("LeadLost", Event::Stop(StopCause::LeadLost)),
         ("TaskInSight", Event::TaskInSight),
         ("TaskTaken", Event::TaskTaken),
-        ("HookAnswered", Event::IdleHookAnswered(Ok(()))),
+        ("HookAnswered", Event::IdleChecked(Ok(()))),
         ("LastCallTimeout", Event::LastCallTimeout),
     ]
 }

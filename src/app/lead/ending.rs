@@ -99,7 +99,17 @@ pub(super) async fn stop_loop(
     EndedLoop::of(agent.await)
 }
 
-pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, last_turn_failed: bool) -> Exit {
+/// The state of the work at the end of a run that was not cut short.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WorkState {
+    /// Whether the lead's last turn, or a task of the run, failed.
+    pub(super) has_failed: bool,
+    /// Whether a task of the run is open.
+    pub(super) has_tasks_left: bool,
+    pub(super) was_call_denied: bool,
+}
+
+pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, work: WorkState) -> Exit {
     match reason {
         EndReason::Interrupted => Exit::Interrupted,
         EndReason::Terminated => Exit::Terminated,
@@ -112,7 +122,9 @@ pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, last_turn_failed: boo
             Some(ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_)) => {
                 Exit::TurnFailed
             }
-            None if last_turn_failed => Exit::TurnFailed,
+            None if work.has_failed => Exit::TurnFailed,
+            None if work.has_tasks_left => Exit::TasksLeft,
+            None if work.was_call_denied => Exit::CallDenied,
             None => Exit::Ok,
         },
     }
@@ -125,6 +137,7 @@ mod tests {
     #[test]
     fn a_forced_end_or_the_worst_failure_decides_the_exit_code() {
         let text = String::new;
+        let work = |has_failed| WorkState { has_failed, ..WorkState::default() };
         let unavailable = || Some(ModelError::Unavailable(text()));
         for (signal, code) in [
             (SignalEvent::Interrupt, Exit::Interrupted),
@@ -132,7 +145,7 @@ mod tests {
             (SignalEvent::Hangup, Exit::Terminated),
         ] {
             let end = AgentEnd { broken: Some(text()), model_error: unavailable() };
-            assert_eq!(exit_code(signal.into(), &end, true), code, "{signal:?}");
+            assert_eq!(exit_code(signal.into(), &end, work(true)), code, "{signal:?}");
         }
         for (reason, model_error, broken, failed, code) in [
             (EndReason::Timeout, unavailable(), true, true, Exit::Timeout),
@@ -162,7 +175,21 @@ mod tests {
         ] {
             let end = AgentEnd { broken: broken.then(text), model_error };
             let case = format!("{reason:?} {:?} {broken} {failed}", end.model_error);
-            assert_eq!(exit_code(reason, &end, failed), code, "{case}");
+            assert_eq!(exit_code(reason, &end, work(failed)), code, "{case}");
+        }
+    }
+    #[test]
+    fn failed_work_outweighs_open_tasks_and_those_outweigh_denied_calls() {
+        let end = AgentEnd { broken: None, model_error: None };
+        for (has_failed, has_tasks_left, was_call_denied, code) in [
+            (true, true, true, Exit::TurnFailed),
+            (false, true, true, Exit::TasksLeft),
+            (false, false, true, Exit::CallDenied),
+            (false, false, false, Exit::Ok),
+        ] {
+            let work = WorkState { has_failed, has_tasks_left, was_call_denied };
+            assert_eq!(exit_code(EndReason::Done, &end, work), code);
+            assert_eq!(exit_code(EndReason::Timeout, &end, work), Exit::Timeout);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `team lead -p`: runs until the team is at rest, then stops the team and prints the last text.
 
 use super::approvals::Approvals;
-use super::ending::{Closed, EndReason, EndedLoop, close, exit_code, stop_loop};
+use super::ending::{Closed, EndReason, EndedLoop, WorkState, close, exit_code, stop_loop};
 use super::lead_app::LeadApp;
-use super::quiescence::{failed_tasks, is_at_rest, waiting_for};
+use super::quiescence::{failed_tasks, is_at_rest, open_tasks, waiting_for};
 use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::progress_line::{ProgressLine, during};
 use crate::app::{context::Context, names::member_names, output, stop_members::still_alive};
@@ -11,15 +11,18 @@ use crate::error::{Exit, Failure};
 use crate::os::blocking_output::BlockingOutput;
 use crate::os::{Clock, SystemClock, signals::SignalEvent};
 use crate::protocol::ladder::Urgency;
-use crate::store::roster;
+use crate::store::{roster, transcript};
 use crate::ui::headless_output::{Format, Headless, Summary};
-use crate::wire::{message::Outcome, task::TaskId};
+use crate::wire::{AgentName, WallTime, message::Outcome, task::TaskId};
 use std::io::{self, IsTerminal, Stderr, Stdout};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 /// Interval of the checks for rest and budgets. A run is over when two checks in a row find rest.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The length to which a denied call is cut in a message, in characters.
+const BRIEF_CHARS: usize = 120;
 
 pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Result<Exit, Failure> {
     let narration = io::stderr().is_terminal().then(|| (io::stderr(), context.palette_for(true)));
@@ -28,6 +31,7 @@ pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Resu
         approvals: Approvals::new(app.runtime.clone(), Some(reason)),
         screen: Headless::new(output, BlockingOutput(io::stdout()), narration),
         began: Instant::now(),
+        began_at: SystemClock.now(),
         last_text: app.startup.last_text.clone(),
         has_last_turn_failed: false,
         was_at_rest: false,
@@ -40,11 +44,75 @@ pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Resu
     Ok(headless.report(reason, &closed))
 }
 
+/// The work of a run that was not done.
+struct WorkLeft {
+    /// The tasks that failed in the run.
+    failed: Vec<TaskId>,
+    open: Vec<TaskId>,
+    /// The denied calls, each with the name of its member.
+    denied: Vec<String>,
+}
+
+impl WorkLeft {
+    fn state(&self, has_last_turn_failed: bool) -> WorkState {
+        WorkState {
+            has_failed: has_last_turn_failed || !self.failed.is_empty(),
+            has_tasks_left: !self.open.is_empty(),
+            was_call_denied: !self.denied.is_empty(),
+        }
+    }
+
+    /// Describes the work in one line; `None` if all of it was done.
+    fn words(&self) -> Option<String> {
+        let list = |ids: &[TaskId], what: &str| {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            (!ids.is_empty()).then(|| format!("task {} {what}", ids.join(", task ")))
+        };
+        let denied = match self.denied.as_slice() {
+            [] => None,
+            [one] => Some(format!("a call was denied ({})", in_brief(one))),
+            [first, rest @ ..] => {
+                Some(format!("{} calls were denied ({}, ...)", rest.len() + 1, in_brief(first)))
+            }
+        };
+        let parts = [list(&self.failed, "failed"), list(&self.open, "is left open"), denied];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+}
+
+/// Returns the beginning of a denied call, on one line.
+fn in_brief(what: &str) -> String {
+    let line = what.lines().next().unwrap_or_default();
+    if line.chars().count() <= BRIEF_CHARS {
+        return line.to_owned();
+    }
+    line.chars().take(BRIEF_CHARS).chain(['…']).collect()
+}
+
+fn outcome_word(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Ok => "done",
+        Exit::TasksLeft => "tasks_left",
+        Exit::CallDenied => "denied",
+        Exit::Timeout => "timeout",
+        Exit::Budget => "budget",
+        Exit::Interrupted | Exit::Terminated => "interrupted",
+        Exit::Failure
+        | Exit::Usage
+        | Exit::TurnFailed
+        | Exit::NoModel
+        | Exit::InUse
+        | Exit::ModelUnavailable => "failed",
+    }
+}
+
 struct HeadlessRun {
     app: LeadApp,
     approvals: Approvals,
     screen: Headless<BlockingOutput<Stdout>, Stderr>,
     began: Instant,
+    began_at: WallTime,
     last_text: String,
     has_last_turn_failed: bool,
     was_at_rest: bool,
@@ -153,32 +221,25 @@ impl HeadlessRun {
 
     fn report(self, reason: EndReason, closed: &Closed) -> Exit {
         let LeadApp { runtime, budgets, .. } = &self.app;
-        let mut failed_tasks = failed_tasks(&runtime.tasks);
-        failed_tasks.retain(|id| !self.failed_before.contains(id));
-        let has_failed = self.has_last_turn_failed || !failed_tasks.is_empty();
-        let exit = exit_code(reason, &closed.end, has_failed);
-        let (outcome, error) = match reason {
+        let work = self.work_left();
+        let exit = exit_code(reason, &closed.end, work.state(self.has_last_turn_failed));
+        let failure = match reason {
             EndReason::Done => {
                 let failed_turn = || self.has_last_turn_failed.then(|| self.last_text.clone());
-                let error = closed.end.broken.clone().or_else(failed_turn);
-                (if exit == Exit::Ok { "done" } else { "failed" }, error)
+                closed.end.broken.clone().or_else(failed_turn)
             }
-            EndReason::Timeout => {
-                ("timeout", Some("--timeout passed before all agents were done".into()))
-            }
-            EndReason::Budget(limit) => {
-                ("budget", Some(format!("{limit} are used: the team was stopped")))
-            }
-            EndReason::Interrupted => ("interrupted", Some("interrupted".into())),
-            EndReason::Terminated => ("interrupted", Some("terminated".into())),
+            EndReason::Timeout => Some("--timeout passed before all agents were done".into()),
+            EndReason::Budget(limit) => Some(format!("{limit} are used: the team was stopped")),
+            EndReason::Interrupted => Some("interrupted".into()),
+            EndReason::Terminated => Some("terminated".into()),
         };
-        let ids: Vec<String> = failed_tasks.iter().map(ToString::to_string).collect();
-        let failed_words =
-            || (!ids.is_empty()).then(|| format!("task {} failed", ids.join(", task ")));
+        let error = failure.or_else(|| work.words());
         let summary = Summary {
-            outcome: outcome.into(),
+            outcome: outcome_word(exit).into(),
             exit_code: exit as u8,
-            error: error.or_else(failed_words),
+            error,
+            tasks_left: work.open.iter().map(ToString::to_string).collect(),
+            denied: work.denied,
             result: self.last_text,
             seconds: self.began.elapsed().as_secs_f64(),
             usage: budgets.used(),
@@ -194,6 +255,26 @@ impl HeadlessRun {
         let printed = self.screen.finish(&summary);
         let is_lost = printed.is_err_and(|error| output::report_if_lost(&error));
         if is_lost && exit == Exit::Ok { Exit::Failure } else { exit }
+    }
+
+    fn work_left(&self) -> WorkLeft {
+        let LeadApp { runtime, options, .. } = &self.app;
+        let mut failed = failed_tasks(&runtime.tasks);
+        failed.retain(|id| !self.failed_before.contains(id));
+        // A run that works on the list, or continues an earlier run, is to leave no task open.
+        let is_of_whole_list = runtime.auto_claim || options.request.resume;
+        let open = open_tasks(&runtime.tasks, (!is_of_whole_list).then_some(self.began_at));
+        let roster = roster::read(runtime.team()).unwrap_or_default();
+        let mut denied = Vec::new();
+        for name in member_names(&roster).into_iter().chain([AgentName::lead()]) {
+            let found = transcript::denied_since(runtime.team(), &name, self.began_at);
+            let found = found.unwrap_or_else(|why| {
+                tracing::warn!(%name, %why, "its denied calls are not known");
+                Vec::new()
+            });
+            denied.extend(found.into_iter().map(|what| format!("{name}: {what}")));
+        }
+        WorkLeft { failed, open, denied }
     }
 
     fn show(&mut self, progress: &Progress) {

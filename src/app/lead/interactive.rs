@@ -2,7 +2,7 @@
 
 use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
-use super::ending::{Closed, EndReason, EndedLoop, close, exit_code, stop_loop};
+use super::ending::{Closed, EndReason, EndedLoop, WorkState, close, exit_code, stop_loop};
 use super::slash_command::{TypedLine, View as SlashView, parse, render};
 use super::user_mail::UserMail;
 use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
@@ -109,7 +109,8 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
     };
     // The person has seen a failed turn before quitting, so the exit code is still that of success.
     let is_orderly = reason == EndReason::Done && closed.end.broken.is_none();
-    let exit = if is_orderly { Exit::Ok } else { exit_code(reason, &closed.end, false) };
+    let exit =
+        if is_orderly { Exit::Ok } else { exit_code(reason, &closed.end, WorkState::default()) };
     show_rest(session.console, progress, user_mail, closed).await;
     drop(terminal);
     Ok(exit)

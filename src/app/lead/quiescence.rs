@@ -8,7 +8,7 @@ use crate::store::{Liveness, TeamDir, liveness, roster, unread};
 use crate::tasks::Tasks;
 use crate::ui::roster::age;
 use crate::wire::roster::{Member, Roster, StartedBy, Status};
-use crate::wire::task::{TaskId, TaskStatus};
+use crate::wire::task::{Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, WallTime};
 
 struct AgentSnapshot {
@@ -94,9 +94,22 @@ fn has_mail(team: &TeamDir, name: &AgentName) -> bool {
 }
 
 pub(super) fn failed_tasks(tasks: &Tasks) -> Vec<TaskId> {
+    select_tasks(tasks, |task| task.status == TaskStatus::Failed)
+}
+
+/// Returns the open tasks of the team, except those of `user`. With a time, only those that changed since then.
+pub(super) fn open_tasks(tasks: &Tasks, changed_since: Option<WallTime>) -> Vec<TaskId> {
+    select_tasks(tasks, |task| {
+        !task.status.is_over()
+            && task.owner.as_deref() != Some(AgentName::user().as_str())
+            && changed_since.is_none_or(|since| task.updated_at >= since)
+    })
+}
+
+fn select_tasks(tasks: &Tasks, wanted: impl Fn(&Task) -> bool) -> Vec<TaskId> {
     let seen = tasks.snapshot().inspect_err(|why| tracing::warn!(%why, "the tasks cannot be read"));
     let board = seen.map(|seen| seen.board).unwrap_or_default();
-    board.values().filter(|task| task.status == TaskStatus::Failed).map(|task| task.id).collect()
+    board.values().filter(|task| wanted(task)).map(|task| task.id).collect()
 }
 
 #[cfg(test)]

@@ -34,6 +34,8 @@ pub(crate) enum PermissionVerdict {
     AskToLeave,
     /// Refuse it, with the reason and advice.
     Refuse(String),
+    /// The call must wait for the approval of a plan, for this reason.
+    NeedsPlan(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -149,7 +151,7 @@ impl Policy {
         }
         let changes = spec.effect == Effect::Changes;
         if self.mode == PermissionMode::Plan && changes {
-            return PermissionVerdict::Refuse(format!(
+            return PermissionVerdict::NeedsPlan(format!(
                 "not run: in mode plan nothing is changed, and {tool} might; look with read_file, \
                  then send your plan with submit_plan and go on when it is approved"
             ));

@@ -4,7 +4,8 @@
 use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_in_order, calls, headless, kill_9, lead, says, script, spawn, tool_results, wait,
+    assert_left_in_order, bash, calls, headless, kill_9, lead, says, script, scripted_lead, spawn,
+    tool_results, wait,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +77,7 @@ fn refused_tool_calls_name_the_next_step() {
             says("bob", "waiting"),
         ],
     );
-    headless(&team, &model, "begin").expect(0);
+    headless(&team, &model, "begin").expect(8);
     let results = tool_results(&team, "lead");
     let told: Vec<(&str, bool)> =
         results.iter().skip(1).map(|(_, text, failed)| (text.as_str(), *failed)).collect();
@@ -124,6 +125,85 @@ fn a_failed_task_ends_a_headless_run_with_3() {
     headless(&team, "rehearsal", "Run echo hello").expect(0);
 }
 
+/// A member that ends its turn with its task open is told once. A task that stays open goes back to the list, is not
+/// given to the same member again, and is in the exit code.
+#[test]
+fn a_task_left_open_is_told_once_and_then_given_back() {
+    let [claim, complete] =
+        ["claim_task", "complete_task"].map(|tool| (tool, json!({"task_id": "1"})));
+    let told = "task 1 (paint the shed) is still in progress and yours";
+    for (second, code, status_after, wanted) in [
+        (calls("bob", &[complete]), 0, "completed", ["created", "claimed", "completed"]),
+        (says("bob", "so what"), 8, "pending", ["created", "claimed", "released"]),
+    ] {
+        let team = Team::new();
+        team.variable("TEAM_AUTO_CLAIM", "true");
+        team.team(&["init"]).expect(0);
+        team.team(&["task", "add", "paint the shed"]).expect(0);
+        let model = script(
+            &team,
+            &[
+                calls("lead", &[spawn("bob")]),
+                says("lead", "handed out"),
+                calls("bob", std::slice::from_ref(&claim)),
+                says("bob", "what a shed"),
+                second,
+                says("bob", "that is that"),
+                says("lead", "noted"),
+                says("lead", "noted"),
+                says("lead", "noted"),
+            ],
+        );
+        let ran = team.team(&["lead", "-p", "begin", "--model", &model, "--output", "json"]);
+        let ran = ran.expect(code);
+        let done = task(&team, 1);
+        assert_eq!(
+            (status(&team, 1).as_str(), &*events(&done)),
+            (status_after, &wanted[..]),
+            "{done}"
+        );
+        let notes = fs::read_to_string(team.path("transcript/bob.jsonl")).unwrap();
+        assert_eq!(notes.matches(told).count(), 1, "{notes}");
+        let result = ran.json();
+        if code == 8 {
+            assert_eq!(done["owner"], Value::Null, "{done}");
+            assert_eq!(
+                (&result["outcome"], &result["tasks_left"]),
+                (&json!("tasks_left"), &json!(["1"]))
+            );
+            assert!(ran.err.contains("task 1 is left open"), "{ran:#?}");
+        }
+        assert_left_in_order(&team);
+    }
+}
+
+/// The tasks of a member that was stopped go back to everybody, with a note; those of a member that is to come back
+/// stay its own.
+#[test]
+fn assigned_tasks_of_the_stopped_go_back_to_everybody() {
+    let team = Team::new();
+    let mut lead = lead(&team, "rehearsal");
+    lead.type_line("Spawn alice (coder) and bob (tester).");
+    for name in ["alice", "bob"] {
+        team.wait_status(name, "idle");
+    }
+    team.team(&["task", "add", "first"]).expect(0);
+    for owner in ["alice", "bob"] {
+        team.team(&["task", "add", "second", "--after", "1", "--owner", owner]).expect(0);
+    }
+    team.team(&["stop", "alice"]).expect(0);
+    team.team(&["task", "ls"]).expect(0);
+    let left = task(&team, 2);
+    assert_eq!((&left["status"], &left["owner"]), (&json!("pending"), &Value::Null), "{left}");
+    let last = left["history"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["what"], &last["note"]), (&json!("released"), &json!("alice is gone")));
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    team.team(&["task", "ls"]).expect(0);
+    assert_eq!(task(&team, 3)["owner"], "bob", "the team may be resumed");
+    assert_left_in_order(&team);
+}
+
 /// Idle teammates complete the list in order and by role. The run ends when all tasks are completed.
 #[test]
 fn idle_teammates_claim_suitable_tasks_until_none_is_left() {
@@ -142,7 +222,7 @@ fn idle_teammates_claim_suitable_tasks_until_none_is_left() {
     ] {
         write(&team.path(&format!("tasks/{at}.json")), text.to_string());
     }
-    headless(&team, "rehearsal", "Spawn alice (coder) and bob (tester).").expect(0);
+    headless(&team, "rehearsal", "Spawn alice (coder) and bob (tester).").expect(8);
     let text = fs::read_to_string(team.workspace().join("out.txt")).unwrap();
     assert_eq!(text, "one\ntwo\nthree\n", "{}", team.describe());
     let owners = [1, 2, 3].map(|id| self::task(&team, id)["owner"].clone());
@@ -157,11 +237,17 @@ fn idle_teammates_claim_suitable_tasks_until_none_is_left() {
 fn the_task_of_an_exited_member_is_released_and_reported() {
     let team = Team::new();
     team.variable("TEAM_RESTART", "never");
-    let mut lead = lead(&team, "rehearsal");
-    team.team(&["task", "add", "Run `sleep 600`"]).expect(0);
-    lead.type_line("Spawn alice (coder). Ask alice to claim task 1.");
+    team.team(&["init"]).expect(0);
+    team.team(&["task", "add", "sleep"]).expect(0);
+    let lines = [
+        calls("lead", &[spawn("alice")]),
+        says("lead", "noted"),
+        calls("alice", &[("claim_task", json!({"task_id": "1"})), bash("sleep 600")]),
+        says("lead", "noted"),
+    ];
+    let mut lead = scripted_lead(&team, &lines);
     team.eventually("alice has it", || status(&team, 1) == "in_progress");
-    team.wait_status("alice", "idle");
+    team.wait_status("lead", "idle");
     let shown = team.team(&["ls"]).expect(0).out;
     assert!(shown.lines().any(|line| line.contains("alice") && line.contains("task 1")), "{shown}");
     let listed = team.team(&["ls", "--json"]).expect(0).json();

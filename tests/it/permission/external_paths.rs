@@ -106,7 +106,8 @@ fn a_rule_opens_its_paths_and_hidden_paths_stay_closed() {
             read("../../../../../../../../etc/shadow"),
         ];
         let model = script(&team, &[calls("lead", &tries), says("lead", "over")]);
-        headless(&team, &model, "begin").expect(0);
+        let ran = headless(&team, &model, "begin");
+        assert!(matches!(ran.code, Some(0 | 9)), "{ran:#?}");
         let results = tool_results(&team, "lead");
         results.into_iter().map(|(_, text, is_error)| (is_error, text)).collect()
     };

@@ -23,10 +23,15 @@ fn which_ran(team: &Team, further: &[&str]) -> (CommandResult, Vec<bool>) {
     let calls = calls("lead", &[bash("ls"), write_file("made.txt"), ("list_teammates", json!({}))]);
     let model = script(team, &[calls, says("lead", "done")]);
     let words = [&["lead", "-p", "begin", "--model", &model, "--timeout", "600"], further].concat();
-    let ran = team.team(&words).expect(0);
-    let results = team.lines("transcript/lead.jsonl").into_iter();
-    let results = results.filter(|line| line["kind"] == "tool_result");
-    let ok = results.map(|line| line["is_error"] == false).collect();
+    let ran = team.team(&words);
+    let lines = team.lines("transcript/lead.jsonl");
+    // Mode `plan` denies nothing: it asks for a plan first.
+    let is_denied = lines.iter().any(|line| line["kind"] == "decision");
+    assert_eq!(ran.code, Some(if is_denied { 9 } else { 0 }), "{ran:#?}");
+    let results = lines.iter().filter(|line| line["kind"] == "tool_result");
+    let ok: Vec<bool> = results.map(|line| line["is_error"] == false).collect();
+    let is_plan = team.roster()["lead"]["mode"] == "plan";
+    assert_eq!(is_denied, !is_plan && ok.contains(&false), "{lines:#?}");
     assert_left_in_order(team);
     (ran, ok)
 }
@@ -96,7 +101,12 @@ fn members_have_the_rules_of_their_lead_and_a_headless_run_denies_requests() {
     let rules = "[permissions]\nallow = [\"bash(echo b > b.txt)\", \"write_file(src/**)\"]\n";
     write(&config.join("settings.toml"), rules);
     let model = script(&team, &lines);
-    team.team(&["lead", "-p", "begin", "--model", &model, "--timeout", "600"]).expect(0);
+    let words = ["lead", "-p", "begin", "--model", &model, "--timeout", "600", "--output", "json"];
+    let ran = team.team(&words).expect(9);
+    assert!(ran.err.contains("a call was denied (alice: bash: echo a > a.txt)"), "{ran:#?}");
+    let result = ran.json();
+    assert_eq!(result["outcome"], "denied");
+    assert_eq!(result["denied"], json!(["alice: bash: echo a > a.txt"]));
     let made = ["a.txt", "b.txt", "src/c.txt"].map(|file| team.workspace().join(file).exists());
     assert_eq!(made, [false, true, true], "{}", team.describe());
     let lines = team.lines("transcript/alice.jsonl");

@@ -189,7 +189,7 @@ fn a_role_may_be_stricter_than_the_lead_and_never_looser() {
         ],
     );
     let words = ["lead", "-p", "begin", "--model", &model, "--mode", "accept_edits"];
-    team.team(&words).expect(0);
+    team.team(&words).expect(9);
     let modes = ["p", "f"].map(|name| team.member(name)["mode"].clone());
     assert_eq!(modes, ["plan", "accept_edits"]);
     let made = ["planned", "edited", "ran"].map(|file| team.workspace().join(file).exists());

@@ -2,6 +2,7 @@
 
 use super::TurnEvent as Event;
 use super::*;
+use crate::agent::conversation::CallVerdict;
 use crate::agent::conversation::compact::Compacted;
 use crate::agent::conversation::test_support::{
     OpenCalls, model_reply, question, transition_table,
