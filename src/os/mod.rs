@@ -10,6 +10,9 @@ mod event;
 pub mod failpoint;
 pub(crate) mod file;
 mod process;
+#[cfg(test)]
+#[path = "../../tests/support/skips.rs"]
+pub(crate) mod skips;
 pub(crate) mod terminal;
 pub(crate) mod usage;
 

@@ -17,6 +17,7 @@
 //! - `until Ctrl-C`: the command runs until it is interrupted; alice gets mail meanwhile.
 
 use crate::support::harness::{SYSTEM_PATH, Team};
+use crate::support::skips::skipped;
 use crate::support::terminal::Terminal;
 use crate::tidy::MAY_USE;
 use agent_team::store::{TeamDir, dead};
@@ -151,7 +152,7 @@ fn run_line(team: &Team, line: &Line, at: &str) {
         .iter()
         .find(|it| line.command.split_whitespace().any(|word| word == **it) && is_missing(it));
     if let Some(program) = missing {
-        eprintln!("SKIPPED, {program} is not installed: {}", line.command);
+        skipped(&format!("{program} is not installed: {}", line.command));
         return;
     }
     let mut command = team.shell(&line.command);

@@ -1,5 +1,6 @@
 //! Control groups that limit a resource of a few processes.
 
+use super::skips::skipped;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ impl Group {
                 }
             }
         }
-        eprintln!("SKIPPED: no control group may be made here: nobody is in want of {what}");
+        skipped(&format!("no control group may be made here: nobody is in want of {what}"));
         None
     }
 

@@ -12,4 +12,5 @@ pub(crate) mod harness;
 pub(crate) mod history;
 pub(crate) mod http;
 pub(crate) mod scripts;
+pub(crate) mod skips;
 pub(crate) mod terminal;

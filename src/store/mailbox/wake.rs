@@ -121,6 +121,7 @@ impl AsFd for Waker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::skips::skipped;
 
     #[test]
     fn tested_events_make_the_poll_rare_and_a_moved_team_folder_wakes() {
@@ -130,7 +131,7 @@ mod tests {
         let file = File::create(dir.inbox(&alice)).unwrap();
         let mut waker = Waker::open(&dir, &alice).unwrap();
         if waker.mode() == WakeMode::Fifo {
-            eprintln!("SKIPPED: this user has no file events left");
+            skipped("this user has no file events left");
             return;
         }
         assert_eq!(waker.poll(), MAIL_POLL);
@@ -141,7 +142,7 @@ mod tests {
         if is_local(&file) {
             assert_eq!(waker.poll(), MAIL_POLL_WITH_TESTED_EVENTS);
         } else {
-            eprintln!("SKIPPED: the folder of temporary files is not on a local disk");
+            skipped("the folder of temporary files is not on a local disk");
             assert_eq!(waker.poll(), MAIL_POLL);
         }
         assert!(!waker.is_blind(), "the test itself does not wake the owner");

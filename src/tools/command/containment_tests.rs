@@ -7,6 +7,7 @@
 use super::{Bash, OutputStore, command_setup};
 use crate::os::processes::{self, Process};
 use crate::os::program::test_process;
+use crate::os::skips::skipped;
 use crate::os::{Signal, command, process_tree};
 use crate::tools::call::ToolError;
 use crate::wire::limits::COMMAND_PROCESSES;
@@ -364,7 +365,7 @@ fn has_control_groups() -> bool {
     let said = run(&fixture, "grep ^0:: /proc/self/cgroup", 60);
     let has = said.contains(&fixture.run_id);
     if !has {
-        eprintln!("SKIPPED: no cgroup v2 that may be written: {said}");
+        skipped(&format!("no cgroup v2 that may be written: {said}"));
     }
     has
 }

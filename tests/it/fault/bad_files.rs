@@ -3,6 +3,7 @@
 
 use crate::support::child_process::{line, policy, team, write};
 use crate::support::harness::PATIENCE;
+use crate::support::skips::skipped;
 use agent_team::store::liveness::{LifeLock, LifeRecord, probe};
 use agent_team::store::mailbox::{MailPolicy, Mailbox};
 use agent_team::store::{Fsync, SystemClock, TeamDir, Transcript, inbox, roster};
@@ -98,7 +99,7 @@ fn other_files_of_the_owner_are_checked_as_well() {
 #[test]
 fn files_of_another_user_are_refused() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can give files away");
+        skipped("only root can give files away");
         return;
     }
     refused("belongs to user 12345", |dir, _| {

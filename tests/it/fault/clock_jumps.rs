@@ -10,6 +10,7 @@ use crate::support::harness::{Team, program};
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, last_exit, says, script, spawn, tool_results, wait_file,
 };
+use crate::support::skips::skipped;
 use crate::support::terminal::Terminal;
 use serde_json::json;
 use std::fs;
@@ -87,7 +88,7 @@ impl Shifted {
         let can = is_made(&mut compiler) && is_made(&mut unshare);
         shifted.jump(0.0);
         if !can {
-            eprintln!("SKIPPED: no C compiler, or no mount namespace: no clock is moved");
+            skipped("no C compiler, or no mount namespace: no clock is moved");
         }
         can.then_some(shifted)
     }

@@ -7,6 +7,7 @@ use crate::support::harness::Team;
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, says, script, spawn, wait, wait_file,
 };
+use crate::support::skips::skipped;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -29,7 +30,7 @@ impl Disk {
         let words = ["-t", "tmpfs", "-o", options, "tmpfs"];
         let mounted = Command::new("mount").args(words).arg(&at).output();
         if !mounted.is_ok_and(|output| output.status.success()) {
-            eprintln!("SKIPPED: a small disk cannot be mounted here (needs root)");
+            skipped("a small disk cannot be mounted here (needs root)");
             return None;
         }
         Some(Self { at })
@@ -125,7 +126,7 @@ fn bob(team: &Team, model: &str) -> Member {
 fn can_limit() -> bool {
     let can = Command::new("prlimit").args(["--pid", "1"]).output().is_ok();
     if !can {
-        eprintln!("SKIPPED: no prlimit: limits of a running process cannot be changed");
+        skipped("no prlimit: limits of a running process cannot be changed");
     }
     can
 }

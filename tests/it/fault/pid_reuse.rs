@@ -3,6 +3,7 @@
 use crate::support::child_process::write;
 use crate::support::harness::{Team, program};
 use crate::support::scripts::headless;
+use crate::support::skips::skipped;
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -160,7 +161,7 @@ fn a_reused_pid_is_not_signalled() {
     let unshare = ["--pid", "--fork", "--mount-proc", "--kill-child"];
     let possible = Command::new("unshare").args(unshare).arg("true").status();
     if !possible.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: no PID namespace may be made here");
+        skipped("no PID namespace may be made here");
         return;
     }
     let script = format!(

@@ -3,6 +3,7 @@
 use crate::support::child_process::write;
 use crate::support::harness::{Team, copy_program, program};
 use crate::support::scripts::{bash, calls, script, spawn, tool_results};
+use crate::support::skips::skipped;
 use crate::support::terminal::Terminal;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -53,7 +54,7 @@ fn a_spawn_without_descriptors_is_an_error_and_leaves_no_member() {
 #[test]
 fn a_spawn_without_processes_is_an_error_and_leaves_no_member() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can become a user who runs nothing else");
+        skipped("only root can become a user who runs nothing else");
         return;
     }
     let team = Team::new();

@@ -8,6 +8,7 @@ use crate::support::child_process::{Job, content, start, write};
 use crate::support::events::{History, send};
 use crate::support::harness::{PATIENCE, Team, program};
 use crate::support::scripts::{calls, says, script};
+use crate::support::skips::skipped;
 use agent_team::store::{Fsync, TeamDir, roster};
 use agent_team::wire::roster::Status;
 use nix::sys::signal::Signal;
@@ -47,7 +48,7 @@ fn can_trace() -> bool {
     let tried = Command::new("strace").args(["-qq", "-e", "trace=none", "true"]).output();
     let can = tried.is_ok_and(|output| output.status.success());
     if !can {
-        eprintln!("SKIPPED: no strace, or it may not trace: errors of system calls are not tried");
+        skipped("no strace, or it may not trace: errors of system calls are not tried");
     }
     can
 }

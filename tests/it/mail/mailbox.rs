@@ -5,6 +5,7 @@ use crate::support::child_process::{
 };
 use crate::support::harness::PATIENCE;
 use crate::support::history::{Sent, check_history, messages, taken_in};
+use crate::support::skips::skipped;
 use agent_team::store::inbox::{self, Priority, SendError, SendPolicy};
 use agent_team::store::mailbox::{MailNotice, SettleResult};
 use agent_team::store::{Clock, Fsync, TeamDir, WakeMode, dead, transcript, unread};
@@ -282,7 +283,7 @@ fn without_inotify_a_fifo_notifies_the_owner() {
     let limit = "echo 0 > /proc/sys/user/max_inotify_instances";
     let can = Command::new(around[0]).args(&around[1..]).args(["-c", limit]).output();
     if !can.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: no user namespace in which file events could be taken away");
+        skipped("no user namespace in which file events could be taken away");
         return;
     }
     let (_folder, dir) = team();

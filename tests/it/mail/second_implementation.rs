@@ -4,6 +4,7 @@
 
 use crate::support::harness::{CommandResult, SYSTEM_PATH, Team, in_parallel};
 use crate::support::scripts::{kill_9, wait};
+use crate::support::skips::skipped;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -19,7 +20,7 @@ const EACH: usize = 60;
 fn has_python() -> bool {
     let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join("python3").exists());
     if !found {
-        eprintln!("SKIPPED, python3 is not installed: docs/format.md was not tested");
+        skipped("python3 is not installed: docs/format.md was not tested");
     }
     found
 }

@@ -3,6 +3,7 @@
 
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, script};
+use crate::support::skips::skipped;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -121,9 +122,7 @@ fn attempts(server: &Server) -> BTreeMap<String, Vec<Value>> {
 #[ignore = "long: scripts/check --all runs it"]
 fn an_independent_server_accepts_the_requests_of_a_team() {
     let Some(server) = Server::start() else {
-        eprintln!(
-            "SKIPPED an_independent_server_accepts_the_requests_of_a_team: llmock cannot be had here"
-        );
+        skipped("llmock cannot be had here");
         return;
     };
     let team = Team::new();

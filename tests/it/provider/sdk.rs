@@ -2,6 +2,7 @@
 //! `scripts/sdk-check` installs and runs the SDK.
 
 use crate::support::fake::{Fake, Reply, RequestView};
+use crate::support::skips::skipped;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
@@ -50,7 +51,7 @@ fn the_official_sdk_understands_the_fake() {
     let output = check.arg(fake.base_url()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(SKIPPED) {
-        println!("SKIPPED the_official_sdk_understands_the_fake: {said}");
+        skipped(&said);
         return;
     }
     assert!(output.status.success(), "{said}");

@@ -1,6 +1,7 @@
 //! The accessibility checker axe-core for the page in a browser, installed once by npm in `target/`. Without npm
 //! or its registry, the check is skipped with a notice.
 
+use crate::support::skips::skipped;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -31,7 +32,7 @@ fn source() -> Option<String> {
         npm.stdin(Stdio::null());
         let ran = npm.output();
         if !ran.as_ref().is_ok_and(|ran| ran.status.success()) {
-            eprintln!("SKIPPED, npm cannot fetch {PACKAGE}: {ran:?}");
+            skipped(&format!("npm cannot fetch {PACKAGE}: {ran:?}"));
             return None;
         }
     }

@@ -3,6 +3,7 @@
 use crate::support::child_process::write;
 use crate::support::harness::{SYSTEM_PATH, Team};
 use crate::support::scripts::wait;
+use crate::support::skips::skipped;
 use crate::support::terminal::Terminal;
 use std::path::Path;
 use std::process::Child;
@@ -113,7 +114,7 @@ fn attach_sends_piped_input_and_refuses_an_unknown_name() {
 fn has(reader: &str) -> bool {
     let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join(reader).exists());
     if !found {
-        eprintln!("SKIPPED, {reader} is not installed: it did not read what is made for it");
+        skipped(&format!("{reader} is not installed: it did not read what is made for it"));
     }
     found
 }

@@ -5,6 +5,7 @@
 use crate::support::child_process::write;
 use crate::support::harness::{PATIENCE, SYSTEM_PATH, Team};
 use crate::support::http::ask;
+use crate::support::skips::skipped;
 use crate::support::terminal::Terminal;
 use crate::ui::accessibility;
 use crate::ui::web::Page;
@@ -85,7 +86,7 @@ impl Browser {
     /// Starts a headless browser. Returns `None`, with a notice, if this machine has none.
     pub(crate) fn start() -> Option<Self> {
         let (Some(driver), Some(chromium)) = (found("chromedriver"), found("chromium")) else {
-            eprintln!("SKIPPED, chromium and chromedriver are not installed");
+            skipped("chromium and chromedriver are not installed");
             return None;
         };
         let profile = tempfile::Builder::new().prefix("team-browser-").tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! The demonstration: `scripts/demo`, and the recorded session of the README.
 
 use crate::support::harness::{CommandResult, SYSTEM_PATH, Team, program};
+use crate::support::skips::skipped;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::fs;
@@ -83,7 +84,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
 #[ignore = "long: scripts/check --all runs it"]
 fn the_picture_of_the_readme_is_recorded() {
     if !SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join("python3").exists()) {
-        eprintln!("SKIPPED, python3 is not installed: no session was recorded");
+        skipped("python3 is not installed: no session was recorded");
         return;
     }
     let team = Team::new();

@@ -2,6 +2,7 @@
 
 use crate::support::harness::{PATIENCE, Team};
 use crate::support::http::{Answer, Events, ask};
+use crate::support::skips::skipped;
 use crate::support::terminal::Terminal;
 use crate::ui::log_and_trace::snapshot;
 use nix::sys::signal::{Signal, kill};
@@ -227,7 +228,7 @@ fn only_loopback_listens() {
                 TcpStream::connect_timeout(&(address, page.port).into(), Duration::from_secs(2));
             assert!(refused.is_err(), "{address} answers");
         }
-        other => eprintln!("SKIPPED, this machine has no other interface: {other:?}"),
+        other => skipped(&format!("this machine has no other interface: {other:?}")),
     }
     let listening = fs::read_to_string("/proc/net/tcp").unwrap();
     let port = format!(":{:04X} ", page.port);
