@@ -21,7 +21,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
     let team = context.team_to_view()?;
     if !team.inbox(name).exists() {
         let what = format!("there is no {name} to attach to");
-        return Err(unknown_name(what, "no agent of that name belongs to this team"));
+        return Err(unknown_name(&team, name, what, "no agent of that name belongs to this team"));
     }
     let bus = context.bus(team.clone())?;
     // Restores the terminal on every exit path, including a panic.

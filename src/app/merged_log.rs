@@ -22,6 +22,7 @@ pub(crate) struct Item {
     object: Map<String, Value>,
 }
 
+#[derive(Default)]
 pub(crate) struct LogFilter {
     /// The agents whose lines are shown; all agents if empty.
     pub(crate) names: Vec<AgentName>,

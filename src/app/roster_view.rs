@@ -1,5 +1,6 @@
 //! The roster with liveness, activity, unread mail, age and tokens, as a table or as JSON.
 
+use super::names::unknown_name;
 use crate::error::Failure;
 use crate::os::{Clock, SystemClock};
 use crate::store::{Fsync, TeamDir, roster, tasks::TaskList, unread};
@@ -13,13 +14,15 @@ use std::collections::BTreeMap;
 /// The width of the table, in columns, if the width of the terminal is unknown.
 const DEFAULT_COLUMNS: usize = 120;
 
+/// Renders the roster, or only the agents with these names.
 pub(crate) fn table(
     team: &TeamDir,
+    names: &[AgentName],
     palette: Palette,
     width: Option<usize>,
 ) -> Result<String, Failure> {
     let now = SystemClock.now();
-    let mut members = members_with_tasks(team)?;
+    let mut members = members_with_tasks(team, names)?;
     for (member, tasks) in &mut members {
         if !tasks.is_empty() {
             let doing = activity(member);
@@ -33,8 +36,9 @@ pub(crate) fn table(
     Ok(roster_table(&members, now, palette, width.unwrap_or(DEFAULT_COLUMNS)))
 }
 
-pub(crate) fn json(team: &TeamDir) -> Result<Value, Failure> {
-    let agents = members_with_tasks(team)?.into_iter().map(agent_json);
+/// Returns the roster, or only the agents with these names.
+pub(crate) fn json(team: &TeamDir, names: &[AgentName]) -> Result<Value, Failure> {
+    let agents = members_with_tasks(team, names)?.into_iter().map(agent_json);
     let is_lead = |agent: &Value| agent.get("name").is_some_and(|name| name == "lead");
     let (lead, members): (Vec<Value>, Vec<Value>) = agents.partition(is_lead);
     Ok(json!({
@@ -67,8 +71,11 @@ fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
 }
 
 /// Returns the agents, those that are alive with the ids of their tasks in progress. An unreadable task list counts
-/// as empty here; `team task ls` reports it.
-fn members_with_tasks(team: &TeamDir) -> Result<Vec<(MemberView, Vec<String>)>, Failure> {
+/// as empty here; `team task ls` reports it. Fails if there is no agent of one of the names.
+fn members_with_tasks(
+    team: &TeamDir,
+    names: &[AgentName],
+) -> Result<Vec<(MemberView, Vec<String>)>, Failure> {
     let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut list = TaskList::of(team, Fsync::Never);
     if list.look().is_ok() {
@@ -87,5 +94,14 @@ fn members_with_tasks(team: &TeamDir) -> Result<Vec<(MemberView, Vec<String>)>, 
         let tasks = held.remove(member.name.as_str()).filter(|_| member.alive).unwrap_or_default();
         (member, tasks)
     };
-    Ok(members.into_iter().map(with_tasks).collect())
+    for name in names {
+        if members.iter().all(|member| member.name != name.as_str()) {
+            let why = "no agent of that name belongs to this team";
+            return Err(unknown_name(team, name, format!("there is no {name}"), why));
+        }
+    }
+    let is_wanted = |member: &MemberView| {
+        names.is_empty() || names.iter().any(|name| member.name == name.as_str())
+    };
+    Ok(members.into_iter().filter(is_wanted).map(with_tasks).collect())
 }

@@ -1,7 +1,8 @@
 //! Stops members from outside the lead, in the user's name.
 
-use super::{names::member_name, progress_line::during};
-use crate::bus::Bus;
+use super::names::{did_you_mean, member_name, member_names};
+use super::progress_line::during;
+use crate::bus::{Bus, names};
 use crate::error::{Exit, Failure};
 use crate::os::SystemClock;
 use crate::protocol::ladder::Urgency;
@@ -22,14 +23,24 @@ pub(crate) fn is_alive(team: &TeamDir, name: &AgentName) -> bool {
 pub(crate) fn members_named(team: &TeamDir, given: &[String]) -> Result<Vec<AgentName>, Failure> {
     let roster = roster::read(team)?;
     let known = |given: &String| {
+        if matches!(given.as_str(), "lead" | "user" | "all" | "team") {
+            let what = format!("{given} cannot be stopped by name");
+            let why = "stop ends single teammates, or the whole team with its lead";
+            return Err(Failure::new(Exit::Usage, what, why, "`team stop --all` ends the team"));
+        }
         let name = member_name(given)?;
         if roster.member(name.as_str()).is_some() || is_alive(team, &name) {
             return Ok(name);
         }
-        let members: Vec<_> = roster.members.iter().map(|m| m.name.as_str()).collect();
-        let (what, why) = (format!("there is no member {name}"), members.join(", "));
-        let hint = "`team ls` shows who is there; nothing was stopped";
-        Err(Failure::new(Exit::Failure, what, format!("the team is: {why}"), hint))
+        let members = member_names(&roster);
+        let what = format!("there is no member {name}");
+        let why = match members.as_slice() {
+            [] => "the team has no members".into(),
+            members => format!("the team is: {}", names(members)),
+        };
+        let near = did_you_mean(&name, &members);
+        let hint = format!("{near}`team ls` shows who is there; nothing was stopped");
+        Err(Failure::new(Exit::Failure, what, why, hint))
     };
     given.iter().map(known).collect()
 }

@@ -9,8 +9,9 @@ use crate::store::inbox::{Inbox, Priority, SendError, SendPolicy, Stored};
 use crate::store::{Fsync, SharedClock, StoreError, TeamDir, roster};
 use crate::wire::limits;
 use crate::wire::message::{Body, Correlation, OutgoingMessage};
+use crate::wire::nearest::nearest;
 use crate::wire::{AgentName, NameError};
-use reachability::{Reachability, RecipientState};
+use reachability::{NOT_ON_ROSTER, Reachability, RecipientState};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -121,6 +122,9 @@ pub enum BusError {
         /// All agents that can get mail.
         reachable: Vec<AgentName>,
     },
+    /// A text message has no text.
+    #[error("the message has no text")]
+    Empty,
     /// The content has this many bytes, more than the limit.
     #[error("the message has {0} bytes, more than {1}: write a file and send its path")]
     TooLong(usize, usize),
@@ -155,7 +159,13 @@ impl BusError {
             Self::Name(why) => why.hint(),
             Self::Everybody(_) => "team broadcast TEXT".into(),
             Self::SelfSend(_) => "write to another agent".into(),
+            Self::Unreachable { to, why, reachable } if why == NOT_ON_ROSTER => {
+                let near = nearest(to.as_str(), reachable.iter().map(AgentName::as_str));
+                let near = near.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+                format!("{near}`team ls` lists the members")
+            }
             Self::Unreachable { .. } => "`team ls` lists the members".into(),
+            Self::Empty => "say what the recipient is to know or to do".into(),
             Self::TooLong(..) | Self::Send(SendError::TooLong(_)) => {
                 "write the text to a file and send its path".into()
             }
@@ -250,6 +260,9 @@ impl Bus {
         content: &str,
         id: Option<&str>,
     ) -> Result<Vec<Sent>, BusError> {
+        if content.trim().is_empty() {
+            return Err(BusError::Empty);
+        }
         let id = id.map_or_else(|| new_id(from), str::to_owned);
         let recipients = self.reachable()?.into_iter().filter(|to| to != from && !to.is_user());
         let written = recipients.map(|to| {
@@ -272,10 +285,15 @@ impl Bus {
         to: &AgentName,
         outgoing: Outgoing,
     ) -> Result<(String, Stored), BusError> {
-        if from == to {
+        // A person may leave a note for the next lead to show.
+        if from == to && !to.is_user() {
             return Err(BusError::SelfSend(to.clone()));
         }
         let Outgoing { body, content, id, correlation, extra } = outgoing;
+        let is_text = matches!(body, Body::Message { .. } | Body::Broadcast {});
+        if is_text && content.trim().is_empty() && extra.is_empty() {
+            return Err(BusError::Empty);
+        }
         let (size, limit) = (content.len(), self.limits.max_message_bytes);
         if size > limit {
             return Err(BusError::TooLong(size, limit));

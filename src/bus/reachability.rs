@@ -8,6 +8,9 @@ use crate::wire::AgentName;
 use crate::wire::roster::{MailAccess, Status};
 use std::collections::BTreeMap;
 
+/// The reason of an unknown name.
+pub(super) const NOT_ON_ROSTER: &str = "is not on the roster";
+
 /// The reachability of an agent by mail.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecipientState {
@@ -52,7 +55,7 @@ impl Reachability {
             return Ok(RecipientState::Reachable);
         }
         let Some(status) = self.roster.current(&self.dir)?.status(to.as_str()) else {
-            return Ok(RecipientState::Unreachable("is not on the roster".into()));
+            return Ok(RecipientState::Unreachable(NOT_ON_ROSTER.into()));
         };
         let (access, is_starting) = (status.mail(), status == Status::Starting);
         let is_reachable = match access {

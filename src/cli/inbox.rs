@@ -31,7 +31,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let name = mailbox_name(&args.name)?;
     if !team.inbox(&name).exists() {
         let why = "no agent of that name belongs to this team";
-        return Err(unknown_name(format!("{name} has no inbox"), why));
+        return Err(unknown_name(&team, &name, format!("{name} has no inbox"), why));
     }
     let (json, view) = (args.json.json, context.view());
     let line = |message: &Message| messages::message(message, &view);

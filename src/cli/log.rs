@@ -5,7 +5,9 @@ use crate::app::merged_log::{LogFilter, LogLevel, MergedLog};
 use crate::app::names::{mailbox_name, unknown_name};
 use crate::app::{context::Context, output::print};
 use crate::error::{Exit, Failure};
-use crate::wire::WallTime;
+use crate::store::TeamDir;
+use crate::wire::message::KINDS;
+use crate::wire::{WallTime, nearest::nearest};
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
@@ -36,8 +38,11 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     for name in &names {
         if !team.log(name).exists() && !team.transcript(name).exists() && !follow {
             let why = "no process of that name has run in this team";
-            return Err(unknown_name(format!("{name} has no log"), why));
+            return Err(unknown_name(&team, name, format!("{name} has no log"), why));
         }
+    }
+    for kind in &types {
+        require_known_type(&team, kind)?;
     }
     let mut log = MergedLog::new(team, LogFilter { names, since, level, types });
     args::follow(follow, Duration::from_millis(200), || {
@@ -46,4 +51,23 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
             print(&if json.json { item.json(name).to_string() } else { item.text(name, &view) })
         })
     })
+}
+
+/// Fails for a type that is neither one of the program's nor that of a message in this team.
+fn require_known_type(team: &TeamDir, kind: &str) -> Result<(), Failure> {
+    let known = || KINDS.iter().copied().chain(["mail", "log"]);
+    if known().any(|known| known == kind) {
+        return Ok(());
+    }
+    let filter = LogFilter { types: vec![kind.to_owned()], ..LogFilter::default() };
+    let is_absent = MergedLog::new(team.clone(), filter).show_new(|_, _| false)?;
+    if !is_absent {
+        return Ok(());
+    }
+    let near = nearest(kind, known()).map(|near| format!("did you mean {near}? "));
+    let what = format!("--type {kind:?} shows nothing");
+    let why = "no message of that type was delivered in this team";
+    let list = known().collect::<Vec<_>>().join(", ");
+    let hint = format!("{}the types are {list}", near.unwrap_or_default());
+    Err(Failure::new(Exit::Usage, what, why, hint))
 }

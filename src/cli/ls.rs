@@ -1,16 +1,27 @@
 //! `team ls`: the roster with liveness, activity, unread mail, age and tokens.
 
-pub(super) use super::args::Json as Args;
+use super::args::Json;
 use crate::app::output::{exit_after, print};
-use crate::app::{context::Context, roster_view};
+use crate::app::{context::Context, names::mailbox_name, roster_view};
 use crate::error::{Exit, Failure};
 use crate::os::terminal_size;
 
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Agents to show (default: all)
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    json: Json,
+}
+
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
-    Ok(exit_after(print(&if args.json {
-        roster_view::json(&team)?.to_string()
+    let names =
+        args.names.iter().map(|given| mailbox_name(given)).collect::<Result<Vec<_>, _>>()?;
+    Ok(exit_after(print(&if args.json.json {
+        roster_view::json(&team, &names)?.to_string()
     } else {
-        roster_view::table(&team, context.palette(), terminal_size::columns())?
+        roster_view::table(&team, &names, context.palette(), terminal_size::columns())?
     })))
 }

@@ -122,7 +122,7 @@ verbs! {
 
 /// A team of LLM agents on your own computer, made of plain processes and plain files.
 #[derive(Debug, Parser)]
-#[command(name = "team", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(name = "team", version, propagate_version = true)]
 #[command(after_help = "Start with: team lead")]
 struct Arguments {
     /// The team folder (default: `TEAM_DIR`, else .team here or in the nearest parent, else ./.team)
@@ -147,7 +147,9 @@ pub fn main(verb: Option<&str>) -> ExitCode {
     // A lead without the program `teammate` starts its own one under that name.
     let is_teammate = words.first().is_some_and(|name| name == "teammate");
     if let Some(verb) = if is_teammate { Some("teammate") } else { verb } {
-        words.insert(words.len().min(1), verb.into());
+        // The help and the errors name the command that both programs are short for.
+        let rest = words.split_off(words.len().min(1));
+        words = ["team".into(), verb.into()].into_iter().chain(rest).collect();
     }
     let exit = match Arguments::try_parse_from(words) {
         Ok(arguments) => run(arguments, Environment::read()).unwrap_or_else(|failure| {

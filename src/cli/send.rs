@@ -1,7 +1,7 @@
 //! `team send`.
 
 use super::args::{Json, read_stdin};
-use crate::app::output::{print, print_result};
+use crate::app::output::{print, print_result, warn};
 use crate::app::{context::Context, names::mailbox_name, send::send_failure};
 use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
@@ -13,6 +13,20 @@ use std::io::BufRead;
 
 /// Types that are data; control messages have commands of their own.
 const DATA_TYPES: &str = "message, broadcast, result, task_assignment, or a type of your own";
+
+/// The fields that the program writes into every message, each with the way to set it.
+const OWN_FIELDS: [(&str, &str); 7] = [
+    ("type", "give the type with --type"),
+    ("from", "give the sender with --from"),
+    ("to", "give the recipient as TO"),
+    ("content", "give the text as TEXT"),
+    ("id", "leave it out: every message gets an id of its own"),
+    ("timestamp", "leave it out: the time of the send is written"),
+    ("ts", "leave it out: the time of the send is written"),
+];
+
+/// The fields of [`OWN_FIELDS`] that a line of `--jsonl` may have.
+const LINE_FIELDS: [&str; 3] = ["type", "to", "content"];
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -50,7 +64,12 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     if args.jsonl {
         return each_line(|line| {
             let Line { to, kind, content, mut fields } = Line::parse(line)?;
-            let to = args.to.clone().or(to);
+            let to = match (&args.to, to) {
+                (Some(given), Some(to)) if *given != to => {
+                    return Err(bad_line(format!("its \"to\" is {to:?}, and TO is {given:?}")));
+                }
+                (given, to) => to.or_else(|| given.clone()),
+            };
             let to = to.ok_or_else(|| bad_line("there is no \"to\", and TO was not given"))?;
             for (key, value) in &given {
                 fields.entry(key.clone()).or_insert_with(|| value.clone());
@@ -88,6 +107,10 @@ fn parse_fields(fields: &[String]) -> Result<Map<String, Value>, Failure> {
             let what = format!("--field {field:?} is not usable");
             return Err(Failure::new(Exit::Usage, what, "it is not KEY=VALUE", hint));
         };
+        if let Some((_, instead)) = OWN_FIELDS.iter().find(|(own, _)| *own == key) {
+            let what = format!("--field {key}= is not usable");
+            return Err(Failure::new(Exit::Usage, what, "the program writes this field", *instead));
+        }
         parsed.insert(key.into(), value.into());
     }
     Ok(parsed)
@@ -163,7 +186,13 @@ impl Line {
             Some(_) => Err(bad_line(format!("{key:?} is not a string"))),
         };
         let content = take("content")?.ok_or_else(|| bad_line("\"content\" is missing"))?;
-        Ok(Self { to: take("to")?, kind: take("type")?, content, fields })
+        let (to, kind) = (take("to")?, take("type")?);
+        for (own, instead) in OWN_FIELDS.iter().filter(|(own, _)| !LINE_FIELDS.contains(own)) {
+            if fields.shift_remove(*own).is_some() {
+                warn(&format!("warning: {own:?} of a line was left out; {instead}"));
+            }
+        }
+        Ok(Self { to, kind, content, fields })
     }
 }
 

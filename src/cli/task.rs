@@ -23,6 +23,7 @@ enum TaskVerb {
     /// Add a task; prints its id
     Add(Add),
     /// Show all tasks
+    #[command(visible_alias = "list")]
     Ls(Json),
     /// Show one task with its history
     Show(One),
@@ -34,6 +35,8 @@ enum TaskVerb {
     Fail(One),
     /// Cancel a task
     Cancel(One),
+    /// Have a failed or cancelled task done after all, or take it from its owner: it is pending again
+    Reopen(One),
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,6 +87,11 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         TaskVerb::Done(one) => end(context, "done", TaskStatus::Completed, &one),
         TaskVerb::Fail(one) => end(context, "fail", TaskStatus::Failed, &one),
         TaskVerb::Cancel(one) => end(context, "cancel", TaskStatus::Cancelled, &one),
+        TaskVerb::Reopen(one) => {
+            let reopen =
+                |tasks: &Tasks, id| tasks.end(id, TaskStatus::Pending, None, &AgentName::user());
+            change_task(context, "reopen", &one, reopen, "reopened", "pending")
+        }
     }
 }
 
@@ -116,6 +124,11 @@ fn add(context: &Context, args: Add) -> Result<Exit, Failure> {
         let hint = "team task add \"write the schema\"";
         Failure::new(Exit::Usage, "a task needs a SUBJECT", "none was given", hint)
     })?;
+    if subject.trim() == "-" {
+        let why = "`-` stands for standard input elsewhere; a subject is one line, typed here";
+        let hint = "team task add \"write the schema\"";
+        return Err(Failure::new(Exit::Usage, "a task needs a SUBJECT", why, hint));
+    }
     context.refuse_inside_agent("task add")?;
     let new = NewTask {
         subject,

@@ -31,7 +31,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let may_appear = args.follow && team.inbox(&name).exists();
     if !path.exists() && !may_appear {
         let why = "no agent of that name has worked in this team";
-        return Err(unknown_name(format!("{name} has no conversation"), why));
+        return Err(unknown_name(&team, &name, format!("{name} has no conversation"), why));
     }
     let mut tail = match args.since {
         Some(since) => Tail::since(path, since, Line::time)?,

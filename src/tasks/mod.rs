@@ -15,6 +15,7 @@ use crate::protocol::tasks::{
 use crate::store::tasks::{Problem, TaskList};
 use crate::store::{Liveness, SharedClock, StoreError, TeamDir, liveness, roster};
 use crate::wire::message::Body;
+use crate::wire::nearest::nearest;
 use crate::wire::roster::{ExitCause, Roster, Status};
 use crate::wire::task::{Board, Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, WithUnknownFields};
@@ -63,9 +64,13 @@ impl TaskError {
         match self {
             Self::Refused(why) => why.hint(),
             Self::NotRunning(_) => "start it first, or claim the task as a running member".into(),
-            Self::NoSuchOwner { .. } => {
-                "leave the owner out, so that a free member takes the task; or start that member first"
-                    .into()
+            Self::NoSuchOwner { owner, reachable } => {
+                let near = nearest(owner.as_str(), reachable.iter().map(AgentName::as_str));
+                let near = near.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+                format!(
+                    "{near}leave the owner out, so that a free member takes the task; or start that \
+                     member first"
+                )
             }
             Self::NothingToDo => "look again later".into(),
             Self::Bus(why) => why.hint(),

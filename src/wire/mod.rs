@@ -13,6 +13,7 @@ pub mod limits;
 pub mod message;
 pub mod money;
 pub mod name;
+pub(crate) mod nearest;
 pub mod permission;
 pub mod role;
 pub mod roster;

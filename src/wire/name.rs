@@ -123,6 +123,11 @@ fn is_well_formed(given: &str) -> bool {
 
 /// Returns the nearest valid member name: lower case, other characters as '-', cut to length.
 fn suggest(given: &str) -> Option<String> {
+    // A path, or letters of another alphabet, were not meant as a name.
+    let is_near = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
+    if !given.trim().chars().all(is_near) {
+        return None;
+    }
     let fold = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() || c == '_' => c,
         _ => '-',
@@ -153,7 +158,8 @@ mod tests {
             ("../x", ""),
             ("", ""),
             ("1bob", "bob"),
-            ("аlice", "lice"),
+            ("аlice", ""),
+            ("../etc/passwd", ""),
         ] {
             let error = AgentName::member(bad).unwrap_err();
             assert_eq!(error.suggestion.unwrap_or_default(), suggestion, "for {bad:?}");

@@ -32,7 +32,7 @@ pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Resu
         screen: Headless::new(output, BlockingOutput(io::stdout()), narration),
         began: Instant::now(),
         began_at: SystemClock.now(),
-        last_text: app.startup.last_text.clone(),
+        last_text: String::new(),
         has_last_turn_failed: false,
         was_at_rest: false,
         failed_before: failed_tasks(&app.runtime.tasks),

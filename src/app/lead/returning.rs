@@ -4,7 +4,7 @@ use crate::agent::conversation::Memory;
 use crate::store::{TeamDir, transcript};
 use crate::wire::roster::{ExitCause, Member, Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
-use crate::wire::{AgentName, chat::Block, message::Outcome};
+use crate::wire::{AgentName, message::Outcome};
 
 /// Selects the teammates that come back, at most `max_teammates`, with a text for the user and the lead's model.
 pub(super) fn returning(
@@ -15,17 +15,6 @@ pub(super) fn returning(
     let (names, stopped) = split(roster, max_teammates);
     let text = words(&names, &stopped, |name| last_state(&read_lines(team, name)));
     (names, text)
-}
-
-pub(super) fn last_text(team: &TeamDir) -> String {
-    let text = read_lines(team, &AgentName::lead()).into_iter().rev().find_map(|line| {
-        let Entry::Assistant { blocks, .. } = line.entry else { return None };
-        blocks.into_iter().rev().find_map(|block| match block {
-            Block::Text { text } => Some(text),
-            Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
-        })
-    });
-    text.unwrap_or_default()
 }
 
 fn read_lines(team: &TeamDir, name: &AgentName) -> Vec<Line> {

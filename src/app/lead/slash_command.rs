@@ -91,7 +91,7 @@ fn unknown_mode(word: &str) -> String {
 pub(super) fn render(view: &View, tasks: &Tasks, layout: &Layout, width: Option<usize>) -> String {
     let team = tasks.dir();
     let shown = match view {
-        View::Team => roster_view::table(team, layout.palette, width),
+        View::Team => roster_view::table(team, &[], layout.palette, width),
         View::Inbox => {
             let lead = AgentName::lead();
             inbox_view::read(team, &lead).map(|items| inbox_view::render(&lead, items, layout))

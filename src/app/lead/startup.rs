@@ -1,7 +1,7 @@
 //! The first steps of a lead in a folder: takeover, life lock, roster entry, recovery from an earlier team.
 
 use super::options::LeadOptions;
-use super::returning::{last_text, returning};
+use super::returning::returning;
 use crate::app::agent_process::{AgentProcess, fresh_id, reserve_disk_space};
 use crate::app::stop_members::{still_alive, stop_plan};
 use crate::app::{names::member_names, progress_line::during};
@@ -27,7 +27,6 @@ pub(super) struct Startup {
     pub(super) start_reason: Option<String>,
     /// The incarnation in which the resumed conversation began.
     pub(super) conversation: Option<String>,
-    pub(super) last_text: String,
     pub(super) usage: UsageCount,
 }
 
@@ -74,7 +73,6 @@ impl Startup {
         let found = self.found.take().map(|found| found + "\n").unwrap_or_default();
         self.found = Some(found + &text);
         self.conversation = transcript::first_incarnation(team, &AgentName::lead())?;
-        self.last_text = last_text(team);
         Ok(())
     }
 }

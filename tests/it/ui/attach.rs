@@ -138,7 +138,8 @@ fn completions_have_the_commands_and_live_members() {
     assert!(complete("team tran").contains("transcript"));
     assert!(complete("team transcript b").lines().any(|word| word == "bob"));
     assert!(complete("team stop b").lines().any(|word| word == "bob"));
-    assert!(!complete("team ls b").lines().any(|word| word == "bob"));
+    assert!(complete("team ls b").lines().any(|word| word == "bob"));
+    assert!(!complete("team doctor b").lines().any(|word| word == "bob"));
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = team.team(&["completions", shell]).expect(0).out;
         assert!(script.contains("transcript"), "{shell}");
@@ -154,7 +155,7 @@ fn completions_have_the_commands_and_live_members() {
         };
         assert!(complete("team tran").starts_with("transcript"));
         assert_eq!(complete("team transcript b"), "bob\n");
-        assert_eq!(complete("team ls b"), "");
+        assert_eq!(complete("team doctor b"), "");
     }
     if has("zsh") {
         let begin = "mkdir f; team completions zsh > f/_team; fpath=($PWD/f $fpath); autoload -U compinit; \

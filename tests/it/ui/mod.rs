@@ -3,6 +3,7 @@
 mod accessibility;
 mod attach;
 mod browser;
+mod command_line;
 mod demo;
 mod doctor_and_clean;
 mod log_and_trace;
