@@ -34,6 +34,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
             prompt: format!("{name}> "),
             history_file: None,
             completions: Vec::new(),
+            external_editor: context.external_editor(),
         })
         .or_fail("the terminal cannot be used", hint)?;
         let mut tail = Tail::last(team.transcript(name), FIRST_LINES)?;
@@ -57,7 +58,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
                         continue;
                     }
                     // No question is shown here.
-                    Some(Input::Line(_) | Input::Answer(_)) => continue,
+                    Some(Input::Line(_) | Input::Answer(_) | Input::Edited { .. }) => continue,
                     Some(Input::Interrupt | Input::EndOfInput | Input::Closed) | None => true,
                 },
             };

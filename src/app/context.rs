@@ -9,6 +9,7 @@ use crate::settings::{Flags, Rules, Settings, environment::Environment};
 use crate::store::{TeamDir, fs_probe, liveness, locate};
 use crate::tasks::Tasks;
 use crate::tools::can_complete_tasks;
+use crate::ui::external_editor::ExternalEditor;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
 use crate::wire::{AgentName, limits::LOCK_TIMEOUT, permission::Permissions};
@@ -102,6 +103,17 @@ impl Context {
     /// Returns the layout of views on stdout; a pipe gets unwrapped lines.
     pub(crate) fn view(&self) -> View {
         View::new(self.palette(), terminal_size::columns())
+    }
+
+    /// Returns the person's editor: `VISUAL`, else `EDITOR`. It gets no variable that may be a credential.
+    pub(crate) fn external_editor(&self) -> ExternalEditor {
+        const SCREEN: [&str; 5] =
+            ["COLORTERM", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR"];
+        let get = |name: &str| self.environment.get(name).map(ToOwned::to_owned);
+        let screen = SCREEN.into_iter().filter_map(|name| Some((name.to_owned(), get(name)?)));
+        let variables = self.environment.passed_on().into_iter().chain(screen).collect();
+        let temporary = get("TMPDIR").unwrap_or_else(|| "/tmp".into());
+        ExternalEditor::new(get("VISUAL").or_else(|| get("EDITOR")), variables, temporary.into())
     }
 
     /// Finds the agent whose command runs this process, by `TEAM_RUN`.

@@ -12,10 +12,13 @@ use crate::store::asynchronous::offload;
 use crate::store::transcript::{OpenQuestion, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::tools::{approval_queue::ApprovalDecision, find as find_tool};
+use crate::ui::console::EditableText;
 use crate::ui::{question::TypedAnswer, sanitize::one_line};
+use crate::view::requests::editable;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Scope};
 use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
+use crate::wire::tool::SubjectArgument;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,8 +91,30 @@ pub(super) fn decision_of(question: &Question, said: TypedAnswer) -> Option<Appr
             let input = question.with_command(find_tool(&question.tool), command)?;
             ApprovalDecision { updated_input: Some(input), ..yes }
         }
-        TypedAnswer::InsteadOfWhat | TypedAnswer::ShowWhole => return None,
+        TypedAnswer::Edit | TypedAnswer::ShowWhole => return None,
     })
+}
+
+/// Returns the question with another text in the argument that a person may change.
+pub(super) fn with_text(question: &Question, text: &str) -> Option<Question> {
+    let (argument, _) = editable(question)?;
+    let mut changed = question.clone();
+    changed.input.as_object_mut()?.insert(argument.into(), text.into());
+    if let Some(SubjectArgument::Command(_)) = find_tool(&question.tool).map(|it| it.subject) {
+        text.clone_into(&mut changed.description);
+    }
+    Some(changed)
+}
+
+/// Returns the text of a question that a person may change in an editor.
+pub(super) fn editable_text(question: &Question) -> Option<EditableText> {
+    let (_, text) = editable(question)?;
+    let name = match find_tool(&question.tool)?.subject {
+        SubjectArgument::Command(_) => "command.sh",
+        SubjectArgument::File(_) | SubjectArgument::None => &question.description,
+    };
+    let id = question.request_id.clone();
+    Some(EditableText { id, name: name.into(), text: text.into() })
 }
 
 /// Makes the record of the user's decision on a call of this process's own agent.

@@ -4,9 +4,10 @@
 //! One thread reads and one prints, so that neither a pause at the prompt nor a slow terminal delays the
 //! agent. Without a terminal on both sides the same calls read plain lines and write plain text.
 
-pub(crate) use super::editor::{ConsoleOptions, Input};
+pub(crate) use super::editor::{ConsoleOptions, EditableText, Input};
 
-use super::editor::{self, LineReader, Printer, Words, write_out};
+use super::editor::{self, LineReader, OfferedText, Printer, Words, write_out};
+use super::external_editor::ExternalEditor;
 use super::live::Live;
 use super::messages::NAME_WIDTH;
 use super::sanitize::one_line;
@@ -33,6 +34,8 @@ pub(crate) struct Console {
     is_terminal: bool,
     commands: Vec<String>,
     words: Words,
+    offered_text: OfferedText,
+    external_editor: ExternalEditor,
     live: Live,
     /// The rows to print; `None` while the console closes.
     rows: Option<mpsc::Sender<String>>,
@@ -46,8 +49,13 @@ impl Console {
         let (inputs, received) = unbounded_channel();
         let (palette, commands) = (options.palette, options.completions.clone());
         let words: Words = Arc::new(Mutex::new(commands.clone()));
+        let offered_text = OfferedText::default();
+        let external_editor = options.external_editor.clone();
         let on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
-        let open = || editor::open(options, Arc::clone(&words), inputs.clone()).ok();
+        let open = || {
+            let (words, text) = (Arc::clone(&words), Arc::clone(&offered_text));
+            editor::open(options, words, text, inputs.clone()).ok()
+        };
         // A terminal that cannot move its cursor is read like a pipe.
         let (reader, printer): (LineReader, _) = match on_terminal.then(open).flatten() {
             Some((reader, printer)) => (reader, Some(printer)),
@@ -62,7 +70,18 @@ impl Console {
         })?;
         thread::Builder::new().name("console-in".into()).spawn(reader)?;
         let (live, rows) = (Live::new(palette), Some(rows));
-        Ok((Self { palette, is_terminal, commands, words, live, rows, printed }, received))
+        let console = Self {
+            palette,
+            is_terminal,
+            commands,
+            words,
+            offered_text,
+            external_editor,
+            live,
+            rows,
+            printed,
+        };
+        Ok((console, received))
     }
 
     pub(crate) fn show(&mut self, progress: &Progress) {
@@ -93,6 +112,11 @@ impl Console {
         self.live.colors = colors.collect();
     }
 
+    /// Sets the text that the line `e` opens in the person's editor. The result is an [`Input::Edited`].
+    pub(crate) fn offer_text(&self, text: Option<EditableText>) {
+        *self.offered_text.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+
     /// Returns the width for text in columns; `None` without a terminal.
     pub(crate) fn width(&self) -> Option<usize> {
         terminal_size::columns().filter(|_| self.is_terminal)
@@ -108,6 +132,8 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
+        self.offer_text(None);
+        self.external_editor.stop();
         self.rows = None;
         // The channel carries no value: the wait ends with the thread.
         self.printed.recv_timeout(CLOSE_LIMIT).ok();
@@ -173,6 +199,7 @@ mod tests {
             prompt: "> ".into(),
             history_file: Some(history.into()),
             completions: vec!["/team".into(), "/quit".into()],
+            external_editor: ExternalEditor::new(None, Vec::new(), "/nonexistent".into()),
         })
         .unwrap();
         console.set_members(&[alice().into()]);
@@ -183,7 +210,7 @@ mod tests {
                 Input::Interrupt => flood(&mut console),
                 Input::Line(line) if line == "quit" => break,
                 Input::Line(line) => console.print(&format!("echo {line}")),
-                Input::EndOfInput | Input::Answer(_) => {}
+                Input::EndOfInput | Input::Answer(_) | Input::Edited { .. } => {}
                 Input::Closed => break,
             }
         }

@@ -3,6 +3,8 @@
 //! rustyline can print above a line only while it edits one. Text that is written between two lines would end
 //! up beside the next prompt, so the printer waits for the prompt ([`EditorState`]).
 
+use super::external_editor::ExternalEditor;
+use super::question::is_edit;
 use super::style::Palette;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -42,6 +44,9 @@ pub(crate) enum Input {
     Line(String),
     /// The key that answers a question, regardless of the typed text: `y`, `n` or `a` with Alt.
     Answer(char),
+    /// The end of the person's editor on the text of the question with this id: the new text, or the reason for
+    /// which nothing has changed.
+    Edited { id: String, text: Result<String, String> },
     /// Ctrl-C on an empty line.
     Interrupt,
     /// Ctrl-D on an empty line, or the end of a piped stdin.
@@ -58,9 +63,22 @@ pub(crate) struct ConsoleOptions {
     /// The history file, which keeps typed lines between sessions.
     pub(crate) history_file: Option<PathBuf>,
     pub(crate) completions: Vec<String>,
+    pub(crate) external_editor: ExternalEditor,
+}
+
+/// The text of a question that the line `e` opens in the person's editor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EditableText {
+    /// The id of the question.
+    pub(crate) id: String,
+    /// A name whose end tells the editor the language.
+    pub(crate) name: String,
+    pub(crate) text: String,
 }
 
 pub(super) type Words = Arc<Mutex<Vec<String>>>;
+
+pub(super) type OfferedText = Arc<Mutex<Option<EditableText>>>;
 
 /// A function that reads inputs until there are no more; it runs on its own thread.
 pub(super) type LineReader = Box<dyn FnOnce() + Send>;
@@ -70,6 +88,7 @@ pub(super) type LineReader = Box<dyn FnOnce() + Send>;
 pub(super) fn open(
     options: ConsoleOptions,
     words: Words,
+    offered_text: OfferedText,
     inputs: UnboundedSender<Input>,
 ) -> rustyline::Result<(LineReader, Printer)> {
     let config = Config::builder()
@@ -102,9 +121,21 @@ pub(super) fn open(
     }
     editor.set_helper(Some(LineHelper { palette: options.palette, words, state: state.clone() }));
 
+    let external_editor = options.external_editor;
+    let edit = {
+        let state = state.clone();
+        move |line: &str| {
+            let text = offered_text.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let EditableText { id, name, text } = text.filter(|_| is_edit(line))?;
+            state.change(&[EditorPhase::Away], EditorPhase::HandedOver);
+            let text = external_editor.edit(&name, &text);
+            state.change(&[EditorPhase::HandedOver], EditorPhase::Away);
+            Some(Input::Edited { id, text })
+        }
+    };
     let reader = move || {
         let _end = EndGuard(state);
-        read_lines(&mut editor, &options.prompt, &mut history, &inputs);
+        read_lines(&mut editor, &options.prompt, &mut history, &edit, &inputs);
     };
     Ok((Box::new(reader), printer))
 }
@@ -113,6 +144,7 @@ fn read_lines(
     editor: &mut Editor<LineHelper, MemHistory>,
     prompt: &str,
     history: &mut Option<PathBuf>,
+    edit: &impl Fn(&str) -> Option<Input>,
     inputs: &UnboundedSender<Input>,
 ) {
     loop {
@@ -121,7 +153,7 @@ fn read_lines(
                 if matches!(editor.add_history_entry(line.as_str()), Ok(true)) {
                     keep(history, &line);
                 }
-                Input::Line(line)
+                edit(&line).unwrap_or(Input::Line(line))
             }
             Err(ReadlineError::Interrupted) => Input::Interrupt,
             Err(ReadlineError::Eof) => Input::EndOfInput,
@@ -147,6 +179,8 @@ enum EditorPhase {
     Away,
     /// The prompt is on the screen, and the terminal is raw.
     Editing,
+    /// The person's own editor has the terminal: nothing may be printed.
+    HandedOver,
     /// The printer has asked the editor to end.
     Closing,
     /// The editor has ended, and the terminal is restored.
@@ -168,6 +202,12 @@ impl EditorState {
         *phase
     }
 
+    /// Waits until the person's own editor has given the terminal back.
+    fn wait_until_returned(&self) {
+        let has_editor = |phase: &mut EditorPhase| *phase == EditorPhase::HandedOver;
+        drop(self.0.1.wait_while(self.lock(), has_editor));
+    }
+
     /// Waits while `condition` holds, at most [`PROMPT_LIMIT`]; returns the phase afterwards.
     fn wait_while(&self, condition: impl Fn(EditorPhase) -> bool) -> EditorPhase {
         let waits = |phase: &mut EditorPhase| condition(*phase);
@@ -181,7 +221,12 @@ struct EndGuard(EditorState);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
-        let all = [EditorPhase::Away, EditorPhase::Editing, EditorPhase::Closing];
+        let all = [
+            EditorPhase::Away,
+            EditorPhase::Editing,
+            EditorPhase::HandedOver,
+            EditorPhase::Closing,
+        ];
         self.0.change(&all, EditorPhase::Ended);
     }
 }
@@ -195,6 +240,7 @@ pub(super) struct Printer {
 impl Printer {
     /// Prints whole rows. A closed terminal is not an error here: the reader reports it.
     pub(super) fn print(&mut self, text: String) {
+        self.state.wait_until_returned();
         if self.state.wait_while(|phase| phase == EditorPhase::Away) == EditorPhase::Ended {
             write_out(&text);
         } else {
@@ -302,7 +348,7 @@ impl ConditionalEventHandler for OnKey {
             match self.input {
                 Input::Interrupt => return Some(Cmd::Kill(Movement::WholeBuffer)),
                 Input::EndOfInput => return None,
-                Input::Answer(_) | Input::Line(_) | Input::Closed => {}
+                Input::Answer(_) | Input::Line(_) | Input::Edited { .. } | Input::Closed => {}
             }
         }
         // Without a receiver nothing is left to interrupt or end.

@@ -6,6 +6,7 @@
 
 pub(crate) mod console;
 mod editor;
+pub(crate) mod external_editor;
 pub(crate) mod headless_output;
 pub(crate) mod live;
 pub(crate) mod messages;

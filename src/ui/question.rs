@@ -1,15 +1,14 @@
 //! The rows of a question, and the parsing of a line that answers it.
 
 use super::messages::NAME_WIDTH;
-use super::sanitize::{one_line, sanitize};
+use super::sanitize::{one_line, wrap};
 use super::view::View;
 use crate::tools::find;
+use crate::view::requests::{Excerpt, SHOWN_ROWS, content, counted, editable};
 use crate::wire::permission::{Question, QuestionKind};
 use crate::wire::tool::SubjectArgument;
-use serde_json::Value;
 
-/// The number of lines of a command, a change or a plan that are shown.
-const SHOWN_LINES: usize = 40;
+const INDENT: &str = "    ";
 
 /// Renders a question of the agent with this name and colour word; `more` questions wait after it.
 pub(crate) fn ask(
@@ -28,42 +27,52 @@ pub(crate) fn ask(
         Some(SubjectArgument::None) | None => "tool",
     };
     let always = |object| format!(" · always yes to this very {object}");
+    let edit = if editable(question).is_some() { " · e edit it" } else { "" };
     let (what, keys) = match question.about {
         QuestionKind::Plan => ("carry out this plan:".into(), String::new()),
         QuestionKind::Permission if object == "command" => {
-            ("run:".into(), always(object) + " · e COMMAND run that instead")
+            ("run:".into(), always(object) + " · e COMMAND run that instead" + edit)
         }
-        QuestionKind::Permission => (format!("use {tool}:"), always(object)),
+        QuestionKind::Permission => (format!("use {tool}:"), always(object) + edit),
         QuestionKind::Sandbox => (format!("leave the workspace with {tool}:"), always("file")),
     };
     let mut rows = vec![format!("{} {name} asks to {what}", palette.warn("?"))];
-    let subject = subject_text(question);
-    rows.extend(view.block(&subject, "    ", Some(SHOWN_LINES)));
-    let is_cut = subject.lines().count() > SHOWN_LINES;
-    let whole = if is_cut { "v the whole of it · " } else { "" };
+    let subject = subject_rows(question, view);
+    let excerpt = Excerpt::of(&subject, SHOWN_ROWS);
+    rows.extend(excerpt.head.iter().cloned());
+    if excerpt.omitted > 0 {
+        rows.push(palette.warn(&format!("{INDENT}{}", excerpt.gap())));
+    }
+    rows.extend(excerpt.tail.iter().cloned());
+    let first = match excerpt.omitted {
+        0 => String::new(),
+        omitted => format!("v shows the {} in between; then ", counted(omitted)),
+    };
     let more = if more == 0 { String::new() } else { format!("   ({more} more after this)") };
-    let keys = format!("  {whole}y yes · n no · n WHY no, and why{keys}{more}");
+    let keys = format!("  {first}y yes · n no · n WHY no, and why{keys}{more}");
     rows.push(palette.dim(&keys));
     rows.join("\n") + "\n"
 }
 
-/// Returns the subject of a question in full: a person must be able to read all of it before approving.
-pub(crate) fn whole(question: &Question) -> String {
-    sanitize(&subject_text(question)).into_owned()
+/// Returns the number of rows that [`ask`] leaves out of the question.
+pub(crate) fn omitted_rows(question: &Question, view: &View) -> usize {
+    Excerpt::of(&subject_rows(question, view), SHOWN_ROWS).omitted
 }
 
-/// Returns the subject of a question; a change of a file becomes removed and added lines.
-fn subject_text(question: &Question) -> String {
-    let field = |name: &str| question.input.get(name).and_then(Value::as_str);
-    let marked = |mark: &str, text: &str| -> String {
-        text.lines().flat_map(|line| ["\n", mark, " ", line]).collect()
-    };
-    let path = &question.description;
-    match (field("content"), field("old_text"), field("new_text")) {
-        (Some(content), ..) => format!("{path}{}", marked("+", content)),
-        (None, Some(old), Some(new)) => format!("{path}{}{}", marked("-", old), marked("+", new)),
-        _ => path.clone(),
-    }
+/// Returns the subject of a question in full: a person must be able to read all of it before approving.
+pub(crate) fn whole(question: &Question) -> String {
+    content(question).join("\n")
+}
+
+fn subject_rows(question: &Question, view: &View) -> Vec<String> {
+    let room = view.width.map(|width| width.saturating_sub(INDENT.len()));
+    let rows = content(question).into_iter().flat_map(|line| wrap(line.trim_end(), room));
+    rows.map(|row| if row.is_empty() { row } else { format!("{INDENT}{row}") }).collect()
+}
+
+/// The reason for which an approval does not count yet.
+pub(crate) fn look_first(omitted: usize) -> String {
+    format!("nothing is approved yet: v shows the {} in between; then y", counted(omitted))
 }
 
 /// A person's answer to a question.
@@ -76,8 +85,8 @@ pub(crate) enum TypedAnswer {
     Always,
     /// Run this command instead.
     Instead(String),
-    /// Run another command instead, but the line does not contain it.
-    InsteadOfWhat,
+    /// Change the subject in the person's editor.
+    Edit,
     /// No answer yet: show the whole subject.
     ShowWhole,
 }
@@ -93,16 +102,21 @@ pub(crate) fn understand(line: &str) -> Option<TypedAnswer> {
         ("n", why) => Some(TypedAnswer::No(Some(why.into()))),
         ("a" | "always", "") => Some(TypedAnswer::Always),
         ("v" | "view", "") => Some(TypedAnswer::ShowWhole),
-        ("e" | "edit", "") => Some(TypedAnswer::InsteadOfWhat),
+        ("e" | "edit", "") => Some(TypedAnswer::Edit),
         ("e" | "edit", command) => Some(TypedAnswer::Instead(command.into())),
         _ => None,
     }
 }
 
+/// Whether a line asks for the person's editor on the subject of a question.
+pub(crate) fn is_edit(line: &str) -> bool {
+    understand(line) == Some(TypedAnswer::Edit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn question(tool: &str, description: &str, input: &Value) -> Question {
         let about = if tool == "submit_plan" { "plan" } else { "permission" };
@@ -126,20 +140,29 @@ mod tests {
         assert!(text.contains("use edit_file:\n    a.rs\n    - x\n    - y\n    + z\n"), "{text}");
         let plan = "1. look\u{1b}[2J\u{1b}[A\n2. write";
         let text = shown(&question("submit_plan", plan, &json!({})), 0);
-        assert!(text.contains("plan:\n    1. look\n    2. write\n"), "{text}");
+        let rows = "plan:\n    1. look<U+001B>[2J<U+001B>[A\n    2. write\n";
+        assert!(text.contains(rows), "{text}");
     }
 
     #[test]
-    fn a_truncated_subject_can_be_shown_in_full() {
-        let content: Vec<String> = (1..=41).map(|line| format!("line {line}\u{1b}[A")).collect();
+    fn a_long_subject_shows_both_ends_and_can_be_shown_in_full() {
+        let content: Vec<String> = (1..=60).map(|line| format!("line {line}.\u{1b}[A")).collect();
         let input = json!({"path": "a", "content": content.join("\n")});
         let long = question("write_file", "a", &input);
         let text = shown(&long, 0);
-        assert!(!text.contains("line 41"), "{text}");
-        assert!(text.contains("  v the whole of it · y yes"), "{text}");
+        assert!(text.contains("line 19.") && !text.contains("line 20."), "{text}");
+        assert!(!text.contains("line 40.") && text.contains("line 41."), "{text}");
+        assert!(text.contains("    … 21 lines left out here …\n"), "{text}");
+        assert!(text.contains("  v shows the 21 lines in between; then y yes"), "{text}");
+        assert!(text.contains(" · e edit it"), "{text}");
         let all = whole(&long);
-        assert!(all.contains("+ line 41") && !all.contains('\u{1b}'), "{all}");
-        assert!(!shown(&question("bash", "ls", &json!({})), 0).contains("whole"));
+        assert!(all.contains("+ line 30.<U+001B>[A") && !all.contains('\u{1b}'), "{all}");
+        assert!(!shown(&question("bash", "ls", &json!({})), 0).contains("left out"));
+        // A line that is wrapped counts as the rows that it takes.
+        let wide = "x".repeat(95 * 41);
+        let wide = question("bash", &wide, &json!({ "command": wide }));
+        assert_eq!(omitted_rows(&wide, &View::fixed(Some(99))), 1);
+        assert_eq!(omitted_rows(&wide, &View::fixed(None)), 0);
     }
 
     #[test]
@@ -151,7 +174,7 @@ mod tests {
             ("n too risky", TypedAnswer::No(Some("too risky".into()))),
             ("always", TypedAnswer::Always),
             ("e cargo test", TypedAnswer::Instead("cargo test".into())),
-            ("edit", TypedAnswer::InsteadOfWhat),
+            ("edit", TypedAnswer::Edit),
             ("v", TypedAnswer::ShowWhole),
         ] {
             assert_eq!(understand(line), Some(said), "{line}");

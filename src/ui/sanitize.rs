@@ -5,6 +5,7 @@
 //! clipboard write) stays as plain text: a sender must not be able to hide text that the model reads from
 //! the person. Text is measured in columns of the terminal, after it is sanitized and before it is styled.
 
+use crate::view::requests::takes_no_room;
 use std::borrow::Cow;
 use std::iter::Peekable;
 use std::str::Chars;
@@ -47,21 +48,6 @@ fn is_harmless(c: char) -> bool {
         '\u{2028}' | '\u{2029}' => false,
         c => !c.is_control() && !takes_no_room(c),
     }
-}
-
-/// Whether a character is a bidi control, a zero-width character, a variation selector or a tag: these can reorder
-/// or hide text.
-fn takes_no_room(c: char) -> bool {
-    matches!(c,
-        '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{17b4}' | '\u{17b5}'
-        | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{fe00}'..='\u{fe0f}'
-        | '\u{feff}'
-        | '\u{fff0}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Skips the bytes after ESC, up to the end of the sequence or the start of its payload.

@@ -6,6 +6,7 @@
 pub(crate) mod change;
 mod feed;
 mod members;
+pub(crate) mod requests;
 mod snapshot;
 pub(crate) mod trace;
 

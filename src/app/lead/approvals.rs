@@ -5,15 +5,17 @@
 
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
-use crate::app::requests::{decision_of, own_decision};
+use crate::app::requests::{decision_of, editable_text, own_decision, with_text};
 use crate::app::stop_members::is_alive;
 use crate::protocol::permission::{PermissionSubject, Policy, rules_for};
 use crate::protocol::request::RequestVerdict;
 use crate::store::{TeamDir, roster, transcript, unread};
 use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
 use crate::tools::find;
-use crate::ui::question::{TypedAnswer, ask, understand, whole};
+use crate::ui::console::EditableText;
+use crate::ui::question::{TypedAnswer, ask, look_first, omitted_rows, understand, whole};
 use crate::ui::view::View;
+use crate::view::requests::visible;
 use crate::wire::message::{Body, Message, Scope};
 use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleLists};
 use crate::wire::roster::{Roster, Status};
@@ -34,8 +36,19 @@ pub(super) struct Approvals {
     queue: VecDeque<QueuedRequest>,
     /// The time at which the question in front was withdrawn without an answer.
     replaced_at: Option<Instant>,
+    /// The last question that was shown.
+    shown: Option<ShownQuestion>,
+    /// The question in front as the person has changed it in an editor.
+    edited: Option<Question>,
     notices: UnboundedSender<String>,
     unread_notices: UnboundedReceiver<String>,
+}
+
+/// A question on the screen. An approval counts only for a question that was shown in full.
+struct ShownQuestion {
+    id: String,
+    /// The number of rows that were left out, until the person asked for them.
+    omitted: usize,
 }
 
 impl Approvals {
@@ -43,8 +56,9 @@ impl Approvals {
     pub(super) fn new(runtime: LeadRuntime, nobody: Option<&'static str>) -> Self {
         let (notices, unread_notices) = unbounded_channel();
         let queue = VecDeque::new();
+        let (replaced_at, shown, edited) = (None, None, None);
         let mut approvals =
-            Self { runtime, nobody, queue, replaced_at: None, notices, unread_notices };
+            Self { runtime, nobody, queue, replaced_at, shown, edited, notices, unread_notices };
         approvals.find_open_questions();
         approvals
     }
@@ -169,16 +183,64 @@ impl Approvals {
         self.queue.retain(|asked| approval_queue.find(&asked.question.request_id).is_some());
     }
 
-    pub(super) fn front(&self) -> Option<&QueuedRequest> {
-        self.queue.front()
+    /// Returns the question in front if it is not on the screen as it is now.
+    pub(super) fn next_to_show(&mut self) -> Option<QueuedRequest> {
+        let Some(front) = self.queue.front() else {
+            self.shown = None;
+            return None;
+        };
+        let id = &front.question.request_id;
+        if self.edited.as_ref().is_some_and(|edited| edited.request_id != *id) {
+            self.edited = None;
+        }
+        if self.shown.as_ref().is_some_and(|shown| shown.id == *id) {
+            return None;
+        }
+        let question = self.edited.as_ref().unwrap_or(&front.question).clone();
+        Some(QueuedRequest { question, ..front.clone() })
     }
 
-    pub(super) fn render(&self, asked: &QueuedRequest, view: &View) -> String {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Returns the text of the question on the screen that an editor can change.
+    pub(super) fn editable_text(&self) -> Option<EditableText> {
+        editable_text(self.current()?)
+    }
+
+    /// Returns the question in front, with the changes of the person.
+    fn current(&self) -> Option<&Question> {
+        let front = &self.queue.front()?.question;
+        let edited = self.edited.as_ref().filter(|it| it.request_id == front.request_id);
+        Some(edited.unwrap_or(front))
+    }
+
+    /// Renders a question for the screen.
+    pub(super) fn render(&mut self, asked: &QueuedRequest, view: &View) -> String {
         let roster = roster::read(self.runtime.team());
         let color = |roster: &Roster| Some(roster.member(asked.owner.as_str())?.color.clone());
         let color = roster.ok().and_then(|roster| color(&roster)).unwrap_or_default();
         let more = self.queue.len().saturating_sub(1);
+        let omitted = omitted_rows(&asked.question, view);
+        self.shown = Some(ShownQuestion { id: asked.question.request_id.clone(), omitted });
         ask(asked.owner.as_str(), &color, more, &asked.question, view)
+    }
+
+    /// Takes the end of the person's editor. A changed question is asked again.
+    pub(super) fn on_edited(&mut self, id: &str, text: Result<String, String>) {
+        let text = match text {
+            Ok(text) => text,
+            Err(why) => return self.notify(why),
+        };
+        let changed = self.current().filter(|question| question.request_id == id);
+        let Some(changed) = changed.and_then(|question| with_text(question, &text)) else {
+            let text = visible(&text);
+            return self.notify(format!("the question is no longer open; your text was:\n{text}"));
+        };
+        self.edited = Some(changed);
+        self.shown = None;
+        self.notify("changed; y lets the changed one run:".into());
     }
 
     /// Takes a line as the answer to the question in front. Returns `false` if there is none, or it is no answer.
@@ -200,22 +262,39 @@ impl Approvals {
         if self.replaced_at.take().is_some_and(|at| at.elapsed() < IGNORE_AFTER_REPLACEMENT) {
             return self.notify("the question has just changed: look again, then answer".into());
         }
-        let Some(asked) = self.queue.front() else {
+        let Some(question) = self.current().cloned() else {
             return self.notify("there is no question".into());
         };
+        let shown = self.shown.as_mut().filter(|shown| shown.id == question.request_id);
         let said = match said {
-            TypedAnswer::ShowWhole => return self.notify(whole(&asked.question)),
-            TypedAnswer::InsteadOfWhat => {
-                return self.notify("write e and the command that shall run instead".into());
+            TypedAnswer::ShowWhole => {
+                if let Some(shown) = shown {
+                    shown.omitted = 0;
+                }
+                return self.notify(whole(&question));
             }
-            // The person reads each plan, so this answer covers one plan only.
-            Always if asked.question.about == QuestionKind::Plan => Yes,
-            Always | Yes | No(_) | Instead(_) => said,
+            TypedAnswer::Edit => return self.notify(no_editor(&question).into()),
+            Yes | Always => match shown {
+                None => return self.notify("the next question came just now: look first".into()),
+                Some(shown) if shown.omitted > 0 => {
+                    let why = look_first(shown.omitted);
+                    return self.notify(why);
+                }
+                // The person reads each plan, so this answer covers one plan only.
+                Some(_) if question.about == QuestionKind::Plan => Yes,
+                Some(_) => said,
+            },
+            No(_) | Instead(_) => said,
         };
-        let Some(decision) = decision_of(&asked.question, said) else {
-            return self.notify("only a command can be changed; say no and why".into());
+        let Some(mut decision) = decision_of(&question, said) else {
+            return self.notify("only a command can be typed anew; e alone edits a file".into());
         };
         if let Some(asked) = self.queue.pop_front() {
+            let is_yes = decision.verdict == RequestVerdict::Approve;
+            if is_yes && asked.question.input != question.input {
+                decision.updated_input.get_or_insert(question.input);
+            }
+            self.edited = None;
             self.decide(asked, decision);
         }
     }
@@ -273,6 +352,15 @@ impl Approvals {
             let request = Body::ModeSetRequest { mode: mode.word().into() };
             approval_queue.fan_out(request, follows).await;
         });
+    }
+}
+
+/// The reason for which the line `e` opens no editor.
+fn no_editor(question: &Question) -> &'static str {
+    if editable_text(question).is_some() {
+        "this terminal cannot be handed to an editor; write e and the command, or n and why"
+    } else {
+        "this question has nothing to edit; say y, or n and why"
     }
 }
 

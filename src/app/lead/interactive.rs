@@ -54,7 +54,6 @@ pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure
         keys: CtrlC::default(),
         is_busy: false,
         ends_at_rest: false,
-        shown_question: None,
         outcomes,
         changes: TeamChanges::default(),
     };
@@ -123,6 +122,7 @@ fn open_console(context: &Context) -> Result<(Console, UnboundedReceiver<Input>)
         prompt: "team> ".into(),
         history_file: context.environment.config_home().map(|home| home.join("team/history")),
         completions: tables::commands().map(ToOwned::to_owned).collect(),
+        external_editor: context.external_editor(),
     })
     .or_fail("the terminal cannot be used", hint)
 }
@@ -163,7 +163,6 @@ struct Session {
     is_busy: bool,
     /// Whether input has ended without a quit, so that the session ends when all work is done.
     ends_at_rest: bool,
-    shown_question: Option<String>,
     outcomes: UnboundedSender<StopOutcome>,
     changes: TeamChanges,
 }
@@ -220,19 +219,18 @@ impl Session {
 
     /// Shows the question in front, once.
     fn show_question(&mut self) {
-        let id = self.approvals.front().map(|asked| asked.question.request_id.clone());
-        if self.shown_question == id {
-            return;
-        }
-        // The result of the last answer is printed above the next question.
-        while let Some(notice) = self.approvals.waiting_notice() {
-            self.console.print(&notice);
-        }
-        if let Some(asked) = self.approvals.front() {
+        if let Some(asked) = self.approvals.next_to_show() {
+            // The result of the last answer is printed above the next question.
+            while let Some(notice) = self.approvals.waiting_notice() {
+                self.console.print(&notice);
+            }
             let view = View::new(self.view.palette, self.console.width());
-            self.console.print(&self.approvals.render(asked, &view));
+            let question = self.approvals.render(&asked, &view);
+            self.console.offer_text(self.approvals.editable_text());
+            self.console.print(&question);
+        } else if self.approvals.is_empty() {
+            self.console.offer_text(None);
         }
-        self.shown_question = id;
     }
 
     fn on_progress(&mut self, progress: &Progress) -> Option<EndReason> {
@@ -259,6 +257,10 @@ impl Session {
             Input::Closed => Some(EndReason::Terminated),
             Input::Answer(key) => {
                 self.approvals.answer_key(key);
+                None
+            }
+            Input::Edited { id, text } => {
+                self.approvals.on_edited(&id, text);
                 None
             }
             Input::Line(line) if self.approvals.answer_line(&line) => None,

@@ -32,7 +32,7 @@ use std::io::{IsTerminal, Read};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use terminal::{OpenQuestion, progress_handler, read_answers};
+use terminal::{OwnTerminal, progress_handler, read_answers};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, Failure> {
@@ -99,7 +99,7 @@ impl TeammateApp {
         hit("child.opened");
         let (events, inbound) = unbounded_channel();
         let has_person = is_by_hand && std::io::stdin().is_terminal();
-        let open = OpenQuestion::default();
+        let terminal = OwnTerminal::new(context);
         let parts = AgentParts {
             process: &process,
             role: handshake.role.clone(),
@@ -116,7 +116,7 @@ impl TeammateApp {
             ops: None,
             usage,
             price: handshake.price,
-            show: progress_handler(context, is_by_hand, *once, open.clone(), events.clone()),
+            show: progress_handler(context, is_by_hand, *once, terminal.clone(), events.clone()),
         };
         let agent = build_agent(parts, &context.environment)?;
         let signalled = Rc::default();
@@ -127,7 +127,7 @@ impl TeammateApp {
             let _received = events.send(MachineEvent::Prompt(prompt).into());
         }
         if has_person {
-            read_answers(open, events.clone())?;
+            read_answers(terminal, events.clone())?;
         }
         tracing::info!(%name, %model, "teammate started");
         let life = Rc::new(RefCell::new(process.life));

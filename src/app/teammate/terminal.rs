@@ -2,19 +2,68 @@
 
 use crate::agent::event::{ApprovalEvent, MachineEvent, StopCause};
 use crate::agent::{Events, progress::Progress};
-use crate::app::requests::{decision_of, own_decision};
+use crate::app::requests::{decision_of, editable_text, own_decision, with_text};
 use crate::app::{context::Context, output};
 use crate::error::{Failure, OrFail};
 use crate::os::terminal_size;
+use crate::ui::console::EditableText;
+use crate::ui::external_editor::ExternalEditor;
 use crate::ui::live::Live;
 use crate::ui::question::{self, TypedAnswer};
+use crate::ui::{style::Palette, view::View};
+use crate::view::requests::visible;
 use crate::wire::permission::{Decision, DecisionOutcome, PermissionMode, Question, QuestionKind};
+use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::io::BufRead;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(super) type OpenQuestion = Arc<Mutex<Option<Question>>>;
+/// The terminal of a teammate that was started by hand: its open question, and the person's editor.
+#[derive(Debug, Clone)]
+pub(super) struct OwnTerminal {
+    palette: Palette,
+    state: Arc<Mutex<TerminalState>>,
+    editor: ExternalEditor,
+}
+
+#[derive(Debug, Default)]
+struct TerminalState {
+    question: Option<Question>,
+    /// The arguments of the call, if the person has changed them in the editor.
+    changed: Option<Value>,
+    /// The number of rows of the question that are not shown.
+    omitted: usize,
+    /// The rows that arrived while the editor has the terminal.
+    held: String,
+}
+
+impl OwnTerminal {
+    pub(super) fn new(context: &Context) -> Self {
+        let (palette, editor) = (context.palette(), context.external_editor());
+        Self { palette, state: Arc::default(), editor }
+    }
+
+    fn state(&self) -> MutexGuard<'_, TerminalState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn view(&self) -> View {
+        View::new(self.palette, terminal_size::columns())
+    }
+
+    fn print(&self, rows: &str) {
+        if rows.is_empty() {
+            return;
+        }
+        if self.editor.is_running() {
+            self.state().held.push_str(rows);
+        } else {
+            // The agent continues if stdout is closed.
+            let _printed = output::print(rows);
+        }
+    }
+}
 
 /// Returns a handler that shows progress on the teammate's own terminal. With `once`, the handler stops the agent
 /// when it is idle after a turn.
@@ -22,21 +71,20 @@ pub(super) fn progress_handler(
     context: &Context,
     is_by_hand: bool,
     once: bool,
-    open: OpenQuestion,
+    terminal: OwnTerminal,
     events: Events,
 ) -> Rc<dyn Fn(&Progress)> {
     let had_turn = Cell::new(false);
     let live = RefCell::new(Live::new(context.palette()));
     Rc::new(move |progress| {
-        if is_by_hand {
-            let rows = live.borrow_mut().rows(progress, terminal_size::columns());
-            if !rows.is_empty() {
-                // The agent continues if stdout is closed.
-                let _printed = output::print(&rows);
-            }
-        }
         if let Progress::Asked(question) = progress {
-            *open.lock().unwrap_or_else(PoisonError::into_inner) = Some((**question).clone());
+            let omitted = question::omitted_rows(question, &terminal.view());
+            let mut state = terminal.state();
+            (state.question, state.changed) = (Some((**question).clone()), None);
+            state.omitted = omitted;
+        }
+        if is_by_hand {
+            terminal.print(&live.borrow_mut().rows(progress, terminal_size::columns()));
         }
         if matches!(progress, Progress::TurnEnded { .. }) {
             had_turn.set(true);
@@ -48,10 +96,10 @@ pub(super) fn progress_handler(
 }
 
 /// Reads the person's answers on a thread, which ends with the process.
-pub(super) fn read_answers(open: OpenQuestion, events: Events) -> Result<(), Failure> {
+pub(super) fn read_answers(terminal: OwnTerminal, events: Events) -> Result<(), Failure> {
     std::thread::Builder::new()
         .name("answers".into())
-        .spawn(move || forward_answers(&open, &events))
+        .spawn(move || forward_answers(&terminal, &events))
         .or_fail(
             "the terminal cannot be listened to",
             "close other programs, and start it again",
@@ -59,29 +107,80 @@ pub(super) fn read_answers(open: OpenQuestion, events: Events) -> Result<(), Fai
     Ok(())
 }
 
-fn forward_answers(open: &OpenQuestion, events: &Events) {
+fn forward_answers(terminal: &OwnTerminal, events: &Events) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-        if question::understand(&line) == Some(TypedAnswer::ShowWhole)
-            && let Some(question) = open.as_ref()
-        {
-            output::warn(&question::whole(question));
-            continue;
-        }
-        let Some(decision) = open.as_ref().and_then(|question| decision(question, &line)) else {
-            output::warn("(answer with y, n, n WHY, always or e COMMAND when something is asked)");
+        let mut state = terminal.state();
+        let (asked, said) = (state.question.clone(), question::understand(&line));
+        let (Some(question), Some(said)) = (asked, said) else {
+            output::warn(
+                "(answer with y, n, n WHY, always, e COMMAND or e when something is asked)",
+            );
             continue;
         };
-        *open = None;
+        match &said {
+            TypedAnswer::ShowWhole => {
+                state.omitted = 0;
+                output::warn(&question::whole(&question));
+                continue;
+            }
+            TypedAnswer::Edit => {
+                drop(state);
+                edit(terminal, &question);
+                continue;
+            }
+            TypedAnswer::Yes | TypedAnswer::Always if state.omitted > 0 => {
+                output::warn(&question::look_first(state.omitted));
+                continue;
+            }
+            TypedAnswer::Yes
+            | TypedAnswer::Always
+            | TypedAnswer::No(_)
+            | TypedAnswer::Instead(_) => {}
+        }
+        let Some(mut decision) = decision(&question, said) else {
+            output::warn("(only a command can be typed anew; e alone edits a file)");
+            continue;
+        };
+        if decision.outcome == DecisionOutcome::Approved && decision.updated_input.is_none() {
+            decision.updated_input = state.changed.take();
+        }
+        state.question = None;
+        drop(state);
         if events.send(ApprovalEvent::Answered(decision).into()).is_err() {
             return;
         }
     }
 }
 
-/// Turns a typed line into a decision; `None` if the line is no answer.
-fn decision(question: &Question, line: &str) -> Option<Decision> {
-    let decision = decision_of(question, question::understand(line)?)?;
+/// Opens the question in the person's editor, and asks again what the person has changed.
+fn edit(terminal: &OwnTerminal, question: &Question) {
+    let Some(EditableText { name, text, .. }) = editable_text(question) else {
+        return output::warn("(this question has nothing to edit; say y, or n and why)");
+    };
+    let edited = terminal.editor.edit(&name, &text);
+    let view = terminal.view();
+    let mut state = terminal.state();
+    // The agent continues if stdout is closed.
+    let _printed = output::print(&std::mem::take(&mut state.held));
+    let is_open = state.question.as_ref() == Some(question);
+    match edited.map(|text| (with_text(question, &text).filter(|_| is_open), text)) {
+        Err(why) => output::warn(&why),
+        Ok((Some(changed), _)) => {
+            state.omitted = question::omitted_rows(&changed, &view);
+            let _printed = output::print(&question::ask("the agent", "", 0, &changed, &view));
+            state.changed = Some(changed.input.clone());
+            state.question = Some(changed);
+        }
+        Ok((None, text)) => {
+            let text = visible(&text);
+            output::warn(&format!("the question is no longer open; your text was:\n{text}"));
+        }
+    }
+}
+
+/// Turns an answer into a decision; `None` if it does not fit the question.
+fn decision(question: &Question, said: TypedAnswer) -> Option<Decision> {
+    let decision = decision_of(question, said)?;
     let decision = own_decision(&question.request_id, decision);
     let is_approved_plan =
         question.about == QuestionKind::Plan && decision.outcome == DecisionOutcome::Approved;
@@ -117,10 +216,13 @@ mod tests {
             (plan, "n", Some((no, Scope::Once, None, None))),
         ] {
             let of = |it: Decision| (it.outcome, it.scope, it.reason, it.mode);
-            assert_eq!(decision(&ask(about, "bash"), line).map(of), decided, "{about:?} {line}");
+            let decides = |said| decision(&ask(about, "bash"), said);
+            let said = question::understand(line);
+            assert_eq!(said.and_then(decides).map(of), decided, "{about:?} {line}");
         }
-        let other = decision(&ask(call, "bash"), "e ls -a").unwrap();
+        let instead = || question::understand("e ls -a").unwrap();
+        let other = decision(&ask(call, "bash"), instead()).unwrap();
         assert_eq!(other.updated_input, Some(json!({ "command": "ls -a" })));
-        assert_eq!(decision(&ask(call, "read_file"), "e ls -a"), None);
+        assert_eq!(decision(&ask(call, "read_file"), instead()), None);
     }
 }

@@ -1,5 +1,6 @@
 //! The terminal of this process: its keys, its settings and its size.
 
+pub(crate) mod foreground;
 #[cfg(test)]
 pub(crate) mod pty;
 pub(crate) mod terminal_size;

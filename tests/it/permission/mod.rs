@@ -6,5 +6,6 @@ mod hooks;
 mod interrupted_requests;
 mod modes_and_rules;
 mod plans;
+mod questions;
 mod roles;
 mod secrets;
