@@ -1,6 +1,7 @@
 //! The changes of a team that are sent to views: of the roster file, its members, tasks, requests and messages.
 
 use super::members::MemberView;
+use super::requests::content;
 use crate::wire::message::Message;
 use crate::wire::money::Money;
 use crate::wire::permission::Question;
@@ -47,6 +48,20 @@ pub(crate) struct PendingQuestion {
     /// The time from which the question counts as denied.
     pub(crate) deadline: WallTime,
     pub(crate) question: Question,
+    /// The lines of what it asks for, as a person must see them before an answer.
+    content: Vec<String>,
+}
+
+impl PendingQuestion {
+    pub(crate) fn new(
+        from: String,
+        decider: String,
+        deadline: WallTime,
+        question: Question,
+    ) -> Self {
+        let content = content(&question);
+        Self { from, decider, deadline, question, content }
+    }
 }
 
 /// The tokens and the cost of one model call.

@@ -170,7 +170,8 @@ impl Feed {
                 Entry::Request { question, decider, deadline } => {
                     let from = name.as_str().to_owned();
                     let id = question.request_id.clone();
-                    self.requests.insert(id, PendingQuestion { from, decider, deadline, question });
+                    let asked = PendingQuestion::new(from, decider, deadline, question);
+                    self.requests.insert(id, asked);
                 }
                 Entry::Decision(decision) => {
                     self.requests.remove(&decision.request_id);

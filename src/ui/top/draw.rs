@@ -5,12 +5,13 @@ use super::super::sanitize::{columns, one_line};
 use super::super::style::{BAD, BOLD, DIM, WARN};
 use super::super::view::View;
 use super::panes;
-use super::{Action, Mode, Notice, Pane, Top};
-use crate::view::Snapshot;
+use super::{Mode, Notice, Pane, Top};
+use crate::view::{Snapshot, requests::visible_line};
 use crate::wire::WallTime;
 use crate::wire::money::Money;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 /// The smallest terminal that can show the view, in columns and rows.
@@ -30,7 +31,7 @@ const KEYS: [(&str, &str); 13] = [
     ("esc", "show everything again; back"),
     ("m", "write to the selected agent"),
     ("s", "stop the selected teammate (asks first)"),
-    ("a, d", "approve or deny the selected request (asks first)"),
+    ("a, d", "show the selected request, to approve or deny it"),
     ("?", "this help; any key closes it"),
     ("q, ctrl-c", "leave; the team goes on"),
     ("", "Looking changes nothing: this view only reads the files of the team."),
@@ -69,6 +70,19 @@ pub(crate) fn draw(
             line(buffer, head, &title(top, pane, &rows.title, head.width, &view));
             fill(buffer, inside, rows.lines.into_iter());
         }
+    }
+    if let Some(Mode::Review(review)) = &mut top.mode {
+        for row in body.rows() {
+            buffer.set_stringn(
+                row.x,
+                row.y,
+                " ".repeat(usize::from(row.width)),
+                row.width.into(),
+                Style::new(),
+            );
+        }
+        let view = View { width: Some(usize::from(body.width)), ..view.clone() };
+        fill(buffer, body, panes::review(review, &view, usize::from(body.height)).into_iter());
     }
     draw_footer(top, view, buffer, foot)
 }
@@ -141,15 +155,20 @@ fn draw_footer(top: &Top, view: &View, buffer: &mut Buffer, foot: Rect) -> Optio
         (Some(Mode::Write { to, text }), _) => {
             return Some(prompt(buffer, foot, &format!("to {to}: "), text, view));
         }
-        (Some(Mode::Confirm { what, action }), _) => {
-            let question = if let Action::Answer { approve, .. } = action {
-                let verb = if *approve { "approve" } else { "deny" };
-                let what = one_line(what, width.saturating_sub(verb.len() + 30));
-                format!("{verb} {what}? y: yes, any other: no")
-            } else {
-                format!("{what}? y: yes, any other key: no")
-            };
-            Line::styled(question, view.style(WARN))
+        (Some(Mode::Confirm { what, .. }), _) => {
+            Line::styled(format!("{what}? y: yes, any other key: no"), view.style(WARN))
+        }
+        (Some(Mode::Review(_)), Some(Notice::Failed(why) | Notice::Fine(why))) => {
+            Line::styled(one_line(why, width), view.style(BAD))
+        }
+        (Some(Mode::Review(review)), None) => {
+            let verb = if review.approve { "approve" } else { "deny" };
+            let (from, question) = (&review.asked.from, &review.asked.question);
+            let what = visible_line(&question.description);
+            let what = format!("{from} {}: {what}", question.tool);
+            let v = if review.omitted == Some(0) { "" } else { "v: all of it, " };
+            let what = one_line(&what, width.saturating_sub(verb.len() + v.len() + 30));
+            Line::styled(format!("{verb} {what}? {v}y: yes, any other: no"), view.style(WARN))
         }
         (None | Some(Mode::Help), Some(Notice::Fine(text))) => {
             Line::styled(one_line(text, width), view.style(BOLD))

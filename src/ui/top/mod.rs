@@ -13,6 +13,8 @@ mod tests;
 pub(crate) use keys::{Input, Key};
 
 use super::sanitize::sanitize;
+use crate::view::change::PendingQuestion;
+use crate::view::requests::counted;
 use crate::view::{MemberView, Snapshot};
 use std::collections::BTreeMap;
 
@@ -40,7 +42,7 @@ pub(crate) enum Action {
 }
 
 /// The modes in which keys do something other than move and select.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 enum Mode {
     /// Any key closes the help.
     Help,
@@ -57,6 +59,20 @@ enum Mode {
         what: String,
         action: Action,
     },
+    /// The content of a request is shown instead of the panes; `y` answers it.
+    Review(Box<Review>),
+}
+
+#[derive(Debug, PartialEq)]
+struct Review {
+    asked: PendingQuestion,
+    approve: bool,
+    /// Whether all rows are shown, so that they scroll, or only the first and the last ones.
+    is_whole: bool,
+    /// The first row that is shown, if all of them are.
+    first: usize,
+    /// The number of rows that were left out when it was drawn last; `None` before it is drawn.
+    omitted: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -130,6 +146,7 @@ impl Top {
             }
             Some(Mode::Write { to, text }) => self.write(key, to, text),
             Some(Mode::Confirm { action, .. }) => (key == Key::Char('y')).then_some(action),
+            Some(Mode::Review(review)) => self.review(key, review),
         };
         self.update(snapshot);
         action
@@ -141,7 +158,7 @@ impl Top {
         match &mut self.mode {
             Some(Mode::Filter { .. }) => self.filter.push_str(&pasted.replace(['\n', '\t'], " ")),
             Some(Mode::Write { text, .. }) => text.push_str(&pasted),
-            None | Some(Mode::Help | Mode::Confirm { .. }) => {}
+            None | Some(Mode::Help | Mode::Confirm { .. } | Mode::Review(_)) => {}
         }
     }
 
@@ -239,12 +256,49 @@ impl Top {
             // A request must be on the screen before it is answered.
             Some(_) if self.focus != Pane::Requests => self.focus_on(Pane::Requests),
             Some(asked) => {
-                let (from, question) = (&asked.from, &asked.question);
-                let what = format!("{from} {}: {}", question.tool, question.description);
-                let action = Action::Answer { id: question.request_id.clone(), approve };
-                self.mode = Some(Mode::Confirm { what, action });
+                let asked = asked.clone();
+                let review = Review { asked, approve, is_whole: false, first: 0, omitted: None };
+                self.mode = Some(Mode::Review(Box::new(review)));
             }
         }
+    }
+
+    /// Handles a key while a request is shown. An approval counts only after all rows could be seen.
+    fn review(&mut self, key: Key, mut review: Box<Review>) -> Option<Action> {
+        let rows = match key {
+            Key::Char('y') if !review.approve || review.omitted == Some(0) => {
+                let id = review.asked.question.request_id;
+                return Some(Action::Answer { id, approve: review.approve });
+            }
+            Key::Char('y') => {
+                let why = review.omitted.map_or("not yet: look first".into(), |omitted| {
+                    format!("not yet: v shows the {} in between; then y", counted(omitted))
+                });
+                self.fail(why);
+                0
+            }
+            Key::Char('v') => {
+                review.is_whole = true;
+                0
+            }
+            Key::Up | Key::Char('k') => -1,
+            Key::Down | Key::Char('j') => 1,
+            Key::PageUp => -PAGE,
+            Key::PageDown => PAGE,
+            Key::Home | Key::Char('g') => isize::MIN,
+            Key::End | Key::Char('G') => isize::MAX,
+            Key::Char(_)
+            | Key::Enter
+            | Key::Esc
+            | Key::Tab
+            | Key::BackTab
+            | Key::Backspace
+            | Key::EraseLine
+            | Key::Interrupt => return None,
+        };
+        review.first = review.first.saturating_add_signed(rows);
+        self.mode = Some(Mode::Review(review));
+        None
     }
 
     fn type_filter(&mut self, key: Key, before: String) {

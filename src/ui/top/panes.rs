@@ -1,12 +1,14 @@
 //! The rows of each pane; only visible rows are rendered.
 
+use super::super::messages::NAME_WIDTH;
 use super::super::roster::roster_table;
-use super::super::sanitize::one_line;
+use super::super::sanitize::{one_line, wrap};
 use super::super::style::{BOLD, DIM, Palette, WARN, of_member, status_mark};
 use super::super::tables::{TaskRow, task_table};
 use super::super::transcript;
 use super::super::view::View;
-use super::{Pane, Top};
+use super::{Pane, Review, Top};
+use crate::view::requests::{Excerpt, content, visible_line};
 use crate::view::{MemberView, MessageProgress, Snapshot, Stage};
 use crate::wire::WallTime;
 use ratatui::style::{Color, Modifier, Style};
@@ -195,7 +197,8 @@ fn requests(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> R
     let seen = open.iter().enumerate().skip(first).take(height);
     let lines = seen.map(|(number, asked)| {
         let (from, question) = (&asked.from, &asked.question);
-        let text = format!("{from} asks for {}: {}", question.tool, question.description);
+        let what = visible_line(&question.description);
+        let text = format!("{from} asks for {}: {what}", question.tool);
         let text = one_line(&text, view.width.unwrap_or(200).saturating_sub(2));
         if number == at && top.focus == Pane::Requests {
             Line::styled(format!("› {text}"), SELECTED)
@@ -204,6 +207,33 @@ fn requests(top: &mut Top, snapshot: &Snapshot, view: &View, height: usize) -> R
         }
     });
     Rows { title, lines: lines.collect(), otherwise: "nothing waits for an answer" }
+}
+
+/// Renders the content of a request in `height` rows: its first and last rows, or all of them from the row to
+/// which the person has scrolled.
+pub(super) fn review(review: &mut Review, view: &View, height: usize) -> Vec<Line<'static>> {
+    let question = &review.asked.question;
+    let from = one_line(&review.asked.from, NAME_WIDTH);
+    let head = format!("{from} asks for {}:", one_line(&question.tool, NAME_WIDTH));
+    let height = height.saturating_sub(1);
+    let room = view.width.map(|width| width.saturating_sub(2));
+    let rows = content(question).into_iter().flat_map(|line| wrap(line.trim_end(), room));
+    let rows: Vec<String> = rows.map(|row| format!("  {row}")).collect();
+    let line = |row: &String| Line::raw(row.clone());
+    let mut lines = vec![Line::styled(head, view.style(BOLD))];
+    // The row that counts the others takes the place of one.
+    let most = if rows.len() > height { height.saturating_sub(1) } else { height };
+    let excerpt = Excerpt::of(&rows, most);
+    review.omitted = Some(if review.is_whole { 0 } else { excerpt.omitted });
+    if review.is_whole || excerpt.omitted == 0 {
+        review.first = review.first.min(rows.len().saturating_sub(height));
+        lines.extend(rows.iter().skip(review.first).take(height).map(line));
+        return lines;
+    }
+    lines.extend(excerpt.head.iter().map(line));
+    lines.push(Line::styled(format!("  {}", excerpt.gap()), view.style(WARN)));
+    lines.extend(excerpt.tail.iter().map(line));
+    lines
 }
 
 fn count(what: &str, shown: usize, all: usize) -> String {

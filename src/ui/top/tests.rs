@@ -4,7 +4,6 @@ use super::draw::draw;
 use super::*;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
-use crate::view::change::PendingQuestion;
 use crate::view::{MessageProgress, Stage};
 use crate::wire::roster::{Status, UsageCount};
 use crate::wire::transcript::{Entry, Line};
@@ -59,8 +58,7 @@ fn snapshot() -> Snapshot {
     let question = serde_json::from_value(json!({"request_id": "r", "about": "permission",
         "tool_use_id": "t", "tool": "bash", "input": {}, "description": "rm -rf target"}));
     let (from, decider) = ("alice".into(), "lead".into());
-    snapshot.requests =
-        vec![PendingQuestion { from, decider, deadline: NOW.into(), question: question.unwrap() }];
+    snapshot.requests = vec![PendingQuestion::new(from, decider, NOW.into(), question.unwrap())];
     snapshot.conversation.name = "lead".into();
     let user = Entry::User { content: "Ask alice for a schema.".into() };
     let note = Entry::Note { content: "You were restarted.".into() };
@@ -260,10 +258,20 @@ fn a_request_is_answered_only_if_shown_and_confirmed() {
     let mut person = person();
     let answer = |approve| Some(Action::Answer { id: "r".into(), approve });
     assert_eq!(person.press("ay"), None, "first it is shown");
-    person.sees("a", &["approve alice bash: rm -rf target? y"]);
+    person.sees("a", &["approve alice bash: rm -rf target? y", "  rm -rf target"]);
     assert_eq!(person.press("n"), None);
-    assert_eq!(person.press("ay"), answer(true));
+    assert_eq!(person.press("ay"), None, "it is not drawn yet");
+    person.sees("", &["not yet: look first"]);
+    assert_eq!(person.press("y"), answer(true));
     assert_eq!(person.press("jdy"), answer(false));
+    let long: Vec<String> = (0..100).map(|line| format!("echo {line}; \u{202e}")).collect();
+    person.snapshot.requests[0].question.description = long.join("\n");
+    person.sees("a", &["echo 0; <U+202E>", "echo 99;", "… 80 lines left out here …", "v: all"]);
+    assert_eq!(person.press("y"), None);
+    person.sees("", &["not yet: v shows the 80 lines in between; then y"]);
+    person.sees("vG", &["echo 99;", "echo 90;"]);
+    person.sees("gj", &["echo 1;", "approve alice bash"]);
+    assert_eq!(person.press("y"), answer(true));
     person.snapshot.requests.clear();
     assert_eq!(person.press("ay"), None);
 }
