@@ -47,6 +47,12 @@ function colourClass(name) {
 }
 const who = (name) => el("bdi", { class: "who " + colourClass(name) }, name);
 const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString() : "");
+// Returns the time of day, with the date if that is another day.
+function moment(at) {
+  if (!at) return "";
+  const isToday = new Date(at * 1000).toDateString() === new Date().toDateString();
+  return isToday ? clock(at) : new Date(at * 1000).toLocaleString();
+}
 const count = (number) => number.toLocaleString("en");
 const money = (amount) => amount.toFixed(amount < 1 ? 4 : 2);
 const cut = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);

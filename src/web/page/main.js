@@ -5,6 +5,16 @@ let messages = new Map();
 let dirty = new Set();
 let moved = new Set();
 let talk = null;
+// The time of the last event, and of the loss of the connection, in milliseconds; 0 if there was none.
+let lastHeard = 0;
+let lostAt = 0;
+
+// A person's choice. In a narrow window the conversation is far below the members.
+function choose(name) {
+  select(name);
+  if (!matchMedia("(max-width: 48rem)").matches) return;
+  byId("h-talk").scrollIntoView({ behavior: reducedMotion.matches ? "auto" : "smooth", block: "start" });
+}
 
 function select(name) {
   selected = name;
@@ -12,7 +22,7 @@ function select(name) {
   byId("to").value = name;
   byId("stop").disabled = name === "lead";
   byId("stop").textContent = visibleText("Stop " + name);
-  drawRoster(members);
+  if (lastHeard) drawRoster(members);
   talk?.close();
   const log = byId("talk");
   log.replaceChildren();
@@ -70,16 +80,18 @@ function draw() {
 function connect() {
   const stream = new EventSource(address("events"));
   let isNew = false;
-  stream.onopen = () => {
-    isNew = false;
-    byId("link").textContent = mayControl ? "live, may steer" : "live, read only";
-    byId("link").className = "live";
-  };
+  stream.onopen = () => { isNew = false; };
   stream.onerror = () => {
-    byId("link").textContent = "the page's program does not answer";
-    byId("link").className = "";
+    if (lastHeard) lostAt ||= Date.now();
+    showLink();
+    if (lastHeard) drawRoster(members);
+    // The browser tries again by itself, but not after a refusal.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
   };
   stream.onmessage = (event) => {
+    lastHeard = Date.now();
+    lostAt = 0;
+    showLink();
     if (!isNew) {
       messages = new Map();
       calls = [];
@@ -87,19 +99,37 @@ function connect() {
       byId("config").replaceChildren();
       rows.clear();
       byId("mail").replaceChildren();
+      dirty.add("team");
     }
-    for (const change of JSON.parse(event.data)) applyChange(change, isNew);
+    const changes = JSON.parse(event.data);
+    for (const change of changes) if (change.kind !== "mail") applyChange(change, isNew);
+    // The server reads messages file by file, not in the order of their times.
+    for (const mail of changes.filter((change) => change.kind === "mail").sort(byTime)) applyChange(mail, isNew);
     draw();
-    if (!isNew) drawChart();
+    if (!isNew) {
+      byId("no-mail").hidden = messages.size > 0;
+      drawChart();
+    }
     isNew = true;
     if (!talk) select("lead");
   };
 }
 
+// Says only what is known: nothing before the first event, and the time of the loss after it.
+function showLink() {
+  const link = byId("link");
+  document.body.dataset.link = lostAt ? "lost" : lastHeard ? "live" : "connecting";
+  link.className = lastHeard && !lostAt ? "live" : "";
+  const retry = "trying again; if team web was restarted, open its new address";
+  link.replaceChildren(...(lostAt
+    ? [`no connection since ${new Date(lostAt).toLocaleTimeString()} (`, el("span", { "data-since": lostAt / 1000 }, age(lostAt / 1000)), `), ${retry}`]
+    : lastHeard ? [mayControl ? "live, may steer" : "live, read only"] : [`no connection yet, ${retry}`]));
+}
+
 async function showSteps(id) {
   location.hash = "#steps";
   const which = byId("which");
-  const last = [...messages.values()].slice(-200).reverse();
+  const last = [...messages.values()].sort(byTime).slice(-200).reverse();
   which.replaceChildren(...last.map((message) => el("option", { value: message.id },
     `${message.from} → ${message.to}: ${cut(message.content.replace(/\s+/g, " "), 60)}`)));
   const chosen = id || which.value || last[0]?.id;
@@ -189,7 +219,7 @@ byId("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(event);
 });
 byId("stop").addEventListener("click", stop);
-setInterval(() => { if (!document.hidden) drawRoster(members); }, 5000);
+setInterval(() => { if (!document.hidden && lastHeard) drawRoster(members); }, 5000);
 nameTheme();
 turnTo();
 connect();

@@ -28,7 +28,8 @@ function drawRoster(members) {
   const used = members.reduce((sum, { usage }) => sum + usage.input_tokens + usage.output_tokens, 0);
   const costs = members.map(({ usage }) => usage.cost).filter((cost) => cost !== undefined);
   const live = members.filter((member) => member.alive).length;
-  byId("totals").textContent = `${live} of ${members.length} alive · ${count(used)} tokens`
+  const then = lostAt ? `at ${new Date(lostAt).toLocaleTimeString()}: ` : "";
+  byId("totals").textContent = `${then}${live} of ${members.length} alive · ${count(used)} tokens`
     + (costs.length ? ` · cost ${money(costs.reduce((sum, cost) => sum + cost, 0))}` : "");
   const to = byId("to");
   const known = [...members.map((member) => member.name), "all"];
@@ -47,7 +48,7 @@ function memberRow(member) {
   const used = ` · ${count(input_tokens + output_tokens)} tokens` + (cost === undefined ? "" : ` · cost ${money(cost)}`) + " · ";
   return el("li", {}, el("button", {
     type: "button", class: colourClass(member.name), "data-name": member.name,
-    "aria-pressed": String(member.name === selected), click: () => select(member.name),
+    "aria-pressed": String(member.name === selected), click: () => choose(member.name),
   },
     el("span", { class: "row" }, who(member.name), el("span", { class: "chip s-" + member.status }, member.status), unread),
     el("small", {}, el("bdi", {}, cut(doing, 120))),
@@ -76,46 +77,94 @@ function stageWords(stage) {
     "●".repeat(n + 1) + "○".repeat(STAGES.length - n - 1)), " " + stage);
 }
 
+const hasArrived = (message) => STAGES.indexOf(message.stage) >= STAGES.indexOf("acknowledged");
+
 function mailRow(message) {
   const kind = message.type === "message" ? "" : el("span", { class: "chip" }, cut(message.type, 30));
   return el("button", { type: "button", "data-id": message.id, click: () => showSteps(message.id) },
-    stageWords(message.stage), el("span", {}, who(message.from), " → ", who(message.to), " ", kind),
+    stageWords(message.stage), el("span", {}, el("time", { class: "muted" }, moment(message.timestamp)), " ",
+      who(message.from), " → ", who(message.to), " ", kind),
     el("span", { class: "one" }, el("bdi", {}, cut(message.content.replace(/\s+/g, " "), 200))));
 }
 
+const byTime = (a, b) => (a.timestamp ?? 0) - (b.timestamp ?? 0);
+
+// The list is in the order of the times, newest first; a message that is read late has its place, too.
 function drawMail(messages, moved) {
   const list = byId("mail");
   byId("no-mail").hidden = messages.size > 0;
-  for (const message of moved) {
+  for (const message of [...moved].sort(byTime)) {
     const row = rows.get(message.id);
-    if (row) row.firstChild.firstChild.replaceWith(stageWords(message.stage));
-    else {
-      const made = el("li", {}, mailRow(message));
-      rows.set(message.id, made);
-      list.prepend(made);
+    if (row) {
+      row.firstChild.firstChild.replaceWith(stageWords(message.stage));
+      row.className = hasArrived(message) ? "arrived" : "";
+      continue;
+    }
+    const made = el("li", { class: hasArrived(message) && "arrived" }, mailRow(message));
+    made.timestamp = message.timestamp ?? 0;
+    rows.set(message.id, made);
+    const older = [...list.children].find((other) => other.timestamp <= made.timestamp);
+    list.insertBefore(made, older ?? null);
+    while (list.children.length > 150) {
+      rows.delete(list.lastChild.firstChild.dataset.id);
+      list.lastChild.remove();
     }
   }
-  while (list.children.length > 150) {
-    rows.delete(list.lastChild.firstChild.dataset.id);
-    list.lastChild.remove();
-  }
+  let underway = 0;
+  // A call that sends a message may still fail, so it does not count.
+  for (const { stage } of messages.values()) if (stage === "appended" || stage === "claimed") underway += 1;
+  byId("underway").textContent = underway ? `${count(underway)} on their way` : messages.size ? "all have arrived" : "";
 }
 const rows = new Map();
 
+// The ids of the requests whose whole content the person has asked for.
+const shownWhole = new Set();
+const SHOWN_ROWS = 40;
+const ROW_CHARACTERS = 200;
+let openRequests = [];
+
 function drawRequests(requests) {
+  openRequests = requests;
+  const open = new Set(requests.map(({ question }) => question.request_id));
+  for (const id of shownWhole) if (!open.has(id)) shownWhole.delete(id);
+  document.title = (requests.length ? `(${requests.length}) ` : "") + "team";
   byId("no-requests").hidden = requests.length > 0;
-  byId("requests").replaceChildren(...requests.map(({ from, decider, question }) => {
-    const ask = (word, what) => el("button", {
-      type: "button", class: word === "Deny" && "quiet", "aria-label": `${word} ${from}: ${cut(question.description, 60)}`,
-      click: (event) => answer(event.currentTarget, { do: what, id: question.request_id }),
-    }, word);
-    const isHere = decider !== "user" || from === "lead";
-    const buttons = !isHere ? el("span", { class: "small" }, "asks on its own terminal")
-      : mayControl ? el("div", { class: "pair" }, ask("Approve", "approve"), ask("Deny", "deny"))
-      : el("span", { class: "small" }, "answer it at the lead, or with team approve");
-    return el("li", {}, who(from), " asks for ", el("span", { class: "chip s-waiting" }, question.tool),
-      el("div", { class: "text" }, cut(question.description, 1000)), buttons);
-  }));
+  byId("requests").replaceChildren(...requests.map(requestRow));
+}
+
+function requestRow({ from, decider, question, content }) {
+  const id = question.request_id;
+  const rows = content.flatMap((line) => line.match(new RegExp(`.{1,${ROW_CHARACTERS}}`, "gsu")) ?? [""]);
+  const isCut = rows.length > SHOWN_ROWS && !shownWhole.has(id);
+  const about = `${from}: ${cut(question.description, 60)}`;
+  const ask = (word, what) => el("button", {
+    type: "button", class: word === "Deny" && "quiet", "aria-label": `${word} ${about}`, "data-order": what,
+    disabled: word === "Approve" && isCut,
+    click: (event) => answer(event.currentTarget, { do: what, id }),
+  }, word);
+  const isHere = decider !== "user" || from === "lead";
+  const buttons = !isHere ? el("span", { class: "small" }, "asks on its own terminal")
+    : mayControl ? el("div", { class: "pair" }, ask("Approve", "approve"), ask("Deny", "deny"))
+    : el("span", { class: "small" }, "answer it at the lead, or with team approve");
+  return el("li", { "data-request": id }, who(from), " asks for ", el("span", { class: "chip s-waiting" }, question.tool),
+    ...requestContent(rows, isCut, id, about), buttons);
+}
+
+// Leaves rows out of the middle, never at the end; a request is approved only after all of them were shown.
+function requestContent(rows, isCut, id, about) {
+  const part = (shown) => el("pre", {}, shown.join("\n"));
+  const all = { role: "region", tabindex: "0", "aria-label": `What is asked by ${about}` };
+  if (!isCut) return [rows.length > SHOWN_ROWS ? el("pre", { class: "whole", ...all }, rows.join("\n")) : part(rows)];
+  const [head, tail] = [rows.slice(0, SHOWN_ROWS / 2), rows.slice(-SHOWN_ROWS / 2)];
+  const showAll = () => {
+    shownWhole.add(id);
+    drawRequests(openRequests);
+    [...byId("requests").children].find((row) => row.dataset.request === id)?.querySelector("pre").focus();
+  };
+  const left = `${count(rows.length - SHOWN_ROWS)} lines are left out here.`;
+  const before = mayControl ? " Show them before you approve." : "";
+  return [part(head), el("p", { class: "gap" }, left + before + " ",
+    el("button", { type: "button", "aria-label": `Show all of ${about}`, click: showAll }, "Show all")), part(tail)];
 }
 
 function drawTasks(tasks) {

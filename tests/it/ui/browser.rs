@@ -188,7 +188,7 @@ impl Browser {
     }
 
     #[track_caller]
-    fn assert_no_fault(&self, where_: &str) {
+    pub(crate) fn assert_no_fault(&self, where_: &str) {
         assert_eq!(self.run(FAULTS), json!([]), "{where_}");
     }
 

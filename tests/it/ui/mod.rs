@@ -7,6 +7,7 @@ mod command_line;
 mod demo;
 mod doctor_and_clean;
 mod log_and_trace;
+mod page;
 mod top;
 mod views;
 mod web;

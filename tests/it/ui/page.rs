@@ -1,0 +1,119 @@
+//! The page in a browser: requests that are answered only after they were shown, the order of messages, a narrow
+//! window, and the state of the connection.
+
+use crate::support::approvals::{careful_team, wait_asked};
+use crate::support::child_process::write;
+use crate::support::harness::Team;
+use crate::support::scripts::{bash, calls, says, scripted_lead, spawn};
+use crate::ui::browser::Browser;
+use crate::ui::web::Page;
+use serde_json::{Value, json};
+
+#[test]
+#[ignore = "long: scripts/check --all runs it"]
+fn a_request_is_approved_in_the_page_only_after_all_of_it_was_shown() {
+    let Some(browser) = Browser::start() else { return };
+    let team = careful_team();
+    let mut command: Vec<String> = (0..100).map(|line| format!(": {line};")).collect();
+    command.insert(50, "touch 'hid\u{202e}den'".into());
+    let replies = [
+        calls("lead", &[spawn("alice")]),
+        says("lead", "spawned"),
+        calls("alice", &[bash(&command.join("\n")), bash("touch short")]),
+        says("alice", "over"),
+    ];
+    let mut lead = scripted_lead(&team, &replies);
+    wait_asked(&team, "alice");
+    let page = Page::open(&team, &["--control"]);
+    browser.call("POST", "/url", &json!({ "url": page.url() }));
+    browser.wait("document.querySelector('#requests [data-order=approve]')");
+    browser.wait("document.title === '(1) team'");
+    let text = || browser.run("return document.getElementById('requests').innerText;");
+    let shown = text().as_str().unwrap().to_owned();
+    assert!(shown.contains(": 0;") && shown.contains(": 99;"), "both ends: {shown}");
+    assert!(!shown.contains("touch") && shown.contains("61 lines are left out here"), "{shown}");
+    let click = |what: &str| {
+        browser.run(&format!("document.querySelector('#requests {what}').click();"));
+    };
+    assert_eq!(
+        browser.run("return document.querySelector('[data-order=approve]').disabled;"),
+        true
+    );
+    click("[data-order=approve]");
+    click(".gap button");
+    assert!(text().as_str().unwrap().contains("touch 'hid<U+202E>den'"), "{}", text());
+    assert!(!team.workspace().join("hid\u{202e}den").exists());
+    click("[data-order=approve]");
+    browser.wait("document.getElementById('requests').innerText.includes('touch short')");
+    assert!(team.workspace().join("hid\u{202e}den").exists());
+    browser.size(500, 1500);
+    browser.assert_no_fault("an open request");
+    click("[data-order=approve]");
+    browser.wait("document.title === 'team' && !document.getElementById('no-requests').hidden");
+    assert_eq!(browser.complaints(), Vec::<Value>::new(), "the console complains");
+    drop(browser);
+    page.close();
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+}
+
+#[test]
+#[ignore = "long: scripts/check --all runs it"]
+fn the_page_claims_only_what_it_knows() {
+    let Some(browser) = Browser::start() else { return };
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    let lead = json!({ "name": "lead", "status": "idle" });
+    let members =
+        json!([{ "name": "alice", "status": "idle" }, { "name": "bob", "status": "idle" }]);
+    let roster = json!({ "version": 1, "team_name": "t", "lead": lead, "members": members });
+    write(&team.path("config.json"), serde_json::to_string_pretty(&roster).unwrap());
+    // Bob has the oldest and the newest message, alice the one in between.
+    for (name, at) in [("alice", &[200][..]), ("bob", &[100, 300])] {
+        let line = |at: &i32| {
+            let message = json!({ "type": "message", "from": "lead", "id": format!("lead:{at}"),
+                "content": format!("at {at}"), "timestamp": at });
+            format!(
+                "{}\n",
+                json!({ "kind": "mail", "at": at, "gen": "000000000001-00000000",
+                "offset": at, "message": message })
+            )
+        };
+        write(
+            &team.path(&format!("transcript/{name}.jsonl")),
+            at.iter().map(line).collect::<String>(),
+        );
+    }
+    let page = Page::open(&team, &[]);
+    browser.call("POST", "/url", &json!({ "url": page.url() }));
+    browser.wait("document.querySelectorAll('#mail li').length === 3");
+    let order = "return [...document.querySelectorAll('#mail .one')].map((it) => it.textContent);";
+    assert_eq!(browser.run(order), json!(["at 300", "at 200", "at 100"]));
+    browser.wait("[...document.querySelectorAll('#mail time')].every((it) => /\\d:\\d/.test(it.textContent))");
+    browser.wait("document.getElementById('underway').textContent === 'all have arrived'");
+    team.team(&["send", "user", "unread", "--from", "lead"]).expect(0);
+    browser.wait("document.getElementById('underway').textContent === '1 on their way'");
+    assert_eq!(browser.run("return document.querySelector('.config details').open;"), false);
+
+    // In a narrow window, a member leads to its conversation.
+    browser.size(500, 600);
+    let is_seen = "(({ top }) => top >= 0 && top < innerHeight - 20)\
+        (document.getElementById('h-talk').getBoundingClientRect())";
+    assert_eq!(browser.run(&format!("return {is_seen};")), false);
+    browser.run("document.querySelector('[data-name=bob]').click();");
+    browser.wait(is_seen);
+    browser.wait("document.getElementById('h-talk').textContent === 'Conversation of bob'");
+
+    page.close();
+    browser.wait("/^no connection since \\d+:.*trying again/.test(document.getElementById('link').textContent)");
+    browser.wait("/^at \\d+:.* alive/.test(document.getElementById('totals').textContent)");
+    // Without the events of the server nothing is known, hence nothing is said.
+    let other = Page::open(&team, &[]);
+    let html = other.get("/").body;
+    let hidden = ["no-mail", "no-tasks", "no-requests"];
+    let is_hidden = |id: &str| html.contains(&format!("id=\"{id}\" class=\"muted\" hidden"));
+    assert!(hidden.into_iter().all(is_hidden), "{html}");
+    assert!(html.contains("<p id=\"totals\" class=\"muted\"></p>"));
+    drop(browser);
+    other.close();
+}
