@@ -21,6 +21,7 @@ mod progress_line;
 pub(crate) mod requests;
 pub(crate) mod roster_view;
 pub(crate) mod send;
+pub(crate) mod spawn;
 pub(crate) mod stop_members;
 pub(crate) mod task_view;
 pub(crate) mod teammate;

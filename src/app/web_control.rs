@@ -1,5 +1,6 @@
 //! Carries out the orders of the page of `team web`, with the same code as the commands.
 
+use super::spawn::{SpawnByPerson, spawn};
 use super::stop_members::{members_named, outcome_lines, stop_members};
 use super::{context::repair, requests, send};
 use crate::bus::{Bus, Outgoing};
@@ -40,6 +41,9 @@ async fn carry_out(bus: Arc<Bus>, order: Order) -> Result<String, Failure> {
                 sent.map_err(|why| send::send_failure(&to, &why))
             });
             return sent.await.or_fail("nothing is known of the message", "try again")?;
+        }
+        Order::Spawn { name, role, prompt, model, mode } => {
+            return spawn(&bus, SpawnByPerson { name, role, prompt, model, mode }).await;
         }
         Order::Stop { name } => {
             let names = members_named(bus.dir(), &[name])?;

@@ -69,6 +69,7 @@ fn wrong_type(kind: &str) -> String {
         "shutdown_response" => "use shutdown_response",
         "plan_approval_request" => "use submit_plan (a teammate's tool)",
         "plan_approval_response" => "use review_plan (the lead's tool)",
+        "spawn_request" => "use spawn_teammate (the lead's tool)",
         "permission_response" | "permission_update" | "mode_set_request" => {
             "only the user grants permissions"
         }

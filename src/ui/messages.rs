@@ -134,6 +134,13 @@ fn meaning(body: &Body) -> String {
             let blockers = blocked_by.join(", ");
             format!("task {task_id} from {assigned_by}{after}{blockers}: {subject}{details}")
         }
+        Body::SpawnRequest { name, role, prompt, .. } => {
+            format!("asks to start {name} ({role}): {prompt}")
+        }
+        Body::SpawnResponse { approve: true, reason } => format!("started{}", because(reason)),
+        Body::SpawnResponse { approve: false, reason } => {
+            format!("not started{}", because(reason))
+        }
         Body::TeammateTerminated { name, cause, exit } => {
             format!("{name} has ended: {cause} ({exit})")
         }

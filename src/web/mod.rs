@@ -53,6 +53,14 @@ pub(crate) enum Order {
         to: String,
         text: String,
     },
+    /// Start a teammate, through the running lead.
+    Spawn {
+        name: String,
+        role: String,
+        prompt: String,
+        model: Option<String>,
+        mode: Option<String>,
+    },
     /// Stop a member by the shutdown ladder.
     Stop {
         name: String,

@@ -4,6 +4,7 @@ use super::approvals::Approvals;
 use super::ending::{Closed, EndReason, EndedLoop, WorkState, close, exit_code, stop_loop};
 use super::lead_app::LeadApp;
 use super::quiescence::{failed_tasks, is_at_rest, open_tasks, waiting_for};
+use super::spawn_requests;
 use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::progress_line::{ProgressLine, during};
 use crate::app::{context::Context, names::member_names, output, stop_members::still_alive};
@@ -170,6 +171,7 @@ impl HeadlessRun {
         self.show(progress);
         if let Progress::Mail(message) = progress {
             self.approvals.on_mail(message);
+            spawn_requests::on_mail(&self.app.runtime, message);
         }
         self.count_turn(progress)
     }

@@ -4,6 +4,7 @@ use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
 use super::ending::{Closed, EndReason, EndedLoop, WorkState, close, exit_code, stop_loop};
 use super::slash_command::{TypedLine, View as SlashView, parse, render};
+use super::spawn_requests;
 use super::user_mail::UserMail;
 use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
 use super::{runtime::LeadRuntime, startup::Startup};
@@ -241,6 +242,7 @@ impl Session {
         self.console.show(progress);
         if let Progress::Mail(message) = progress {
             self.approvals.on_mail(message);
+            spawn_requests::on_mail(&self.runtime, message);
         }
         self.is_busy |= matches!(progress, Progress::TurnStarted { .. });
         self.is_busy &= *progress != Progress::Idle;

@@ -15,6 +15,7 @@ mod quiescence;
 mod returning;
 mod runtime;
 mod slash_command;
+mod spawn_requests;
 mod startup;
 mod user_mail;
 

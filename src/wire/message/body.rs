@@ -191,6 +191,28 @@ kinds! {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         blocked_by: Vec<String>,
     }
+    /// Orders a teammate in the name of the user; the lead's program starts it.
+    SpawnRequest = "spawn_request", ProgramOnly {
+        /// The name of the teammate.
+        name: String,
+        /// Its role.
+        role: String,
+        /// Its first task.
+        prompt: String,
+    }, optional {
+        /// A model other than the lead's, as `provider/name`.
+        model: String,
+        /// A stricter permission mode than the lead's.
+        mode: String,
+    }
+    /// Answers a spawn request.
+    SpawnResponse = "spawn_response", ProgramOnly {
+        /// Whether the teammate has its first task.
+        approve: bool,
+    }, optional {
+        /// The result, or the reason for which it was not started, in words.
+        reason: String,
+    }
     /// Tells the lead that a teammate's process has ended.
     TeammateTerminated = "teammate_terminated", WakingControl {
         /// The name of the teammate.

@@ -155,6 +155,9 @@ fn bodies(text: &str, maybe: Option<&str>) -> Vec<Body> {
         { "type": "sandbox_permission_response", "approve": true, "scope": "always", "reason": maybe },
         { "type": "task_assignment", "task_id": "1", "subject": text, "description": text,
             "assigned_by": "lead", "blocked_by": maybe.into_iter().collect::<Vec<_>>() },
+        { "type": "spawn_request", "name": "bob", "role": text, "prompt": text, "model": maybe,
+            "mode": maybe },
+        { "type": "spawn_response", "approve": maybe.is_some(), "reason": maybe },
         { "type": "teammate_terminated", "name": "bob", "cause": "crash", "exit": text },
     ]);
     serde_json::from_value(bodies).unwrap()

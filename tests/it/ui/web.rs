@@ -1,5 +1,6 @@
 //! `team web` over HTTP: authentication, events and their delay, and that the page changes nothing.
 
+use crate::support::approvals::append;
 use crate::support::harness::{PATIENCE, Team};
 use crate::support::http::{Answer, Events, ask};
 use crate::support::skips::skipped;
@@ -336,5 +337,49 @@ fn with_control_a_person_answers_what_is_asked() {
     page.close();
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    team.wait_no_process();
+}
+
+#[test]
+fn with_control_a_person_starts_a_teammate_without_the_model() {
+    let team = Team::new();
+    let args = ["lead", "--model", "rehearsal", "--mode", "default"];
+    let order = |name: &str, mode: Value| json!({"do":"spawn","name":name,"role":"coder","prompt":"Say hello","mode":mode});
+    let mut lead = Terminal::start(team.command("team", &args));
+    lead.expect("/quit ends the team");
+    team.wait_status("lead", "idle");
+    let page = Page::open(&team, &["--control"]);
+    for (bad, why) in [
+        (order("lead", Value::Null), "lead"),
+        (order("../x", Value::Null), "../x"),
+        (order("alice", json!("loose")), "is not a mode"),
+        (order("alice", json!("bypass")), "bypass"),
+        (json!({"do":"spawn","name":"alice","role":" ","prompt":"x"}), "its role is empty"),
+        (json!({"do":"spawn","name":"alice","role":"r","prompt":""}), "its prompt is empty"),
+        (json!({"do":"spawn","name":"alice","role":"r","prompt":"x","model":"no/such"}), "no/such"),
+    ] {
+        let refused = page.order(&bad);
+        assert_eq!(refused.status, 409, "{bad}: {refused:?}");
+        assert!(refused.body.contains(why) && refused.body.contains("hint"), "{refused:?}");
+    }
+    assert_eq!(team.roster()["members"], json!([]));
+    let incarnation = team.roster()["lead"]["incarnation"].clone();
+    for (from, incarnation) in [("eve", &incarnation), ("user", &json!("another"))] {
+        let forged = json!({"type":"spawn_request","from":from,"name":"mallory","role":"r",
+            "prompt":"x","request_id":format!("{from}:1"),"incarnation":incarnation});
+        append(&team, "lead", &forged);
+    }
+    let started = page.order(&order("alice", json!("plan")));
+    assert_eq!(started.status, 200, "{started:?}");
+    assert!(started.body.contains("Spawned alice (coder)"), "{started:?}");
+    assert_eq!(team.member("alice")["mode"], "plan");
+    team.eventually("alice has her task", || team.has_mail("alice", "lead", "Say hello"));
+    lead.expect("lead: started: Spawned alice");
+    assert_eq!(team.roster()["members"].as_array().unwrap().len(), 1, "nobody forged a teammate");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    let refused = page.order(&order("bob", Value::Null));
+    assert!(refused.body.contains("only a lead starts teammates"), "{refused:?}");
+    page.close();
     team.wait_no_process();
 }
