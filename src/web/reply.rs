@@ -14,11 +14,12 @@ use tokio::sync::mpsc;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: [&str; 5] = [
+const SCRIPT: [&str; 6] = [
     include_str!("page/base.js"),
     include_str!("page/flow.js"),
     include_str!("page/chart.js"),
     include_str!("page/panes.js"),
+    include_str!("page/lessons.js"),
     include_str!("page/main.js"),
 ];
 

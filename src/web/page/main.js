@@ -187,6 +187,26 @@ async function stop() {
   }
 }
 
+async function spawn(event) {
+  event.preventDefault();
+  const value = (field) => byId("spawn-" + field).value.trim();
+  const [name, role, prompt] = ["name", "role", "prompt"].map(value);
+  const tell = (text, bad) => {
+    byId("spawned").textContent = visibleText(text);
+    byId("spawned").className = bad ? "bad" : "";
+  };
+  const button = byId("spawn").querySelector("[type=submit]");
+  button.disabled = true;
+  tell(`Starting ${name} …`);
+  try {
+    tell(await order({ do: "spawn", name, role, prompt, model: value("model") || null, mode: value("mode") || null }));
+    for (const field of ["name", "role", "prompt"]) byId("spawn-" + field).value = "";
+  } catch (why) {
+    tell(why.message, true);
+  }
+  button.disabled = false;
+}
+
 async function answer(button, what) {
   for (const other of button.parentElement.children) other.disabled = true;
   try {
@@ -214,6 +234,8 @@ addEventListener("hashchange", turnTo);
 byId("which").addEventListener("change", () => showSteps(byId("which").value));
 byId("again").addEventListener("click", () => showSteps(byId("which").value));
 byId("write").hidden = !mayControl;
+byId("spawning").hidden = !mayControl;
+byId("spawn").addEventListener("submit", spawn);
 byId("write").addEventListener("submit", send);
 byId("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(event);

@@ -5,6 +5,7 @@ use crate::support::approvals::{careful_team, wait_asked};
 use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::scripts::{bash, calls, says, scripted_lead, spawn};
+use crate::support::terminal::Terminal;
 use crate::ui::browser::Browser;
 use crate::ui::web::Page;
 use serde_json::{Value, json};
@@ -116,4 +117,78 @@ fn the_page_claims_only_what_it_knows() {
     assert!(html.contains("<p id=\"totals\" class=\"muted\"></p>"));
     drop(browser);
     other.close();
+}
+
+#[test]
+#[ignore = "long: scripts/check --all runs it"]
+fn the_page_teaches_without_control_and_starts_a_teammate_with_it() {
+    let Some(browser) = Browser::start() else { return };
+    let team = Team::new();
+    let mut lead = Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
+    lead.expect("/quit ends the team");
+    let page = Page::open(&team, &[]);
+    browser.call("POST", "/url", &json!({ "url": format!("{}#steps", page.url()) }));
+    browser.wait("document.getElementById('example-step').textContent.startsWith('1 of 7: Send')");
+    let click = |id: &str| browser.run(&format!("document.getElementById('{id}').click();"));
+    let files = || browser.run("return document.getElementById('example-files').innerText;");
+    for (name, file) in [
+        ("Lock", "held by alice"),
+        ("Append", "\"content\":\"Hello bob, this is alice.\""),
+        ("Stored", "free"),
+        ("Drain", "inbox/.claim/bob."),
+        ("Acknowledge", "\"kind\":\"mail\""),
+        ("Clean up", "is gone"),
+    ] {
+        click("example-next");
+        let step = browser.run("return document.getElementById('example-step').textContent;");
+        assert!(step.as_str().unwrap().contains(name), "{step}");
+        assert!(files().as_str().unwrap().contains(file), "{name}: {}", files());
+    }
+    click("example-play");
+    browser.wait("document.getElementById('example-step').textContent.startsWith('2 of 7')");
+    click("example-play");
+
+    browser.run("location.hash = '#compare';");
+    let answers = ["subagent", "teammate", "subagent", "teammate", "teammate", "teammate"];
+    for (number, answer) in answers.into_iter().enumerate() {
+        browser.run(&format!(
+            "document.querySelector('[name=scenario-{number}][value={answer}]').click();"
+        ));
+    }
+    browser.wait("document.getElementById('score').textContent === '5 of 6 right.'");
+    browser.wait("document.querySelectorAll('#scenarios .wrong').length === 1");
+    for page in ["steps", "compare"] {
+        browser.run(&format!("location.hash = '#{page}';"));
+        browser.size(500, 900);
+        browser.assert_no_fault(page);
+    }
+    assert_eq!(browser.run("return document.getElementById('spawning').hidden;"), true);
+    page.close();
+
+    let page = Page::open(&team, &["--control"]);
+    browser.call("POST", "/url", &json!({ "url": page.url() }));
+    browser.wait("document.querySelectorAll('#roster button').length === 1");
+    let fill = |name: &str, prompt: &str| {
+        browser.run(&format!(
+            "document.querySelector('#spawning').open = true; \
+             for (const [field, text] of [['name', {}], ['role', 'coder'], ['prompt', {}]]) \
+             document.getElementById('spawn-' + field).value = text; \
+             document.querySelector('#spawn [type=submit]').click();",
+            json!(name),
+            json!(prompt)
+        ));
+    };
+    fill("Not A Name", "Say hello");
+    browser.wait("document.querySelector('#spawned.bad').textContent.includes('Not A Name')");
+    browser.assert_no_fault("a refused start");
+    fill("alice", "Say hello");
+    browser.wait("document.getElementById('spawned').textContent.startsWith('Spawned alice')");
+    browser.wait("document.querySelectorAll('#roster button').length === 2");
+    // The console reports the refused order and the end of the first server, and nothing else.
+    let complaints = browser.complaints();
+    assert!(complaints.iter().all(|it| it["source"] == "network"), "{complaints:?}");
+    drop(browser);
+    page.close();
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
 }
