@@ -213,7 +213,7 @@ async function answer(button, what) {
     say(await order(what));
   } catch (why) {
     say(why.message, true);
-    for (const other of button.parentElement.children) other.disabled = false;
+    drawRequests(openRequests);
   }
 }
 

@@ -179,7 +179,7 @@ fn the_page_teaches_without_control_and_starts_a_teammate_with_it() {
         ));
     };
     fill("Not A Name", "Say hello");
-    browser.wait("document.querySelector('#spawned.bad').textContent.includes('Not A Name')");
+    browser.wait("document.querySelector('#spawned.bad')?.textContent.includes('Not A Name')");
     browser.assert_no_fault("a refused start");
     fill("alice", "Say hello");
     browser.wait("document.getElementById('spawned').textContent.startsWith('Spawned alice')");
