@@ -23,7 +23,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
         let what = format!("there is no {name} to attach to");
         return Err(unknown_name(&team, name, what, "no agent of that name belongs to this team"));
     }
-    let bus = context.bus(team.clone())?;
+    let bus = context.bus(team.clone());
     // Restores the terminal on every exit path, including a panic.
     let terminal = TerminalGuard::save();
     let left = block_on(async {

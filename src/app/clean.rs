@@ -31,7 +31,7 @@ impl Cleanup {
     pub(crate) fn find(context: &Context) -> Result<Self, Failure> {
         context.refuse_inside_agent("clean")?;
         let team = context.team()?;
-        let fsync = context.settings()?.fsync.value;
+        let fsync = context.settings_or_defaults().fsync.value;
         let at_rest = TeamAtRest::take(&team).map_err(|why| {
             let (exit, what, hint) = match why {
                 CleanError::Alive { .. } => (

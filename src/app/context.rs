@@ -1,10 +1,10 @@
 //! The environment of a command: the working folder, the team folder with its mail and tasks, the settings.
 
+use super::output::warn;
 use crate::bus::{Bus, MailLimits};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::failpoint::{self, ENABLED, VARIABLE};
 use crate::os::{SystemClock, deadline, terminal_size};
-use crate::protocol::permission::Policy;
 use crate::settings::{Flags, Rules, Settings, environment::Environment};
 use crate::store::{TeamDir, fs_probe, liveness, locate};
 use crate::tasks::Tasks;
@@ -12,10 +12,10 @@ use crate::tools::can_complete_tasks;
 use crate::ui::external_editor::ExternalEditor;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
-use crate::wire::{AgentName, limits::LOCK_TIMEOUT, permission::Permissions};
+use crate::wire::{AgentName, limits::LOCK_TIMEOUT};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 pub(crate) struct Context {
@@ -81,13 +81,33 @@ impl Context {
         self.settings_with(&Flags::default())
     }
 
-    pub(crate) fn bus(&self, team: TeamDir) -> Result<Arc<Bus>, Failure> {
-        Ok(open_bus(team, self.settings()?.rules()))
+    /// Returns the settings for a command that steers a team. Such a command must always work, so it uses the
+    /// defaults, with a warning, if the settings are not understood.
+    pub(crate) fn settings_or_defaults(&self) -> Settings {
+        self.settings().unwrap_or_else(|why| {
+            static WARNED: Once = Once::new();
+            WARNED.call_once(|| {
+                let advice =
+                    "the defaults are in force for this command; `team config` shows the errors";
+                warn(&format!("warning: {}: {}; {advice}", why.what, why.why));
+            });
+            Settings::defaults()
+        })
+    }
+
+    /// Returns every error in the settings.
+    pub(crate) fn settings_errors(&self) -> Vec<Failure> {
+        let file = TeamDir::settings_in(&self.team_path);
+        Settings::errors(&self.environment, &file, &Flags::default())
+    }
+
+    pub(crate) fn bus(&self, team: TeamDir) -> Arc<Bus> {
+        open_bus(team, self.settings_or_defaults().rules())
     }
 
     /// Opens the bus of the existing team, for a command that changes something.
     pub(crate) fn team_bus(&self) -> Result<Arc<Bus>, Failure> {
-        self.bus(self.team()?)
+        Ok(self.bus(self.team()?))
     }
 
     pub(crate) fn palette_for(&self, is_terminal: bool) -> Palette {
@@ -132,17 +152,6 @@ impl Context {
         let hint = "use the agent's own tools";
         Err(Failure::new(Exit::Failure, what, why, hint))
     }
-}
-
-/// Returns the permissions of the settings. Fails if a rule is not understood.
-pub(super) fn permissions(settings: &Settings) -> Result<Permissions, Failure> {
-    let permissions = settings.permissions();
-    Policy::new(permissions.mode, &permissions.rules).or_exit(
-        Exit::Usage,
-        "a permission rule is not understood",
-        "correct it under [permissions]; `team config` shows where the rules come from",
-    )?;
-    Ok(permissions)
 }
 
 pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Arc<Bus> {

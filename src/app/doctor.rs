@@ -1,5 +1,6 @@
 //! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
+use super::permission_rules::permissions;
 use super::{context::Context, event_loop::block_on, model as model_access};
 use crate::error::Failure;
 use crate::llm::registry::{ModelName, Variables};
@@ -54,11 +55,14 @@ pub(crate) fn check(context: &Context) -> Result<DoctorReport, Failure> {
             let set: Vec<_> = set.map(|row| format!("{} from {}", row.key, row.source)).collect();
             let found = if set.is_empty() { "all default".to_owned() } else { set.join(", ") };
             report.fine("settings", found);
+            report.rules(context, &settings);
             report.model(context, &settings)?;
         }
-        Err(why) => {
+        Err(_) => {
             let remedy = "correct the line or variable; `team config` lists the keys";
-            report.failed("settings", &why, remedy);
+            for why in context.settings_errors() {
+                report.failed("settings", &why, remedy);
+            }
         }
     }
     Ok(report)
@@ -92,6 +96,23 @@ impl DoctorReport {
 
     fn broken(&mut self, check: &'static str, why: &StoreError) {
         self.wrong(check, why.to_string(), why.hint());
+    }
+
+    fn rules(&mut self, context: &Context, settings: &Settings) {
+        match permissions(context, settings) {
+            Ok((_, warnings)) if warnings.is_empty() => {
+                self.fine("permission rules", "each names a tool");
+            }
+            Ok((_, warnings)) => {
+                for warning in warnings {
+                    self.note("permission rules", warning, "correct the rule, or remove it");
+                }
+            }
+            Err(why) => {
+                let remedy = why.hint.clone();
+                self.failed("permission rules", &why, &remedy);
+            }
+        }
     }
 
     fn folder(&mut self, context: &Context) {

@@ -17,6 +17,7 @@ mod model;
 pub(crate) mod names;
 pub(crate) mod output;
 pub(crate) mod own_mailbox;
+pub(crate) mod permission_rules;
 mod progress_line;
 pub(crate) mod requests;
 pub(crate) mod roster_view;

@@ -38,7 +38,7 @@ pub(super) async fn take_mailbox(
     started_by: &str,
 ) -> Result<(LifeLock, SharedMailbox), Failure> {
     let life = take_life_lock(team, name, &fresh_id(), &fresh_id(), started_by).await?;
-    let (mailbox, life) = open_mailbox(team, life, context.settings()?.rules()).await?;
+    let (mailbox, life) = open_mailbox(team, life, context.settings_or_defaults().rules()).await?;
     Ok((life, Arc::new(Mutex::new(mailbox))))
 }
 

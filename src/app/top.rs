@@ -34,7 +34,7 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
     let (notices, received) = mpsc::channel();
     let mut actions =
-        Actions { bus: context.bus(team.clone())?, notices, received, running: Vec::new() };
+        Actions { bus: context.bus(team.clone()), notices, received, running: Vec::new() };
     let signals = Signals::listen().or_fail(lost, hint)?;
     let view = context.view();
     let mut screen = Screen::open().or_fail(lost, hint)?;

@@ -3,13 +3,25 @@
 pub(super) use super::args::Json as Args;
 use crate::app::context::Context;
 use crate::app::output::{print_result, warn};
+use crate::app::permission_rules::permissions;
 use crate::error::{Exit, Failure};
 use crate::settings::{ConfigRow, model};
 use serde_json::json;
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    let errors = context.settings_errors();
+    if !errors.is_empty() {
+        for error in &errors {
+            warn(&error.to_string());
+        }
+        return Ok(Exit::Usage);
+    }
     let settings = context.settings()?;
     settings.ignored.iter().for_each(|ignored| warn(ignored));
+    let (_, warnings) = permissions(context, &settings)?;
+    for warning in &warnings {
+        warn(warning);
+    }
     let mut rows = settings.rows();
     if settings.model.value.is_none()
         && let Some(found) = model::resolve(&settings, &context.environment)?

@@ -14,6 +14,10 @@ use std::fmt;
 pub(crate) struct BaseUrl(pub(super) String);
 
 impl SettingValue for BaseUrl {
+    fn expected() -> String {
+        "an address in quotes, such as \"https://api.example.com/v1\"".into()
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         Ok(Self(text.into()))
     }
@@ -71,6 +75,7 @@ impl fmt::Debug for HeaderValue {
 impl SettingEntry for HeaderValue {
     type Name = HeaderName;
     const IS_TRUSTED_AS_A_WHOLE: bool = true;
+    const EXPECTED: &'static str = "a table of headers, such as { X-Gateway = \"NAME\" }";
 
     fn shown(&self, name: &HeaderName) -> String {
         if is_public(&name.0) { self.0.clone() } else { REDACTED.into() }

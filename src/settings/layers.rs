@@ -5,6 +5,7 @@ use super::environment::Environment;
 use super::trust::Risks;
 use super::value::{SettingEntry, SettingValue};
 use crate::error::{Exit, Failure, OrFail};
+use crate::wire::nearest::nearest;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -132,16 +133,20 @@ pub(super) struct SettingsFile<'t> {
 }
 
 impl<'t> SettingsFile<'t> {
-    /// Parses the text of a file that may have these settings and no others; a failure names the line.
+    /// Parses the text of a file that may have these settings and no others. Returns the values that are understood,
+    /// and a failure with the line of each other one.
     pub(super) fn parse(
         path: &'t Path,
         text: &'t str,
         specs: &[&SettingSpec],
-    ) -> Result<Self, Failure> {
+    ) -> (Self, Vec<Failure>) {
         let mut file = Self { path, text, values: BTreeMap::new() };
-        let table = DeTable::parse(text).map_err(|why| file.unusable(&why))?;
-        file.flatten("", table.into_inner(), specs)?;
-        Ok(file)
+        let mut failures = Vec::new();
+        match DeTable::parse(text) {
+            Ok(table) => file.flatten("", table.into_inner(), specs, &mut failures),
+            Err(why) => failures.push(file.not_toml(&why)),
+        }
+        (file, failures)
     }
 
     fn flatten(
@@ -149,7 +154,8 @@ impl<'t> SettingsFile<'t> {
         above: &str,
         table: DeTable<'t>,
         specs: &[&SettingSpec],
-    ) -> Result<(), Failure> {
+        failures: &mut Vec<Failure>,
+    ) {
         for (name, value) in table {
             let key = format!("{above}{}", name.get_ref());
             let (section, at) = (format!("{key}."), value.span().start);
@@ -158,34 +164,65 @@ impl<'t> SettingsFile<'t> {
             if is_path && specs.iter().any(|spec| spec.key == key) {
                 self.values.insert(key, value);
             } else if !(is_path && specs.iter().any(|spec| spec.key.starts_with(&section))) {
-                return Err(self.unusable_at(name.span().start, format!("unknown key `{key}`")));
+                let near = nearest(&key, specs.iter().map(|spec| spec.key));
+                let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+                let why = format!("unknown key `{key}`{near}");
+                failures.push(self.unusable_at(name.span().start, why));
             } else if let DeValue::Table(table) = value.into_inner() {
-                self.flatten(&section, table, specs)?;
+                self.flatten(&section, table, specs, failures);
             } else {
-                return Err(self.unusable_at(at, format!("`{key}` is a table")));
+                let why = format!("`{key}` must be a table: write [{key}] above its keys");
+                failures.push(self.unusable_at(at, why));
             }
         }
-        Ok(())
     }
 
-    pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Failure> {
+    /// Reads a value; `expected` says in plain words what it must be.
+    pub(super) fn get<T: DeserializeOwned>(
+        &self,
+        key: &str,
+        expected: impl FnOnce() -> String,
+    ) -> Result<Option<T>, Failure> {
         let Some(value) = self.values.get(key) else { return Ok(None) };
         let value = T::deserialize(ValueDeserializer::from(value.clone()));
-        value.map(Some).map_err(|why| self.unusable(&why))
+        value.map(Some).map_err(|why| {
+            let why_not = format!("`{key}` must be {}; {}", expected(), why.message());
+            self.unusable_at(why.span().map_or(0, |span| span.start), why_not)
+        })
     }
 
     fn source(&self) -> String {
         self.path.display().to_string()
     }
 
-    fn unusable(&self, why: &toml::de::Error) -> Failure {
-        self.unusable_at(why.span().map_or(0, |span| span.start), why.message().to_owned())
+    /// Makes the failure of a text that is not TOML, in the words of the line where it breaks.
+    fn not_toml(&self, why: &toml::de::Error) -> Failure {
+        let offset = why.span().map_or(0, |span| span.start);
+        let before = self.text.get(..offset).unwrap_or_default();
+        let begin = before.rfind('\n').map_or(0, |at| at + 1);
+        let line = self.text.get(begin..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+        let what = match line.split_once('=') {
+            Some((key, value)) if value.trim().is_empty() => {
+                format!("`{}` has no value", key.trim())
+            }
+            Some((key, value)) if value.trim().starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                format!("the value of `{}` is text, which stands in quotes", key.trim())
+            }
+            Some((key, _)) => format!("the value of `{}` is not complete", key.trim()),
+            None => "a line is `key = value` or `[table]`".into(),
+        };
+        self.unusable_at(offset, format!("{what} ({})", why.message().replace('\n', ", ")))
     }
 
     fn unusable_at(&self, offset: usize, why: String) -> Failure {
         let line = self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
         let what = format!("{} line {line} is not usable", self.path.display());
-        Failure::new(Exit::Usage, what, why, "correct the line; `team config` lists the keys")
+        Failure::new(
+            Exit::Usage,
+            what,
+            why,
+            "correct the line; `team config` shows all errors, and the keys when there is none",
+        )
     }
 }
 
@@ -230,7 +267,7 @@ impl<'t> Layers<'t> {
         }
         let nearer = found.len();
         let mut of_files = self.files.iter().map(|file| {
-            let value = file.get(spec.key)?.filter(T::is_said);
+            let value = file.get(spec.key, T::expected)?.filter(T::is_said);
             Ok::<_, Failure>(value.map(|value| Setting { value, source: file.source() }))
         });
         let of_folder = of_files.next().transpose()?.flatten();
@@ -319,7 +356,8 @@ impl<T: SettingEntry> SettingField for SettingMap<T> {
         let mut ignored = BTreeMap::new();
         // The files are read from the farthest to the nearest, which is the folder's.
         for (at, file) in layers.files.iter().enumerate().rev() {
-            let entries: BTreeMap<T::Name, T> = file.get(spec.key)?.unwrap_or_default();
+            let entries: BTreeMap<T::Name, T> =
+                file.get(spec.key, || T::EXPECTED.into())?.unwrap_or_default();
             if at == 0 {
                 layers.risks.extend(entry_risks(spec, &entries));
             }

@@ -11,7 +11,7 @@ use super::layers::{
 };
 use super::trust::{Risks, TrustList};
 use super::value::PromptProfile;
-use crate::error::Failure;
+use crate::error::{Exit, Failure};
 use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
 use crate::wire::budget::{Budget, Budgets, RunBudget};
@@ -21,7 +21,7 @@ use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, Permissions, PlanApproval, RuleLists};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 macro_rules! settings {
@@ -67,6 +67,17 @@ macro_rules! all_settings {
             fn read(layers: &mut Layers<'_>) -> Result<Self, Failure> {
                 $(let $name = SettingField::read(&specs::$name, default!($($default)?), layers)?;)+
                 Ok(Self { $($name,)+ ignored: None })
+            }
+
+            /// Returns the failure of every setting that cannot be read.
+            fn failures(layers: &mut Layers<'_>) -> Vec<Failure> {
+                let mut failures = Vec::new();
+                $({
+                    let field: Result<$type, Failure> =
+                        SettingField::read(&specs::$name, default!($($default)?), layers);
+                    failures.extend(field.err());
+                })+
+                failures
             }
 
             /// Returns every setting as `team config` shows it.
@@ -276,37 +287,85 @@ const HEARTBEATS_UNTIL_HUNG: u32 = 12;
 
 impl Settings {
     /// Reads all layers. `folder_file` is the team folder's settings file. A failure names the flag, the variable,
-    /// or the line of a file.
+    /// or the line of a file, and the number of further ones.
     pub(crate) fn load(
         environment: &Environment,
         folder_file: &Path,
         flags: &Flags,
     ) -> Result<Self, Failure> {
-        let user_file = environment.config_home().map(|home| home.join("team/settings.toml"));
-        let folder_text = layers::read(folder_file)?;
-        let user_text = user_file.as_deref().map(layers::read).transpose()?;
-        let mut files = vec![SettingsFile::parse(folder_file, &folder_text, specs::ALL)?];
+        let read = Self::read_layers(environment, folder_file, flags);
+        read.map_err(|failures| {
+            let more = failures.len().saturating_sub(1);
+            let first = failures.into_iter().next();
+            let first = first.unwrap_or_else(|| Failure::new(Exit::Usage, "no setting", "", ""));
+            let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
+            Failure { why: format!("{}{more}", first.why), ..first }
+        })
+    }
+
+    /// Returns all errors in the settings.
+    pub(crate) fn errors(
+        environment: &Environment,
+        folder_file: &Path,
+        flags: &Flags,
+    ) -> Vec<Failure> {
+        Self::read_layers(environment, folder_file, flags).err().unwrap_or_default()
+    }
+
+    /// Returns the defaults, for a command that must work with any settings.
+    pub(crate) fn defaults() -> Self {
+        let (flags, environment) = (Flags::default(), Environment::default());
+        let mut layers = Layers::new(&flags, &environment, Vec::new());
+        #[expect(clippy::expect_used, reason = "a default is no text that could be misunderstood")]
+        Self::read(&mut layers).expect("the defaults are valid")
+    }
+
+    fn read_layers(
+        environment: &Environment,
+        folder_file: &Path,
+        flags: &Flags,
+    ) -> Result<Self, Vec<Failure>> {
+        let one = |failure| vec![failure];
+        let user_file = Self::user_file(environment);
+        let folder_text = layers::read(folder_file).map_err(one)?;
+        let user_text = user_file.as_deref().map(layers::read).transpose().map_err(one)?;
+        let (folder, mut failures) = SettingsFile::parse(folder_file, &folder_text, specs::ALL);
+        let mut files = vec![folder];
         if let (Some(file), Some(text)) = (&user_file, &user_text) {
-            files.push(SettingsFile::parse(file, text, specs::ALL)?);
+            let (users, more) = SettingsFile::parse(file, text, specs::ALL);
+            files.push(users);
+            failures.extend(more);
         }
         let mut layers = Layers::new(flags, environment, files);
-        let settings = Self::read(&mut layers)?;
+        failures.extend(Self::failures(&mut layers));
+        if !failures.is_empty() {
+            return Err(failures);
+        }
+        let settings = Self::read(&mut layers).map_err(one)?;
         let list = TrustList::of(environment);
         let is_listed = |folder: &Path| list.has(folder, &layers.risks);
         if layers.risks.is_empty() || folder_file.parent().is_some_and(is_listed) {
             return Ok(settings);
         }
         layers.is_trusted = false;
-        let settings = Self::read(&mut layers)?;
+        let settings = Self::read(&mut layers).map_err(one)?;
         let ignored = (!layers.ignored.is_empty()).then(|| untrusted(folder_file, &layers.ignored));
         Ok(Self { ignored, ..settings })
+    }
+
+    /// Returns the path of the user's own settings file.
+    pub(crate) fn user_file(environment: &Environment) -> Option<PathBuf> {
+        environment.config_home().map(|home| home.join("team/settings.toml"))
     }
 
     /// Returns the settings in a team folder's file that need trust.
     pub(crate) fn risks_in(folder_file: &Path) -> Result<Risks, Failure> {
         let text = layers::read(folder_file)?;
         let (environment, flags) = (Environment::default(), Flags::default());
-        let file = SettingsFile::parse(folder_file, &text, specs::ALL)?;
+        let (file, failures) = SettingsFile::parse(folder_file, &text, specs::ALL);
+        if let Some(failure) = failures.into_iter().next() {
+            return Err(failure);
+        }
         let mut layers = Layers::new(&flags, &environment, vec![file]);
         Self::read(&mut layers)?;
         Ok(layers.risks)

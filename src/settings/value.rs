@@ -25,6 +25,9 @@ pub(crate) enum PromptProfile {
 
 /// A type that a setting with one value can have.
 pub(crate) trait SettingValue: Clone + Serialize + DeserializeOwned {
+    /// Says in plain words what a value of a file must be.
+    fn expected() -> String;
+
     /// Parses the text of a flag or an environment variable; by default, as one of the words of the type.
     fn parse(text: &str) -> Result<Self, String> {
         let word: StrDeserializer<'_, WordError> = text.trim().into_deserializer();
@@ -70,6 +73,9 @@ pub(crate) trait SettingEntry: Clone + Serialize + DeserializeOwned {
     /// Whether the list of trusted settings has the table as one value, instead of each entry.
     const IS_TRUSTED_AS_A_WHOLE: bool;
 
+    /// The required form of the table in a file, in plain words.
+    const EXPECTED: &'static str;
+
     /// Returns the entry as `team config` shows it.
     fn shown(&self, name: &Self::Name) -> String;
 
@@ -80,6 +86,10 @@ pub(crate) trait SettingEntry: Clone + Serialize + DeserializeOwned {
 macro_rules! whole_number {
     ($($number:ty),+) => {$(
         impl SettingValue for $number {
+            fn expected() -> String {
+                "a whole number, such as 50".into()
+            }
+
             fn parse(text: &str) -> Result<Self, String> {
                 text.trim().parse().map_err(|_| format!("{text:?} is not a whole number"))
             }
@@ -93,12 +103,29 @@ macro_rules! whole_number {
 
 whole_number!(u32, u64, usize);
 
-impl SettingValue for Fsync {}
-impl SettingValue for PromptProfile {}
-impl SettingValue for RestartPolicy {}
-impl SettingValue for PlanApproval {}
+macro_rules! one_word {
+    ($($type:ty: $words:literal),+) => {$(
+        impl SettingValue for $type {
+            fn expected() -> String {
+                concat!("one of the words ", $words, ", in quotes").into()
+            }
+        }
+    )+};
+}
+
+one_word!(
+    Fsync: "\"always\", \"never\"",
+    PromptProfile: "\"auto\", \"full\", \"compact\"",
+    RestartPolicy: "\"never\", \"on-crash\", \"always\"",
+    PlanApproval: "\"lead\", \"person\""
+);
 
 impl SettingValue for PermissionMode {
+    fn expected() -> String {
+        let words = Self::ALL.map(|mode| format!("{:?}", mode.word()));
+        format!("one of the words {}, in quotes", words.join(", "))
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         Self::parse(text).ok_or_else(|| {
             let modes = Self::ALL.map(|mode| format!("{mode} ({})", mode.meaning()));
@@ -116,18 +143,30 @@ impl SettingValue for PermissionMode {
 }
 
 impl SettingValue for bool {
+    fn expected() -> String {
+        "true or false, without quotes".into()
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         text.trim().parse().map_err(|_| format!("{text:?} is neither true nor false"))
     }
 }
 
 impl SettingValue for String {
+    fn expected() -> String {
+        "text in quotes".into()
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         Ok(text.into())
     }
 }
 
 impl SettingValue for Money {
+    fn expected() -> String {
+        "an amount of money, such as 2.50".into()
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let number: Option<f64> = text.trim().parse().ok();
         let money = number.and_then(|number| Self::try_from(number).ok());
@@ -144,6 +183,10 @@ impl SettingValue for Money {
 }
 
 impl<T: SettingValue> SettingValue for Option<T> {
+    fn expected() -> String {
+        T::expected()
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         T::parse(text).map(Some)
     }
@@ -160,6 +203,10 @@ impl<T: SettingValue> SettingValue for Option<T> {
 
 /// A list of loopback ports.
 impl SettingValue for Vec<u16> {
+    fn expected() -> String {
+        "a list of port numbers, such as [8080, 11434]".into()
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let ports = text.split([',', ' ']).filter(|part| !part.is_empty() && *part != "none");
         ports.map(str::parse).collect::<Result<_, _>>().map_err(|_| {
@@ -174,6 +221,10 @@ impl SettingValue for Vec<u16> {
 
 /// Permission rules: those of all layers apply.
 impl SettingValue for Vec<String> {
+    fn expected() -> String {
+        "a list of texts in quotes, such as [\"bash(cargo test:*)\"]".into()
+    }
+
     fn shown(&self) -> Option<String> {
         (!self.is_empty()).then(|| self.join(", "))
     }
@@ -190,6 +241,10 @@ impl SettingValue for Vec<String> {
 
 /// Hooks: those of all layers run, the user's own before those of a folder.
 impl SettingValue for Vec<Hook> {
+    fn expected() -> String {
+        "a table with an event and a command; `team init` writes an example".into()
+    }
+
     fn shown(&self) -> Option<String> {
         let hooks = self.iter().map(|hook| format!("{}: {}", hook.event.word(), hook.command));
         (!self.is_empty()).then(|| hooks.collect::<Vec<_>>().join("; "))
@@ -208,6 +263,7 @@ impl SettingValue for Vec<Hook> {
 impl SettingEntry for Price {
     type Name = String;
     const IS_TRUSTED_AS_A_WHOLE: bool = false;
+    const EXPECTED: &'static str = "a table of numbers: input, output, cache_read, cache_write";
 
     fn shown(&self, _model: &String) -> String {
         format!("{} in, {} out", self.input, self.output)

@@ -50,7 +50,8 @@ const TOOLS: &[Registration] = &[
     Registration::of::<team::Idle>(),
 ];
 
-fn specs() -> impl Iterator<Item = &'static ToolSpec> {
+/// Returns the specs of all tools.
+pub(crate) fn specs() -> impl Iterator<Item = &'static ToolSpec> {
     TOOLS.iter().map(|tool| tool.spec)
 }
 

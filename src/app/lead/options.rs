@@ -1,7 +1,8 @@
 //! The options of a lead: its request, the settings, and the model that follows from both.
 
 use crate::agent::approval::Asks;
-use crate::app::context::{Context, permissions};
+use crate::app::context::Context;
+use crate::app::permission_rules::permissions;
 use crate::app::{model as model_access, output::warn};
 use crate::error::Failure;
 use crate::settings::last_lead::LastLead;
@@ -45,7 +46,10 @@ impl LeadOptions {
     /// has no price.
     pub(super) fn resolve(context: &Context, request: LeadRequest) -> Result<Self, Failure> {
         let settings = context.settings_with(&request.flags)?;
-        let mut permissions = permissions(&settings)?;
+        let (mut permissions, warnings) = permissions(context, &settings)?;
+        for warning in &warnings {
+            warn(warning);
+        }
         settings.ignored.iter().for_each(|ignored| warn(ignored));
         let mut mode_note = None;
         if request.resume && !settings.permissions_mode.is_of_this_run() {

@@ -1,7 +1,8 @@
 //! The options of a teammate, from the handshake of its lead or from the command line of a person. [`greet`] sends
 //! such a handshake for the benchmark, which starts a teammate without being a lead.
 
-use crate::app::context::{Context, permissions};
+use crate::app::context::Context;
+use crate::app::permission_rules::permissions;
 use crate::app::{
     agent_process::fresh_id, model as model_access, names::member_name, output::warn,
 };
@@ -10,7 +11,8 @@ use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
 use crate::settings::{Flags, Settings, environment::Environment};
 use crate::store::TeamDir;
 use crate::supervise::handshake::{self, Handshake, StartReason};
-use crate::wire::{AgentName, permission::PermissionMode};
+use crate::wire::AgentName;
+use crate::wire::permission::{PermissionMode, Permissions};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 
@@ -69,7 +71,11 @@ impl TeammateOptions {
 
 /// Makes the handshake that a lead with the settings of this folder would send.
 fn by_hand(context: &Context, role: String, settings: &Settings) -> Result<Handshake, Failure> {
-    let handshake = handshake(fresh_id(), role, settings)?;
+    let (permissions, warnings) = permissions(context, settings)?;
+    for warning in &warnings {
+        warn(warning);
+    }
+    let handshake = handshake(fresh_id(), role, settings, permissions);
     let named = model::resolve(settings, &context.environment)?.map(|setting| setting.value);
     let model = model_access::select(named, std::io::stdin().is_terminal())?;
     let credentials = ProviderCredentials::of(settings, &context.environment).only_for(&model);
@@ -77,8 +83,13 @@ fn by_hand(context: &Context, role: String, settings: &Settings) -> Result<Hands
 }
 
 /// Makes a handshake with the settings of a folder, the fallback model and no credentials.
-fn handshake(incarnation: String, role: String, settings: &Settings) -> Result<Handshake, Failure> {
-    Ok(Handshake {
+fn handshake(
+    incarnation: String,
+    role: String,
+    settings: &Settings,
+    permissions: Permissions,
+) -> Handshake {
+    Handshake {
         incarnation,
         role,
         model: ModelChoice::fallback().to_string(),
@@ -86,9 +97,9 @@ fn handshake(incarnation: String, role: String, settings: &Settings) -> Result<H
         price: None,
         rules: settings.rules(),
         hooks: settings.hooks.value.clone(),
-        permissions: permissions(settings)?,
+        permissions,
         start_reason: StartReason::Spawned,
-    })
+    }
 }
 
 /// Sends a teammate the handshake of a lead of this team without user settings, over its control socket. The
@@ -107,6 +118,7 @@ pub fn greet(
     let flags = Flags::of([("--model", Some(model.as_str())), ("--mode", Some(mode))]);
     let file = TeamDir::settings_in(team.root());
     let settings = Settings::load(&Environment::default(), &file, &flags)?;
-    handshake::send(socket, &handshake(incarnation.into(), role.into(), &settings)?)
+    let permissions = settings.permissions();
+    handshake::send(socket, &handshake(incarnation.into(), role.into(), &settings, permissions))
         .or_fail("the teammate hears nothing", "look at what the teammate printed")
 }

@@ -12,7 +12,7 @@ use crate::wire::permission::{PermissionMode, QuestionKind, RuleLists};
 use crate::wire::tool::{Effect, ToolSpec};
 
 /// The word that replaces the tool in rules about paths outside the workspace.
-const OUTSIDE: &str = "outside";
+pub(crate) const OUTSIDE: &str = "outside";
 
 /// The subject of a call, to which rules apply.
 #[derive(Debug, Clone, PartialEq, Eq)]

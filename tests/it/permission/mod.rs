@@ -9,3 +9,4 @@ mod plans;
 mod questions;
 mod roles;
 mod secrets;
+mod settings_errors;
