@@ -110,6 +110,10 @@ impl Context {
         Ok(self.bus(self.team()?))
     }
 
+    pub(crate) fn temporary_folder(&self) -> PathBuf {
+        self.environment.get("TMPDIR").unwrap_or("/tmp").into()
+    }
+
     pub(crate) fn palette_for(&self, is_terminal: bool) -> Palette {
         let no_color = self.environment.get("NO_COLOR").is_some();
         let is_refused = no_color && self.color == ColorChoice::Auto;
@@ -132,8 +136,11 @@ impl Context {
         let get = |name: &str| self.environment.get(name).map(ToOwned::to_owned);
         let screen = SCREEN.into_iter().filter_map(|name| Some((name.to_owned(), get(name)?)));
         let variables = self.environment.passed_on().into_iter().chain(screen).collect();
-        let temporary = get("TMPDIR").unwrap_or_else(|| "/tmp".into());
-        ExternalEditor::new(get("VISUAL").or_else(|| get("EDITOR")), variables, temporary.into())
+        ExternalEditor::new(
+            get("VISUAL").or_else(|| get("EDITOR")),
+            variables,
+            self.temporary_folder(),
+        )
     }
 
     /// Finds the agent whose command runs this process, by `TEAM_RUN`.

@@ -2,6 +2,7 @@
 //! nothing.
 
 use crate::support::harness::{CommandResult, Team};
+use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
 use std::fs;
 
@@ -111,4 +112,15 @@ fn a_resumed_run_without_work_prints_nothing() {
     let ran = team.team(&["lead", "--resume", "-p", "--model", "rehearsal"]).expect(0);
     assert_eq!(ran.out, "", "{ran:#?}");
     assert!(ran.err.contains("nothing was left to do"), "{ran:#?}");
+}
+
+#[test]
+fn the_manual_page_opens_on_a_terminal_and_is_printed_into_a_pipe() {
+    let team = Team::new();
+    assert!(team.team(&["man"]).expect(0).out.contains(".TH team"));
+    let mut shown = Terminal::start(team.command("team", &["man"]));
+    // With `man` the page is paged; without it, the same is printed as text.
+    shown.expect("made of plain processes and plain files");
+    shown.press("q");
+    assert_eq!(shown.wait().code(), Some(0), "{}", shown.screen());
 }
