@@ -159,11 +159,6 @@ impl BusError {
             Self::Name(why) => why.hint(),
             Self::Everybody(_) => "team broadcast TEXT".into(),
             Self::SelfSend(_) => "write to another agent".into(),
-            Self::Unreachable { to, why, reachable } if why == NOT_ON_ROSTER => {
-                let near = nearest(to.as_str(), reachable.iter().map(AgentName::as_str));
-                let near = near.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
-                format!("{near}`team ls` lists the members")
-            }
             Self::Unreachable { .. } => "`team ls` lists the members".into(),
             Self::Empty => "say what the recipient is to know or to do".into(),
             Self::TooLong(..) | Self::Send(SendError::TooLong(_)) => {
@@ -348,6 +343,9 @@ impl Bus {
             RecipientState::Unreachable(why) => {
                 let mut reachable = reachability.all()?;
                 reachable.retain(|name| name != from);
+                let names = || reachable.iter().map(AgentName::as_str);
+                let near = nearest(to.as_str(), names()).filter(|_| why == NOT_ON_ROSTER);
+                let why = near.map(|near| format!("{why}: did you mean {near}?")).unwrap_or(why);
                 Err(BusError::Unreachable { to: to.clone(), why, reachable })
             }
         }

@@ -25,6 +25,8 @@ pub(super) enum Step {
     Call(&'static str, Value),
     /// Assigns an owner to the task of the previous call, whose result contains the task's id as its first number.
     AssignCreated(String),
+    /// Completes a task, or marks it as failed if one of its calls failed.
+    EndTask(String),
     /// A sentence of the closing text.
     Remark(String),
     /// Words that no template matches.

@@ -30,6 +30,8 @@ pub(super) fn next(turn: &CurrentTurn, me: &str, tools: &[&str]) -> NextReply {
     let outline = outline(&steps);
     let mut calls = turn.calls.iter();
     let mut last: Option<&FinishedCall> = None;
+    // Whether a step of the current task failed.
+    let mut has_failed = false;
     let (mut told, mut unclear) = (Vec::new(), Vec::new());
     for step in steps {
         let (tool, input) = match step {
@@ -40,6 +42,12 @@ pub(super) fn next(turn: &CurrentTurn, me: &str, tools: &[&str]) -> NextReply {
                 let id = numbers.find(|run| !run.is_empty()).unwrap_or_default();
                 ("update_task", json!({ "task_id": id, "owner": owner }))
             }
+            Step::EndTask(id) if has_failed => {
+                has_failed = false;
+                let note = "a step of it failed";
+                ("update_task", json!({ "task_id": id, "status": "failed", "note": note }))
+            }
+            Step::EndTask(id) => ("complete_task", json!({ "task_id": id })),
             Step::Remark(text) => {
                 told.push(text);
                 continue;
@@ -69,6 +77,7 @@ pub(super) fn next(turn: &CurrentTurn, me: &str, tools: &[&str]) -> NextReply {
             call = again;
         }
         last = Some(call);
+        has_failed |= call.failed;
         told.push(reply::about(call));
     }
     told.extend(calls.map(reply::about));
@@ -87,6 +96,7 @@ fn outline(steps: &[Step]) -> String {
             let object = input.as_object()?.values().find_map(Value::as_str).unwrap_or_default();
             Some(format!("{tool} {object}").trim_end().to_owned())
         }
+        Step::EndTask(id) => Some(format!("complete_task {id}")),
         Step::AssignCreated(_) | Step::Remark(_) | Step::Unclear(_) => None,
     };
     let lines = steps.iter().filter_map(line).zip(1..);
@@ -123,7 +133,7 @@ fn steps_of(said: &UserInput, is_lead: bool, scope: &mut Scope) -> Vec<Step> {
         let order = if description.trim().is_empty() { subject } else { description };
         let mut steps = commands::steps(order, scope);
         if !steps.is_empty() && steps.iter().all(is_clear) {
-            steps.push(Step::Call("complete_task", json!({ "task_id": task_id })));
+            steps.push(Step::EndTask(task_id.clone()));
         }
         return steps;
     }

@@ -177,6 +177,17 @@ fn a_task_left_open_is_told_once_and_then_given_back() {
     }
 }
 
+/// A task whose command was denied is not done, whatever its worker says.
+#[test]
+fn the_rehearsal_fails_a_task_whose_command_was_denied() {
+    let team = Team::new();
+    let prompt = "Spawn alice (coder). Create a task \"Run `touch made`\" for alice.";
+    let words = ["lead", "-p", prompt, "--model", "rehearsal", "--mode", "default"];
+    team.team(&words).expect(3);
+    assert_eq!(status(&team, 1), "failed", "{}", task(&team, 1));
+    assert_left_in_order(&team);
+}
+
 /// The tasks of a member that was stopped go back to everybody, with a note; those of a member that is to come back
 /// stay its own.
 #[test]
