@@ -30,7 +30,7 @@ impl MemberRole {
         let look = move || {
             let roster = roster::read(&dir).ok()?;
             let role = roster.member(me.as_str())?.role.clone();
-            let limits = dir.role(&role, find_by_alias).map(|file| file.role).unwrap_or_default();
+            let limits = dir.find_role(&role, find_by_alias).limits();
             Some((role, limits))
         };
         let (role, limits) = tokio::task::spawn_blocking(look).await.ok()??;

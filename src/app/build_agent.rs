@@ -14,17 +14,23 @@ use crate::llm::Provider;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::permission::Policy;
 use crate::settings::{PromptProfile, Rules, environment::Environment, model::ModelChoice};
-use crate::store::{Mailbox, RoleFile, TeamDir};
+use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};
 use crate::tools::{self, FileAccess, Ops, ToolParts, hooks::Hooks, team::TeamContext};
 use crate::wire::hook::Hook;
 use crate::wire::{
-    front_matter::Problem, money::Price, permission::Permissions, role::Role, roster::UsageCount,
+    AgentName, front_matter::Problem, money::Price, permission::Permissions, role::Role,
+    roster::UsageCount,
 };
+use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// The maximum number of roles that the lead's prompt lists, and of characters of each line.
+const ROLES_LISTED: usize = 40;
+const ROLE_CHARS: usize = 200;
 
 pub(super) struct AgentParts<'a> {
     pub(super) process: &'a AgentProcess,
@@ -56,7 +62,7 @@ pub(super) fn build_agent(
     let team = bus.dir().clone();
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
     let secrets = Rc::new(secrets.clone());
-    let role = read_role(&team, &parts.role);
+    let role = read_role(&team, name, &parts.role);
     let profile = profile(rules.prompt_profile, model);
     let commands = command_setup(environment.passed_on(), run_id.clone());
     let hooks = Hooks {
@@ -77,6 +83,7 @@ pub(super) fn build_agent(
     let approval = approval_gate(parts.permissions, parts.asks, &role)?;
     let system = system_prompt(&Briefing {
         profile,
+        roles: if is_teammate { String::new() } else { role_list(&team, profile) },
         name: name.clone(),
         instructions: role.instructions.clone(),
         house_rules: house_rules(&team, profile),
@@ -146,15 +153,43 @@ fn profile(wanted: PromptProfile, model: &ModelChoice) -> Profile {
     }
 }
 
-/// Reads the file of a role and logs its problems. A role without a file is free text.
-fn read_role(team: &TeamDir, name: &str) -> Role {
-    let Some(RoleFile { path, role, problems }) = team.role(name, tools::find_by_alias) else {
-        return Role::default();
-    };
-    for Problem { line, what } in problems {
-        tracing::warn!(file = %path.display(), line, what, "a role file has a problem");
+/// Reads the file of a role and logs its problems. The roles in the user's home are for teammates: the lead has
+/// only a role of the folder, if there is one of its name.
+fn read_role(team: &TeamDir, me: &AgentName, name: &str) -> Role {
+    let found = team.find_role(name, tools::find_by_alias);
+    if let RoleMatch::File(file) = &found {
+        let RoleFile { path, problems, .. } = &**file;
+        for Problem { line, what } in problems {
+            tracing::warn!(file = %path.display(), line, what, "a role file has a problem");
+        }
     }
-    role
+    match found {
+        RoleMatch::File(file) if me.is_lead() && file.path.is_absolute() => Role::default(),
+        RoleMatch::Unclear(_) if me.is_lead() => Role::default(),
+        found @ (RoleMatch::File(_) | RoleMatch::FreeText | RoleMatch::Unclear(_)) => {
+            found.limits()
+        }
+    }
+}
+
+/// Lists the roles for the lead's prompt: a compact prompt has only their names.
+fn role_list(team: &TeamDir, profile: Profile) -> String {
+    let mut files = team.role_files(tools::find_by_alias);
+    files.retain(|file| file.hidden_by.is_none());
+    let line = |RoleFile { role, .. }: &RoleFile| {
+        let is_described = profile == Profile::Full && !role.description.is_empty();
+        let purpose = if is_described { format!(": {}", role.description) } else { String::new() };
+        // A line for each role: a description may have several.
+        let words = format!("{}{purpose}", role.name);
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let shown: String = words.join(" ").chars().take(ROLE_CHARS).collect();
+        format!("- {shown}\n")
+    };
+    let mut text: String = files.iter().take(ROLES_LISTED).map(line).collect();
+    if let Some(more) = files.len().checked_sub(ROLES_LISTED).filter(|more| *more > 0) {
+        let _infallible = writeln!(text, "- and {more} more");
+    }
+    text
 }
 
 /// Creates the gate of tool calls. A role can only refuse more than the permissions do.

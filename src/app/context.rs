@@ -48,13 +48,13 @@ impl Context {
 
     pub(crate) fn team(&self) -> Result<TeamDir, Failure> {
         self.require_folder()?;
-        Ok(TeamDir::open(&self.team_path)?)
+        Ok(TeamDir::open(&self.team_path)?.with_user_roles(self.environment.role_folders()))
     }
 
     /// Opens the existing team folder for a view, which changes nothing in it.
     pub(crate) fn team_to_view(&self) -> Result<TeamDir, Failure> {
         self.require_folder()?;
-        Ok(TeamDir::look(&self.team_path)?)
+        Ok(TeamDir::look(&self.team_path)?.with_user_roles(self.environment.role_folders()))
     }
 
     fn require_folder(&self) -> Result<(), Failure> {
@@ -69,6 +69,7 @@ impl Context {
     /// Opens or creates the team folder. Fails on a file system that cannot hold a team.
     pub(crate) fn make_team(&self) -> Result<TeamDir, Failure> {
         let team = TeamDir::create(&self.team_path)?;
+        let team = team.with_user_roles(self.environment.role_folders());
         fs_probe::run(&team)?;
         Ok(team)
     }

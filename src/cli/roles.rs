@@ -19,8 +19,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         json!({ "schema": 1, "roles": roles })
     };
     let as_text = || {
-        let rows: Vec<_> =
-            files.iter().map(|file| (&file.role, file.path.display().to_string())).collect();
+        let rows: Vec<_> = files.iter().map(|file| (&file.role, source(file))).collect();
         role_table(&rows, context.palette())
     };
     let exit = print_result(args.json, as_json, as_text);
@@ -33,14 +32,22 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
+/// Returns the path of a role's file, and the file that counts instead of it.
+fn source(file: &RoleFile) -> String {
+    let path = file.path.display();
+    let hidden = file.hidden_by.as_ref();
+    hidden.map_or_else(|| path.to_string(), |by| format!("{path}, hidden by {}", by.display()))
+}
+
 fn role_json(file: &RoleFile) -> Value {
-    let RoleFile { path, role, problems } = file;
+    let RoleFile { path, role, problems, hidden_by } = file;
     let problems: Vec<Value> =
         problems.iter().map(|it| json!({ "line": it.line, "what": it.what })).collect();
     json!({
         "name": role.name,
         "description": role.description,
         "file": path.display().to_string(),
+        "hidden_by": hidden_by.as_ref().map(|path| path.display().to_string()),
         "tools": role.tools,
         "disallowed_tools": role.disallowed,
         "model": role.model,

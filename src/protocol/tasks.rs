@@ -18,6 +18,7 @@ mod tests;
 
 pub(crate) use refusal::TaskRefusal;
 
+use crate::wire::role::folded;
 use crate::wire::task::{Board, EventKind, HistoryEntry, Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, FORMAT_VERSION, WallTime, WithUnknownFields};
 use std::collections::BTreeSet;
@@ -224,7 +225,6 @@ pub(crate) fn freed_by(board: &Board, id: TaskId) -> Vec<WithUnknownFields<Task>
 
 /// Returns the task that an agent with that role claims next: its own first, then one for its role, by age.
 pub(crate) fn next_for(board: &Board, name: &AgentName, role: &str) -> Option<TaskId> {
-    let folded = |role: &str| role.trim().to_lowercase();
     let is_own = |task: &Task| task.owner.as_deref() == Some(name.as_str());
     let suits =
         |task: &Task| task.role.as_ref().is_none_or(|wanted| folded(wanted) == folded(role));

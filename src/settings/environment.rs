@@ -51,6 +51,13 @@ impl Environment {
         self.folder("XDG_CONFIG_HOME", ".config")
     }
 
+    /// Returns the folders with the user's own roles, nearest first.
+    pub(crate) fn role_folders(&self) -> Vec<PathBuf> {
+        let own = self.config_home().map(|home| home.join("team/roles"));
+        let foreign = self.get("HOME").map(|home| PathBuf::from(home).join(".claude/agents"));
+        own.into_iter().chain(foreign).collect()
+    }
+
     /// Returns the folder for the state of the user's programs.
     pub(crate) fn state_home(&self) -> Option<PathBuf> {
         self.folder("XDG_STATE_HOME", ".local/state")

@@ -1,14 +1,15 @@
-//! Files that people write for agents: role files of the team and of the workspace, and the instructions of
+//! Files that people write for agents: role files of the team, the workspace and the user, and the instructions of
 //! the workspace.
 //!
-//! Links are followed within the workspace and never out of it. A file that cannot be read is reported as a
-//! problem, not as an error. This module does not interpret roles.
+//! In the workspace, links are followed within it and never out of it. A file that cannot be read is reported as a
+//! problem, not as an error. This module does not interpret roles; it decides which file a name means.
 
 use super::TeamDir;
 use crate::os::safe_path::SafeRoot;
 use crate::wire::front_matter::Problem;
-use crate::wire::role::Role;
+use crate::wire::role::{Role, folded, resembles};
 use crate::wire::tool::ToolLookup;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
@@ -22,12 +23,74 @@ const FOREIGN_ROLES: &str = ".claude/agents";
 
 const INSTRUCTIONS: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
+/// The maximum number of role files that an error lists.
+const FILES_LISTED: usize = 20;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoleFile {
-    /// The path, relative to the workspace.
+    /// The path: relative to the workspace, or absolute if the file belongs to the user.
     pub(crate) path: PathBuf,
     pub(crate) role: Role,
     pub(crate) problems: Vec<Problem>,
+    /// The file of the same name in a nearer folder, which counts instead of this one.
+    pub(crate) hidden_by: Option<PathBuf>,
+}
+
+/// The meaning of a role's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RoleMatch {
+    /// The role of this file.
+    File(Box<RoleFile>),
+    /// No role file has such a name, so the text restricts nothing.
+    FreeText,
+    /// The text is not the name of a role, but may mean one.
+    Unclear(UnclearRole),
+}
+
+impl RoleMatch {
+    /// Returns the limits of an agent in this role. An unclear role has mail only, because the role that it may mean
+    /// is perhaps restricted.
+    pub(crate) fn limits(self) -> Role {
+        match self {
+            Self::File(file) => file.role,
+            Self::FreeText => Role::default(),
+            Self::Unclear(role) => {
+                Role { name: role.given, tools: Some(Vec::new()), ..Role::default() }
+            }
+        }
+    }
+}
+
+/// The reason for which a text is not accepted as a role.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {}; {}", self.what(), self.why(), Self::HINT)]
+pub(crate) struct UnclearRole {
+    given: String,
+    /// The names of the similar roles, each with its file.
+    similar: Vec<String>,
+    /// The names of all roles.
+    all: Vec<String>,
+}
+
+impl UnclearRole {
+    pub(crate) const HINT: &str =
+        "give the name of a role as it stands there, or choose clearly different words";
+
+    pub(crate) fn what(&self) -> String {
+        let shown: String = self.given.chars().take(64).collect();
+        format!("the role {shown:?} is unclear")
+    }
+
+    pub(crate) fn why(&self) -> String {
+        let listed = |names: &[String]| {
+            let more = names.len().saturating_sub(FILES_LISTED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let shown: Vec<&str> = names.iter().take(FILES_LISTED).map(String::as_str).collect();
+            shown.join(", ") + &more
+        };
+        let (similar, all) = (listed(&self.similar), listed(&self.all));
+        format!("no role has this name, but it resembles {similar}; the roles are: {all}")
+    }
 }
 
 /// The instructions of a workspace for every agent.
@@ -40,30 +103,52 @@ pub(crate) struct Instructions {
 }
 
 impl TeamDir {
-    /// Returns all roles, sorted by name. Of several roles with one name, the team's comes first; each other one
-    /// has a problem that names the first.
+    /// Returns all role files, sorted by name. Of several roles with one name, the nearest comes first and hides the
+    /// others.
     pub(crate) fn role_files(&self, find: ToolLookup) -> Vec<RoleFile> {
-        let Ok(root) = SafeRoot::open(self.workspace()) else { return Vec::new() };
+        let workspace = self.workspace();
+        let Ok(root) = SafeRoot::open(workspace) else { return Vec::new() };
+        let own = [self.roles(), workspace.join(FOREIGN_ROLES)].map(|folder| (folder, Some(&root)));
+        let users = self.user_roles().iter().map(|folder| (folder.clone(), None));
+        let mut seen: Vec<PathBuf> = Vec::new();
         let mut found: Vec<RoleFile> = Vec::new();
-        for folder in [self.roles(), self.workspace().join(FOREIGN_ROLES)] {
+        for (folder, root) in own.into_iter().chain(users) {
+            // The home of a user may be the workspace.
+            let Ok(real) = folder.canonicalize() else { continue };
+            if seen.contains(&real) {
+                continue;
+            }
+            seen.push(real);
             let mut files = markdown_in(&folder);
             files.sort();
             for path in files {
-                let mut file = read_role(self.workspace(), &root, &path, find);
-                if let Some(first) = found.iter().find(|first| first.role.name == file.role.name) {
-                    let what = format!("{} has this name, too, and counts", first.path.display());
-                    file.problems.push(Problem { line: 1, what });
-                }
+                let mut file = read_role(workspace, root, &path, find);
+                let name = folded(&file.role.name);
+                let nearer = found.iter().find(|nearer| folded(&nearer.role.name) == name);
+                file.hidden_by = nearer.map(|nearer| nearer.path.clone());
                 found.push(file);
             }
         }
-        found.sort_by(|one, other| one.role.name.cmp(&other.role.name));
+        found.sort_by_cached_key(|file| folded(&file.role.name));
         found
     }
 
-    /// Returns the role file for a name, if there is one: a role may also be free text.
-    pub(crate) fn role(&self, name: &str, find: ToolLookup) -> Option<RoleFile> {
-        self.role_files(find).into_iter().find(|file| file.role.name == name)
+    /// Finds the role that a name means. Case does not matter, and `_`, `-` and spaces are alike.
+    pub(crate) fn find_role(&self, name: &str, find: ToolLookup) -> RoleMatch {
+        let mut files = self.role_files(find);
+        files.retain(|file| file.hidden_by.is_none());
+        let wanted = folded(name);
+        if let Some(at) = files.iter().position(|file| folded(&file.role.name) == wanted) {
+            return RoleMatch::File(Box::new(files.swap_remove(at)));
+        }
+        let similar = files.iter().filter(|file| resembles(name, &file.role.name));
+        let similar: Vec<String> =
+            similar.map(|file| format!("{} ({})", file.role.name, file.path.display())).collect();
+        if similar.is_empty() {
+            return RoleMatch::FreeText;
+        }
+        let all = files.into_iter().map(|file| file.role.name).collect();
+        RoleMatch::Unclear(UnclearRole { given: name.into(), similar, all })
     }
 
     /// Reads `AGENTS.md` and `CLAUDE.md` of the workspace, at most `longest` bytes in total.
@@ -103,24 +188,39 @@ fn markdown_in(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
 }
 
-fn read_role(workspace: &Path, root: &SafeRoot, path: &Path, find: ToolLookup) -> RoleFile {
+/// Reads a role file. Without `root` it belongs to the user, whose links may lead anywhere.
+fn read_role(workspace: &Path, root: Option<&SafeRoot>, path: &Path, find: ToolLookup) -> RoleFile {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let shown = path.strip_prefix(workspace).unwrap_or(path).to_owned();
+    let shown = match root {
+        Some(_) => path.strip_prefix(workspace).unwrap_or(path).to_owned(),
+        None => path.to_owned(),
+    };
     let problem = |what: String| Problem { line: 1, what };
-    let why = match read(root, path, LONGEST) {
+    let text = match root {
+        Some(root) => read(root, path, LONGEST),
+        None => read_anywhere(path),
+    };
+    let why = match text {
         Ok(Some((text, cut))) => {
             let (role, mut problems) = Role::parse(&stem, &text, find);
             if cut {
                 problems.push(problem(format!("longer than {LONGEST} bytes: the rest is cut")));
             }
-            return RoleFile { path: shown, role, problems };
+            return RoleFile { path: shown, role, problems, hidden_by: None };
         }
         Ok(None) => "it is gone".into(),
         Err(why) => why,
     };
     // An allow-list that cannot be read allows nothing.
     let role = Role { name: stem, tools: Some(Vec::new()), ..Role::default() };
-    RoleFile { path: shown, role, problems: vec![problem(why)] }
+    RoleFile { path: shown, role, problems: vec![problem(why)], hidden_by: None }
+}
+
+fn read_anywhere(path: &Path) -> Result<Option<(String, bool)>, String> {
+    let real = path.canonicalize().map_err(|why| why.to_string())?;
+    let folder = real.parent().unwrap_or(Path::new("/"));
+    let root = SafeRoot::open(folder).map_err(|why| why.to_string())?;
+    read(&root, Path::new(real.file_name().unwrap_or(OsStr::new("."))), LONGEST)
 }
 
 /// Reads at most `longest` bytes of a file; returns the text and whether it is cut.
@@ -148,26 +248,73 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
+    fn file_of(dir: &TeamDir, name: &str) -> RoleFile {
+        match dir.find_role(name, |_| None) {
+            RoleMatch::File(file) => *file,
+            RoleMatch::FreeText | RoleMatch::Unclear(_) => panic!("{name} has no file"),
+        }
+    }
+
     #[test]
-    fn roles_of_the_team_come_before_those_of_other_programs() {
+    fn a_role_of_a_nearer_folder_hides_those_of_the_same_name() {
         let (folder, dir) = test_team();
+        let home = tempfile::tempdir().unwrap();
+        let users = [home.path().join("team/roles"), home.path().join(".claude/agents")];
+        let dir = dir.with_user_roles(users.to_vec());
         write(folder.path(), ".team/roles/coder.md", "---\nname: coder\n---\nCode.\n");
         write(folder.path(), ".claude/agents/coder.md", "Other.");
         write(folder.path(), ".claude/agents/b.md", "---\nname: auditor\nwhim: 1\n---\nAudit.");
         write(folder.path(), ".claude/agents/notes.txt", "no role");
+        write(home.path(), "team/roles/CODER.md", "Third.");
+        write(home.path(), "team/roles/data_base.md", "Data.");
+        write(home.path(), "kept/linked.md", "Linked.");
+        write(home.path(), ".claude/agents/data-base.md", "Hidden.");
+        symlink("../../kept/linked.md", users[1].join("linked.md")).unwrap();
         let files = dir.role_files(|_| None);
-        let names: Vec<_> = files.iter().map(|file| file.role.name.as_str()).collect();
-        assert_eq!(names, ["auditor", "coder", "coder"]);
-        assert_eq!(dir.role("coder", |_| None).unwrap().role.instructions, "Code.");
-        let auditor = dir.role("auditor", |_| None).unwrap();
+        let found: Vec<_> = files
+            .iter()
+            .map(|file| (&*file.role.name, file.hidden_by.as_deref().map(Path::to_owned)))
+            .collect();
+        let nearest = Some(PathBuf::from(".team/roles/coder.md"));
+        let data = users[0].join("data_base.md");
+        let expected = [
+            ("auditor", None),
+            ("coder", None),
+            ("coder", nearest.clone()),
+            ("CODER", nearest),
+            ("data_base", None),
+            ("data-base", Some(data.clone())),
+            ("linked", None),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(file_of(&dir, "coder").role.instructions, "Code.");
+        assert_eq!(file_of(&dir, "linked").role.instructions, "Linked.");
+        assert_eq!(file_of(&dir, "Data Base").path, data);
+        let auditor = file_of(&dir, "AUDITOR");
         assert_eq!(auditor.path, Path::new(".claude/agents/b.md"));
         assert_eq!(auditor.problems.len(), 1);
-        assert!(
-            files.last().unwrap().problems.iter().any(|problem| problem.what.contains("counts"))
-        );
-        for role in ["", "tester", "../settings", "Coder", "a/b"] {
-            assert_eq!(dir.role(role, |_| None), None, "{role}");
+        // The workspace may be the home of the user: its folder counts once.
+        let at_home = dir.with_user_roles(vec![folder.path().join(".claude/agents")]);
+        assert_eq!(at_home.role_files(|_| None).len(), 3);
+    }
+
+    #[test]
+    fn a_text_that_may_mean_a_role_is_unclear_and_any_other_is_free() {
+        let (folder, dir) = test_team();
+        write(folder.path(), ".team/roles/auditor.md", "---\ntools: read\n---\nAudit.");
+        write(folder.path(), ".team/roles/coder.md", "Code.");
+        for role in ["", "tester", "../settings", "a/b", "backend developer"] {
+            assert_eq!(dir.find_role(role, |_| None), RoleMatch::FreeText, "{role}");
         }
+        let RoleMatch::Unclear(unclear) = dir.find_role("code auditors", |_| None) else {
+            panic!("it is clear");
+        };
+        let told = "the role \"code auditors\" is unclear: no role has this name, but it resembles auditor \
+                    (.team/roles/auditor.md); the roles are: auditor, coder; give the name of a role as it \
+                    stands there, or choose clearly different words";
+        assert_eq!(unclear.to_string(), told);
+        let limits = RoleMatch::Unclear(unclear).limits();
+        assert_eq!(limits.tools.as_deref(), Some(&[][..]), "it has mail only");
     }
 
     #[test]
@@ -181,7 +328,7 @@ mod tests {
         let instructions = dir.workspace_instructions(LONGEST);
         assert_eq!(instructions.text, "");
         assert!(instructions.problems[0].contains("AGENTS.md leads out"), "{instructions:?}");
-        let role = dir.role("b", |_| None).unwrap();
+        let role = file_of(&dir, "b");
         assert_eq!((&*role.role.instructions, role.problems.len()), ("", 1));
         assert_eq!(role.role.tools.as_deref(), Some(&[][..]), "an unreadable role has no tools");
     }

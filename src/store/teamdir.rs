@@ -41,6 +41,8 @@ pub struct TeamDir {
     root: PathBuf,
     /// Device and inode of the folder, to detect a replacement.
     identity: (u64, u64),
+    /// The folders with the user's own roles, nearest first.
+    user_roles: Vec<PathBuf>,
 }
 
 /// Finds the team folder: the named one, else the nearest `.team` at or above `from`, else `from/.team`.
@@ -78,7 +80,18 @@ impl TeamDir {
     pub fn look(root: &Path) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).at(root)?;
         let known = known_folder(&root)?;
-        Ok(Self { root, identity: (known.dev(), known.ino()) })
+        let identity = (known.dev(), known.ino());
+        Ok(Self { root, identity, user_roles: Vec::new() })
+    }
+
+    /// Adds folders with the user's own roles, nearest first. They come after the roles of the workspace.
+    #[must_use]
+    pub(crate) fn with_user_roles(self, user_roles: Vec<PathBuf>) -> Self {
+        Self { user_roles, ..self }
+    }
+
+    pub(super) fn user_roles(&self) -> &[PathBuf] {
+        &self.user_roles
     }
 
     /// Creates missing folders and tightens their modes.
@@ -337,6 +350,7 @@ mod tests {
         let (_folder, dir) = test_team();
         assert!(dir.create_scaffold("roles/coder.md", b"Code.\n").unwrap());
         assert!(!dir.create_scaffold("roles/coder.md", b"other").unwrap());
-        assert_eq!(dir.role("coder", |_| None).unwrap().role.instructions, "Code.");
+        let role = dir.find_role("coder", |_| None).limits();
+        assert_eq!(role.instructions, "Code.");
     }
 }

@@ -11,7 +11,7 @@ use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::os::process_tree;
 use crate::protocol::restart::{ProcessEnd, RestartDecision};
-use crate::store::{StoreError, liveness, roster};
+use crate::store::{StoreError, UnclearRole, liveness, roster};
 use crate::wire::AgentName;
 use crate::wire::hook::HookEvent;
 use crate::wire::message::Body;
@@ -226,6 +226,9 @@ impl Supervisor {
             }
             let Some(spec) = self.respawn_spec(&last, start_reason) else { return };
             let name = &last.name;
+            if let Err(why) = self.read_role(spec.role.clone()).await {
+                return self.leave_unstarted(&last, &why).await;
+            }
             let why = match self.launch(&spec).await {
                 Ok(_) => {
                     tracing::info!(%name, ?start_reason, "teammate restarted");
@@ -243,6 +246,27 @@ impl Supervisor {
             match self.record_exit(&last, ProcessEnd::NotStarted, now, None).await {
                 Some((next, _)) => pause = next,
                 None => return,
+            }
+        }
+    }
+
+    /// Records that the member is not started again, because its role is unclear: it would stay so.
+    async fn leave_unstarted(&self, last: &MemberId, why: &UnclearRole) {
+        tracing::error!(name = %last.name, %why, "the teammate is not started again");
+        let (at, id) = (self.config.clock.now(), last.clone());
+        let end = ProcessEnd::NotStarted;
+        let written = write(&self.config.bus, move |roster| {
+            roster_updates::exited(roster, &id, end, false, at)
+        });
+        match written.await {
+            Ok(Some(cause)) => {
+                let why = format!("{why}; then spawn it again with that role: it keeps its memory");
+                self.tell_lead(last, cause, end, &why).await;
+            }
+            // The entry belongs to another incarnation.
+            Ok(None) => {}
+            Err(why) => {
+                tracing::warn!(name = %last.name, %why, "the end could not be written into the roster");
             }
         }
     }

@@ -15,10 +15,11 @@ use crate::protocol::restart::RestartHistory;
 use crate::settings::model::ModelChoice;
 use crate::store::asynchronous::offload;
 use crate::store::inbox::{self, SendError};
-use crate::store::{Fsync, StoreError, liveness, roster};
+use crate::store::{Fsync, RoleMatch, StoreError, UnclearRole, liveness, roster};
 use crate::tools::{SpawnOrder, ToolError, find_by_alias};
 use crate::wire::limits::{READY_TIMEOUT, SPAWNS_PER_TEAMMATE};
 use crate::wire::permission::PermissionMode;
+use crate::wire::role::Role;
 use crate::wire::roster::{Roster, Status};
 use crate::wire::{AgentName, WithUnknownFields};
 use std::io;
@@ -57,13 +58,17 @@ pub(super) enum StartError {
 impl Supervisor {
     pub(super) async fn spawn_ordered(
         self: &Rc<Self>,
-        order: SpawnOrder,
+        mut order: SpawnOrder,
     ) -> Result<String, ToolError> {
         let name = order.name.clone();
         if self.is_closing.get() {
             return Err(ToolError::reply("the team is being stopped; no teammate can be spawned"));
         }
         self.check_terms(&order)?;
+        let role = self.read_role(order.role.clone()).await.map_err(ToolError::reply)?;
+        if let Some(role) = &role {
+            order.role.clone_from(&role.name);
+        }
         // A spawn does not wait for the pause before a restart.
         self.members.cancel_restart(&name);
         loop {
@@ -82,7 +87,7 @@ impl Supervisor {
         self.check_caps()?;
         self.spawned.set(self.spawned.get() + 1);
         self.members.with_history(&name, |history| *history = RestartHistory::default());
-        let (model, mode, unused) = self.choose(&order);
+        let (model, mode, unused) = self.choose(&order, role);
         let (role, start_reason) = (order.role.clone(), StartReason::Spawned);
         let spec = SpawnSpec { name, role, model, mode, start_reason, after: None };
         let SpawnSpec { name, role, model, .. } = &spec;
@@ -150,27 +155,36 @@ impl Supervisor {
         sent.map(drop).map_err(ToolError::reply)
     }
 
+    /// Reads the file of a role; `None` if the role is free text. Fails if it is unclear.
+    pub(super) async fn read_role(&self, name: String) -> Result<Option<Role>, UnclearRole> {
+        let dir = self.config.bus.dir().clone();
+        match offload(move || dir.find_role(&name, find_by_alias)).await {
+            RoleMatch::File(file) => Ok(Some(file.role)),
+            RoleMatch::FreeText => Ok(None),
+            RoleMatch::Unclear(why) => Err(why),
+        }
+    }
+
     /// Returns the ordered model, else the role's, else the lead's; the ordered mode, else the stricter of
     /// the role's and the lead's; and a note if the role's model cannot be used.
-    fn choose(&self, order: &SpawnOrder) -> (String, PermissionMode, String) {
-        let role = self.config.bus.dir().role(&order.role, find_by_alias).map(|file| file.role);
+    fn choose(&self, order: &SpawnOrder, role: Option<Role>) -> (String, PermissionMode, String) {
         let ours = self.config.permissions.borrow().mode;
         let role_mode = role.as_ref().and_then(|role| role.mode).map(|mode| mode.min(ours));
         let mode = order.mode.or(role_mode).unwrap_or(ours);
         if let Some(model) = &order.model {
             return (model.clone(), mode, String::new());
         }
-        let Some(model) = role.and_then(|role| role.model) else {
+        let Some(wanted) = role.and_then(|role| role.model) else {
             return (self.config.model.clone(), mode, String::new());
         };
-        let why = match ModelChoice::parse(&model) {
+        let why = match ModelChoice::parse(&wanted) {
             Ok(chosen) if self.config.credentials.suffice_for(&chosen) => {
-                return (model, mode, String::new());
+                return (wanted, mode, String::new());
             }
             Ok(_) => "there are no credentials for it".into(),
             Err(why) => why.what,
         };
-        let note = format!(" Its role asks for {model}, which is not used: {why}.");
+        let note = format!(" Its role asks for {wanted}, which is not used: {why}.");
         (self.config.model.clone(), mode, note)
     }
 

@@ -70,7 +70,7 @@ pub(crate) fn find_by_alias(name: &str) -> Option<&'static ToolSpec> {
 
 /// Whether an agent in this role can complete tasks. A role without a file has every tool.
 pub(crate) fn can_complete_tasks(team: &TeamDir, role: &str) -> bool {
-    team.role(role, find_by_alias).is_none_or(|file| file.role.has(&tasks::CompleteTask::SPEC))
+    team.find_role(role, find_by_alias).limits().has(&tasks::CompleteTask::SPEC)
 }
 
 /// Returns the signal of a call to the agent's loop.

@@ -102,7 +102,7 @@ pub(crate) fn role_table(roles: &[(&Role, String)], palette: Palette) -> String 
     let rows = roles.iter().map(|(role, from)| {
         let model = role.model.as_deref().map_or_else(|| "-".into(), |model| one_line(model, 32));
         let mode = role.mode.map_or_else(|| "-".into(), |mode| mode.to_string());
-        let (name, from) = (one_line(&role.name, 64), one_line(from, 64));
+        let (name, from) = (one_line(&role.name, 64), one_line(from, 160));
         [name, from, tools(role), model, mode, one_line(&role.description, PROSE)]
     });
     table(["ROLE", "FROM", "TOOLS", "MODEL", "MODE", "FOR"], rows, palette)

@@ -139,6 +139,60 @@ pub fn is_name(text: &str) -> bool {
         && !text.ends_with(' ')
 }
 
+/// Returns the form in which names of roles are compared: without case, and with `_`, `-` and spaces alike.
+pub fn folded(name: &str) -> String {
+    let is_between = |c: char| c.is_whitespace() || matches!(c, '_' | '-');
+    let words: Vec<&str> = name.split(is_between).filter(|word| !word.is_empty()).collect();
+    words.join(" ").to_lowercase()
+}
+
+/// Whether a text may mean the role of this name: it differs by a few letters, or contains the name, perhaps as a
+/// plural.
+pub fn resembles(text: &str, name: &str) -> bool {
+    let words_of = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.map(str::to_lowercase).collect()
+    };
+    let (text, name) = (words_of(text), words_of(name));
+    let joined = name.join(" ");
+    let is_name = |words: &[String]| {
+        let words = words.join(" ");
+        words == joined || words.strip_suffix('s') == Some(&joined)
+    };
+    is_near(&text.join(" "), &joined) || (!name.is_empty() && text.windows(name.len()).any(is_name))
+}
+
+/// Whether two texts differ by at most one letter, or two letters of long texts.
+fn is_near(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(|text| text.chars().collect::<Vec<char>>());
+    let most = match one.len().min(other.len()) {
+        0..=2 => 0,
+        3..=7 => 1,
+        _ => 2,
+    };
+    one.len().abs_diff(other.len()) <= most && differ_by(&one, &other, most)
+}
+
+/// Whether at most this many letters are added, left out, replaced, or swapped with the next one.
+fn differ_by(one: &[char], other: &[char], most: usize) -> bool {
+    match (one, other) {
+        ([a, one @ ..], [b, other @ ..]) if a == b => differ_by(one, other, most),
+        ([], rest) | (rest, []) => rest.len() <= most,
+        ([a, next, one_after @ ..], [b, follower, other_after @ ..])
+            if most > 0
+                && (a, next) == (follower, b)
+                && differ_by(one_after, other_after, most - 1) =>
+        {
+            true
+        }
+        ([_, one_rest @ ..], [_, other_rest @ ..]) => {
+            let left = most.checked_sub(1);
+            let pairs = [(one_rest, other), (one, other_rest), (one_rest, other_rest)];
+            left.is_some_and(|left| pairs.iter().any(|(one, other)| differ_by(one, other, left)))
+        }
+    }
+}
+
 fn bare(rule: &str) -> &str {
     rule.split_once('(').map_or(rule, |(tool, _)| tool)
 }
@@ -265,7 +319,9 @@ mod tests {
     fn an_invalid_value_is_reported_and_changes_nothing() {
         let (role, problems) = parse("x", "---\ntools: Grep\n---\n");
         assert_eq!((tools_of(&role), problems.len()), (vec!["send", "shout", "rest"], 1));
-        for wrong in ["name: ../x", "maxTurns: 0", "maxTurns: many", "permissionMode: yolo"] {
+        for wrong in
+            ["name: ../x", "model: gpt", "maxTurns: 0", "maxTurns: many", "permissionMode: yolo"]
+        {
             let (role, problems) = parse("x", &format!("---\n{wrong}\n---\n"));
             assert_eq!(role, Role { name: "x".into(), ..Role::default() }, "{wrong}");
             assert_eq!(problems.len(), 1, "{wrong}");
@@ -273,6 +329,49 @@ mod tests {
         for (word, model) in [("inherit", None), ("claude-x", Some("anthropic/claude-x"))] {
             let (role, _) = parse("x", &format!("---\nmodel: {word}\n---\n"));
             assert_eq!(role.model.as_deref(), model);
+        }
+    }
+
+    #[test]
+    fn names_are_compared_without_case_and_separators() {
+        for name in ["code-auditor", "Code_Auditor", " CODE  auditor "] {
+            assert_eq!(folded(name), "code auditor");
+        }
+        assert_eq!(folded("É-t"), "é t");
+        assert_ne!(folded("code.auditor"), folded("codeauditor"));
+    }
+
+    #[test]
+    fn a_text_resembles_a_name_that_it_contains_or_misspells() {
+        let similar = [
+            ("code auditor", "auditor"),
+            ("auditors", "auditor"),
+            ("Senior Auditors", "auditor"),
+            ("audiotr", "auditor"),
+            ("qas", "qa"),
+            ("auditor/security", "auditor"),
+            ("devs", "dev"),
+            ("qa engineer", "qa"),
+            ("codereviewer", "code-reviewer"),
+            ("strict code reviewer", "code_reviewer"),
+            ("code reveiwers", "code reviewer"),
+        ];
+        for (text, name) in similar {
+            assert!(resembles(text, name), "{text} {name}");
+        }
+        let different = [
+            ("editor", "auditor"),
+            ("loader", "coder"),
+            ("code monkey", "coder"),
+            ("scanner", "planner"),
+            ("backend developer", "coder"),
+            ("reviewer", "code reviewer"),
+            ("qb", "qa"),
+            ("", "qa"),
+            ("coder", ""),
+        ];
+        for (text, name) in different {
+            assert!(!resembles(text, name), "{text} {name}");
         }
     }
 }

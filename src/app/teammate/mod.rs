@@ -43,9 +43,10 @@ pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, F
     let lead = lead.or_exit(Exit::Usage, "--control-fd is not usable", hint)?;
     let answer_to = lead.as_ref().map(OwnedFd::try_clone);
     let options = TeammateOptions::resolve(context, request, lead.map(File::from));
-    let outcome = options.and_then(|options| {
+    let outcome = options.and_then(|mut options| {
         hit("child.greeted");
         let team = if options.lead.is_some() { context.team()? } else { context.make_team()? };
+        options.check_role(&team)?;
         block_on(async { TeammateApp::start(context, &team, options).await?.run().await })?
     });
     if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {

@@ -9,10 +9,11 @@ use crate::app::{
 use crate::error::{Exit, Failure, OrFail};
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
 use crate::settings::{Flags, Settings, environment::Environment};
-use crate::store::TeamDir;
+use crate::store::{RoleMatch, TeamDir, UnclearRole};
 use crate::supervise::handshake::{self, Handshake, StartReason};
 use crate::wire::AgentName;
 use crate::wire::permission::{PermissionMode, Permissions};
+use crate::tools::find_by_alias;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 
@@ -66,6 +67,19 @@ impl TeammateOptions {
         }
         handshake.price = price_of(&model, handshake.price, &handshake.rules.budgets())?;
         Ok(Self { name, handshake, model, lead, prompt, once })
+    }
+
+    /// Gives a teammate that was started by hand the name of its role as the role's file has it. Fails if the role
+    /// is unclear.
+    pub(super) fn check_role(&mut self, team: &TeamDir) -> Result<(), Failure> {
+        match team.find_role(&self.handshake.role, find_by_alias) {
+            RoleMatch::File(file) if self.lead.is_none() => self.handshake.role = file.role.name,
+            RoleMatch::File(_) | RoleMatch::FreeText => {}
+            RoleMatch::Unclear(why) => {
+                return Err(Failure::new(Exit::Usage, why.what(), why.why(), UnclearRole::HINT));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -32,7 +32,18 @@ fn order(name: &str, role: &str) -> (&'static str, Value) {
 fn roles_are_listed_with_their_source_and_errors() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
-    put(&team, &[(".claude/agents/audit.md", AUDITOR)]);
+    put(
+        &team,
+        &[
+            (".claude/agents/audit.md", AUDITOR),
+            ("home/.claude/agents/tester.md", "Hidden by the role of the team.\n"),
+            ("home/.claude/agents/Baker.md", "Hidden by the user's own role.\n"),
+            ("settings/team/roles/baker.md", "Bake.\n"),
+        ],
+    );
+    let inside = |path: &str| team.workspace().join(path).display().to_string();
+    team.variable("HOME", &inside("home"));
+    team.variable("XDG_CONFIG_HOME", &inside("settings"));
     let ran = team.team(&["roles"]).expect(0);
     for words in
         ["auditor", ".claude/agents/audit.md", ".team/roles/coder.md", "read_file but broad"]
@@ -47,10 +58,17 @@ fn roles_are_listed_with_their_source_and_errors() {
     assert_eq!(listed["schema"], 1);
     let roles = listed["roles"].as_array().unwrap();
     let names: Vec<&Value> = roles.iter().map(|role| &role["name"]).collect();
-    assert_eq!(names, ["auditor", "coder", "reviewer", "tester"]);
+    assert_eq!(names, ["auditor", "baker", "Baker", "coder", "reviewer", "tester", "tester"]);
+    let baker = inside("settings/team/roles/baker.md");
+    assert_eq!((&roles[1]["file"], &roles[1]["hidden_by"]), (&json!(baker), &Value::Null));
+    assert_eq!(roles[2]["hidden_by"], json!(baker));
+    assert_eq!(roles[6]["file"], json!(inside("home/.claude/agents/tester.md")));
+    assert_eq!(roles[6]["hidden_by"], ".team/roles/tester.md");
+    let hidden = "tester.md, hidden by .team/roles/tester.md";
+    assert!(ran.out.contains(hidden), "{}", ran.out);
     let expected = json!({
         "name": "auditor", "description": "Looks, and touches nothing.",
-        "file": ".claude/agents/audit.md", "tools": ["read_file"],
+        "file": ".claude/agents/audit.md", "hidden_by": null, "tools": ["read_file"],
         "disallowed_tools": ["broadcast"], "model": null, "mode": null, "max_turns": 4,
         "problems": roles[0]["problems"],
     });
@@ -108,6 +126,64 @@ fn a_role_limits_tools_and_turns_and_names_a_model() {
         1,
         "an unknown key is named once: {warned:?}"
     );
+    assert_left_in_order(&team);
+}
+
+/// A restricted role holds however its name is written, and a similar text is refused by a spawn, by hand and by
+/// a resume. Any other text is a free role.
+#[test]
+fn a_role_binds_by_its_name_in_any_form_and_a_similar_text_is_refused() {
+    let team = Team::new();
+    let auditor = ("home/.claude/agents/code-auditor.md", "---\ntools: Read\n---\nLook.\n");
+    put(&team, &[auditor]);
+    team.variable("HOME", &team.workspace().join("home").display().to_string());
+    let touch = |name: &str, file: &str| {
+        calls(name, &[("bash", json!({ "command": format!("touch {file}") }))])
+    };
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[order("a", "Code_Auditor"), order("b", "security code auditors")]),
+            calls("lead", &[order("b", "shop clerk"), order("a", "code auditor, strict")]),
+            says("lead", "begun"),
+            touch("a", "a-ran"),
+            says("a", "a is done"),
+            touch("b", "b-ran"),
+            says("b", "b is done"),
+        ],
+    );
+    headless(&team, &model, "begin").expect(0);
+    let spawned = tool_results(&team, "lead");
+    let errors: Vec<bool> = spawned.iter().map(|(.., is_error)| *is_error).collect();
+    assert_eq!(errors, [false, true, false, true], "{spawned:#?}");
+    for at in [1, 3] {
+        assert!(spawned[at].1.contains("code-auditor"), "the files are listed: {spawned:#?}");
+        assert!(spawned[at].1.contains("clearly different words"), "{spawned:#?}");
+    }
+    let roles = ["a", "b"].map(|name| team.member(name)["role"].clone());
+    assert_eq!(roles, ["code-auditor", "shop clerk"]);
+    let made = ["a-ran", "b-ran"].map(|file| team.workspace().join(file).exists());
+    assert_eq!(made, [false, true], "{}", team.describe());
+
+    let by_hand = |role: &str| {
+        let prompt = ["--prompt", "Run touch by-hand", "--model", "rehearsal"];
+        team.team(&[&["teammate", "c", "--role", role, "--once"], &prompt[..]].concat())
+    };
+    let refused = by_hand("auditor of code-auditor").expect(2);
+    for words in ["is unclear", "why: ", "code-auditor", "now: "] {
+        assert!(refused.err.contains(words), "{words}: {}", refused.err);
+    }
+    by_hand("CODE AUDITOR").expect(0);
+    assert_eq!(team.member("c")["role"], "code-auditor");
+    assert!(!team.workspace().join("by-hand").exists());
+
+    // A free role becomes unclear by a new file.
+    put(&team, &[(".team/roles/clerk.md", "---\ntools: Read\n---\nSell.\n")]);
+    team.team(&["lead", "--resume", "-p", "go on", "--model", &model]).expect(0);
+    let told = "b is gone (error, it could not be started)";
+    assert!(team.has_mail("lead", "system", told), "{}", team.describe());
+    assert!(team.has_mail("lead", "system", "spawn it again"), "{}", team.describe());
+    assert_eq!(team.member("b")["status"], "failed", "{}", team.describe());
     assert_left_in_order(&team);
 }
 
@@ -242,6 +318,8 @@ fn the_prompt_has_the_workspace_and_the_tools_of_the_role() {
         assert!(system.contains("[AGENTS.md]\nSay please.\n[CLAUDE.md]\nxx"));
         assert!(system.len() < 40_000, "cut");
         assert_eq!(system.contains("You only look."), agent_of(view) == "alice");
+        let listed = system.contains("words:\n- auditor: Looks, and touches nothing.\n");
+        assert_eq!(listed, agent_of(view) == "lead", "{system:.600}");
     }
     let logged = team.lines("log/lead.jsonl");
     let is_cut =
