@@ -19,6 +19,7 @@ use crate::wire::hook::Hook;
 use crate::wire::limits;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, Permissions, PlanApproval, RuleLists};
+use crate::wire::role::MODEL_ALIASES;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -122,6 +123,19 @@ settings! {
         /// The model: `anthropic/NAME`, `openai/NAME`, `local` or `local/NAME` (a server on this machine),
         /// `rehearsal` (no key, no network), or `script:FILE`.
         model: Setting<Option<String>>, flag: Some("--model"), example: Some("\"rehearsal\"");
+
+        /// The model that `model: sonnet` in a role file means. It is used if the lead's model is of the same
+        /// provider; otherwise the teammate gets the lead's model. The same holds for the next two settings.
+        model_aliases_sonnet: Setting<Option<String>> = Some("anthropic/claude-sonnet-5-5".into()),
+            key: "model_aliases.sonnet";
+
+        /// The model that `model: opus` in a role file means.
+        model_aliases_opus: Setting<Option<String>> = Some("anthropic/claude-opus-5-5".into()),
+            key: "model_aliases.opus";
+
+        /// The model that `model: haiku` in a role file means.
+        model_aliases_haiku: Setting<Option<String>> = Some("anthropic/claude-haiku-5-5".into()),
+            key: "model_aliases.haiku";
 
         /// Loopback ports on which a local model server is looked for.
         local_ports: Setting<Vec<u16>> = vec![8080, 11434, 1234];
@@ -383,6 +397,18 @@ impl Settings {
             timeout: self.permissions_timeout.value,
             plan_approval: self.permissions_plan_approval.value,
         }
+    }
+
+    /// Returns the models that the aliases in role files mean.
+    pub(crate) fn model_aliases(&self) -> BTreeMap<&'static str, String> {
+        let [sonnet, opus, haiku] = MODEL_ALIASES;
+        let Self { model_aliases_sonnet, model_aliases_opus, model_aliases_haiku, .. } = self;
+        let rows = [
+            (sonnet, model_aliases_sonnet),
+            (opus, model_aliases_opus),
+            (haiku, model_aliases_haiku),
+        ];
+        rows.into_iter().filter_map(|(word, model)| Some((word, model.value.clone()?))).collect()
     }
 
     /// Returns the price of each model, by `provider/name`.

@@ -177,15 +177,34 @@ impl Supervisor {
         let Some(wanted) = role.and_then(|role| role.model) else {
             return (self.config.model.clone(), mode, String::new());
         };
-        let why = match ModelChoice::parse(&wanted) {
-            Ok(chosen) if self.config.credentials.suffice_for(&chosen) => {
-                return (wanted, mode, String::new());
-            }
-            Ok(_) => "there are no credentials for it".into(),
-            Err(why) => why.what,
+        let why = match self.model_of_role(&wanted) {
+            Ok(model) => return (model, mode, String::new()),
+            Err(why) => why,
         };
+        tracing::warn!(name = %order.name, role = order.role, model = wanted, %why, "the model of a role is not used");
         let note = format!(" Its role asks for {wanted}, which is not used: {why}.");
         (self.config.model.clone(), mode, note)
+    }
+
+    /// Returns the model that a role's word means. Fails if it cannot be used. An alias is only for a lead whose
+    /// model is of the same provider.
+    fn model_of_role(&self, wanted: &str) -> Result<String, String> {
+        let alias = self.config.model_aliases.get(wanted);
+        let model = alias.map_or(wanted, String::as_str);
+        let chosen = ModelChoice::parse(model).map_err(|why| why.what)?;
+        if alias.is_some() {
+            let ours = ModelChoice::parse(&self.config.model).map_err(|why| why.what)?;
+            if ours.spec().name != chosen.spec().name {
+                return Err(format!(
+                    "it means {model}, and the lead's model is of another provider (set \
+                     model_aliases.{wanted} for it)"
+                ));
+            }
+        }
+        if self.config.credentials.suffice_for(&chosen) {
+            return Ok(model.to_owned());
+        }
+        Err("there are no credentials for it".into())
     }
 
     fn check_terms(&self, order: &SpawnOrder) -> Result<(), ToolError> {

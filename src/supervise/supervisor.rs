@@ -46,6 +46,8 @@ pub(crate) struct SupervisorConfig {
     pub(crate) hung_after: Option<Duration>,
     /// Model of a teammate for which neither the spawn nor the role names one.
     pub(crate) model: String,
+    /// The models that the aliases in role files mean.
+    pub(crate) model_aliases: BTreeMap<&'static str, String>,
     /// Permissions of the lead, from which those of its teammates are derived.
     pub(crate) permissions: RefCell<Permissions>,
     pub(crate) credentials: ProviderCredentials,

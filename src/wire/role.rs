@@ -7,6 +7,9 @@ use super::front_matter::{self, Field, Problem};
 use super::permission::PermissionMode;
 use super::tool::{RoleAccess, ToolLookup, ToolSpec};
 
+/// The words for a model that role files of other programs use. The settings `model_aliases` define their meaning.
+pub const MODEL_ALIASES: [&str; 3] = ["sonnet", "opus", "haiku"];
+
 /// The content of a role file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Role {
@@ -18,7 +21,7 @@ pub struct Role {
     pub tools: Option<Vec<String>>,
     /// Disallowed tools, and `tool(pattern)` rules for disallowed calls.
     pub disallowed: Vec<String>,
-    /// The model, as `provider/name`.
+    /// The model, as `provider/name` or as one of [`MODEL_ALIASES`].
     pub model: Option<String>,
     /// The permission mode.
     pub mode: Option<PermissionMode>,
@@ -215,14 +218,19 @@ fn report_unknown(unknown: &[String]) -> Result<(), String> {
     if unknown.is_empty() { Ok(()) } else { Err(error()) }
 }
 
-/// Parses a model as `provider/name`; `None` means the lead's model.
+/// Parses a model as `provider/name` or an alias; `None` means the lead's model.
 fn model(text: &str) -> Result<Option<String>, String> {
     match text {
         "" | "inherit" => Ok(None),
+        alias if MODEL_ALIASES.contains(&alias) => Ok(Some(alias.into())),
         claude if claude.starts_with("claude-") => Ok(Some(format!("anthropic/{claude}"))),
         "rehearsal" => Ok(Some(text.into())),
         named if named.contains('/') => Ok(Some(named.into())),
-        other => Err(format!("{other:?} is not PROVIDER/NAME, so the lead's model is used")),
+        other => {
+            let aliases = MODEL_ALIASES.join(", ");
+            let why = "so the lead's model is used";
+            Err(format!("{other:?} is neither PROVIDER/NAME nor one of {aliases}, {why}"))
+        }
     }
 }
 
@@ -268,9 +276,9 @@ mod tests {
         assert_eq!(role.tools.as_deref().unwrap(), ["read", "run"]);
         assert_eq!(role.disallowed, ["write", "run(rm:*)"]);
         assert_eq!((role.mode, role.max_turns), (Some(PermissionMode::AcceptEdits), Some(7)));
-        assert_eq!((role.model.as_deref(), &*role.instructions), (None, "Read it."));
+        assert_eq!((role.model.as_deref(), &*role.instructions), (Some("sonnet"), "Read it."));
         let lines: Vec<usize> = problems.iter().map(|problem| problem.line).collect();
-        assert_eq!(lines, [4, 5, 6, 9], "{problems:?}");
+        assert_eq!(lines, [4, 5, 9], "{problems:?}");
         assert_eq!(tools_of(&role), ["run", "read", "send", "shout", "rest"]);
         assert_eq!(role.denied_calls().collect::<Vec<_>>(), ["run(rm:*)"]);
         let (plain, problems) = parse("coder", "Code.\n");
@@ -326,7 +334,9 @@ mod tests {
             assert_eq!(role, Role { name: "x".into(), ..Role::default() }, "{wrong}");
             assert_eq!(problems.len(), 1, "{wrong}");
         }
-        for (word, model) in [("inherit", None), ("claude-x", Some("anthropic/claude-x"))] {
+        for (word, model) in
+            [("inherit", None), ("claude-x", Some("anthropic/claude-x")), ("opus", Some("opus"))]
+        {
             let (role, _) = parse("x", &format!("---\nmodel: {word}\n---\n"));
             assert_eq!(role.model.as_deref(), model);
         }

@@ -191,6 +191,7 @@ fn new_supervisor(
         restarts: RefCell::new(RestartTracker::new(settings.restart.value, first_pause, seed)),
         hung_after: Some(hung_after).filter(|limit| !limit.is_zero()),
         model: options.model.to_string(),
+        model_aliases: settings.model_aliases(),
         permissions: RefCell::new(options.permissions.clone()),
         credentials: options.credentials.clone(),
         environment: teammate_environment(environment),

@@ -187,6 +187,34 @@ fn a_role_binds_by_its_name_in_any_form_and_a_similar_text_is_refused() {
     assert_left_in_order(&team);
 }
 
+/// An alias in a role file means a model of Anthropic. For a lead with another provider it means the lead's model,
+/// unless a setting names a model of that provider.
+#[test]
+fn a_role_may_name_its_model_by_an_alias() {
+    let (team, fake) = team_with_fake(|view| match (agent_of(view).as_str(), view.turn()) {
+        ("lead", 0) => call(view, "spawn_teammate", &order("a", "quick").1),
+        (_, _) => Reply::text("Fine."),
+    });
+    put(&team, &[(".team/roles/quick.md", "---\nmodel: haiku\n---\n")]);
+    fake_models::headless(&team, "begin", &[]).expect(0);
+    assert_eq!(team.member("a")["model"], "anthropic/claude-haiku-5-5");
+    let asked = fake.requests();
+    let models: Vec<_> = asked.iter().filter(|view| agent_of(view) == "a").collect();
+    assert_eq!(models[0].body["model"], "claude-haiku-5-5");
+    let lines = [calls("lead", &[order("b", "quick")]), says("lead", "begun")];
+    let model = script(&team, &lines);
+    headless(&team, &model, "begin").expect(0);
+    assert_eq!(team.member("b")["model"], model);
+    let told = tool_results(&team, "lead");
+    assert!(told[0].1.contains("haiku, which is not used"), "{told:?}");
+    let logged = team.lines("log/lead.jsonl");
+    let is_told = |line: &&Value| line["level"] == "WARN" && line["model"] == "haiku";
+    assert_eq!(logged.iter().filter(is_told).count(), 1, "{logged:?}");
+    team.variable("TEAM_MODEL_ALIASES_HAIKU", &model);
+    headless(&team, &model, "begin").expect(0);
+    assert!(!tool_results(&team, "lead")[0].1.contains("not used"), "{}", team.describe());
+}
+
 /// A rule of a role prevails over settings, the mode, and an "always" that the person gave to another member.
 #[test]
 fn no_rule_and_no_answer_allows_what_a_role_denies() {
