@@ -354,6 +354,7 @@ impl Approvals {
     async fn set_mode(&mut self, mode: PermissionMode, status: &mut StatusReporter) {
         let before = self.gate.policy.mode();
         self.gate.policy.set_mode(mode);
+        self.tools.set_mode(mode);
         tracing::info!(%before, now = %mode, "permission mode set");
         status.set_mode(mode).await;
     }

@@ -244,6 +244,7 @@ impl Member {
             self.record(Entry::Note { content: change.note }).await?;
         }
         self.task_claimer.begin_assigned(&mail).await;
+        self.conversation.tools.note_plans(&mail);
         let mut events = settled(self.approvals.on_mail(&mail, &mut self.host.reporter).await);
         events.push_front(MachineEvent::Drained(mail));
         Ok(events)

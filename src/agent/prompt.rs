@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 pub(crate) enum Profile {
     /// The whole prompt and all tools.
     Full,
-    /// A prompt for small models: about 600 tokens with its five tools.
+    /// A prompt for small models: at most 600 tokens with the tools of the agent's state.
     Compact,
 }
 

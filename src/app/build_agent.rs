@@ -30,6 +30,7 @@ use std::time::Duration;
 
 /// The maximum number of roles that the lead's prompt lists, and of characters of each line.
 const ROLES_LISTED: usize = 40;
+const COMPACT_ROLES_LISTED: usize = 10;
 const ROLE_CHARS: usize = 200;
 
 pub(super) struct AgentParts<'a> {
@@ -80,6 +81,7 @@ pub(super) fn build_agent(
         takes_tasks: is_teammate && rules.auto_claim,
         checks_idle: is_teammate,
     };
+    let mode = parts.permissions.mode;
     let approval = approval_gate(parts.permissions, parts.asks, &role)?;
     let system = system_prompt(&Briefing {
         profile,
@@ -110,8 +112,9 @@ pub(super) fn build_agent(
         ops: parts.ops,
     });
     if profile == Profile::Compact {
-        tools.use_compact_profile();
+        tools.use_compact_profile(rules.auto_claim);
     }
+    tools.set_mode(mode);
     tools.limit(role);
     let interval = rules.heartbeat_interval();
     let heartbeat =
@@ -185,8 +188,12 @@ fn role_list(team: &TeamDir, profile: Profile) -> String {
         let shown: String = words.join(" ").chars().take(ROLE_CHARS).collect();
         format!("- {shown}\n")
     };
-    let mut text: String = files.iter().take(ROLES_LISTED).map(line).collect();
-    if let Some(more) = files.len().checked_sub(ROLES_LISTED).filter(|more| *more > 0) {
+    let most = match profile {
+        Profile::Full => ROLES_LISTED,
+        Profile::Compact => COMPACT_ROLES_LISTED,
+    };
+    let mut text: String = files.iter().take(most).map(line).collect();
+    if let Some(more) = files.len().checked_sub(most).filter(|more| *more > 0) {
         let _infallible = writeln!(text, "- and {more} more");
     }
     text

@@ -213,6 +213,12 @@ fn is_ready(board: &Board, task: &Task) -> bool {
     task.status == TaskStatus::Pending && blockers(board, task).is_empty()
 }
 
+/// Whether an agent owns the task and can work on it now.
+pub(crate) fn is_in_hand(board: &Board, task: &Task, name: &AgentName) -> bool {
+    let is_begun = task.status == TaskStatus::InProgress;
+    task.owner.as_deref() == Some(name.as_str()) && (is_begun || is_ready(board, task))
+}
+
 /// Whether the task is ready and has no owner.
 pub(crate) fn is_claimable(board: &Board, task: &Task) -> bool {
     task.owner.is_none() && is_ready(board, task)

@@ -238,8 +238,8 @@ cache_write = 3.75          # as input, if left out");
         context_tokens: Setting<Option<u64>>,
             unset: "(by model)", is_positive: true, example: Some("200000");
 
-        /// The prompt that a model gets: `full`, `compact` (a short prompt and five tools with the arguments
-        /// they need), or `auto`: compact for a local model.
+        /// The prompt that a model gets: `full`, `compact` (a short prompt, and the tools that the agent can use
+        /// now, with the arguments they need), or `auto`: compact for a local model.
         prompt_profile: Setting<PromptProfile> = PromptProfile::Auto;
 
         /// `always`: a send that succeeded survives power loss. `never`: it survives `kill -9` only.

@@ -19,7 +19,7 @@ pub(crate) enum PromptProfile {
     Auto,
     /// The whole prompt and all tools.
     Full,
-    /// A short prompt and five tools.
+    /// A short prompt, and the tools that the agent can use now.
     Compact,
 }
 

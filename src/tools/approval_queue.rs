@@ -15,7 +15,7 @@ use crate::wire::message::{Body, Correlation, Message, Scope};
 use crate::wire::permission::{PermissionMode, PlanApproval, Question, QuestionKind};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -58,6 +58,8 @@ pub(crate) struct ApprovalQueue {
     pub(crate) mode: Cell<PermissionMode>,
     ledger: RefCell<RequestLedger>,
     asked: RefCell<BTreeMap<String, QueuedRequest>>,
+    /// The requests of plans that the lead's model has in its mail, which the queue may receive later.
+    noted_plans: RefCell<BTreeSet<String>>,
 }
 
 impl ApprovalQueue {
@@ -70,12 +72,41 @@ impl ApprovalQueue {
         mode: PermissionMode,
     ) -> Self {
         let (ledger, asked) = (RefCell::default(), RefCell::default());
-        Self { bus, incarnation, plan_tool, plan_approval, mode: Cell::new(mode), ledger, asked }
+        let (mode, noted_plans) = (Cell::new(mode), RefCell::default());
+        Self { bus, incarnation, plan_tool, plan_approval, mode, ledger, asked, noted_plans }
     }
 
     /// Opens the request in a message. Returns `None` for other mail and for a known request; fails for an invalid
     /// one.
     pub(crate) fn accept(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
+        match self.request_in(message)? {
+            Some(request) => self.open(request),
+            None => Ok(None),
+        }
+    }
+
+    /// Notes the plan in a message, if the lead's model decides about it.
+    pub(crate) fn note_plan(&self, message: &Message) {
+        if let Ok(Some(QueuedRequest { question, .. })) = self.request_in(message)
+            && !self.is_for_person(&question)
+        {
+            self.noted_plans.borrow_mut().insert(question.request_id);
+        }
+    }
+
+    /// Whether a plan waits for a decision of the lead's model.
+    pub(crate) fn has_plan_for_model(&self) -> bool {
+        let is_open = |id: &String| {
+            let known = self.find(id);
+            let is_plan = known.as_ref().is_some_and(|asked| !self.is_for_person(&asked.question));
+            is_plan || (known.is_none() && !self.asked.borrow().contains_key(id))
+        };
+        let noted = self.noted_plans.borrow();
+        noted.iter().any(is_open) || self.asked.borrow().keys().any(is_open)
+    }
+
+    /// Reads the request in a message. Returns `None` for other mail; fails for an invalid request.
+    fn request_in(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
         let (about, tool, input, description) =
             if let Body::PermissionRequest { tool, input, description } = &message.body {
                 (QuestionKind::Permission, tool.clone(), input.clone(), description.clone())
@@ -101,7 +132,7 @@ impl ApprovalQueue {
         let incarnation = member.incarnation.clone();
         let tool_use_id = String::new();
         let question = Question { request_id, about, tool_use_id, tool, input, description };
-        self.open(QueuedRequest { question, owner, incarnation })
+        Ok(Some(QueuedRequest { question, owner, incarnation }))
     }
 
     /// Opens a request of any origin; returns `None` if it is known. Fails if another agent has a request of this

@@ -8,7 +8,10 @@ use crate::store::unread;
 use crate::wire::hook::HookEvent;
 use crate::wire::inbox_block::inbox_block;
 use crate::wire::tool::ParameterType::{Text, Word};
-use crate::wire::tool::{AfterCrash, Audience, Effect, Purpose, RoleAccess, Signal, ToolSpec};
+use crate::wire::tool::{
+    AfterCrash, Audience, CompactOffer, Effect, OfferCondition, Purpose, RoleAccess, Signal,
+    ToolSpec,
+};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -29,7 +32,7 @@ impl Tool for SendMessage {
         name: "send_message",
         description: "Send a message to one agent by name (a teammate, or `lead`, or `user`). It is \
                       stored at once and wakes the receiver. An unknown or ended receiver is an error.",
-        compact: Some(Audience::Both),
+        compact: Some(CompactOffer::always(Audience::Both, "Send a message to one agent.")),
         after_crash: AfterCrash::Repeat,
         signal: Signal::SendsMessage,
         ..MAIL
@@ -86,6 +89,11 @@ impl Tool for Broadcast {
     const SPEC: ToolSpec = ToolSpec {
         name: "broadcast",
         description: "Send the same message to every other agent of the team.",
+        compact: Some(CompactOffer::when(
+            OfferCondition::Teammates,
+            Audience::Lead,
+            "Send a message to all teammates.",
+        )),
         after_crash: AfterCrash::Repeat,
         ..MAIL
     };
@@ -118,6 +126,7 @@ impl Tool for ReadInbox {
         description: "Show your mail: what is unread, and what was taken in since you last looked. Mail \
                       is also shown to you by itself before every step, so waiting with this tool is \
                       useless.",
+        compact: Some(CompactOffer::always(Audience::Lead, "Show your mail.")),
         effect: Effect::Reads,
         ..MAIL
     };

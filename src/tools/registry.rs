@@ -14,17 +14,19 @@ use crate::protocol::rate_limiter::{RateLimiter, SendPermit};
 use crate::protocol::request::{
     PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
 };
+use crate::protocol::tasks::is_in_hand;
 use crate::store::asynchronous::offload;
+use crate::store::roster;
 use crate::tasks::{TaskError, Tasks};
 use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
-use crate::wire::message::{Body, Correlation};
+use crate::wire::message::{Body, Correlation, Message};
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
-use crate::wire::tool::{Audience, Effect, Parameter, SubjectArgument, ToolSpec};
+use crate::wire::tool::{Audience, Effect, OfferCondition, Parameter, SubjectArgument, ToolSpec};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -274,8 +276,15 @@ pub(crate) struct Registry {
     tools: BTreeMap<&'static str, &'static Registration>,
     parts: ToolParts,
     role: RefCell<Role>,
-    /// Whether the model gets the compact definitions of the tools.
-    is_compact: bool,
+    mode: Cell<PermissionMode>,
+    /// Set if the model gets only the tools that it can use in its state, in compact definitions.
+    compact: Option<CompactProfile>,
+}
+
+struct CompactProfile {
+    auto_claim: bool,
+    /// The state of the agent at the last model call.
+    state: RefCell<Vec<OfferCondition>>,
 }
 
 impl Registry {
@@ -284,24 +293,70 @@ impl Registry {
         let audience = parts.audience();
         let tools = all.filter(|tool| tool.spec.audience.includes(audience));
         let tools = tools.map(|tool| (tool.spec.name, tool)).collect();
-        Self { tools, parts, role: RefCell::default(), is_compact: false }
+        let mode = Cell::new(PermissionMode::Default);
+        Self { tools, parts, role: RefCell::default(), mode, compact: None }
+    }
+
+    pub(crate) fn set_mode(&self, mode: PermissionMode) {
+        self.mode.set(mode);
+    }
+
+    /// Notes the plans in mail that wait for a decision of this agent's model.
+    pub(crate) fn note_plans(&self, mail: &[Message]) {
+        if let Some(ops) = &self.parts.ops {
+            for message in mail {
+                ops.approval_queue.note_plan(message);
+            }
+        }
     }
 
     pub(crate) fn limit(&self, role: Role) {
         *self.role.borrow_mut() = role;
     }
 
-    /// Removes every tool that is not in the compact prompt profile and shortens the others' definitions.
-    pub(crate) fn use_compact_profile(&mut self) {
-        let audience = self.parts.audience();
-        self.tools.retain(|_, tool| tool.spec.compact.is_some_and(|it| it.includes(audience)));
-        self.is_compact = true;
+    /// Gives the model compact definitions of the tools that it can use in its state. `auto_claim` says whether idle
+    /// teammates claim tasks.
+    pub(crate) fn use_compact_profile(&mut self, auto_claim: bool) {
+        self.compact = Some(CompactProfile { auto_claim, state: RefCell::default() });
     }
 
-    pub(crate) fn definitions(&self) -> Vec<ToolDefinition> {
-        let define =
-            if self.is_compact { ToolSpec::compact_definition } else { ToolSpec::definition };
-        self.specs(&self.role.borrow()).map(define).collect()
+    /// Returns the tools for a model call. In the compact profile they are a function of the agent's state, so that a
+    /// resumed agent gets the same ones.
+    pub(crate) async fn definitions(&self) -> Vec<ToolDefinition> {
+        if let Some(compact) = &self.compact {
+            let state = self.state(compact).await;
+            *compact.state.borrow_mut() = state;
+        }
+        let define = match self.compact {
+            Some(_) => ToolSpec::compact_definition,
+            None => ToolSpec::definition,
+        };
+        self.offered(&self.role.borrow()).into_iter().map(define).collect()
+    }
+
+    /// Returns the conditions that hold for the agent. What cannot be read counts as absent.
+    async fn state(&self, compact: &CompactProfile) -> Vec<OfferCondition> {
+        let (tasks, me) = (Arc::clone(&self.parts.tasks), self.parts.team.me.clone());
+        let (board, roster) = offload(move || {
+            let board = tasks.snapshot().map(|seen| seen.board);
+            let roster = roster::read(tasks.dir());
+            let board = board.inspect_err(|why| tracing::warn!(%why, "the task list was not read"));
+            let roster = roster.inspect_err(|why| tracing::warn!(%why, "the roster was not read"));
+            (board.unwrap_or_default(), roster.unwrap_or_default())
+        })
+        .await;
+        let has_own = board.values().any(|task| is_in_hand(&board, task, &me));
+        let is_open = compact.auto_claim || board.values().any(|task| !task.status.is_over());
+        let queue = self.parts.ops.as_ref().map(|ops| &ops.approval_queue);
+        let holds = |condition: &OfferCondition| match condition {
+            OfferCondition::Always => true,
+            OfferCondition::Teammates => roster.members.iter().any(|it| !it.status.is_over()),
+            OfferCondition::OwnTask => has_own,
+            OfferCondition::OpenTasks => is_open && !has_own,
+            OfferCondition::PlanMode => self.mode.get() == PermissionMode::Plan,
+            OfferCondition::PlanToReview => queue.is_some_and(|queue| queue.has_plan_for_model()),
+        };
+        OfferCondition::ALL.into_iter().filter(holds).collect()
     }
 
     /// Runs a call. If the agent has no such tool, the error lists the tools that it has.
@@ -319,8 +374,15 @@ impl Registry {
         Ok((tool.spec, (tool.subject)(call, &self.parts)?))
     }
 
-    fn specs(&self, role: &Role) -> impl Iterator<Item = &'static ToolSpec> {
-        self.tools.values().map(|tool| tool.spec).filter(|spec| role.has(spec))
+    /// Returns the tools that the last model call offered to an agent in this role.
+    fn offered(&self, role: &Role) -> Vec<&'static ToolSpec> {
+        let audience = self.parts.audience();
+        let is_offered = |spec: &&'static ToolSpec| {
+            let compact = self.compact.as_ref();
+            compact.is_none_or(|compact| spec.is_offered(audience, &compact.state.borrow()))
+        };
+        let specs = self.tools.values().map(|tool| tool.spec).filter(|spec| role.has(spec));
+        specs.filter(is_offered).collect()
     }
 
     fn find(&self, call: &Call) -> Result<&'static Registration, ToolError> {
@@ -331,7 +393,7 @@ impl Registry {
             Some(_) => format!("your role ({}) does not have the tool {name:?}", role.name),
             None => format!("there is no tool {name:?}"),
         };
-        let given: Vec<&str> = self.specs(&role).map(|spec| spec.name).collect();
+        let given: Vec<&str> = self.offered(&role).iter().map(|spec| spec.name).collect();
         Err(ToolError::Reply(format!("{why}; use one of: {}", given.join(", "))))
     }
 }

@@ -10,7 +10,7 @@ use crate::wire::AgentName;
 use crate::wire::hook::HookEvent;
 use crate::wire::task::{Task, TaskId, TaskStatus};
 use crate::wire::tool::ParameterType::{Text, TextList, Word};
-use crate::wire::tool::{Effect, ToolSpec};
+use crate::wire::tool::{Audience, CompactOffer, Effect, OfferCondition, ToolSpec};
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ const TASK_ID: &str = "the id of the task, such as \"3\"";
 parameters!(CreateTask {
     subject: String = required(Text, "the task in one line"),
     #[serde(default)]
-    description: String = optional(Text, "the details"),
+    description: String = recommended(Text, "the details"),
     #[serde(default)]
     blocked_by: Vec<TaskId> = optional(TextList, "ids of tasks that must be completed first"),
     owner: Option<String> = optional(Text, "the owner; without one, any idle teammate may claim it"),
@@ -36,6 +36,11 @@ impl Tool for CreateTask {
         name: "create_task",
         description: "Add a task to the list that the team shares. An idle teammate claims it once every \
                       task in blocked_by is completed. Returns its id.",
+        compact: Some(CompactOffer::when(
+            OfferCondition::OpenTasks,
+            Audience::Lead,
+            "Add a task to the team's list. An idle teammate claims it.",
+        )),
         ..TALKS
     };
 
@@ -65,6 +70,11 @@ impl Tool for ListTasks {
         name: "list_tasks",
         description: "Show the team's tasks, one JSON object a line. `claimable` says whether you may \
                       take one.",
+        compact: Some(CompactOffer::when(
+            OfferCondition::OpenTasks,
+            Audience::Both,
+            "Show the team's tasks.",
+        )),
         effect: Effect::Reads,
         ..ToolSpec::STRICT
     };
@@ -116,6 +126,11 @@ impl Tool for ClaimTask {
         name: "claim_task",
         description: "Take a task and begin to work on it. Only one agent gets it; it stays yours until \
                       you complete it, give it back (update_task with status pending), or end.",
+        compact: Some(CompactOffer::when(
+            OfferCondition::OpenTasks,
+            Audience::Teammate,
+            "Take a task of the list and begin to work on it.",
+        )),
         ..TALKS
     };
 
@@ -129,14 +144,14 @@ impl Tool for ClaimTask {
 
 parameters!(UpdateTask {
     task_id: TaskId = required(Text, TASK_ID),
-    status: Option<TaskStatus> = optional(Word(&STATUSES), ""),
+    status: Option<TaskStatus> = recommended(Word(&STATUSES), ""),
     owner: Option<String> = optional(Text, "the owner; \"\" for none"),
     subject: Option<String> = optional(Text, "the task in one line"),
     description: Option<String> = optional(Text, "the details"),
     role: Option<String> =
         optional(Text, "only teammates with this role claim it; \"\" for any role"),
     blocked_by: Option<Vec<TaskId>> = optional(TextList, "all tasks that must be completed first"),
-    note: Option<String> = optional(Text, "why, for the history"),
+    note: Option<String> = recommended(Text, "why, for the history"),
 });
 
 impl Tool for UpdateTask {
@@ -145,6 +160,11 @@ impl Tool for UpdateTask {
         description: "Change a task; what you leave out stays. A new owner is told. status failed: it \
                       could not be done (say why in note); pending: you give it back, or it is to be \
                       done after all.",
+        compact: Some(CompactOffer::when(
+            OfferCondition::OwnTask,
+            Audience::Both,
+            "status failed: your task cannot be done; pending: you give it back. Say why in note.",
+        )),
         ..TALKS
     };
 
@@ -174,6 +194,11 @@ impl Tool for CompleteTask {
     const SPEC: ToolSpec = ToolSpec {
         name: "complete_task",
         description: "Mark a task of yours as done. Returns the tasks that can begin now.",
+        compact: Some(CompactOffer::when(
+            OfferCondition::OwnTask,
+            Audience::Both,
+            "Mark your task as done.",
+        )),
         ..TALKS
     };
 

@@ -11,7 +11,10 @@ use crate::wire::AgentName;
 use crate::wire::permission::{PermissionMode, QuestionKind};
 use crate::wire::roster::Status;
 use crate::wire::tool::ParameterType::{Boolean, Text, Word};
-use crate::wire::tool::{Audience, Effect, Parameter, Purpose, RoleAccess, Signal, ToolSpec};
+use crate::wire::tool::{
+    Audience, CompactOffer, Effect, OfferCondition, Parameter, Purpose, RoleAccess, Signal,
+    ToolSpec,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -24,7 +27,7 @@ impl Tool for ListTeammates {
     const SPEC: ToolSpec = ToolSpec {
         name: "list_teammates",
         description: "Show the members of the team: name, role, status, activity.",
-        compact: Some(Audience::Lead),
+        compact: Some(CompactOffer::always(Audience::Lead, "Show the team.")),
         effect: Effect::Reads,
         role_access: RoleAccess::Granted,
         purpose: Purpose::Talk,
@@ -78,8 +81,11 @@ impl Tool for SpawnTeammate {
         description: "Start a teammate: an agent with a name, a role and a memory of its own. Answers \
                       when it is ready. A name that is idle gets the new prompt; a name that was shut \
                       down comes back with its memory.",
+        compact: Some(CompactOffer::always(
+            Audience::Lead,
+            "Start a teammate, or give an idle one a new prompt. name: lower-case.",
+        )),
         audience: Audience::Lead,
-        compact: Some(Audience::Lead),
         ..TALKS
     };
 
@@ -101,8 +107,12 @@ impl Tool for ShutdownTeammate {
         name: "shutdown_teammate",
         description: "End a teammate: it is asked first, and ended by force when it does not go in time. \
                       Answers when its process is gone and says how it ended.",
+        compact: Some(CompactOffer::when(
+            OfferCondition::Teammates,
+            Audience::Lead,
+            "End a teammate.",
+        )),
         audience: Audience::Lead,
-        compact: Some(Audience::Lead),
         ..TALKS
     };
 
@@ -165,6 +175,11 @@ impl Tool for SubmitPlan {
         name: "submit_plan",
         description: "In mode plan: send your plan to be approved and wait for the decision. Say what \
                       you will change, where and why, and how you will check it.",
+        compact: Some(CompactOffer::when(
+            OfferCondition::PlanMode,
+            Audience::Teammate,
+            "Send your plan and wait for the decision. Before that you can change nothing.",
+        )),
         audience: Audience::Teammate,
         role_access: RoleAccess::Granted,
         signal: Signal::SubmitsPlan,
@@ -184,7 +199,7 @@ impl Tool for SubmitPlan {
 parameters!(ReviewPlan {
     request_id: String = required(Text, "the request's id"),
     approve: bool = required(Boolean, "true: carry it out"),
-    feedback: Option<String> = optional(Text, "requested changes, or advice"),
+    feedback: Option<String> = recommended(Text, "requested changes, or advice"),
 });
 
 impl Tool for ReviewPlan {
@@ -193,6 +208,11 @@ impl Tool for ReviewPlan {
         description: "Decide about a plan that a teammate has submitted (a plan_approval_request in \
                       your inbox). Approved, it goes on and carries it out; rejected, it gets your \
                       feedback and may submit another.",
+        compact: Some(CompactOffer::when(
+            OfferCondition::PlanToReview,
+            Audience::Lead,
+            "Decide about a plan in your mail.",
+        )),
         audience: Audience::Lead,
         ..TALKS
     };
@@ -231,8 +251,11 @@ impl Tool for Idle {
     const SPEC: ToolSpec = ToolSpec {
         name: "idle",
         description: "End your turn because there is nothing to do now; mail wakes you again.",
+        compact: Some(CompactOffer::always(
+            Audience::Teammate,
+            "End your turn because there is nothing to do now.",
+        )),
         audience: Audience::Teammate,
-        compact: Some(Audience::Teammate),
         effect: Effect::Reads,
         role_access: RoleAccess::Always,
         purpose: Purpose::Talk,

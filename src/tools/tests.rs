@@ -1,7 +1,7 @@
 //! Tests of the specs of all tools.
 
 use super::*;
-use crate::wire::tool::{Audience, SubjectArgument};
+use crate::wire::tool::{Audience, OfferCondition, SubjectArgument};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn names_and_aliases_are_unique() {
 fn every_spec_describes_the_tool_and_a_compact_tool_is_also_for_its_audience() {
     for spec in specs() {
         for agent in [Audience::Lead, Audience::Teammate] {
-            let is_compact = spec.compact.is_some_and(|it| it.includes(agent));
+            let is_compact = spec.compact.is_some_and(|it| it.audience.includes(agent));
             assert!(!is_compact || spec.audience.includes(agent), "{} {agent:?}", spec.name);
         }
         assert!(!spec.description.is_empty(), "{}", spec.name);
@@ -39,29 +39,29 @@ fn every_spec_describes_the_tool_and_a_compact_tool_is_also_for_its_audience() {
 }
 
 /// The tools of the contract (SPEC 5), with all properties by which the program decides: audience, compact
-/// audience, effect, role access, purpose, repetition, after a crash, signal, subject. A tool that is added later
+/// offer, effect, role access, purpose, repetition, after a crash, signal, subject. A tool that is added later
 /// needs no line here.
 const CONTRACT: &str = "\
-bash Both Some(Both) Changes Named Work Failures Report None Command(command)
-read_file Both Some(Teammate) Reads Named Work Any Report None File(path)
-write_file Both Some(Teammate) Changes Named Work Any Report None File(path)
-edit_file Both None Changes Named Work Any Report None File(path)
-send_message Both Some(Both) Talks Granted Talk Any Repeat SendsMessage None
-broadcast Both None Talks Granted Talk Any Repeat None None
-read_inbox Both None Reads Granted Talk Any Report None None
-create_task Both None Talks Named Work Any Report None None
-list_tasks Both None Reads Named Work Any Report None None
-get_task Both None Reads Named Work Any Report None None
-claim_task Both None Talks Named Work Any Report None None
-update_task Both None Talks Named Work Any Report None None
-complete_task Both None Talks Named Work Any Report None None
-list_teammates Both Some(Lead) Reads Granted Talk Any Report None None
-spawn_teammate Lead Some(Lead) Talks Named Work Any Report None None
-shutdown_teammate Lead Some(Lead) Talks Named Work Any Report None None
-shutdown_response Teammate None Talks Always Talk Any Report AnswersShutdown None
-submit_plan Teammate None Talks Granted Work Any Report SubmitsPlan None
-review_plan Lead None Talks Named Work Any Report None None
-idle Teammate Some(Teammate) Reads Always Talk Any Report EndsTurn None
+bash Both Both:Always Changes Named Work Failures Report None Command(command)
+read_file Both Teammate:Always Reads Named Work Any Report None File(path)
+write_file Both Teammate:Always Changes Named Work Any Report None File(path)
+edit_file Both - Changes Named Work Any Report None File(path)
+send_message Both Both:Always Talks Granted Talk Any Repeat SendsMessage None
+broadcast Both Lead:Teammates Talks Granted Talk Any Repeat None None
+read_inbox Both Lead:Always Reads Granted Talk Any Report None None
+create_task Both Lead:OpenTasks Talks Named Work Any Report None None
+list_tasks Both Both:OpenTasks Reads Named Work Any Report None None
+get_task Both - Reads Named Work Any Report None None
+claim_task Both Teammate:OpenTasks Talks Named Work Any Report None None
+update_task Both Both:OwnTask Talks Named Work Any Report None None
+complete_task Both Both:OwnTask Talks Named Work Any Report None None
+list_teammates Both Lead:Always Reads Granted Talk Any Report None None
+spawn_teammate Lead Lead:Always Talks Named Work Any Report None None
+shutdown_teammate Lead Lead:Teammates Talks Named Work Any Report None None
+shutdown_response Teammate - Talks Always Talk Any Report AnswersShutdown None
+submit_plan Teammate Teammate:PlanMode Talks Granted Work Any Report SubmitsPlan None
+review_plan Lead Lead:PlanToReview Talks Named Work Any Report None None
+idle Teammate Teammate:Always Reads Always Talk Any Report EndsTurn None
 ";
 
 #[test]
@@ -70,10 +70,43 @@ fn the_tools_of_the_contract_have_their_properties() {
         let tool = find(expected.split(' ').next().unwrap()).unwrap();
         let ToolSpec { name, audience, compact, effect, role_access, .. } = tool;
         let ToolSpec { purpose, repetition, after_crash, signal, subject, .. } = tool;
+        let compact = compact.map(|it| format!("{:?}:{:?}", it.audience, it.condition));
+        let compact = compact.unwrap_or_else(|| "-".into());
         let found = format!(
-            "{name} {audience:?} {compact:?} {effect:?} {role_access:?} {purpose:?} {repetition:?} \
+            "{name} {audience:?} {compact} {effect:?} {role_access:?} {purpose:?} {repetition:?} \
              {after_crash:?} {signal:?} {subject:?}"
         );
         assert_eq!(found.replace('"', ""), expected);
+    }
+}
+
+/// The limits of a compact prompt: bytes of tools, beside a prompt of about 400 bytes, and the number of tools.
+const COMPACT_BYTES: usize = 2000;
+const COMPACT_TOOLS: usize = 10;
+
+#[test]
+fn the_compact_tools_of_every_state_are_few_and_short() {
+    let rest = OfferCondition::ALL.into_iter().filter(|it| *it != OfferCondition::Always);
+    let rest: Vec<OfferCondition> = rest.collect();
+    for (agent, most) in [(Audience::Lead, COMPACT_TOOLS), (Audience::Teammate, 7)] {
+        for chosen in 0..1_u32 << rest.len() {
+            let is_chosen = |at: &usize| chosen >> at & 1 == 1;
+            let some = rest.iter().enumerate().filter(|(at, _)| is_chosen(at));
+            let mut state = vec![OfferCondition::Always];
+            state.extend(some.map(|(_, condition)| *condition));
+            // An agent with a task of its own is not offered those of the list.
+            if state.contains(&OfferCondition::OwnTask)
+                && state.contains(&OfferCondition::OpenTasks)
+            {
+                continue;
+            }
+            let offered = specs().filter(|spec| spec.is_offered(agent, &state));
+            let offered: Vec<_> = offered.map(ToolSpec::compact_definition).collect();
+            let names: Vec<&str> = offered.iter().map(|tool| tool.name.as_str()).collect();
+            let bytes = serde_json::to_string(&offered).unwrap().len();
+            assert!(bytes <= COMPACT_BYTES, "{agent:?} {state:?}: {bytes} bytes: {names:?}");
+            assert!(names.len() <= most, "{agent:?} {state:?}: {names:?}");
+            assert!(state.len() > 1 || names.len() <= 5, "{agent:?}: {names:?}");
+        }
     }
 }

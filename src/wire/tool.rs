@@ -19,8 +19,8 @@ pub struct ToolSpec {
     pub parameters: &'static [Parameter],
     /// The agents that have it.
     pub audience: Audience,
-    /// The agents that have it in the compact prompt profile.
-    pub compact: Option<Audience>,
+    /// Its place in the compact prompt profile; `None` if that profile never offers it.
+    pub compact: Option<CompactOffer>,
     /// The effect, by which permission modes judge a call.
     pub effect: Effect,
     /// The argument that permission rules match and that a question shows.
@@ -58,6 +58,62 @@ impl Audience {
     pub fn includes(self, other: Self) -> bool {
         self == Self::Both || self == other
     }
+}
+
+/// The place of a tool in the compact prompt profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompactOffer {
+    /// The agents that get it.
+    pub audience: Audience,
+    /// The state of the agent in which it gets it.
+    pub condition: OfferCondition,
+    /// The description for the model.
+    pub description: &'static str,
+}
+
+impl CompactOffer {
+    /// Returns the offer of a tool to these agents in every state.
+    pub const fn always(audience: Audience, description: &'static str) -> Self {
+        Self::when(OfferCondition::Always, audience, description)
+    }
+
+    /// Returns the offer of a tool to these agents in one state.
+    pub const fn when(
+        condition: OfferCondition,
+        audience: Audience,
+        description: &'static str,
+    ) -> Self {
+        Self { audience, condition, description }
+    }
+}
+
+/// A state of an agent in which a compact prompt offers certain tools. Several can hold at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OfferCondition {
+    /// Every state.
+    Always,
+    /// The team has a teammate that has not ended.
+    Teammates,
+    /// The agent has a task that it can work on.
+    OwnTask,
+    /// The agent has no such task, but there are open tasks, or idle teammates claim tasks by themselves.
+    OpenTasks,
+    /// The agent is in mode plan, in which tools that may change something are not offered.
+    PlanMode,
+    /// A plan waits for a decision of the agent.
+    PlanToReview,
+}
+
+impl OfferCondition {
+    /// Every condition.
+    pub const ALL: [Self; 6] = [
+        Self::Always,
+        Self::Teammates,
+        Self::OwnTask,
+        Self::OpenTasks,
+        Self::PlanMode,
+        Self::PlanToReview,
+    ];
 }
 
 /// The effect of a tool.
@@ -146,6 +202,8 @@ pub struct Parameter {
     pub description: &'static str,
     /// Whether a call must have it.
     pub is_required: bool,
+    /// Whether a compact definition shows it, as if a call must have it.
+    pub is_compact: bool,
 }
 
 /// The type of an argument.
@@ -169,12 +227,17 @@ pub enum ParameterType {
 impl Parameter {
     /// Returns an argument that a call must have.
     pub const fn required(name: &'static str, kind: ParameterType, about: &'static str) -> Self {
-        Self { name, kind, description: about, is_required: true }
+        Self { name, kind, description: about, is_required: true, is_compact: true }
+    }
+
+    /// Returns an argument that may be left out, except by a model with compact definitions.
+    pub const fn recommended(name: &'static str, kind: ParameterType, about: &'static str) -> Self {
+        Self { is_compact: true, ..Self::optional(name, kind, about) }
     }
 
     /// Returns an argument that may be left out.
     pub const fn optional(name: &'static str, kind: ParameterType, about: &'static str) -> Self {
-        Self { name, kind, description: about, is_required: false }
+        Self { name, kind, description: about, is_required: false, is_compact: false }
     }
 
     fn schema(&self, is_described: bool) -> Value {
@@ -230,16 +293,27 @@ impl ToolSpec {
         self.announce(true)
     }
 
-    /// Returns the tool with only the names and types of required arguments, because small models fill in every
-    /// argument that is shown.
+    /// Whether a compact prompt offers it to an agent for which these conditions hold.
+    pub fn is_offered(&self, audience: Audience, state: &[OfferCondition]) -> bool {
+        let is_useless =
+            self.effect == Effect::Changes && state.contains(&OfferCondition::PlanMode);
+        !is_useless
+            && self.compact.is_some_and(|offer| {
+                offer.audience.includes(audience) && state.contains(&offer.condition)
+            })
+    }
+
+    /// Returns the tool with only the names and types of the arguments that matter, because small models fill in
+    /// every argument that is shown.
     pub fn compact_definition(&self) -> ToolDefinition {
         self.announce(false)
     }
 
     fn announce(&self, is_full: bool) -> ToolDefinition {
         let parameters = self.parameters.iter();
-        let required = parameters.clone().filter(|it| it.is_required).map(|it| it.name);
-        let shown = parameters.filter(|it| is_full || it.is_required);
+        let is_needed = |it: &&Parameter| if is_full { it.is_required } else { it.is_compact };
+        let required = parameters.clone().filter(is_needed).map(|it| it.name);
+        let shown = parameters.filter(|it| is_full || it.is_compact);
         let schema = |it: &Parameter| it.schema(is_full && !it.description.is_empty());
         let properties = shown.map(|it| (it.name.to_owned(), schema(it)));
         let mut fields = Map::from_iter([
@@ -250,9 +324,10 @@ impl ToolSpec {
         if is_full {
             fields.insert("additionalProperties".into(), false.into());
         }
+        let compact = self.compact.filter(|_| !is_full);
         ToolDefinition {
             name: self.name.into(),
-            description: self.description.into(),
+            description: compact.map_or(self.description, |offer| offer.description).into(),
             input_schema: fields.into(),
         }
     }
@@ -270,15 +345,30 @@ mod tests {
             Parameter::required("color", ParameterType::Word(&["red", "blue"]), "which"),
             Parameter::required("where", ParameterType::Text, ""),
             Parameter::optional("coats", ParameterType::Count { most: Some(9) }, "how often"),
-            Parameter::optional("from", ParameterType::Count { most: None }, "first"),
+            Parameter::recommended("from", ParameterType::Count { most: None }, "first"),
             Parameter::optional("tags", ParameterType::TextList, "words"),
             Parameter::optional("dry", ParameterType::Boolean, "wait"),
         ],
+        compact: Some(CompactOffer::when(OfferCondition::OwnTask, Audience::Lead, "Paint.")),
         ..ToolSpec::STRICT
     };
 
     #[test]
-    fn a_definition_has_the_schema_of_every_argument_and_a_compact_one_of_the_required() {
+    fn a_compact_tool_is_offered_in_its_state_unless_it_changes_something_in_mode_plan() {
+        use OfferCondition::{Always, OwnTask, PlanMode};
+        assert!(SPEC.is_offered(Audience::Lead, &[Always, OwnTask]));
+        assert!(!SPEC.is_offered(Audience::Lead, &[Always]));
+        assert!(!SPEC.is_offered(Audience::Teammate, &[Always, OwnTask]));
+        assert!(!SPEC.is_offered(Audience::Lead, &[Always, OwnTask, PlanMode]));
+        let reads = ToolSpec { effect: Effect::Reads, ..SPEC };
+        assert!(reads.is_offered(Audience::Lead, &[Always, OwnTask, PlanMode]));
+        assert!(
+            !ToolSpec { compact: None, ..SPEC }.is_offered(Audience::Lead, &OfferCondition::ALL)
+        );
+    }
+
+    #[test]
+    fn a_definition_has_the_schema_of_every_argument_and_a_compact_one_of_those_that_matter() {
         let definition = SPEC.definition();
         assert_eq!((&*definition.name, &*definition.description), ("paint", "Paints."));
         let expected = json!({
@@ -295,12 +385,15 @@ mod tests {
             "additionalProperties": false,
         });
         assert_eq!(definition.input_schema.to_string(), expected.to_string());
-        // The compact one has the required arguments, without their descriptions.
+        // The compact one has the arguments that matter, without their descriptions.
         let color = json!({ "type": "string", "enum": ["red", "blue"] });
-        let properties = json!({ "color": color, "where": { "type": "string" } });
-        let required = ["color", "where"];
+        let from = json!({ "type": "integer", "minimum": 1 });
+        let properties = json!({ "color": color, "where": { "type": "string" }, "from": from });
+        let required = ["color", "where", "from"];
         let expected = json!({ "type": "object", "properties": properties, "required": required });
-        assert_eq!(SPEC.compact_definition().input_schema.to_string(), expected.to_string());
+        let compact = SPEC.compact_definition();
+        assert_eq!(compact.input_schema.to_string(), expected.to_string());
+        assert_eq!(compact.description, "Paint.");
     }
 
     #[test]

@@ -123,7 +123,8 @@ impl Conversation {
         if is_due(memory, self.model.context_tokens) {
             return self.compact(CompactionReason::NearlyFull);
         }
-        let call = self.model.call(memory, self.tools.definitions());
+        let tools = Rc::clone(&self.tools);
+        let call = self.model.call(memory, async move { tools.definitions().await });
         self.awaited = Some(self.work.start(call));
     }
 

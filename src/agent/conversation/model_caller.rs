@@ -21,20 +21,18 @@ pub(crate) struct ModelCaller {
 }
 
 impl ModelCaller {
+    /// Calls the model as a piece of work, with the tools that `tools` returns.
     pub(super) fn call(
         &self,
         memory: &Memory,
-        tools: Vec<ToolDefinition>,
+        tools: impl Future<Output = Vec<ToolDefinition>> + 'static,
     ) -> impl Future<Output = WorkResult> + 'static {
-        let request = Request {
-            system: self.system.clone(),
-            messages: memory.messages(),
-            tools,
-            max_tokens: MAX_ANSWER_TOKENS,
-        };
+        let (system, messages) = (self.system.clone(), memory.messages());
         let (provider, show) = (Rc::clone(&self.provider), Rc::clone(&self.show));
         let secrets = Rc::clone(&self.secrets);
         async move {
+            let (tools, max_tokens) = (tools.await, MAX_ANSWER_TOKENS);
+            let request = Request { system, messages, tools, max_tokens };
             let mut redactor = StreamRedactor::new(&secrets);
             let show_text = |text: String| {
                 if !text.is_empty() {

@@ -14,7 +14,7 @@ use crate::os::pidfd::ExitKind;
 use crate::protocol::permission::PermissionSubject;
 use crate::wire::limits::{CALL_SECONDS, MAX_CALL_SECONDS};
 use crate::wire::tool::ParameterType::{self, Text};
-use crate::wire::tool::{Audience, Repetition, SubjectArgument, ToolSpec};
+use crate::wire::tool::{Audience, CompactOffer, Repetition, SubjectArgument, ToolSpec};
 use output::CappedOutput;
 use std::path::Path;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Tool for Bash {
                       Everything the command starts, also in the background, is ended when it returns \
                       or after `timeout` seconds (default 120, at most 3600), or once it is more than \
                       512 processes.",
-        compact: Some(Audience::Both),
+        compact: Some(CompactOffer::always(Audience::Both, "Run a shell command.")),
         subject: SubjectArgument::Command("command"),
         repetition: Repetition::Failures,
         time_limit: Some("timeout"),

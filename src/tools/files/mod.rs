@@ -12,7 +12,7 @@ use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;
 use super::registry::{Tool, ToolParts, parameters};
 use crate::wire::tool::ParameterType::{Count, Text};
-use crate::wire::tool::{Audience, Effect, SubjectArgument, ToolSpec};
+use crate::wire::tool::{Audience, CompactOffer, Effect, SubjectArgument, ToolSpec};
 
 const FILE: ToolSpec = ToolSpec { subject: SubjectArgument::File("path"), ..ToolSpec::STRICT };
 
@@ -30,7 +30,7 @@ impl Tool for ReadFile {
         aliases: &["Read"],
         description: "Reads a text file of the workspace. Of more than 50,000 characters the middle is \
                       cut: then ask for parts by offset and limit.",
-        compact: Some(Audience::Teammate),
+        compact: Some(CompactOffer::always(Audience::Teammate, "Read a file.")),
         effect: Effect::Reads,
         ..FILE
     };
@@ -87,7 +87,7 @@ impl Tool for WriteFile {
         aliases: &["Write"],
         description: "Writes a whole file of the workspace, new or instead of the old one; folders on \
                       the way are made. To change a part of a file use edit_file.",
-        compact: Some(Audience::Teammate),
+        compact: Some(CompactOffer::always(Audience::Teammate, "Write a whole file.")),
         ..FILE
     };
 

@@ -1,7 +1,8 @@
 //! Model servers on this machine: discovery, names, the question to the person, and requests without a key.
 
+use crate::support::child_process::write;
 use crate::support::fake::{Fake, LOCAL_MODELS, Reply, RequestView, Unopened};
-use crate::support::fake_models::{KEY, agent_of, call, results};
+use crate::support::fake_models::{KEY, agent_of, call, conversation, results};
 use crate::support::harness::Team;
 use crate::support::terminal::Terminal;
 use serde_json::json;
@@ -99,8 +100,23 @@ fn play(view: &RequestView) -> Reply {
     }
 }
 
-/// A small model has a small context. The compact prompt and its tools fit in 600 tokens (at four bytes each), and
-/// a team can work with them.
+/// The names of the tools in a request, with a check of the compact prompt: it fits in 600 tokens (at four bytes
+/// each), and every argument that it shows is required.
+fn compact_tools(view: &RequestView) -> Vec<String> {
+    let tools = view.body["tools"].as_array().unwrap();
+    for schema in tools.iter().map(|tool| &tool["input_schema"]) {
+        let offered = schema["properties"].as_object().unwrap();
+        let needed = schema["required"].as_array().unwrap();
+        assert!(needed.iter().all(|name| offered.contains_key(name.as_str().unwrap())), "{schema}");
+        let why = "a small model fills in what it sees";
+        assert_eq!(offered.len(), needed.len(), "{why}: {schema}");
+    }
+    let told = view.system().len() + view.body["tools"].to_string().len();
+    assert!(told <= 4 * 600, "{} is told {told} bytes", agent_of(view));
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A small model has a small context, and a team can work with a compact prompt.
 #[test]
 fn a_local_team_works_with_a_compact_prompt() {
     let fake = Fake::local(play);
@@ -109,27 +125,117 @@ fn a_local_team_works_with_a_compact_prompt() {
     assert_eq!(ran.out.trim(), "It is written.", "{}", team.describe());
     assert_eq!(std::fs::read_to_string(team.workspace().join("a.txt")).unwrap(), "a\n");
     assert_eq!(team.member("alice")["model"], format!("local/{}", LOCAL_MODELS[1]));
+    let (mut of_lead, mut of_alice) = (Vec::new(), Vec::new());
     for view in fake.requests() {
-        let tools = view.body["tools"].as_array().unwrap();
-        assert!((1..=5).contains(&tools.len()), "{tools:?}");
-        for schema in tools.iter().map(|tool| &tool["input_schema"]) {
-            let offered = schema["properties"].as_object().unwrap();
-            let needed = schema["required"].as_array().unwrap();
-            assert!(
-                needed.iter().all(|name| offered.contains_key(name.as_str().unwrap())),
-                "{schema}"
-            );
-            assert_eq!(
-                offered.len(),
-                needed.len(),
-                "a small model fills in what it sees: {schema}"
-            );
-        }
-        let told = view.system().len() + view.body["tools"].to_string().len();
-        assert!(told <= 4 * 600, "{} is told {told} bytes", agent_of(&view));
+        let list = if agent_of(&view) == "lead" { &mut of_lead } else { &mut of_alice };
+        list.push(compact_tools(&view).join(" "));
     }
+    of_lead.dedup();
+    of_alice.dedup();
+    let alone = "bash list_teammates read_inbox send_message spawn_teammate";
+    let with_team =
+        "bash broadcast list_teammates read_inbox send_message shutdown_teammate spawn_teammate";
+    assert_eq!(of_lead, [alone, with_team]);
+    assert_eq!(of_alice, ["bash idle read_file send_message write_file"]);
     team.variable("TEAM_PROMPT_PROFILE", "full");
     team.team(&[&LEAD[..], &["--model", "local"]].concat()).expect(0);
     let last = fake.requests().pop().unwrap();
     assert!(last.body["tools"].as_array().unwrap().len() > 5);
+}
+
+/// The lead of [`a_compact_prompt_offers_the_tools_that_the_state_needs`]: it calls only what it is offered.
+fn lead_of_planner(view: &RequestView, tools: &[String]) -> Reply {
+    let past = conversation(view);
+    let may = |tool: &str| tools.iter().any(|name| name == tool);
+    let has_called = |tool: &str| past.contains(&format!("\"name\":\"{tool}\""));
+    // Quotes are escaped within the text of a message.
+    let before_id = "request_id\\\":\\\"";
+    let id_at = |at: usize| past[at..].split(['\\', '"']).next().unwrap_or_default().to_owned();
+    let plan = past.find(before_id).map(|at| id_at(at + before_id.len()));
+    let plan = plan.filter(|_| may("review_plan"));
+    match plan {
+        Some(id) => {
+            let answer = json!({"request_id": id, "approve": true, "feedback": "go"});
+            call(view, "review_plan", &answer)
+        }
+        None if !has_called("spawn_teammate") => {
+            let order = json!({"name": "alice", "role": "planner", "prompt": "Write a.txt."});
+            call(view, "spawn_teammate", &order)
+        }
+        None if past.contains("a.txt is there") && !has_called("create_task") => {
+            assert!(may("create_task"), "{tools:?}");
+            call(view, "create_task", &json!({"subject": "write b.txt", "description": ""}))
+        }
+        None if past.contains("say hello to all") && !has_called("broadcast") => {
+            call(view, "broadcast", &json!({"content": "hello"}))
+        }
+        None => Reply::text("Fine."),
+    }
+}
+
+/// Alice of [`a_compact_prompt_offers_the_tools_that_the_state_needs`]: the tools that she is offered tell her what to
+/// do next.
+fn planner(view: &RequestView, tools: &[String]) -> Reply {
+    let may = |tool: &str| tools.iter().any(|name| name == tool);
+    let said = results(view);
+    let write = |path: &str| call(view, "write_file", &json!({"path": path, "content": "x\n"}));
+    match (may("submit_plan"), may("complete_task")) {
+        (true, _) => call(view, "submit_plan", &json!({"plan": "1. write a.txt"})),
+        (_, true) if said.contains("wrote") => {
+            call(view, "complete_task", &json!({"task_id": "1"}))
+        }
+        (_, true) => write("b.txt"),
+        (_, false) if said.contains("Approved") => write("a.txt"),
+        (_, false) if said.contains("wrote") => Reply::text("a.txt is there"),
+        (_, false) if said.contains("completed") => Reply::text("b.txt is there"),
+        (_, false) => Reply::text("Hello."),
+    }
+}
+
+/// In the compact profile the tools are a function of the state: mode plan, a plan to review, a task in hand, tasks
+/// to claim. They change only with the state, and a resumed team gets the same ones.
+#[test]
+fn a_compact_prompt_offers_the_tools_that_the_state_needs() {
+    let fake = Fake::local(|view| {
+        let tools = compact_tools(view);
+        match agent_of(view).as_str() {
+            "lead" => lead_of_planner(view, &tools),
+            _ => planner(view, &tools),
+        }
+    });
+    let team = beside(&fake);
+    team.variable("TEAM_AUTO_CLAIM", "true");
+    std::fs::create_dir_all(team.path("roles")).unwrap();
+    write(&team.path("roles/planner.md"), "---\npermissionMode: plan\n---\n");
+    team.team(&[&LEAD[..], &["--model", "local"]].concat()).expect(0);
+    for file in ["a.txt", "b.txt"] {
+        assert!(team.workspace().join(file).exists(), "{file}: {}", team.describe());
+    }
+    let board = team.team(&["task", "ls", "--json"]).expect(0).json();
+    assert_eq!(board["tasks"][0]["status"], "completed", "{board}");
+    let tools_of = |name: &str, from: usize| {
+        let asked = fake.requests().split_off(from);
+        let own = asked.iter().filter(|view| agent_of(view) == name);
+        let mut tools: Vec<String> = own.map(|view| compact_tools(view).join(" ")).collect();
+        tools.dedup();
+        tools
+    };
+    let list = "claim_task idle list_tasks read_file send_message";
+    let free = format!("bash {list} write_file");
+    let states = [
+        format!("{list} submit_plan"),
+        free.clone(),
+        "bash complete_task idle read_file send_message update_task write_file".into(),
+        free.clone(),
+    ];
+    assert_eq!(tools_of("alice", 0), states, "{}", team.describe());
+    let of_lead = tools_of("lead", 0);
+    let has_review = |tools: &&String| tools.contains("review_plan");
+    assert_eq!(of_lead.iter().filter(has_review).count(), 1, "{of_lead:#?}");
+    let before = fake.requests().len();
+    let resume =
+        ["lead", "--resume", "-p", "say hello to all", "--model", "local", "--mode", "bypass"];
+    team.team(&resume).expect(0);
+    assert!(team.has_mail("alice", "lead", "hello"), "{}", team.describe());
+    assert_eq!(tools_of("alice", before), [free], "{}", team.describe());
 }
