@@ -131,7 +131,7 @@ impl Member {
             context_tokens: agent.context_tokens,
             secrets: agent.secrets,
             situation: Box::new(move || situation(&described.tasks, &described.me.name)),
-            show: Rc::clone(&context.show),
+            show: report_delays(&context),
         };
         let journal = Journal::new(share(), Rc::clone(&context.clock));
         let approvals = Approvals::new(agent.approval, Rc::clone(&tools), share());
@@ -222,6 +222,10 @@ impl Member {
                 Some(result) => MachineEvent::Work(result),
                 None => return Ok(VecDeque::new()),
             },
+            Event::ModelRetry(why) => {
+                self.publish_delay(why).await;
+                return Ok(VecDeque::new());
+            }
             Event::IdleCheckEnded(id, answer) => {
                 if !self.idle_check.end(id) {
                     return Ok(VecDeque::new());
@@ -393,12 +397,39 @@ impl Member {
         self.mark_if_due();
     }
 
+    /// Sets the activity of a member that waits for its model. A call that was cancelled meanwhile changes nothing.
+    async fn publish_delay(&mut self, why: Option<String>) {
+        let (status, activity) = self.host.reporter.shown();
+        let calls_model = matches!(activity, Some(Activity::Model | Activity::Retrying(_)));
+        if status == Status::Working && calls_model {
+            let activity = why.map_or(Activity::Model, Activity::Retrying);
+            self.publish(Status::Working, Some(activity)).await;
+        }
+    }
+
     /// Marks mail as acted on if the mark had to wait.
     fn mark_if_due(&mut self) {
         if self.ingest.is_mark_due {
             self.ingest.mark_taken(self.host.reporter.is_published());
         }
     }
+}
+
+/// Returns a handler that shows the progress of model calls, and reports a late or failed one to the member, so that
+/// the roster shows it.
+fn report_delays(context: &Rc<MemberContext>) -> Rc<dyn Fn(&Progress)> {
+    let (show, events) = (Rc::clone(&context.show), context.events.clone());
+    Rc::new(move |progress| {
+        let mut why = None;
+        if let Progress::Retry { why: told, .. } | Progress::Silent { why: told, .. } = progress {
+            why = Some(told.clone());
+        }
+        if why.is_some() || *progress == Progress::Answers {
+            // A member that has ended has no status to report.
+            let _ended = events.send(Event::ModelRetry(why));
+        }
+        show(progress);
+    })
 }
 
 fn settled(decisions: impl IntoIterator<Item = Decision>) -> VecDeque<MachineEvent> {

@@ -81,7 +81,7 @@ impl MemberHost {
             return;
         }
         let (state, limit) = match activity.filter(|_| status == Status::Working) {
-            Some(Activity::Model) => ("llm".to_owned(), None),
+            Some(Activity::Model | Activity::Retrying(_)) => ("llm".to_owned(), None),
             Some(activity) => (format!("tool:{activity}"), self.tool_limit_s),
             None => (status.word().to_owned(), None),
         };

@@ -17,6 +17,20 @@ pub(crate) enum Progress {
     Retry {
         /// Time until the next attempt.
         wait: Duration,
+        /// Longest time for which the call is tried from now on.
+        left: Duration,
+        why: String,
+    },
+    /// The model's endpoint has not begun to answer; the call goes on for at most `left`.
+    Silent {
+        left: Duration,
+        why: String,
+    },
+    /// The endpoint answers again after a failed or silent attempt.
+    Answers,
+    /// The model call of a teammate fails and is tried again.
+    MemberRetry {
+        name: String,
         why: String,
     },
     /// A question for the user at this agent's terminal.

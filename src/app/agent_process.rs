@@ -4,10 +4,9 @@ use super::event_loop::SignalStream;
 use crate::agent::{Finished, event::Ending};
 use crate::error::{Exit, Failure};
 use crate::llm::{ModelError, Redactor, Secret};
-use crate::os::{Clock, SystemClock, failpoint::hit, process_tree, program};
+use crate::os::{Clock, SystemClock, failpoint::hit, local_time, process_tree, program};
 use crate::settings::model::ProviderCredentials;
 use crate::store::{LifeLock, LifeRecord, TeamDir, asynchronous::offload, liveness::LifeError};
-use crate::ui;
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
 use std::fs::File;
@@ -82,7 +81,7 @@ fn life_failure(why: &LifeError) -> Failure {
     };
     let holder = record.as_ref().map_or_else(
         || why.to_string(),
-        |record| format!("pid {}, since {}", record.pid, ui::view::date(record.started_at)),
+        |record| format!("pid {}, since {}", record.pid, local_time(record.started_at)),
     );
     let (what, hint) = if name.is_lead() {
         let others = "take its place with `team lead --takeover`, or work in another folder";

@@ -4,7 +4,7 @@ use super::{event_loop::block_on, output};
 use crate::error::{Exit, Failure};
 use crate::llm::local::{self, LocalServer};
 use crate::llm::registry::{ConnectError, Connected, Connection, Discovery};
-use crate::llm::{ModelListAnswer, Provider, retry::Backoff};
+use crate::llm::{ConfigError, ModelListAnswer, Provider, retry::Backoff};
 use crate::os::{Clock, SystemClock};
 use crate::settings::Settings;
 use crate::settings::model::{ModelChoice, ProviderCredentials, credential_variables};
@@ -152,12 +152,12 @@ pub(super) fn open_provider(
             Box::new(SharedBackoff::of(team, host.split('/').next().unwrap_or(host)))
         },
     };
+    let source = connection.access.base_url_source.clone();
     let Connected { provider, warning } = (model.spec().connect)(connection).map_err(|why| {
         let check = model.spec().check;
-        let config = || format!("check {check}, as the lead's environment and settings have them");
-        let (exit, hint) = match why {
+        let (exit, hint) = match &why {
             ConnectError::Setup(_) => (Exit::Usage, check.to_owned()),
-            ConnectError::Config(_) => (Exit::NoModel, config()),
+            ConnectError::Config(why) => (Exit::NoModel, config_hint(why, source, check)),
         };
         Failure::new(exit, format!("{model} cannot be used"), why.to_string(), hint)
     })?;
@@ -165,6 +165,16 @@ pub(super) fn open_provider(
         tracing::warn!(warning, "the endpoint");
     }
     Ok(provider)
+}
+
+/// Returns the remedy for a configuration that cannot be used, with the variable or file to correct.
+fn config_hint(why: &ConfigError, source: Option<String>, check: &str) -> String {
+    match (why, source) {
+        (ConfigError::BadBase { .. }, Some(source)) => {
+            format!("correct the base url, which is from {source}")
+        }
+        _ => format!("check {check}, as the lead's environment and settings have them"),
+    }
 }
 
 /// Returns the URL of a model's endpoint; `None` for a provider without an endpoint.

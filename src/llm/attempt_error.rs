@@ -14,6 +14,8 @@ pub(crate) enum AttemptError {
     Setup(String),
     #[error("{0}")]
     Broken(String),
+    #[error("connection refused")]
+    Refused,
     #[error("no answer within {0:?}")]
     NoAnswer(Duration),
     #[error("silence for {0:?}")]
@@ -43,6 +45,20 @@ impl AttemptError {
             return report.is_retryable();
         }
         !matches!(self, Self::Setup(_) | Self::TooLarge(_) | Self::Oversized(_) | Self::NotTheApi)
+    }
+
+    /// Returns the error without the id of its request, which differs between attempts that fail in the same way.
+    pub(super) fn without_id(&self) -> Self {
+        let mut same = self.clone();
+        if let Self::Reported(report) = &mut same {
+            report.request_id = None;
+        }
+        same
+    }
+
+    /// Returns the wait that the endpoint asked for.
+    pub(super) fn asked_wait(&self) -> Option<Duration> {
+        if let Self::Reported(report) = self { report.retry_after } else { None }
     }
 
     /// Returns the error of a call without further attempts; `shown` is the text of this error.
@@ -101,6 +117,9 @@ const TOO_LONG: [&str; 7] = [
     "maximum context",
 ];
 
+/// Phrases in the message of a 429 whose cause is a cap of the account.
+const SPEND_CAP: [&str; 4] = ["monthly", "spend", "credit balance", "usage limit"];
+
 impl ErrorReport {
     pub(super) fn from_body(status: u16, body: &[u8]) -> Self {
         if let Ok(value) = serde_json::from_slice(body) {
@@ -117,8 +136,7 @@ impl ErrorReport {
         let told = event.pointer("/error/code").and_then(Value::as_u64);
         let told = told.and_then(|code| u16::try_from(code).ok()).filter(|code| *code >= 400);
         let status = known.or(told).unwrap_or(500);
-        // A rate limit within a stream cannot carry retry-after, so its absence does not mean a spend cap.
-        Self { status, should_retry: (status == 429).then_some(true), ..report }
+        Self { status, ..report }
     }
 
     fn from_json(status: u16, body: &Value) -> Self {
@@ -141,8 +159,7 @@ impl ErrorReport {
 
     fn is_retryable(&self) -> bool {
         self.should_retry.unwrap_or(match self.status {
-            // A 429 without retry-after means a spend cap, and waiting does not lift it.
-            429 => self.retry_after.is_some(),
+            429 => !self.is_spend_cap(),
             status => matches!(status, 408 | 409 | 500..),
         })
     }
@@ -165,8 +182,14 @@ impl ErrorReport {
         self.kind == "billing_error"
             || self.is("insufficient_quota")
             || self.status == 402
-            || self.status == 429 && self.retry_after.is_none() && self.should_retry != Some(true)
+            || self.status == 429 && self.retry_after.is_none() && self.names_a_cap()
             || self.status == 400 && self.message.contains("credit balance")
+    }
+
+    /// Whether the message says that a cap was reached, not only a rate limit, which passes by itself.
+    fn names_a_cap(&self) -> bool {
+        let said = self.message.to_lowercase();
+        self.should_retry != Some(true) && SPEND_CAP.iter().any(|words| said.contains(words))
     }
 
     fn is_too_long(&self) -> bool {
@@ -212,6 +235,9 @@ mod tests {
         let unavailable = "the endpoint is unavailable";
         let table = [
             (301, "", "moved", "rejected the request", false),
+            (429, "rate_limit_error", "slow down", unavailable, true),
+            (429, "rate_limit_error", "your monthly spend limit is reached", "spend cap", false),
+            (429, "insufficient_quota", "check your plan", "spend cap", false),
             (400, "invalid_request_error", "bad field", "rejected the request", false),
             (400, "exceed_context_size_error", "available context size", "context window", false),
             (400, "invalid_request_error", "Your credit balance is too low", "spend cap", false),

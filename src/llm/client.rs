@@ -17,14 +17,15 @@ use super::openai::reply::{Assembler as CompletionAssembler, translate};
 use super::openai::request::body as completion_body;
 use super::provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 use super::registry::{Access, ConnectError, Connected, Connection, ListFuture, ProviderSpec};
-use super::retry::{Backoff, Jitter, retry_after, stagger};
+use super::retry::{Backoff, Jitter, retry_after, stagger, wait_in_words};
 use super::stream_parser::{Assemble, StreamParser};
 use crate::os::{Clock, SystemClock};
 use crate::wire::chat::{Reply, Request};
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// The size at which the client stops reading an error body, in bytes.
 const ERROR_BODY: usize = 64 << 10;
@@ -74,24 +75,49 @@ impl Client {
                 }
                 translate(&mut error);
             }
-            let why = self.endpoint.shown(&format!("{}: {error}", self.endpoint.url()));
+            let why = self.why(&error);
             if !error.is_retryable() {
                 return Err(error.model_error(why));
             }
             let (elapsed, draw) = (start.elapsed(), self.jitter.draw());
             let Some(wait) = self.config.retry.wait(&error, tries, elapsed, draw) else {
-                let seconds = elapsed.as_secs();
-                let why = format!("{why}; gave up after {tries} tries in {seconds} s");
-                return Err(error.model_error(why));
+                let end = self.config.retry.end_in_words(&error, tries, elapsed, SystemClock.now());
+                return Err(error.model_error(format!("{why}; {end}")));
             };
             if let (Some(backoff), AttemptError::Reported(ErrorReport { status: 429 | 529, .. })) =
                 (&self.backoff, &error)
             {
                 backoff.hold(wait);
             }
-            sink(Delta::Retry { wait, why });
+            let left = self.config.retry.left(&error, tries, elapsed, wait);
+            sink(Delta::Retry { wait, left, why: self.why(&error.without_id()) });
             sleep(wait).await;
         }
+    }
+
+    /// Returns the error with the endpoint, as a text for the user.
+    fn why(&self, error: &AttemptError) -> String {
+        let (url, origin) = (self.endpoint.url(), self.endpoint.origin());
+        self.endpoint.shown(&if let AttemptError::NoAnswer(limit) = error {
+            no_first_byte(&origin, *limit)
+        } else if *error == AttemptError::Refused {
+            format!("{error} by {origin}")
+        } else {
+            format!("{url}: {error}")
+        })
+    }
+
+    /// Sends the request. Notifies the caller if the endpoint does not answer for long.
+    async fn post(&self, body: Vec<u8>, sink: Sink<'_>) -> Result<Answer<'_>, AttemptError> {
+        let limits = self.endpoint.limits();
+        let mut answer = pin!(self.endpoint.post(body));
+        if let Ok(answer) = timeout(limits.first_byte_notice, &mut answer).await {
+            return answer;
+        }
+        let why = no_first_byte(&self.endpoint.origin(), limits.first_byte_notice);
+        let left = limits.first_byte.saturating_sub(limits.first_byte_notice);
+        sink(Delta::Silent { left, why });
+        answer.await
     }
 
     /// Waits until the shared back-off is over.
@@ -104,9 +130,10 @@ impl Client {
             let wait = pending + stagger(pending, self.jitter.draw());
             let why = "the endpoint asked another member of the team to wait".to_owned();
             if start.elapsed() + wait > self.config.retry.within {
-                return Err(ModelError::Unavailable(why));
+                let wait = wait_in_words(wait, SystemClock.now());
+                return Err(ModelError::Unavailable(format!("{why} {wait}")));
             }
-            sink(Delta::Retry { wait, why });
+            sink(Delta::Retry { wait, left: wait, why });
             sleep(wait).await;
         }
     }
@@ -119,7 +146,7 @@ impl Client {
                 completion_body(request, model, self.endpoint.host(), self.is_streamed.get())
             }
         };
-        let mut answer = self.endpoint.post(body.to_string().into_bytes()).await?;
+        let mut answer = self.post(body.to_string().into_bytes(), sink).await?;
         if !(200..300).contains(&answer.status()) {
             return Err(AttemptError::Reported(report(answer).await));
         }
@@ -153,6 +180,10 @@ impl Provider for Client {
     fn turn<'a>(&'a self, request: &'a Request, sink: Sink<'a>) -> TurnFuture<'a> {
         Box::pin(self.complete(request, sink))
     }
+}
+
+fn no_first_byte(origin: &str, after: Duration) -> String {
+    format!("no first byte from {origin} after {} s", after.as_secs())
 }
 
 /// Reads the report of an error response from its headers and the readable part of its body.

@@ -50,7 +50,7 @@ pub(super) fn read(assembler: impl Assemble + 'static, pieces: &[&[u8]]) -> Outc
     let mut shown = String::new();
     let mut sink = |delta| match delta {
         Delta::Text(text) => shown.push_str(&text),
-        Delta::Retry { .. } => panic!("{delta:?}"),
+        Delta::Retry { .. } | Delta::Silent { .. } => panic!("{delta:?}"),
     };
     let mut stream_parser = StreamParser::new(Box::new(assembler));
     for piece in pieces {

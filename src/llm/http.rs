@@ -12,6 +12,7 @@ pub(crate) use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use std::cell::OnceCell;
 use std::error::Error;
+use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -23,6 +24,8 @@ pub struct CallLimits {
     pub connect: Duration,
     /// The time until the response starts: a local model may process a long conversation for minutes.
     pub first_byte: Duration,
+    /// The time without a response after which the caller is told so, once in each attempt.
+    pub first_byte_notice: Duration,
     /// The time between two chunks of the response; the server's pings count as chunks.
     pub silence: Duration,
     /// The time of one whole attempt.
@@ -36,6 +39,7 @@ impl Default for CallLimits {
         Self {
             connect: limits::MODEL_CONNECT,
             first_byte: limits::MODEL_FIRST_BYTE,
+            first_byte_notice: limits::MODEL_FIRST_BYTE_NOTICE,
             silence: limits::MODEL_SILENCE,
             call: limits::MODEL_CALL,
             reply_bytes: limits::MODEL_REPLY_BYTES,
@@ -85,7 +89,8 @@ pub(crate) struct Endpoint {
 pub(crate) fn join(base: &str, path: &str) -> Result<Url, ConfigError> {
     let bad = |base: &str, why: &str| ConfigError::BadBase { base: base.into(), why: why.into() };
     // A base URL that does not parse is not shown: it might be a misplaced key.
-    let mut url = Url::parse(base.trim()).map_err(|cause| bad("", &cause.to_string()))?;
+    let mut url =
+        Url::parse(base.trim()).map_err(|cause| bad("[not shown]", &cause.to_string()))?;
     let shown = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return Err(bad(&shown, "it must begin with https:// or http:// and name a host"));
@@ -111,8 +116,9 @@ impl Endpoint {
     ) -> Result<Self, ConfigError> {
         if url.scheme() == "http" && !is_loopback(&url) {
             let base = url.origin().ascii_serialization();
-            let why = "plain http to another machine would show the key to the network: use https, \
-                       or allow plain http for it";
+            let why = "plain http would show conversations and the key to the network, so it is for this \
+                       machine only (localhost, 127.0.0.1, [::1]): use https, or a tunnel to the \
+                       server, such as ssh -L 8080:localhost:8080 HOST";
             return Err(ConfigError::BadBase { base, why: why.into() });
         }
         let mut map = HeaderMap::new();
@@ -133,6 +139,15 @@ impl Endpoint {
 
     pub(crate) fn url(&self) -> &str {
         self.url.as_str()
+    }
+
+    /// Returns the scheme, host and port, for people.
+    pub(crate) fn origin(&self) -> String {
+        self.url.origin().ascii_serialization()
+    }
+
+    pub(crate) fn limits(&self) -> &CallLimits {
+        &self.limits
     }
 
     pub(crate) fn host(&self) -> &str {
@@ -203,6 +218,9 @@ impl Endpoint {
     }
 
     fn broken(&self, cause: reqwest::Error) -> AttemptError {
+        if causes(&cause).filter_map(|cause| cause.downcast_ref::<io::Error>()).any(is_refusal) {
+            return AttemptError::Refused;
+        }
         AttemptError::Broken(self.shown(&chain(&cause.without_url())))
     }
 }
@@ -252,6 +270,10 @@ impl Answer<'_> {
     }
 }
 
+fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
+}
+
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -259,9 +281,13 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 /// Joins an error and its causes: the outermost error alone says only "error sending request".
-fn chain(error: &dyn Error) -> String {
-    let causes = std::iter::successors(Some(error), |&cause| cause.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+fn chain(error: &(dyn Error + 'static)) -> String {
+    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Returns an error, its cause, and so on.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&cause| cause.source())
 }
 
 #[cfg(test)]

@@ -30,18 +30,27 @@ pub enum Delta {
     Retry {
         /// The time until the next attempt.
         wait: Duration,
-        /// The reason, as a text for the user.
+        /// The longest time for which the call is tried from now on.
+        left: Duration,
+        /// The reason, as a text for the user. It is the same for attempts that fail in the same way.
+        why: String,
+    },
+    /// The endpoint has not begun to answer. The attempt goes on.
+    Silent {
+        /// The time after which the attempt fails.
+        left: Duration,
+        /// The endpoint and the time so far, as a text for the user.
         why: String,
     },
 }
 
-/// The reason for which a call gave no reply, after all retries.
+/// The reason for which a call gave no reply, after all retries. [`ModelError::report`] adds the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// The endpoint refused the credentials (401, 403).
     #[error("the endpoint refused the credentials: {0}")]
     Credentials(String),
-    /// The account has reached its spend cap (a billing error, or a 429 without retry-after).
+    /// The account has reached its spend cap: the endpoint reports a billing error or names the cap.
     #[error("the account's spend cap is reached: {0}")]
     SpendCap(String),
     /// The conversation does not fit the model's context window.
@@ -56,4 +65,36 @@ pub enum ModelError {
     /// The script does not match the request, or has an error.
     #[error("the script does not fit: {0}")]
     Script(String),
+}
+
+impl ModelError {
+    /// Returns what failed, why, and the remedy, each on a line, as a text for the user.
+    pub fn report(&self) -> String {
+        // The text before the first colon is the kind of the error.
+        let parts = self.to_string().replacen(": ", "\n  why: ", 1);
+        format!("{parts}\n  now: {}", self.remedy())
+    }
+
+    /// Returns the next step for the person.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Credentials(_) => {
+                "set a key that this endpoint accepts, or the base URL that the key is for; \
+                 `team config` shows the source of each"
+            }
+            Self::SpendCap(_) => {
+                "pay or raise the cap at the provider, or name another --model; \
+                 `team lead --resume` continues"
+            }
+            Self::ContextFull(_) => "start a new conversation: `team lead` without --resume",
+            Self::Rejected(_) => {
+                "check the model's name and the base URL; `team doctor --call` shows the answer"
+            }
+            Self::Unavailable(_) => {
+                "start the endpoint or wait for it, then continue with `team lead --resume`; \
+                 `team doctor --call` shows what it answers"
+            }
+            Self::Script(_) => "correct the script; docs/script.md describes the format",
+        }
+    }
 }

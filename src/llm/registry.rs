@@ -152,6 +152,9 @@ pub struct Access {
     pub auth_token: Option<String>,
     /// The base URL, if it is not the provider's own.
     pub base_url: Option<String>,
+    /// The variable or file that sets the base URL.
+    #[serde(default)]
+    pub base_url_source: Option<String>,
     /// Additional headers: lines of `Name: value`.
     pub custom_headers: Option<String>,
     /// The version of the API, if it is not the client's default.

@@ -2,6 +2,7 @@
 
 use super::attempt_error::AttemptError::{self, Reported};
 use super::attempt_error::ErrorReport;
+use crate::os::local_time;
 use crate::wire::{WallTime, limits};
 use std::cell::Cell;
 use std::time::Duration;
@@ -43,20 +44,60 @@ impl RetryPolicy {
         elapsed: Duration,
         draw: f64,
     ) -> Option<Duration> {
-        let doubled = |longest: Duration| {
-            let factor = 2_u32.saturating_pow(tries.saturating_sub(1));
-            self.first.saturating_mul(factor).min(longest).mul_f64(1.0 - draw / 4.0)
-        };
-        let wait = if let Reported(ErrorReport { retry_after: Some(asked), .. }) = error {
-            *asked + stagger(*asked, draw)
-        } else if matches!(error, Reported(ErrorReport { status: 529, .. })) {
-            doubled(self.longest_overloaded)
-        } else {
-            doubled(self.longest)
+        let wait = match error.asked_wait() {
+            Some(asked) => asked + stagger(asked, draw),
+            None => self.pause(error, tries).mul_f64(1.0 - draw / 4.0),
         };
         let is_allowed = tries < self.tries && elapsed.saturating_add(wait) <= self.within;
         is_allowed.then_some(wait)
     }
+
+    /// Describes why the call is not tried again.
+    pub(super) fn end_in_words(
+        &self,
+        error: &AttemptError,
+        tries: u32,
+        elapsed: Duration,
+        now: WallTime,
+    ) -> String {
+        match error.asked_wait().filter(|_| tries < self.tries) {
+            Some(asked) => {
+                let (asked, within) = (wait_in_words(asked, now), self.within.as_secs());
+                format!("it asks to wait {asked}; a call is tried for {within} s at most")
+            }
+            None => format!("gave up after {tries} tries in {} s", elapsed.as_secs()),
+        }
+    }
+
+    /// Returns the longest pause after `tries` attempts if the endpoint asks for none.
+    fn pause(&self, error: &AttemptError, tries: u32) -> Duration {
+        let is_overloaded = matches!(error, Reported(ErrorReport { status: 529, .. }));
+        let longest = if is_overloaded { self.longest_overloaded } else { self.longest };
+        let factor = 2_u32.saturating_pow(tries.saturating_sub(1));
+        self.first.saturating_mul(factor).min(longest)
+    }
+
+    /// Returns the longest time for which the call is tried from now on: the next attempt starts after `wait`, and
+    /// all further ones fail like those so far, which took `elapsed` together.
+    pub(super) fn left(
+        &self,
+        error: &AttemptError,
+        tries: u32,
+        elapsed: Duration,
+        wait: Duration,
+    ) -> Duration {
+        let pauses = |until: u32| -> Duration { (1..until).map(|at| self.pause(error, at)).sum() };
+        let attempts = elapsed.saturating_sub(pauses(tries)) / tries.max(1);
+        let further = pauses(self.tries).saturating_sub(pauses(tries.saturating_add(1)));
+        let left = wait + further + attempts.saturating_mul(self.tries.saturating_sub(tries));
+        left.min(self.within.saturating_sub(elapsed)).max(wait)
+    }
+}
+
+/// Returns a wait that an endpoint asks for, with the local time of its end.
+pub(super) fn wait_in_words(wait: Duration, now: WallTime) -> String {
+    let until = local_time(now + wait);
+    format!("for {} s, until {until}", wait.as_secs())
 }
 
 /// Returns the random part of a shared wait, so that the callers do not retry in the same instant.
@@ -152,6 +193,21 @@ mod tests {
         ] {
             assert_eq!(RetryPolicy::default().wait(&error, tries, elapsed, 0.0), None, "{error}");
         }
+    }
+
+    #[test]
+    fn the_time_that_is_left_contains_all_further_pauses_and_attempts() {
+        let policy = RetryPolicy::default();
+        let left = |error: &AttemptError, tries, elapsed: u64, wait: f64| {
+            let (elapsed, wait) = (Duration::from_secs(elapsed), Duration::from_secs_f64(wait));
+            policy.left(error, tries, elapsed, wait).as_millis()
+        };
+        let refused = AttemptError::Refused;
+        assert_eq!(left(&refused, 1, 0, 0.5), 47_500);
+        assert_eq!(left(&refused, 9, 39, 8.0), 8_000, "the last attempt is next");
+        assert_eq!(left(&AttemptError::NoAnswer(SECOND), 1, 10, 0.5), 47_500 + 90_000);
+        assert_eq!(left(&AttemptError::NoAnswer(SECOND), 1, 300, 0.5), 300_000);
+        assert_eq!(left(&limited(30), 1, 0, 30.0), 30_000 + 47_000);
     }
 
     #[test]

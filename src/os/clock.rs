@@ -1,6 +1,7 @@
 //! The clocks of the machine: wall-clock time for people and files, monotonic time for deadlines.
 
 use crate::wire::{MachineTime, WallTime};
+use jiff::tz::TimeZone;
 use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -23,6 +24,21 @@ pub(crate) fn processor_time() -> MachineTime {
 fn clock_time(clock: ClockId) -> MachineTime {
     let now = clock_gettime(clock).map(|now| Duration::from(now).as_secs_f64());
     MachineTime::from_secs(now.unwrap_or_default())
+}
+
+/// Returns the local date and time of day.
+pub(crate) fn local_time(at: WallTime) -> String {
+    let text = formatted_time(at, TimeZone::system(), "%Y-%m-%d %H:%M:%S");
+    text.unwrap_or("an unknown time".into())
+}
+
+/// Formats a time in a zone; `None` for a time that no calendar holds.
+pub(crate) fn formatted_time(at: WallTime, zone: TimeZone, format: &str) -> Option<String> {
+    let nanoseconds = at.as_secs() * 1e9;
+    #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
+    let whole = nanoseconds.is_finite().then_some(nanoseconds as i128)?;
+    let instant = jiff::Timestamp::from_nanosecond(whole).ok()?;
+    Some(instant.to_zoned(zone).strftime(format).to_string())
 }
 
 /// A source of time. Deadlines use [`Clock::monotonic`].

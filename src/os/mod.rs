@@ -19,7 +19,7 @@ pub(crate) mod usage;
 #[cfg(test)]
 pub(crate) use clock::processor_time;
 pub use clock::{Clock, SystemClock};
-pub(crate) use clock::{uptime, uptime_with_sleep};
+pub(crate) use clock::{formatted_time, local_time, uptime, uptime_with_sleep};
 pub(crate) use command::command_supervisor;
 pub(crate) use event::{aligned_interval, async_fd, event_loop, signals, syscall_timeout};
 pub(crate) use file::{lease, safe_path, watch};

@@ -155,11 +155,13 @@ impl ProviderCredentials {
                 api_key: own("API_KEY"),
                 auth_token: own("AUTH_TOKEN").filter(|_| variables.has_auth_token),
                 base_url: own("BASE_URL"),
+                base_url_source: Some(environment_source(&variables.name("BASE_URL"))),
                 custom_headers: own("CUSTOM_HEADERS"),
                 api_version: None,
             };
             if let Some((_, url, more, version)) = rows.iter().find(|row| row.0 == provider.name) {
                 access.base_url = url.value.clone().map(|url| url.0);
+                access.base_url_source = Some(url.source.clone());
                 access.custom_headers = header_lines(more, access.custom_headers);
                 access.api_version = version.cloned();
             }
@@ -174,7 +176,8 @@ impl ProviderCredentials {
 
     /// Returns these credentials with `base_url` for this model's provider.
     pub(crate) fn with_base_url(mut self, model: &ModelChoice, base_url: String) -> Self {
-        self.0.entry(model.spec().name.to_owned()).or_default().base_url = Some(base_url);
+        let access = self.0.entry(model.spec().name.to_owned()).or_default();
+        (access.base_url, access.base_url_source) = (Some(base_url), None);
         self
     }
 

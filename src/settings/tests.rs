@@ -219,6 +219,7 @@ fn the_environments_endpoints_and_headers_win_over_a_files() {
         |of: &ProviderCredentials, model: &str| of.access(&ModelChoice::parse(model).unwrap());
     let expected = Access {
         base_url: Some("https://me:canary@gateway".into()),
+        base_url_source: Some(settings.anthropic_base_url.source.clone()),
         custom_headers: Some("anthropic-beta: fast\nx-house: canary".into()),
         api_version: Some("2023-06-01".into()),
         ..Access::default()

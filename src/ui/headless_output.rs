@@ -103,8 +103,16 @@ fn event(progress: &Progress) -> Value {
         Progress::Asked(question) => json!({"type": "asked", "question": question}),
         Progress::TurnStarted { by_mail } => json!({"type": "turn_started", "by_mail": by_mail}),
         Progress::Text(text) => json!({"type": "text", "text": text}),
-        Progress::Retry { wait, why } => {
-            json!({"type": "retry", "wait_seconds": wait.as_secs_f64(), "why": why})
+        Progress::Retry { wait, left, why } => {
+            let (wait, left) = (wait.as_secs_f64(), left.as_secs_f64());
+            json!({"type": "retry", "wait_seconds": wait, "left_seconds": left, "why": why})
+        }
+        Progress::Silent { left, why } => {
+            json!({"type": "silent", "left_seconds": left.as_secs_f64(), "why": why})
+        }
+        Progress::Answers => json!({"type": "answers"}),
+        Progress::MemberRetry { name, why } => {
+            json!({"type": "member_retry", "name": name, "why": why})
         }
         Progress::ToolStarted { name, summary } => {
             json!({"type": "tool_started", "name": name, "summary": summary})
@@ -177,7 +185,14 @@ mod tests {
             Progress::TurnStarted { by_mail: true },
             Progress::Mail(Box::new(hello)),
             Progress::Text("All\n".into()),
-            Progress::Retry { wait: Duration::from_secs(2), why: "reset".into() },
+            Progress::Retry {
+                wait: Duration::from_secs(2),
+                left: Duration::from_secs(40),
+                why: "reset".into(),
+            },
+            Progress::Silent { left: Duration::from_secs(240), why: "no first byte".into() },
+            Progress::Answers,
+            Progress::MemberRetry { name: "alice".into(), why: "reset".into() },
             Progress::ToolStarted { name: name.clone(), summary: "ls".into() },
             Progress::ToolEnded { name, is_error: false, content },
             Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() },
@@ -188,7 +203,10 @@ mod tests {
     const EVENTS: &str = r#"{"type":"turn_started","by_mail":true}
 {"type":"mail","message_type":"message","from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1","request_id":null}
 {"type":"text","text":"All\n"}
-{"type":"retry","wait_seconds":2.0,"why":"reset"}
+{"type":"retry","wait_seconds":2.0,"left_seconds":40.0,"why":"reset"}
+{"type":"silent","left_seconds":240.0,"why":"no first byte"}
+{"type":"answers"}
+{"type":"member_retry","name":"alice","why":"reset"}
 {"type":"tool_started","name":"bash","summary":"ls"}
 {"type":"tool_ended","name":"bash","is_error":false,"content":"a"}
 {"type":"turn_ended","outcome":"done","text":"All done."}

@@ -5,17 +5,23 @@
 
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::ask;
+use super::roster::age;
 use super::sanitize::{columns, one_line, sanitize, wrap};
 use super::style::Palette;
 use super::view::View;
 use crate::agent::progress::Progress;
 use crate::wire::message::{Body, Message, Outcome};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The number of lines of a failed tool's result that are shown.
 const ERROR_LINES: usize = 5;
 /// The number of lines of a message that are shown; the inbox view has all of them.
 const MAIL_LINES: usize = 12;
+/// The number of columns of a reason for which a model call is tried again.
+const WHY_COLUMNS: usize = 300;
+/// The pause between two attempts from which on its length is shown.
+const SHORT_WAIT: Duration = Duration::from_secs(10);
 
 /// The state of the output on which the next rows depend.
 #[derive(Debug, Default)]
@@ -28,6 +34,8 @@ pub(crate) struct Live {
     is_attempt_seen: bool,
     /// Whether the model has produced text in this turn.
     has_spoken: bool,
+    /// The reason, shown last, for which the running model call is late or is tried again.
+    late: Option<String>,
 }
 
 impl Live {
@@ -83,13 +91,21 @@ impl Live {
                 }
                 palette.dim("(mail arrived, a turn begins)")
             }
-            Progress::Retry { wait, why } => {
-                let (seconds, why) = (wait.as_secs_f64().ceil(), one_line(why, 200));
+            Progress::Retry { wait, left, why } => {
                 let void = "; its text above is void and comes again";
                 let void = if self.is_attempt_seen { void } else { "" };
-                palette.warn(&format!(
-                    "(the connection broke, trying again in {seconds} s: {why}{void})"
-                ))
+                let when = if *wait < SHORT_WAIT { "" } else { &format!(" in {}", age(*wait)) };
+                let what = format!("trying again{when}, for up to {}{void}", age(*left));
+                return self.delay(why, &what, !void.is_empty());
+            }
+            Progress::Silent { left, why } => {
+                return self.delay(why, &format!("waiting up to {} longer", age(*left)), false);
+            }
+            Progress::Answers if self.late.take().is_none() => return String::new(),
+            Progress::Answers => palette.dim("(the endpoint answers again)"),
+            Progress::MemberRetry { name, why } => {
+                let name = one_line(name, NAME_WIDTH);
+                palette.warn(&format!("{name}: {}; trying again", one_line(why, WHY_COLUMNS)))
             }
             Progress::ToolStarted { name, summary } => {
                 let call = format!("⏺ {name} {summary}");
@@ -100,12 +116,28 @@ impl Live {
                 let why = if content.trim().is_empty() { &failed } else { content };
                 palette.bad(&view.block(why, "  ", Some(ERROR_LINES)).join("\n"))
             }
-            Progress::TurnEnded { outcome, text } => self.turn_end(*outcome, text, view),
+            Progress::TurnEnded { outcome, text } => {
+                self.late = None;
+                self.turn_end(*outcome, text, view)
+            }
             Progress::Warning(text) | Progress::Note(text) => {
                 palette.warn(&view.block(text, "", None).join("\n"))
             }
         };
         row + "\n"
+    }
+
+    /// Returns the row for a late or failed attempt; none if the attempts before failed in the same way. The first row
+    /// of a call also says what the person can do.
+    fn delay(&mut self, why: &str, what: &str, has_void_text: bool) -> String {
+        if self.late.as_deref() == Some(why) && !has_void_text {
+            return String::new();
+        }
+        let advice = "; Ctrl-C to stop; `team doctor` checks the endpoint";
+        let advice = if self.late.is_none() { advice } else { "" };
+        self.late = Some(why.to_owned());
+        let why = one_line(why, WHY_COLUMNS);
+        self.palette.warn(&format!("({why}; {what}{advice})")) + "\n"
     }
 
     fn turn_end(&self, outcome: Outcome, text: &str, view: &View) -> String {
@@ -151,7 +183,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
-    use std::time::Duration;
 
     const DONE: Progress = Progress::TurnEnded { outcome: Outcome::Done, text: String::new() };
 
@@ -184,7 +215,12 @@ mod tests {
         let started = Progress::ToolStarted { name: "bash".into(), summary: "cargo\n test".into() };
         let (name, content) = ("bash".into(), "1\n2\n3\n4\n5\n6\n7".into());
         let broken = Progress::ToolEnded { name, is_error: true, content };
-        let retry = Progress::Retry { wait: Duration::from_millis(1500), why: "reset".into() };
+        let seconds = Duration::from_secs;
+        let retry = |wait| {
+            let (wait, left) = (seconds(wait), seconds(40));
+            Progress::Retry { wait, left, why: "reset".into() }
+        };
+        let late = Progress::Silent { left: seconds(240), why: "no byte".into() };
         let failed = Progress::TurnEnded { outcome: Outcome::Failed, text: "no model".into() };
         let said = Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() };
         let idle = json!({"type":"idle_notification","from":"bob","reason":"available"});
@@ -197,14 +233,27 @@ mod tests {
             ),
             (
                 "the pending text of a failed attempt is dropped",
-                vec![text("half a li"), retry.clone(), text("whole\n"), DONE],
-                "(the connection broke, trying again in 2 s: reset)\nwhole\n\n",
+                vec![text("half a li"), retry(2), text("whole\n"), DONE],
+                "(reset; trying again, for up to 40s; Ctrl-C to stop; `team doctor` checks the endpoint)\n\
+                 whole\n\n",
             ),
             (
                 "the text of a failed attempt on the screen is void",
-                vec![text("one\ntw"), retry, text("one\ntwo"), DONE],
-                "one\n(the connection broke, trying again in 2 s: reset; its text above is void and \
-                 comes again)\none\ntwo\n\n",
+                vec![text("one\ntw"), retry(30), text("one\ntwo"), DONE],
+                "one\n(reset; trying again in 30s, for up to 40s; its text above is void and comes again; \
+                 Ctrl-C to stop; `team doctor` checks the endpoint)\none\ntwo\n\n",
+            ),
+            (
+                "attempts that fail in the same way are one row, and so is the end of it",
+                vec![retry(1), retry(2), late.clone(), late, retry(1), Progress::Answers, DONE],
+                "(reset; trying again, for up to 40s; Ctrl-C to stop; `team doctor` checks the endpoint)\n\
+                 (no byte; waiting up to 4m longer)\n(reset; trying again, for up to 40s)\n\
+                 (the endpoint answers again)\n\n",
+            ),
+            (
+                "a teammate whose model call fails is named",
+                vec![Progress::MemberRetry { name: "alice".into(), why: "reset".into() }],
+                "alice: reset; trying again\n",
             ),
             (
                 "a failed turn has its hint",

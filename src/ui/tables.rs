@@ -4,7 +4,8 @@
 
 use super::sanitize::{columns, one_line, pad};
 use super::style::Palette;
-use super::view::{View, date};
+use super::view::View;
+use crate::os::local_time as date;
 use crate::wire::WithUnknownFields;
 use crate::wire::role::Role;
 use crate::wire::task::{EventKind, HistoryEntry, Task, TaskId, TaskStatus};

@@ -2,6 +2,7 @@
 
 use super::sanitize::{sanitize, wrap};
 use super::style::Palette;
+use crate::os::formatted_time;
 use crate::wire::WallTime;
 use jiff::tz::TimeZone;
 
@@ -13,20 +14,6 @@ pub(crate) struct View {
     pub(super) zone: TimeZone,
 }
 
-/// Returns the local date and time of day.
-pub(crate) fn date(at: WallTime) -> String {
-    formatted(at, TimeZone::system(), "%Y-%m-%d %H:%M:%S").unwrap_or("an unknown time".into())
-}
-
-/// Formats a time in a zone; `None` for a time that no calendar holds.
-fn formatted(at: WallTime, zone: TimeZone, format: &str) -> Option<String> {
-    let nanoseconds = at.as_secs() * 1e9;
-    #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
-    let whole = nanoseconds.is_finite().then_some(nanoseconds as i128)?;
-    let instant = jiff::Timestamp::from_nanosecond(whole).ok()?;
-    Some(instant.to_zoned(zone).strftime(format).to_string())
-}
-
 impl View {
     /// Returns a view in the machine's time zone.
     pub(crate) fn new(palette: Palette, width: Option<usize>) -> Self {
@@ -35,7 +22,7 @@ impl View {
 
     /// Returns the local time of day; dashes without a time, or for one that no calendar holds.
     pub(super) fn clock(&self, at: Option<WallTime>) -> String {
-        let text = at.and_then(|at| formatted(at, self.zone.clone(), "%H:%M:%S"));
+        let text = at.and_then(|at| formatted_time(at, self.zone.clone(), "%H:%M:%S"));
         text.unwrap_or("--:--:--".into())
     }
 

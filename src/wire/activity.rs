@@ -8,6 +8,7 @@ use std::fmt;
 const PERMISSION: &str = "permission ";
 const SANDBOX: &str = "sandbox ";
 const REFUSED: &str = "refused: ";
+const RETRYING: &str = "retrying: ";
 
 /// The tool or phase that an agent is in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +16,8 @@ const REFUSED: &str = "refused: ";
 pub enum Activity {
     /// The agent waits for its model's reply.
     Model,
+    /// The agent waits for its model's reply, which is late or failed for this reason and is tried again.
+    Retrying(String),
     /// The agent runs the tool of this name.
     Tool(String),
     /// The agent is about to claim a task.
@@ -37,6 +40,7 @@ impl fmt::Display for Activity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (prefix, rest) = match self {
             Self::Model => ("model", ""),
+            Self::Retrying(reason) => (RETRYING, reason.as_str()),
             Self::Tool(name) => ("", name.as_str()),
             Self::Task => ("task", ""),
             Self::Permission(tool) => (PERMISSION, tool.as_str()),
@@ -63,7 +67,9 @@ impl From<String> for Activity {
                 let permission = after(PERMISSION).map(Self::Permission);
                 let sandbox = || after(SANDBOX).map(Self::Sandbox);
                 let refused = || after(REFUSED).map(Self::Refused);
-                permission.or_else(sandbox).or_else(refused).unwrap_or(Self::Tool(phrase))
+                let retrying = || after(RETRYING).map(Self::Retrying);
+                let known = permission.or_else(sandbox).or_else(refused).or_else(retrying);
+                known.unwrap_or(Self::Tool(phrase))
             }
         }
     }
@@ -84,6 +90,7 @@ mod tests {
     fn each_phrase_of_the_format_has_its_variant() {
         let cases = [
             ("model", Activity::Model),
+            ("retrying: connection refused", Activity::Retrying("connection refused".into())),
             ("bash", Activity::Tool("bash".into())),
             ("task", Activity::Task),
             ("permission bash", Activity::Permission("bash".into())),
@@ -101,8 +108,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_phrase_survives_reading_and_writing(phrase: String, prefix in 0_usize..4) {
-            let phrase = ["", PERMISSION, SANDBOX, REFUSED][prefix].to_owned() + &phrase;
+        fn any_phrase_survives_reading_and_writing(phrase: String, prefix in 0_usize..5) {
+            let phrase = ["", PERMISSION, SANDBOX, REFUSED, RETRYING][prefix].to_owned() + &phrase;
             let json = serde_json::to_string(&phrase).unwrap();
             let activity: Activity = serde_json::from_str(&json).unwrap();
             prop_assert_eq!(serde_json::to_string(&activity).unwrap(), json);

@@ -116,6 +116,8 @@ pub const OUTPUT_CHARS: usize = 50_000;
 pub const MODEL_CONNECT: Duration = Duration::from_secs(5);
 /// The time until the first byte of a reply: a local server reads a long prompt first.
 pub const MODEL_FIRST_BYTE: Duration = Duration::from_secs(300);
+/// The wait for the first byte after which a person is told that the endpoint has not answered yet.
+pub const MODEL_FIRST_BYTE_NOTICE: Duration = Duration::from_secs(60);
 /// The longest silence within a reply.
 pub const MODEL_SILENCE: Duration = Duration::from_secs(90);
 /// The time for a whole reply.

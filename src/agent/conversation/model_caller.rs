@@ -39,15 +39,22 @@ impl ModelCaller {
                     show(&Progress::Text(text));
                 }
             };
-            let mut sink = |delta| match delta {
-                Delta::Text(text) => show_text(redactor.push(&text)),
-                Delta::Retry { wait, why } => {
-                    tracing::warn!(why, ?wait, "the model call is tried again");
+            let mut is_late = false;
+            let mut sink = |delta| {
+                let Delta::Text(text) = delta else {
                     redactor = StreamRedactor::new(&secrets);
-                    show(&Progress::Retry { wait, why });
+                    is_late = true;
+                    return show_delay(&*show, delta);
+                };
+                if std::mem::take(&mut is_late) {
+                    show(&Progress::Answers);
                 }
+                show_text(redactor.push(&text));
             };
             let reply = provider.turn(&request, &mut sink).await;
+            if is_late && reply.is_ok() {
+                show(&Progress::Answers);
+            }
             show_text(redactor.finish());
             if let Err(why) = &reply {
                 tracing::error!(%why, "the model call failed");
@@ -72,15 +79,38 @@ impl ModelCaller {
             };
             tracing::info!(?reason, tokens = memory.tokens(), "the conversation is summarized");
             // The text of a summary is for the model only.
-            let mut sink = |delta| match delta {
-                Delta::Text(_) => {}
-                Delta::Retry { wait, why } => show(&Progress::Retry { wait, why }),
+            let mut is_late = false;
+            let mut sink = |delta| {
+                let was_late = std::mem::replace(&mut is_late, !matches!(delta, Delta::Text(_)));
+                if is_late {
+                    show_delay(&*show, delta);
+                } else if was_late {
+                    show(&Progress::Answers);
+                }
             };
             let made = compact(&*provider, memory, limit, reason, situation, &mut sink).await;
+            if is_late && made.is_ok() {
+                show(&Progress::Answers);
+            }
             if let Err(why) = &made {
                 tracing::error!(%why, "the conversation could not be summarized");
             }
             WorkResult::Compacted(made)
+        }
+    }
+}
+
+/// Shows that a call is late or is tried again.
+fn show_delay(show: &dyn Fn(&Progress), delta: Delta) {
+    match delta {
+        Delta::Text(_) => {}
+        Delta::Retry { wait, left, why } => {
+            tracing::warn!(why, ?wait, ?left, "the model call is tried again");
+            show(&Progress::Retry { wait, left, why });
+        }
+        Delta::Silent { left, why } => {
+            tracing::warn!(why, ?left, "the model's endpoint is silent");
+            show(&Progress::Silent { left, why });
         }
     }
 }

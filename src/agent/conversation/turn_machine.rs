@@ -98,7 +98,7 @@ fn transition(turn: &mut TurnState, phase: TurnPhase, event: TurnEvent) -> Next 
             | ModelError::SpendCap(_)
             | ModelError::Rejected(_)
             | ModelError::Unavailable(_)
-            | ModelError::Script(_) => turn.fail(why.to_string()),
+            | ModelError::Script(_) => turn.fail(why.report()),
         },
         (phase, Event::Work(Replied(Ok(_)))) => unexpected(turn, phase, "a reply"),
         (phase, Event::Work(Compacted(Ok(_)))) => unexpected(turn, phase, "a summary"),

@@ -3,7 +3,7 @@
 use super::approvals::Approvals;
 use super::ending::{Closed, EndReason, EndedLoop, WorkState, close, exit_code, stop_loop};
 use super::lead_app::LeadApp;
-use super::quiescence::{failed_tasks, is_at_rest, open_tasks, waiting_for};
+use super::quiescence::{failed_tasks, is_at_rest, open_tasks, retry_of, waiting_for};
 use super::spawn_requests;
 use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::progress_line::{ProgressLine, during};
@@ -14,7 +14,9 @@ use crate::os::{Clock, SystemClock, signals::SignalEvent};
 use crate::protocol::ladder::Urgency;
 use crate::store::{roster, transcript};
 use crate::ui::headless_output::{Format, Headless, Summary};
-use crate::wire::{AgentName, WallTime, message::Outcome, task::TaskId};
+use crate::ui::live::Live;
+use crate::wire::{AgentName, WallTime, message::Outcome, roster::Status, task::TaskId};
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Stderr, Stdout};
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -37,6 +39,8 @@ pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Resu
         has_last_turn_failed: false,
         was_at_rest: false,
         failed_before: failed_tasks(&app.runtime.tasks),
+        notices: Live::default(),
+        retries: BTreeMap::new(),
         app,
     };
     headless.open();
@@ -118,6 +122,10 @@ struct HeadlessRun {
     has_last_turn_failed: bool,
     was_at_rest: bool,
     failed_before: Vec<TaskId>,
+    /// The notices about model calls for a stderr that is no terminal.
+    notices: Live,
+    /// The reason for which the model call of each teammate is late or is tried again, as it was shown.
+    retries: BTreeMap<String, String>,
 }
 
 impl HeadlessRun {
@@ -179,6 +187,7 @@ impl HeadlessRun {
     /// Denies questions, shows warnings, and checks for the end. A run without a prompt may end without a turn.
     fn check(&mut self, line: &ProgressLine) -> Option<EndReason> {
         self.approvals.refresh();
+        self.show_retries(line);
         let LeadApp { runtime, budgets, options, .. } = &self.app;
         let may_rest = budgets.turns > 0 || options.request.prompt.is_none();
         let is_at_rest = may_rest && is_at_rest(runtime);
@@ -283,10 +292,42 @@ impl HeadlessRun {
         if let Err(error) = self.screen.show(progress) {
             output::report_if_lost(&error);
         }
-        if let Progress::Warning(text) = progress
-            && !io::stderr().is_terminal()
-        {
-            output::warn(text);
+        if io::stderr().is_terminal() {
+            return;
+        }
+        if matches!(progress, Progress::TurnEnded { .. }) {
+            // The next turn tells of its own delays.
+            self.notices = Live::default();
+        }
+        let is_notice = matches!(
+            progress,
+            Progress::Warning(_)
+                | Progress::Retry { .. }
+                | Progress::Silent { .. }
+                | Progress::Answers
+                | Progress::MemberRetry { .. }
+        );
+        let notice = if is_notice { self.notices.rows(progress, None) } else { String::new() };
+        if !notice.is_empty() {
+            output::warn(&notice);
+        }
+    }
+
+    /// Shows each teammate whose model call is late or is tried again, once for each reason.
+    fn show_retries(&mut self, line: &ProgressLine) {
+        let Ok(roster) = roster::read(self.app.runtime.team()) else { return };
+        for member in &roster.members {
+            let name = member.name.clone();
+            let is_working = member.status == Status::Working;
+            match retry_of(member.activity.as_ref()).filter(|_| is_working) {
+                Some(why) if self.retries.get(&name) != Some(&why) => {
+                    self.retries.insert(name.clone(), why.clone());
+                    line.hide();
+                    self.show(&Progress::MemberRetry { name, why });
+                }
+                Some(_) => {}
+                None => drop(self.retries.remove(&name)),
+            }
         }
     }
 

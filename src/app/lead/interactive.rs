@@ -390,6 +390,7 @@ fn change(member: &Member, before: Option<Status>) -> Option<String> {
     let is_same_status = before == Some(member.status);
     let cause = member.last_exit.as_ref().map_or("unknown", |exit| exit.cause.word());
     match (&member.activity, member.status) {
+        (Some(Activity::Retrying(why)), Status::Working) => Some(format!("{why}; trying again")),
         (Some(activity), Status::Working) if *activity != Activity::Model => {
             Some(format!("working: {activity}"))
         }
@@ -407,10 +408,12 @@ mod tests {
     #[test]
     fn a_tool_and_a_new_status_get_a_line_and_a_model_call_does_not() {
         let tool = || Some(Activity::Tool("grep".into()));
+        let retrying = || Some(Activity::Retrying("reset".into()));
         for (status, activity, before, line) in [
             (Status::Working, tool(), Some(Status::Working), Some("working: grep")),
             (Status::Working, Some(Activity::Model), Some(Status::Working), None),
             (Status::Working, Some(Activity::Model), Some(Status::Idle), Some("working")),
+            (Status::Working, retrying(), Some(Status::Working), Some("reset; trying again")),
             (Status::Idle, None, None, Some("idle")),
             (Status::Failed, None, Some(Status::Failed), Some("failed (unknown)")),
         ] {

@@ -7,6 +7,7 @@ use super::runtime::LeadRuntime;
 use crate::store::{Liveness, TeamDir, liveness, roster, unread};
 use crate::tasks::Tasks;
 use crate::ui::roster::age;
+use crate::wire::activity::Activity;
 use crate::wire::roster::{Member, Roster, StartedBy, Status};
 use crate::wire::task::{Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, WallTime};
@@ -16,6 +17,8 @@ struct AgentSnapshot {
     since: WallTime,
     /// The reason to wait for the agent, in words; `None` when it is at rest.
     wait: Option<&'static str>,
+    /// The reason for which its model call is late or is tried again.
+    late: Option<String>,
 }
 
 /// Returns the reason to wait for an agent. An unsettled one has exited, and the lead has not handled its end yet.
@@ -61,7 +64,9 @@ fn is_team_at_rest(team: &TeamDir, is_task_claimable: impl FnOnce() -> bool) -> 
 pub(super) fn waiting_for(team: &TeamDir, now: WallTime) -> String {
     let Ok(roster) = roster::read(team) else { return String::new() };
     let words = snapshots(team, &roster).filter_map(|agent| {
-        Some(format!("{} ({}, {})", agent.name, agent.wait?, age(now.since(agent.since))))
+        let late = agent.late.map(|why| format!("; {why}; trying again")).unwrap_or_default();
+        let age = age(now.since(agent.since));
+        Some(format!("{} ({}, {age}{late})", agent.name, agent.wait?))
     });
     words.collect::<Vec<_>>().join(", ")
 }
@@ -72,7 +77,8 @@ fn snapshots(team: &TeamDir, roster: &Roster) -> impl Iterator<Item = AgentSnaps
         // This process is the lead, so its status never means an exited process.
         let status = if lead.status.is_over() { Status::Stopping } else { lead.status };
         let wait = wait_for(status, || has_mail(team, &AgentName::lead()), false);
-        AgentSnapshot { name: "lead".into(), since: lead.since, wait }
+        let late = retry_of(lead.activity.as_ref());
+        AgentSnapshot { name: "lead".into(), since: lead.since, wait, late }
     });
     let members = roster.members.iter().filter_map(|member| member_snapshot(team, member));
     lead.chain(members)
@@ -85,7 +91,13 @@ fn member_snapshot(team: &TeamDir, member: &Member) -> Option<AgentSnapshot> {
     let status = roster::effective_status(member, &liveness, &Liveness::Alive(None));
     let is_unsettled = has_exited && member.started_by == StartedBy::Lead;
     let wait = wait_for(status, || has_mail(team, &name), is_unsettled);
-    Some(AgentSnapshot { name: member.name.clone(), since: member.since, wait })
+    let late = retry_of(member.activity.as_ref());
+    Some(AgentSnapshot { name: member.name.clone(), since: member.since, wait, late })
+}
+
+/// Returns the reason for which an agent's model call is late or is tried again.
+pub(super) fn retry_of(activity: Option<&Activity>) -> Option<String> {
+    if let Some(Activity::Retrying(why)) = activity { Some(why.clone()) } else { None }
 }
 
 /// Whether an agent has unread mail. An unreadable inbox counts as mail: a run never ends on a guess.
@@ -141,7 +153,8 @@ mod tests {
     #[test]
     fn a_team_is_at_rest_when_all_agents_are_and_no_task_is_claimable() {
         let of = |waits: &[Option<&'static str>], claimable: fn() -> bool| {
-            let agent = |&wait| AgentSnapshot { name: String::new(), since: 0.0.into(), wait };
+            let agent =
+                |&wait| AgentSnapshot { name: String::new(), since: 0.0.into(), wait, late: None };
             let mut agents = waits.iter().map(agent);
             let is_quiet = is_quiet(&mut agents, claimable);
             (is_quiet, agents.len())

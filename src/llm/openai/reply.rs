@@ -198,9 +198,6 @@ pub(in crate::llm) fn translate(error: &mut AttemptError) {
     let AttemptError::Reported(report) = error else { return };
     if report.is("insufficient_quota") || report.is("context_length_exceeded") {
         report.should_retry = Some(false);
-    } else if report.status == 429 && report.retry_after.is_none() {
-        // Unlike the Messages API, many of these servers send no retry-after.
-        report.should_retry = report.should_retry.or(Some(true));
     }
 }
 

@@ -89,7 +89,7 @@ fn retries(deltas: &[Delta]) -> usize {
 fn shown(deltas: &[Delta]) -> String {
     deltas.iter().fold(String::new(), |shown, delta| match delta {
         Delta::Text(text) => shown + text,
-        Delta::Retry { .. } => String::new(),
+        Delta::Retry { .. } | Delta::Silent { .. } => String::new(),
     })
 }
 
@@ -261,8 +261,8 @@ async fn temporary_errors_are_retried_as_requested() {
     let waits: Vec<(Duration, &str)> = deltas
         .iter()
         .filter_map(|delta| match delta {
-            Delta::Retry { wait, why } => Some((*wait, why.as_str())),
-            Delta::Text(_) => None,
+            Delta::Retry { wait, why, .. } => Some((*wait, why.as_str())),
+            Delta::Text(_) | Delta::Silent { .. } => None,
         })
         .collect();
     let words = ["429", "in mid-stream", "in mid-stream", "not json", "no message", "502"];

@@ -79,6 +79,47 @@ fn a_run_waits_for_an_endpoint_that_starts_late() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "good morning\n");
     assert_eq!(fake.requests().len(), 1);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let refused = format!("(connection refused by {}; trying again, for up to ", fake.base_url());
+    assert!(told.starts_with(&refused), "it is said at once, before all else: {told}");
+    assert_eq!(told.matches("Ctrl-C to stop; `team doctor`").count(), 1, "{told}");
+    assert!(told.trim_end().ends_with("(the endpoint answers again)"), "{told}");
+}
+
+/// The lead's stderr and its events say that a teammate's model call fails, while the teammate still tries.
+#[test]
+fn the_lead_says_that_the_model_call_of_a_teammate_is_tried_again() {
+    let unopened = Unopened::new();
+    let (team, _fake) = team_with_fake(|view| {
+        let order =
+            json!({"name": "alice", "role": "r", "prompt": "Work.", "model": "openai/fake"});
+        match view.turn() {
+            0 => call(view, "spawn_teammate", &order),
+            _ => Reply::text("Noted."),
+        }
+    });
+    team.variable("OPENAI_API_KEY", KEY);
+    team.variable("OPENAI_BASE_URL", &format!("{}/v1", unopened.base_url()));
+    let args = ["-p", "Let alice work.", "--timeout", "600", "--output", "stream-json"];
+    let mut lead = team.command("team", &[&LEAD[..], &args].concat());
+    let [out, err] = ["out", "err"].map(|name| team.workspace().join(name));
+    lead.stdout(fs::File::create(&out).unwrap()).stderr(fs::File::create(&err).unwrap());
+    let mut lead = lead.spawn().unwrap();
+    let refused = format!("connection refused by {}", unopened.base_url());
+    team.eventually("the lead tells of alice's call", || {
+        let told = fs::read_to_string(&err).unwrap();
+        told.contains(&format!("alice: {refused}; trying again\n"))
+    });
+    let activity = team.member("alice")["activity"].clone();
+    assert_eq!(activity, format!("retrying: {refused}"));
+    let events = fs::read_to_string(&out).unwrap();
+    let event = json!({"type": "member_retry", "name": "alice", "why": refused}).to_string();
+    assert!(events.lines().any(|line| line == event), "{events}");
+    let _fake = unopened.open(|_| Reply::text("I have worked."));
+    assert_eq!(lead.wait().unwrap().code(), Some(0), "{}", fs::read_to_string(&err).unwrap());
+    assert!(team.has_mail("lead", "alice", "I have worked."), "{}", team.describe());
+    let told = fs::read_to_string(&err).unwrap();
+    assert_eq!(told.matches(&format!("alice: {refused}")).count(), 1, "{told}");
 }
 
 #[test]

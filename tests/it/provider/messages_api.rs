@@ -91,7 +91,7 @@ fn retries(deltas: &[Delta]) -> usize {
 fn shown(deltas: &[Delta]) -> String {
     deltas.iter().fold(String::new(), |shown, delta| match delta {
         Delta::Text(text) => shown + text,
-        Delta::Retry { .. } => String::new(),
+        Delta::Retry { .. } | Delta::Silent { .. } => String::new(),
     })
 }
 
@@ -225,7 +225,7 @@ async fn cut_streams(step: usize) {
 #[tokio::test]
 async fn errors_have_their_kind_and_request_id() {
     let unavailable = |error: &ModelError| matches!(error, ModelError::Unavailable(_));
-    let table: [(Reply, Fits, usize); 12] = [
+    let table: [(Reply, Fits, usize); 14] = [
         (
             Reply::error(401, "authentication_error", "x"),
             |e| matches!(e, ModelError::Credentials(_)),
@@ -237,7 +237,17 @@ async fn errors_have_their_kind_and_request_id() {
             1,
         ),
         (Reply::error(402, "billing_error", "x"), |e| matches!(e, ModelError::SpendCap(_)), 1),
-        (Reply::error(429, "rate_limit_error", "x"), |e| matches!(e, ModelError::SpendCap(_)), 1),
+        (
+            Reply::error(429, "rate_limit_error", "monthly spend limit"),
+            |e| matches!(e, ModelError::SpendCap(_)),
+            1,
+        ),
+        (Reply::error(429, "rate_limit_error", "x"), unavailable, 10),
+        (
+            Reply::error(429, "rate_limit_error", "x").header("retry-after", "3600"),
+            |e| matches!(e, ModelError::Unavailable(why) if why.contains("wait for 3600 s, until 2")),
+            1,
+        ),
         (
             Reply::error(413, "request_too_large", "x"),
             |e| matches!(e, ModelError::ContextFull(_)),
@@ -294,8 +304,8 @@ async fn temporary_errors_are_retried_as_requested() {
     let waits: Vec<(Duration, &str)> = deltas
         .iter()
         .filter_map(|delta| match delta {
-            Delta::Retry { wait, why } => Some((*wait, why.as_str())),
-            Delta::Text(_) => None,
+            Delta::Retry { wait, why, .. } => Some((*wait, why.as_str())),
+            Delta::Text(_) | Delta::Silent { .. } => None,
         })
         .collect();
     assert_eq!(waits.len(), 6);
@@ -324,6 +334,7 @@ async fn an_error_event_that_is_final_ends_the_turn() {
 async fn stalls_and_missing_answers_end_by_their_limits() {
     let limits = CallLimits {
         first_byte: Duration::from_millis(500),
+        first_byte_notice: Duration::from_millis(300),
         silence: Duration::from_millis(500),
         ..CallLimits::default()
     };
@@ -338,6 +349,9 @@ async fn stalls_and_missing_answers_end_by_their_limits() {
     assert_eq!(answer.unwrap().blocks, rich_blocks());
     // On a loaded machine, an answer without a stall may exceed the limits as well.
     assert!(retries(&deltas) >= 3, "{deltas:?}");
+    let Delta::Silent { left, why } = &deltas[0] else { panic!("{deltas:?}") };
+    assert!(why.starts_with("no first byte from http://127.0.0.1:"), "{why}");
+    assert_eq!(*left, Duration::from_millis(200));
     tokio::task::spawn_blocking(move || fake.wait_for_hangups(3)).await.unwrap();
 }
 

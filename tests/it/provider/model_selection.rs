@@ -138,10 +138,16 @@ fn missing_and_invalid_credentials_have_different_errors() {
         ("ANTHROPIC_API_KEY", "canary\nx-evil: 1"),
         ("ANTHROPIC_CUSTOM_HEADERS", "canary without a colon"),
         ("ANTHROPIC_BASE_URL", "http://canary@203.0.113.1"),
+        ("ANTHROPIC_BASE_URL", "canary"),
+        ("ANTHROPIC_BASE_URL", "http://203.0.113.1"),
     ] {
         let (ran, fake) = run(&[("ANTHROPIC_API_KEY", KEY), (name, value)], "", &BYPASS);
         let ran = ran.expect(4);
         assert!(!ran.err.contains("canary"), "{}", ran.err);
+        assert!(ran.err.contains("\n  now: "), "{}", ran.err);
+        if name == "ANTHROPIC_BASE_URL" {
+            assert!(ran.err.contains("is from environment (ANTHROPIC_BASE_URL)"), "{}", ran.err);
+        }
         assert_eq!(fake.requests().len(), 0);
     }
 }
