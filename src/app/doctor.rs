@@ -4,14 +4,15 @@ use super::permission_rules::permissions;
 use super::{context::Context, event_loop::block_on, model as model_access};
 use crate::error::Failure;
 use crate::llm::registry::{ModelName, Variables};
-use crate::llm::{ModelListAnswer, PROVIDERS};
+use crate::llm::{ModelError, ModelListAnswer, PROVIDERS};
 use crate::os::deadline::deadline;
-use crate::os::{usage, watch};
+use crate::os::{file::unwritable, usage, watch};
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, credential_variables};
 use crate::settings::{Settings, trust::TrustList};
 use crate::store::diagnose::{Diagnosis, flaws};
 use crate::store::{StoreError, TeamDir, fs_probe};
 use crate::ui::{sanitize::one_line, style::Palette};
+use crate::wire::{chat::Reply, limits::DOCTOR_CALL};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -45,7 +46,8 @@ pub(crate) struct DoctorReport {
     findings: Vec<Finding>,
 }
 
-pub(crate) fn check(context: &Context) -> Result<DoctorReport, Failure> {
+/// Checks everything; `calls_model` calls the model instead of asking its endpoint for the list of models.
+pub(crate) fn check(context: &Context, calls_model: bool) -> Result<DoctorReport, Failure> {
     let mut report = DoctorReport::default();
     report.folder(context);
     report.machine();
@@ -56,7 +58,7 @@ pub(crate) fn check(context: &Context) -> Result<DoctorReport, Failure> {
             let found = if set.is_empty() { "all default".to_owned() } else { set.join(", ") };
             report.fine("settings", found);
             report.rules(context, &settings);
-            report.model(context, &settings)?;
+            report.model(context, &settings, calls_model)?;
         }
         Err(_) => {
             let remedy = "correct the line or variable; `team config` lists the keys";
@@ -66,6 +68,38 @@ pub(crate) fn check(context: &Context) -> Result<DoctorReport, Failure> {
         }
     }
     Ok(report)
+}
+
+/// Returns the source of a model's base URL, as a text for the user.
+fn url_source(model: &ModelChoice, credentials: &ProviderCredentials) -> String {
+    let access = credentials.access(model);
+    match access.base_url_source {
+        _ if access.base_url.is_none() => "the provider".into(),
+        source => source.unwrap_or_else(|| "the search for local servers".into()),
+    }
+}
+
+/// Returns the meaning of an endpoint's answer to the request for its models, and a remedy.
+fn meaning(status: u16) -> (&'static str, &'static str) {
+    match status {
+        200..400 => (
+            "another program answers at this address",
+            "correct the address: without /v1 for anthropic, with it for openai",
+        ),
+        404 | 405 => (
+            "there is no list of models at this address",
+            "correct the address, or try it with `team doctor --call` if the server keeps no list",
+        ),
+        402 | 429 => (
+            "its rate limit or the account's cap is reached",
+            "wait, or look at the account's limits, then `team doctor --call`",
+        ),
+        500.. => (
+            "the server fails or is not ready",
+            "look at the server's own log, and ask again when it is ready",
+        ),
+        _ => ("it rejects the request", "compare the address and the settings with its manual"),
+    }
 }
 
 impl DoctorReport {
@@ -117,6 +151,14 @@ impl DoctorReport {
 
     fn folder(&mut self, context: &Context) {
         let path = context.team_path.display().to_string();
+        let workspace = context.team_path.parent().into_iter();
+        for folder in workspace.chain([context.team_path.as_path()]) {
+            if let Some(why) = unwritable(folder) {
+                let folder = folder.display();
+                let remedy = format!("chmod u+w {folder}, or work in another folder");
+                self.wrong("team folder", format!("{folder} cannot be written: {why}"), &remedy);
+            }
+        }
         let team = match TeamDir::look(&context.team_path) {
             Ok(team) => team,
             Err(StoreError::NoTeam { .. }) => {
@@ -221,7 +263,12 @@ impl DoctorReport {
         }
     }
 
-    fn model(&mut self, context: &Context, settings: &Settings) -> Result<(), Failure> {
+    fn model(
+        &mut self,
+        context: &Context,
+        settings: &Settings,
+        calls_model: bool,
+    ) -> Result<(), Failure> {
         let (chosen, source) = match model::resolve(settings, &context.environment) {
             Ok(Some(chosen)) => (chosen.value, chosen.source),
             Ok(None) => {
@@ -258,6 +305,7 @@ impl DoctorReport {
             self.fine("credentials", if set.is_empty() { none } else { set });
         }
         match model_access::complete(chosen, credentials, settings) {
+            Ok((model, credentials)) if calls_model => self.call(&model, &credentials)?,
             Ok((model, credentials)) => self.endpoint(&model, &credentials)?,
             Err(why) => {
                 self.failed("endpoint", &why, "start the local server, or name another model");
@@ -275,6 +323,7 @@ impl DoctorReport {
         let asked = model_access::list_models(model, credentials, deadline(MODEL_LIST_LIMIT));
         let Some(said) = block_on(asked)? else { return Ok(()) };
         let base_url = model_access::base_url(model, credentials).unwrap_or_default();
+        let source = url_source(model, credentials);
         // The part before an @ may be a password.
         let shown = base_url.rsplit('@').next().unwrap_or_default();
         match said {
@@ -296,9 +345,55 @@ impl DoctorReport {
             Ok(ModelListAnswer::Unlisted) => {
                 self.fine("endpoint", format!("{shown} answers; it lists no models"));
             }
+            Ok(ModelListAnswer::Failed { status, why }) => {
+                let (meaning, remedy) = meaning(status);
+                let remedy = format!("{remedy}; the base url is from {source}");
+                self.wrong("endpoint", format!("{shown} answers {why}: {meaning}"), &remedy);
+            }
             Err(why) => {
-                let remedy = "check the network, and the provider's _BASE_URL variable";
-                self.wrong("endpoint", format!("{shown}: {why}"), remedy);
+                let remedy = format!("start the server, or correct the base url from {source}");
+                self.wrong("endpoint", format!("{shown}: {why}"), &remedy);
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls the model for a few tokens. This shows more than the list of models: the key may use this model.
+    fn call(
+        &mut self,
+        model: &ModelChoice,
+        credentials: &ProviderCredentials,
+    ) -> Result<(), Failure> {
+        if model.spec().list_models.is_none() {
+            self.note("call", format!("{model} has no endpoint to call"), "nothing is to be done");
+            return Ok(());
+        }
+        let provider = match model_access::open_alone(model, credentials) {
+            Ok(provider) => provider,
+            Err(why) => {
+                self.failed("call", &why, &why.hint);
+                return Ok(());
+            }
+        };
+        match block_on(model_access::call_once(&*provider, DOCTOR_CALL))? {
+            Ok(Reply { usage, .. }) => {
+                let (input, output) = (usage.input_tokens, usage.output_tokens);
+                self.fine("call", format!("{model} answers ({input} tokens in, {output} out)"));
+            }
+            Err(why) => {
+                let step = match &why {
+                    ModelError::Rejected(_) => "correct the model's name or the address",
+                    ModelError::Unavailable(_) => {
+                        "start the server, or wait until it is ready, then ask again"
+                    }
+                    ModelError::Credentials(_)
+                    | ModelError::SpendCap(_)
+                    | ModelError::ContextFull(_)
+                    | ModelError::Script(_) => why.remedy(),
+                };
+                let remedy =
+                    format!("{step}; the base url is from {}", url_source(model, credentials));
+                self.wrong("call", why.to_string(), &remedy);
             }
         }
         Ok(())

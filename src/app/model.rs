@@ -4,18 +4,22 @@ use super::{event_loop::block_on, output};
 use crate::error::{Exit, Failure};
 use crate::llm::local::{self, LocalServer};
 use crate::llm::registry::{ConnectError, Connected, Connection, Discovery};
-use crate::llm::{ConfigError, ModelListAnswer, Provider, retry::Backoff};
+use crate::llm::{ConfigError, Delta, ModelError, ModelListAnswer, Provider, retry::Backoff};
 use crate::os::{Clock, SystemClock};
 use crate::settings::Settings;
 use crate::settings::model::{ModelChoice, ProviderCredentials, credential_variables};
 use crate::store::{TeamDir, shared_backoff::SharedBackoff};
 use crate::wire::AgentName;
+use crate::wire::chat::{Block, ChatMessage, Reply, Request, Role};
 use crate::wire::limits::LOCAL_PROBE;
 use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::Duration;
 
 const LIST_LIMIT: Duration = Duration::from_secs(10);
+
+/// The maximum number of tokens of the answer to a test call.
+const CALL_TOKENS: u32 = 16;
 
 /// Returns the named model. Without one, returns the fallback if a person can read its notice, and fails otherwise.
 pub(super) fn select(named: Option<ModelChoice>, has_person: bool) -> Result<ModelChoice, Failure> {
@@ -59,7 +63,7 @@ pub(super) fn complete(
 /// Returns the first model that a configured endpoint lists. Fails for the provider's own endpoint, whose list has
 /// no meaningful order.
 fn first_listed(model: &ModelChoice, credentials: &ProviderCredentials) -> Result<String, Failure> {
-    use ModelListAnswer::{Models, Refused, Unlisted};
+    use ModelListAnswer::{Failed, Models, Refused, Unlisted};
     let provider = model.spec().name;
     let variable = |word| model.spec().variables.map(|it| it.name(word)).unwrap_or_default();
     let failed = |why: String| {
@@ -76,6 +80,7 @@ fn first_listed(model: &ModelChoice, credentials: &ProviderCredentials) -> Resul
         Models(models) => models.into_iter().next().ok_or_else(|| asked("it has none")),
         Refused => Err(asked("it refuses the credentials")),
         Unlisted => Err(asked("it keeps no list")),
+        Failed { why, .. } => Err(asked(&format!("it answers {why}"))),
     }
 }
 
@@ -139,19 +144,60 @@ pub(super) fn open_provider(
     let jitter_seed = agent.as_str().bytes().fold(u64::from(std::process::id()), |seed, byte| {
         seed.wrapping_mul(31).wrapping_add(byte.into())
     });
-    let connection = Connection {
-        model: model.name().unwrap_or_default(),
-        access: credentials.access(model),
-        agent: agent.as_str(),
-        incarnation,
-        conversation: conversation.unwrap_or(incarnation),
-        jitter_seed,
-        backoff: &|base_url| {
-            // All endpoints of one host and port share a pause.
-            let host = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
-            Box::new(SharedBackoff::of(team, host.split('/').next().unwrap_or(host)))
+    connect(
+        model,
+        Connection {
+            model: model.name().unwrap_or_default(),
+            access: credentials.access(model),
+            agent: agent.as_str(),
+            incarnation,
+            conversation: conversation.unwrap_or(incarnation),
+            jitter_seed,
+            backoff: &|base_url| {
+                // All endpoints of one host and port share a pause.
+                let host = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
+                Box::new(SharedBackoff::of(team, host.split('/').next().unwrap_or(host)))
+            },
         },
-    };
+    )
+}
+
+/// Opens a model for one call outside a team. Fails as [`open_provider`] does, so it also checks a model before the
+/// team folder is changed.
+pub(super) fn open_alone(
+    model: &ModelChoice,
+    credentials: &ProviderCredentials,
+) -> Result<Rc<dyn Provider>, Failure> {
+    if !credentials.suffice_for(model) {
+        return Err(no_credentials(model));
+    }
+    connect(
+        model,
+        Connection {
+            model: model.name().unwrap_or_default(),
+            access: credentials.access(model),
+            agent: AgentName::lead().as_str(),
+            incarnation: "",
+            conversation: "",
+            jitter_seed: 0,
+            backoff: &|_| Box::new(NoSharedBackoff),
+        },
+    )
+}
+
+/// Returns the failure for a model whose provider wants credentials and has none.
+fn no_credentials(model: &ModelChoice) -> Failure {
+    let variables = model.spec().variables.map(|it| {
+        let keys = it.credentials().collect::<Vec<_>>().join(" or ");
+        (keys, it.name("BASE_URL"))
+    });
+    let (keys, base_url) = variables.unwrap_or_default();
+    let why = format!("neither {keys} nor a base URL is set");
+    let hint = format!("set {keys}, or {base_url} for a server that needs no key");
+    Failure::new(Exit::NoModel, format!("{model} has no credentials"), why, hint)
+}
+
+fn connect(model: &ModelChoice, connection: Connection<'_>) -> Result<Rc<dyn Provider>, Failure> {
     let source = connection.access.base_url_source.clone();
     let Connected { provider, warning } = (model.spec().connect)(connection).map_err(|why| {
         let check = model.spec().check;
@@ -183,6 +229,39 @@ pub(super) fn base_url(model: &ModelChoice, credentials: &ProviderCredentials) -
     named.or_else(|| model.spec().base_url.map(ToOwned::to_owned))
 }
 
+/// Calls the model once, for a few tokens. Returns the first error, even if a run would try the call again.
+pub(super) async fn call_once(
+    provider: &dyn Provider,
+    limit: Duration,
+) -> Result<Reply, ModelError> {
+    let request = Request {
+        system: "Answer in one word.".into(),
+        messages: vec![ChatMessage {
+            role: Role::User,
+            blocks: vec![Block::Text { text: "Say ok.".into() }],
+        }],
+        tools: Vec::new(),
+        max_tokens: CALL_TOKENS,
+    };
+    let (first_error, failed) = tokio::sync::mpsc::unbounded_channel();
+    let mut failed = failed;
+    let mut sink = |delta| {
+        if let Delta::Retry { why, .. } = delta {
+            // The call is cancelled when the error is received.
+            let _received = first_error.send(why);
+        }
+    };
+    let call = tokio::time::timeout(limit, provider.turn(&request, &mut sink));
+    tokio::select! {
+        biased;
+        reply = call => {
+            let late = || ModelError::Unavailable(format!("no reply within {} s", limit.as_secs()));
+            reply.unwrap_or_else(|_| Err(late()))
+        }
+        Some(why) = failed.recv() => Err(ModelError::Unavailable(why)),
+    }
+}
+
 /// Asks an endpoint for its models; `None` for a provider without an endpoint. The error is text for people.
 pub(super) async fn list_models(
     model: &ModelChoice,
@@ -204,6 +283,18 @@ impl Backoff for SharedBackoff {
             tracing::warn!(%why, "the pause cannot be shared with the team");
         }
     }
+}
+
+/// The back-off of a call outside a team.
+#[derive(Debug)]
+struct NoSharedBackoff;
+
+impl Backoff for NoSharedBackoff {
+    fn pending(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn hold(&self, _wait: Duration) {}
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The list of models of an endpoint. The request for it also shows whether the credentials are accepted.
 
-use super::attempt_error::AttemptError;
+use super::attempt_error::{AttemptError, ErrorReport};
 use super::http::Endpoint;
 use serde_json::Value;
 use std::time::Duration;
@@ -12,21 +12,37 @@ pub enum ModelListAnswer {
     Models(Vec<String>),
     /// The endpoint refused the credentials.
     Refused,
-    /// The endpoint responds but has no list.
+    /// The endpoint answers with a list that names no chat model.
     Unlisted,
+    /// The endpoint answers with something else.
+    Failed {
+        /// The HTTP status.
+        status: u16,
+        /// The answer, as a text for the user.
+        why: String,
+    },
 }
 
 /// Requests the list of models. The error is a text for the user.
 pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<ModelListAnswer, String> {
     match endpoint.get(limit).await {
         Ok((401 | 403, _)) => Ok(ModelListAnswer::Refused),
-        Ok((200, body)) => {
-            let list = serde_json::from_slice(&body).unwrap_or_default();
-            let models = Some(models(&list)).filter(|models| !models.is_empty());
-            Ok(models.map_or(ModelListAnswer::Unlisted, ModelListAnswer::Models))
-        }
-        Ok(_) => Ok(ModelListAnswer::Unlisted),
+        Ok((status, body)) => Ok(match serde_json::from_slice(&body) {
+            Ok(list) if status == 200 => {
+                let models = Some(models(&list)).filter(|models| !models.is_empty());
+                models.map_or(ModelListAnswer::Unlisted, ModelListAnswer::Models)
+            }
+            Err(_) if status == 200 => {
+                let why = "200 with something that is not json, such as a web page".to_owned();
+                ModelListAnswer::Failed { status, why }
+            }
+            Ok(_) | Err(_) => {
+                let report = ErrorReport::from_body(status, &body);
+                ModelListAnswer::Failed { status, why: endpoint.shown(&report.to_string()) }
+            }
+        }),
         Err(why @ AttemptError::Setup(_)) => Err(why.to_string()),
+        Err(why @ AttemptError::Refused) => Err(format!("{why} by {}", endpoint.origin())),
         Err(why) => Err(endpoint.shown(&format!("{}: {why}", endpoint.url()))),
     }
 }

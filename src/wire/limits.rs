@@ -134,5 +134,7 @@ pub const RETRY_FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub const RETRY_LONGEST_PAUSE: Duration = Duration::from_secs(8);
 /// The longest pause after a reply that says that the endpoint is overloaded.
 pub const RETRY_LONGEST_OVERLOADED: Duration = Duration::from_secs(60);
+/// The time for the doctor's call of a model: a local server may load the model first.
+pub const DOCTOR_CALL: Duration = Duration::from_secs(60);
 /// The time for a server on this machine to list its models.
 pub const LOCAL_PROBE: Duration = Duration::from_millis(300);

@@ -6,6 +6,7 @@ pub(crate) mod safe_path;
 pub(crate) mod watch;
 
 use nix::libc;
+use nix::unistd::{AccessFlags, access};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -88,6 +89,17 @@ fn open_with(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), Fil
     let known = file.metadata().at(path)?;
     check(path, &known)?;
     Ok((file, known))
+}
+
+/// Returns why nothing can be created in a folder; `None` for a writable folder, and for one that does not exist. A
+/// folder that nobody may write counts for root as well, who could.
+pub(crate) fn unwritable(folder: &Path) -> Option<String> {
+    let mode = fs::metadata(folder).ok()?.mode() & 0o7777;
+    if mode & 0o222 == 0 {
+        return Some(format!("its mode is {mode:04o}"));
+    }
+    let wanted = AccessFlags::W_OK | AccessFlags::X_OK;
+    access(folder, wanted).err().map(|why| why.desc().to_owned())
 }
 
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {

@@ -1,7 +1,8 @@
 //! `team doctor` and `team clean`: the findings of the first, and the files that the second removes and keeps.
 
 use crate::support::child_process::write;
-use crate::support::fake::{Fake, LOCAL_MODELS};
+use crate::support::fake::{Fake, LOCAL_MODELS, Reply};
+use crate::support::fake_models::{connect, team_with_fake};
 use crate::support::harness::Team;
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, headless, kill_9, lead, says, script, scripted_lead, spawn,
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn finding(report: &Value, check: &str) -> Vec<(String, String)> {
     let word = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
@@ -147,7 +148,68 @@ fn the_doctor_asks_the_endpoint_and_shows_no_key() {
     assert!(refused.unwrap().1.contains("refuses them"), "{report:#}");
     drop(fake);
     let report = asked(1);
-    assert_eq!(finding(&report, "endpoint")[0].0, "wrong", "{report:#}");
+    let refused = finding(&report, "endpoint").remove(0);
+    assert_eq!(refused.0, "wrong", "{report:#}");
+    assert!(refused.1.contains("connection refused"), "{report:#}");
+}
+
+/// The doctor reports an endpoint whose answer no run could use, and calls the model only when asked.
+#[test]
+fn the_doctor_reports_an_endpoint_that_does_not_work() {
+    let json = |status| Reply::error(status, "some_error", "canary");
+    let html = Reply::raw(200, "text/html", b"<html>log in</html>");
+    for (reply, words, called) in [
+        (html, "another program", "a web page"),
+        (json(302), "another program", "rejected"),
+        (json(404), "no list of models", "404"),
+        (json(429), "limit", "429"),
+        (json(500), "not ready", "500"),
+        (json(418), "rejects", "418"),
+        (Reply::raw(200, "text/event-stream", b""), "another program", "empty"),
+    ] {
+        let told = format!("{reply:?}");
+        let (team, fake) = (Team::new(), Fake::always(reply));
+        connect(&team, &fake);
+        for (args, check, words) in
+            [(&["doctor"][..], "endpoint", words), (&["doctor", "--call"], "call", called)]
+        {
+            let report = team.team(&[args, &["--json"]].concat()).expect(1).json();
+            let (state, found) = finding(&report, check).remove(0);
+            assert!(state == "wrong" && found.contains(words), "{told}: {report:#}");
+            let text = team.team(args).expect(1).out;
+            assert!(text.contains(&format!(". {check}: ")), "a remedy is missing: {text}");
+        }
+    }
+    let (team, fake) = team_with_fake(|_| Reply::text("ok"));
+    let report = team.team(&["doctor", "--json"]).expect(0).json();
+    assert_eq!((fake.requests().len(), finding(&report, "call").len()), (0, 0), "{report:#}");
+    let report = team.team(&["doctor", "--call", "--json"]).expect(0).json();
+    assert_eq!(finding(&report, "call")[0].0, "ok", "{report:#}");
+    assert_eq!(fake.requests()[0].body["max_tokens"], 16);
+    team.variable("TEAM_MODEL", "rehearsal");
+    let report = team.team(&["doctor", "--call", "--json"]).expect(0).json();
+    assert_eq!(finding(&report, "call")[0].0, "note", "{report:#}");
+}
+
+#[test]
+fn the_doctor_reports_a_folder_that_cannot_be_written() {
+    let team = Team::new();
+    let read_only = |path: &Path| {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o555)).unwrap();
+        let report = team.team(&["doctor", "--json"]).expect(1).json();
+        let found = finding(&report, "team folder");
+        let words = format!("{} cannot be written: its mode is 0555", path.display());
+        assert!(found.contains(&("wrong".into(), words)), "{report:#}");
+        let text = team.team(&["doctor"]).expect(1).out;
+        assert!(text.contains(&format!("team folder: chmod u+w {}", path.display())), "{text}");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+    };
+    let workspace = fs::canonicalize(team.workspace()).unwrap();
+    read_only(&workspace);
+    a_run(&team);
+    read_only(&workspace);
+    read_only(&workspace.join(".team"));
+    team.team(&["doctor"]).expect(0);
 }
 
 #[test]

@@ -108,6 +108,8 @@ enum KeyPolicy {
     Required,
     /// No request may carry a key, as with a local server.
     Refused,
+    /// No request is checked at all: a server that does not have the API.
+    Unchecked,
 }
 
 /// The models that a local server lists.
@@ -177,6 +179,11 @@ impl Fake {
     /// Starts a server that refuses API keys, as a local server does.
     pub(crate) fn local(respond: impl Fn(&RequestView) -> Reply + Send + Sync + 'static) -> Self {
         Self::on(loopback(), KeyPolicy::Refused, Keep::All, respond)
+    }
+
+    /// Starts a server that answers every request in the same way, also one for the list of models.
+    pub(crate) fn always(reply: Reply) -> Self {
+        Self::on(loopback(), KeyPolicy::Unchecked, Keep::All, move |_| reply.clone())
     }
 
     /// Starts a server that keeps no requests, for long runs.
@@ -376,6 +383,10 @@ fn read_request(reader: &mut impl BufRead) -> Option<Parts> {
 }
 
 fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: &[u8]) -> Reply {
+    if shared.key_policy == KeyPolicy::Unchecked {
+        let (api, body) = (Api::Messages, Value::Null);
+        return (shared.respond)(&RequestView { api, headers, body, number: 0 });
+    }
     let api = match line.split(' ').take(2).collect::<Vec<_>>().as_slice() {
         ["POST", "/v1/messages"] => Api::Messages,
         ["POST", "/v1/chat/completions"] => Api::Completions,
