@@ -10,6 +10,8 @@ pub(crate) enum Verdict {
     Missed,
     /// This machine does not support the figure. The result says why.
     Skipped,
+    /// The target was met in a run that is shorter than the target asks for.
+    Shorter,
     /// Not judged in this build or at this size.
     Unjudged,
 }
@@ -25,9 +27,11 @@ impl Verdict {
         if cfg!(debug_assertions) { Self::Unjudged } else { Self::of(is_met) }
     }
 
-    fn word(self) -> &'static str {
+    /// A target is met only by the full form: a shorter run shows less than was asked for.
+    fn word(self, run: Run) -> &'static str {
         match self {
-            Self::Met => "yes",
+            Self::Met if run.is_full() => "yes",
+            Self::Met | Self::Shorter => "shorter",
             Self::Missed => "**no**",
             Self::Skipped => "skipped",
             Self::Unjudged => "not judged",
@@ -81,7 +85,7 @@ impl Row {
             measure.clone(),
             target.clone(),
             result.clone(),
-            verdict.word().into(),
+            verdict.word(self.run).into(),
             format!("{} {}", self.run.length.word(), build()),
             format!("{:.0}", self.seconds),
             self.run.seed.to_string(),

@@ -36,7 +36,7 @@ const BEHAVIOURS: [(&str, &str); 6] = [
 const THINKER: &str = "thinker";
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
-    let (politely, now) = run.of((0, 1), (1, 3), (50, 50));
+    let (politely, now) = run.of((0, 1), (1, 3), (72, 72));
     let mut late = Vec::new();
     let mut slowest = [Duration::ZERO; 2];
     let rounds = [

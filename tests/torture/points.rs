@@ -21,7 +21,8 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
         return vec![Finding::skipped(&measure(kills), TARGET, why)];
     }
     let summary = run_at(&points, kills, run.seed, run.until());
-    let rounds = points.iter().map(|point| summary.kills.get(point).copied().unwrap_or(0)).min();
+    let kills_each =
+        points.iter().map(|point| summary.kills.get(point).copied().unwrap_or(0)).min();
     let reached = points.iter().filter(|point| summary.kills.contains_key(*point)).count();
     let killed: u64 = summary.kills.values().sum();
     for fault in &summary.faults {
@@ -33,5 +34,8 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
         summary.faults.len(),
     );
     let is_met = reached == points.len() && summary.faults.is_empty();
-    vec![Finding::new(&measure(rounds.unwrap_or(0)), TARGET, &result, Verdict::of(is_met))]
+    let kills_each = kills_each.unwrap_or(0);
+    let is_shorter = is_met && kills_each < kills;
+    let verdict = if is_shorter { Verdict::Shorter } else { Verdict::of(is_met) };
+    vec![Finding::new(&measure(kills_each), TARGET, &result, verdict)]
 }

@@ -43,6 +43,16 @@ impl Run {
         }
     }
 
+    /// Whether the run has the whole length that a target asks for: the full form, or an hour of a figure that
+    /// repeats itself.
+    pub(crate) fn is_full(self) -> bool {
+        const HOUR: Duration = Duration::from_secs(3600);
+        match self.limit {
+            None => self.length == Length::Full,
+            Some(limit) => limit >= HOUR,
+        }
+    }
+
     /// The deadline of a figure that begins now.
     pub(crate) fn until(self) -> Option<Instant> {
         self.limit.map(|limit| Instant::now() + limit)

@@ -11,9 +11,9 @@ use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
 use crate::settings::{Flags, Settings, environment::Environment};
 use crate::store::{RoleMatch, TeamDir, UnclearRole};
 use crate::supervise::handshake::{self, Handshake, StartReason};
+use crate::tools::find_by_alias;
 use crate::wire::AgentName;
 use crate::wire::permission::{PermissionMode, Permissions};
-use crate::tools::find_by_alias;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 
