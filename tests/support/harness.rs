@@ -1,5 +1,6 @@
 //! A team in a temporary folder: real processes, a real terminal, real files.
 
+use super::skips::skipped;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -41,6 +42,15 @@ pub(crate) fn program(name: &str) -> PathBuf {
 /// which would prevent its execution.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success());
+}
+
+/// Whether python3 is installed. Without it, reports that `what` was skipped.
+pub(crate) fn has_python(what: &str) -> bool {
+    let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join("python3").exists());
+    if !found {
+        skipped(&format!("python3 is not installed: {what}"));
+    }
+    found
 }
 
 fn built_programs() -> &'static Path {

@@ -1,80 +1,157 @@
 //! Senders that do not take the locks of the inbox: shells, editors, programs that buffer their output.
 
 use crate::support::child_process::{Job, append, line, open, start, team, write};
-use crate::support::harness::{PATIENCE, Team};
+use crate::support::harness::{PATIENCE, Team, has_python};
 use crate::support::history::{Sent, check_history, sent, taken_in};
+use agent_team::store::failpoint::POINTS;
 use agent_team::store::mailbox::SettleResult;
 use agent_team::store::{dead, unread};
 use agent_team::wire::AgentName;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 fn alice() -> AgentName {
     AgentName::member("alice").unwrap()
 }
 
-/// All kinds of senders write while the owner drains: the program's own, `echo >>`, `flock inbox sh -c 'echo >>'`,
-/// a program that buffers its lines, and one that writes garbage.
+/// A program in the format of the origin: no lock, no id, a plain append. It opens the file for each line, or keeps
+/// it open for some lines and flushes its buffer.
+const ORIGIN: &str = r#"
+import json, os, sys, time
+path, sender, folder, keeps_open = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4] == "open"
+kept, count = open(path, "a") if keeps_open else None, 0
+while not os.path.exists(folder + "/enough"):
+    line = {"type": "message", "from": sender, "content": f"{sender} {count}", "timestamp": time.time()}
+    if kept:
+        kept.write(json.dumps(line) + "\n")
+        kept.flush()
+        if count % 5 == 4:
+            kept.close()
+            kept = open(path, "a")
+    else:
+        with open(path, "a") as inbox:
+            inbox.write(json.dumps(line) + "\n")
+    count += 1
+    time.sleep(0.02)
+with open(f"{folder}/sent.{sender}", "w") as sent:
+    sent.write(str(count))
+"#;
+
+/// Starts every kind of sender to the lead. Each sends until the file `enough` exists, and then writes the number of
+/// its messages to `sent.NAME`.
+fn start_senders(team: &Team) -> BTreeMap<String, Child> {
+    let inbox = team.path("inbox/lead.jsonl");
+    let mut children = BTreeMap::new();
+    let mut begin = |from: &str, mut command: Command| {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.env("INBOX", &inbox).env("FROM", from).env("FOLDER", team.workspace());
+        children.insert(from.to_owned(), command.spawn().unwrap());
+    };
+    // A read of an empty pipe is a pause that starts no process.
+    assert!(team.shell("mkfifo pause").status().unwrap().success());
+    let until_enough = |body: &str| {
+        format!(
+            "set -e; i=0; while [ ! -e enough ]; do {body}; i=$((i+1)); \
+             read -rt 0.05 <> pause || true; done; echo $i > sent.$FROM"
+        )
+    };
+    let each = |body: &str| team.shell(&until_enough(body));
+    let line = r#"L="{\"from\":\"$FROM\",\"content\":\"$FROM $i\"}""#;
+    for from in ["send0", "send1"] {
+        begin(from, each(r#"team send lead --from "$FROM" "$FROM $i""#));
+    }
+    for from in ["stream0", "stream1"] {
+        let lines = until_enough(r#"echo "{\"content\":\"$FROM $i\"}""#);
+        begin(from, team.shell(&format!("({lines}) | team send lead --jsonl --from $FROM")));
+    }
+    for from in ["echo0", "echo1"] {
+        begin(from, each(&format!(r#"{line}; echo "$L" >> "$INBOX""#)));
+    }
+    let locked = r#"export L; flock "$INBOX" sh -c 'echo "$L" >> "$INBOX"'"#;
+    begin("flock", each(&format!("{line}; {locked}")));
+    begin("garbage", each(r#"echo "$i: this is no JSON" >> "$INBOX""#));
+    if has_python("no program in the format of the origin was a sender") {
+        let program = team.workspace().join("origin.py");
+        write(&program, ORIGIN);
+        for (from, how) in [("python0", "each"), ("python1", "each"), ("python2", "open")] {
+            let mut python = team.shell(r#"exec python3 "$0" "$INBOX" "$FROM" "$FOLDER" "$1""#);
+            python.arg(&program).arg(how);
+            begin(from, python);
+        }
+    }
+    children
+}
+
+/// Drains the lead's inbox with a process that is killed at this failpoint.
+fn drain_killed_at(team: &Team, point: &str) {
+    let token = team.workspace().join("token");
+    write(&token, "");
+    let mut command = team.command("team", &["inbox", "lead", "--drain"]);
+    command.env("TEAM_FAILPOINTS", format!("team/{point}={}", token.display()));
+    let ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(ended.signal(), Some(9), "{point}: {ended:?}");
+}
+
+/// Real senders of all kinds write at once while readers drain and are killed: `team send`, one process each and
+/// with `--jsonl`; programs in the format of the origin; `echo >>` of shells, also with `flock`; one that writes
+/// garbage. Every message is delivered once, in the order of its sender, also without an id.
 #[test]
 fn every_kind_of_sender_at_once() {
-    const EACH: u64 = 150;
-    let (folder, dir) = team();
-    let inbox = dir.inbox(&alice());
-    agent_team::store::inbox::ensure(&dir, &alice()).unwrap();
-    let mut owner = start(&dir, Job::Read { name: "alice".into(), settle: true });
-    let ours = ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"];
-    let mut children: Vec<_> = ours
-        .iter()
-        .map(|from| {
-            let log = folder.path().join(from);
-            let (to, from) = ("alice".into(), (*from).into());
-            start(&dir, Job::Send { to, from, log, count: EACH, fsync: false })
-        })
-        .collect();
-    let script = |from: &str, command: &str| {
-        let text = format!(
-            "i=0; while [ $i -lt {EACH} ]; do \
-             L='{{\"from\":\"{from}\",\"id\":\"{from}:'$i'\",\"content\":\"'$i' of {from} \"}}'; \
-             export L; {command}; i=$((i+1)); done"
-        );
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &text]).env("INBOX", &inbox).stdin(Stdio::null());
-        shell.spawn().unwrap()
-    };
-    let outside = ["echo", "echo2", "flock", "garbage"];
-    let shells = [
-        script(outside[0], r#"echo "$L" >> "$INBOX""#),
-        script(outside[1], r#"echo "$L" >> "$INBOX""#),
-        script(outside[2], r#"flock "$INBOX" sh -c 'echo "$L" >> "$INBOX"'"#),
-        script(outside[3], r#"echo "$i: this is no JSON" >> "$INBOX""#),
-    ];
-    // A program with a buffer writes the line when it flushes or closes the file.
-    for n in 0..EACH {
-        let mut file =
-            std::io::BufWriter::new(OpenOptions::new().append(true).open(&inbox).unwrap());
-        file.write_all(line("python", n, 9).as_bytes()).unwrap();
-        file.flush().unwrap();
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    team.team(&["send", "lead", "--from", "first", "first 0"]).expect(0);
+    let senders = start_senders(&team);
+    // A drain ends before its claim is old enough to be removed.
+    let is_reached = |point: &&str| point.starts_with("drain.") && !point.ends_with("unlink");
+    let points = POINTS.into_iter().filter(|point| *point != "drain.unlinked");
+    let points: Vec<_> = points.filter(is_reached).collect();
+    // Mail that kills five readers is quarantined, so the fifth one survives.
+    for some in points.chunks(4) {
+        for point in some {
+            // Both kinds of lines are there, so that a reader reaches every point.
+            team.eventually("there is mail", || {
+                let waiting = fs::read_to_string(team.path("inbox/lead.jsonl"));
+                waiting.is_ok_and(|it| it.contains("from") && it.contains("no JSON"))
+            });
+            drain_killed_at(&team, point);
+        }
+        team.team(&["inbox", "lead", "--drain"]).expect(0);
     }
-    for mut shell in shells {
-        assert!(shell.wait().unwrap().success());
+    write(&team.workspace().join("enough"), "");
+    let mut counts = BTreeMap::from([("first".to_owned(), 1)]);
+    for (from, mut sender) in senders {
+        assert!(sender.wait().unwrap().success(), "{from}");
+        let told = fs::read_to_string(team.workspace().join(format!("sent.{from}"))).unwrap();
+        let count: usize = told.trim().parse().unwrap();
+        assert!(count > 0, "{from} has sent nothing");
+        counts.insert(from, count);
     }
-    for child in &mut children {
-        assert!(child.wait().success());
-    }
-    assert!(owner.wait().success());
+    team.team(&["inbox", "lead", "--drain"]).expect(0);
 
-    let mut expected: BTreeMap<_, _> =
-        ours.iter().map(|from| ((*from).to_owned(), sent(&folder.path().join(from)))).collect();
-    for from in ["echo", "echo2", "flock", "python"] {
-        expected.insert(from.to_owned(), Sent { begun: EACH, acked: EACH });
+    let garbage = counts.remove("garbage").unwrap();
+    let mut received = BTreeMap::<String, Vec<String>>::new();
+    for mail in team.mail_of("lead") {
+        let word = |field: &str| mail[field].as_str().unwrap().to_owned();
+        received.entry(word("from")).or_default().push(word("content"));
     }
-    assert_eq!(check_history(&expected, &taken_in(&dir, "alice")), []);
-    let letters = dead::read_all(&dir, &alice()).unwrap();
-    assert_eq!(u64::try_from(letters.len()).unwrap(), EACH);
-    assert!(!unread::is_unread(&dir, &alice()).unwrap());
+    let told = |(from, count): (&String, &usize)| {
+        (from.clone(), (0..*count).map(|n| format!("{from} {n}")).collect::<Vec<_>>())
+    };
+    let sent: BTreeMap<_, _> = counts.iter().map(told).collect();
+    assert_eq!(received.keys().collect::<Vec<_>>(), sent.keys().collect::<Vec<_>>());
+    for (from, contents) in &sent {
+        assert_eq!(&received[from], contents, "{from}");
+    }
+    let dead = team.lines("dead/lead.jsonl");
+    let raw: BTreeSet<&str> = dead.iter().filter_map(|letter| letter["raw"].as_str()).collect();
+    assert_eq!((dead.len(), raw.len()), (garbage, garbage));
+    let unread = team.team(&["inbox", "lead", "--json"]).expect(0).json();
+    let unread = unread["messages"].as_array().unwrap().iter().filter(|it| it["state"] == "unread");
+    assert_eq!(unread.count(), 0);
 }
 
 /// The fragment of a sender that was killed in the middle of its line becomes a dead letter. The lines beside it

@@ -2,9 +2,8 @@
 //! member of the team. It exchanges mail with the Rust programs, and each implementation takes over from a killed
 //! process of the other.
 
-use crate::support::harness::{CommandResult, SYSTEM_PATH, Team, in_parallel};
+use crate::support::harness::{self, CommandResult, Team, in_parallel};
 use crate::support::scripts::{kill_9, wait};
-use crate::support::skips::skipped;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -16,13 +15,9 @@ use std::thread;
 /// The number of messages of each sender.
 const EACH: usize = 60;
 
-/// Whether python3 is installed. The tests of this file need it and are skipped otherwise.
+/// Whether the tests of this file can run.
 fn has_python() -> bool {
-    let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join("python3").exists());
-    if !found {
-        skipped("python3 is not installed: docs/format.md was not tested");
-    }
-    found
+    harness::has_python("docs/format.md was not tested")
 }
 
 /// A command of the second implementation on this team.
@@ -102,13 +97,13 @@ fn feed(mut command: Command, lines: &[String]) {
     assert_eq!((output.status.code(), told), (Some(0), EACH), "{output:?}");
 }
 
-/// Appends messages to an inbox as `echo >>` in a shell does.
-fn scribble(inbox: &Path) {
-    for text in contents("shell") {
-        let line = format!("{}\n", json!({ "from": "shell", "content": text }));
-        let mut file = OpenOptions::new().append(true).open(inbox).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
-    }
+/// Returns a shell that appends messages to an inbox with `echo >>`.
+fn scribbler(team: &Team, inbox: &Path) -> Command {
+    let line = r#"i=0; while [ $i -lt $1 ]; do
+        echo "{\"from\":\"shell\",\"content\":\"shell $i\"}" >> "$0"; i=$((i+1)); done"#;
+    let mut shell = team.shell(line);
+    shell.arg(inbox).arg(EACH.to_string());
+    shell
 }
 
 fn received_by_sender(team: &Team, name: &str) -> BTreeMap<String, Vec<String>> {
@@ -137,7 +132,8 @@ fn mail_crosses_between_two_implementations() {
             scope.spawn(move || feed(command, &lines));
         }
         for inbox in &inboxes {
-            scope.spawn(|| scribble(inbox));
+            let mut shell = scribbler(&team, inbox);
+            scope.spawn(move || assert!(shell.status().unwrap().success()));
         }
     });
     let sent: BTreeMap<String, Vec<String>> = ["snake", "viper", "rust", "iron", "shell"]
