@@ -6,12 +6,15 @@
 use super::change::Stage;
 use crate::store::mail_search::{LineLocation, SearchLocation, each_line};
 use crate::store::{StoreError, TeamDir};
+use crate::tools;
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
+use crate::wire::tool::Purpose;
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 type Object = Map<String, Value>;
 
@@ -95,12 +98,87 @@ pub(crate) struct Trace {
     pub(crate) steps: Vec<Step>,
 }
 
+/// Returns the ids that `given` may mean: itself if it is the id of a message, else every id that begins with it.
+///
+/// # Errors
+/// A file cannot be read.
+pub(crate) fn ids(team: &TeamDir, given: &str) -> Result<Vec<String>, StoreError> {
+    let mut found = BTreeSet::new();
+    for name in team.agents()? {
+        each_line(team, &name, |spot, line| {
+            // The line of a call has the call's id without the name of its agent.
+            let part = match given.split_once(':') {
+                Some((_, call)) => call,
+                None if name.as_str().starts_with(given) => "",
+                None => given,
+            };
+            if std::str::from_utf8(line).is_ok_and(|line| line.contains(part)) {
+                found.extend(ids_in(&name, spot.place, line).filter(|id| id.starts_with(given)));
+            }
+        })?;
+    }
+    Ok(if found.contains(given) { vec![given.to_owned()] } else { found.into_iter().collect() })
+}
+
+/// Returns the ids of the messages that a line holds, or that its tool calls send.
+fn ids_in(name: &AgentName, place: SearchLocation, line: &[u8]) -> impl Iterator<Item = String> {
+    let id_of = |message: &Object| word(message, "id").map(str::to_owned);
+    let whole = || serde_json::from_slice::<Object>(line).ok();
+    let mut calls = Vec::new();
+    let id = match place {
+        SearchLocation::Inbox | SearchLocation::Claim | SearchLocation::TakenClaim => {
+            whole().as_ref().and_then(id_of)
+        }
+        SearchLocation::Dead => whole().as_ref().and_then(raw_message).as_ref().and_then(id_of),
+        SearchLocation::Transcript => match Line::read(line).map(|line| line.entry) {
+            Some(Entry::Mail { message, .. }) => id_of(&message),
+            Some(Entry::TurnEnd { report, .. }) => report.map(|report| report.id),
+            Some(Entry::Assistant { blocks, .. }) => {
+                calls.extend(blocks.into_iter().filter_map(|block| match block {
+                    Block::ToolUse { id, name: tool, .. } if sends(&tool) => {
+                        Some(format!("{name}:{id}"))
+                    }
+                    _ => None,
+                }));
+                None
+            }
+            _ => None,
+        },
+        SearchLocation::Log => None,
+    };
+    id.into_iter().chain(calls)
+}
+
+fn sends(tool: &str) -> bool {
+    tools::find(tool).is_some_and(|tool| tool.purpose == Purpose::Talk)
+}
+
+/// Returns the message in a dead letter, if the letter is one.
+fn raw_message(letter: &Object) -> Option<Object> {
+    serde_json::from_str(word(letter, "raw")?).ok()
+}
+
+/// Whether a text names exactly this id, not a longer one that contains it.
+fn names_id(text: &str, id: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | ':');
+    text.match_indices(id).any(|(at, _)| {
+        let (before, after) = (text.get(..at), text.get(at + id.len()..));
+        let mut after = after.unwrap_or_default().chars();
+        let goes_on = match after.next() {
+            // A colon may end a phrase; before a recipient it continues the id.
+            Some(':') => after.next().is_some_and(is_part),
+            next => next.is_some_and(is_part),
+        };
+        !goes_on && !before.unwrap_or_default().ends_with(is_part)
+    })
+}
+
 /// Searches all files for a message.
 ///
 /// # Errors
 /// A file cannot be read.
 pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
-    let call = id.split_once(':').map(|(_, call)| call).filter(|call| !call.is_empty());
+    let call = id.split_once(':').filter(|(_, call)| !call.is_empty());
     let mut search = Search { id, call, trace: Trace::default() };
     let agents = team.agents()?;
     for name in &agents {
@@ -121,8 +199,8 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
 
 struct Search<'a> {
     id: &'a str,
-    /// The id of the call that sent the message, if the message id contains it.
-    call: Option<&'a str>,
+    /// The sender, and the id of the call that sent the message, if the message id contains them.
+    call: Option<(&'a str, &'a str)>,
     trace: Trace,
 }
 
@@ -139,7 +217,7 @@ impl Search<'_> {
     fn meet(&mut self, reader: &mut AgentScan<'_>, spot: &LineLocation, line: &[u8]) {
         let names = |word: &str| std::str::from_utf8(line).is_ok_and(|line| line.contains(word));
         let is_transcript = spot.place == SearchLocation::Transcript;
-        let is_called = || self.call.is_some_and(|call| names(call_of(call)));
+        let is_called = || self.call.is_some_and(|(_, call)| names(call_of(call)));
         if !names(self.id) && !(is_transcript && (reader.in_turn || is_called())) {
             return;
         }
@@ -166,11 +244,14 @@ impl Search<'_> {
             SearchLocation::Transcript => return,
         };
         let is_mail = what != TraceEvent::Dead && what != TraceEvent::Logged;
-        let raw = word(&object, "raw").and_then(|raw| serde_json::from_str(raw).ok());
-        let has_other_id = |raw: Object| raw.get("id").is_some_and(|id| id != self.id);
-        if (is_mail && word(&object, "id") != Some(self.id))
-            || (what == TraceEvent::Dead && raw.is_some_and(has_other_id))
-        {
+        let is_meant = match what {
+            TraceEvent::Logged => names_id(&String::from_utf8_lossy(line), self.id),
+            TraceEvent::Dead => {
+                raw_message(&object).is_some_and(|raw| word(&raw, "id") == Some(self.id))
+            }
+            _ => word(&object, "id") == Some(self.id),
+        };
+        if !is_meant {
             return;
         }
         let text = text.unwrap_or_default().to_owned();
@@ -194,7 +275,8 @@ impl Search<'_> {
 
     fn transcript(&mut self, reader: &mut AgentScan<'_>, line: Line, proof: Proof) {
         let (name, at) = (reader.name.as_str(), Some(line.at));
-        let is_the_call = |id: &str| self.call.map(call_of) == Some(id);
+        let is_the_call =
+            |id: &str| self.call.is_some_and(|(from, call)| from == name && call_of(call) == id);
         match line.entry {
             Entry::Mail { message, claim, offset } if word(&message, "id") == Some(self.id) => {
                 let proof = Proof { claim: Some((claim, offset)), ..proof };
@@ -363,5 +445,44 @@ mod tests {
             assert_eq!(steps[0].text, "broadcast");
         }
         assert!(of(&dir, "lead:t").unwrap().steps.is_empty());
+        assert!(of(&dir, "bob:t1").unwrap().steps.is_empty(), "the call is the lead's");
+    }
+
+    #[test]
+    fn an_id_is_exact_or_a_unique_prefix() {
+        let (_top, dir) = team_folder();
+        let lead = AgentName::lead();
+        for id in ["user:a-1", "user:a-10", "user:b"] {
+            record(&dir.inbox(&lead), &json!({"type":"message","content":id,"id":id}));
+        }
+        let raw = json!({"id":"user:dead"}).to_string();
+        record(&dir.dead(&lead), &json!({"reason":"no content","at":1,"raw":raw}));
+        for text in ["user:a-1 was kept", "user:a-10 was kept", "x"] {
+            record(&dir.log(&lead), &json!({"timestamp":"2020-01-01T00:00:00Z","message":text}));
+        }
+        let call = |id: &str, name: &str| json!({"type":"tool_use","id":id,"name":name,"input":{}});
+        let reply = json!({"kind":"assistant","at":1,"stop_reason":"tool_use","usage":{},"model":"m",
+            "blocks":[call("t1", "broadcast"), call("t2", "list_tasks")]});
+        record(&dir.transcript(&lead), &reply);
+        for (given, wanted) in [
+            ("user:a-1", &["user:a-1"][..]),
+            ("user:a", &["user:a-1", "user:a-10"]),
+            ("user:b", &["user:b"]),
+            ("user:d", &["user:dead"]),
+            ("us", &["user:a-1", "user:a-10", "user:b", "user:dead"]),
+            ("le", &["lead:t1"]),
+            ("a-1", &[]),
+            ("x", &[]),
+        ] {
+            assert_eq!(ids(&dir, given).unwrap(), wanted, "{given}");
+        }
+        let steps = of(&dir, "user:a-1").unwrap().steps;
+        let texts: Vec<_> = steps.iter().map(|step| (step.what, step.text.as_str())).collect();
+        assert_eq!(
+            texts,
+            [(TraceEvent::Logged, "user:a-1 was kept"), (TraceEvent::Waits, "")],
+            "nothing of user:a-10"
+        );
+        assert!(names_id("sent user:b: done", "user:b") && !names_id("user:b:bob", "user:b"));
     }
 }

@@ -38,15 +38,7 @@ pub(crate) fn each_line(
     name: &AgentName,
     mut meet: impl FnMut(&LineLocation, &[u8]),
 ) -> Result<(), StoreError> {
-    let mut files = vec![(SearchLocation::Inbox, dir.inbox(name))];
-    let claims = list(dir, name)?.into_iter();
-    let place = |taken| if taken { SearchLocation::TakenClaim } else { SearchLocation::Claim };
-    files.extend(claims.map(|claim| (place(claim.is_taken), claim.path)));
-    files.push((SearchLocation::Dead, dir.dead(name)));
-    let conversations = conversations(dir, name)?.into_iter();
-    files.extend(conversations.map(|path| (SearchLocation::Transcript, path)));
-    files.push((SearchLocation::Log, dir.log(name)));
-    for (place, path) in files {
+    let mut read = |place, path: PathBuf| -> Result<(), StoreError> {
         let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.clone(), PathBuf::from);
         let mut spot = LineLocation { place, file: inside, offset: 0, line: 0 };
         each_piece(&path, LONGEST_LINE, |framed| {
@@ -56,6 +48,18 @@ pub(crate) fn each_line(
                 meet(&spot, framed.bytes);
             }
         })?;
+        Ok(())
+    };
+    read(SearchLocation::Inbox, dir.inbox(name))?;
+    // The claims are listed after the inbox was read: a message that was claimed meanwhile is in one of them.
+    for claim in list(dir, name)? {
+        let is_taken = claim.is_taken;
+        let place = if is_taken { SearchLocation::TakenClaim } else { SearchLocation::Claim };
+        read(place, claim.path)?;
     }
-    Ok(())
+    read(SearchLocation::Dead, dir.dead(name))?;
+    for path in conversations(dir, name)? {
+        read(SearchLocation::Transcript, path)?;
+    }
+    read(SearchLocation::Log, dir.log(name))
 }

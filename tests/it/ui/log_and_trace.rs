@@ -144,6 +144,12 @@ fn trace_shows_the_path_of_a_message() {
     assert_eq!(answered.unwrap()["agent"], "lead", "{asked:#}");
     let unknown = team.team(&["trace", "no:such"]).expect(1);
     assert!(unknown.err.contains("no message"), "{unknown:?}");
+    let in_logs_only = team.team(&["trace", "mail taken in"]).expect(1);
+    assert!(in_logs_only.err.contains("no message"), "{in_logs_only:?}");
+    let dead = team.team(&["trace", "x:de", "--json"]).expect(0).json();
+    assert_eq!(dead["id"], "x:dead", "a unique beginning is enough");
+    let several = team.team(&["trace", "q:"]).expect(1);
+    assert!(several.out.is_empty() && several.err.contains("q:1, q:2"), "{several:?}");
 }
 
 /// A line of a transcript at second `at`.
