@@ -5,7 +5,7 @@ use crate::agent::{Finished, event::Ending};
 use crate::error::{Exit, Failure};
 use crate::llm::{ModelError, Redactor, Secret};
 use crate::os::{Clock, SystemClock, failpoint::hit, local_time, process_tree, program};
-use crate::settings::model::ProviderCredentials;
+use crate::settings::{environment::Environment, model::ProviderCredentials};
 use crate::store::{LifeLock, LifeRecord, TeamDir, asynchronous::offload, liveness::LifeError};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
@@ -39,7 +39,9 @@ impl AgentProcess {
             hit("child.named");
         }
         let signals = SignalStream::begin()?;
-        let secrets = Redactor::new(credentials.secrets().into_iter().flat_map(Secret::new));
+        let environment = Environment::read();
+        let keys = credentials.secrets().into_iter().chain(environment.proxy_passwords());
+        let secrets = Redactor::new(keys.flat_map(Secret::new));
         start_log(team, &name, &secrets)?;
         // Processes that a command leaves behind become children of this process, which kills them.
         if let Err(why) = process_tree::become_subreaper() {

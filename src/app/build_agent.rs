@@ -13,7 +13,8 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::llm::Provider;
 use crate::os::{Clock, SystemClock};
 use crate::protocol::permission::Policy;
-use crate::settings::{PromptProfile, Rules, environment::Environment, model::ModelChoice};
+use crate::settings::environment::{Environment, PassedNames};
+use crate::settings::{PromptProfile, Rules, model::ModelChoice};
 use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};
@@ -44,6 +45,8 @@ pub(super) struct AgentParts<'a> {
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
     pub(super) hooks: Vec<Hook>,
+    /// The names of further variables that its commands get.
+    pub(super) pass_environment: PassedNames,
     pub(super) permissions: Permissions,
     pub(super) asks: Asks,
     pub(super) model: &'a ModelChoice,
@@ -65,7 +68,7 @@ pub(super) fn build_agent(
     let secrets = Rc::new(secrets.clone());
     let role = read_role(&team, name, &parts.role);
     let profile = profile(rules.prompt_profile, model);
-    let commands = command_setup(environment.passed_on(), run_id.clone());
+    let commands = command_setup(environment.passed_on(&parts.pass_environment), run_id.clone());
     let hooks = Hooks {
         list: parts.hooks,
         me: name.clone(),

@@ -5,7 +5,8 @@ use crate::bus::{Bus, MailLimits};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::failpoint::{self, ENABLED, VARIABLE};
 use crate::os::{SystemClock, deadline, terminal_size};
-use crate::settings::{Flags, Rules, Settings, environment::Environment};
+use crate::settings::environment::{Environment, PassedNames};
+use crate::settings::{Flags, Rules, Settings};
 use crate::store::{TeamDir, fs_probe, liveness, locate};
 use crate::tasks::Tasks;
 use crate::tools::can_complete_tasks;
@@ -136,7 +137,8 @@ impl Context {
             ["COLORTERM", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR"];
         let get = |name: &str| self.environment.get(name).map(ToOwned::to_owned);
         let screen = SCREEN.into_iter().filter_map(|name| Some((name.to_owned(), get(name)?)));
-        let variables = self.environment.passed_on().into_iter().chain(screen).collect();
+        let further = PassedNames::default();
+        let variables = self.environment.passed_on(&further).into_iter().chain(screen).collect();
         ExternalEditor::new(
             get("VISUAL").or_else(|| get("EDITOR")),
             variables,
@@ -201,8 +203,11 @@ pub(crate) fn lengthen_deadlines(environment: &Environment) {
     }
 }
 
-pub(super) fn teammate_environment(environment: &Environment) -> Vec<(String, String)> {
-    let mut variables = environment.passed_on();
+pub(super) fn teammate_environment(
+    environment: &Environment,
+    further: &PassedNames,
+) -> Vec<(String, String)> {
+    let mut variables = environment.passed_on(further);
     let points = failpoints(environment);
     variables.extend(points.map(|points| (VARIABLE.to_owned(), points.to_owned())));
     variables

@@ -1,5 +1,8 @@
 //! The process environment, read once, and the part of it that is passed on to commands and teammates.
 
+use super::value::SettingValue;
+use crate::llm::PROVIDERS;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -11,7 +14,7 @@ pub(crate) struct Environment {
 
 /// Variables that are passed on to teammates and to the commands of agents. All others are left out, since they
 /// may be credentials.
-const PASSED_ON: [&str; 14] = [
+const PASSED_ON: [&str; 18] = [
     "PATH",
     "HOME",
     "USER",
@@ -26,7 +29,88 @@ const PASSED_ON: [&str; 14] = [
     "RUSTUP_HOME",
     "XDG_CONFIG_HOME",
     "XDG_CACHE_HOME",
+    "NO_PROXY",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
 ];
+
+/// Variables with the address of a proxy, which are passed on, too.
+const PROXIES: [&str; 6] =
+    ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+
+/// Parts of names of variables that hold a key. No setting passes them on.
+const PARTS_OF_KEYS: [&str; 9] = [
+    "API_KEY",
+    "APIKEY",
+    "ACCESS_KEY",
+    "PRIVATE_KEY",
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "CREDENTIAL",
+];
+
+/// Names of further variables that are passed on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub(crate) struct PassedNames(Vec<String>);
+
+impl TryFrom<Vec<String>> for PassedNames {
+    type Error = String;
+
+    fn try_from(names: Vec<String>) -> Result<Self, String> {
+        names.iter().try_for_each(|name| may_be_passed(name))?;
+        Ok(Self(names))
+    }
+}
+
+/// Fails for a name that is no name of a variable, or that may be one of a key.
+fn may_be_passed(name: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(fits) || name.starts_with(|c: char| c.is_ascii_digit())
+    {
+        return Err(format!("{name:?} is not the name of a variable: letters, digits and _"));
+    }
+    let upper = name.to_uppercase();
+    let mut of_providers = PROVIDERS.iter().filter_map(|spec| spec.variables);
+    let is_key = PARTS_OF_KEYS.iter().any(|part| upper.contains(part))
+        || of_providers.any(|variables| upper.starts_with(&variables.name("")));
+    if is_key {
+        let why = "may hold a key, which no teammate and no command gets: the lead hands a model's key \
+                   over by itself";
+        return Err(format!("{name} {why}"));
+    }
+    if upper.starts_with("TEAM_") {
+        return Err(format!("{name} is a variable of this program, which sets it itself"));
+    }
+    Ok(())
+}
+
+impl SettingValue for PassedNames {
+    fn parse(text: &str) -> Result<Self, String> {
+        let names = text.split([',', ' ']).filter(|part| !part.is_empty());
+        Self::try_from(names.map(ToOwned::to_owned).collect::<Vec<_>>())
+    }
+
+    fn expected() -> String {
+        "a list of names of variables such as [\"EDITOR\"]".into()
+    }
+
+    fn shown(&self) -> Option<String> {
+        (!self.0.is_empty()).then(|| self.0.join(", "))
+    }
+
+    fn is_said(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    fn with_farther(mut self, farther: Self) -> Self {
+        self.0.extend(farther.0);
+        self
+    }
+}
 
 impl Environment {
     pub(crate) fn read() -> Self {
@@ -45,6 +129,16 @@ impl Environment {
     /// Returns the value of a variable that is set and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Returns the passwords in the addresses of proxies, for redaction.
+    pub(crate) fn proxy_passwords(&self) -> impl Iterator<Item = String> {
+        let addresses = PROXIES.iter().filter_map(|name| self.get(name));
+        addresses.filter_map(|address| {
+            let (user, _host) = address.rsplit_once('@')?;
+            let user = user.rsplit_once("//").map_or(user, |(_, user)| user);
+            user.split_once(':').map(|(_, password)| password.to_owned())
+        })
     }
 
     pub(crate) fn config_home(&self) -> Option<PathBuf> {
@@ -68,10 +162,15 @@ impl Environment {
         self.get(variable).map(PathBuf::from).or_else(home)
     }
 
-    /// Returns the variables that are passed on to teammates and commands: the allow list and the locale.
-    pub(crate) fn passed_on(&self) -> Vec<(String, String)> {
-        let allowed = |name: &str| PASSED_ON.contains(&name) || name.starts_with("LC_");
-        let pairs = self.variables.iter().filter(|(name, _)| allowed(name));
+    /// Returns the variables that are passed on to teammates and commands: the allow list, the locale, and `further`.
+    pub(crate) fn passed_on(&self, further: &PassedNames) -> Vec<(String, String)> {
+        let is_listed = |name: &String| {
+            let known = PASSED_ON.iter().chain(&PROXIES);
+            known.into_iter().any(|known| known == name)
+                || name.starts_with("LC_")
+                || further.0.contains(name)
+        };
+        let pairs = self.variables.iter().filter(|(name, _)| is_listed(name));
         pairs.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 }
@@ -81,15 +180,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_not_passed_on() {
+    fn credentials_are_not_passed_on_even_if_a_setting_names_them() {
         let environment = Environment::of(&[
             ("PATH", "/bin"),
             ("ANTHROPIC_API_KEY", "sk-ant-canary"),
             ("AWS_SECRET_ACCESS_KEY", "canary"),
             ("LC_ALL", "C"),
             ("LD_PRELOAD", "/x.so"),
+            ("https_proxy", "http://me:canary@proxy:1"),
+            ("EDITOR", "vi"),
         ]);
-        let names: Vec<_> = environment.passed_on().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["LC_ALL", "PATH"]);
+        let passed = |further: &PassedNames| -> Vec<String> {
+            environment.passed_on(further).into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(environment.proxy_passwords().collect::<Vec<_>>(), ["canary"]);
+        assert_eq!(passed(&PassedNames::default()), ["LC_ALL", "PATH", "https_proxy"]);
+        let further = PassedNames::parse("EDITOR, UNSET").unwrap();
+        assert_eq!(passed(&further), ["EDITOR", "LC_ALL", "PATH", "https_proxy"]);
+        for (name, why) in [
+            ("ANTHROPIC_API_KEY", "may hold a key"),
+            ("ANTHROPIC_CUSTOM_HEADERS", "may hold a key"),
+            ("OPENAI_BASE_URL", "may hold a key"),
+            ("AWS_SECRET_ACCESS_KEY", "may hold a key"),
+            ("gh_token", "may hold a key"),
+            ("PGPASSWORD", "may hold a key"),
+            ("TEAM_RUN", "of this program"),
+            ("NPM_*", "is not the name"),
+            ("1A", "is not the name"),
+        ] {
+            let refused = PassedNames::parse(name).unwrap_err();
+            assert!(refused.contains(name) && refused.contains(why), "{refused}");
+        }
     }
 }

@@ -184,10 +184,10 @@ impl<'t> SettingsFile<'t> {
         expected: impl FnOnce() -> String,
     ) -> Result<Option<T>, Failure> {
         let Some(value) = self.values.get(key) else { return Ok(None) };
-        let value = T::deserialize(ValueDeserializer::from(value.clone()));
-        value.map(Some).map_err(|why| {
+        let read = T::deserialize(ValueDeserializer::from(value.clone()));
+        read.map(Some).map_err(|why| {
             let why_not = format!("`{key}` must be {}; {}", expected(), why.message());
-            self.unusable_at(why.span().map_or(0, |span| span.start), why_not)
+            self.unusable_at(why.span().unwrap_or_else(|| value.span()).start, why_not)
         })
     }
 

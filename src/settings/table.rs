@@ -5,7 +5,7 @@
 //! other fields of its [`SettingSpec`].
 
 use super::endpoints::{BaseUrl, HeaderValue, redacted};
-use super::environment::Environment;
+use super::environment::{Environment, PassedNames};
 use super::layers::{
     self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingSpec, SettingsFile,
 };
@@ -146,6 +146,11 @@ settings! {
         /// The ends of a teammate's process that are followed by a restart: `never`, `on-crash` (a crash, or
         /// the kill of a hung process), `always` (every end that was not asked for).
         restart: Setting<RestartPolicy> = RestartPolicy::OnCrash;
+
+        /// Further environment variables that reach teammates and the commands of agents, besides a list that begins
+        /// with `PATH`, `HOME` and the variables for proxies and certificates. A name that may hold a key is refused.
+        /// A folder's names take effect only after `team trust`.
+        pass_environment: Setting<PassedNames>, needs_trust: true, example: Some("[\"EDITOR\"]");
 
         /// The permission mode: `plan`, `default`, `accept_edits` or `bypass`. A folder's looser mode takes
         /// effect only after `team trust`.

@@ -154,6 +154,20 @@ fn a_folder_loosens_nothing_before_it_is_trusted_and_rules_add_up() {
 }
 
 #[test]
+fn a_folder_passes_no_variable_on_before_it_is_trusted_and_no_layer_passes_a_key_on() {
+    let (folder, user) = ("pass_environment = [\"A\"]", "pass_environment = [\"B\"]");
+    let given = Given { folder, user, ..Given::default() };
+    let shown = |given: &Given<'_>| row(&given.settings(), "pass_environment").value;
+    assert_eq!(shown(&given), "B");
+    assert!(given.settings().ignored.unwrap().contains("pass_environment = [\"A\"]"));
+    assert_eq!(shown(&Given { is_trusted: true, ..given }), "A, B");
+    let failure = load(&[], "\npass_environment = [\"EDITOR\", \"GH_TOKEN\"]").unwrap_err();
+    assert!(failure.what.contains("line 2") && failure.why.contains("GH_TOKEN may"), "{failure}");
+    let failure = load(&[("TEAM_PASS_ENVIRONMENT", "OPENAI_API_KEY")], "").unwrap_err();
+    assert!(failure.why.contains("OPENAI_API_KEY may hold a key"), "{failure}");
+}
+
+#[test]
 fn hooks_of_the_user_run_before_those_of_a_trusted_folder() {
     let hook = |command| format!("[[hooks]]\nevent = \"task_created\"\ncommand = \"{command}\"\n");
     let (folder, user) = (hook("folder"), hook("user"));

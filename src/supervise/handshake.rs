@@ -5,6 +5,7 @@
 //! socket carries no data; its end of file tells the teammate that the lead is gone.
 
 use crate::settings::Rules;
+use crate::settings::environment::PassedNames;
 use crate::settings::model::ProviderCredentials;
 use crate::wire::hook::Hook;
 use crate::wire::money::Price;
@@ -25,6 +26,8 @@ pub(crate) struct Handshake {
     pub(crate) price: Option<Price>,
     pub(crate) rules: Rules,
     pub(crate) hooks: Vec<Hook>,
+    /// The names of further variables that its commands get.
+    pub(crate) pass_environment: PassedNames,
     pub(crate) permissions: Permissions,
     pub(crate) start_reason: StartReason,
 }

@@ -353,6 +353,7 @@ impl Supervisor {
             price: config.prices.get(&spec.model).copied(),
             rules: config.rules,
             hooks: config.hooks.list.clone(),
+            pass_environment: config.pass_environment.clone(),
             permissions,
             start_reason: spec.start_reason,
         };

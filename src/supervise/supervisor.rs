@@ -9,6 +9,7 @@ use crate::os::program::TeammateProgram;
 use crate::protocol::ladder::Urgency;
 use crate::protocol::restart::RestartTracker;
 use crate::settings::Rules;
+use crate::settings::environment::PassedNames;
 use crate::settings::model::ProviderCredentials;
 use crate::store::roster;
 use crate::tasks::Tasks;
@@ -39,6 +40,7 @@ pub(crate) struct SupervisorConfig {
     pub(crate) max_teammates: usize,
     pub(crate) rules: Rules,
     pub(crate) hooks: Hooks,
+    pub(crate) pass_environment: PassedNames,
     /// Prices of models, by `provider/name`.
     pub(crate) prices: BTreeMap<String, Price>,
     pub(crate) restarts: RefCell<RestartTracker>,

@@ -134,11 +134,9 @@ fn ids_in(name: &AgentName, place: SearchLocation, line: &[u8]) -> impl Iterator
             Some(Entry::Mail { message, .. }) => id_of(&message),
             Some(Entry::TurnEnd { report, .. }) => report.map(|report| report.id),
             Some(Entry::Assistant { blocks, .. }) => {
-                calls.extend(blocks.into_iter().filter_map(|block| match block {
-                    Block::ToolUse { id, name: tool, .. } if sends(&tool) => {
-                        Some(format!("{name}:{id}"))
-                    }
-                    _ => None,
+                calls.extend(blocks.into_iter().filter_map(|block| {
+                    let Block::ToolUse { id, name: tool, .. } = block else { return None };
+                    sends(&tool).then(|| format!("{name}:{id}"))
                 }));
                 None
             }
@@ -244,12 +242,12 @@ impl Search<'_> {
             SearchLocation::Transcript => return,
         };
         let is_mail = what != TraceEvent::Dead && what != TraceEvent::Logged;
-        let is_meant = match what {
-            TraceEvent::Logged => names_id(&String::from_utf8_lossy(line), self.id),
-            TraceEvent::Dead => {
-                raw_message(&object).is_some_and(|raw| word(&raw, "id") == Some(self.id))
-            }
-            _ => word(&object, "id") == Some(self.id),
+        let is_meant = if what == TraceEvent::Logged {
+            names_id(&String::from_utf8_lossy(line), self.id)
+        } else if what == TraceEvent::Dead {
+            raw_message(&object).is_some_and(|raw| word(&raw, "id") == Some(self.id))
+        } else {
+            word(&object, "id") == Some(self.id)
         };
         if !is_meant {
             return;

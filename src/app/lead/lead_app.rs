@@ -105,6 +105,7 @@ impl LeadApp {
             provider,
             rules,
             hooks: supervisor.hooks(),
+            pass_environment: options.settings.pass_environment.value.clone(),
             permissions: permissions.clone(),
             asks: approver(options.request.output.is_some(), std::io::stdin().is_terminal()),
             model,
@@ -163,10 +164,11 @@ fn new_supervisor(
     tasks: &Arc<Tasks>,
 ) -> Result<Rc<Supervisor>, Failure> {
     let (settings, environment) = (&options.settings, &context.environment);
+    let further = &settings.pass_environment.value;
     let hint = "install `team`, `lead` and `teammate` side by side";
     let program = TeammateProgram::find().or_fail("the teammate program is missing", hint)?;
     let hung_after = Duration::from_secs(settings.hung_after.value);
-    let setup = command_setup(environment.passed_on(), process.run_id.clone());
+    let setup = command_setup(environment.passed_on(further), process.run_id.clone());
     let workspace = bus.dir().workspace().to_owned();
     let first = environment.get(FIRST_PAUSE).and_then(|text| text.parse().ok());
     let first = first.filter(|_| cfg!(debug_assertions)).map(Duration::from_millis);
@@ -194,7 +196,8 @@ fn new_supervisor(
         model_aliases: settings.model_aliases(),
         permissions: RefCell::new(options.permissions.clone()),
         credentials: options.credentials.clone(),
-        environment: teammate_environment(environment),
+        environment: teammate_environment(environment, further),
+        pass_environment: further.clone(),
         run_id: process.run_id.clone(),
         incarnation: Box::new(fresh_id),
     }))

@@ -111,6 +111,7 @@ impl TeammateApp {
             provider,
             rules: handshake.rules,
             hooks: handshake.hooks.clone(),
+            pass_environment: handshake.pass_environment.clone(),
             permissions: handshake.permissions.clone(),
             asks: if has_person { Asks::Person } else { Asks::Lead },
             model,

@@ -111,6 +111,7 @@ fn handshake(
         price: None,
         rules: settings.rules(),
         hooks: settings.hooks.value.clone(),
+        pass_environment: settings.pass_environment.value.clone(),
         permissions,
         start_reason: StartReason::Spawned,
     }

@@ -10,5 +10,6 @@ mod messages_api;
 mod messages_api_team;
 mod mixed_providers;
 mod model_selection;
+mod proxies;
 mod sdk;
 mod shared_backoff;
