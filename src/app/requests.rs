@@ -9,12 +9,13 @@ use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
 use crate::protocol::request::RequestVerdict;
 use crate::store::asynchronous::offload;
-use crate::store::transcript::{OpenQuestion, decision, open_questions};
+use crate::store::transcript::{OpenQuestion, archived_questions, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::tools::{approval_queue::ApprovalDecision, find as find_tool};
 use crate::ui::console::EditableText;
-use crate::ui::{question::TypedAnswer, sanitize::one_line};
-use crate::view::requests::editable;
+use crate::ui::question::{TypedAnswer, excerpt_rows};
+use crate::ui::{sanitize::one_line, view::View};
+use crate::view::requests::{content, editable};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Scope};
 use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
@@ -28,10 +29,27 @@ const RELAY_LIMIT: Duration = Duration::from_secs(15);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// The number of rows of a request in the list of all.
+const LISTED_ROWS: usize = 12;
+
 pub(crate) struct OpenRequest {
     owner: AgentName,
     is_alive: bool,
     open: OpenQuestion,
+    /// The short id, such as `alice-3`: the owner and the number of the request among all of its requests.
+    short_id: String,
+}
+
+impl OpenRequest {
+    pub(crate) fn id(&self) -> &str {
+        &self.open.question.request_id
+    }
+
+    /// Returns the short id with the beginning of the content, on one line.
+    pub(crate) fn summary(&self) -> String {
+        let Question { tool, description, .. } = &self.open.question;
+        format!("{} ({}: {})", self.short_id, one_line(tool, 40), one_line(description, 60))
+    }
 }
 
 pub(crate) fn find(team: &TeamDir) -> Result<Vec<OpenRequest>, Failure> {
@@ -39,21 +57,58 @@ pub(crate) fn find(team: &TeamDir) -> Result<Vec<OpenRequest>, Failure> {
     let mut found = Vec::new();
     for owner in std::iter::once(AgentName::lead()).chain(members) {
         let is_alive = is_alive(team, &owner);
-        let open = open_questions(team, &owner)?.into_iter();
-        found.extend(open.map(|open| OpenRequest { owner: owner.clone(), is_alive, open }));
+        let open = open_questions(team, &owner)?;
+        // Requests of earlier conversations count: a short id that was shown for one of them never means another.
+        let earlier = if open.is_empty() { 0 } else { archived_questions(team, &owner)? };
+        found.extend(open.into_iter().map(|open| {
+            let short_id = format!("{owner}-{}", earlier + open.number);
+            OpenRequest { owner: owner.clone(), is_alive, open, short_id }
+        }));
     }
     Ok(found)
+}
+
+/// Returns the open requests that `given` means: the one with that id or short id, or all of the agent with that name.
+/// Fails if there is none.
+pub(crate) fn meant(team: &TeamDir, given: &str) -> Result<Vec<OpenRequest>, Failure> {
+    let found = find(team)?;
+    let is_id = found.iter().any(|it| it.id() == given);
+    // The name of an agent may look like a short id.
+    let is_meant = |it: &OpenRequest| {
+        it.id() == given || !is_id && (it.short_id == given || it.owner.as_str() == given)
+    };
+    let meant: Vec<OpenRequest> = found.into_iter().filter(is_meant).collect();
+    if meant.is_empty() {
+        let what = format!("{given:?} has no open request");
+        let why = "no request of that id is open, and no agent of that name asks";
+        return Err(Failure::new(Exit::Failure, what, why, "`team requests` lists what waits"));
+    }
+    Ok(meant)
+}
+
+/// Returns the one request that `given` means, for an answer. Fails if there is none, or more than one.
+pub(crate) fn one_meant(team: &TeamDir, given: &str) -> Result<OpenRequest, Failure> {
+    let mut meant = meant(team, given)?;
+    if meant.len() == 1 {
+        return Ok(meant.remove(0));
+    }
+    let what = format!("{given} means {} open requests", meant.len());
+    let all: Vec<String> = meant.iter().map(OpenRequest::summary).collect();
+    let hint = "give the id of one; `team requests ID` shows all of it";
+    Err(Failure::new(Exit::Failure, what, all.join(", "), hint))
 }
 
 pub(crate) fn json(request: &OpenRequest) -> Value {
     let question = &request.open.question;
     json!({
         "request_id": question.request_id,
+        "short_id": request.short_id,
         "from": request.owner.as_str(),
         "kind": question.about.word(),
         "tool": question.tool,
         "input": question.input,
         "description": question.description,
+        "content": content(question),
         "decider": request.open.decider,
         "deadline": request.open.deadline,
         "waiting": request.is_alive,
@@ -65,7 +120,8 @@ fn is_at_own_terminal(request: &OpenRequest) -> bool {
     request.open.decider == "user" && !request.owner.is_lead()
 }
 
-pub(crate) fn line(request: &OpenRequest) -> String {
+/// Renders a request: its owner, and what it would run or write, cut unless `is_whole`.
+pub(crate) fn render(request: &OpenRequest, is_whole: bool, view: &View) -> String {
     let question = &request.open.question;
     let state = if !request.is_alive {
         "not running; asks again when it is".to_owned()
@@ -74,10 +130,22 @@ pub(crate) fn line(request: &OpenRequest) -> String {
     } else {
         format!("{} s left", request.open.deadline.since(SystemClock.now()).as_secs())
     };
-    let what = one_line(&question.description, 100);
-    let (id, tool) = (one_line(&question.request_id, 200), one_line(&question.tool, 40));
-    let id = if id.contains(' ') { format!("'{id}'") } else { id };
-    format!("{id}  {} asks ({}) {tool}: {what}  ({state})", request.owner, question.about.word())
+    let (owner, id, tool) = (&request.owner, &request.short_id, one_line(&question.tool, 40));
+    let kind = question.about.word();
+    let mut rows =
+        vec![format!("{}  {owner} asks ({kind}) {tool}:  ({state})", view.palette.bold(id))];
+    let most = if is_whole { usize::MAX } else { LISTED_ROWS };
+    let (subject, omitted) = excerpt_rows(question, most, view);
+    rows.extend(subject);
+    let last = if is_whole {
+        format!("    its full id: {}", one_line(&question.request_id, 200))
+    } else if omitted > 0 {
+        format!("    `team requests {id}` shows all of it")
+    } else {
+        return rows.join("\n");
+    };
+    rows.push(view.palette.dim(&last));
+    rows.join("\n")
 }
 
 /// Turns a person's answer into a decision; `None` if it decides nothing, or changes a call without a command.

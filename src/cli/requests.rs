@@ -1,7 +1,6 @@
 //! `team requests`, `team approve ID` and `team deny ID`: what waits for a decision, and the user's answer.
 
 use super::args::Json;
-pub(super) use super::args::Json as Args;
 use crate::app::{context::Context, event_loop::block_on, output::print_result, requests};
 use crate::error::{Exit, Failure};
 use crate::protocol::request::RequestVerdict;
@@ -9,22 +8,39 @@ use crate::tools::approval_queue::ApprovalDecision;
 use crate::wire::message::Scope;
 use serde_json::{Value, json};
 
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Show all of this request, or of the requests of this agent (default: the beginning and the end of each)
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+    #[command(flatten)]
+    json: Json,
+}
+
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
-    let found = requests::find(&context.team_to_view()?)?;
+    let team = context.team_to_view()?;
+    let shown = match &args.id {
+        Some(id) => requests::meant(&team, id)?,
+        None => requests::find(&team)?,
+    };
     let as_json = || {
-        let requests: Vec<Value> = found.iter().map(requests::json).collect();
+        let requests: Vec<Value> = shown.iter().map(requests::json).collect();
         json!({ "schema": 1, "requests": requests })
     };
-    let as_text = || match found.as_slice() {
-        [] => "nothing waits for a decision".into(),
-        found => found.iter().map(requests::line).collect::<Vec<_>>().join("\n"),
+    let as_text = || {
+        let (is_whole, view) = (args.id.is_some(), context.view());
+        let texts = shown.iter().map(|request| requests::render(request, is_whole, &view));
+        match shown.as_slice() {
+            [] => "nothing waits for a decision".into(),
+            _ => texts.collect::<Vec<_>>().join("\n"),
+        }
     };
-    Ok(print_result(args.json, as_json, as_text))
+    Ok(print_result(args.json.json, as_json, as_text))
 }
 
 #[derive(Debug, clap::Args)]
 struct Request {
-    /// The request's id
+    /// The request's id, or the name of an agent that has one open request
     #[arg(value_name = "ID")]
     id: String,
     /// Reason that the requester is told
@@ -42,11 +58,17 @@ impl Request {
         Json { json }: Json,
     ) -> Result<Exit, Failure> {
         context.refuse_inside_agent(verb)?;
-        let (bus, id) = (context.team_bus()?, self.id);
+        let (bus, given) = (context.team_bus()?, self.id);
+        let request = requests::one_meant(bus.dir(), &given)?;
         let answer = ApprovalDecision { scope, ..ApprovalDecision::once(verdict, self.reason) };
-        let outcome = block_on(requests::decide(&bus, &id, answer))??;
-        let as_json = || json!({ "schema": 1, "request_id": id, "outcome": outcome });
-        Ok(print_result(json, as_json, || format!("{id} {outcome}")))
+        let outcome = block_on(requests::decide(&bus, request.id(), answer))??;
+        let as_json = || json!({ "schema": 1, "request_id": request.id(), "outcome": outcome });
+        let as_text = || {
+            // A name does not say which request was answered.
+            let what = if given == request.id() { given.clone() } else { request.summary() };
+            format!("{what} {outcome}")
+        };
+        Ok(print_result(json, as_json, as_text))
     }
 }
 

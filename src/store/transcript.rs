@@ -30,6 +30,9 @@ pub struct OpenQuestion {
     pub decider: String,
     /// The time at which the question counts as denied.
     pub deadline: WallTime,
+    /// The number of the question among those of this transcript, from 1. A question that is asked again after
+    /// a crash keeps its number.
+    pub number: usize,
 }
 
 /// A transcript that is open for writing.
@@ -81,6 +84,7 @@ pub fn read_all(dir: &TeamDir, name: &AgentName) -> Result<Vec<Line>, StoreError
 /// Returns the undecided questions of an agent, oldest first. Fails if the file exists and cannot be read.
 pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestion>, StoreError> {
     let mut open: Vec<OpenQuestion> = Vec::new();
+    let mut count = 0;
     each_line(&dir.transcript(name), |line| {
         // Most lines are of other kinds, and are not parsed.
         if !["request", "decision", "tool_result"].iter().any(|kind| Line::may_be(line, kind)) {
@@ -88,8 +92,16 @@ pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestio
         }
         match Line::read(line).map(|line| line.entry) {
             Some(Entry::Request { question, decider, deadline }) => {
-                open.retain(|known| known.question.request_id != question.request_id);
-                open.push(OpenQuestion { question, decider, deadline });
+                let is_same =
+                    |known: &OpenQuestion| known.question.request_id == question.request_id;
+                let number = match open.iter().position(is_same) {
+                    Some(at) => open.remove(at).number,
+                    None => {
+                        count += 1;
+                        count
+                    }
+                };
+                open.push(OpenQuestion { question, decider, deadline, number });
             }
             Some(Entry::Decision(decision)) => {
                 open.retain(|known| known.question.request_id != decision.request_id);
@@ -101,6 +113,19 @@ pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestio
         }
     })?;
     Ok(open)
+}
+
+/// Returns the number of questions in the archived transcripts of an agent.
+pub(crate) fn archived_questions(dir: &TeamDir, name: &AgentName) -> Result<usize, StoreError> {
+    let mut count = 0;
+    for (_, path) in numbered(&dir.archive(), name, ENDING)? {
+        each_line(&path, |line| {
+            let is_question = Line::may_be(line, "request")
+                && matches!(Line::read(line), Some(Line { entry: Entry::Request { .. }, .. }));
+            count += usize::from(is_question);
+        })?;
+    }
+    Ok(count)
 }
 
 /// Returns the first value that `find` returns for the name and the arguments of a tool call.
@@ -281,9 +306,49 @@ pub(crate) fn mail_of(line: &[u8]) -> Option<Map<String, Value>> {
 mod tests {
     use super::*;
     use crate::store::test_team;
+    use serde_json::json;
 
     fn note(content: &str) -> Line {
         Line { at: 1.0.into(), entry: Entry::Note { content: content.into() } }
+    }
+
+    #[test]
+    fn questions_are_numbered_and_an_archived_number_is_not_used_again() {
+        let (_folder, dir) = test_team();
+        let lead = AgentName::lead();
+        let ask = |id: &str| {
+            let question = json!({"request_id": id, "tool_use_id": id, "about": "permission",
+                "tool": "bash", "input": {}, "description": "ls"});
+            let mut line = json!({"kind": "request", "at": 1, "decider": "user", "deadline": 9});
+            line.as_object_mut().unwrap().extend(question.as_object().unwrap().clone());
+            line.to_string() + "\n"
+        };
+        let decide = |id: &str| {
+            json!({"kind": "decision", "at": 1, "request_id": id, "outcome": "expired",
+                "by": "program", "scope": "once"})
+            .to_string()
+                + "\n"
+        };
+        let open = || {
+            let open = open_questions(&dir, &lead).unwrap().into_iter();
+            open.map(|open| (open.question.request_id, open.number)).collect::<Vec<_>>()
+        };
+        let write = |lines: &[String]| {
+            let mut file = Transcript::open(&dir, &lead).unwrap();
+            for line in lines {
+                file.append_raw(line.as_bytes()).unwrap();
+            }
+        };
+        write(&[ask("a"), ask("b"), ask("a"), decide("b"), ask("c")]);
+        assert_eq!(open(), [("a".into(), 1), ("c".into(), 3)]);
+        // Some endpoints repeat the ids of calls; a decided question is not the one that is asked now.
+        write(&[decide("a"), ask("a")]);
+        assert_eq!(open(), [("c".into(), 3), ("a".into(), 4)]);
+        assert_eq!(archived_questions(&dir, &lead).unwrap(), 0);
+        archive(&dir, &lead, Fsync::Never).unwrap();
+        assert!(archived_questions(&dir, &lead).unwrap() >= 4);
+        write(&[ask("d")]);
+        assert_eq!(open(), [("d".into(), 1)]);
     }
 
     #[test]

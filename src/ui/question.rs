@@ -37,14 +37,9 @@ pub(crate) fn ask(
         QuestionKind::Sandbox => (format!("leave the workspace with {tool}:"), always("file")),
     };
     let mut rows = vec![format!("{} {name} asks to {what}", palette.warn("?"))];
-    let subject = subject_rows(question, view);
-    let excerpt = Excerpt::of(&subject, SHOWN_ROWS);
-    rows.extend(excerpt.head.iter().cloned());
-    if excerpt.omitted > 0 {
-        rows.push(palette.warn(&format!("{INDENT}{}", excerpt.gap())));
-    }
-    rows.extend(excerpt.tail.iter().cloned());
-    let first = match excerpt.omitted {
+    let (subject, omitted) = excerpt_rows(question, SHOWN_ROWS, view);
+    rows.extend(subject);
+    let first = match omitted {
         0 => String::new(),
         omitted => format!("v shows the {} in between; then ", counted(omitted)),
     };
@@ -52,6 +47,19 @@ pub(crate) fn ask(
     let keys = format!("  {first}y yes · n no · n WHY no, and why{keys}{more}");
     rows.push(palette.dim(&keys));
     rows.join("\n") + "\n"
+}
+
+/// Returns the indented rows of the subject of a question, and the number of rows that are left out so that `most`
+/// remain.
+pub(crate) fn excerpt_rows(question: &Question, most: usize, view: &View) -> (Vec<String>, usize) {
+    let subject = subject_rows(question, view);
+    let excerpt = Excerpt::of(&subject, most);
+    let mut rows = excerpt.head.to_vec();
+    if excerpt.omitted > 0 {
+        rows.push(view.palette.warn(&format!("{INDENT}{}", excerpt.gap())));
+    }
+    rows.extend(excerpt.tail.iter().cloned());
+    (rows, excerpt.omitted)
 }
 
 /// Returns the number of rows that [`ask`] leaves out of the question.

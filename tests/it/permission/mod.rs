@@ -7,6 +7,7 @@ mod interrupted_requests;
 mod modes_and_rules;
 mod plans;
 mod questions;
+mod requests;
 mod roles;
 mod secrets;
 mod settings_errors;
