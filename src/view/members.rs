@@ -1,6 +1,6 @@
 //! The agents of a team: the entries of the roster with the state of their life locks and heartbeats.
 
-use crate::os::uptime;
+use crate::os::{Clock, SystemClock, uptime};
 use crate::store::heartbeat::{self, Heartbeat};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::wire::roster::{Member, Roster, Status, UsageCount};
@@ -36,7 +36,7 @@ pub(crate) struct MemberView {
 pub(crate) struct LastHeartbeat {
     pub(crate) state: String,
     pub(crate) since: WallTime,
-    /// The age of the heartbeat, in seconds.
+    /// The time since the heartbeat, or since the agent became busy if that was later, in seconds.
     pub(crate) silent_for: f64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn members(
                 model: member.model.clone(),
                 unread: unread(name),
                 pid: member.pid.filter(|_| alive),
-                heartbeat: is_busy.then(|| heartbeat_of(team, name, &member.incarnation)).flatten(),
+                heartbeat: is_busy.then(|| heartbeat_of(team, name, member, status)).flatten(),
                 ended,
                 entry,
             }
@@ -99,11 +99,26 @@ pub(crate) fn members(
     lead.chain(members).collect()
 }
 
-fn heartbeat_of(team: &TeamDir, name: &AgentName, incarnation: &str) -> Option<LastHeartbeat> {
+fn heartbeat_of(
+    team: &TeamDir,
+    name: &AgentName,
+    member: &Member,
+    status: Status,
+) -> Option<LastHeartbeat> {
     let last = heartbeat::read(team, name).ok().flatten()?;
-    let silent_for = uptime().since(last.uptime).as_secs_f64();
+    if last.incarnation != member.incarnation {
+        return None;
+    }
+    let (age, now) = (uptime().since(last.uptime).as_secs_f64(), SystemClock.now());
+    let busy_for = now.since(member.since).as_secs_f64();
+    // An idle agent writes no heartbeat, so the last one is of an earlier spell of work. After the wall clock was
+    // set back, a start in the future says nothing.
+    if busy_for < age && member.since <= now {
+        let (state, since) = (status.word().to_owned(), member.since);
+        return Some(LastHeartbeat { state, since, silent_for: busy_for });
+    }
     let Heartbeat { state, since, .. } = last;
-    (last.incarnation == incarnation).then_some(LastHeartbeat { state, since, silent_for })
+    Some(LastHeartbeat { state, since, silent_for: age })
 }
 
 #[cfg(test)]
@@ -120,5 +135,47 @@ impl MemberView {
             pid: Some(7),
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::heartbeat::HeartbeatFile;
+    use crate::store::liveness::{LifeLock, LifeRecord};
+    use crate::view::testing::team_folder;
+    use crate::wire::MachineTime;
+
+    #[test]
+    fn a_silence_begins_with_the_work_and_not_before_it() {
+        let (_top, dir) = team_folder();
+        let alice = AgentName::member("alice").unwrap();
+        let _life = LifeLock::take(&dir, &alice, LifeRecord::default()).unwrap();
+        let now = SystemClock.now();
+        let ago = |seconds: f64| WallTime::from_secs(now.as_secs() - seconds);
+        let shown = |heartbeat: f64, since: WallTime| {
+            let last = Heartbeat {
+                incarnation: "a".into(),
+                count: 1,
+                state: "llm".into(),
+                since,
+                limit: None,
+                uptime: MachineTime::from_secs(uptime().as_secs() - heartbeat),
+            };
+            HeartbeatFile::open(&dir, &alice).unwrap().write(&last).unwrap();
+            let (status, incarnation) = (Status::Working, "a".into());
+            let member =
+                Member { name: "alice".into(), status, incarnation, since, ..Member::default() };
+            let roster = Roster { members: vec![member.into()], ..Roster::default() };
+            members(&dir, &roster, |_| 0).remove(0).heartbeat.unwrap()
+        };
+        let fresh = shown(2700.0, now);
+        assert!(fresh.silent_for < 2000.0 && fresh.state == "working", "{fresh:?}");
+        let hung = shown(2700.0, ago(3600.0));
+        assert!(hung.silent_for >= 2700.0 && hung.state == "llm", "{hung:?}");
+        let never_beat = shown(9000.0, ago(3600.0));
+        assert!((3600.0..9000.0).contains(&never_beat.silent_for), "{never_beat:?}");
+        let after_a_clock_step = shown(2700.0, ago(-3600.0));
+        assert!(after_a_clock_step.silent_for >= 2700.0, "{after_a_clock_step:?}");
     }
 }
