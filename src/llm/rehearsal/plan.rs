@@ -10,6 +10,13 @@ use super::template::Scope;
 use crate::wire::message::Body;
 use serde_json::{Value, json};
 
+/// The results of calls that an end of the process prevented; they are made again.
+const NEVER_RUN: [&str; 3] =
+    ["not run: the program ended", "not run: the agent was stopped", "not run: the lead is gone"];
+
+/// The results of calls whose effect is unknown.
+const UNKNOWN: [&str; 2] = ["state unknown", "ended before it was done"];
+
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum NextReply {
     Call(&'static str, Value),
@@ -76,8 +83,13 @@ pub(super) fn next(turn: &CurrentTurn, me: &str, tools: &[&str]) -> NextReply {
             let Some(again) = calls.next() else { return NextReply::Call(tool, input) };
             call = again;
         }
+        while call.failed && NEVER_RUN.iter().any(|why| call.result.starts_with(why)) {
+            let Some(again) = calls.next() else { return NextReply::Call(tool, input) };
+            call = again;
+        }
         last = Some(call);
-        has_failed |= call.failed;
+        let is_unknown = UNKNOWN.iter().any(|why| call.result.starts_with(why));
+        has_failed |= call.failed && !is_unknown;
         told.push(reply::about(call));
     }
     told.extend(calls.map(reply::about));
