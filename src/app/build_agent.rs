@@ -202,6 +202,13 @@ fn role_list(team: &TeamDir, profile: Profile) -> String {
     text
 }
 
+/// Fails if the lead's role or permissions have a rule that is not understood, as [`build_agent`] does.
+pub(super) fn check_lead_rules(team: &TeamDir, permissions: &Permissions) -> Result<(), Failure> {
+    let (nobody, lead) = (Asks::NoOne(String::new()), AgentName::lead());
+    let role = read_role(team, &lead, lead.as_str());
+    approval_gate(permissions.clone(), nobody, &role).map(drop)
+}
+
 /// Creates the gate of tool calls. A role can only refuse more than the permissions do.
 fn approval_gate(
     permissions: Permissions,

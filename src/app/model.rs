@@ -192,7 +192,7 @@ fn no_credentials(model: &ModelChoice) -> Failure {
         (keys, it.name("BASE_URL"))
     });
     let (keys, base_url) = variables.unwrap_or_default();
-    let why = format!("neither {keys} nor a base URL is set");
+    let why = format!("neither a key ({keys}) nor a base URL is set");
     let hint = format!("set {keys}, or {base_url} for a server that needs no key");
     Failure::new(Exit::NoModel, format!("{model} has no credentials"), why, hint)
 }

@@ -14,12 +14,17 @@ pub(super) struct BudgetWatch {
     pub(super) used_before: UsageCount,
     pub(super) began: Instant,
     pub(super) turns: u64,
+    /// Whether a turn beyond the limit has begun. It is interrupted, and neither counts nor has a result.
+    pub(super) is_cut_off: bool,
 }
 
 impl BudgetWatch {
     /// Counts the lead's turns. Returns the end of the run if a turn beyond the limit begins, or if a budget is used
     /// up at the end of a turn.
     pub(super) fn count(&mut self, progress: &Progress) -> Option<EndReason> {
+        if self.is_cut_off {
+            return None;
+        }
         if let Progress::TurnEnded { .. } = progress {
             self.turns = self.turns.saturating_add(1);
             return self.spent();
@@ -27,7 +32,9 @@ impl BudgetWatch {
         let Progress::TurnStarted { .. } = progress else { return None };
         let used = UsageCount { turns: self.turns, ..UsageCount::default() };
         let [(owner, run, _), _] = &self.budgets;
-        end_of(*owner, &Budget { turns: run.turns, ..Budget::default() }, &used)
+        let end = end_of(*owner, &Budget { turns: run.turns, ..Budget::default() }, &used);
+        self.is_cut_off = end.is_some();
+        end
     }
 
     /// Returns the end of the run if a budget is used up. [`Self::count`] applies the limit on turns.

@@ -36,7 +36,7 @@ pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Resu
         began: Instant::now(),
         began_at: SystemClock.now(),
         last_text: String::new(),
-        has_last_turn_failed: false,
+        last_error: None,
         was_at_rest: false,
         failed_before: failed_tasks(&app.runtime.tasks),
         notices: Live::default(),
@@ -118,8 +118,10 @@ struct HeadlessRun {
     screen: Headless<BlockingOutput<Stdout>, Stderr>,
     began: Instant,
     began_at: WallTime,
+    /// The last text that the model gave.
     last_text: String,
-    has_last_turn_failed: bool,
+    /// The error of the last turn, if that failed.
+    last_error: Option<String>,
     was_at_rest: bool,
     failed_before: Vec<TaskId>,
     /// The notices about model calls for a stderr that is no terminal.
@@ -233,12 +235,9 @@ impl HeadlessRun {
     fn report(self, reason: EndReason, closed: &Closed) -> Exit {
         let LeadApp { runtime, budgets, .. } = &self.app;
         let work = self.work_left();
-        let exit = exit_code(reason, &closed.end, work.state(self.has_last_turn_failed));
+        let exit = exit_code(reason, &closed.end, work.state(self.last_error.is_some()));
         let failure = match reason {
-            EndReason::Done => {
-                let failed_turn = || self.has_last_turn_failed.then(|| self.last_text.clone());
-                closed.end.broken.clone().or_else(failed_turn)
-            }
+            EndReason::Done => closed.end.broken.clone().or(self.last_error),
             EndReason::Timeout => Some("--timeout passed before all agents were done".into()),
             EndReason::Budget(limit) => Some(format!("{limit} are used: the team was stopped")),
             EndReason::Interrupted => Some("interrupted".into()),
@@ -333,9 +332,15 @@ impl HeadlessRun {
 
     /// Records the last turn. Returns the end of the run if a limit is reached.
     fn count_turn(&mut self, progress: &Progress) -> Option<EndReason> {
-        if let Progress::TurnEnded { outcome, text } = progress {
-            self.last_text.clone_from(text);
-            self.has_last_turn_failed = *outcome == Outcome::Failed;
+        if let Progress::TurnEnded { outcome, text } = progress
+            && !self.app.budgets.is_cut_off
+        {
+            let has_failed = *outcome == Outcome::Failed;
+            self.last_error = has_failed.then(|| text.clone());
+            // The text of a failed turn is its error, which is not an answer.
+            if !has_failed && !text.is_empty() {
+                self.last_text.clone_from(text);
+            }
         }
         self.app.budgets.count(progress)
     }

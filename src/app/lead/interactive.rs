@@ -3,11 +3,12 @@
 use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
 use super::ending::{Closed, EndReason, EndedLoop, WorkState, close, exit_code, stop_loop};
+use super::runtime::LeadRuntime;
 use super::slash_command::{TypedLine, View as SlashView, parse, render};
 use super::spawn_requests;
+use super::startup::{RosterPlace, Startup};
 use super::user_mail::UserMail;
 use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
-use super::{runtime::LeadRuntime, startup::Startup};
 use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::{context::Context, stop_members::outcome_lines};
 use crate::bus::Outgoing;
@@ -35,10 +36,20 @@ use tokio::time::{MissedTickBehavior, interval};
 /// Interval at which roster, budgets and open questions are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-pub(super) async fn run(context: &Context, app: LeadApp) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    context: &Context,
+    app: LeadApp,
+    entry: RosterPlace,
+) -> Result<Exit, Failure> {
     // Restores the terminal on every exit path, including a panic.
     let terminal = TerminalGuard::save();
-    let (console, mut inputs) = open_console(context)?;
+    let (console, mut inputs) = match open_console(context) {
+        Ok(opened) => opened,
+        Err(why) => {
+            entry.give_back(app.runtime.team()).await;
+            return Err(why);
+        }
+    };
     let LeadApp { runtime, mut agent, mut progress, mut signals, budgets, .. } = app;
     let LeadApp { options, startup, unshown_mail, life: _life, .. } = app;
     // The outcomes of the stops that the person has ordered.

@@ -2,11 +2,11 @@
 
 use super::ending::{EndedLoop, spawn_loop};
 use super::options::{LeadOptions, approver};
-use super::startup::{Startup, enter_team};
+use super::startup::{Place, RosterPlace, Startup, recover_team, take_place};
 use super::{budget_watch::BudgetWatch, runtime::LeadRuntime};
 use crate::agent::progress::Progress;
 use crate::app::agent_process::{AgentProcess, fresh_id};
-use crate::app::build_agent::{AgentParts, build_agent};
+use crate::app::build_agent::{AgentParts, build_agent, check_lead_rules};
 use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
 use crate::app::own_mailbox::{make_inbox, open_mailbox};
 use crate::app::{event_loop::SignalStream, model::open_provider};
@@ -50,15 +50,40 @@ pub(super) struct LeadApp {
 }
 
 impl LeadApp {
-    /// Takes the lead's place in the folder, builds its parts, and starts the returning teammates.
+    /// Takes the lead's place in the folder, builds its parts, and starts the returning teammates. A start that fails
+    /// leaves the roster as it was.
     pub(super) async fn start(
         context: &Context,
         team: &TeamDir,
         options: LeadOptions,
+    ) -> Result<(Self, RosterPlace), Failure> {
+        check_lead_rules(team, &options.permissions)?;
+        let bus = open_bus(team.clone(), options.settings.rules());
+        let Place { process, entry, before, usage } = take_place(&bus, &options).await?;
+        let recovered = recover_team(&bus, &options, before, usage).await;
+        let built = match recovered {
+            Ok(startup) => Self::build(context, bus, options, process, startup).await,
+            Err(why) => Err(why),
+        };
+        match built {
+            Ok(app) => Ok((app, entry)),
+            Err(why) => {
+                entry.give_back(team).await;
+                Err(why)
+            }
+        }
+    }
+
+    /// Builds the parts, and starts the returning teammates.
+    async fn build(
+        context: &Context,
+        bus: Arc<Bus>,
+        options: LeadOptions,
+        mut process: AgentProcess,
+        mut startup: Startup,
     ) -> Result<Self, Failure> {
         let mut rules = options.settings.rules();
-        let bus = open_bus(team.clone(), rules);
-        let (mut process, mut startup) = enter_team(&bus, &options).await?;
+        let team = &bus.dir().clone();
         let last_lead = LastLead::of(&context.environment, team.root());
         if let Err(why) = last_lead.set(&process.incarnation) {
             tracing::warn!(%why, "a resumed lead will not take over a looser mode");
@@ -146,6 +171,7 @@ impl LeadApp {
                 used_before,
                 began: Instant::now(),
                 turns: 0,
+                is_cut_off: false,
             },
             options,
             startup,

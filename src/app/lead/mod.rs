@@ -34,10 +34,10 @@ pub(crate) fn run(context: &Context, request: LeadRequest) -> Result<Exit, Failu
     let team = context.make_team()?;
     block_on(async {
         let output = options.request.output;
-        let app = LeadApp::start(context, &team, options).await?;
+        let (app, entry) = LeadApp::start(context, &team, options).await?;
         match output {
             Some(output) => headless::run(context, app, output).await,
-            None => interactive::run(context, app).await,
+            None => interactive::run(context, app, entry).await,
         }
     })?
 }

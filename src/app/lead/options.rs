@@ -70,6 +70,8 @@ impl LeadOptions {
         let (model, credentials) = model_access::complete(model, credentials, &settings)?;
         let price = settings.prices().get(&model.to_string()).copied();
         let price = price_of(&model, price, &settings.rules().budgets())?;
+        // A model that cannot be opened ends the start before anything is written.
+        model_access::open_alone(&model, &credentials)?;
         Ok(Self {
             request,
             settings,

@@ -13,8 +13,8 @@ use crate::store::asynchronous::update_roster;
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::supervise::recover::{self, EarlierTeam};
 use crate::supervise::stop::words;
-use crate::wire::roster::{ExitCause, Lead, Roster, Status, UsageCount};
-use crate::wire::{AgentName, WallTime};
+use crate::wire::roster::{ExitCause, Lead, Roster, UsageCount};
+use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use std::sync::Arc;
 
 /// The state from which a lead starts, once it is on the roster.
@@ -30,12 +30,39 @@ pub(super) struct Startup {
     pub(super) usage: UsageCount,
 }
 
-/// Takes the lead's life lock, recovers from an earlier team, and selects the returning teammates. The roster is only
-/// changed with the life lock held. Fails if a lead runs in this folder, or `--takeover` cannot stop it.
-pub(super) async fn enter_team(
-    bus: &Arc<Bus>,
-    options: &LeadOptions,
-) -> Result<(AgentProcess, Startup), Failure> {
+/// The lead's place in the team: its process holds the life lock and is on the roster.
+pub(super) struct Place {
+    pub(super) process: AgentProcess,
+    pub(super) entry: RosterPlace,
+    /// The state of the earlier team, for its recovery.
+    pub(super) before: EarlierTeam,
+    pub(super) usage: UsageCount,
+}
+
+/// The lead's entry on the roster, with the entry that it has replaced.
+pub(super) struct RosterPlace {
+    incarnation: String,
+    earlier: Option<WithUnknownFields<Lead>>,
+}
+
+impl RosterPlace {
+    /// Restores the entry of the earlier lead after a failed start, which leaves no trace.
+    pub(super) async fn give_back(self, team: &TeamDir) {
+        let Self { incarnation, earlier } = self;
+        let restored = update_roster(team, Fsync::Always, move |roster| {
+            if roster.lead.as_ref().is_some_and(|lead| lead.incarnation == incarnation) {
+                roster.lead = earlier;
+            }
+        });
+        if let Err(why) = restored.await {
+            tracing::warn!(%why, "the entry of a lead that did not start is left");
+        }
+    }
+}
+
+/// Takes the lead's life lock and puts it on the roster, which is only changed with the life lock held. Fails if a
+/// lead runs in this folder, or `--takeover` cannot stop it.
+pub(super) async fn take_place(bus: &Arc<Bus>, options: &LeadOptions) -> Result<Place, Failure> {
     let (team, lead) = (bus.dir(), AgentName::lead());
     // Taking the lock replaces the earlier lead's record, whose run id finds the processes of its commands.
     let record = liveness::last_record(team, &lead).map_err(StoreError::from)?;
@@ -47,13 +74,26 @@ pub(super) async fn enter_team(
     let process = AgentProcess::start(team, lead, fresh_id(), "hand", &options.credentials).await?;
     program::raise_descriptors();
     reserve_disk_space(team);
-    let (lead, usage) = write_entry(team, options, &process.incarnation).await?;
+    let (earlier, usage) = write_entry(team, options, &process.incarnation).await?;
     hit("lead.entered");
+    let lead = earlier.as_ref().map(|lead| lead.status);
+    let before = EarlierTeam { lead, run_id, was_damaged };
+    let entry = RosterPlace { incarnation: process.incarnation.clone(), earlier };
+    Ok(Place { process, entry, before, usage })
+}
+
+/// Recovers from an earlier team, and selects the returning teammates.
+pub(super) async fn recover_team(
+    bus: &Arc<Bus>,
+    options: &LeadOptions,
+    before: EarlierTeam,
+    usage: UsageCount,
+) -> Result<Startup, Failure> {
+    let team = bus.dir();
     // A teammate that is still alive has lost its lifeline and had time to exit, so it gets no polite request.
     let (reason, cause) = ("your lead is gone and a new one has come", ExitCause::LeadLost);
     let plan = stop_plan(bus, AgentName::lead(), reason, cause, Urgency::Now);
     let names = member_names(&*roster::read(team)?);
-    let before = EarlierTeam { lead, run_id, was_damaged };
     let recovery = recover::recover(&plan, before);
     let what = "waiting for the last team:";
     let recovered = during(what, recovery, || still_alive(team, &names)).await?;
@@ -62,7 +102,7 @@ pub(super) async fn enter_team(
     if options.request.resume {
         startup.resume(team, options.settings.max_teammates.value)?;
     }
-    Ok((process, startup))
+    Ok(startup)
 }
 
 impl Startup {
@@ -101,12 +141,12 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts this lead on the roster. Returns the status of the earlier lead and the usage of this one.
+/// Puts this lead on the roster. Returns the entry of the earlier lead and the usage of this one.
 async fn write_entry(
     team: &TeamDir,
     options: &LeadOptions,
     incarnation: &str,
-) -> Result<(Option<Status>, UsageCount), StoreError> {
+) -> Result<(Option<WithUnknownFields<Lead>>, UsageCount), StoreError> {
     let fresh = Lead {
         name: AgentName::lead().to_string(),
         pid: i32::try_from(std::process::id()).ok(),
@@ -120,12 +160,16 @@ async fn write_entry(
     update_roster(team, Fsync::Always, move |roster| enter(roster, fresh, resume)).await
 }
 
-fn enter(roster: &mut Roster, fresh: Lead, resume: bool) -> (Option<Status>, UsageCount) {
+fn enter(
+    roster: &mut Roster,
+    fresh: Lead,
+    resume: bool,
+) -> (Option<WithUnknownFields<Lead>>, UsageCount) {
     if roster.created_at == WallTime::default() {
         roster.created_at = fresh.since;
     }
     let used_by_members = roster.used_by_members();
-    let earlier = roster.lead.as_ref().map(|lead| lead.status);
+    let earlier = roster.lead.clone();
     let lead = roster.lead.get_or_insert_with(|| fresh.clone().into());
     let Lead { pid, incarnation, model, mode, since, .. } = fresh;
     (lead.pid, lead.incarnation, lead.model, lead.mode) = (pid, incarnation, model, mode);
@@ -141,6 +185,7 @@ fn enter(roster: &mut Roster, fresh: Lead, resume: bool) -> (Option<Status>, Usa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::roster::Status;
 
     #[test]
     fn a_new_conversation_counts_from_zero_and_a_resumed_one_goes_on() {
@@ -153,7 +198,7 @@ mod tests {
             (earlier.usage, earlier.status) = (turns(3), Status::Idle);
             roster.enter("alice", WallTime::default()).usage = turns(5);
             let entered = enter(&mut roster, lead("two"), resume);
-            assert_eq!(entered, (Some(Status::Idle), turns(used)));
+            assert_eq!((entered.0.unwrap().status, entered.1), (Status::Idle, turns(used)));
             let now = roster.lead.as_ref().unwrap();
             assert_eq!((&*now.incarnation, now.status), ("two", Status::Starting));
             assert_eq!(now.used_before, turns(used_before));

@@ -66,6 +66,9 @@ impl TeammateOptions {
             handshake.price = settings.prices().get(&model.to_string()).copied();
         }
         handshake.price = price_of(&model, handshake.price, &handshake.rules.budgets())?;
+        if lead.is_none() {
+            model_access::open_alone(&model, &handshake.credentials)?;
+        }
         Ok(Self { name, handshake, model, lead, prompt, once })
     }
 

@@ -223,6 +223,84 @@ fn budgets_end_a_run_with_7() {
     );
 }
 
+/// Script, flags, exit code, result and turns of a run.
+type Case<'a> = (&'a [Value], &'a [&'a str], i32, &'a str, u64);
+
+/// A turn beyond `--max-turns` is interrupted: it neither counts nor replaces the answer of the turn before.
+#[test]
+fn the_answer_of_the_last_whole_turn_is_the_result() {
+    let error = json!({ "agent": "lead", "error": "unavailable" });
+    let spawned = calls("lead", &[spawn("alice")]);
+    let (told, done) = (says("lead", "the first answer"), says("alice", "alice's result"));
+    let cases: [Case<'_>; 5] = [
+        (&[says("lead", "alone")], &["--max-turns", "1"], 0, "alone", 1),
+        (
+            &[spawned.clone(), told.clone(), done.clone()],
+            &["--max-turns", "1"],
+            7,
+            "the first answer",
+            1,
+        ),
+        (
+            &[spawned.clone(), told.clone(), done.clone(), says("lead", "the second answer")],
+            &["--max-turns", "2"],
+            0,
+            "the second answer",
+            2,
+        ),
+        (&[spawned, told, done, error.clone()], &[], 6, "the first answer", 2),
+        (&[error], &[], 6, "", 1),
+    ];
+    for (lines, flags, code, answer, turns) in cases {
+        let team = Team::new();
+        let model = script(&team, lines);
+        let run = |output| {
+            let args = ["lead", "-p", "go", "--model", &model, "--output", output];
+            team.team(&[&args[..], flags].concat()).expect(code)
+        };
+        let result = run("json").json();
+        assert_eq!((&result["result"], &result["turns"]), (&json!(answer), &json!(turns)));
+        let error = result["error"].as_str().unwrap_or_default();
+        assert_eq!(error.contains("unavailable"), code == 6, "{result:#}");
+        assert_eq!(error.contains("\n  now: "), code == 6, "{result:#}");
+        let ran = run("text");
+        assert_eq!(ran.out.trim_end(), answer, "{ran:#?}");
+        assert!(ran.err.contains(error), "{ran:#?}");
+        assert_left_in_order(&team);
+    }
+}
+
+/// A start that fails leaves the roster as it was, whatever the step that fails.
+#[test]
+fn a_failed_start_leaves_no_lead_behind() {
+    let team = Team::new();
+    let refused = |args: &[&str], code, words: &str| {
+        let ran = team.team(&[&["lead", "-p", "hi"], args].concat()).expect(code);
+        assert!(ran.err.contains(words) && ran.err.contains("\n  now: "), "{ran:#?}");
+    };
+    let missing = ["--model", "script:missing.jsonl"];
+    refused(&["--model", "anthropic/x"], 4, "set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN");
+    refused(&missing, 2, "missing.jsonl");
+    assert!(listing(team.workspace()).is_empty(), "{:?}", listing(team.workspace()));
+    let model = script(&team, &[says("lead", "fine")]);
+    headless(&team, &model, "begin").expect(0);
+    let state = |team: &Team| (team.roster(), team.lines("transcript/lead.jsonl"));
+    let before = state(&team);
+    refused(&["--model", "anthropic/x"], 4, "has no credentials");
+    refused(&missing, 2, "missing.jsonl");
+    // The inbox of the user cannot be made, which is after the roster was written.
+    let user = team.path("inbox/user.jsonl");
+    fs::remove_file(&user).unwrap();
+    fs::create_dir(&user).unwrap();
+    let ran = team.team(&["lead", "-p", "hi", "--model", &model]);
+    assert_ne!(ran.code, Some(0), "{ran:#?}");
+    assert_eq!(state(&team), before, "{ran:#?}");
+    fs::remove_dir(&user).unwrap();
+    let ran = headless(&team, &model, "begin").expect(0);
+    assert!(!ran.err.contains("had died"), "{ran:#?}");
+    team.team(&["doctor"]).expect(0);
+}
+
 /// A run ends only when no member works and no mail is unread.
 #[test]
 fn a_run_waits_for_all_members() {
