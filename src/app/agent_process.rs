@@ -146,6 +146,7 @@ impl Write for LogWriter {
 }
 
 /// The end of an agent, for the exit code of its process.
+#[derive(Default)]
 pub(super) struct AgentEnd {
     /// The failure that ended the agent; `None` after an orderly end.
     pub(super) broken: Option<String>,

@@ -11,6 +11,7 @@ use crate::os::child::spawn_detached;
 use crate::os::deadline::deadline;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
+use crate::protocol::ladder::Urgency;
 use crate::protocol::restart::RestartHistory;
 use crate::settings::model::ModelChoice;
 use crate::store::asynchronous::offload;
@@ -365,17 +366,27 @@ impl Supervisor {
             hit("spawn.greeted");
             handshake::receive(&socket)
         });
-        let why = match tokio::time::timeout(READY_TIMEOUT, exchange).await {
-            Ok(Ok(Some(HandshakeAnswer::Ready))) => return Ok((process, ours.into())),
-            Ok(Ok(Some(HandshakeAnswer::Failed(why)))) => StartError::Refused(why),
-            Ok(Ok(None)) => StartError::Ended(see),
-            Ok(Err(why)) => StartError::Process(why),
-            Err(_elapsed) => StartError::Late { see },
+        let why = tokio::select! {
+            answer = tokio::time::timeout(READY_TIMEOUT, exchange) => match answer {
+                Ok(Ok(Some(HandshakeAnswer::Ready))) => return Ok((process, ours.into())),
+                Ok(Ok(Some(HandshakeAnswer::Failed(why)))) => StartError::Refused(why),
+                Ok(Ok(None)) => StartError::Ended(see),
+                Ok(Err(why)) => StartError::Process(why),
+                Err(_elapsed) => StartError::Late { see },
+            },
+            () = self.is_urgent() => StartError::Cancelled,
         };
         drop(ours);
         kill_and_reap(&spec.name, process).await;
         tracing::warn!(name = %spec.name, %why, "teammate did not start");
         Err(why)
+    }
+
+    /// Waits until the team is stopped without requests. A process that is not ready then is killed.
+    async fn is_urgent(&self) {
+        let mut urgency = self.urgency.subscribe();
+        // Fails only once the sender is dropped, and `self` owns it.
+        let _raised = urgency.wait_for(|urgency| *urgency > Urgency::Polite).await;
     }
 
     /// Returns the command that starts a teammate with `control`, its end of the control socket.

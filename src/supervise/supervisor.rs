@@ -2,16 +2,16 @@
 //! for the lead's tools. Start, reaping and periodic checks are in files of their own.
 
 use super::members::{Members, raise};
-use super::stop::{StopOutcome, StopPlan, stop_in_parallel, words};
+use super::stop::{StopOutcome, StopPlan, open_checked, stop_in_parallel, words};
 use crate::bus::Bus;
-use crate::os::Clock;
 use crate::os::program::TeammateProgram;
+use crate::os::{Clock, Signal, process_tree};
 use crate::protocol::ladder::Urgency;
 use crate::protocol::restart::RestartTracker;
 use crate::settings::Rules;
 use crate::settings::environment::PassedNames;
 use crate::settings::model::ProviderCredentials;
-use crate::store::roster;
+use crate::store::{Liveness, liveness, roster};
 use crate::tasks::Tasks;
 use crate::tools::hooks::Hooks;
 use crate::tools::{SpawnOrder, TeamOps, ToolError, ToolFuture};
@@ -128,6 +128,35 @@ impl Supervisor {
         outcomes.retain(|outcome| outcome.rung.is_some());
         self.wait_for_hooks().await;
         outcomes
+    }
+
+    /// Kills the processes of all teammates and of their commands, without a look at the roster. For a stop that takes
+    /// too long.
+    pub(crate) async fn kill_all(&self) {
+        self.is_closing.set(true);
+        self.raise_urgency(Urgency::AtOnce);
+        let (bus, run_id) = (Arc::clone(&self.config.bus), self.config.run_id.clone());
+        let names = self.members.with_process();
+        let kill = move || {
+            let record = |name| match liveness::probe(bus.dir(), name) {
+                Ok(Liveness::Alive(record)) => record,
+                Ok(Liveness::Dead) | Err(_) => None,
+            };
+            let records: Vec<_> = names.iter().filter_map(record).collect();
+            for record in &records {
+                let process = open_checked(record);
+                let killed = process.map(|process| process.signal_group(Signal::SIGKILL));
+                tracing::warn!(pid = record.pid, ?killed, "a teammate is killed");
+            }
+            // The search for the processes of commands takes longer than the signals.
+            let mut stuck = process_tree::end_strays(&run_id);
+            stuck.extend(records.iter().flat_map(|record| process_tree::end_run(&record.run_id)));
+            stuck
+        };
+        match tokio::task::spawn_blocking(kill).await {
+            Ok(stuck) if stuck.is_empty() => {}
+            stuck => tracing::warn!(?stuck, "processes of the team could not be ended"),
+        }
     }
 
     pub(crate) async fn stop_named(&self, name: AgentName, reason: &str) -> Option<StopOutcome> {

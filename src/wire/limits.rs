@@ -71,6 +71,16 @@ pub const STOP_KILL: Duration = Duration::from_secs(2);
 pub const STOP_NOW_TERMINATE: Duration = Duration::from_secs(1);
 /// The wait after SIGKILL with `--now`.
 pub const STOP_NOW_KILL: Duration = Duration::from_millis(500);
+/// The time after `--timeout` by which the run has ended, whatever it waits for. Its parts follow.
+pub const TIMEOUT_GRACE: Duration = Duration::from_secs(10);
+/// The time after `--timeout` for which the lead's own loop may end what it is doing.
+pub const TIMEOUT_LOOP: Duration = Duration::from_secs(2);
+/// The time after `--timeout` for which members may end by themselves; then they get SIGTERM.
+pub const TIMEOUT_ASK: Duration = Duration::from_secs(5);
+/// The time after `--timeout` at which members that are left are killed.
+pub const TIMEOUT_KILL: Duration = Duration::from_secs(7);
+/// The time after `--timeout` at which the run no longer waits for a stop under way, such as for a lock.
+pub const TIMEOUT_GIVE_UP: Duration = Duration::from_secs(8);
 /// The time within which a second Ctrl-C stops the team (SPEC 6).
 pub const SECOND_CTRL_C: Duration = Duration::from_secs(2);
 

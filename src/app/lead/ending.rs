@@ -9,12 +9,18 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::llm::ModelError;
 use crate::os::{failpoint::hit, signals::SignalEvent};
 use crate::protocol::budget::BudgetLimit;
+use crate::protocol::ladder::Urgency;
 use crate::store::asynchronous::SharedMailbox;
 use crate::supervise::{stop::StopOutcome, supervisor::Supervisor};
+use crate::wire::limits::{
+    TIMEOUT_ASK, TIMEOUT_GIVE_UP, TIMEOUT_GRACE, TIMEOUT_KILL, TIMEOUT_LOOP,
+};
 use crate::wire::{message::Message, roster::ExitCause};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{sleep_until, timeout_at};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndReason {
@@ -77,26 +83,85 @@ pub(super) struct Closed {
 
 /// Stops the team, drains the last mail, and writes the lead's end into the roster, in this order: mail
 /// arrives until the last teammate has exited.
-pub(super) async fn close(supervisor: &Supervisor, ended: EndedLoop, reason: EndReason) -> Closed {
-    let EndedLoop { finished, mailbox } = ended;
+///
+/// `limit` bounds each step, whatever the reason for the end: the members are killed in time, and a step that waits for
+/// a lock or the disk is left to the next start, which finds the mail in its claim.
+pub(super) async fn close(
+    supervisor: &Supervisor,
+    ended: Option<EndedLoop>,
+    reason: EndReason,
+    limit: TimeLimit,
+) -> Closed {
     let is_budget = matches!(reason, EndReason::Budget(_));
     let cause = if is_budget { ExitCause::Budget } else { ExitCause::TeamStopped };
     hit("lead.closing");
-    let outcomes = supervisor.stop_all("the team is being stopped", cause).await;
+    let stopping = supervisor.stop_all("the team is being stopped", cause);
+    let stopped = limit.within(TIMEOUT_GIVE_UP, limit.raise_urgency(supervisor, stopping)).await;
+    if stopped.is_none() {
+        tracing::warn!("the stop of the team takes too long: its processes are killed");
+        // Half of the rest is for the lead's own end, so that the roster shows it.
+        limit.within((TIMEOUT_GIVE_UP + TIMEOUT_GRACE) / 2, supervisor.kill_all()).await;
+    }
+    let outcomes = stopped.unwrap_or_default();
     hit("lead.alone");
-    let last_mail = drain_last_mail(&mailbox).await;
-    close_mailbox(mailbox).await;
-    let end = publish_end(finished, 0, cause).await;
+    let closed = limit.within(TIMEOUT_GRACE, async {
+        let EndedLoop { finished, mailbox } = ended?;
+        let last_mail = drain_last_mail(&mailbox).await;
+        close_mailbox(mailbox).await;
+        Some((publish_end(finished, 0, cause).await, last_mail))
+    });
+    let (end, last_mail) = closed.await.flatten().unwrap_or_default();
     tracing::info!(?reason, "lead ends");
     Closed { end, outcomes, last_mail }
 }
 
+/// The limit on the end of a run: the time at which `--timeout` passes, if there is one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TimeLimit(pub(super) Option<Instant>);
+
+impl TimeLimit {
+    /// Does the work. Returns `None` if it takes longer than until `grace` after the limit.
+    async fn within<T>(self, grace: Duration, work: impl Future<Output = T>) -> Option<T> {
+        match self.0 {
+            Some(passed) => timeout_at((passed + grace).into(), work).await.ok(),
+            None => Some(work.await),
+        }
+    }
+
+    /// Stops the team. Members that do not end by themselves get SIGTERM some time after the limit, then SIGKILL.
+    async fn raise_urgency<T>(
+        self,
+        supervisor: &Supervisor,
+        stopping: impl Future<Output = T>,
+    ) -> T {
+        let Self(Some(passed)) = self else { return stopping.await };
+        let raise = async {
+            for (grace, urgency) in [(TIMEOUT_ASK, Urgency::Now), (TIMEOUT_KILL, Urgency::AtOnce)] {
+                sleep_until((passed + grace).into()).await;
+                supervisor.raise_urgency(urgency);
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            stopped = stopping => stopped,
+            never = raise => never,
+        }
+    }
+}
+
+/// Stops the loop of the lead's agent. Returns `None` if the limit does not leave it the time to end.
 pub(super) async fn stop_loop(
     runtime: &LeadRuntime,
     agent: &mut JoinHandle<EndedLoop>,
-) -> Result<EndedLoop, Failure> {
+    limit: TimeLimit,
+) -> Result<Option<EndedLoop>, Failure> {
     runtime.send(MachineEvent::Stop(StopCause::AtOnce).into());
-    EndedLoop::of(agent.await)
+    let ended = limit.within(TIMEOUT_LOOP, &mut *agent).await;
+    if ended.is_none() {
+        tracing::warn!("the lead's loop takes too long to end");
+        agent.abort();
+    }
+    ended.map(EndedLoop::of).transpose()
 }
 
 /// The state of the work at the end of a run that was not cut short.

@@ -1,7 +1,9 @@
 //! `team lead -p`: runs until the team is at rest, then stops the team and prints the last text.
 
 use super::approvals::Approvals;
-use super::ending::{Closed, EndReason, EndedLoop, WorkState, close, exit_code, stop_loop};
+use super::ending::{
+    Closed, EndReason, EndedLoop, TimeLimit, WorkState, close, exit_code, stop_loop,
+};
 use super::lead_app::LeadApp;
 use super::quiescence::{failed_tasks, is_at_rest, open_tasks, retry_of, waiting_for};
 use super::spawn_requests;
@@ -147,14 +149,14 @@ impl HeadlessRun {
     }
 
     /// Watches the run until the run or the agent ends. When this returns, the agent's loop has ended.
-    async fn serve(&mut self) -> Result<(EndReason, EndedLoop), Failure> {
+    async fn serve(&mut self) -> Result<(EndReason, Option<EndedLoop>), Failure> {
         let line = ProgressLine::begin("waiting for");
-        let deadline = self.app.options.request.timeout.map(|timeout| self.began + timeout);
+        let deadline = self.app.deadline;
         loop {
             let verdict = tokio::select! {
                 ended = &mut self.app.agent => {
                     let ended = EndedLoop::of(ended)?;
-                    return Ok((ended.reason(), ended));
+                    return Ok((ended.reason(), Some(ended)));
                 }
                 Some(progress) = self.app.progress.recv() => {
                     line.hide();
@@ -171,7 +173,9 @@ impl HeadlessRun {
             };
             if let Some(reason) = verdict {
                 tracing::info!(?reason, "the run ends");
-                return Ok((reason, stop_loop(&self.app.runtime, &mut self.app.agent).await?));
+                let limit = TimeLimit(deadline);
+                let stopped = stop_loop(&self.app.runtime, &mut self.app.agent, limit).await?;
+                return Ok((reason, stopped));
             }
         }
     }
@@ -206,13 +210,15 @@ impl HeadlessRun {
 
     /// Stops the team, then shows the progress that arrived meanwhile. The first SIGINT skips the polite request, the
     /// second one kills.
-    async fn close(&mut self, ended: EndedLoop, reason: EndReason) -> Closed {
+    async fn close(&mut self, ended: Option<EndedLoop>, reason: EndReason) -> Closed {
+        let limit = TimeLimit(self.app.deadline);
         let LeadApp { runtime, signals, .. } = &mut self.app;
         let (team, supervisor) = (runtime.team(), &runtime.supervisor);
         let members = member_names(&roster::read(team).unwrap_or_default());
         let closed = {
             let alive = || still_alive(team, &members);
-            let mut closing = pin!(during("stopping", close(supervisor, ended, reason), alive));
+            let mut closing =
+                pin!(during("stopping", close(supervisor, ended, reason, limit), alive));
             let mut urgency = Urgency::Now;
             loop {
                 tokio::select! {

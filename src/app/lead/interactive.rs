@@ -2,7 +2,9 @@
 
 use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
-use super::ending::{Closed, EndReason, EndedLoop, WorkState, close, exit_code, stop_loop};
+use super::ending::{
+    Closed, EndReason, EndedLoop, TimeLimit, WorkState, close, exit_code, stop_loop,
+};
 use super::runtime::LeadRuntime;
 use super::slash_command::{TypedLine, View as SlashView, parse, render};
 use super::spawn_requests;
@@ -51,10 +53,9 @@ pub(super) async fn run(
         }
     };
     let LeadApp { runtime, mut agent, mut progress, mut signals, budgets, .. } = app;
-    let LeadApp { options, startup, unshown_mail, life: _life, .. } = app;
+    let LeadApp { options, startup, unshown_mail, life: _life, deadline, .. } = app;
     // The outcomes of the stops that the person has ordered.
     let (outcomes, mut stopped) = unbounded_channel();
-    let deadline = options.request.timeout.map(|timeout| Instant::now() + timeout);
     let nobody = "standard input is not a terminal, so no question can be asked";
     let nobody = (!std::io::stdin().is_terminal()).then_some(nobody);
     let mut session = Session {
@@ -78,7 +79,7 @@ pub(super) async fn run(
         let verdict = tokio::select! {
             ended = &mut agent => {
                 let ended = EndedLoop::of(ended)?;
-                break (ended.reason(), ended);
+                break (ended.reason(), Some(ended));
             }
             Some(progress) = progress.recv() => session.on_progress(&progress),
             Some(input) = inputs.recv() => session.on_input(input).await,
@@ -100,12 +101,14 @@ pub(super) async fn run(
         session.show_question();
         if let Some(reason) = verdict {
             tracing::info!(?reason, "the session ends");
-            break (reason, stop_loop(&session.runtime, &mut agent).await?);
+            let limit = TimeLimit(deadline);
+            break (reason, stop_loop(&session.runtime, &mut agent, limit).await?);
         }
     };
     session.print_closing_line(reason);
     let supervisor = Rc::clone(&session.runtime.supervisor);
-    let mut closing = pin!(close(&supervisor, ended, reason));
+    let limit = TimeLimit(deadline);
+    let mut closing = pin!(close(&supervisor, ended, reason, limit));
     let closed = loop {
         // Each further Ctrl-C shortens the wait. A hang-up is both a signal and a closed input, so it does not count.
         tokio::select! {

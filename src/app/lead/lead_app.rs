@@ -11,7 +11,7 @@ use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
 use crate::app::own_mailbox::{make_inbox, open_mailbox};
 use crate::app::{event_loop::SignalStream, model::open_provider};
 use crate::bus::Bus;
-use crate::error::{Failure, OrFail};
+use crate::error::{Exit, Failure, OrFail};
 use crate::os::{SystemClock, program::TeammateProgram};
 use crate::protocol::{budget::LimitOwner, restart::RestartTracker};
 use crate::settings::{Rules, last_lead::LastLead};
@@ -47,6 +47,8 @@ pub(super) struct LeadApp {
     pub(super) unshown_mail: Vec<Message>,
     /// The life lock, held until the end: dropping it lets the next lead start.
     pub(super) life: LifeLock,
+    /// The time at which `--timeout` passes, if there is one.
+    pub(super) deadline: Option<Instant>,
 }
 
 impl LeadApp {
@@ -56,17 +58,20 @@ impl LeadApp {
         context: &Context,
         team: &TeamDir,
         options: LeadOptions,
+        deadline: Option<Instant>,
     ) -> Result<(Self, RosterPlace), Failure> {
         check_lead_rules(team, &options.permissions)?;
         let bus = open_bus(team.clone(), options.settings.rules());
-        let Place { process, entry, before, usage } = take_place(&bus, &options).await?;
-        let recovered = recover_team(&bus, &options, before, usage).await;
+        let Place { process, entry, before, usage } =
+            before_timeout(deadline, take_place(&bus, &options)).await?;
+        let recovery = recover_team(&bus, &options, before, usage);
+        let recovered = before_timeout(deadline, recovery).await;
         let built = match recovered {
             Ok(startup) => Self::build(context, bus, options, process, startup).await,
             Err(why) => Err(why),
         };
         match built {
-            Ok(app) => Ok((app, entry)),
+            Ok(app) => Ok((Self { deadline, ..app }, entry)),
             Err(why) => {
                 entry.give_back(team).await;
                 Err(why)
@@ -177,8 +182,23 @@ impl LeadApp {
             startup,
             unshown_mail: unshown.into_iter().map(|mail| *mail.message).collect(),
             life,
+            deadline: None,
         })
     }
+}
+
+/// Does a step of the start. Fails when `--timeout` passes meanwhile.
+async fn before_timeout<T>(
+    deadline: Option<Instant>,
+    step: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let Some(deadline) = deadline else { return step.await };
+    tokio::time::timeout_at(deadline.into(), step).await.unwrap_or_else(|_| {
+        let what = "--timeout passed before the lead could start";
+        let why = "it waited for the last team, for a running lead, or for a lock";
+        let hint = "look who is there with `team ls`, or give it more time";
+        Err(Failure::new(Exit::Timeout, what, why, hint))
+    })
 }
 
 fn new_supervisor(

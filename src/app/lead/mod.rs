@@ -23,21 +23,22 @@ pub(crate) use options::LeadRequest;
 
 use super::{context::Context, event_loop::block_on};
 use crate::error::{Exit, Failure};
-use crate::os::program;
+use crate::os::{Clock, SystemClock, program};
 use lead_app::LeadApp;
 use options::LeadOptions;
 
 pub(crate) fn run(context: &Context, request: LeadRequest) -> Result<Exit, Failure> {
     context.refuse_inside_agent("lead")?;
     program::name_this_process("lead");
+    let deadline = request.timeout.map(|timeout| SystemClock.monotonic() + timeout);
     let options = LeadOptions::resolve(context, request)?;
     let team = context.make_team()?;
     block_on(async {
         let output = options.request.output;
-        let (app, entry) = LeadApp::start(context, &team, options).await?;
+        let (app, entry) = LeadApp::start(context, &team, options, deadline).await?;
         match output {
-            Some(output) => headless::run(context, app, output).await,
-            None => interactive::run(context, app, entry).await,
+            Some(output) => Box::pin(headless::run(context, app, output)).await,
+            None => Box::pin(interactive::run(context, app, entry)).await,
         }
     })?
 }

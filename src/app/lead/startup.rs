@@ -16,6 +16,10 @@ use crate::supervise::stop::words;
 use crate::wire::roster::{ExitCause, Lead, Roster, UsageCount};
 use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The time for which the end of a failed start waits for the roster.
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(2);
 
 /// The state from which a lead starts, once it is on the roster.
 #[derive(Default)]
@@ -54,8 +58,10 @@ impl RosterPlace {
                 roster.lead = earlier;
             }
         });
-        if let Err(why) = restored.await {
-            tracing::warn!(%why, "the entry of a lead that did not start is left");
+        // A lock that made the start fail must not delay its end as well.
+        let restored = tokio::time::timeout(GIVE_BACK_WITHIN, restored).await;
+        if !matches!(restored, Ok(Ok(()))) {
+            tracing::warn!(?restored, "the entry of a lead that did not start is left");
         }
     }
 }

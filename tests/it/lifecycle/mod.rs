@@ -20,3 +20,4 @@ mod spawning;
 mod stopping;
 mod task_work;
 mod tasks;
+mod timeouts;
