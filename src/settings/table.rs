@@ -10,7 +10,7 @@ use super::layers::{
     self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingSpec, SettingsFile,
 };
 use super::trust::{Risks, TrustList};
-use super::value::PromptProfile;
+use super::value::{PromptProfile, TeamName};
 use crate::error::{Exit, Failure};
 use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
@@ -139,6 +139,10 @@ settings! {
 
         /// Loopback ports on which a local model server is looked for.
         local_ports: Setting<Vec<u16>> = vec![8080, 11434, 1234];
+
+        /// The name of the team, for people; by default that of the workspace folder. A team keeps the name with
+        /// which it began.
+        team_name: Setting<Option<TeamName>>, is_file_only: true, unset: "(the folder's)", example: Some("\"website\"");
 
         /// The most teammates alive at once; four times as many may be started in one run.
         max_teammates: Setting<usize> = limits::DEFAULT_TEAMMATES;

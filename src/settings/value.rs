@@ -5,6 +5,7 @@ use crate::wire::RestartPolicy;
 use crate::wire::hook::Hook;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, PlanApproval};
+use crate::wire::roster::is_team_name;
 use serde::de::value::{Error as WordError, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,37 @@ pub(crate) enum PromptProfile {
     Full,
     /// A short prompt, and the tools that the agent can use now.
     Compact,
+}
+
+/// The name of a team.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct TeamName(String);
+
+impl TryFrom<String> for TeamName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let rule = "letters, digits, spaces, `-`, `_` and `.`, at most 64";
+        let refused = || format!("{name:?} is not a name for a team ({rule})");
+        if is_team_name(&name) { Ok(Self(name)) } else { Err(refused()) }
+    }
+}
+
+impl From<TeamName> for String {
+    fn from(name: TeamName) -> Self {
+        name.0
+    }
+}
+
+impl SettingValue for TeamName {
+    fn parse(text: &str) -> Result<Self, String> {
+        Self::try_from(text.to_owned())
+    }
+
+    fn expected() -> String {
+        "a text in quotes".into()
+    }
 }
 
 /// A type that a setting with one value can have.

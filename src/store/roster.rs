@@ -11,7 +11,7 @@ use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, open};
 use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::wire::limits::LOCK_TIMEOUT;
-use crate::wire::roster::{Member, Roster, Status};
+use crate::wire::roster::{Member, Roster, Status, team_name_of};
 use crate::wire::{AgentName, FORMAT_VERSION, WithUnknownFields};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -36,14 +36,23 @@ pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> St
 /// Reads the roster. A missing file yields the default; a damaged file yields its repaired contents, which are not
 /// written.
 pub fn read(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
-    read_as(dir)
+    read_as(dir, || fresh(dir))
 }
 
-/// Reads the roster, or the part of it that `R` declares.
-fn read_as<R: Default + DeserializeOwned>(dir: &TeamDir) -> Result<R, StoreError> {
+/// Returns the roster of a team without members. Its name is that of the workspace.
+fn fresh(dir: &TeamDir) -> WithUnknownFields<Roster> {
+    let folder = dir.workspace().file_name().unwrap_or_default();
+    Roster::of_new_team(team_name_of(&folder.to_string_lossy())).into()
+}
+
+/// Reads the roster, or the part of it that `R` declares; `missing` is that of a file that does not exist.
+fn read_as<R: DeserializeOwned>(
+    dir: &TeamDir,
+    missing: impl FnOnce() -> R,
+) -> Result<R, StoreError> {
     let path = dir.config();
     match load(&path)? {
-        Loaded::Missing => Ok(R::default()),
+        Loaded::Missing => Ok(missing()),
         Loaded::Good { roster, .. } => Ok(*roster),
         Loaded::Damaged => {
             let text = pretty_json(&repaired(dir)?, &path)?;
@@ -69,7 +78,7 @@ pub fn update<R>(
     let held = exclusive(&dir.config_lock(), LOCK_TIMEOUT)?;
     crate::store::failpoint::hit("config.locked");
     let (mut roster, before) = match load::<WithUnknownFields<Roster>>(&path)? {
-        Loaded::Missing => (WithUnknownFields::default(), Vec::new()),
+        Loaded::Missing => (fresh(dir), Vec::new()),
         Loaded::Good { roster, text } => {
             if roster.version > FORMAT_VERSION {
                 return Err(StoreError::Newer { path, found: roster.version.into() });
@@ -166,7 +175,7 @@ impl<R: Default + DeserializeOwned> Cached<R> {
             // The file is opened before it is read: if it changes in between, the next call reads it again.
             let opened = open_if_there(&self.path).ok().flatten();
             self.file = opened.map(|(file, known)| (file, stamp(&known)));
-            self.roster = read_as(dir)?;
+            self.roster = read_as(dir, R::default)?;
         }
         Ok(&self.roster)
     }
@@ -203,7 +212,7 @@ fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
     if let Ok(Loaded::Good { roster, .. }) = load(&copy(&dir.config())) {
         return Ok(*roster);
     }
-    let mut roster = Roster::default();
+    let mut roster = fresh(dir);
     let names = dir.agents_with_locks()?.into_iter();
     for name in names.filter(|name| AgentName::member(name.as_str()).is_ok()) {
         let mut member = Member { name: name.to_string(), ..Member::default() };
@@ -221,7 +230,7 @@ fn repaired(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {
             roster.members.push(Member { status, ..member }.into());
         }
     }
-    Ok(roster.into())
+    Ok(roster)
 }
 
 #[cfg(test)]

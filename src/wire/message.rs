@@ -88,6 +88,9 @@ impl Message {
     }
 }
 
+/// The name of a `permission_update` in another program.
+const OTHER_PERMISSION_UPDATE: &str = "team_permission_update";
+
 fn read_body(kind: &str, object: &Map<String, Value>) -> Body {
     // Most mail is plain text and needs no copy of the object.
     match (kind, object.get("summary")) {
@@ -96,7 +99,8 @@ fn read_body(kind: &str, object: &Map<String, Value>) -> Body {
         _ => {}
     }
     let mut fields = object.clone();
-    fields.insert("type".into(), kind.into());
+    let own = if kind == OTHER_PERMISSION_UPDATE { "permission_update" } else { kind };
+    fields.insert("type".into(), own.into());
     if let "shutdown_approved" | "shutdown_rejected" = kind {
         fields.insert("type".into(), "shutdown_response".into());
         fields.shift_remove("approved");

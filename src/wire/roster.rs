@@ -37,7 +37,44 @@ impl Default for Roster {
     }
 }
 
+/// The most characters of a team's name.
+const TEAM_NAME_CHARS: usize = 64;
+
+/// Whether a text can be the name of a team: it is one short line that can be printed.
+pub fn is_team_name(text: &str) -> bool {
+    let is_edge = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !text.is_empty()
+        && text.chars().count() <= TEAM_NAME_CHARS
+        && text.chars().all(|c| c == ' ' || is_edge(c))
+        && text.starts_with(is_edge)
+        && text.ends_with(is_edge)
+}
+
+/// Returns the name of a team in a folder of this name: the folder's, with `-` for every other character.
+pub fn team_name_of(folder: &str) -> String {
+    let fit = |c: char| if c.is_alphanumeric() || matches!(c, '_' | '.' | ' ') { c } else { '-' };
+    let name: String = folder.chars().map(fit).take(TEAM_NAME_CHARS).collect();
+    let name = name.trim_matches([' ', '-']);
+    if name.is_empty() { Roster::default().team_name } else { name.to_owned() }
+}
+
 impl Roster {
+    /// Returns the roster of a team that nobody has joined yet.
+    pub fn of_new_team(team_name: String) -> Self {
+        Self { team_name, ..Self::default() }
+    }
+
+    /// Records the start of a new team; an existing one keeps its time and its name.
+    pub fn begin(&mut self, at: WallTime, team_name: Option<String>) {
+        if self.created_at != WallTime::default() {
+            return;
+        }
+        self.created_at = at;
+        if let Some(name) = team_name.filter(|_| self.lead.is_none() && self.members.is_empty()) {
+            self.team_name = name;
+        }
+    }
+
     /// Returns the member of that name.
     pub fn member(&self, name: &str) -> Option<&WithUnknownFields<Member>> {
         self.members.iter().find(|member| member.name == name)
@@ -342,6 +379,31 @@ words! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_team_is_named_after_its_folder_or_its_setting_and_keeps_the_name() {
+        for (folder, name) in [
+            ("website", "website"),
+            ("Mein Projekt 2.0_x", "Mein Projekt 2.0_x"),
+            ("größe", "größe"),
+            ("a\u{1b}[31m\u{202e}b/c\n", "a--31m-b-c"),
+            (" -- ", "default"),
+            ("", "default"),
+        ] {
+            assert_eq!(team_name_of(folder), name, "{folder:?}");
+            assert!(is_team_name(name));
+        }
+        let long = team_name_of(&"x".repeat(200));
+        assert!(is_team_name(&long) && long.len() == TEAM_NAME_CHARS);
+        for bad in ["", " a", "a ", "a\nb", "a\u{202e}", "a/b"] {
+            assert!(!is_team_name(bad), "{bad:?}");
+        }
+        let mut roster = Roster::of_new_team("folder".into());
+        roster.begin(1.0.into(), Some("setting".into()));
+        assert_eq!((&*roster.team_name, roster.created_at), ("setting", 1.0.into()));
+        roster.begin(2.0.into(), Some("another".into()));
+        assert_eq!((&*roster.team_name, roster.created_at), ("setting", 1.0.into()));
+    }
 
     #[test]
     fn usage_of_the_team_counts_from_the_start_of_the_leads_conversation() {

@@ -14,7 +14,7 @@ use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, trans
 use crate::supervise::recover::{self, EarlierTeam};
 use crate::supervise::stop::words;
 use crate::wire::roster::{ExitCause, Lead, Roster, UsageCount};
-use crate::wire::{AgentName, WallTime, WithUnknownFields};
+use crate::wire::{AgentName, WithUnknownFields};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -163,7 +163,12 @@ async fn write_entry(
         ..Lead::default()
     };
     let resume = options.request.resume;
-    update_roster(team, Fsync::Always, move |roster| enter(roster, fresh, resume)).await
+    let team_name = options.settings.team_name.value.clone().map(String::from);
+    let change = move |roster: &mut WithUnknownFields<Roster>| {
+        roster.begin(fresh.since, team_name);
+        enter(roster, fresh, resume)
+    };
+    update_roster(team, Fsync::Always, change).await
 }
 
 fn enter(
@@ -171,9 +176,6 @@ fn enter(
     fresh: Lead,
     resume: bool,
 ) -> (Option<WithUnknownFields<Lead>>, UsageCount) {
-    if roster.created_at == WallTime::default() {
-        roster.created_at = fresh.since;
-    }
     let used_by_members = roster.used_by_members();
     let earlier = roster.lead.clone();
     let lead = roster.lead.get_or_insert_with(|| fresh.clone().into());
@@ -191,6 +193,7 @@ fn enter(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::WallTime;
     use crate::wire::roster::Status;
 
     #[test]

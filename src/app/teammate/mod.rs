@@ -23,8 +23,8 @@ use crate::protocol::lifecycle;
 use crate::store::asynchronous::update_roster;
 use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, transcript};
 use crate::supervise::handshake::{self, HandshakeAnswer};
+use crate::wire::WithUnknownFields;
 use crate::wire::roster::{ExitCause, Member, Roster, StartedBy, UsageCount};
-use crate::wire::{WallTime, WithUnknownFields};
 use options::{TeammateOptions, TeammateRequest};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -183,10 +183,9 @@ async fn join(
     let now = SystemClock.now();
     let (model, mode) = (options.model.to_string(), handshake.permissions.mode.word());
     let cwd = context.cwd.display().to_string();
+    let team_name = options.team_name.clone();
     let enter = move |roster: &mut WithUnknownFields<Roster>| {
-        if roster.created_at == WallTime::default() {
-            roster.created_at = now;
-        }
+        roster.begin(now, team_name);
         let member = roster.enter(name.as_str(), now);
         (member.role, member.model, member.mode) = (role, model, mode.into());
         (member.started_by, member.cwd) = (StartedBy::Hand, cwd);
@@ -280,6 +279,7 @@ fn exit_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::WallTime;
     use crate::wire::roster::Status;
 
     #[test]

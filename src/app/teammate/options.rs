@@ -36,6 +36,8 @@ pub(super) struct TeammateOptions {
     pub(super) lead: Option<File>,
     pub(super) prompt: Option<String>,
     pub(super) once: bool,
+    /// The name of the team, if this process begins it.
+    pub(super) team_name: Option<String>,
 }
 
 impl TeammateOptions {
@@ -69,7 +71,8 @@ impl TeammateOptions {
         if lead.is_none() {
             model_access::open_alone(&model, &handshake.credentials)?;
         }
-        Ok(Self { name, handshake, model, lead, prompt, once })
+        let team_name = settings.team_name.value.map(String::from);
+        Ok(Self { name, handshake, model, lead, prompt, once, team_name })
     }
 
     /// Gives a teammate that was started by hand the name of its role as the role's file has it. Fails if the role

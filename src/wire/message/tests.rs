@@ -114,6 +114,20 @@ fn readers_accept_older_forms_of_messages() {
 }
 
 #[test]
+fn the_name_of_another_program_for_a_permission_update_is_understood() {
+    let rules = json!({ "allow": ["bash(ls)"] });
+    let line = |kind: &str| json!({ "type": kind, "from": "lead", "rules": rules }).to_string();
+    for kind in ["permission_update", "team_permission_update"] {
+        let body = read(&line(kind)).unwrap().body;
+        assert_eq!(body, Body::PermissionUpdate { rules: rules.clone() });
+        assert!(body.is_control());
+    }
+    // Without the field it is data, as every message whose fields do not fit.
+    let body = read(r#"{"type":"team_permission_update","from":"a"}"#).unwrap().body;
+    assert_eq!(body, Body::Unknown { kind: "team_permission_update".into() });
+}
+
+#[test]
 fn a_line_that_is_no_message_has_an_error() {
     assert_eq!(read(r#"{"type":[1],"content":"x"}"#), Err(Malformed::NotText("type")));
     assert_eq!(read(r#"{"from":{"a":1},"content":"x"}"#), Err(Malformed::NotText("from")));

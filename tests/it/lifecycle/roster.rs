@@ -3,6 +3,7 @@
 use crate::support::child_process::{
     ChildProcess, Job, start, start_armed, team, was_killed, write,
 };
+use crate::support::harness::Team;
 use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::roster::{effective_status, read, update};
 use agent_team::store::{Fsync, Liveness, StoreError, TeamDir};
@@ -172,4 +173,27 @@ fn one_of_fifty_gets_the_name() {
     assert!(said.iter().all(|said| said == "won" || said.contains("in use")), "{said:?}");
     children[winners[0]].kill();
     assert_eq!(live().read_line(), "won", "the name is free again at once");
+}
+
+#[test]
+fn a_team_has_the_name_of_its_folder_or_of_the_settings_and_keeps_it() {
+    let run = |team: &Team, args: &[&str]| {
+        team.team(&[args, &["--model", "rehearsal"]].concat()).expect(0);
+        team.roster()["team_name"].as_str().unwrap().to_owned()
+    };
+    let (folders, own) = (Team::new(), Team::new());
+    let folder = folders.workspace().file_name().unwrap().to_str().unwrap().to_owned();
+    let lead = ["lead", "-p", "hello", "--timeout", "600"];
+    assert_eq!(run(&folders, &lead), folder);
+    fs::create_dir(own.path("")).unwrap();
+    write(&own.path("settings.toml"), "team_name = \"My site\"\n");
+    let bob = ["teammate", "bob", "--once", "--prompt", "hello"];
+    assert_eq!(run(&own, &bob), "My site");
+    for team in [&folders, &own] {
+        write(&team.path("settings.toml"), "team_name = \"another\"\n");
+    }
+    assert_eq!((run(&folders, &lead), run(&own, &lead)), (folder, "My site".into()));
+    write(&own.path("settings.toml"), "\nteam_name = \"a\\u001bb\"\n");
+    let why = own.team(&lead).expect(2).err;
+    assert!(why.contains("line 2") && why.contains("not a name for a team"), "{why}");
 }
