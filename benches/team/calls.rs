@@ -6,7 +6,7 @@
 
 use crate::figure::{Figure, Size, Target, median, percentile};
 use agent_team::llm::{Api, Client, ClientConfig, Credentials, Provider};
-use agent_team::wire::chat::{Block, ChatMessage, Request, Role, ToolDefinition};
+use agent_team::wire::chat::{Block, ChatMessage, Request, Role, Thinking, ToolDefinition};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -75,6 +75,7 @@ fn conversation() -> Request {
         messages: (0..MESSAGES).map(message).collect(),
         tools: (0..16).map(tool).collect(),
         max_tokens: 1024,
+        thinking: Thinking::default(),
     }
 }
 

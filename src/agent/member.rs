@@ -31,6 +31,7 @@ use crate::tasks::Tasks;
 use crate::tools::team::TeamContext;
 use crate::tools::{self, Call, Registry};
 use crate::wire::activity::Activity;
+use crate::wire::chat::Thinking;
 use crate::wire::limits::{CALL_SECONDS, LEAD_LOSS_GRACE};
 use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, QuestionKind, RuleLists};
@@ -50,6 +51,8 @@ pub(crate) struct Agent {
     pub(crate) mailbox: SharedMailbox,
     pub(crate) provider: Rc<dyn Provider>,
     pub(crate) context_tokens: Option<u64>,
+    pub(crate) max_answer_tokens: u32,
+    pub(crate) thinking: Thinking,
     pub(crate) system: String,
     pub(crate) tools: Rc<Registry>,
     pub(crate) approval: ApprovalGate,
@@ -129,6 +132,8 @@ impl Member {
             provider: agent.provider,
             system: agent.system,
             context_tokens: agent.context_tokens,
+            max_answer_tokens: agent.max_answer_tokens,
+            thinking: agent.thinking,
             secrets: agent.secrets,
             situation: Box::new(move || situation(&described.tasks, &described.me.name)),
             show: report_delays(&context),

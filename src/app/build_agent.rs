@@ -127,6 +127,8 @@ pub(super) fn build_agent(
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
         provider: parts.provider,
         context_tokens: rules.context_tokens.or(model.spec().context_tokens),
+        max_answer_tokens: rules.max_answer_tokens,
+        thinking: rules.thinking(),
         system,
         tools: Rc::new(tools),
         approval,

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use crate::settings::model::{ModelChoice, ProviderCredentials, credential_variables};
 use crate::store::{TeamDir, shared_backoff::SharedBackoff};
 use crate::wire::AgentName;
-use crate::wire::chat::{Block, ChatMessage, Reply, Request, Role};
+use crate::wire::chat::{Block, ChatMessage, Reply, Request, Role, Thinking};
 use crate::wire::limits::LOCAL_PROBE;
 use std::io::IsTerminal;
 use std::rc::Rc;
@@ -242,6 +242,7 @@ pub(super) async fn call_once(
         }],
         tools: Vec::new(),
         max_tokens: CALL_TOKENS,
+        thinking: Thinking::default(),
     };
     let (first_error, failed) = tokio::sync::mpsc::unbounded_channel();
     let mut failed = failed;

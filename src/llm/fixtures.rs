@@ -3,7 +3,7 @@
 use super::attempt_error::AttemptError;
 use super::provider::Delta;
 use super::stream_parser::{Assemble, StreamParser};
-use crate::wire::chat::{Block, ChatMessage, Reply, Request, Role, ToolDefinition};
+use crate::wire::chat::{Block, ChatMessage, Reply, Request, Role, Thinking, ToolDefinition};
 use serde_json::{Value, json};
 
 pub(super) type Outcome = (Result<Reply, AttemptError>, String);
@@ -28,7 +28,13 @@ pub(super) fn tool(name: &str, input_schema: Value) -> ToolDefinition {
 pub(super) fn request(messages: Vec<Vec<Block>>) -> Request {
     let roles = [Role::User, Role::Assistant].into_iter().cycle();
     let messages = roles.zip(messages).map(|(role, blocks)| ChatMessage { role, blocks });
-    Request { system: String::new(), messages: messages.collect(), tools: vec![], max_tokens: 1 }
+    Request {
+        system: String::new(),
+        messages: messages.collect(),
+        tools: vec![],
+        max_tokens: 1,
+        thinking: Thinking::default(),
+    }
 }
 
 /// Returns a request with every kind of block, and with blocks that an API refuses if they are sent unchanged.

@@ -15,6 +15,7 @@ use crate::error::{Exit, Failure};
 use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
 use crate::wire::budget::{Budget, Budgets, RunBudget};
+use crate::wire::chat::{Effort, Thinking};
 use crate::wire::hook::Hook;
 use crate::wire::limits;
 use crate::wire::money::{Money, Price};
@@ -247,6 +248,19 @@ cache_write = 3.75          # as input, if left out");
         context_tokens: Setting<Option<u64>>,
             unset: "(by model)", is_positive: true, example: Some("200000");
 
+        /// The most tokens of one answer, with its thinking. Every model has a limit of its own.
+        max_answer_tokens: Setting<u32> = limits::DEFAULT_ANSWER_TOKENS, is_positive: true;
+
+        /// The effort of the model: `off` (no thinking), `low`, `medium` or `high`; unset, the model decides. Sent to
+        /// the Messages API as `thinking` (adaptive) and `output_config.effort`, to others as `reasoning_effort`. A
+        /// model that does not know it refuses the request.
+        effort: Setting<Option<Effort>>, unset: "(by model)", example: Some("\"medium\"");
+
+        /// The most tokens of thinking, for models of the Messages API that need a budget instead of an effort: at
+        /// least 1024 and below `max_answer_tokens`.
+        thinking_tokens: Setting<Option<u32>>,
+            unset: "(by model)", is_positive: true, example: Some("8192");
+
         /// The prompt that a model gets: `full`, `compact` (a short prompt, and the tools that the agent can use
         /// now, with the arguments they need), or `auto`: compact for a local model.
         prompt_profile: Setting<PromptProfile> = PromptProfile::Auto;
@@ -365,6 +379,9 @@ impl Settings {
             return Err(failures);
         }
         let settings = Self::read(&mut layers).map_err(one)?;
+        if let Some(contradiction) = settings.contradiction() {
+            return Err(vec![contradiction]);
+        }
         let list = TrustList::of(environment);
         let is_listed = |folder: &Path| list.has(folder, &layers.risks);
         if layers.risks.is_empty() || folder_file.parent().is_some_and(is_listed) {
@@ -379,6 +396,28 @@ impl Settings {
     /// Returns the path of the user's own settings file.
     pub(crate) fn user_file(environment: &Environment) -> Option<PathBuf> {
         environment.config_home().map(|home| home.join("team/settings.toml"))
+    }
+
+    /// Returns the problem of settings that exclude each other, which the endpoint would refuse at every call.
+    fn contradiction(&self) -> Option<Failure> {
+        let Setting { value: Some(budget), source } = self.thinking_tokens.clone() else {
+            return None;
+        };
+        let most = self.max_answer_tokens.value;
+        let why = if self.effort.value == Some(Effort::Off) {
+            format!("`effort` is `off` ({}), so there is no thinking", self.effort.source)
+        } else if budget < limits::LEAST_THINKING_TOKENS {
+            format!("the least that the API accepts is {}", limits::LEAST_THINKING_TOKENS)
+        } else if budget >= most {
+            let of = &self.max_answer_tokens.source;
+            format!(
+                "it must be below `max_answer_tokens`, which is {most} ({of}): thinking is a part"
+            )
+        } else {
+            return None;
+        };
+        let what = format!("thinking_tokens = {budget} is not usable ({source})");
+        Some(Failure::new(Exit::Usage, what, why, "change one of them, or leave it out"))
     }
 
     /// Returns the settings in a team folder's file that need trust.
@@ -439,6 +478,11 @@ fn untrusted(folder_file: &Path, ignored: &Risks) -> String {
 }
 
 impl Rules {
+    /// Returns the thinking that requests ask for.
+    pub(crate) fn thinking(&self) -> Thinking {
+        Thinking { effort: self.effort, budget_tokens: self.thinking_tokens }
+    }
+
     pub(crate) fn budgets(&self) -> Budgets {
         Budgets {
             team: Budget {

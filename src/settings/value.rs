@@ -2,6 +2,7 @@
 
 use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
+use crate::wire::chat::Effort;
 use crate::wire::hook::Hook;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, PlanApproval};
@@ -146,6 +147,7 @@ macro_rules! one_word {
 }
 
 one_word!(
+    Effort: "\"off\", \"low\", \"medium\", \"high\"",
     Fsync: "\"always\", \"never\"",
     PromptProfile: "\"auto\", \"full\", \"compact\"",
     RestartPolicy: "\"never\", \"on-crash\", \"always\"",

@@ -1,5 +1,6 @@
 //! A conversation with a model, independent of its provider: roles, blocks, tool calls, usage.
 
+use super::words::words;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -78,6 +79,31 @@ pub struct Request {
     pub tools: Vec<ToolDefinition>,
     /// The maximum number of tokens of the answer.
     pub max_tokens: u32,
+    /// The thinking before the answer.
+    pub thinking: Thinking,
+}
+
+words! {
+    /// The effort of a model before it answers.
+    pub enum Effort {
+        /// No thinking.
+        Off = "off",
+        /// Little.
+        Low = "low",
+        /// Some.
+        Medium = "medium",
+        /// Much.
+        High = "high",
+    }
+}
+
+/// The thinking that a request asks for. The default asks for nothing: the model decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Thinking {
+    /// The effort.
+    pub effort: Option<Effort>,
+    /// The maximum number of tokens of the thinking; they count as part of the answer.
+    pub budget_tokens: Option<u32>,
 }
 
 /// The reason for which the model stopped.

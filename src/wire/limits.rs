@@ -103,6 +103,10 @@ pub const RESTARTS_OF_TEAM: (usize, Duration) = (20, Duration::from_secs(300));
 pub const DEFAULT_TEAMMATES: usize = 16;
 /// The maximum number of model calls in one turn by default, against turns that never end (SPEC 7).
 pub const DEFAULT_ROUNDS: u32 = 50;
+/// The maximum number of tokens of one answer by default: every current model accepts it.
+pub const DEFAULT_ANSWER_TOKENS: u32 = 16_384;
+/// The smallest budget of thinking that the Messages API accepts, in tokens.
+pub const LEAST_THINKING_TOKENS: u32 = 1024;
 /// The number of teammates that may be started in one run, for each that may run at the same time.
 pub const SPAWNS_PER_TEAMMATE: usize = 4;
 /// The number of messages that two agents may exchange without work by default (SPEC 7).

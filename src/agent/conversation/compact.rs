@@ -6,7 +6,7 @@
 
 use super::memory::{BYTES_PER_TOKEN, Memory, cut};
 use crate::llm::{Delta, ModelError, Provider};
-use crate::wire::chat::{Block, ChatMessage, Request, Role, Usage};
+use crate::wire::chat::{Block, ChatMessage, Request, Role, Thinking, Usage};
 use crate::wire::transcript::Entry;
 use std::fmt::Write as _;
 
@@ -95,6 +95,8 @@ fn request(conversation: &str) -> Request {
         messages: vec![ChatMessage { role: Role::User, blocks: vec![Block::Text { text }] }],
         tools: Vec::new(),
         max_tokens: SUMMARY_TOKENS,
+        // Thinking would leave no room for the summary.
+        thinking: Thinking::default(),
     }
 }
 

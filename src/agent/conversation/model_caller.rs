@@ -5,15 +5,15 @@ use super::event::WorkResult;
 use super::memory::Memory;
 use crate::agent::progress::Progress;
 use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
-use crate::wire::chat::{Request, ToolDefinition};
+use crate::wire::chat::{Request, Thinking, ToolDefinition};
 use std::rc::Rc;
-
-const MAX_ANSWER_TOKENS: u32 = 16_384;
 
 pub(crate) struct ModelCaller {
     pub(crate) provider: Rc<dyn Provider>,
     pub(crate) system: String,
     pub(crate) context_tokens: Option<u64>,
+    pub(crate) max_answer_tokens: u32,
+    pub(crate) thinking: Thinking,
     pub(crate) secrets: Rc<Redactor>,
     /// Describes the agent's situation as the program knows it, for a summary.
     pub(crate) situation: Box<dyn Fn() -> String>,
@@ -28,11 +28,12 @@ impl ModelCaller {
         tools: impl Future<Output = Vec<ToolDefinition>> + 'static,
     ) -> impl Future<Output = WorkResult> + 'static {
         let (system, messages) = (self.system.clone(), memory.messages());
+        let (max_tokens, thinking) = (self.max_answer_tokens, self.thinking);
         let (provider, show) = (Rc::clone(&self.provider), Rc::clone(&self.show));
         let secrets = Rc::clone(&self.secrets);
         async move {
-            let (tools, max_tokens) = (tools.await, MAX_ANSWER_TOKENS);
-            let request = Request { system, messages, tools, max_tokens };
+            let tools = tools.await;
+            let request = Request { system, messages, tools, max_tokens, thinking };
             let mut redactor = StreamRedactor::new(&secrets);
             let show_text = |text: String| {
                 if !text.is_empty() {

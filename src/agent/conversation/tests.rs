@@ -7,6 +7,7 @@ use crate::llm::{Redactor, Scripted};
 use crate::os::SystemClock;
 use crate::store::{Fsync, StoreError, Transcript};
 use crate::tools::file_tools;
+use crate::wire::chat::Thinking;
 use crate::wire::message::Outcome;
 use crate::wire::transcript::{Entry, Line};
 use serde_json::json;
@@ -66,6 +67,8 @@ impl TranscriptFolder {
             provider: Rc::new(Scripted::open(&self.path("script"), "lead", "w").unwrap()),
             system: "You work alone.".into(),
             context_tokens: None,
+            max_answer_tokens: 1024,
+            thinking: Thinking::default(),
             secrets: Rc::new(Redactor::new([])),
             situation: Box::new(String::new),
             show: Rc::new(|_: &Progress| {}),

@@ -35,7 +35,8 @@ pub(crate) fn run(context: &Context, request: LeadRequest) -> Result<Exit, Failu
     let team = context.make_team()?;
     block_on(async {
         let output = options.request.output;
-        let (app, entry) = LeadApp::start(context, &team, options, deadline).await?;
+        let started = Box::pin(LeadApp::start(context, &team, options, deadline));
+        let (app, entry) = started.await?;
         match output {
             Some(output) => Box::pin(headless::run(context, app, output)).await,
             None => Box::pin(interactive::run(context, app, entry)).await,

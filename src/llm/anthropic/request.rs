@@ -3,7 +3,7 @@
 //! *Invariant:* the body of any conversation is well-formed: no empty text, no empty message, tool inputs are
 //! objects. Sampling parameters are never sent: current versions of the API refuse them even at their defaults.
 
-use crate::wire::chat::{Block, ChatMessage, Request, Role};
+use crate::wire::chat::{Block, ChatMessage, Effort, Request, Role, Thinking};
 use serde_json::{Map, Value, json};
 
 /// The text of a message without other content.
@@ -30,8 +30,43 @@ pub(in crate::llm) fn body(request: &Request, model: &str) -> Value {
         tools.last_mut().map(mark);
         put("tools", tools.into());
     }
+    if let Some(thinking) = thinking(request) {
+        put("thinking", thinking);
+    }
+    if let Some(effort) = request.thinking.effort.filter(|effort| *effort != Effort::Off) {
+        put("output_config", json!({"effort": effort.word()}));
+    }
     put("messages", messages(&request.messages).into());
     Value::Object(body)
+}
+
+/// Returns the field `thinking`. The API refuses a budget while a turn is open that began without thinking, as after
+/// a change of the settings: such a request asks for no thinking.
+fn thinking(request: &Request) -> Option<Value> {
+    let Thinking { effort, budget_tokens } = request.thinking;
+    match (effort, budget_tokens) {
+        (None, None) => None,
+        (Some(Effort::Off), _) => Some(json!({"type": "disabled"})),
+        (Some(_), None) => Some(json!({"type": "adaptive"})),
+        (_, Some(_)) if is_open_without_thinking(&request.messages) => None,
+        (_, Some(budget)) => Some(json!({"type": "enabled", "budget_tokens": budget})),
+    }
+}
+
+/// Whether the model is in the middle of a turn whose last reply does not begin with thinking.
+fn is_open_without_thinking(messages: &[ChatMessage]) -> bool {
+    let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
+    let mut latest = messages.iter().rev();
+    let reply = match latest.next() {
+        Some(last) if last.role == Role::Assistant => Some(last),
+        Some(last) if last.blocks.iter().any(is_result) => latest.next(),
+        _ => None,
+    };
+    let is_thought = |block: &Block| {
+        let Block::Opaque { value } = block else { return false };
+        value.get("type").is_some_and(|kind| kind == "thinking" || kind == "redacted_thinking")
+    };
+    reply.is_some_and(|reply| !reply.blocks.first().is_some_and(is_thought))
 }
 
 /// Sets a cache breakpoint after this block.
@@ -103,6 +138,54 @@ mod tests {
         {"role":"assistant","content":[{"type":"text","text":"(empty)"}]},
         {"role":"user","content":[{"type":"text","text":"go on","cache_control":{"type":"ephemeral"}}]}]}
         "#);
+    }
+
+    #[test]
+    fn thinking_is_asked_for_as_the_settings_say_and_only_where_the_api_permits_it() {
+        let thinking = |request: &Request| {
+            let body = body(request, "m");
+            (body["thinking"].to_string(), body["output_config"].to_string())
+        };
+        let mut request = request(vec![vec![text("hi")]]);
+        for (effort, budget_tokens, asked, output) in [
+            (None, None, "null", "null"),
+            (Some(Effort::Off), None, r#"{"type":"disabled"}"#, "null"),
+            (Some(Effort::Low), None, r#"{"type":"adaptive"}"#, r#"{"effort":"low"}"#),
+            (None, Some(2000), r#"{"type":"enabled","budget_tokens":2000}"#, "null"),
+            (
+                Some(Effort::High),
+                Some(2000),
+                r#"{"type":"enabled","budget_tokens":2000}"#,
+                r#"{"effort":"high"}"#,
+            ),
+        ] {
+            request.thinking = Thinking { effort, budget_tokens };
+            assert_eq!(thinking(&request), (asked.to_owned(), output.to_owned()));
+        }
+        request.thinking = Thinking { effort: None, budget_tokens: Some(2000) };
+        let thought = |kind: &str| Block::Opaque { value: json!({"type": kind}) };
+        let call =
+            |id: &str| Block::ToolUse { id: id.into(), name: "run".into(), input: json!({}) };
+        let result = |id: &str| Block::ToolResult {
+            tool_use_id: id.into(),
+            content: "x".into(),
+            is_error: false,
+        };
+        for (reply, news, is_asked) in [
+            (vec![call("1")], vec![result("1")], false),
+            (vec![text("hm"), call("1")], vec![result("1"), text("mail")], false),
+            (vec![thought("thinking"), call("1")], vec![result("1")], true),
+            (vec![thought("redacted_thinking"), call("1")], vec![result("1")], true),
+            (vec![thought("server_tool_use"), call("1")], vec![result("1")], false),
+            (vec![text("done")], vec![text("next")], true),
+        ] {
+            let first = request.messages.first().cloned().unwrap();
+            let reply = ChatMessage { role: Role::Assistant, blocks: reply };
+            let news = ChatMessage { role: Role::User, blocks: news };
+            let messages = vec![first, reply, news];
+            let asked = thinking(&Request { messages, ..request.clone() }).0;
+            assert_eq!(asked != "null", is_asked, "{asked}");
+        }
     }
 
     #[test]

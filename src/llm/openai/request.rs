@@ -3,7 +3,7 @@
 //! *Invariant:* exactly one `tool` message answers each tool call, directly after the reply with the call; other
 //! text follows as one `user` message. Blocks of other providers are left out. Sampling parameters are never sent.
 
-use crate::wire::chat::{Block, ChatMessage, Request, Role, ToolDefinition};
+use crate::wire::chat::{Block, ChatMessage, Effort, Request, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
 /// The text of a message without other content.
@@ -20,6 +20,10 @@ pub(in crate::llm) fn body(request: &Request, model: &str, host: &str, is_stream
     let mut put = |key: &str, value: Value| drop(body.insert(key.into(), value));
     put("model", model.into());
     put(limit, request.max_tokens.into());
+    if let Some(effort) = request.thinking.effort {
+        let word = if effort == Effort::Off { "none" } else { effort.word() };
+        put("reasoning_effort", word.into());
+    }
     if is_streamed {
         put("stream", true.into());
         put("stream_options", json!({"include_usage": true}));
@@ -116,6 +120,16 @@ mod tests {
         {"role":"assistant","content":"(empty)"},
         {"role":"user","content":"go on"}]}
         "#);
+    }
+
+    #[test]
+    fn an_effort_has_a_word_of_the_api() {
+        let mut request = request(vec![vec![text("hi")]]);
+        for (effort, word) in [(Effort::Off, "none"), (Effort::Low, "low"), (Effort::High, "high")]
+        {
+            request.thinking.effort = Some(effort);
+            assert_eq!(body(&request, "m", "h", true)["reasoning_effort"], word);
+        }
     }
 
     #[test]

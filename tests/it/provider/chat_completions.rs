@@ -6,7 +6,7 @@ use agent_team::llm::{
     Api, CallLimits, Client, ClientConfig, Credentials, Delta, ModelError, Provider, Secret,
 };
 use agent_team::wire::chat::{
-    Block, ChatMessage, Reply as Answer, Request, Role, StopReason, ToolDefinition,
+    Block, ChatMessage, Reply as Answer, Request, Role, StopReason, Thinking, ToolDefinition,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -55,6 +55,7 @@ fn request() -> Request {
             input_schema: json!({"type": "object", "properties": {"command": {"type": "string"}}}),
         }],
         max_tokens: 1024,
+        thinking: Thinking::default(),
     }
 }
 

@@ -7,7 +7,7 @@ use agent_team::llm::{
     Redactor, Secret,
 };
 use agent_team::wire::chat::{
-    Block, ChatMessage, Reply as Answer, Request, Role, StopReason, ToolDefinition,
+    Block, ChatMessage, Reply as Answer, Request, Role, StopReason, Thinking, ToolDefinition,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -52,6 +52,7 @@ fn request() -> Request {
             input_schema: json!({"type": "object", "properties": {"command": {"type": "string"}}}),
         }],
         max_tokens: 1024,
+        thinking: Thinking::default(),
     }
 }
 

@@ -238,3 +238,64 @@ fn mail_with_any_content_stays_data() {
     assert_eq!(alice.wait().unwrap().code(), Some(0));
     team.wait_no_process();
 }
+
+/// The settings of the answer hold for lead and teammates, and signed thinking goes back unchanged.
+#[test]
+fn thinking_and_the_length_of_answers_are_settings_and_thinking_is_sent_back() {
+    let signature = |view: &RequestView| format!("c2ln-{}", view.number);
+    let (team, fake) = team_with_fake(move |view| {
+        let (name, input) = match (agent_of(view).as_str(), view.turn()) {
+            ("lead", 0) => {
+                let alice = json!({ "name": "alice", "role": "coder", "prompt": "begin" });
+                ("spawn_teammate", alice)
+            }
+            ("alice", 0) => ("bash", json!({ "command": "pwd" })),
+            _ => return Reply::text("done"),
+        };
+        let reply = Reply::message().thinking("hm", &signature(view));
+        reply.tool(&format!("call-{}", view.number), name, &input)
+    });
+    fs::create_dir(team.path("")).unwrap();
+    let set = |text: &str| crate::support::child_process::write(&team.path("settings.toml"), text);
+    set("max_answer_tokens = 9000\neffort = \"high\"\nthinking_tokens = 2048\n");
+    headless(&team, "begin", &[]).expect(0);
+    for name in ["lead", "alice"] {
+        let requests: Vec<RequestView> =
+            fake.requests().into_iter().filter(|view| agent_of(view) == name).collect();
+        for RequestView { body, .. } in &requests {
+            assert_eq!(body["max_tokens"], 9000);
+            assert_eq!(body["thinking"], json!({ "type": "enabled", "budget_tokens": 2048 }));
+            assert_eq!(body["output_config"], json!({ "effort": "high" }));
+        }
+        let sent = &requests[1].body["messages"][1]["content"][0];
+        let (first, signed) = (requests[0].number, format!("c2ln-{}", requests[0].number));
+        assert_eq!(
+            *sent,
+            json!({ "type": "thinking", "thinking": "hm", "signature": signed }),
+            "{first}"
+        );
+        let kept = team.lines(&format!("transcript/{name}.jsonl"));
+        assert!(kept.iter().any(|line| line["blocks"][0]["value"]["signature"] == *signed));
+    }
+    // A resumed conversation holds the thinking, and another effort is no contradiction.
+    let before = fake.requests().len();
+    set("effort = \"off\"\n");
+    headless(&team, "go on", &["--resume"]).expect(0);
+    let RequestView { body, .. } = &fake.requests()[before];
+    assert_eq!(
+        (&body["max_tokens"], &body["thinking"]),
+        (&json!(16384), &json!({ "type": "disabled" }))
+    );
+    assert!(body["messages"].to_string().contains("c2ln-"), "{body}");
+
+    for (text, why) in [
+        ("thinking_tokens = 16384", "must be below `max_answer_tokens`, which is 16384"),
+        ("thinking_tokens = 1000", "the least that the API accepts is 1024"),
+        ("thinking_tokens = 2000\neffort = \"off\"", "`effort` is `off`"),
+        ("effort = \"huge\"", "`effort` must be one of `off`, `low`, `medium`, `high`"),
+    ] {
+        set(text);
+        let refused = headless(&team, "x", &[]).expect(2).err;
+        assert!(refused.contains(why) && refused.contains("settings.toml"), "{refused}");
+    }
+}

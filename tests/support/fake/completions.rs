@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Every field that a request may have.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "model",
     "messages",
     "tools",
@@ -13,6 +13,7 @@ const FIELDS: [&str; 9] = [
     "stream_options",
     "max_tokens",
     "max_completion_tokens",
+    "reasoning_effort",
     "user",
 ];
 

@@ -49,6 +49,7 @@ pub(crate) fn violations(
         Some(messages) if !messages.is_empty() => check_messages(messages, paused, &mut found),
         _ => found.add("messages: required, not empty"),
     }
+    check_thinking(body, &mut found);
     let breakpoints = count_breakpoints(body);
     found.unless(breakpoints <= 4, format!("{breakpoints} cache_control blocks, 4 allowed"));
     found.0
@@ -77,6 +78,40 @@ fn check_headers(headers: &BTreeMap<String, String>, found: &mut Complaints) {
     found.unless(dated, format!("anthropic-version: '{version}' is no date"));
     let bearer = value("authorization").strip_prefix("Bearer ").unwrap_or_default();
     found.unless(!value("x-api-key").is_empty() || !bearer.is_empty(), "no x-api-key, no bearer");
+}
+
+fn check_thinking(body: &Value, found: &mut Complaints) {
+    let thinking = &body["thinking"];
+    let is_known = ["enabled", "adaptive", "disabled"].iter().any(|kind| thinking["type"] == *kind);
+    found.unless(thinking.is_null() || is_known, "thinking: the type");
+    let keys: &[&str] =
+        if thinking["type"] == "enabled" { &["type", "budget_tokens"] } else { &["type"] };
+    check_keys("thinking", thinking, keys, found);
+    check_keys("output_config", &body["output_config"], &["effort"], found);
+    let effort = &body["output_config"]["effort"];
+    let is_known = ["low", "medium", "high", "max"].iter().any(|word| effort == word);
+    found.unless(effort.is_null() || is_known, "output_config: the effort");
+    if thinking["type"] != "enabled" {
+        return;
+    }
+    let budget = thinking["budget_tokens"].as_u64().unwrap_or_default();
+    found.unless(budget >= 1024, "thinking: budget_tokens: at least 1024");
+    let most = body["max_tokens"].as_u64().unwrap_or_default();
+    found.unless(budget < most, "thinking: max_tokens must be greater than budget_tokens");
+    // The last reply of an open turn begins with its thinking.
+    let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
+    if let [.., reply, news] = messages
+        && news["content"]
+            .as_array()
+            .is_some_and(|it| it.iter().any(|it| it["type"] == "tool_result"))
+    {
+        let kind = reply["content"][0]["type"].as_str().unwrap_or_default();
+        let fine = matches!(kind, "thinking" | "redacted_thinking");
+        found.unless(
+            fine,
+            format!("expected thinking at the begin of the last reply, found {kind}"),
+        );
+    }
 }
 
 fn check_system(system: &Value, found: &mut Complaints) {
