@@ -6,7 +6,8 @@
 //!   worked and are idle; the lead was started with `--mode bypass`. A document has one team for all its blocks.
 //! - `sh alone`: the commands run in an empty folder without a team, a new one for each block.
 //! - `json`: valid JSON that the program accepts as a task, a dead letter, a message or, in docs/script.md, a
-//!   script. `toml`: settings that the program accepts. `markdown`: a role that it accepts.
+//!   script. `toml`: settings that the program accepts. `markdown`: a role that it accepts. `yaml`: a workflow whose
+//!   script runs.
 //! - `console`, `text` and all others are not run (cargo, a real key, a recorded session).
 //!
 //! One line is one command. Blank lines and lines that begin with `#` are skipped. A comment after two spaces
@@ -435,19 +436,85 @@ fn the_layer_table_is_the_one_that_is_checked() {
     }
 }
 
+/// The anchors of a document, made of its headings as code hosting sites make them.
+fn anchors(text: &str) -> Vec<String> {
+    let mut is_code = false;
+    let outside = text.lines().filter(|line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    });
+    let headings = outside.filter_map(|line| line.strip_prefix('#'));
+    headings.map(|heading| anchor(heading.trim_start_matches('#').trim())).collect()
+}
+
+fn anchor(heading: &str) -> String {
+    let heading = heading.to_lowercase().replace(' ', "-");
+    heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+}
+
 #[test]
 fn links_have_targets() {
     for path in documents() {
         let text = read(&path);
         for (at, _) in text.match_indices("](") {
             let target = text[at + 2..].split(')').next().unwrap();
-            let file = target.split('#').next().unwrap();
-            if file.is_empty() || file.contains("://") {
+            if target.contains("://") {
                 continue;
             }
-            let there = path.parent().unwrap().join(file).exists();
-            assert!(there, "{} links to {target}, which is not there", path.display());
+            let (file, section) = target.split_once('#').unwrap_or((target, ""));
+            let to = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(to.exists(), "{} links to {target}, which is not there", path.display());
+            let is_there = section.is_empty() || anchors(&read(&to)).iter().any(|it| it == section);
+            assert!(is_there, "{} links to {target}, which is no section", path.display());
         }
+    }
+    assert_eq!(
+        anchors("# A b\n```sh\n# no\n```\n## What is safe, and `x`\n"),
+        ["a-b", "what-is-safe-and-x"]
+    );
+}
+
+/// The manual has a row for each exit code that the program defines.
+#[test]
+fn the_manual_has_every_exit_code() {
+    let code = read(&root().join("src/error.rs"));
+    let exits = code.lines().filter_map(|line| line.trim().strip_suffix(',')?.split_once(" = "));
+    let exits: Vec<&str> = exits.map(|(_, number)| number).collect();
+    assert!(exits.len() > 10, "{exits:?}");
+    let manual = read(&root().join("docs/manual.md"));
+    for exit in exits {
+        assert!(manual.contains(&format!("\n| {exit} | ")), "the exit code {exit}");
+    }
+}
+
+/// Runs the script of the workflow in the manual as the workflow does, with the rehearsal model.
+#[test]
+fn the_workflow_in_the_manual_runs() {
+    if is_missing("jq") {
+        skipped("jq is not installed: the workflow in the manual");
+        return;
+    }
+    let blocks = all_blocks("yaml");
+    let [(_, workflow)] = blocks.as_slice() else { panic!("{blocks:?}") };
+    let step = workflow.split("- name: ").find(|step| step.starts_with("Run the team")).unwrap();
+    let (_, script) = step.split_once("run: |\n").unwrap();
+    let script = script.lines().map(str::trim_start).collect::<Vec<_>>().join("\n");
+    for (prompt, code, says) in [
+        ("Create a file called notes.txt.", 0, "Wrote notes.txt"),
+        ("Run date", 9, "::error::calls were denied: [\"lead: bash: date"),
+    ] {
+        let team = Team::new();
+        team.variable("TEAM_MODEL", "rehearsal");
+        let (before, rest) = script.split_once("-p \"").unwrap();
+        let (_, after) = rest.split_once('"').unwrap();
+        let script = format!("set -e\n{before}-p \"{prompt}\"{after}");
+        let Output { status, stdout, stderr } = team.shell(&script).output().unwrap();
+        let out = String::from_utf8_lossy(&stdout);
+        let err = String::from_utf8_lossy(&stderr);
+        assert_eq!(status.code(), Some(code), "{script}\n{out}{err}");
+        assert!(out.contains(says), "{script}\n{out}{err}");
+        team.wait_no_process();
     }
 }
 
