@@ -32,6 +32,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The attempts to remove the inbox of a failed start, and the pause between them.
+const FORGET_ATTEMPTS: u32 = 20;
+const FORGET_PAUSE: Duration = Duration::from_millis(50);
+
 const USE_OURS: &str = "leave model out to use the lead's";
 
 /// The time for which a spawn waits until a working member is idle: its report arrives shortly before its status.
@@ -330,10 +334,27 @@ impl Supervisor {
             roster_updates::undo(roster, &failed, before, now)
         });
         if undone.await? {
-            let (dir, name) = (self.config.bus.dir().clone(), id.name.clone());
-            offload(move || inbox::forget(&dir, &name)).await?;
+            self.forget_inbox(&id.name).await?;
         }
         Ok(())
+    }
+
+    /// Removes the inbox of a name that never started. A lack of descriptors, which may have failed the start, passes
+    /// as the other work of this process ends.
+    async fn forget_inbox(&self, name: &AgentName) -> Result<(), StartError> {
+        let mut attempts_left = FORGET_ATTEMPTS;
+        loop {
+            let (dir, name) = (self.config.bus.dir().clone(), name.clone());
+            let forgotten = offload(move || inbox::forget(&dir, &name)).await;
+            attempts_left -= 1;
+            match forgotten {
+                Err(why) if attempts_left > 0 => {
+                    tracing::warn!(%why, "the inbox of a failed start is removed later");
+                    tokio::time::sleep(FORGET_PAUSE).await;
+                }
+                forgotten => return Ok(forgotten?),
+            }
+        }
     }
 
     /// Starts the process, sends it the handshake and waits for its answer. Kills it if it does not become ready.

@@ -231,24 +231,31 @@ type Case<'a> = (&'a [Value], &'a [&'a str], i32, &'a str, u64);
 fn the_answer_of_the_last_whole_turn_is_the_result() {
     let error = json!({ "agent": "lead", "error": "unavailable" });
     let spawned = calls("lead", &[spawn("alice")]);
-    let (told, done) = (says("lead", "the first answer"), says("alice", "alice's result"));
+    let told = says("lead", "the first answer");
+    let (waits, done) = (calls("alice", &[wait_for_lead()]), says("alice", "alice's result"));
     let cases: [Case<'_>; 5] = [
         (&[says("lead", "alone")], &["--max-turns", "1"], 0, "alone", 1),
         (
-            &[spawned.clone(), told.clone(), done.clone()],
+            &[spawned.clone(), told.clone(), waits.clone(), done.clone()],
             &["--max-turns", "1"],
             7,
             "the first answer",
             1,
         ),
         (
-            &[spawned.clone(), told.clone(), done.clone(), says("lead", "the second answer")],
+            &[
+                spawned.clone(),
+                told.clone(),
+                waits.clone(),
+                done.clone(),
+                says("lead", "the second answer"),
+            ],
             &["--max-turns", "2"],
             0,
             "the second answer",
             2,
         ),
-        (&[spawned, told, done, error.clone()], &[], 6, "the first answer", 2),
+        (&[spawned, told, waits, done, error.clone()], &[], 6, "the first answer", 2),
         (&[error], &[], 6, "", 1),
     ];
     for (lines, flags, code, answer, turns) in cases {

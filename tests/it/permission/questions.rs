@@ -29,8 +29,8 @@ fn long_command() -> String {
 /// Sets an editor that asks on the terminal for the work to do, and notes the mode of its file.
 fn set_editor(team: &Team) {
     let editor = r#"#!/bin/sh
-echo "editing $1"
 stat -c '%a %n' "$(dirname "$1")" "$1" >> "$HOME/modes"
+echo "editing $1"
 read -r work || exit 9
 case $work in
   add*) [ -n "$(tail -c 1 "$1")" ] && echo >> "$1"; printf '%s\n' "${work#add }" >> "$1" ;;
