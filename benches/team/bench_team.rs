@@ -85,6 +85,8 @@ pub(crate) fn bus(dir: &TeamDir, fsync: Fsync) -> Bus {
 
 /// Returns a text of 200 bytes with this prefix.
 pub(crate) fn text(words: &str) -> String {
+    // A blank text would be refused.
+    let words = if words.is_empty() { "." } else { words };
     format!("{words:<200}")
 }
 

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// The context of the fake models in tokens, for long and for short runs. Both are too small for the whole run.
 const CONTEXT: u64 = 32_000;
-const SHORT_CONTEXT: u64 = 16_000;
+const SHORT_CONTEXT: u64 = 14_000;
 
 /// Runs below this duration get `SHORT_CONTEXT`.
 const SHORT: Duration = Duration::from_secs(5 * 60);
