@@ -12,14 +12,15 @@ use super::status::StatusReporter;
 use crate::bus::Outgoing;
 use crate::protocol::permission::{self, PermissionSubject, PermissionVerdict, Policy};
 use crate::protocol::request::{
-    PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
+    IgnoredAnswer, PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
 };
 use crate::store::{liveness, roster};
 use crate::tools::{Call, Registry, signal};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Message, Scope};
 use crate::wire::permission::{
-    Decision, DecisionOutcome, PermissionMode, PlanApproval, Question, QuestionKind, RuleLists,
+    Decision, DecisionOutcome, PROGRAM, PermissionMode, PlanApproval, Question, QuestionKind,
+    RuleLists,
 };
 use crate::wire::tool::Signal;
 use crate::wire::transcript::Entry;
@@ -64,29 +65,35 @@ fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> St
 
 /// Returns the decision in a message that answers a question, with the kind of the question.
 fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
-    let (mut scope, mut updated_input, mut mode) = (Scope::Once, None, None);
-    let (kind, approve, reason) =
-        if let Body::PermissionResponse { approve, scope: given, reason, updated_input: changed } =
-            &message.body
-        {
-            (scope, updated_input) = (*given, changed.clone());
-            (RequestKind::Permission, *approve, reason)
-        } else if let Body::SandboxPermissionResponse { approve, scope: given, reason } =
-            &message.body
-        {
-            scope = *given;
-            (RequestKind::Sandbox, *approve, reason)
-        } else if let Body::PlanApprovalResponse { approve, feedback, mode: named } = &message.body
-        {
-            let named = named.as_deref().and_then(PermissionMode::parse);
-            mode = approve.then_some(named.unwrap_or(PermissionMode::AcceptEdits));
-            (RequestKind::Plan, *approve, feedback)
-        } else {
-            return None;
-        };
+    let (mut scope, mut updated_input, mut mode, mut by) = (Scope::Once, None, None, None);
+    let (kind, approve, reason) = if let Body::PermissionResponse {
+        approve,
+        scope: given,
+        reason,
+        decider,
+        updated_input: changed,
+    } = &message.body
+    {
+        (scope, updated_input) = (*given, changed.clone());
+        by = decider.as_deref();
+        (RequestKind::Permission, *approve, reason)
+    } else if let Body::SandboxPermissionResponse { approve, scope: given, reason, decider } =
+        &message.body
+    {
+        scope = *given;
+        by = decider.as_deref();
+        (RequestKind::Sandbox, *approve, reason)
+    } else if let Body::PlanApprovalResponse { approve, feedback, mode: named } = &message.body {
+        let named = named.as_deref().and_then(PermissionMode::parse);
+        mode = approve.then_some(named.unwrap_or(PermissionMode::AcceptEdits));
+        (RequestKind::Plan, *approve, feedback)
+    } else {
+        return None;
+    };
     let outcome = if approve { DecisionOutcome::Approved } else { DecisionOutcome::Rejected };
     let request_id = message.request_id.clone().unwrap_or_default();
-    let (by, reason) = (message.from.clone(), reason.clone());
+    let by = by.filter(|by| *by == PROGRAM).unwrap_or(&message.from).to_owned();
+    let reason = reason.clone();
     Some((kind, Decision { request_id, outcome, by, scope, reason, updated_input, mode }))
 }
 
@@ -237,8 +244,9 @@ impl Approvals {
             ApprovalEvent::Answered(decision) => {
                 let asked = self.ledger.pending_of(&decision.request_id);
                 let kind = asked.map_or(RequestKind::Permission, |request| request.kind);
-                let incarnation = self.context.me.incarnation.clone();
-                self.settle(kind, decision, Some(&incarnation), status).await
+                let (user, incarnation) = (AgentName::user(), self.context.me.incarnation.clone());
+                let from = (user.as_str(), Some(incarnation.as_str()));
+                self.settle(kind, decision, from, status).await
             }
             ApprovalEvent::SetMode(mode) => {
                 self.set_mode(mode, status).await;
@@ -260,8 +268,8 @@ impl Approvals {
         let mut settled = Vec::new();
         for message in mail {
             if let Some((kind, decision)) = answer_in(message) {
-                let incarnation = message.incarnation.as_deref();
-                settled.extend(self.settle(kind, decision, incarnation, status).await);
+                let from = (message.from.as_str(), message.incarnation.as_deref());
+                settled.extend(self.settle(kind, decision, from, status).await);
             } else {
                 self.on_control_mail(message, status).await;
             }
@@ -287,19 +295,27 @@ impl Approvals {
         }
     }
 
-    /// Applies an answer if it belongs to an open question. Returns the decision.
+    /// Applies an answer if it belongs to an open question and `from`, a name and the incarnation that it addresses,
+    /// may give it. Returns the decision.
     async fn settle(
         &mut self,
         kind: RequestKind,
         mut decision: Decision,
-        incarnation: Option<&str>,
+        (from, incarnation): (&str, Option<&str>),
         status: &mut StatusReporter,
     ) -> Option<Decision> {
         let verdict = RequestVerdict::of(decision.outcome == DecisionOutcome::Approved);
-        let (id, from) = (decision.request_id.as_str(), decision.by.as_str());
+        let id = decision.request_id.as_str();
         let answer = RequestAnswer { id: Some(id), kind, from, incarnation, verdict };
         let state = match self.ledger.answer(&answer, self.context.clock.monotonic()) {
             Ok(state) => state,
+            // The person's answers to the questions of teammates pass through the lead, whose program relays them.
+            Err(why @ (IgnoredAnswer::Unknown | IgnoredAnswer::Closed(_)))
+                if self.context.me.name.is_lead() && from == AgentName::user().as_str() =>
+            {
+                tracing::debug!(request_id = id, %why, "not an answer to this agent");
+                return None;
+            }
             Err(why) => {
                 tracing::warn!(request_id = id, from, %why, "an answer was not acted on");
                 return None;

@@ -20,8 +20,15 @@ use std::sync::Arc;
 pub(super) struct IdleCheck {
     context: Rc<MemberContext>,
     work: WorkSet<Result<(), String>>,
-    /// The open tasks that the model was told of.
-    told: Rc<RefCell<BTreeSet<TaskId>>>,
+    told: Rc<RefCell<Told>>,
+}
+
+/// The open tasks of which the model knows.
+#[derive(Debug, Default)]
+struct Told {
+    tasks: BTreeSet<TaskId>,
+    /// Those that the check names. The model is told of them only if the check is not cancelled.
+    next: Vec<TaskId>,
 }
 
 /// The state of the member for one check.
@@ -59,18 +66,24 @@ impl IdleCheck {
 
     /// Ends a check; `false` if it was cancelled before.
     pub(super) fn end(&mut self, id: WorkId) -> bool {
-        self.work.end(id)
+        let is_current = self.work.end(id);
+        if is_current {
+            let told = &mut *self.told.borrow_mut();
+            told.tasks.extend(told.next.drain(..));
+        }
+        is_current
     }
 
     pub(super) fn cancel(&mut self) {
         self.work.cancel_all();
+        self.told.borrow_mut().next.clear();
     }
 }
 
 /// Fails with a text for the model if it has an open task of which it was not told. Gives the others back.
 async fn check_tasks(
     context: &MemberContext,
-    told: &RefCell<BTreeSet<TaskId>>,
+    told: &RefCell<Told>,
     may_tell: bool,
 ) -> Result<(), String> {
     let (tasks, me) = (Arc::clone(&context.tasks), context.me.name.clone());
@@ -84,19 +97,22 @@ async fn check_tasks(
     let (mut new, mut known) = (Vec::new(), Vec::new());
     {
         let mut told = told.borrow_mut();
-        told.retain(|id| open.iter().any(|task| task.id == *id));
+        told.tasks.retain(|id| open.iter().any(|task| task.id == *id));
         for task in open {
-            let is_new = may_tell && told.insert(task.id);
-            if is_new { &mut new } else { &mut known }.push(task);
+            let is_new = may_tell && !told.tasks.contains(&task.id);
+            if is_new { &mut new } else { &mut known }.push(task.id);
+        }
+        told.next.clone_from(&new);
+        if new.is_empty() {
+            told.tasks.clear();
         }
     }
     if new.is_empty() {
-        told.borrow_mut().clear();
-        give_back(context, known.into_iter().map(|task| task.id).collect()).await;
+        give_back(context, known).await;
         return Ok(());
     }
-    let list: Vec<String> =
-        new.iter().map(|task| format!("task {} ({})", task.id, task.subject)).collect();
+    // Not the subjects: the model takes this text for the program's, and a subject is the text of a colleague.
+    let list: Vec<String> = new.iter().map(|id| format!("task {id}")).collect();
     Err(format!(
         "your turn has ended, and {} is still in progress and yours. Complete it if it is done, set its \
          status to failed if it cannot be done, or go on with it. If you end your turn now, it goes back \

@@ -28,6 +28,7 @@ use crate::protocol::budget::{BudgetLimit, BudgetVerdict};
 use crate::store::Drained;
 use crate::store::asynchronous::SharedMailbox;
 use crate::tasks::Tasks;
+use crate::tools::rules::denied_by;
 use crate::tools::team::TeamContext;
 use crate::tools::{self, Call, Registry};
 use crate::wire::activity::Activity;
@@ -247,7 +248,7 @@ impl Member {
         let mail = self.ingest.remember(drained, &mut self.conversation.journal);
         if let Some(change) = self.role.update(&mail).await {
             // Calls that an earlier role denied stay denied: an incarnation never loses a rule.
-            let deny = change.limits.denied_calls().cloned().collect();
+            let deny = denied_by(&change.limits);
             self.approvals.add_rules(&RuleLists { deny, ..RuleLists::default() });
             self.conversation.tools.limit(change.limits);
             self.record(Entry::Note { content: change.note }).await?;

@@ -66,7 +66,7 @@ pub(super) fn build_agent(
     let team = bus.dir().clone();
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
     let secrets = Rc::new(secrets.clone());
-    let role = read_role(&team, name, &parts.role);
+    let role = read_role(&team, name, &parts.role)?;
     let profile = profile(rules.prompt_profile, model);
     let commands = command_setup(environment.passed_on(&parts.pass_environment), run_id.clone());
     let hooks = Hooks {
@@ -161,9 +161,9 @@ fn profile(wanted: PromptProfile, model: &ModelChoice) -> Profile {
     }
 }
 
-/// Reads the file of a role and logs its problems. The roles in the user's home are for teammates: the lead has
-/// only a role of the folder, if there is one of its name.
-fn read_role(team: &TeamDir, me: &AgentName, name: &str) -> Role {
+/// Reads the file of a role and logs its problems. Fails if the lead's role cannot be read. The roles in the user's
+/// home are for teammates: the lead has only a role of the folder, if there is one of its name.
+fn read_role(team: &TeamDir, me: &AgentName, name: &str) -> Result<Role, Failure> {
     let found = team.find_role(name, tools::find_by_alias);
     if let RoleMatch::File(file) = &found {
         let RoleFile { path, problems, .. } = &**file;
@@ -171,18 +171,22 @@ fn read_role(team: &TeamDir, me: &AgentName, name: &str) -> Role {
             tracing::warn!(file = %path.display(), line, what, "a role file has a problem");
         }
     }
-    match found {
+    Ok(match found {
         RoleMatch::File(file) if me.is_lead() && file.path.is_absolute() => Role::default(),
+        // The role that restricts the lead may be in that folder.
+        RoleMatch::Unclear(role) if me.is_lead() && role.is_unreadable() => {
+            return Err(Failure::new(Exit::Usage, role.what(), role.why(), role.hint()));
+        }
         RoleMatch::Unclear(_) if me.is_lead() => Role::default(),
         found @ (RoleMatch::File(_) | RoleMatch::FreeText | RoleMatch::Unclear(_)) => {
             found.limits()
         }
-    }
+    })
 }
 
 /// Lists the roles for the lead's prompt: a compact prompt has only their names.
 fn role_list(team: &TeamDir, profile: Profile) -> String {
-    let mut files = team.role_files(tools::find_by_alias);
+    let mut files = team.role_files(tools::find_by_alias).files;
     files.retain(|file| file.hidden_by.is_none());
     let line = |RoleFile { role, .. }: &RoleFile| {
         let is_described = profile == Profile::Full && !role.description.is_empty();
@@ -207,7 +211,7 @@ fn role_list(team: &TeamDir, profile: Profile) -> String {
 /// Fails if the lead's role or permissions have a rule that is not understood, as [`build_agent`] does.
 pub(super) fn check_lead_rules(team: &TeamDir, permissions: &Permissions) -> Result<(), Failure> {
     let (nobody, lead) = (Asks::NoOne(String::new()), AgentName::lead());
-    let role = read_role(team, &lead, lead.as_str());
+    let role = read_role(team, &lead, lead.as_str())?;
     approval_gate(permissions.clone(), nobody, &role).map(drop)
 }
 
@@ -218,7 +222,7 @@ fn approval_gate(
     role: &Role,
 ) -> Result<ApprovalGate, Failure> {
     let Permissions { mode, rules: mut lists, timeout, plan_approval } = permissions;
-    lists.deny.extend(role.denied_calls().cloned());
+    lists.deny.extend(tools::rules::denied_by(role));
     let policy = Policy::new(mode, &lists).or_exit(
         Exit::Usage,
         "a permission rule is not understood",

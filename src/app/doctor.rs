@@ -61,7 +61,7 @@ pub(crate) fn check(context: &Context, calls_model: bool) -> Result<DoctorReport
             report.model(context, &settings, calls_model)?;
         }
         Err(_) => {
-            let remedy = "correct the line or variable; `team config` lists the keys";
+            let remedy = "correct the line or variable; `team config` shows all errors";
             for why in context.settings_errors() {
                 report.failed("settings", &why, remedy);
             }

@@ -11,7 +11,8 @@ use crate::protocol::request::RequestVerdict;
 use crate::store::asynchronous::offload;
 use crate::store::transcript::{OpenQuestion, archived_questions, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
-use crate::tools::{approval_queue::ApprovalDecision, find as find_tool};
+use crate::tools::approval_queue::{ApprovalDecision, Decider};
+use crate::tools::find as find_tool;
 use crate::ui::console::EditableText;
 use crate::ui::question::{TypedAnswer, excerpt_rows};
 use crate::ui::{sanitize::one_line, view::View};
@@ -185,10 +186,10 @@ pub(super) fn editable_text(question: &Question) -> Option<EditableText> {
     Some(EditableText { id, name: name.into(), text: text.into() })
 }
 
-/// Makes the record of the user's decision on a call of this process's own agent.
-pub(super) fn own_decision(id: &str, decision: ApprovalDecision) -> Decision {
+/// Makes the record of a decision on a call of this process's own agent.
+pub(super) fn own_decision(id: &str, decider: Decider, decision: ApprovalDecision) -> Decision {
     let ApprovalDecision { verdict, scope, reason, updated_input } = decision;
-    let (request_id, outcome, by) = (id.into(), outcome_of(verdict), "user".into());
+    let (request_id, outcome, by) = (id.into(), outcome_of(verdict), decider.word().into());
     Decision { request_id, outcome, by, scope, reason, updated_input, mode: None }
 }
 
@@ -220,10 +221,12 @@ pub(crate) async fn decide(
     let approve = verdict == RequestVerdict::Approve;
     let body = match request.open.question.about {
         QuestionKind::Permission => {
-            Body::PermissionResponse { approve, scope, reason, updated_input }
+            Body::PermissionResponse { approve, scope, reason, decider: None, updated_input }
         }
         QuestionKind::Plan => Body::PlanApprovalResponse { approve, feedback: reason, mode: None },
-        QuestionKind::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
+        QuestionKind::Sandbox => {
+            Body::SandboxPermissionResponse { approve, scope, reason, decider: None }
+        }
     };
     let correlation = Correlation { request_id: id.into(), incarnation: record.incarnation };
     let sender = Arc::clone(bus);

@@ -11,20 +11,21 @@ use serde_json::json;
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let errors = context.settings_errors();
     if !errors.is_empty() {
-        for error in &errors {
-            warn(&error.to_string());
-        }
-        return Ok(Exit::Usage);
+        return Ok(refuse(&errors));
     }
-    let settings = context.settings()?;
+    let (settings, mut errors) = (context.settings()?, Vec::new());
+    let rules = permissions(context, &settings).map_err(|bad| errors.push(bad));
+    let model = model::resolve(&settings, &context.environment).map_err(|bad| errors.push(bad));
+    if !errors.is_empty() {
+        return Ok(refuse(&errors));
+    }
     settings.ignored.iter().for_each(|ignored| warn(ignored));
-    let (_, warnings) = permissions(context, &settings)?;
-    for warning in &warnings {
+    for warning in rules.iter().flat_map(|(_, warnings)| warnings) {
         warn(warning);
     }
     let mut rows = settings.rows();
     if settings.model.value.is_none()
-        && let Some(found) = model::resolve(&settings, &context.environment)?
+        && let Ok(Some(found)) = model
     {
         for row in rows.iter_mut().filter(|row| row.key == "model") {
             (row.value, row.source) = (found.value.to_string(), found.source.clone());
@@ -43,4 +44,11 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         rows.iter().map(line).collect::<Vec<_>>().join("\n")
     };
     Ok(print_result(args.json, as_json, as_text))
+}
+
+fn refuse(errors: &[Failure]) -> Exit {
+    for error in errors {
+        warn(&error.to_string());
+    }
+    Exit::Usage
 }

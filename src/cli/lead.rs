@@ -30,12 +30,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<std::time::Duration>,
     /// Stop the team after this many turns of the lead
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_turns: Option<u64>,
     /// Stop the team after this many tokens of all members together, input and output
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_tokens: Option<u64>,
 }
+
+const EMPTY: &str = "the prompt is empty";
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let prompt = match args.prompt {
@@ -43,9 +45,14 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
             let text = read_stdin("the prompt")?;
             if text.trim().is_empty() {
                 let (why, hint) = ("stdin had no text", "pipe a prompt into the command");
-                return Err(Failure::new(Exit::Usage, "the prompt is empty", why, hint));
+                return Err(Failure::new(Exit::Usage, EMPTY, why, hint));
             }
             Some(text)
+        }
+        Some(text) if text.trim().is_empty() => {
+            let (why, hint) =
+                ("its text is blank", "give a prompt; is a variable of a script not set?");
+            return Err(Failure::new(Exit::Usage, EMPTY, why, hint));
         }
         None if args.print && !args.resume => {
             let hint =

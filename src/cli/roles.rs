@@ -4,7 +4,7 @@ pub(super) use super::args::Json as Args;
 use crate::app::context::Context;
 use crate::app::output::{print_result, warn};
 use crate::error::{Exit, Failure};
-use crate::store::RoleFile;
+use crate::store::{RoleFile, RoleFiles};
 use crate::tools::find_by_alias;
 use crate::ui::{sanitize::one_line, tables::role_table};
 use crate::wire::front_matter::Problem;
@@ -13,19 +13,28 @@ use serde_json::{Value, json};
 const MAX_PROBLEM_COLUMNS: usize = 400;
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
-    let files = context.team_to_view()?.role_files(find_by_alias);
+    let RoleFiles { files, unreadable } = context.team_to_view()?.role_files(find_by_alias);
     let as_json = || {
         let roles: Vec<Value> = files.iter().map(role_json).collect();
-        json!({ "schema": 1, "roles": roles })
+        json!({ "schema": 1, "roles": roles, "unreadable": unreadable })
     };
     let as_text = || {
         let rows: Vec<_> = files.iter().map(|file| (&file.role, source(file))).collect();
         role_table(&rows, context.palette())
     };
     let exit = print_result(args.json, as_json, as_text);
-    let files = files.iter().filter(|_| !args.json);
-    for (path, Problem { line, what }) in
-        files.flat_map(|RoleFile { path, problems, .. }| problems.iter().map(move |it| (path, it)))
+    if args.json {
+        return Ok(exit);
+    }
+    for folder in unreadable {
+        warn(&one_line(
+            &format!("a folder of roles cannot be read: {folder}"),
+            MAX_PROBLEM_COLUMNS,
+        ));
+    }
+    for (path, Problem { line, what }) in files
+        .iter()
+        .flat_map(|RoleFile { path, problems, .. }| problems.iter().map(move |it| (path, it)))
     {
         warn(&one_line(&format!("{}:{line}: {what}", path.display()), MAX_PROBLEM_COLUMNS));
     }

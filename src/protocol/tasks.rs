@@ -241,9 +241,15 @@ pub(crate) fn next_for(board: &Board, name: &AgentName, role: &str) -> Option<Ta
     own.or_else(|| board.values().find(|task| is_free(task))).map(|task| task.id)
 }
 
-/// Whether this agent gave the task back, and nothing has changed since. The agent would give it back again.
+/// Whether this agent gave the task back, and since then others have at most done the same. The agent would give it
+/// back again.
 fn was_given_back(task: &Task, name: &str) -> bool {
-    task.history.last().is_some_and(|last| last.what == EventKind::Released && last.by == name)
+    let mut passed_on = task
+        .history
+        .iter()
+        .rev()
+        .take_while(|event| matches!(event.what, EventKind::Claimed | EventKind::Released));
+    passed_on.any(|event| event.what == EventKind::Released && event.by == name)
 }
 
 fn claim_it(board: &Board, task: &mut Task, by: &Actor) -> Result<(), TaskRefusal> {

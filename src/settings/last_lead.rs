@@ -1,10 +1,11 @@
 //! The last lead that the user started in a folder, recorded in the user's own state folder.
 //!
-//! A resumed lead takes over the permission mode that the roster names. A cloned folder may contain a roster, so a
-//! looser mode counts only if the roster is that of the recorded lead.
+//! A resumed lead takes over the permission mode that the roster names. Others may have written the roster, so a looser
+//! mode counts only if it is recorded here, for the lead that the roster names.
 
 use super::environment::Environment;
 use super::trust::{folder_key, replace};
+use crate::wire::permission::PermissionMode;
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ struct Record {
     version: u32,
     folder: String,
     incarnation: String,
+    mode: String,
 }
 
 impl LastLead {
@@ -35,21 +37,20 @@ impl LastLead {
         Self { file: file.map(|home| home.join(name)), folder }
     }
 
-    /// Whether the last lead that the user started in the folder had this incarnation.
-    pub(crate) fn was(&self, incarnation: &str) -> bool {
-        let text = self.file.as_ref().and_then(|file| fs::read_to_string(file).ok());
-        let record = text.and_then(|text| serde_json::from_str(&text).ok());
-        record == Some(self.record_of(incarnation))
+    /// Returns the last mode of this incarnation, if it was the last lead that the user started in the folder.
+    pub(crate) fn mode_of(&self, incarnation: &str) -> Option<PermissionMode> {
+        let text = fs::read_to_string(self.file.as_ref()?).ok()?;
+        let record: Record = serde_json::from_str(&text).ok()?;
+        let is_it = record.folder == self.folder && record.incarnation == incarnation;
+        PermissionMode::parse(&record.mode).filter(|_| is_it)
     }
 
-    /// Records the incarnation of a lead that starts. Fails if the file cannot be written.
-    pub(crate) fn set(&self, incarnation: &str) -> io::Result<()> {
+    /// Records a lead that runs, and its mode. Fails if the file cannot be written.
+    pub(crate) fn set(&self, incarnation: &str, mode: PermissionMode) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        replace(file, &serde_json::to_string(&self.record_of(incarnation))?)
-    }
-
-    fn record_of(&self, incarnation: &str) -> Record {
-        Record { version: 1, folder: self.folder.clone(), incarnation: incarnation.into() }
+        let (folder, incarnation) = (self.folder.clone(), incarnation.to_owned());
+        let record = Record { version: 1, folder, incarnation, mode: mode.word().into() };
+        replace(file, &serde_json::to_string(&record)?)
     }
 }
 
@@ -66,13 +67,14 @@ mod tests {
             fs::create_dir(folder).unwrap();
         }
         let last = LastLead::of(&environment, &here);
-        assert!(!last.was("one"));
-        last.set("one").unwrap();
-        last.set("two").unwrap();
-        assert!(last.was("two") && !last.was("one"));
-        assert!(!LastLead::of(&environment, &there).was("two"));
+        let bypass = PermissionMode::Bypass;
+        assert_eq!(last.mode_of("one"), None);
+        last.set("one", bypass).unwrap();
+        last.set("two", bypass).unwrap();
+        assert_eq!((last.mode_of("two"), last.mode_of("one")), (Some(bypass), None));
+        assert_eq!(LastLead::of(&environment, &there).mode_of("two"), None);
         let homeless = LastLead::of(&Environment::default(), &here);
-        homeless.set("two").unwrap();
-        assert!(!homeless.was("two"), "without a home nothing is recorded");
+        homeless.set("two", bypass).unwrap();
+        assert_eq!(homeless.mode_of("two"), None, "without a home nothing is recorded");
     }
 }

@@ -102,7 +102,10 @@ pub(crate) fn resolve(
     environment: &Environment,
 ) -> Result<Option<Setting<ModelChoice>>, Failure> {
     if let Setting { value: Some(text), source } = settings.model.clone() {
-        return Ok(Some(Setting { value: ModelChoice::parse(&text)?, source }));
+        let chosen = ModelChoice::parse(&text);
+        let value = chosen
+            .map_err(|bad| Failure { why: format!("it is from {source}; {}", bad.why), ..bad })?;
+        return Ok(Some(Setting { value, source }));
     }
     Ok(PROVIDERS.iter().find_map(|provider| {
         let variables = provider.variables?;

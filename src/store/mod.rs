@@ -68,7 +68,7 @@ pub use observe::unread;
 pub(crate) use observe::{change_watcher, diagnose, mail_search, mail_tracker, read_cursor};
 pub use process::liveness::{self, LifeLock, LifeRecord, Liveness};
 pub(crate) use process::{heartbeat, shared_backoff, usage};
-pub(crate) use roles::{RoleFile, RoleMatch, UnclearRole};
+pub(crate) use roles::{RoleFile, RoleFiles, RoleMatch, UnclearRole};
 pub use teamdir::{TeamDir, locate};
 pub use transcript::Transcript;
 

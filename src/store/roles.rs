@@ -12,7 +12,7 @@ use crate::wire::tool::ToolLookup;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// The maximum number of bytes that are read from a role file.
@@ -34,6 +34,15 @@ pub(crate) struct RoleFile {
     pub(crate) problems: Vec<Problem>,
     /// The file of the same name in a nearer folder, which counts instead of this one.
     pub(crate) hidden_by: Option<PathBuf>,
+}
+
+/// The contents of all folders of roles.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RoleFiles {
+    /// Sorted by name. Of several roles with one name, the nearest comes first and hides the others.
+    pub(crate) files: Vec<RoleFile>,
+    /// The folders that cannot be read, each with the reason.
+    pub(crate) unreadable: Vec<String>,
 }
 
 /// The meaning of a role's name.
@@ -63,18 +72,30 @@ impl RoleMatch {
 
 /// The reason for which a text is not accepted as a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {}; {}", self.what(), self.why(), Self::HINT)]
+#[error("{}: {}; {}", self.what(), self.why(), self.hint())]
 pub(crate) struct UnclearRole {
     given: String,
     /// The names of the similar roles, each with its file.
     similar: Vec<String>,
     /// The names of all roles.
     all: Vec<String>,
+    /// The folders of roles that cannot be read, each with the reason.
+    unreadable: Vec<String>,
 }
 
 impl UnclearRole {
-    pub(crate) const HINT: &str =
-        "give the name of a role as it stands there, or choose clearly different words";
+    /// Whether it is unclear because a folder of roles cannot be read.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        !self.unreadable.is_empty()
+    }
+
+    pub(crate) fn hint(&self) -> &'static str {
+        if self.is_unreadable() {
+            "make the folder readable, or remove it"
+        } else {
+            "give the name of a role as it stands there, or choose clearly different words"
+        }
+    }
 
     pub(crate) fn what(&self) -> String {
         let shown: String = self.given.chars().take(64).collect();
@@ -88,6 +109,12 @@ impl UnclearRole {
             let shown: Vec<&str> = names.iter().take(FILES_LISTED).map(String::as_str).collect();
             shown.join(", ") + &more
         };
+        if self.is_unreadable() {
+            let folders = listed(&self.unreadable);
+            return format!(
+                "its limits are unknown, because a folder of roles cannot be read: {folders}"
+            );
+        }
         let (similar, all) = (listed(&self.similar), listed(&self.all));
         format!("no role has this name, but it resembles {similar}; the roles are: {all}")
     }
@@ -103,23 +130,34 @@ pub(crate) struct Instructions {
 }
 
 impl TeamDir {
-    /// Returns all role files, sorted by name. Of several roles with one name, the nearest comes first and hides the
-    /// others.
-    pub(crate) fn role_files(&self, find: ToolLookup) -> Vec<RoleFile> {
+    /// Reads all role files of the team, the workspace and the user.
+    pub(crate) fn role_files(&self, find: ToolLookup) -> RoleFiles {
         let workspace = self.workspace();
-        let Ok(root) = SafeRoot::open(workspace) else { return Vec::new() };
+        let root = match SafeRoot::open(workspace) {
+            Ok(root) => root,
+            Err(why) => {
+                let unreadable = vec![format!("{} ({why})", workspace.display())];
+                return RoleFiles { files: Vec::new(), unreadable };
+            }
+        };
         let own = [self.roles(), workspace.join(FOREIGN_ROLES)].map(|folder| (folder, Some(&root)));
         let users = self.user_roles().iter().map(|folder| (folder.clone(), None));
         let mut seen: Vec<PathBuf> = Vec::new();
-        let mut found: Vec<RoleFile> = Vec::new();
+        let RoleFiles { files: mut found, mut unreadable } = RoleFiles::default();
         for (folder, root) in own.into_iter().chain(users) {
+            let (real, mut files) = match markdown_in(&folder) {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                Err(why) => {
+                    unreadable.push(format!("{} ({why})", folder.display()));
+                    continue;
+                }
+            };
             // The home of a user may be the workspace.
-            let Ok(real) = folder.canonicalize() else { continue };
             if seen.contains(&real) {
                 continue;
             }
             seen.push(real);
-            let mut files = markdown_in(&folder);
             files.sort();
             for path in files {
                 let mut file = read_role(workspace, root, &path, find);
@@ -130,12 +168,12 @@ impl TeamDir {
             }
         }
         found.sort_by_cached_key(|file| folded(&file.role.name));
-        found
+        RoleFiles { files: found, unreadable }
     }
 
     /// Finds the role that a name means. Case does not matter, and `_`, `-` and spaces are alike.
     pub(crate) fn find_role(&self, name: &str, find: ToolLookup) -> RoleMatch {
-        let mut files = self.role_files(find);
+        let RoleFiles { mut files, unreadable } = self.role_files(find);
         files.retain(|file| file.hidden_by.is_none());
         let wanted = folded(name);
         if let Some(at) = files.iter().position(|file| folded(&file.role.name) == wanted) {
@@ -144,11 +182,11 @@ impl TeamDir {
         let similar = files.iter().filter(|file| resembles(name, &file.role.name));
         let similar: Vec<String> =
             similar.map(|file| format!("{} ({})", file.role.name, file.path.display())).collect();
-        if similar.is_empty() {
+        if similar.is_empty() && unreadable.is_empty() {
             return RoleMatch::FreeText;
         }
         let all = files.into_iter().map(|file| file.role.name).collect();
-        RoleMatch::Unclear(UnclearRole { given: name.into(), similar, all })
+        RoleMatch::Unclear(UnclearRole { given: name.into(), similar, all, unreadable })
     }
 
     /// Reads `AGENTS.md` and `CLAUDE.md` of the workspace, at most `longest` bytes in total.
@@ -182,10 +220,23 @@ impl TeamDir {
     }
 }
 
-fn markdown_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let files = entries.map(|entry| entry.path());
-    files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
+/// Returns the real path of a folder, and its files of roles; `None` if there is no such folder.
+fn markdown_in(folder: &Path) -> io::Result<Option<(PathBuf, Vec<PathBuf>)>> {
+    let real = match folder.canonicalize() {
+        Ok(real) => real,
+        Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(why) => return Err(why),
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "md") {
+            files.push(path);
+        }
+    }
+    Ok(Some((real, files)))
 }
 
 /// Reads a role file. Without `root` it belongs to the user, whose links may lead anywhere.
@@ -270,7 +321,7 @@ mod tests {
         write(home.path(), "kept/linked.md", "Linked.");
         write(home.path(), ".claude/agents/data-base.md", "Hidden.");
         symlink("../../kept/linked.md", users[1].join("linked.md")).unwrap();
-        let files = dir.role_files(|_| None);
+        let files = dir.role_files(|_| None).files;
         let found: Vec<_> = files
             .iter()
             .map(|file| (&*file.role.name, file.hidden_by.as_deref().map(Path::to_owned)))
@@ -295,7 +346,7 @@ mod tests {
         assert_eq!(auditor.problems.len(), 1);
         // The workspace may be the home of the user: its folder counts once.
         let at_home = dir.with_user_roles(vec![folder.path().join(".claude/agents")]);
-        assert_eq!(at_home.role_files(|_| None).len(), 3);
+        assert_eq!(at_home.role_files(|_| None).files.len(), 3);
     }
 
     #[test]
@@ -315,6 +366,20 @@ mod tests {
         assert_eq!(unclear.to_string(), told);
         let limits = RoleMatch::Unclear(unclear).limits();
         assert_eq!(limits.tools.as_deref(), Some(&[][..]), "it has mail only");
+    }
+
+    #[test]
+    fn while_a_folder_of_roles_cannot_be_read_no_role_is_free_text() {
+        let (folder, dir) = test_team();
+        write(folder.path(), ".claude/agents/coder.md", "Code.");
+        symlink("roles", dir.roles()).unwrap();
+        let RoleMatch::Unclear(unclear) = dir.find_role("auditor", |_| None) else {
+            panic!("it has all tools");
+        };
+        let told = unclear.to_string();
+        assert!(told.contains(".team/roles (Too many levels"), "{told}");
+        assert!(told.contains("make the folder readable"), "{told}");
+        assert_eq!(file_of(&dir, "coder").role.instructions, "Code.");
     }
 
     #[test]

@@ -161,6 +161,11 @@ impl TeamDir {
         root.join("settings.toml")
     }
 
+    /// Whether a team has run here. Before that, the folder may hold settings only.
+    pub(crate) fn has_state(&self) -> bool {
+        self.state("").is_dir()
+    }
+
     /// Returns the path of a file in `run/.state`.
     pub fn state(&self, file: &str) -> PathBuf {
         self.root.join("run/.state").join(file)

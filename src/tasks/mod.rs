@@ -213,10 +213,10 @@ impl Tasks {
                     && blockers(&board, task).is_empty()
             })
         };
-        for id in ids.iter().filter(is_own) {
-            self.claim(*id, who)?;
-        }
-        Ok(())
+        let claimed = ids.iter().filter(is_own).map(|id| self.claim(*id, who).map(drop));
+        // A claim that is refused does not keep the others from being made.
+        let refused: Vec<TaskError> = claimed.filter_map(Result::err).collect();
+        refused.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Returns the tasks that this agent works on.

@@ -12,7 +12,7 @@ use crate::store::asynchronous::offload;
 use crate::store::roster;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Message, Scope};
-use crate::wire::permission::{PermissionMode, PlanApproval, Question, QuestionKind};
+use crate::wire::permission::{PROGRAM, PermissionMode, PlanApproval, Question, QuestionKind};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +29,20 @@ pub(crate) struct QueuedRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decider {
     Model,
-    /// The person, or the program by the person's settings.
     Person,
+    /// The program, because nobody can be asked.
+    Program,
+}
+
+impl Decider {
+    /// Returns the name of the decider in the record of a decision.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Model => "lead",
+            Self::Person => "user",
+            Self::Program => PROGRAM,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -198,7 +210,7 @@ impl ApprovalQueue {
         let from = match decider {
             Decider::Model => "lead",
             // The person may decide everything that the model may.
-            Decider::Person => &pending.decider,
+            Decider::Person | Decider::Program => &pending.decider,
         };
         let answer = RequestAnswer {
             id: Some(id),
@@ -216,11 +228,14 @@ impl ApprovalQueue {
         }
         let approve = decision.verdict == RequestVerdict::Approve;
         let ApprovalDecision { scope, reason, updated_input, .. } = decision;
+        let decider = (decider == Decider::Program).then(|| decider.word().to_owned());
         let body = match asked.question.about {
             QuestionKind::Permission => {
-                Body::PermissionResponse { approve, scope, reason, updated_input }
+                Body::PermissionResponse { approve, scope, reason, decider, updated_input }
             }
-            QuestionKind::Sandbox => Body::SandboxPermissionResponse { approve, scope, reason },
+            QuestionKind::Sandbox => {
+                Body::SandboxPermissionResponse { approve, scope, reason, decider }
+            }
             QuestionKind::Plan => {
                 // An approval never gives a looser mode than the lead's.
                 let mode = approve.then(|| PermissionMode::AcceptEdits.min(self.mode.get()));

@@ -12,6 +12,7 @@ mod files;
 pub(crate) mod hooks;
 mod mail;
 mod registry;
+pub(crate) mod rules;
 mod tasks;
 pub(crate) mod team;
 #[cfg(test)]

@@ -28,11 +28,11 @@ pub(crate) enum Format {
     StreamJson,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Summary {
     /// The lead's last text.
     pub(crate) result: String,
-    /// The outcome: `done`, `failed`, `tasks_left`, `denied`, `interrupted`, `timeout`, `budget`.
+    /// The outcome: `done`, `failed`, `tasks_left`, `denied`, `interrupted`, `timeout`, `budget`, `not_started`.
     pub(crate) outcome: String,
     pub(crate) exit_code: u8,
     /// The reason of an exit code other than 0.

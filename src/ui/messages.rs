@@ -112,7 +112,7 @@ fn meaning(body: &Body) -> String {
             format!("asks to run {tool}: {what}")
         }
         Body::PermissionResponse { approve, scope, reason, .. }
-        | Body::SandboxPermissionResponse { approve, scope, reason } => {
+        | Body::SandboxPermissionResponse { approve, scope, reason, .. } => {
             let scope = match scope {
                 Scope::Once => "once",
                 Scope::Session => "for this session",
@@ -156,7 +156,7 @@ fn words(what: TraceEvent) -> &'static str {
         TraceEvent::Told => "is told",
         TraceEvent::Waits => "has it in the inbox, unread",
         TraceEvent::Claimed => "has taken it from the inbox, not yet acted on",
-        TraceEvent::Processed => "acted on the batch it came with",
+        TraceEvent::Processed => "has the batch it came with in its transcript",
         TraceEvent::TakenIn => "takes it in",
         TraceEvent::Read => "replies",
         TraceEvent::TurnEnded => "ends the turn",

@@ -26,7 +26,7 @@ type ColumnSpec = (&'static str, usize, Option<u8>, fn(&MemberView, WallTime) ->
 
 const COLUMNS: [ColumnSpec; 10] = [
     ("NAME", 8, None, |member, _| one_line(&member.name, 200)),
-    ("STATUS", 10, None, |member, _| status_mark(member.status, member.alive).0.into()),
+    ("STATUS", 10, None, |member, _| status_mark(member.status, member.found_dead).0.into()),
     ("FOR", 3, Some(3), |member, now| age(now.since(member.since))),
     ("ROLE", 6, Some(2), |member, _| one_line(&member.role, 200)),
     ("ACTIVITY", 8, Some(1), |member, _| one_line(&activity(member), 200)),
@@ -83,7 +83,7 @@ pub(crate) fn roster_table(
             let cell = pad(column.cells.get(at).map_or("", String::as_str), column.width);
             match column.title {
                 "NAME" => palette.member(&member.color, &cell),
-                "STATUS" => palette.paint(status_mark(member.status, member.alive).1, &cell),
+                "STATUS" => palette.paint(status_mark(member.status, member.found_dead).1, &cell),
                 "MAIL" if member.unread > 0 => palette.warn(&cell),
                 "FOR" | "TOKENS" | "CACHED" | "COST" | "MODEL" => palette.dim(&cell),
                 _ => cell,
@@ -163,16 +163,25 @@ mod tests {
     fn a_wide_table_shows_everything() {
         let gone = MemberView {
             alive: false,
+            found_dead: true,
+            ended: Some("its process is gone".into()),
+            unread: 0,
+            ..member("bob", Status::Failed)
+        };
+        let returning = MemberView {
+            alive: false,
             ended: Some("crash, signal 9".into()),
             unread: 0,
-            ..member("bob", Status::Working)
+            ..member("carol", Status::Starting)
         };
         let wanted = "\
-NAME   STATUS     FOR  ROLE               ACTIVITY         MAIL  TOKENS  MODEL
-alice  ● working  2m   backend developer  bash cargo test  2     51.2k   rehearsal
-bob    ✗ dead     2m   backend developer  crash, signal 9        51.2k   rehearsal
+NAME   STATUS      FOR  ROLE               ACTIVITY             MAIL  TOKENS  MODEL
+alice  ● working   2m   backend developer  bash cargo test      2     51.2k   rehearsal
+bob    ✗ dead      2m   backend developer  its process is gone        51.2k   rehearsal
+carol  ◌ starting  2m   backend developer  crash, signal 9            51.2k   rehearsal
 ";
-        assert_eq!(table(&[member("alice", Status::Working), gone], Palette::plain(), 120), wanted);
+        let team = [member("alice", Status::Working), gone, returning];
+        assert_eq!(table(&team, Palette::plain(), 120), wanted);
     }
 
     #[test]

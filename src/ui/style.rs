@@ -42,18 +42,19 @@ pub(super) fn of_member(word: &str) -> Style {
     ansi.map_or_else(Style::new, color)
 }
 
-/// Returns the mark and the word of a status, and their style. A member without a process is shown as dead unless
-/// its status is `shutdown` or `failed`.
-pub(super) fn status_mark(status: Status, is_alive: bool) -> (&'static str, Style) {
-    match (status, is_alive) {
-        (Status::Shutdown, _) => ("· shutdown", DIM),
-        (Status::Failed, _) => ("✗ failed", BAD),
-        (_, false) => ("✗ dead", BAD),
-        (Status::Starting, true) => ("◌ starting", color(AnsiColor::Cyan)),
-        (Status::Working, true) => ("● working", color(AnsiColor::Green)),
-        (Status::Idle, true) => ("○ idle", Style::new()),
-        (Status::Waiting, true) => ("◐ waiting", WARN),
-        (Status::Stopping, true) => ("◑ stopping", WARN),
+/// Returns the mark and the word of a status, and their style; a member that was found dead is shown as such.
+pub(super) fn status_mark(status: Status, was_found_dead: bool) -> (&'static str, Style) {
+    if was_found_dead {
+        return ("✗ dead", BAD);
+    }
+    match status {
+        Status::Shutdown => ("· shutdown", DIM),
+        Status::Failed => ("✗ failed", BAD),
+        Status::Starting => ("◌ starting", color(AnsiColor::Cyan)),
+        Status::Working => ("● working", color(AnsiColor::Green)),
+        Status::Idle => ("○ idle", Style::new()),
+        Status::Waiting => ("◐ waiting", WARN),
+        Status::Stopping => ("◑ stopping", WARN),
     }
 }
 

@@ -27,6 +27,9 @@ pub(crate) struct MemberView {
     pub(crate) heartbeat: Option<LastHeartbeat>,
     /// The end of the last process, for people.
     pub(crate) ended: Option<String>,
+    /// Whether the process is gone and nobody has handled that; the status is `failed` then.
+    #[serde(skip)]
+    pub(crate) found_dead: bool,
     #[serde(skip)]
     pub(crate) entry: Value,
 }
@@ -51,11 +54,14 @@ pub(crate) fn members(
         |name: &AgentName, member: &Member, status: Status, liveness: &Liveness, entry: Value| {
             let alive = liveness.is_alive();
             let is_busy = alive && matches!(status, Status::Working | Status::Waiting);
+            let found_dead = status == Status::Failed && member.status != Status::Failed;
             let ended = member.last_exit.as_ref().map(|exit| match (exit.code, exit.signal) {
                 (_, Some(signal)) => format!("{}, signal {signal}", exit.cause.word()),
                 (Some(code), None) => format!("{}, exit {code}", exit.cause.word()),
                 (None, None) => exit.cause.word().to_owned(),
             });
+            // The recorded end is that of an earlier process.
+            let ended = if found_dead { Some("its process is gone".to_owned()) } else { ended };
             MemberView {
                 name: name.to_string(),
                 color: member.color.clone(),
@@ -70,6 +76,7 @@ pub(crate) fn members(
                 pid: member.pid.filter(|_| alive),
                 heartbeat: is_busy.then(|| heartbeat_of(team, name, member, status)).flatten(),
                 ended,
+                found_dead,
                 entry,
             }
         };
@@ -79,6 +86,7 @@ pub(crate) fn members(
         let status = if is_gone { Status::Failed } else { lead.status };
         let as_member = Member {
             role: "lead".into(),
+            status: lead.status,
             activity: lead.activity.clone(),
             since: lead.since,
             pid: lead.pid,

@@ -50,7 +50,7 @@ pub enum Malformed {
 impl Message {
     /// Parses a plain text message as this program writes it, as most mail is, without an intermediate [`Value`].
     /// Returns `None` for any other line.
-    pub(crate) fn read_plain(line: &str) -> Option<Self> {
+    pub fn read_plain(line: &str) -> Option<Self> {
         let Plain { kind, from, to, content, timestamp, id, request_id, incarnation } =
             serde_json::from_str(line).ok()?;
         let body = match &*kind {

@@ -153,6 +153,9 @@ words! {
     }
 }
 
+/// The decider of a call that nobody decided: the question expired, or nobody could be asked.
+pub const PROGRAM: &str = "program";
+
 /// The decision on a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
@@ -160,7 +163,7 @@ pub struct Decision {
     pub request_id: String,
     /// The outcome.
     pub outcome: DecisionOutcome,
-    /// The decider: an agent, `user`, or `program`.
+    /// The decider: an agent, `user`, or [`PROGRAM`].
     pub by: String,
     /// The calls that it covers.
     #[serde(default)]
@@ -182,7 +185,7 @@ impl Decision {
         Self {
             request_id: request_id.into(),
             outcome,
-            by: "program".into(),
+            by: PROGRAM.into(),
             scope: Scope::Once,
             reason: Some(reason.into()),
             updated_input: None,

@@ -27,6 +27,8 @@ pub struct Role {
     pub mode: Option<PermissionMode>,
     /// The maximum number of model calls in one turn.
     pub max_turns: Option<u32>,
+    /// The `tool(pattern)` rules for disallowed calls, as they are written in the file.
+    pub denied_calls: Vec<String>,
     /// The role's part of the system prompt.
     pub instructions: String,
 }
@@ -83,7 +85,10 @@ impl Role {
                 }
             }
             "disallowedTools" => {
-                let (mut tools, mut unknown) = known(field.value.items(), find);
+                let given = field.value.items();
+                let is_call = |rule: &&String| rule.contains('(') && find(bare(rule)).is_some();
+                self.denied_calls = given.iter().filter(is_call).cloned().collect();
+                let (mut tools, mut unknown) = known(given, find);
                 let always = |it: &ToolSpec| it.role_access == RoleAccess::Always;
                 unknown.extend(tools.extract_if(.., |tool| find(tool).is_some_and(always)));
                 self.disallowed = tools;
@@ -119,11 +124,6 @@ impl Role {
             RoleAccess::Named => self.tools.as_ref().is_none_or(is_on),
         };
         is_given && !is_on(&self.disallowed)
-    }
-
-    /// Returns the `tool(pattern)` rules for disallowed calls.
-    pub fn denied_calls(&self) -> impl Iterator<Item = &String> {
-        self.disallowed.iter().filter(|rule| rule.contains('('))
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
         let lines: Vec<usize> = problems.iter().map(|problem| problem.line).collect();
         assert_eq!(lines, [4, 5, 9], "{problems:?}");
         assert_eq!(tools_of(&role), ["run", "read", "send", "shout", "rest"]);
-        assert_eq!(role.denied_calls().collect::<Vec<_>>(), ["run(rm:*)"]);
+        assert_eq!(role.denied_calls, ["Bash(rm:*)"]);
         let (plain, problems) = parse("coder", "Code.\n");
         assert_eq!((&*plain.name, &*plain.instructions, problems), ("coder", "Code.", vec![]));
         assert_eq!(tools_of(&plain).len(), TOOLS.len());

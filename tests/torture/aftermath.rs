@@ -7,11 +7,32 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Makes this process adopt the orphans among its descendants.
 pub(crate) fn adopt_orphans() {
     nix::sys::prctl::set_child_subreaper(true).unwrap();
+}
+
+/// Runs a command to its end. Meanwhile it reaps adopted processes, which would fill the process table as zombies.
+/// Returns whether it succeeded, its output and its error output.
+pub(crate) fn run_and_reap(command: &mut Command) -> (bool, String, String) {
+    let [out, err] =
+        [tempfile::NamedTempFile::new(), tempfile::NamedTempFile::new()].map(Result::unwrap);
+    command.stdout(out.reopen().unwrap()).stderr(err.reopen().unwrap());
+    let child = Pid::from_raw(command.spawn().unwrap().id().try_into().unwrap());
+    let succeeded = loop {
+        match waitpid(None, None) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == child => break code == 0,
+            Ok(WaitStatus::Signaled(pid, ..)) if pid == child => break false,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(why) => panic!("the command cannot be waited for: {why}"),
+        }
+    };
+    let text = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+    (succeeded, text(out.path()), text(err.path()))
 }
 
 /// Waits for descendants to exit, then kills those that remain. Returns their pids and command lines.

@@ -1,6 +1,7 @@
 //! R10, R13, R16, R24: figures that are measured by tests of tests/it. The short form leaves them to the test
 //! suite; the other forms run those tests.
 
+use crate::aftermath::run_and_reap;
 use crate::card::{Finding, Verdict};
 use crate::{Length, Run};
 use std::process::{Command, Stdio};
@@ -40,6 +41,10 @@ pub(crate) fn of_tasks(run: Run) -> Vec<Finding> {
     suite.run(run, run.of(0, 1, 1), &measure, "each once, in order")
 }
 
+/// The options of cargo that build the tests as this program was built, so that the row names their build.
+const SAME_BUILD: &[&str] =
+    if cfg!(debug_assertions) { &[] } else { &["--release", "--features", "failpoints"] };
+
 /// Tests and their environment variables.
 struct Suite<'a> {
     tests: &'a [&'a str],
@@ -58,20 +63,18 @@ impl Suite<'_> {
             return vec![Finding::new(&measure, target, "run beside this", Verdict::Unjudged)];
         }
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["test", "--locked"]).args(self.tests);
+        cargo.args(["test", "--locked"]).args(SAME_BUILD).args(self.tests);
         cargo.args(["--", "--include-ignored", "--nocapture"]);
         cargo.envs(self.variables.iter().copied()).stdin(Stdio::null());
         let (mut passed, mut skipped) = (0, Vec::new());
         for _ in 0..times {
-            let output = cargo.output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            passed += said.lines().find_map(passed_of).unwrap_or(0);
-            if !output.status.success() || passed == 0 {
-                eprintln!("{said}{}", String::from_utf8_lossy(&output.stderr));
+            let (has_succeeded, out, err) = run_and_reap(&mut cargo);
+            passed += out.lines().find_map(passed_of).unwrap_or(0);
+            if !has_succeeded || passed == 0 {
+                eprintln!("{out}{err}");
                 return vec![Finding::new(&measure, target, "a test failed", Verdict::Missed)];
             }
-            let said = String::from_utf8_lossy(&output.stderr);
-            let left_out = said.lines().filter_map(|line| line.strip_prefix("SKIPPED: "));
+            let left_out = err.lines().filter_map(|line| line.strip_prefix("SKIPPED: "));
             skipped.extend(left_out.map(str::to_owned));
         }
         skipped.sort();

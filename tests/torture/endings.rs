@@ -4,6 +4,7 @@
 use crate::Run;
 use crate::card::{Finding, Verdict};
 use crate::support::contention::{one_lead_of, one_teammate_of};
+use crate::support::crash_rounds::reap_members;
 use crate::support::harness::Team;
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, kill_9, last_exit, says, scripted_lead, spawn, stop_process,
@@ -141,6 +142,7 @@ fn kill_lead(members: usize, busy: usize) -> Duration {
     lead.wait();
     team.wait_no_process();
     let took = begun.elapsed();
+    reap_members(&team, &names);
     for name in &names {
         assert_eq!(last_exit(&team, name).0, "lead_lost", "{name}: {}", team.describe());
     }

@@ -9,7 +9,7 @@ use crate::tools::{Call, ToolError, signal};
 use crate::wire::activity::Activity;
 use crate::wire::chat::{Reply, StopReason};
 use crate::wire::message::Outcome;
-use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
+use crate::wire::permission::{Decision, DecisionOutcome, PROGRAM, Question, QuestionKind};
 use crate::wire::tool::Signal;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
@@ -514,8 +514,11 @@ impl TurnState {
 /// Returns the result of a call that was not approved.
 fn denied(decision: &Decision) -> String {
     let reason = decision.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let by = if decision.by == "lead" { "the user" } else { &decision.by };
-    let is_expired = decision.outcome == DecisionOutcome::Expired;
-    let denied = if is_expired { "denied".into() } else { format!("denied by {by}") };
+    let denied = match decision.by.as_str() {
+        PROGRAM => "denied".to_owned(),
+        // The lead passes on what the person answered there.
+        "lead" | "user" => "denied by the user".to_owned(),
+        other => format!("denied by {other}"),
+    };
     format!("{denied}{reason}; do without it, or say in your report what you could not do")
 }

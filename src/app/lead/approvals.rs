@@ -121,7 +121,8 @@ impl Approvals {
             return;
         }
         let Some(why) = self.nobody else { return self.queue.push_back(asked) };
-        self.decide(asked, ApprovalDecision::once(RequestVerdict::Reject, Some(why.into())));
+        let denied = ApprovalDecision::once(RequestVerdict::Reject, Some(why.into()));
+        self.decide(asked, Decider::Program, denied);
     }
 
     /// Passes on an answer from outside the lead. A command such as `team approve` sends it as `user`.
@@ -130,9 +131,9 @@ impl Approvals {
             && message.incarnation.as_deref() == Some(self.runtime.incarnation.as_str());
         let body = message.body.clone();
         let (approve, scope, reason, updated_input) =
-            if let Body::PermissionResponse { approve, scope, reason, updated_input } = body {
+            if let Body::PermissionResponse { approve, scope, reason, updated_input, .. } = body {
                 (approve, scope, reason, updated_input)
-            } else if let Body::SandboxPermissionResponse { approve, scope, reason } = body {
+            } else if let Body::SandboxPermissionResponse { approve, scope, reason, .. } = body {
                 (approve, scope, reason, None)
             } else if let Body::PlanApprovalResponse { approve, feedback, .. } = body {
                 (approve, Scope::Once, feedback, None)
@@ -149,7 +150,7 @@ impl Approvals {
         }
         let asked = id.and_then(|id| queue.find(id));
         match asked {
-            Some(asked) => self.decide(asked, decision),
+            Some(asked) => self.decide(asked, Decider::Person, decision),
             None => tracing::warn!(
                 from = message.from,
                 request_id = message.request_id,
@@ -295,7 +296,7 @@ impl Approvals {
                 decision.updated_input.get_or_insert(question.input);
             }
             self.edited = None;
-            self.decide(asked, decision);
+            self.decide(asked, Decider::Person, decision);
         }
     }
 
@@ -304,7 +305,7 @@ impl Approvals {
         let _unread = self.notices.send(text);
     }
 
-    fn decide(&mut self, asked: QueuedRequest, decision: ApprovalDecision) {
+    fn decide(&mut self, asked: QueuedRequest, decider: Decider, decision: ApprovalDecision) {
         let id = asked.question.request_id.clone();
         self.queue.retain(|waiting| waiting.question.request_id != id);
         let (runtime, notices) = (self.runtime.clone(), self.notices.clone());
@@ -313,14 +314,14 @@ impl Approvals {
         self.notify(format!("{verdict} to {}: {}", asked.owner, asked.question.tool));
         tokio::task::spawn_local(async move {
             let queue = &runtime.approval_queue;
-            if let Err(why) = queue.decide(&id, Decider::Person, decision.clone()).await {
+            if let Err(why) = queue.decide(&id, decider, decision.clone()).await {
                 let _unread = notices.send(why.to_string());
                 return;
             }
             let is_always = is_yes && decision.scope == Scope::Always;
             let allow = always_rules(&asked.question, &decision);
             if asked.owner.is_lead() {
-                runtime.send(ApprovalEvent::Answered(own_decision(&id, decision)).into());
+                runtime.send(ApprovalEvent::Answered(own_decision(&id, decider, decision)).into());
             }
             if is_always {
                 let rules = RuleLists { allow, ..RuleLists::default() };
@@ -344,8 +345,9 @@ impl Approvals {
         runtime.approval_queue.mode.set(mode);
         runtime.supervisor.set_mode(mode);
         runtime.send(ApprovalEvent::SetMode(mode).into());
-        let approval_queue = Rc::clone(&runtime.approval_queue);
+        let (runtime, approval_queue) = (runtime.clone(), Rc::clone(&runtime.approval_queue));
         tokio::task::spawn_local(async move {
+            runtime.record_mode(mode).await;
             let follows = |_: &str, its: &str| {
                 its == before.word() || PermissionMode::parse(its).is_some_and(|its| its > mode)
             };

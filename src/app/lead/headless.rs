@@ -51,6 +51,19 @@ pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Resu
     Ok(headless.report(reason, &closed))
 }
 
+/// Writes the result of a run that could not start, for a program that reads the output.
+pub(super) fn show_failed_start(format: Format, failure: &Failure) {
+    let summary = Summary {
+        outcome: "not_started".into(),
+        exit_code: failure.exit as u8,
+        error: Some(format!("{}: {}", failure.what, failure.why)),
+        ..Summary::default()
+    };
+    let screen: Headless<_, Stderr> = Headless::new(format, BlockingOutput(io::stdout()), None);
+    // The failure is also printed on stderr, and the exit code tells it.
+    let _unread = screen.finish(&summary);
+}
+
 /// The work of a run that was not done.
 struct WorkLeft {
     /// The tasks that failed in the run.

@@ -65,7 +65,8 @@ pub(super) async fn run(
         view: context.view(),
         budgets,
         keys: CtrlC::default(),
-        is_busy: false,
+        is_in_turn: false,
+        awaits_turn: false,
         ends_at_rest: false,
         outcomes,
         changes: TeamChanges::default(),
@@ -175,7 +176,9 @@ struct Session {
     view: View,
     budgets: BudgetWatch,
     keys: CtrlC,
-    is_busy: bool,
+    is_in_turn: bool,
+    /// Whether the turn of the last prompt has not started. The agent may report that it is idle meanwhile.
+    awaits_turn: bool,
     /// Whether input has ended without a quit, so that the session ends when all work is done.
     ends_at_rest: bool,
     outcomes: UnboundedSender<StopOutcome>,
@@ -226,9 +229,14 @@ impl Session {
         self.runtime.supervisor.raise_urgency(if is_last { Urgency::AtOnce } else { Urgency::Now });
     }
 
+    fn is_busy(&self) -> bool {
+        self.is_in_turn || self.awaits_turn
+    }
+
     fn prompt(&mut self, text: String) {
-        // From now on Ctrl-C interrupts the turn, even before the agent reports its start.
-        self.is_busy = true;
+        // From now on Ctrl-C interrupts the turn, even before the agent reports its start. A turn that runs takes the
+        // prompt in, and no other starts.
+        self.awaits_turn |= !self.is_in_turn;
         self.runtime.send(MachineEvent::Prompt(text).into());
     }
 
@@ -258,8 +266,11 @@ impl Session {
             self.approvals.on_mail(message);
             spawn_requests::on_mail(&self.runtime, message);
         }
-        self.is_busy |= matches!(progress, Progress::TurnStarted { .. });
-        self.is_busy &= *progress != Progress::Idle;
+        if matches!(progress, Progress::TurnStarted { .. }) {
+            (self.is_in_turn, self.awaits_turn) = (true, false);
+        } else if *progress == Progress::Idle {
+            self.is_in_turn = false;
+        }
         self.budgets.count(progress)
     }
 
@@ -329,7 +340,7 @@ impl Session {
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Some(EndReason::Timeout);
         }
-        let is_done = || self.ends_at_rest && !self.is_busy && is_at_rest(&self.runtime);
+        let is_done = || self.ends_at_rest && !self.is_busy() && is_at_rest(&self.runtime);
         self.budgets.spent().or_else(|| is_done().then_some(EndReason::Done))
     }
 
@@ -338,9 +349,10 @@ impl Session {
     }
 
     fn on_ctrl_c(&mut self) -> Option<EndReason> {
-        let activity = if self.is_busy { LeadActivity::Turn } else { LeadActivity::Idle };
+        let activity = if self.is_busy() { LeadActivity::Turn } else { LeadActivity::Idle };
         match self.keys.pressed(activity, SystemClock.monotonic()) {
             CtrlCAction::InterruptTurn => {
+                self.awaits_turn = false;
                 self.runtime.send(MachineEvent::Interrupt.into());
                 self.console.print("interrupted; Ctrl-C again within 2 s stops the team");
             }

@@ -89,10 +89,6 @@ impl LeadApp {
     ) -> Result<Self, Failure> {
         let mut rules = options.settings.rules();
         let team = &bus.dir().clone();
-        let last_lead = LastLead::of(&context.environment, team.root());
-        if let Err(why) = last_lead.set(&process.incarnation) {
-            tracing::warn!(%why, "a resumed lead will not take over a looser mode");
-        }
         let found = startup.found.take().into_iter().chain(options.mode_note.clone());
         startup.found = found.reduce(|found, note| format!("{found}\n{note}"));
         let dir = team.clone();
@@ -157,17 +153,20 @@ impl LeadApp {
         supervisor.resume(&startup.returning).await?;
         tokio::task::spawn_local(Rc::clone(&supervisor).keep_watch());
         let AgentProcess { incarnation, signals, life, .. } = process;
+        let runtime = LeadRuntime {
+            bus,
+            tasks,
+            auto_claim: rules.auto_claim,
+            supervisor,
+            approval_queue,
+            events: events.clone(),
+            incarnation,
+            last_lead: Arc::new(LastLead::of(&context.environment, team.root())),
+        };
+        runtime.record_mode(permissions.mode).await;
         Ok(Self {
-            agent: spawn_loop(agent, events.clone(), inbound),
-            runtime: LeadRuntime {
-                bus,
-                tasks,
-                auto_claim: rules.auto_claim,
-                supervisor,
-                approval_queue,
-                events,
-                incarnation,
-            },
+            agent: spawn_loop(agent, events, inbound),
+            runtime,
             progress,
             signals,
             budgets: BudgetWatch {

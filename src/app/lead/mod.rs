@@ -26,20 +26,30 @@ use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock, program};
 use lead_app::LeadApp;
 use options::LeadOptions;
+use std::cell::Cell;
 
 pub(crate) fn run(context: &Context, request: LeadRequest) -> Result<Exit, Failure> {
     context.refuse_inside_agent("lead")?;
     program::name_this_process("lead");
     let deadline = request.timeout.map(|timeout| SystemClock.monotonic() + timeout);
-    let options = LeadOptions::resolve(context, request)?;
-    let team = context.make_team()?;
-    block_on(async {
-        let output = options.request.output;
-        let started = Box::pin(LeadApp::start(context, &team, options, deadline));
-        let (app, entry) = started.await?;
-        match output {
-            Some(output) => Box::pin(headless::run(context, app, output)).await,
-            None => Box::pin(interactive::run(context, app, entry)).await,
-        }
-    })?
+    let output = request.output;
+    let has_started = Cell::new(false);
+    let run = || {
+        let options = LeadOptions::resolve(context, request)?;
+        let team = context.make_team()?;
+        block_on(async {
+            let started = Box::pin(LeadApp::start(context, &team, options, deadline));
+            let (app, entry) = started.await?;
+            has_started.set(true);
+            match output {
+                Some(output) => Box::pin(headless::run(context, app, output)).await,
+                None => Box::pin(interactive::run(context, app, entry)).await,
+            }
+        })?
+    };
+    let outcome = run();
+    if let (Err(failure), Some(output), false) = (&outcome, output, has_started.get()) {
+        headless::show_failed_start(output, failure);
+    }
+    outcome
 }

@@ -100,17 +100,18 @@ pub(super) fn approver(is_headless: bool, stdin_is_terminal: bool) -> Asks {
 }
 
 /// Returns the mode of the last lead for a resumed one, with a sentence for the person if it differs from the mode of
-/// the settings. A looser mode of a lead that the user did not start here is not taken over.
+/// the settings. A looser mode that the user did not use here is not taken over.
 fn resumed_mode(context: &Context, set: PermissionMode) -> (PermissionMode, Option<String>) {
     let Some(lead) = last_lead(context) else { return (set, None) };
     let last = PermissionMode::parse(&lead.mode).filter(|last| *last != set);
     let Some(last) = last else { return (set, None) };
     let recorded = LastLead::of(&context.environment, &context.team_path);
-    if last > set && !recorded.was(&lead.incarnation) {
-        let why = "this user has no record of that run";
+    let known = recorded.mode_of(&lead.incarnation).map_or(set, |known| known.max(set));
+    if last > known {
+        let why = "this user has no record of a run in that mode";
         let note =
-            format!("Mode {set}, not {last} as in the last run: {why}. --mode {last} sets it.");
-        return (set, Some(note));
+            format!("Mode {known}, not {last} as in the last run: {why}. --mode {last} sets it.");
+        return (known, Some(note));
     }
     (last, Some(format!("Mode {last}, as in the last run; --mode changes it.")))
 }

@@ -3,10 +3,12 @@
 use crate::agent::Events;
 use crate::agent::event::Event;
 use crate::bus::Bus;
-use crate::store::TeamDir;
+use crate::settings::last_lead::LastLead;
+use crate::store::{TeamDir, asynchronous::offload};
 use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::tools::approval_queue::ApprovalQueue;
+use crate::wire::permission::PermissionMode;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,11 +22,20 @@ pub(super) struct LeadRuntime {
     pub(super) approval_queue: Rc<ApprovalQueue>,
     pub(super) events: Events,
     pub(super) incarnation: String,
+    pub(super) last_lead: Arc<LastLead>,
 }
 
 impl LeadRuntime {
     pub(super) fn team(&self) -> &TeamDir {
         self.bus.dir()
+    }
+
+    /// Records the mode of this lead, for one that resumes the team.
+    pub(super) async fn record_mode(&self, mode: PermissionMode) {
+        let (last_lead, incarnation) = (Arc::clone(&self.last_lead), self.incarnation.clone());
+        if let Err(why) = offload(move || last_lead.set(&incarnation, mode)).await {
+            tracing::warn!(%why, "a resumed lead will not take over a looser mode");
+        }
     }
 
     pub(super) fn send(&self, event: Event) {

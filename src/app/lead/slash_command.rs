@@ -69,6 +69,12 @@ pub(super) fn parse(line: &str) -> TypedLine {
             TypedLine::Invalid(format!("write /{verb} NAME; /team shows the names"))
         }
         ["quit" | "exit"] => TypedLine::Quit,
+        [verb @ ("team" | "status" | "inbox" | "tasks" | "cost" | "quit" | "exit"), ..] => {
+            TypedLine::Invalid(format!("/{verb} stands alone: nothing follows it"))
+        }
+        [verb @ ("mode" | "log" | "stop"), ..] => {
+            TypedLine::Invalid(format!("/{verb} takes one word; /help shows it"))
+        }
         [] => TypedLine::Invalid("/ is not a command here; /help lists them".into()),
         [verb, ..] => {
             TypedLine::Invalid(format!("/{verb} is not a command here; /help lists them"))
@@ -181,8 +187,9 @@ mod tests {
         for (line, answer) in [
             ("/taem", "/taem is not a command here"),
             ("/", "/ is not a command here"),
-            ("/team now", "/team is not a command here"),
-            ("/log lead alice", "/log is not a command here"),
+            ("/team now", "/team stands alone"),
+            ("/quit now", "/quit stands alone"),
+            ("/log lead alice", "/log takes one word"),
             ("/stop", "write /stop NAME"),
             ("/log", "write /log NAME"),
             ("/stop Alice", "Alice"),

@@ -4,6 +4,7 @@
 //! from the command line), the life lock, the roster entry, the mailbox, the agent, `Ready`, the end.
 
 pub(crate) mod options;
+mod roster_place;
 mod terminal;
 
 use crate::agent::event::{Ending, MachineEvent, StopCause};
@@ -15,17 +16,15 @@ use crate::app::event_loop::{self, SignalStream, block_on};
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail, open_mailbox};
 use crate::app::{model::open_provider, output};
 use crate::error::{Exit, Failure, OrFail};
-use crate::os::{Clock, SystemClock};
+use crate::llm::Provider;
 use crate::os::{
     async_fd::ReadableFd, failpoint::hit, memory, program, signals::SignalEvent, uptime,
 };
-use crate::protocol::lifecycle;
-use crate::store::asynchronous::update_roster;
-use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, transcript};
+use crate::store::{LifeLock, LifeRecord, TeamDir, transcript};
 use crate::supervise::handshake::{self, HandshakeAnswer};
-use crate::wire::WithUnknownFields;
-use crate::wire::roster::{ExitCause, Member, Roster, StartedBy, UsageCount};
+use crate::wire::roster::{ExitCause, UsageCount};
 use options::{TeammateOptions, TeammateRequest};
+use roster_place::RosterPlace;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -77,12 +76,12 @@ impl TeammateApp {
         team: &TeamDir,
         options: TeammateOptions,
     ) -> Result<Self, Failure> {
-        let TeammateOptions { name, handshake, model, lead, once, .. } = &options;
+        let TeammateOptions { name, handshake, model, lead, .. } = &options;
         let is_by_hand = lead.is_none();
         let (starter, credentials) =
             (if is_by_hand { "hand" } else { "lead" }, &handshake.credentials);
         let incarnation = handshake.incarnation.clone();
-        let mut process =
+        let process =
             AgentProcess::start(team, name.clone(), incarnation, starter, credentials).await?;
         if let Some(notice) = model.spec().notice.filter(|_| is_by_hand) {
             output::warn(notice);
@@ -92,8 +91,27 @@ impl TeammateApp {
         let provider =
             open_provider(model, credentials, name, incarnation, first.as_deref(), team)?;
         reserve_disk_space(team);
-        let usage = join(context, team, &options).await?;
+        let place = RosterPlace::join(context, team, &options).await?;
         hit("child.entered");
+        let usage = place.usage;
+        let started = Self::open(context, team, options, process, provider, usage).await;
+        if started.is_err() {
+            place.give_back(team).await;
+        }
+        started
+    }
+
+    /// Opens the mailbox of a member that has joined, and builds its agent.
+    async fn open(
+        context: &Context,
+        team: &TeamDir,
+        options: TeammateOptions,
+        mut process: AgentProcess,
+        provider: Rc<dyn Provider>,
+        usage: UsageCount,
+    ) -> Result<Self, Failure> {
+        let TeammateOptions { handshake, model, lead, once, .. } = &options;
+        let is_by_hand = lead.is_none();
         let bus = open_bus(team.clone(), handshake.rules);
         let (mailbox, life) = open_mailbox(team, process.life, handshake.rules).await?;
         process.life = life;
@@ -159,49 +177,6 @@ impl TeammateApp {
         drop(life);
         end
     }
-}
-
-/// Joins the team and returns the member's usage so far. Fails if the member was stopped or started again before.
-async fn join(
-    context: &Context,
-    team: &TeamDir,
-    options: &TeammateOptions,
-) -> Result<UsageCount, Failure> {
-    let (name, handshake) = (options.name.clone(), &options.handshake);
-    let (role, incarnation) = (handshake.role.clone(), handshake.incarnation.clone());
-    if options.lead.is_some() {
-        // The lead wrote the entry. Read under the roster's lock, it shows any stop before the life lock was taken.
-        let usage = move |roster: &mut WithUnknownFields<Roster>| {
-            expected_entry(roster, name.as_str(), &incarnation)
-        };
-        return update_roster(team, Fsync::Never, usage).await?.ok_or_else(|| {
-            let what = format!("{} cannot join", options.name);
-            let why = "it was stopped, or started again, before it was ready";
-            Failure::new(Exit::InUse, what, why, "start it again")
-        });
-    }
-    let now = SystemClock.now();
-    let (model, mode) = (options.model.to_string(), handshake.permissions.mode.word());
-    let cwd = context.cwd.display().to_string();
-    let team_name = options.team_name.clone();
-    let enter = move |roster: &mut WithUnknownFields<Roster>| {
-        roster.begin(now, team_name);
-        let member = roster.enter(name.as_str(), now);
-        (member.role, member.model, member.mode) = (role, model, mode.into());
-        (member.started_by, member.cwd) = (StartedBy::Hand, cwd);
-        member.incarnation = incarnation;
-        member.pid = i32::try_from(std::process::id()).ok();
-        let _legal = lifecycle::apply_spawned(&mut member.status);
-        member.since = now;
-        member.usage
-    };
-    Ok(update_roster(team, Fsync::Always, enter).await?)
-}
-
-/// Returns the usage of a spawned teammate; `None` if its entry is over or belongs to another incarnation.
-fn expected_entry(roster: &Roster, name: &str, incarnation: &str) -> Option<UsageCount> {
-    let is_ours = |member: &Member| member.incarnation == incarnation && !member.status.is_over();
-    roster.member(name).filter(|member| is_ours(member)).map(|member| member.usage)
 }
 
 /// Stops the agent at every signal. The last signal decides the exit code.
@@ -279,8 +254,6 @@ fn exit_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::WallTime;
-    use crate::wire::roster::Status;
 
     #[test]
     fn a_signal_decides_the_exit_code_only_when_it_ended_the_agent() {
@@ -299,17 +272,5 @@ mod tests {
                 assert_eq!(ended, (exit, cause), "{ending:?} {signal:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_spawned_teammate_joins_only_while_its_entry_stands() {
-        let mut roster = Roster::default();
-        assert_eq!(expected_entry(&roster, "alice", "one"), None);
-        let member = roster.enter("alice", WallTime::default());
-        (member.incarnation, member.status) = ("one".into(), Status::Starting);
-        assert!(expected_entry(&roster, "alice", "one").is_some());
-        assert_eq!(expected_entry(&roster, "alice", "two"), None, "another incarnation");
-        roster.enter("alice", WallTime::default()).status = Status::Shutdown;
-        assert_eq!(expected_entry(&roster, "alice", "one"), None, "stopped meanwhile");
     }
 }

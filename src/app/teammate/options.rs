@@ -9,7 +9,7 @@ use crate::app::{
 use crate::error::{Exit, Failure, OrFail};
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
 use crate::settings::{Flags, Settings, environment::Environment};
-use crate::store::{RoleMatch, TeamDir, UnclearRole};
+use crate::store::{RoleMatch, TeamDir};
 use crate::supervise::handshake::{self, Handshake, StartReason};
 use crate::tools::find_by_alias;
 use crate::wire::AgentName;
@@ -82,7 +82,7 @@ impl TeammateOptions {
             RoleMatch::File(file) if self.lead.is_none() => self.handshake.role = file.role.name,
             RoleMatch::File(_) | RoleMatch::FreeText => {}
             RoleMatch::Unclear(why) => {
-                return Err(Failure::new(Exit::Usage, why.what(), why.why(), UnclearRole::HINT));
+                return Err(Failure::new(Exit::Usage, why.what(), why.why(), why.hint()));
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use crate::app::requests::{decision_of, editable_text, own_decision, with_text};
 use crate::app::{context::Context, output};
 use crate::error::{Failure, OrFail};
 use crate::os::terminal_size;
+use crate::tools::approval_queue::Decider;
 use crate::ui::console::EditableText;
 use crate::ui::external_editor::ExternalEditor;
 use crate::ui::live::Live;
@@ -181,7 +182,7 @@ fn edit(terminal: &OwnTerminal, question: &Question) {
 /// Turns an answer into a decision; `None` if it does not fit the question.
 fn decision(question: &Question, said: TypedAnswer) -> Option<Decision> {
     let decision = decision_of(question, said)?;
-    let decision = own_decision(&question.request_id, decision);
+    let decision = own_decision(&question.request_id, Decider::Person, decision);
     let is_approved_plan =
         question.about == QuestionKind::Plan && decision.outcome == DecisionOutcome::Approved;
     Some(Decision { mode: is_approved_plan.then_some(PermissionMode::AcceptEdits), ..decision })

@@ -75,7 +75,9 @@ impl TaskRefusal {
             Self::Over { status: TaskStatus::Completed, .. } => {
                 "for more work of that kind, make a new task".into()
             }
-            Self::Over { .. } => "to have it done after all, set its status to pending".into(),
+            Self::Over { .. } => {
+                "to have it done after all, reopen it (set its status to pending)".into()
+            }
             Self::NotYours { .. } => "ask its owner or the lead".into(),
             Self::Cycle { .. } => "leave out one of those dependencies".into(),
             Self::NoSubject => "say in one line what is to be done".into(),

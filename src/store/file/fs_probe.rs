@@ -9,11 +9,11 @@ use crate::store::{StoreError, TeamDir};
 use crate::wire::limits::DISK_RESERVE_BYTES;
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Probes writing, syncing, locking and renaming, not hard links. The error names the first operation that fails.
 pub(crate) fn run(dir: &TeamDir) -> Result<(), StoreError> {
-    let probe = dir.state(&format!("selftest-{}", std::process::id()));
+    let probe = place(dir, "selftest");
     let renamed = probe.with_extension("renamed");
     let outcome = try_everything(&probe, &renamed);
     for path in [&probe, &renamed] {
@@ -24,7 +24,7 @@ pub(crate) fn run(dir: &TeamDir) -> Result<(), StoreError> {
 
 /// Whether a file can have a second hard link. Without links, mail is claimed by a rename alone.
 pub(crate) fn has_links(dir: &TeamDir) -> Result<bool, StoreError> {
-    let probe = dir.state(&format!("linktest-{}", std::process::id()));
+    let probe = place(dir, "linktest");
     let second = probe.with_extension("second");
     remove(&probe)?;
     drop(create_new(&probe, Access::Append)?);
@@ -33,6 +33,12 @@ pub(crate) fn has_links(dir: &TeamDir) -> Result<bool, StoreError> {
         remove(path)?;
     }
     Ok(has)
+}
+
+/// Returns the path of a file to probe with: beside the state of the team, or in its folder before the first run.
+fn place(dir: &TeamDir, what: &str) -> PathBuf {
+    let name = format!("{what}-{}", std::process::id());
+    if dir.has_state() { dir.state(&name) } else { dir.root().join(name) }
 }
 
 fn try_everything(probe: &Path, renamed: &Path) -> Result<(), String> {
@@ -89,6 +95,12 @@ mod tests {
         run(&dir).unwrap();
         has_links(&dir).unwrap();
         assert_eq!(fs::read_dir(dir.state("")).unwrap().count(), before);
+        // Before the first run a person may have made the folder, for the settings.
+        let folder = tempfile::tempdir().unwrap();
+        let bare = TeamDir::look(folder.path()).unwrap();
+        run(&bare).unwrap();
+        has_links(&bare).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

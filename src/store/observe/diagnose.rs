@@ -43,6 +43,10 @@ pub(crate) enum Diagnosis {
 /// Returns all problems of a team folder. Fails if a file or folder cannot be inspected.
 pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     let mut flaws = Vec::new();
+    if !dir.has_state() {
+        // No team has run here: a person made the folder, and the first start sets its modes.
+        return Ok(flaws);
+    }
     modes(dir.root(), &mut flaws)?;
     if roster::is_damaged(dir)? {
         flaws.push(Diagnosis::DamagedRoster);

@@ -87,7 +87,7 @@ fn member(row: &MemberView, text: &str, is_selected: bool, view: &View) -> Line<
     if is_selected {
         return Line::styled(format!("› {text}"), SELECTED);
     }
-    let (status, style) = status_mark(row.status, row.alive);
+    let (status, style) = status_mark(row.status, row.found_dead);
     let Some((name, rest)) = text.split_once(status) else {
         return Line::raw(format!("  {text}"));
     };

@@ -141,6 +141,8 @@ kinds! {
     }, optional {
         /// The reason for the answer.
         reason: String,
+        /// `program` if nobody could be asked.
+        decider: String,
         /// Arguments that replace those of the call.
         updated_input: Value,
     }
@@ -176,6 +178,8 @@ kinds! {
     }, optional {
         /// The reason for the answer.
         reason: String,
+        /// `program` if nobody could be asked.
+        decider: String,
     }
     /// Assigns a task to its new owner.
     TaskAssignment = "task_assignment", Data {

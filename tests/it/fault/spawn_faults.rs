@@ -29,7 +29,7 @@ fn assert_no_ghosts(team: &Team, output: &Output) {
             assert_eq!(team.status(&name), "absent", "{text}");
             assert!(!team.path(&format!("inbox/{name}.jsonl")).exists());
         } else {
-            assert_eq!(team.status(&name), "shutdown");
+            assert_eq!(team.status(&name), "shutdown", "{output:?}\n{}", team.describe());
         }
     }
     team.wait_no_process();

@@ -17,11 +17,12 @@ use std::time::Instant;
 #[test]
 fn usage_errors_start_nothing() {
     let team = Team::new();
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&["lead", "-p"], 2, "-p needs a prompt"),
         (&["lead", "-p", "hi", "--model", "rehearsal", "--mode", "free"], 2, "bypass"),
         (&["lead", "-p", "hi"], 4, "no model is configured"),
         (&["lead", "-p", "-", "--model", "rehearsal"], 2, "the prompt is empty"),
+        (&["lead", "-p", " ", "--model", "rehearsal"], 2, "the prompt is empty"),
         (&["lead", "--output", "json"], 2, "--print"),
         (&["lead", "-p", "hi", "--model", "rehearsal", "--timeout", "soon"], 2, "--timeout"),
         (&["lead", "-p", "hi", "--model", "no-such-provider/x"], 2, "no-such-provider"),
@@ -35,6 +36,45 @@ fn usage_errors_start_nothing() {
             "{args:?} made {:?}",
             listing(team.workspace())
         );
+    }
+}
+
+/// A line that arrives during a turn belongs to that turn. It must not keep the lead from its end.
+#[test]
+fn a_prompt_from_a_pipe_during_a_turn_does_not_delay_the_end() {
+    let team = Team::new();
+    let wait = bash("touch begun; until [ -e over ]; do sleep 0.05; done");
+    let model = script(&team, &[calls("lead", &[wait]), says("lead", "one"), says("lead", "two")]);
+    let line = format!(
+        "(echo first; until [ -e begun ]; do sleep 0.05; done; echo second; sleep 1; touch over) | \
+         team lead --model {model} --timeout 30"
+    );
+    let ran = team.shell(&line).output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}\n{}", team.describe());
+    let turns =
+        team.lines("transcript/lead.jsonl").iter().filter(|it| it["kind"] == "turn_end").count();
+    assert_eq!(turns, 1, "the turn took the second line in: {}", team.describe());
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_run_that_cannot_start_has_a_result_for_programs() {
+    let team = Team::new();
+    let ran = team.team(&["lead", "-p", "hi", "--output", "json"]).expect(4);
+    let result = ran.json();
+    assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("not_started"), &json!(4)));
+    let error = result["error"].as_str().unwrap();
+    assert!(error.contains("no model is configured") && ran.err.contains("now: "), "{ran:#?}");
+}
+
+/// The end of the input is no reason to leave what was read undone.
+#[test]
+fn a_prompt_from_a_pipe_is_carried_out() {
+    for _ in 0..10 {
+        let team = Team::new();
+        let ran = team.team_with_input(&["lead", "--model", "rehearsal"], "Run touch here\n");
+        assert_eq!(ran.code, Some(0), "{ran:#?}");
+        assert!(team.workspace().join("here").exists(), "{}", team.describe());
     }
 }
 

@@ -154,6 +154,12 @@ fn members_that_died_with_the_lead_are_found_and_marked() {
         let is_dead = |member: &Value| member["alive"] == false && member["status"] == "failed";
         shown["members"].as_array().unwrap().iter().all(is_dead)
     });
+    let shown = team.team(&["ls"]).expect(0).out;
+    assert_eq!(
+        (shown.matches("✗ dead").count(), shown.matches("is gone").count()),
+        (3, 3),
+        "{shown}"
+    );
     let mut next = lead(&team, "rehearsal");
     next.expect("its lead had exited");
     next.expect("alice, bob had exited");

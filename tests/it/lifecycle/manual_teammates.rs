@@ -96,3 +96,25 @@ fn once_exits_after_its_turn_and_signals_have_their_exit_codes() {
     team.team(&["teammate", "bob", "--model", "rehearsal", "--mode", "free"]).expect(2);
     assert_left_in_order(&team);
 }
+
+#[test]
+fn a_failed_start_leaves_no_entry() {
+    let team = Team::new();
+    let model = script(&team, &[says("bob", "here")]);
+    let refused = |words: &str| {
+        let ran = team.team(&["teammate", "bob", "--once", "--prompt", "go", "--model", &model]);
+        assert!(ran.code == Some(1) && ran.err.contains(words), "{ran:#?}");
+    };
+    // Its inbox cannot be opened, which is after its entry was written.
+    let inbox = team.path("inbox/bob.jsonl");
+    std::fs::create_dir_all(&inbox).unwrap();
+    refused("bob.jsonl is a folder");
+    assert_eq!(team.roster()["members"], json!([]));
+    std::fs::remove_dir(&inbox).unwrap();
+    team.team(&["teammate", "bob", "--once", "--prompt", "go", "--model", &model]).expect(0);
+    let before = team.member("bob");
+    std::fs::remove_file(&inbox).unwrap();
+    std::fs::create_dir(&inbox).unwrap();
+    refused("bob.jsonl is a folder");
+    assert_eq!(team.member("bob"), before);
+}

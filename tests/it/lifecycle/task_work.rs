@@ -131,7 +131,7 @@ fn a_failed_task_ends_a_headless_run_with_3() {
 fn a_task_left_open_is_told_once_and_then_given_back() {
     let [claim, complete] =
         ["claim_task", "complete_task"].map(|tool| (tool, json!({"task_id": "1"})));
-    let told = "task 1 (paint the shed) is still in progress and yours";
+    let told = "task 1 is still in progress and yours";
     for (second, code, status_after, wanted) in [
         (calls("bob", &[complete]), 0, "completed", ["created", "claimed", "completed"]),
         (says("bob", "so what"), 8, "pending", ["created", "claimed", "released"]),
@@ -175,6 +175,24 @@ fn a_task_left_open_is_told_once_and_then_given_back() {
         }
         assert_left_in_order(&team);
     }
+}
+
+/// A task that everybody leaves open goes round once.
+#[test]
+fn a_task_that_nobody_completes_ends_the_run() {
+    let team = Team::new();
+    team.variable("TEAM_AUTO_CLAIM", "true");
+    team.team(&["init"]).expect(0);
+    team.team(&["task", "add", "paint the shed"]).expect(0);
+    let mut lines =
+        vec![calls("lead", &[spawn("alice"), spawn("bob")]), says("lead", "handed out")];
+    lines.extend((0..8).flat_map(|_| ["alice", "bob"].map(|name| says(name, "so what"))));
+    lines.extend((0..8).map(|_| says("lead", "noted")));
+    let words = ["lead", "-p", "begin", "--model", &script(&team, &lines), "--timeout", "60"];
+    team.team(&words).expect(8);
+    let events = events(&task(&team, 1)).join(" ");
+    assert_eq!(events, "created claimed released claimed released", "{}", task(&team, 1));
+    assert_left_in_order(&team);
 }
 
 /// A task whose command was denied is not done, whatever its worker says.

@@ -100,7 +100,7 @@ fn typed_answers_allow_deny_change_and_hold_for_the_session() {
     let log = std::fs::read_to_string(team.workspace().join("log.txt")).unwrap();
     assert_eq!(log, "one\nfour\none\n");
     assert!(exists(&team, "notes/a.txt"));
-    assert!(told(&team, "lead", "denied by user: too early"), "{}", team.describe());
+    assert!(told(&team, "lead", "denied by the user: too early"), "{}", team.describe());
     let decided = team.lines("transcript/lead.jsonl");
     let decided = decided.iter().filter(|line| line["kind"] == "decision");
     let outcomes: Vec<&str> = decided.map(|line| line["outcome"].as_str().unwrap()).collect();

@@ -112,7 +112,10 @@ fn members_have_the_rules_of_their_lead_and_a_headless_run_denies_requests() {
     let lines = team.lines("transcript/alice.jsonl");
     let denied = lines.iter().find(|line| line["kind"] == "decision").unwrap();
     assert_eq!(denied["outcome"], "rejected");
+    assert_eq!(denied["by"], "program", "nobody was asked: {denied}");
     assert!(denied["reason"].as_str().unwrap().contains("headless"), "{denied}");
+    let told = &tool_results(&team, "alice")[0].1;
+    assert!(told.starts_with("denied: ") && !told.contains("by the user"), "{told}");
     assert_eq!(team.member("alice")["mode"], "default");
     assert_left_in_order(&team);
 }

@@ -51,6 +51,31 @@ fn a_rule_that_names_no_tool_is_an_error_or_a_warning() {
     assert!(team.team(&["config"]).expect(0).err.contains("allows nothing"));
 }
 
+#[test]
+fn all_errors_of_the_settings_are_shown_at_once() {
+    for (settings, parts) in [
+        ("max_rounds = \"a\"\nfsync = \"x\"\n", ["settings.toml line 1", "settings.toml line 2"]),
+        (
+            "model = \"\"\n[permissions]\ndeny = [\"bsh\"]\n",
+            ["\"\" is not a model", "settings.toml line 3"],
+        ),
+    ] {
+        let ran = team_with(settings).team(&["config"]).expect(2);
+        for part in parts {
+            assert_eq!(ran.err.matches(part).count(), 1, "{part}: {ran:#?}");
+        }
+    }
+    for words in [&["config"][..], &["lead", "-p", "x"]] {
+        let team = team_with("model = \"foo\"\n");
+        let ran = team.team(words).expect(2);
+        let where_from = team.path("settings.toml").display().to_string();
+        assert!(
+            ran.err.contains("\"foo\" is not a model") && ran.err.contains(&where_from),
+            "{ran:#?}"
+        );
+    }
+}
+
 /// With settings that are not understood, every verb that steers a team works, and the errors are shown in plain
 /// words.
 #[test]

@@ -25,7 +25,10 @@ fn source() -> Option<String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("axe");
     let script = folder.join("node_modules/axe-core/axe.min.js");
     if !script.exists() {
-        fs::create_dir_all(&folder).unwrap();
+        if let Err(why) = fs::create_dir_all(&folder) {
+            skipped(&format!("{PACKAGE} cannot be installed in {}: {why}", folder.display()));
+            return None;
+        }
         let mut npm = Command::new("npm");
         npm.args(["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", PACKAGE]);
         npm.args(["--fetch-timeout=20000", "--fetch-retries=0", "--prefix"]).arg(&folder);

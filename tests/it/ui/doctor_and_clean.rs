@@ -53,6 +53,12 @@ fn the_doctor_of_a_healthy_team_finds_and_changes_nothing() {
     assert_eq!((&report["schema"], &report["ok"]), (&json!(1), &json!(true)), "{report:#}");
     assert_eq!(finding(&report, "team folder")[0].0, "note");
     assert!(!team.path("").exists(), "no folder is made");
+    // A folder that a person has made for the settings is no damaged team.
+    fs::create_dir(team.path("")).unwrap();
+    write(&team.path("settings.toml"), "max_teammates = 3\n");
+    let report = team.team(&["doctor", "--json"]).expect(0).json();
+    assert_eq!(finding(&report, "file system")[0].0, "ok", "{report:#}");
+    assert_eq!(fs::read_dir(team.path("")).unwrap().count(), 1);
     a_run(&team);
     let before = contents(&team);
     let report = team.team(&["doctor", "--json"]).expect(0).json();
