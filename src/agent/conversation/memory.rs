@@ -6,7 +6,7 @@
 use crate::tools::Call;
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::inbox_block::inbox_block;
-use crate::wire::message::{Body, Message};
+use crate::wire::message::{Body, Message, Outcome};
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
 
@@ -31,6 +31,8 @@ pub(crate) struct Memory {
     pub(crate) open_calls: Vec<OpenCall>,
     /// Whether the transcript ends within a turn.
     pub(crate) in_turn: bool,
+    /// Whether a person interrupted the last turn, and nothing but mail came since.
+    pub(crate) was_interrupted: bool,
     /// Whether the transcript ends with a turn that a stop of the agent cut off.
     pub(crate) is_cut_off: bool,
 }
@@ -63,7 +65,9 @@ pub(super) fn call_of(block: &Block) -> Option<Call> {
 
 impl Memory {
     pub(crate) fn push(&mut self, entry: &Entry) {
-        self.is_cut_off &= !matches!(entry, Entry::User { .. } | Entry::Assistant { .. });
+        let is_of_turn = matches!(entry, Entry::User { .. } | Entry::Assistant { .. });
+        self.is_cut_off &= !is_of_turn;
+        self.was_interrupted &= !is_of_turn;
         match entry {
             Entry::User { content } => {
                 self.in_turn = true;
@@ -97,8 +101,9 @@ impl Memory {
                     self.user_side().0.push(result);
                 }
             }
-            Entry::TurnEnd { cut_off, .. } => {
+            Entry::TurnEnd { cut_off, outcome, .. } => {
                 (self.in_turn, self.is_cut_off) = (false, *cut_off);
+                self.was_interrupted = *outcome == Outcome::Interrupted && !cut_off;
                 if !cut_off {
                     self.asked.clear();
                 }
@@ -262,7 +267,6 @@ pub(crate) fn cut(text: &str, room: usize) -> String {
 mod tests {
     use super::*;
     use crate::wire::chat::{StopReason, Usage};
-    use crate::wire::message::Outcome;
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -19,6 +19,8 @@ pub(crate) struct CutOff {
     pub(crate) tool: Option<String>,
     /// The calls still to run, if the transcript ends within a turn.
     pub(crate) turn: Option<VecDeque<Call>>,
+    /// Whether the turn is mail that came after a turn that a person had interrupted.
+    pub(crate) follows_interrupted: bool,
 }
 
 impl Conversation {
@@ -52,7 +54,8 @@ impl Conversation {
             self.journal.record(entry, disk_full).await?;
         }
         hit("turn.resumed");
-        let turn = self.journal.memory.in_turn.then_some(to_run);
-        Ok(CutOff { tool, turn })
+        let memory = &self.journal.memory;
+        let turn = memory.in_turn.then_some(to_run);
+        Ok(CutOff { tool, turn, follows_interrupted: memory.was_interrupted })
     }
 }

@@ -68,7 +68,12 @@ impl Member {
         cut_off: &CutOff,
     ) -> Option<String> {
         let mut parts: Vec<String> = reason.into_iter().collect();
-        if cut_off.turn.is_some() {
+        if cut_off.turn.is_some() && cut_off.follows_interrupted {
+            parts.push(
+                "the last mail before this start is not answered yet; the turn before it was interrupted and is over"
+                    .into(),
+            );
+        } else if cut_off.turn.is_some() {
             let tool = cut_off.tool.as_ref();
             let during = tool.map_or_else(String::new, |tool| format!(" (during {tool})"));
             parts.push(format!(

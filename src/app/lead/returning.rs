@@ -65,6 +65,9 @@ fn last_state(lines: &[Line]) -> String {
         memory.push(&line.entry);
     }
     memory.reopen_turn();
+    if memory.in_turn && memory.was_interrupted {
+        return "it has mail to answer".into();
+    }
     if memory.in_turn {
         let running = memory.open_calls.iter().find(|call| call.started);
         let during = running.map(|call| format!(", during {}", call.call.name)).unwrap_or_default();

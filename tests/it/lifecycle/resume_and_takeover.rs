@@ -250,20 +250,38 @@ fn a_turn_that_a_person_ended_is_not_continued() {
         calls("lead", &[spawn("bob"), bash("touch lead.here; sleep 1000")]),
         calls("bob", &[bash("touch bob.here; sleep 1000")]),
         says("bob", "bob went on"),
-        says("lead", "the lead went on"),
+        says("lead", "bob is gone, then"),
+        says("lead", "an answer to bob"),
     ];
     let mut first = scripted_lead(&team, &lines);
     wait_file(&team, "lead.here");
     wait_file(&team, "bob.here");
     team.team(&["stop", "bob", "--now"]).expect(0);
     first.press("\u{3}");
+    // The report of bob's end is mail, which the lead answers in a turn of its own.
+    let transcript = team.path("transcript/lead.jsonl");
+    let told = || fs::read_to_string(&transcript).unwrap();
+    team.eventually("the answer to the report", || told().contains("bob is gone, then"));
     team.wait_status("lead", "idle");
     first.type_line("/quit");
     assert_eq!(first.wait().code(), Some(0));
     let model = format!("script:{}", team.workspace().join("script.jsonl").display());
     let ran = team.team(&["lead", "--resume", "-p", "--model", &model]).expect(0);
-    assert!(ran.err.contains("nothing was left to do"), "{ran:#?}");
+    assert!(ran.err.contains("nothing was left to do"), "{ran:#?} {}", team.describe());
     assert_eq!(team.status("bob"), "shutdown");
+    assert_left_in_order(&team);
+    // A lead took mail in as it ended, after an interrupted turn. It answers the mail, and is not told to go on with
+    // the turn.
+    let end =
+        serde_json::json!({ "kind": "turn_end", "at": 1.0, "outcome": "interrupted", "rounds": 1 });
+    let mail = serde_json::json!({ "kind": "mail", "at": 1.0, "gen": "000000000009-00000000", "offset": 0, "message":
+        { "type": "message", "from": "bob", "to": "lead", "content": "bye", "id": "bye", "timestamp": 1.0 } });
+    write(&transcript, format!("{}{end}\n{mail}\n", told()));
+    let ran = team.team(&["lead", "--resume", "-p", "--model", &model]).expect(0);
+    let told = told();
+    assert!(ran.out.contains("an answer to bob"), "{ran:#?}");
+    assert!(told.contains("the last mail before this start is not answered yet"), "{told}");
+    assert!(!told.contains("in the middle of a turn"), "{told}");
     assert_left_in_order(&team);
 }
 
@@ -287,6 +305,12 @@ fn a_resumed_team_keeps_its_mode() {
     assert!(!ran.err.contains("as in the last run") && !here.exists(), "{ran:#?}");
     let ran = run(&["--resume"]);
     assert!(ran.err.contains("Mode plan, as in the last run") && !here.exists(), "{ran:#?}");
+    // The roster alone cannot loosen the mode, even if it names the recorded lead.
+    let roster = fs::read_to_string(team.path("config.json")).unwrap();
+    write(&team.path("config.json"), roster.replace("\"mode\": \"plan\"", "\"mode\": \"bypass\""));
+    assert_eq!(team.roster()["lead"]["mode"], "bypass");
+    let ran = run(&["--resume"]);
+    assert!(ran.err.contains("Mode default, not bypass") && !here.exists(), "{ran:#?}");
     run(&["--mode", "bypass"]).expect(0);
     fs::remove_file(&here).unwrap();
     fs::remove_dir_all(team.workspace().join(".local/state/team/leads")).unwrap();
