@@ -1,8 +1,9 @@
 //! The single-threaded event loop of an agent or of a command that waits, and signals as its events.
 
 use crate::error::{Exit, Failure, OrFail};
+use crate::os::event_loop::{self, EventLoopMark};
 use crate::os::signals::{SignalEvent, Signals};
-use crate::os::{async_fd::ReadableFd, command, event_loop::EventLoopMark, memory};
+use crate::os::{async_fd::ReadableFd, command, memory};
 use std::io;
 use std::time::Duration;
 
@@ -12,21 +13,13 @@ const CANCELLED_COMMANDS_LIMIT: Duration = Duration::from_secs(3);
 /// or a terminal must not keep the process alive.
 const ABANDONED_WORK_LIMIT: Duration = Duration::from_millis(500);
 
-/// The time for which an idle helper thread is kept: long enough for the next lock or disk access of a turn.
-const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(500);
+/// The remedy if the system provides no descriptors, threads or memory.
+const HINT: &str = "close other programs, or raise the limits on open files and processes";
 
-/// The remedy if the system provides no descriptors or memory.
-const HINT: &str = "close other programs, or raise the limit on open files";
-
-/// Runs a future to completion. Fails if the event loop cannot be created, for lack of descriptors or memory.
+/// Runs a future to completion. Fails if the event loop cannot be created, for lack of descriptors, threads or memory.
 pub(crate) fn block_on<F: Future>(main: F) -> Result<F::Output, Failure> {
     memory::use_one_heap();
-    // A local runtime: the wake-ups of a local set would each go through the kernel.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .thread_keep_alive(THREAD_KEEP_ALIVE)
-        .build_local(tokio::runtime::LocalOptions::default())
-        .or_fail("the event loop cannot be started", HINT)?;
+    let runtime = event_loop::event_loop().or_fail("the event loop cannot be started", HINT)?;
     let mark = EventLoopMark::set();
     let output = runtime.block_on(main);
     drop(mark);

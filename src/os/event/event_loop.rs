@@ -1,10 +1,31 @@
-//! Detects calls that block the thread of an event loop: during an fsync or a wait for a lock no mail,
-//! signal or model reply is handled.
+//! Creates event loops, and detects calls that block the thread of one: during an fsync or a wait for a lock no
+//! mail, signal or model reply is handled.
 //!
 //! The check exists in debug builds only. Threads for offloaded work carry no mark.
 
 use std::cell::Cell;
+use std::io;
 use std::panic::Location;
+use std::time::Duration;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+
+/// The time for which an idle helper thread is kept: for ever. A fork bomb or a low limit may leave no room for a new
+/// thread, and the event loop panics if offloaded work finds no thread at all.
+const HELPER_KEEP_ALIVE: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Creates the event loop of this process, with its first helper thread. Offloaded work that gets no thread of its own
+/// waits for that one. Fails if there are no descriptors, no memory or no threads left.
+pub(crate) fn event_loop() -> io::Result<LocalRuntime> {
+    // A local runtime: the wake-ups of a local set would each go through the kernel.
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .thread_keep_alive(HELPER_KEEP_ALIVE)
+        .build_local(LocalOptions::default())?;
+    // The runtime panics where this one fails.
+    std::thread::Builder::new().spawn(|| ())?.join().unwrap_or_default();
+    runtime.spawn_blocking(|| ());
+    Ok(runtime)
+}
 
 thread_local! {
     static RUNS_EVENT_LOOP: Cell<bool> = const { Cell::new(false) };

@@ -5,6 +5,7 @@
 //! again with [`agent_process`] as its only test.
 
 use super::{Bash, OutputStore, command_setup};
+use crate::os::event_loop::event_loop;
 use crate::os::processes::{self, Process};
 use crate::os::program::test_process;
 use crate::os::skips::skipped;
@@ -157,7 +158,7 @@ async fn bash(
 }
 
 fn block_on<R>(task: impl Future<Output = R>) -> R {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(task)
+    event_loop().unwrap().block_on(task)
 }
 
 fn run(fixture: &Fixture, command: &str, timeout: u64) -> String {

@@ -5,7 +5,7 @@ use crate::support::child_process::{content, line};
 use crate::support::events::{EventKind, History, send};
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_in_order, bash, calls, says, script, spawn, wait, wait_file,
+    assert_left_in_order, bash, calls, says, script, spawn, turns, wait, wait_file,
 };
 use crate::support::skips::skipped;
 use nix::sys::signal::{Signal, kill};
@@ -14,9 +14,12 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A small file system at a team's workspace, unmounted on drop.
 struct Disk {
@@ -260,7 +263,7 @@ fn a_disk_without_inodes_loses_nothing() {
     team.eventually("both are taken in", || team.mail_of("bob").len() == 2);
     team.team(&["stop", "bob"]).expect(0);
     assert_eq!(wait(&team, &mut member.child), Some(0));
-    crate::support::scripts::assert_left_in_order(&team);
+    assert_left_in_order(&team);
 }
 
 /// Every command that writes fails with one clear error. Commands that only read work.
@@ -332,7 +335,41 @@ fn an_agent_out_of_descriptors_recovers() {
     team.eventually("the mail is taken in", || team.mail_of("bob").len() == 1);
     team.team(&["stop", "bob"]).expect(0);
     assert_eq!(wait(&team, &mut member.child), Some(0));
-    crate::support::scripts::assert_left_in_order(&team);
+    assert_left_in_order(&team);
+}
+
+/// No new thread is possible for an agent that has been idle for a while. It uses the one that it has.
+#[test]
+fn an_agent_without_a_thread_to_spare_continues() {
+    if !nix::unistd::geteuid().is_root() {
+        skipped("only root can become a user who runs nothing else");
+        return;
+    }
+    if !can_limit() {
+        return;
+    }
+    let team = Team::new();
+    let model = script(&team, &[says("bob", "one")]);
+    let user = 60_000 + std::process::id() % 5000;
+    chown(team.workspace(), Some(user), Some(user)).unwrap();
+    let command = |args: &[&str]| {
+        let mut command = team.command("team", args);
+        command.uid(user).gid(user);
+        command
+    };
+    let mut member = Member::start(command(&["teammate", "bob", "--model", &model]));
+    team.wait_status("bob", "idle");
+    // A thread that is not kept has ended by then.
+    std::thread::park_timeout(Duration::from_secs(1));
+    let pid = member.pid().to_string();
+    let mut limit = Command::new("prlimit");
+    limit.args(["--pid", &pid, "--nproc=1:1"]).uid(user).gid(user);
+    assert!(limit.status().unwrap().success());
+    assert!(command(&["send", "bob", "hello"]).output().unwrap().status.success());
+    team.eventually("bob has answered", || turns(&team, "bob") == 1);
+    assert!(command(&["stop", "bob"]).output().unwrap().status.success());
+    assert_eq!(wait(&team, &mut member.child), Some(0));
+    assert_left_in_order(&team);
 }
 
 /// The team folder is removed while a team runs. Every process exits with an error, and none creates the folder
@@ -376,7 +413,7 @@ fn removed_folders_of_the_mailbox_are_created_again() {
     }
     team.team(&["stop", "bob"]).expect(0);
     assert_eq!(wait(&team, &mut member.child), Some(0));
-    crate::support::scripts::assert_left_in_order(&team);
+    assert_left_in_order(&team);
 }
 
 /// A new team folder takes the place of the old one. It belongs to another team, and the old member does not
