@@ -1,4 +1,4 @@
-//! The score card of reliability (docs/reliability.md): figures R1 to R18, R23 and R24, each with its target.
+//! The score card of reliability (docs/reliability.md): figures R1 to R18, R21, R23 and R24, each with its target.
 //!
 //! `scripts/torture` runs it in a chosen length; `scripts/check --all` runs the short form, in which every figure
 //! has to meet its target at a small size. `cargo test` sees it as an ignored test. Speed is judged in release
@@ -30,6 +30,7 @@ mod publish;
 mod random_kills;
 mod rng;
 mod run;
+mod soak;
 mod writers;
 
 use card::{Cells, Finding, Row, Verdict};
@@ -62,6 +63,7 @@ const FIGURES: &[(&str, Measure)] = &[
     ("R16", by_tests::of_pids),
     ("R17", bad_endpoint::measure),
     ("R18", checker::measure),
+    ("R21", soak::measure),
     ("R23", long_run::measure),
     ("R24", by_tests::of_tasks),
 ];
