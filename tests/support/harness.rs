@@ -33,6 +33,9 @@ pub(crate) struct Team {
 /// The variable that lengthens short deadlines, in milliseconds.
 pub(crate) const SHORTEST_DEADLINE: &str = "TEAM_SHORTEST_DEADLINE_MS";
 
+/// The variable that names the file for the counts of a coverage run.
+const PROFILE_FILE: &str = "LLVM_PROFILE_FILE";
+
 /// Returns the path of a built program.
 pub(crate) fn program(name: &str) -> PathBuf {
     built_programs().join(name)
@@ -143,6 +146,10 @@ impl Team {
         // deadlines of the contract.
         if env!("CARGO_CRATE_NAME") != "torture" {
             command.env(SHORTEST_DEADLINE, "5000");
+        }
+        // `scripts/coverage` counts what the programs execute, too.
+        if let Some((name, file)) = std::env::vars().find(|(name, _)| name == PROFILE_FILE) {
+            command.env("TEAM_PASS_ENVIRONMENT", &name).env(name, file);
         }
         for (name, value) in self.extra.borrow().iter() {
             command.env(name, value);
