@@ -95,6 +95,7 @@ fn the_published_card_has_every_figure() {
     let card = document.split("## Score card").nth(1).unwrap().split("\n## ").next().unwrap();
     let shown: BTreeSet<&str> =
         card.lines().filter_map(|line| line.strip_prefix("| R")?.split(' ').next()).collect();
-    let expected: Vec<String> = (1..=18).chain(23..=24).map(|number| number.to_string()).collect();
+    let expected: Vec<String> =
+        (1..=18).chain([21, 23, 24]).map(|number| number.to_string()).collect();
     assert_eq!(shown, expected.iter().map(String::as_str).collect());
 }
