@@ -8,13 +8,14 @@ use crate::settings::Rules;
 use crate::settings::environment::PassedNames;
 use crate::settings::model::ProviderCredentials;
 use crate::wire::hook::Hook;
+use crate::wire::limits::MIB;
 use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-const MAX_HANDSHAKE_BYTES: u64 = 1024 * 1024;
+const MAX_HANDSHAKE_BYTES: u64 = MIB;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Handshake {

@@ -144,10 +144,14 @@ impl Tool for ReadInbox {
             message
         };
         let mail: Vec<_> = states.map(with_state).collect();
-        if mail.is_empty() {
+        if mail.is_empty() && recent.is_empty() {
             let none = "No mail: nothing is unread and nothing was taken in since you last looked.";
             return Ok(none.into());
         }
-        Ok(inbox_block(&mail))
+        let older = match recent.dropped() {
+            0 => String::new(),
+            more => format!("\n[{more} older ones, which you were shown before, are left out]"),
+        };
+        Ok(inbox_block(&mail) + &older)
     }
 }

@@ -20,7 +20,9 @@ use crate::store::roster;
 use crate::tasks::{TaskError, Tasks};
 use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
+use crate::wire::limits::OUTPUT_CHARS;
 use crate::wire::message::{Body, Correlation, Message};
+use crate::wire::newest::Newest;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
 use crate::wire::tool::{Audience, Effect, OfferCondition, Parameter, SubjectArgument, ToolSpec};
@@ -142,8 +144,8 @@ pub(crate) struct TeamContext {
     pub(in crate::tools) me: AgentName,
     incarnation: String,
     pub(in crate::tools) bus: Arc<Bus>,
-    /// The mail that was delivered since the model last read its inbox.
-    recent: RefCell<Vec<Map<String, Value>>>,
+    /// The newest mail that was delivered since the model last read its inbox.
+    recent: RefCell<Newest<Map<String, Value>>>,
     shutdowns: RefCell<RequestLedger>,
     rate_limiter: RefCell<RateLimiter>,
     pub(crate) hooks: Hooks,
@@ -158,7 +160,8 @@ impl TeamContext {
         max_sends: usize,
         hooks: Hooks,
     ) -> Self {
-        let (recent, shutdowns) = (RefCell::default(), RefCell::default());
+        let recent = RefCell::new(Newest::within(OUTPUT_CHARS));
+        let shutdowns = RefCell::default();
         let rate_limiter = RefCell::new(RateLimiter::new(max_sends));
         Self { me, incarnation, bus, recent, shutdowns, rate_limiter, hooks }
     }
@@ -189,12 +192,14 @@ impl TeamContext {
 
     /// Records a delivered message for [`TeamContext::take_recent`].
     pub(crate) fn take_note(&self, message: &Map<String, Value>) {
-        self.recent.borrow_mut().push(message.clone());
+        let fields = message.iter();
+        let bytes = fields.map(|(name, value)| name.len() + value.to_string().len()).sum();
+        self.recent.borrow_mut().push(bytes, message.clone());
     }
 
-    /// Returns the mail that was delivered since the last call.
-    pub(in crate::tools) fn take_recent(&self) -> Vec<Map<String, Value>> {
-        self.recent.take()
+    /// Returns the newest mail that was delivered since the last call.
+    pub(in crate::tools) fn take_recent(&self) -> Newest<Map<String, Value>> {
+        self.recent.borrow_mut().take()
     }
 
     /// Records a valid shutdown request of `owner`.

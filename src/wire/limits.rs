@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-const MIB: u64 = 1024 * 1024;
+/// One mebibyte.
+pub const MIB: u64 = 1024 * 1024;
 
 // Messages and mailboxes.
 

@@ -14,6 +14,7 @@ pub mod message;
 pub mod money;
 pub mod name;
 pub(crate) mod nearest;
+pub(crate) mod newest;
 pub mod permission;
 pub mod role;
 pub mod roster;

@@ -7,6 +7,7 @@ use crate::tools::Call;
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::inbox_block::inbox_block;
 use crate::wire::message::{Body, Message, Outcome};
+use crate::wire::newest::Newest;
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
 
@@ -16,11 +17,12 @@ pub(super) const BYTES_PER_TOKEN: usize = 4;
 /// The maximum number of bytes of a turn's prompts and mail that are repeated after a compaction.
 const ASKED_BYTES: usize = 16_384;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Memory {
     said: Vec<ConversationTurn>,
-    /// The prompts and mail since the last turn ended. A compaction keeps them.
-    asked: Vec<Piece>,
+    /// The newest prompts and mail since the last turn ended: their senders still wait for an answer. A compaction
+    /// keeps them.
+    asked: Newest<Piece>,
     /// The input and output tokens of the last model call.
     counted: u64,
     /// The bytes added since the last model call.
@@ -58,6 +60,22 @@ enum Piece {
     Inbox(Vec<Map<String, Value>>),
 }
 
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            said: Vec::new(),
+            asked: Newest::within(ASKED_BYTES),
+            counted: 0,
+            uncounted: 0,
+            context_shown: None,
+            open_calls: Vec::new(),
+            in_turn: false,
+            was_interrupted: false,
+            is_cut_off: false,
+        }
+    }
+}
+
 pub(super) fn call_of(block: &Block) -> Option<Call> {
     let Block::ToolUse { id, name, input } = block else { return None };
     Some(Call { id: id.clone(), name: name.clone(), input: input.clone() })
@@ -71,8 +89,9 @@ impl Memory {
         match entry {
             Entry::User { content } => {
                 self.in_turn = true;
-                self.asked.push(Piece::Text(content.clone()));
-                self.add(Piece::Text(content.clone()));
+                let piece = Piece::Text(content.clone());
+                self.ask(&piece);
+                self.add(piece);
             }
             Entry::Mail { message, .. } => self.push_mail(message),
             Entry::Note { content } => self.add(Piece::Text(format!("[team: {content}]"))),
@@ -105,7 +124,7 @@ impl Memory {
                 (self.in_turn, self.is_cut_off) = (false, *cut_off);
                 self.was_interrupted = *outcome == Outcome::Interrupted && !cut_off;
                 if !cut_off {
-                    self.asked.clear();
+                    drop(self.asked.take());
                 }
             }
             Entry::Compacted { summary, situation, context_tokens, .. } => {
@@ -130,17 +149,17 @@ impl Memory {
             "[team: your conversation was too long and was replaced by these notes of it. {situation}]\n\n\
              {summary}"
         )));
-        let again = within(&self.asked, ASKED_BYTES);
-        if !again.is_empty() {
-            let left_out = match self.asked.len() - again.len() {
+        let asked = self.asked.clone();
+        if !asked.is_empty() {
+            let left_out = match asked.dropped() {
                 0 => String::new(),
                 more => format!(" ({more} before it: see the notes)"),
             };
             let head = "[team: what you were asked in this turn, once more";
             self.add(Piece::Text(format!("{head}{left_out}:]")));
         }
-        for piece in again {
-            self.add(piece);
+        for piece in asked.iter() {
+            self.add(piece.clone());
         }
     }
 
@@ -164,8 +183,17 @@ impl Memory {
         // An agent whose process ended before it acted on the mail resumes with a turn.
         self.in_turn |= body.is_ok_and(|body| body.wakes());
         let piece = Piece::Inbox(vec![message.clone()]);
-        self.asked.push(piece.clone());
+        self.ask(&piece);
         self.add(piece);
+    }
+
+    /// Notes what a compaction repeats. A piece that is too long by itself is cut.
+    fn ask(&mut self, piece: &Piece) {
+        let piece = match piece.render().len() {
+            length if length > ASKED_BYTES => piece.cut(ASKED_BYTES / 4),
+            _ => piece.clone(),
+        };
+        self.asked.push(piece.render().len(), piece);
     }
 
     fn add(&mut self, piece: Piece) {
@@ -208,23 +236,6 @@ impl Memory {
         }
         messages
     }
-}
-
-/// Selects the newest pieces, whose senders still wait for an answer, within `room` bytes. A piece that is too
-/// long by itself is cut.
-fn within(pieces: &[Piece], mut room: usize) -> Vec<Piece> {
-    let mut kept = Vec::new();
-    for piece in pieces.iter().rev() {
-        let piece = match piece.render().len() {
-            length if length > ASKED_BYTES => piece.cut(ASKED_BYTES / 4),
-            _ => piece.clone(),
-        };
-        let Some(left) = room.checked_sub(piece.render().len()) else { break };
-        room = left;
-        kept.push(piece);
-    }
-    kept.reverse();
-    kept
 }
 
 impl Piece {
@@ -393,6 +404,19 @@ mod tests {
             assert_eq!(memory.context_shown, Some(500), "what a refusal has shown stays");
             assert!(memory.in_turn && !memory.is_worth_compacting());
         }
+    }
+
+    #[test]
+    fn mail_that_causes_no_turn_is_kept_for_a_compaction_only_within_its_room() {
+        let mut memory = Memory::default();
+        for number in 0..5_000 {
+            memory.push(&from_bob(&format!("report {number}")));
+        }
+        let kept: Vec<String> = memory.asked.iter().map(Piece::render).collect();
+        assert_eq!(kept.len() + memory.asked.dropped(), 5_000);
+        let bytes: usize = kept.iter().map(String::len).sum();
+        assert!(bytes <= ASKED_BYTES && kept.len() > 100, "{bytes} bytes");
+        assert!(kept.last().unwrap().contains("report 4999"));
     }
 
     #[test]

@@ -2,11 +2,13 @@
 //! each other must not do so forever.
 //!
 //! A turn counts if only colleagues caused it and if it called only tools of [`Purpose::Talk`]. Work, prompts, and
-//! mail from the user, the lead or the program reset the counts, so only talk is limited.
+//! mail from the user, the lead or the program reset the counts, so only talk is limited. A turn that results alone
+//! caused counts only if it sent something: a lead that merely reads what its teammates have done continues no
+//! exchange.
 
 use crate::wire::AgentName;
-use crate::wire::message::Message;
-use crate::wire::tool::Purpose;
+use crate::wire::message::{Body, Message};
+use crate::wire::tool::{Effect, Purpose};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The verdict on mail that came between two turns.
@@ -26,36 +28,46 @@ pub(super) struct ExchangeLimit {
     me: AgentName,
     most: u32,
     turns: BTreeMap<String, u32>,
+    /// The colleagues whose results caused this turn. It counts as soon as it sends something.
+    reported: BTreeSet<String>,
     told: BTreeSet<String>,
 }
 
 impl ExchangeLimit {
     /// Creates the counts of an agent; each colleague may cause `most` turns.
     pub(super) fn new(me: AgentName, most: u32) -> Self {
-        Self { me, most, turns: BTreeMap::new(), told: BTreeSet::new() }
+        let (turns, reported, told) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { me, most, turns, reported, told }
     }
 
     /// Resets the counts, because work was done.
     pub(super) fn progress(&mut self) {
         self.turns.clear();
+        self.reported.clear();
         self.told.clear();
     }
 
     /// Notes a tool call. Every tool resets the counts, except those of [`Purpose::Talk`].
     pub(super) fn call(&mut self, tool: &str) {
-        let purpose = crate::tools::find(tool).map(|spec| spec.purpose);
-        if purpose != Some(Purpose::Talk) {
-            self.progress();
+        match crate::tools::find(tool).map(|spec| (spec.purpose, spec.effect)) {
+            Some((Purpose::Talk, Effect::Talks)) => {
+                for sender in std::mem::take(&mut self.reported) {
+                    self.count(sender);
+                }
+            }
+            Some((Purpose::Talk, _)) => {}
+            _ => self.progress(),
         }
+    }
+
+    fn count(&mut self, sender: String) {
+        let turns = self.turns.entry(sender).or_default();
+        *turns = turns.saturating_add(1);
     }
 
     /// Decides whether mail that came between two turns begins one.
     pub(super) fn weigh(&mut self, mail: &[Message]) -> Reason {
-        let senders: BTreeSet<&str> = mail
-            .iter()
-            .filter(|message| message.body.wakes())
-            .map(|message| message.from.as_str())
-            .collect();
+        let senders = senders_of(mail.iter());
         if senders.is_empty() {
             return Reason::None;
         }
@@ -69,9 +81,11 @@ impl ExchangeLimit {
             let untold = senders.iter().filter(|sender| self.told.insert((**sender).to_owned()));
             return Reason::Talk(untold.map(|sender| note(sender, &self.me, self.most)).collect());
         }
-        for sender in senders {
-            let turns = self.turns.entry(sender.to_owned()).or_default();
-            *turns = turns.saturating_add(1);
+        let is_result = |message: &&Message| matches!(message.body, Body::Result { .. });
+        let wrote = senders_of(mail.iter().filter(|message| !is_result(message)));
+        self.reported = senders.difference(&wrote).map(|name| (*name).to_owned()).collect();
+        for sender in wrote {
+            self.count(sender.to_owned());
         }
         Reason::Turn
     }
@@ -79,6 +93,11 @@ impl ExchangeLimit {
     fn is_colleague(&self, sender: &str) -> bool {
         AgentName::member(sender).is_ok() && sender != self.me.as_str()
     }
+}
+
+/// Returns the senders of the mail that wakes its recipient.
+fn senders_of<'a>(mail: impl Iterator<Item = &'a Message>) -> BTreeSet<&'a str> {
+    mail.filter(|message| message.body.wakes()).map(|message| message.from.as_str()).collect()
 }
 
 fn note(peer: &str, me: &AgentName, most: u32) -> String {
@@ -99,6 +118,11 @@ mod tests {
         Message::read(mail.as_object().unwrap()).unwrap()
     }
 
+    fn result_of(sender: &str) -> Message {
+        let mail = json!({"type":"result","from":sender,"content":"done","outcome":"done"});
+        Message::read(mail.as_object().unwrap()).unwrap()
+    }
+
     fn exchange_limit() -> ExchangeLimit {
         ExchangeLimit::new(AgentName::member("alice").unwrap(), 2)
     }
@@ -116,6 +140,26 @@ mod tests {
         assert_eq!(alice.weigh(&mail), Reason::Talk(Vec::new()));
         assert_eq!(alice.weigh(&[from("bob"), from("carol")]), Reason::Turn, "carol is new");
         assert_eq!(alice.weigh(&[]), Reason::None);
+    }
+
+    #[test]
+    fn results_count_only_if_they_are_answered() {
+        let mut lead = exchange_limit();
+        let mail = [result_of("bob")];
+        for _ in 0..9 {
+            assert_eq!(lead.weigh(&mail), Reason::Turn);
+            lead.call("list_teammates");
+        }
+        for _ in 0..2 {
+            assert_eq!(lead.weigh(&mail), Reason::Turn);
+            lead.call("broadcast");
+            lead.call("send_message");
+        }
+        assert!(matches!(lead.weigh(&mail), Reason::Talk(_)));
+        lead.call("bash");
+        assert_eq!(lead.weigh(&[result_of("bob"), from("bob")]), Reason::Turn);
+        assert_eq!(lead.weigh(&[from("bob")]), Reason::Turn, "a message counts by itself");
+        assert!(matches!(lead.weigh(&mail), Reason::Talk(_)));
     }
 
     #[test]

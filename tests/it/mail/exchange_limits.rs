@@ -1,7 +1,7 @@
-//! Limits of the exchange between agents: messages without work are bounded, floods are slowed down, and a new role
-//! is announced.
+//! Limits of the exchange between agents: messages without work are bounded, floods are slowed down, mail that is
+//! not read takes no memory, and a new role is announced.
 
-use crate::support::child_process::write;
+use crate::support::child_process::{append, write};
 use crate::support::fake::Reply;
 use crate::support::fake_models::{self, agent_of, call, team_with_fake};
 use crate::support::harness::Team;
@@ -72,6 +72,25 @@ fn a_flooding_sender_is_slowed_down_and_reported_once() {
     assert!(team.has_mail("lead", "bob", "note 1") && !team.has_mail("lead", "bob", "note 2"));
     assert_eq!(notices(&team, "max_sends"), 1, "{}", team.describe());
     assert!(team.has_mail("lead", "bob", "that was all"), "a report is the program's");
+    assert_left_in_order(&team);
+}
+
+/// An agent that never reads its inbox must not keep the mail of its whole life in memory.
+#[test]
+fn read_inbox_shows_the_newest_mail_within_its_room() {
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    let text = "x".repeat(1_000);
+    let line =
+        |n: u32| format!("{}\n", json!({ "from": "dora", "content": format!("{n} {text}") }));
+    append(&team.path("inbox/lead.jsonl"), (0..100).map(line).collect::<String>());
+    let lines = [calls("lead", &[("read_inbox", json!({}))]), says("lead", "read")];
+    headless(&team, &script(&team, &lines), "begin").expect(0);
+    let results = tool_results(&team, "lead");
+    let (_, shown, _) = &results[0];
+    assert!(shown.contains("99 xxx") && !shown.contains("\"0 xxx"), "{shown}");
+    assert!(shown.ends_with("older ones, which you were shown before, are left out]"), "{shown}");
+    assert!((40_000..60_000).contains(&shown.len()), "{} bytes", shown.len());
     assert_left_in_order(&team);
 }
 
