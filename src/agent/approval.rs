@@ -138,9 +138,8 @@ impl Approvals {
         if let Asks::NoOne(why) = &self.gate.asks {
             let rules = permission::rules_for(about, &call.name, subject);
             let why = format!(
-                "denied: {why}; a rule such as {:?} under `allow` in the [permissions] of the \
-                 settings would allow it. Do without it, or say in your report what you could not do",
-                rules.first().map_or("", String::as_str)
+                "denied: {why}; {}. Do without it, or say in your report what you could not do",
+                permission::would_allow(&rules)
             );
             return self.deny(call, subject, why);
         }

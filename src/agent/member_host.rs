@@ -113,7 +113,7 @@ impl MemberHost {
 
     pub(super) fn show_error(&self, text: &str) {
         tracing::error!("{text}");
-        (self.context.show)(&Progress::Note(text.into()));
+        (self.context.show)(&Progress::Warning(text.into()));
     }
 
     /// Returns the way in which the event loop ends because an entry was not recorded.

@@ -29,9 +29,10 @@ impl MemberRole {
         let (dir, me) = (self.context.bus.dir().clone(), me.clone());
         let look = move || {
             let roster = roster::read(&dir).ok()?;
-            let role = roster.member(me.as_str())?.role.clone();
-            let limits = dir.find_role(&role, find_by_alias).limits();
-            Some((role, limits))
+            let member = roster.member(me.as_str())?;
+            let (role, file) = (member.role.clone(), member.role_file.as_deref());
+            let found = dir.find_role(&role, find_by_alias).with_known_file(&role, file);
+            Some((role, found.limits()))
         };
         let (role, limits) = tokio::task::spawn_blocking(look).await.ok()??;
         if role == self.name {

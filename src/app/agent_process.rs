@@ -116,6 +116,8 @@ fn start_log(team: &TeamDir, name: &AgentName, secrets: &Redactor) -> Result<(),
         .json()
         .flatten_event(true)
         .with_max_level(tracing::Level::INFO)
+        // The library would print a failed write, and panic if stderr is on the same full disk.
+        .log_internal_errors(false)
         .with_writer(move || writer.clone())
         .finish();
     // A process has one log: the call fails only if there is one already.

@@ -37,6 +37,8 @@ const ROLE_CHARS: usize = 200;
 pub(super) struct AgentParts<'a> {
     pub(super) process: &'a AgentProcess,
     pub(super) role: String,
+    /// The file of the role, if it has one.
+    pub(super) role_file: Option<String>,
     /// Text about this start, which is sent to the model of an agent that ran before.
     pub(super) start_reason: Option<String>,
     pub(super) bus: Arc<Bus>,
@@ -66,7 +68,7 @@ pub(super) fn build_agent(
     let team = bus.dir().clone();
     let clock: Rc<dyn Clock> = Rc::new(SystemClock);
     let secrets = Rc::new(secrets.clone());
-    let role = read_role(&team, name, &parts.role)?;
+    let role = read_role(&team, name, &parts.role, parts.role_file.as_deref())?;
     let profile = profile(rules.prompt_profile, model);
     let commands = command_setup(environment.passed_on(&parts.pass_environment), run_id.clone());
     let hooks = Hooks {
@@ -163,8 +165,13 @@ fn profile(wanted: PromptProfile, model: &ModelChoice) -> Profile {
 
 /// Reads the file of a role and logs its problems. Fails if the lead's role cannot be read. The roles in the user's
 /// home are for teammates: the lead has only a role of the folder, if there is one of its name.
-fn read_role(team: &TeamDir, me: &AgentName, name: &str) -> Result<Role, Failure> {
-    let found = team.find_role(name, tools::find_by_alias);
+fn read_role(
+    team: &TeamDir,
+    me: &AgentName,
+    name: &str,
+    known_file: Option<&str>,
+) -> Result<Role, Failure> {
+    let found = team.find_role(name, tools::find_by_alias).with_known_file(name, known_file);
     if let RoleMatch::File(file) = &found {
         let RoleFile { path, problems, .. } = &**file;
         for Problem { line, what } in problems {
@@ -211,7 +218,7 @@ fn role_list(team: &TeamDir, profile: Profile) -> String {
 /// Fails if the lead's role or permissions have a rule that is not understood, as [`build_agent`] does.
 pub(super) fn check_lead_rules(team: &TeamDir, permissions: &Permissions) -> Result<(), Failure> {
     let (nobody, lead) = (Asks::NoOne(String::new()), AgentName::lead());
-    let role = read_role(team, &lead, lead.as_str())?;
+    let role = read_role(team, &lead, lead.as_str(), None)?;
     approval_gate(permissions.clone(), nobody, &role).map(drop)
 }
 

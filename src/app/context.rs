@@ -7,7 +7,7 @@ use crate::os::failpoint::{self, ENABLED, VARIABLE};
 use crate::os::{SystemClock, deadline, terminal_size};
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{Flags, Rules, Settings};
-use crate::store::{TeamDir, fs_probe, liveness, locate};
+use crate::store::{TeamDir, fs_probe, liveness, locate, may_hold_team};
 use crate::tasks::Tasks;
 use crate::tools::can_complete_tasks;
 use crate::ui::external_editor::ExternalEditor;
@@ -60,15 +60,33 @@ impl Context {
 
     fn require_folder(&self) -> Result<(), Failure> {
         if self.team_path.exists() {
-            return Ok(());
+            return self.refuse_other_folder();
         }
         let why = format!("{} does not exist", self.team_path.display());
         let hint = "start one with `team lead`, or name its folder with --dir or -C";
         Err(Failure::new(Exit::Failure, "there is no team here", why, hint))
     }
 
+    /// Fails for a folder that holds other things than a team. Nothing in it is changed.
+    fn refuse_other_folder(&self) -> Result<(), Failure> {
+        let folder = &self.team_path;
+        if !folder.is_dir() || may_hold_team(folder) {
+            return Ok(());
+        }
+        let why = format!("{} is a folder, but not that of a team", folder.display());
+        let inner = folder.join(".team");
+        let hint = if inner.is_dir() {
+            let (inner, folder) = (inner.display(), folder.display());
+            format!("name the team folder: --dir {inner}, or -C {folder}")
+        } else {
+            format!("go to the folder of the work, or name it: -C {}", folder.display())
+        };
+        Err(Failure::new(Exit::Failure, "there is no team here", why, hint))
+    }
+
     /// Opens or creates the team folder. Fails on a file system that cannot hold a team.
     pub(crate) fn make_team(&self) -> Result<TeamDir, Failure> {
+        self.refuse_other_folder()?;
         let team = TeamDir::create(&self.team_path)?;
         let team = team.with_user_roles(self.environment.role_folders());
         fs_probe::run(&team)?;

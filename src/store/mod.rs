@@ -69,6 +69,7 @@ pub(crate) use observe::{change_watcher, diagnose, mail_search, mail_tracker, re
 pub use process::liveness::{self, LifeLock, LifeRecord, Liveness};
 pub(crate) use process::{heartbeat, shared_backoff, usage};
 pub(crate) use roles::{RoleFile, RoleFiles, RoleMatch, UnclearRole};
+pub(crate) use teamdir::may_hold_team;
 pub use teamdir::{TeamDir, locate};
 pub use transcript::Transcript;
 

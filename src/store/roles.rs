@@ -57,6 +57,15 @@ pub(crate) enum RoleMatch {
 }
 
 impl RoleMatch {
+    /// Returns the meaning of a role that came from `known_file` when the member was last started. If the file is
+    /// gone, the name must not pass for free text, which restricts nothing.
+    pub(crate) fn with_known_file(self, role: &str, known_file: Option<&str>) -> Self {
+        let Some(file) = known_file.filter(|_| self == Self::FreeText) else { return self };
+        let (similar, all, unreadable) = (Vec::new(), Vec::new(), Vec::new());
+        let (given, gone) = (role.into(), Some(file.into()));
+        Self::Unclear(UnclearRole { given, similar, all, unreadable, gone })
+    }
+
     /// Returns the limits of an agent in this role. An unclear role has mail only, because the role that it may mean
     /// is perhaps restricted.
     pub(crate) fn limits(self) -> Role {
@@ -81,6 +90,8 @@ pub(crate) struct UnclearRole {
     all: Vec<String>,
     /// The folders of roles that cannot be read, each with the reason.
     unreadable: Vec<String>,
+    /// The file of the role, which is gone.
+    gone: Option<String>,
 }
 
 impl UnclearRole {
@@ -90,7 +101,9 @@ impl UnclearRole {
     }
 
     pub(crate) fn hint(&self) -> &'static str {
-        if self.is_unreadable() {
+        if self.gone.is_some() {
+            "put the file back, or choose other words"
+        } else if self.is_unreadable() {
             "make the folder readable, or remove it"
         } else {
             "give the name of a role as it stands there, or choose clearly different words"
@@ -109,6 +122,9 @@ impl UnclearRole {
             let shown: Vec<&str> = names.iter().take(FILES_LISTED).map(String::as_str).collect();
             shown.join(", ") + &more
         };
+        if let Some(file) = &self.gone {
+            return format!("its limits are unknown, because its file {file} is gone");
+        }
         if self.is_unreadable() {
             let folders = listed(&self.unreadable);
             return format!(
@@ -186,7 +202,8 @@ impl TeamDir {
             return RoleMatch::FreeText;
         }
         let all = files.into_iter().map(|file| file.role.name).collect();
-        RoleMatch::Unclear(UnclearRole { given: name.into(), similar, all, unreadable })
+        let given = name.into();
+        RoleMatch::Unclear(UnclearRole { given, similar, all, unreadable, gone: None })
     }
 
     /// Reads `AGENTS.md` and `CLAUDE.md` of the workspace, at most `longest` bytes in total.
@@ -252,6 +269,10 @@ fn read_role(workspace: &Path, root: Option<&SafeRoot>, path: &Path, find: ToolL
         None => read_anywhere(path),
     };
     let why = match text {
+        // The last character of a text that was cut may be incomplete.
+        Ok(Some((text, _))) if text.trim_end_matches('\u{fffd}').contains('\u{fffd}') => {
+            "it is not UTF-8 text, so the role has mail only".into()
+        }
         Ok(Some((text, cut))) => {
             let (role, mut problems) = Role::parse(&stem, &text, find);
             if cut {

@@ -57,6 +57,15 @@ pub fn locate(named: Option<&Path>, from: &Path) -> PathBuf {
     }
 }
 
+/// Whether an existing folder may be used as a team folder: it is named `.team`, is empty, or holds a part of a team.
+/// Any other folder was named by mistake, for example the workspace itself.
+pub(crate) fn may_hold_team(folder: &Path) -> bool {
+    let has = |part: &&str| fs::symlink_metadata(folder.join(part)).is_ok();
+    folder.file_name().is_some_and(|name| name == ".team")
+        || ["inbox", "run/.state", "tasks/.lock", "settings.toml"].iter().any(has)
+        || fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
 impl TeamDir {
     /// Creates the folder, or completes an existing one. Fails if it is a link or belongs to another user.
     pub fn create(root: &Path) -> Result<Self, StoreError> {

@@ -205,6 +205,12 @@ impl Members {
         });
     }
 
+    pub(super) fn is_restart_planned(&self, id: &MemberId) -> bool {
+        let states = self.states.borrow();
+        let planned = states.get(&id.name).and_then(|state| state.restart_after.as_ref());
+        planned.is_some_and(|after| *after == id.incarnation)
+    }
+
     /// Takes the pending restart of this incarnation. Returns `false` if it was cancelled or superseded.
     pub(super) fn take_restart(&self, id: &MemberId) -> bool {
         self.change(&id.name, |state| {

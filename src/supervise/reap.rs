@@ -22,6 +22,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The pause between two attempts to write the end of a member into the roster.
+const RECORD_PAUSE: Duration = Duration::from_secs(1);
+
+/// A restart that the policy demands.
+struct PlannedRestart {
+    /// The time to wait before it.
+    pause: Duration,
+    cause: ExitCause,
+    /// The end of the last process, if it could not be written into the roster yet.
+    unrecorded: Option<ProcessEnd>,
+}
+
 impl Supervisor {
     /// Waits for the end of a teammate's process, reaps it and handles the end.
     pub(super) async fn reap(self: Rc<Self>, id: MemberId, since: Instant, process: Pidfd) {
@@ -49,8 +61,8 @@ impl Supervisor {
         self.end_strays(&id).await;
         self.members.cleaned_up(&id);
         self.run_exit_hooks(&id, exit.ok(), known.was_expected);
-        if let Some((pause, cause)) = restart {
-            self.restart(id, StartReason::Restarted(cause), pause).await;
+        if let Some(PlannedRestart { pause, cause, unrecorded }) = restart {
+            self.restart(id, StartReason::Restarted(cause), pause, unrecorded).await;
         }
     }
 
@@ -112,26 +124,23 @@ impl Supervisor {
         }
     }
 
-    /// Records an end that this supervisor did not cause, of a process that was ready at `since`. Returns the pause
-    /// and the cause if the policy demands a restart; otherwise notifies the lead's model.
+    /// Records an end that this supervisor did not cause, of a process that was ready at `since`. Returns the
+    /// restart if the policy demands one; otherwise notifies the lead's model.
     async fn record_exit(
         &self,
         id: &MemberId,
         end: ProcessEnd,
         since: Instant,
         released: Option<String>,
-    ) -> Option<(Duration, ExitCause)> {
+    ) -> Option<PlannedRestart> {
         let name = &id.name;
         let decision = self.decide_restart(id, end, since);
         let will_restart = matches!(decision, RestartDecision::After(_));
         if will_restart {
             self.members.plan_restart(id);
         }
-        let (at, its_id) = (self.config.clock.now(), id.clone());
-        let written = write(&self.config.bus, move |roster| {
-            roster_updates::exited(roster, &its_id, end, will_restart, at)
-        });
-        let cause = match written.await {
+        let mut unrecorded = None;
+        let cause = match self.write_exit(id, end, will_restart).await {
             Ok(Some(cause)) => cause,
             // The entry belongs to another incarnation.
             Ok(None) => {
@@ -142,6 +151,7 @@ impl Supervisor {
             }
             Err(why) => {
                 tracing::warn!(%name, %why, "the end could not be written into the roster");
+                unrecorded = Some(end);
                 cause_of(end)
             }
         };
@@ -149,7 +159,7 @@ impl Supervisor {
         let why = match decision {
             RestartDecision::After(pause) => {
                 tracing::warn!(%name, ?end, ?pause, "the teammate will be restarted");
-                return Some((pause, cause));
+                return Some(PlannedRestart { pause, cause, unrecorded });
             }
             RestartDecision::Leave => None,
             RestartDecision::GiveUp(limit) => {
@@ -157,8 +167,41 @@ impl Supervisor {
             }
         };
         let why: Vec<String> = why.into_iter().chain(released).collect();
+        // A member takes a SIGTERM for the end of its team.
+        let is_stopped_alone = cause == ExitCause::TeamStopped && !self.is_closing.get();
+        let cause = if is_stopped_alone { ExitCause::Stopped } else { cause };
         self.tell_lead(id, cause, end, &why.join(". ")).await;
         None
+    }
+
+    async fn write_exit(
+        &self,
+        id: &MemberId,
+        end: ProcessEnd,
+        will_restart: bool,
+    ) -> Result<Option<ExitCause>, StoreError> {
+        let (at, id) = (self.config.clock.now(), id.clone());
+        let written = write(&self.config.bus, move |roster| {
+            roster_updates::exited(roster, &id, end, will_restart, at)
+        });
+        written.await
+    }
+
+    /// Writes the end of a member into the roster, which was not possible before: the disk may have been full. The
+    /// restart needs that entry. Returns `false` if the restart was cancelled or the entry is another incarnation's.
+    async fn write_exit_at_last(&self, id: &MemberId, end: ProcessEnd) -> bool {
+        while self.members.is_restart_planned(id) {
+            match self.write_exit(id, end, true).await {
+                Ok(Some(_)) => return true,
+                // The entry belongs to another incarnation.
+                Ok(None) => {
+                    self.members.take_restart(id);
+                    return false;
+                }
+                Err(_) => tokio::time::sleep(RECORD_PAUSE).await,
+            }
+        }
+        false
     }
 
     fn decide_restart(&self, id: &MemberId, end: ProcessEnd, since: Instant) -> RestartDecision {
@@ -217,16 +260,22 @@ impl Supervisor {
         mut last: MemberId,
         start_reason: StartReason,
         mut pause: Duration,
+        mut unrecorded: Option<ProcessEnd>,
     ) {
         loop {
             tokio::time::sleep(pause).await;
             hit("reap.restart");
+            if let Some(end) = unrecorded
+                && !self.write_exit_at_last(&last, end).await
+            {
+                return;
+            }
             if !self.members.take_restart(&last) {
                 return;
             }
             let Some(spec) = self.respawn_spec(&last, start_reason) else { return };
             let name = &last.name;
-            if let Err(why) = self.read_role(spec.role.clone()).await {
+            if let Err(why) = self.read_role(spec.role.clone(), spec.role_file.clone()).await {
                 return self.leave_unstarted(&last, &why).await;
             }
             let why = match self.launch(&spec).await {
@@ -244,7 +293,7 @@ impl Supervisor {
             last.incarnation.clone_from(&entry.incarnation);
             let now = self.config.clock.monotonic();
             match self.record_exit(&last, ProcessEnd::NotStarted, now, None).await {
-                Some((next, _)) => pause = next,
+                Some(next) => (pause, unrecorded) = (next.pause, next.unrecorded),
                 None => return,
             }
         }
@@ -253,12 +302,8 @@ impl Supervisor {
     /// Records that the member is not started again, because its role is unclear: it would stay so.
     async fn leave_unstarted(&self, last: &MemberId, why: &UnclearRole) {
         tracing::error!(name = %last.name, %why, "the teammate is not started again");
-        let (at, id) = (self.config.clock.now(), last.clone());
         let end = ProcessEnd::NotStarted;
-        let written = write(&self.config.bus, move |roster| {
-            roster_updates::exited(roster, &id, end, false, at)
-        });
-        match written.await {
+        match self.write_exit(last, end, false).await {
             Ok(Some(cause)) => {
                 let why = format!("{why}; then spawn it again with that role: it keeps its memory");
                 self.tell_lead(last, cause, end, &why).await;
@@ -281,7 +326,7 @@ impl Supervisor {
             self.members.plan_restart(&id);
             let supervisor = Rc::clone(self);
             tokio::task::spawn_local(async move {
-                supervisor.restart(id, StartReason::Resumed, Duration::ZERO).await;
+                supervisor.restart(id, StartReason::Resumed, Duration::ZERO, None).await;
             });
         }
         Ok(())
@@ -297,6 +342,7 @@ impl Supervisor {
         Some(SpawnSpec {
             name: last.name.clone(),
             role: member.role.clone(),
+            role_file: member.role_file.clone(),
             model: member.model.clone(),
             mode: PermissionMode::parse(&member.mode).unwrap_or_default().min(lead_mode),
             start_reason,

@@ -34,6 +34,8 @@ fn entry<'a>(roster: &'a mut Roster, id: &MemberId) -> Option<&'a mut Entry> {
 pub(super) struct SpawnSpec {
     pub(super) name: AgentName,
     pub(super) role: String,
+    /// The file of the role, if it has one.
+    pub(super) role_file: Option<String>,
     pub(super) model: String,
     pub(super) mode: PermissionMode,
     pub(super) start_reason: StartReason,
@@ -60,7 +62,7 @@ pub(super) fn reserve(
     let is_restart = matches!(spec.start_reason, StartReason::Restarted(_));
     member.restarts = member.restarts.saturating_add(u32::from(is_restart));
     (member.activity, member.since, member.pid) = (None, now, None);
-    (member.incarnation, member.role) = (incarnation, spec.role);
+    (member.incarnation, member.role, member.role_file) = (incarnation, spec.role, spec.role_file);
     (member.model, member.mode) = (spec.model, spec.mode.word().into());
     (member.cwd, member.started_by) = (cwd, StartedBy::Lead);
     Ok(before)
@@ -316,7 +318,7 @@ mod tests {
         let MemberId { name, incarnation } = id("b2");
         let (role, model, mode) = ("tester".into(), "p/m".into(), PermissionMode::default());
         let after = after.map(Into::into);
-        let spec = SpawnSpec { name, role, model, mode, start_reason, after };
+        let spec = SpawnSpec { name, role, role_file: None, model, mode, start_reason, after };
         reserve(roster, spec, incarnation, "/w".into(), 1.0.into())
     }
 
@@ -334,6 +336,11 @@ mod tests {
         assert!(!undo(&mut stopped, &id("b2"), None, 3.0.into()));
         assert_eq!(stopped.members[0].status, Shutdown);
         assert!(!start_cancelled(&mut stopped, &name, Stopped, 2.0.into()));
+        // The exit of an earlier process stays, except for its cause and time.
+        let mut again = roster_of(Starting, Some(exit(Crash)));
+        assert!(start_cancelled(&mut again, &name, Stopped, 9.0.into()));
+        let expected = LastExit { cause: Stopped, at: 9.0.into(), ..exit(Crash) };
+        assert_eq!(again.members[0].last_exit, Some(expected));
     }
 
     #[test]

@@ -70,7 +70,10 @@ impl Supervisor {
             return Err(ToolError::reply("the team is being stopped; no teammate can be spawned"));
         }
         self.check_terms(&order)?;
-        let role = self.read_role(order.role.clone()).await.map_err(ToolError::reply)?;
+        let before = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
+        let known_file = before.role_file_of(name.as_str(), &order.role).map(str::to_owned);
+        let found = self.read_role(order.role.clone(), known_file);
+        let (role, role_file) = found.await.map_err(ToolError::reply)?.unzip();
         if let Some(role) = &role {
             order.role.clone_from(&role.name);
         }
@@ -79,7 +82,7 @@ impl Supervisor {
         loop {
             self.members.wait_started(&name).await;
             if self.is_alive(&name)? {
-                return self.give_new_prompt(order).await;
+                return self.give_new_prompt(order, role_file).await;
             }
             if !self.members.is_unreaped(&name) {
                 break;
@@ -94,7 +97,8 @@ impl Supervisor {
         self.members.with_history(&name, |history| *history = RestartHistory::default());
         let (model, mode, unused) = self.choose(&order, role);
         let (role, start_reason) = (order.role.clone(), StartReason::Spawned);
-        let spec = SpawnSpec { name, role, model, mode, start_reason, after: None };
+        let after = None;
+        let spec = SpawnSpec { name, role, role_file, model, mode, start_reason, after };
         let SpawnSpec { name, role, model, .. } = &spec;
         let pid = self.launch(&spec).await.map_err(|why| {
             let hint = "try again or go on without it";
@@ -109,7 +113,11 @@ impl Supervisor {
     }
 
     /// Sends the prompt to a running member if it is idle. The member's process informs its model of a changed role.
-    async fn give_new_prompt(&self, order: SpawnOrder) -> Result<String, ToolError> {
+    async fn give_new_prompt(
+        &self,
+        order: SpawnOrder,
+        role_file: Option<String>,
+    ) -> Result<String, ToolError> {
         let (name, role) = (order.name.clone(), order.role.clone());
         let asked = self.config.clock.monotonic();
         let read = || roster::read(self.config.bus.dir()).map_err(ToolError::reply);
@@ -141,7 +149,7 @@ impl Supervisor {
         let idle = name.clone();
         let note_role = write(&self.config.bus, move |roster| {
             if let Some(member) = roster.member_mut(idle.as_str()) {
-                member.role = role;
+                (member.role, member.role_file) = (role, role_file);
             }
         });
         note_role.await.map_err(ToolError::reply)?;
@@ -160,11 +168,22 @@ impl Supervisor {
         sent.map(drop).map_err(ToolError::reply)
     }
 
-    /// Reads the file of a role; `None` if the role is free text. Fails if it is unclear.
-    pub(super) async fn read_role(&self, name: String) -> Result<Option<Role>, UnclearRole> {
+    /// Reads the file of a role, and returns the role with the path of the file; `None` if the role is free text.
+    /// Fails if it is unclear, or if it came from `known_file` when the member was last started and no longer does.
+    pub(super) async fn read_role(
+        &self,
+        name: String,
+        known_file: Option<String>,
+    ) -> Result<Option<(Role, String)>, UnclearRole> {
         let dir = self.config.bus.dir().clone();
-        match offload(move || dir.find_role(&name, find_by_alias)).await {
-            RoleMatch::File(file) => Ok(Some(file.role)),
+        let find = move || {
+            dir.find_role(&name, find_by_alias).with_known_file(&name, known_file.as_deref())
+        };
+        match offload(find).await {
+            RoleMatch::File(file) => {
+                let path = file.path.display().to_string();
+                Ok(Some((file.role, path)))
+            }
             RoleMatch::FreeText => Ok(None),
             RoleMatch::Unclear(why) => Err(why),
         }
@@ -342,19 +361,17 @@ impl Supervisor {
     /// Removes the inbox of a name that never started. A lack of descriptors, which may have failed the start, passes
     /// as the other work of this process ends.
     async fn forget_inbox(&self, name: &AgentName) -> Result<(), StartError> {
-        let mut attempts_left = FORGET_ATTEMPTS;
-        loop {
-            let (dir, name) = (self.config.bus.dir().clone(), name.clone());
-            let forgotten = offload(move || inbox::forget(&dir, &name)).await;
-            attempts_left -= 1;
-            match forgotten {
-                Err(why) if attempts_left > 0 => {
-                    tracing::warn!(%why, "the inbox of a failed start is removed later");
-                    tokio::time::sleep(FORGET_PAUSE).await;
-                }
-                forgotten => return Ok(forgotten?),
-            }
+        for _ in 1..FORGET_ATTEMPTS {
+            let Err(why) = self.try_to_forget_inbox(name).await else { return Ok(()) };
+            tracing::warn!(%why, "the inbox of a failed start is removed later");
+            tokio::time::sleep(FORGET_PAUSE).await;
         }
+        Ok(self.try_to_forget_inbox(name).await?)
+    }
+
+    async fn try_to_forget_inbox(&self, name: &AgentName) -> Result<(), SendError> {
+        let (dir, name) = (self.config.bus.dir().clone(), name.clone());
+        offload(move || inbox::forget(&dir, &name)).await
     }
 
     /// Starts the process, sends it the handshake and waits for its answer. Kills it if it does not become ready.

@@ -39,10 +39,18 @@ impl Role {
         let document = front_matter::parse(text);
         let mut problems = document.problems;
         let mut role = Self { name: stem.into(), instructions: document.body, ..Self::default() };
-        for field in &document.fields {
-            if let Err(what) = role.take(field, find) {
+        for (at, field) in document.fields.iter().enumerate() {
+            let before = document.fields.iter().take(at);
+            let is_new = before.into_iter().all(|before| before.key != field.key);
+            let taken = if is_new { role.take(field, find) } else { role.take_again(field, find) };
+            if let Err(what) = taken {
                 problems.push(Problem { line: field.line, what });
             }
+        }
+        // The text behind an open parenthesis is not certain, so no part of the list is.
+        let denials = document.fields.iter().filter(|field| field.key == "disallowedTools");
+        if denials.flat_map(|field| field.value.items()).any(|rule| is_open(&rule)) {
+            role.tools = Some(Vec::new());
         }
         // A line that was not understood may have been the list of tools. Then only mail is allowed.
         let lines: Vec<&str> = text.lines().collect();
@@ -59,6 +67,26 @@ impl Role {
         }
         problems.sort_by_key(|problem| problem.line);
         (role, problems)
+    }
+
+    /// Applies a key that stands in the file a second time: a list of tools never becomes longer by it.
+    ///
+    /// # Errors
+    /// Always: it is a problem.
+    fn take_again(&mut self, field: &Field, find: ToolLookup) -> Result<(), String> {
+        let key = &field.key;
+        let consequence = match key.as_str() {
+            "tools" => {
+                self.tools = Some(Vec::new());
+                "so the role has mail only"
+            }
+            "disallowedTools" => {
+                self.take(field, find)?;
+                "and both lists count"
+            }
+            _ => "so this line is ignored",
+        };
+        Err(format!("the key {key:?} stands in the file a second time, {consequence}"))
     }
 
     /// Applies one key.
@@ -86,12 +114,15 @@ impl Role {
             }
             "disallowedTools" => {
                 let given = field.value.items();
+                if let Some(rule) = given.iter().find(|rule| is_open(rule)) {
+                    return Err(format!("{rule} lacks its `)`, so the role has mail only"));
+                }
                 let is_call = |rule: &&String| rule.contains('(') && find(bare(rule)).is_some();
-                self.denied_calls = given.iter().filter(is_call).cloned().collect();
+                self.denied_calls.extend(given.iter().filter(is_call).cloned());
                 let (mut tools, mut unknown) = known(given, find);
                 let always = |it: &ToolSpec| it.role_access == RoleAccess::Always;
                 unknown.extend(tools.extract_if(.., |tool| find(tool).is_some_and(always)));
-                self.disallowed = tools;
+                self.disallowed.extend(tools);
                 report_unknown(&unknown)?;
             }
             "model" => self.model = model(&text)?,
@@ -196,6 +227,10 @@ fn differ_by(one: &[char], other: &[char], most: usize) -> bool {
     }
 }
 
+fn is_open(rule: &str) -> bool {
+    rule.contains('(') && !rule.ends_with(')')
+}
+
 fn bare(rule: &str) -> &str {
     rule.split_once('(').map_or(rule, |(tool, _)| tool)
 }
@@ -281,6 +316,25 @@ mod tests {
         assert_eq!(lines, [4, 5, 9], "{problems:?}");
         assert_eq!(tools_of(&role), ["run", "read", "send", "shout", "rest"]);
         assert_eq!(role.denied_calls, ["Bash(rm:*)"]);
+        // Text that cannot be understood never gives more.
+        for (text, has) in [
+            ("tools: run, read\ntools: write", &["send", "shout", "rest"][..]),
+            (
+                "disallowedTools: run\ndisallowedTools: read",
+                &["write", "claim", "send", "shout", "rest"],
+            ),
+            ("disallowedTools: run(rm:*, read", &["send", "shout", "rest"]),
+            ("disallowedTools: run(rm:*\ntools: run, read", &["send", "shout", "rest"]),
+            ("name: a\nname: b\ntools: run", &["run", "send", "shout", "rest"]),
+        ] {
+            let (role, problems) = parse("it", &format!("---\n{text}\n---\n"));
+            assert_eq!(
+                (tools_of(&role), problems.len()),
+                (has.to_vec(), 1),
+                "{text}: {problems:?}"
+            );
+            assert_ne!(role.name, "b");
+        }
         let (plain, problems) = parse("coder", "Code.\n");
         assert_eq!((&*plain.name, &*plain.instructions, problems), ("coder", "Code.", vec![]));
         assert_eq!(tools_of(&plain).len(), TOOLS.len());

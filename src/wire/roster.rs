@@ -5,6 +5,7 @@
 use super::activity::Activity;
 use super::chat::Usage;
 use super::money::{Money, Price};
+use super::role::folded;
 use super::words::words;
 use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
 use serde::{Deserialize, Serialize};
@@ -107,6 +108,12 @@ impl Roster {
         &mut self.members[index]
     }
 
+    /// Returns the role file of a member that last had this role, in any form of its name.
+    pub(crate) fn role_file_of(&self, name: &str, role: &str) -> Option<&str> {
+        let member = self.member(name).filter(|member| folded(&member.role) == folded(role));
+        member.and_then(|member| member.role_file.as_deref())
+    }
+
     /// Returns the member of that name for changes.
     pub fn member_mut(&mut self, name: &str) -> Option<&mut WithUnknownFields<Member>> {
         self.members.iter_mut().find(|member| member.name == name)
@@ -150,8 +157,10 @@ pub struct Lead {
 pub struct Member {
     /// The name of the member.
     pub name: String,
-    /// The role, as free text.
+    /// The role: the name of a role file, or free text.
     pub role: String,
+    /// The role file; `None` if the role is free text. Without its file, a member's limits are unknown.
+    pub role_file: Option<String>,
     /// The status of the member. Only `protocol::lifecycle` changes it.
     pub status: Status,
     /// The tool or phase that the agent is in, for people.

@@ -7,7 +7,7 @@ use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
 use crate::app::requests::{decision_of, editable_text, own_decision, with_text};
 use crate::app::stop_members::is_alive;
-use crate::protocol::permission::{PermissionSubject, Policy, rules_for};
+use crate::protocol::permission::{PermissionSubject, Policy, rules_for, would_allow};
 use crate::protocol::request::RequestVerdict;
 use crate::store::{TeamDir, roster, transcript, unread};
 use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
@@ -121,7 +121,15 @@ impl Approvals {
             return;
         }
         let Some(why) = self.nobody else { return self.queue.push_back(asked) };
-        let denied = ApprovalDecision::once(RequestVerdict::Reject, Some(why.into()));
+        let question = &asked.question;
+        let why = match question.about {
+            QuestionKind::Plan => why.to_owned(),
+            QuestionKind::Permission | QuestionKind::Sandbox => {
+                let rules = always_rules(question, &question.description);
+                format!("{why}; {}", would_allow(&rules))
+            }
+        };
+        let denied = ApprovalDecision::once(RequestVerdict::Reject, Some(why));
         self.decide(asked, Decider::Program, denied);
     }
 
@@ -319,7 +327,10 @@ impl Approvals {
                 return;
             }
             let is_always = is_yes && decision.scope == Scope::Always;
-            let allow = always_rules(&asked.question, &decision);
+            let changed = decision.updated_input.as_ref();
+            let changed = changed.and_then(|input| input.get("command")?.as_str());
+            let subject = changed.unwrap_or(&asked.question.description);
+            let allow = always_rules(&asked.question, subject);
             if asked.owner.is_lead() {
                 runtime.send(ApprovalEvent::Answered(own_decision(&id, decider, decision)).into());
             }
@@ -366,9 +377,9 @@ fn no_editor(question: &Question) -> &'static str {
     }
 }
 
-fn always_rules(question: &Question, decision: &ApprovalDecision) -> Vec<String> {
-    let changed = decision.updated_input.as_ref().and_then(|input| input.get("command")?.as_str());
-    let what = changed.unwrap_or(&question.description).to_owned();
+/// Returns the rules that always allow the call of a question with this subject.
+fn always_rules(question: &Question, subject: &str) -> Vec<String> {
+    let what = subject.to_owned();
     let argument = find(&question.tool).map(|tool| tool.subject);
     let subject = match (question.about, argument) {
         (QuestionKind::Sandbox, _) => PermissionSubject::Outside(what),

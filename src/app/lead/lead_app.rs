@@ -124,6 +124,7 @@ impl LeadApp {
         let parts = AgentParts {
             process: &process,
             role: "lead".into(),
+            role_file: None,
             start_reason: startup.start_reason.clone(),
             bus: Arc::clone(&bus),
             tasks: Arc::clone(&tasks),

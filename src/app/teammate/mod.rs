@@ -122,6 +122,7 @@ impl TeammateApp {
         let parts = AgentParts {
             process: &process,
             role: handshake.role.clone(),
+            role_file: options.role_file.clone(),
             start_reason: handshake.start_reason.words(),
             tasks: open_tasks(&bus),
             bus,

@@ -9,7 +9,7 @@ use crate::app::{
 use crate::error::{Exit, Failure, OrFail};
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
 use crate::settings::{Flags, Settings, environment::Environment};
-use crate::store::{RoleMatch, TeamDir};
+use crate::store::{RoleMatch, TeamDir, roster};
 use crate::supervise::handshake::{self, Handshake, StartReason};
 use crate::tools::find_by_alias;
 use crate::wire::AgentName;
@@ -31,6 +31,8 @@ pub(super) struct TeammateOptions {
     pub(super) name: AgentName,
     /// The lead's handshake, or its substitute for a teammate that was started by hand.
     pub(super) handshake: Handshake,
+    /// The file of the role, once [`TeammateOptions::check_role`] has found one.
+    pub(super) role_file: Option<String>,
     pub(super) model: ModelChoice,
     /// This process's end of the control socket to the lead; `None` when started by hand.
     pub(super) lead: Option<File>,
@@ -72,15 +74,24 @@ impl TeammateOptions {
             model_access::open_alone(&model, &handshake.credentials)?;
         }
         let team_name = settings.team_name.value.map(String::from);
-        Ok(Self { name, handshake, model, lead, prompt, once, team_name })
+        let role_file = None;
+        Ok(Self { name, handshake, role_file, model, lead, prompt, once, team_name })
     }
 
-    /// Gives a teammate that was started by hand the name of its role as the role's file has it. Fails if the role
-    /// is unclear.
+    /// Finds the file of the role, and gives a teammate that was started by hand the name of its role as the file has
+    /// it. Fails if the role is unclear, or came from a file that is gone.
     pub(super) fn check_role(&mut self, team: &TeamDir) -> Result<(), Failure> {
-        match team.find_role(&self.handshake.role, find_by_alias) {
-            RoleMatch::File(file) if self.lead.is_none() => self.handshake.role = file.role.name,
-            RoleMatch::File(_) | RoleMatch::FreeText => {}
+        let role = &self.handshake.role;
+        let roster = roster::read(team)?;
+        let known_file = roster.role_file_of(self.name.as_str(), role);
+        match team.find_role(role, find_by_alias).with_known_file(role, known_file) {
+            RoleMatch::File(file) => {
+                self.role_file = Some(file.path.display().to_string());
+                if self.lead.is_none() {
+                    self.handshake.role = file.role.name;
+                }
+            }
+            RoleMatch::FreeText => {}
             RoleMatch::Unclear(why) => {
                 return Err(Failure::new(Exit::Usage, why.what(), why.why(), why.hint()));
             }

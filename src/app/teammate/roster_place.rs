@@ -89,6 +89,7 @@ async fn write_entry(
 ) -> Result<(UsageCount, Option<WithUnknownFields<Member>>), Failure> {
     let (name, handshake) = (options.name.clone(), &options.handshake);
     let (role, incarnation) = (handshake.role.clone(), handshake.incarnation.clone());
+    let role_file = options.role_file.clone();
     let now = SystemClock.now();
     let (model, mode) = (options.model.to_string(), handshake.permissions.mode.word());
     let cwd = context.cwd.display().to_string();
@@ -97,7 +98,8 @@ async fn write_entry(
         let earlier = roster.member(name.as_str()).cloned();
         roster.begin(now, team_name);
         let member = roster.enter(name.as_str(), now);
-        (member.role, member.model, member.mode) = (role, model, mode.into());
+        (member.role, member.role_file) = (role, role_file);
+        (member.model, member.mode) = (model, mode.into());
         (member.started_by, member.cwd) = (StartedBy::Hand, cwd);
         member.incarnation = incarnation;
         member.pid = i32::try_from(std::process::id()).ok();

@@ -206,6 +206,14 @@ pub(crate) fn rules_for(
     leave.into_iter().chain([rule(tool, subject)]).collect()
 }
 
+/// Returns the advice for a call that nobody could approve: the first of these rules.
+pub(crate) fn would_allow(rules: &[String]) -> String {
+    let rule = rules.first().map_or("", String::as_str);
+    format!(
+        "a rule such as {rule:?} under `allow` in the [permissions] of the settings would allow it"
+    )
+}
+
 fn rule(tool: &str, subject: &PermissionSubject) -> String {
     match subject {
         PermissionSubject::Nothing => tool.into(),

@@ -16,7 +16,7 @@ use super::wake::WakeMode;
 use super::{Drained, MailPolicy, SettleResult};
 use crate::os::file::{Access, At, FileError, open_known};
 use crate::store::file::read::open_if_there;
-use crate::store::process::liveness::LifeLock;
+use crate::store::process::liveness::{LifeLock, LockPlace};
 use crate::store::transcript::{TakenIn, Transcript, archive, each_mail, latest_archives};
 use crate::store::{SharedClock, StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
@@ -35,6 +35,7 @@ const SPARSE_BYTES: u64 = 1 << 30;
 pub struct Mailbox {
     dir: TeamDir,
     name: AgentName,
+    life: LockPlace,
     rotation: InboxRotation,
     batch_ids: BatchIds,
     attempts: Attempts,
@@ -89,6 +90,7 @@ impl Mailbox {
             held_back: Drained::default(),
             dir: dir.clone(),
             name,
+            life: life.place()?,
         })
     }
 
@@ -96,6 +98,10 @@ impl Mailbox {
     /// an error, mail that was not acknowledged stays in its file and is delivered by a later drain.
     pub fn drain(&mut self) -> Result<Drained, StoreError> {
         self.dir.is_still_there()?;
+        // An agent must not repair a team that is being removed: `rm -rf` would fail, and leave half of it.
+        if self.life.is_removed() {
+            return Err(StoreError::Gone(self.dir.root().to_owned()));
+        }
         match self.drain_what_is_there() {
             // An outsider removed an empty folder.
             Err(why) if why.is_without_team() => {

@@ -12,8 +12,9 @@ use crate::store::file::read::{open_if_there, state_in};
 use crate::store::{TeamDir, failpoint};
 use crate::wire::{AgentName, MachineTime, WallTime};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -147,6 +148,12 @@ impl LifeLock {
         &self.name
     }
 
+    /// Returns the place of the lock file, by which others check that it was not removed.
+    pub(crate) fn place(&self) -> Result<LockPlace, FileError> {
+        let inode = self.file.metadata().at(&self.path)?.ino();
+        Ok(LockPlace { path: self.path.clone(), inode })
+    }
+
     /// Returns the record in the file.
     pub fn record(&self) -> &LifeRecord {
         &self.record
@@ -162,6 +169,23 @@ impl LifeLock {
         let line = json_line(&self.record, &self.path)?;
         self.file.write_all_at(&line, 0).at(&self.path)?;
         self.file.set_len(line.len() as u64).at(&self.path)
+    }
+}
+
+/// The place of a life lock's file. Only a person removes the file of a held lock, together with the team.
+#[derive(Debug)]
+pub(crate) struct LockPlace {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl LockPlace {
+    /// Whether the file is there no longer: its process counts as dead, whatever it does.
+    pub(crate) fn is_removed(&self) -> bool {
+        match fs::symlink_metadata(&self.path) {
+            Ok(known) => known.ino() != self.inode,
+            Err(why) => why.kind() == io::ErrorKind::NotFound,
+        }
     }
 }
 

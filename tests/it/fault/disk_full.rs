@@ -5,7 +5,8 @@ use crate::support::child_process::{content, line};
 use crate::support::events::{EventKind, History, send};
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_in_order, bash, calls, says, script, spawn, turns, wait, wait_file,
+    assert_left_in_order, bash, calls, kill_9, says, script, scripted_lead, spawn, turns, wait,
+    wait_file,
 };
 use crate::support::skips::skipped;
 use nix::sys::signal::{Signal, kill};
@@ -218,6 +219,68 @@ fn a_whole_team_on_a_full_disk_continues_when_there_is_space() {
     assert!(team.has_mail("lead", "bob", "done it all"));
 }
 
+/// A teammate dies while the disk is full: its end cannot be written into the roster. It comes back, with its mail,
+/// when there is space.
+#[test]
+fn a_teammate_that_dies_on_a_full_disk_comes_back_when_there_is_space() {
+    let team = Team::new();
+    let Some(disk) = Disk::under(&team, "size=4m,mode=0700") else { return };
+    let lines = [calls("lead", &[spawn("bob")]), says("lead", "spawned"), says("bob", "ready")];
+    let answers = [says("lead", "I see"), says("bob", "one more")];
+    let mut lead = scripted_lead(&team, &[&lines[..], &answers[..]].concat());
+    team.wait_status("bob", "idle");
+    team.wait_status("lead", "idle");
+    let filler = disk.fill();
+    kill_9(&team, "bob");
+    team.eventually("bob is dead", || team.team(&["ls"]).out.contains("dead"));
+    drop(filler);
+    team.eventually("bob is back", || {
+        let bob = team.member("bob");
+        bob["restarts"] == 1 && bob["status"] == "idle"
+    });
+    team.team(&["send", "bob", "go on"]).expect(0);
+    team.eventually("he works on", || team.has_mail("lead", "bob", "one more"));
+    lead.type_line("/quit");
+    lead.wait();
+    assert_left_in_order(&team);
+}
+
+/// The log and the stderr of a teammate are on the same full disk. A line that finds no room there is left out.
+#[test]
+fn a_log_without_room_does_not_end_the_agent() {
+    let team = Team::new();
+    let Some(disk) = Disk::under(&team, "size=4m,mode=0700") else { return };
+    let go = tempfile::tempdir().unwrap();
+    let gate = go.path().join("go");
+    let wait = format!("touch here; until test -e {}; do sleep 0.05; done", gate.display());
+    let lines = [
+        calls("lead", &[spawn("bob")]),
+        says("lead", "spawned"),
+        calls("bob", &[bash(&wait)]),
+        says("bob", "done it"),
+        says("lead", "I see"),
+    ];
+    let mut lead = scripted_lead(&team, &lines);
+    wait_file(&team, "here");
+    // The next line of the log needs another page of the disk.
+    let log = team.path("log/bob.jsonl");
+    let size = fs::metadata(&log).unwrap().len();
+    let mut file = fs::OpenOptions::new().append(true).open(&log).unwrap();
+    file.write_all(&vec![b'\n'; usize::try_from(4096 - size % 4096).unwrap()]).unwrap();
+    let filler = disk.fill();
+    let bob = team.pid_of("bob");
+    fs::File::create(&gate).unwrap();
+    team.eventually("the agents alone are left", || team.processes().len() == 2);
+    // Without the time that he needs to write his log, this test would only prove less.
+    std::thread::park_timeout(Duration::from_millis(500));
+    drop(filler);
+    team.eventually("he works on", || team.has_mail("lead", "bob", "done it"));
+    assert_eq!(team.pid_of("bob"), bob, "the same process");
+    lead.type_line("/quit");
+    lead.wait();
+    assert_left_in_order(&team);
+}
+
 /// An agent that is stopped while it waits for space uses the reserve for its last lines.
 #[test]
 fn the_reserve_lets_an_agent_end_in_order_on_a_full_disk() {
@@ -390,6 +453,25 @@ fn a_removed_team_folder_ends_the_team() {
     assert!(lead.printed().contains("was removed or replaced"), "{}", lead.printed());
     team.wait_no_process();
     assert!(!team.path("").exists(), "it was made anew");
+}
+
+/// `rm -rf` may fail half-way, because an agent has just written a file. No agent goes on with the rest of the team.
+#[test]
+fn a_team_folder_that_was_emptied_ends_the_team() {
+    let team = Team::new();
+    let model = script(&team, &[calls("lead", &[spawn("alice")]), says("alice", "ready")]);
+    let mut lead = crate::support::scripts::lead(&team, &model);
+    lead.type_line("begin");
+    team.wait_status("alice", "idle");
+    team.wait_status("lead", "idle");
+    let gone = team.workspace().join("gone");
+    fs::create_dir(&gone).unwrap();
+    for folder in ["run", "inbox"] {
+        fs::rename(team.path(folder), gone.join(folder)).unwrap();
+    }
+    assert_eq!(lead.wait().code(), Some(1), "{}", lead.screen());
+    assert!(lead.printed().contains("was removed or replaced"), "{}", lead.printed());
+    team.wait_no_process();
 }
 
 /// Folders of the mailbox are removed while an agent runs. The agent creates them again and continues.

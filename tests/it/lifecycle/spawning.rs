@@ -25,6 +25,21 @@ fn no_more_than_max_teammates_run_at_once() {
     assert_left_in_order(&team);
 }
 
+/// A run whose last turn was cut is not a success.
+#[test]
+fn a_headless_run_that_max_rounds_cuts_ends_with_7() {
+    let team = Team::new();
+    fs::create_dir(team.workspace().join(".team")).unwrap();
+    write(&team.path("settings.toml"), "max_rounds = 1\n");
+    let model = script(&team, &[calls("lead", &[bash("echo one")]), says("lead", "never said")]);
+    let words = ["lead", "-p", "begin", "--model", &model, "--mode", "bypass", "--output", "json"];
+    let ran = team.team(&words).expect(7);
+    let result = ran.json();
+    assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("budget"), &json!(7)));
+    assert!(result["error"].as_str().unwrap().contains("a limit ended"), "{result}");
+    assert!(result["result"].as_str().unwrap().contains("max_rounds"), "{result}");
+}
+
 #[test]
 fn a_turn_without_end_is_ended_by_max_rounds() {
     let team = Team::new();
@@ -45,6 +60,9 @@ fn a_turn_without_end_is_ended_by_max_rounds() {
 #[test]
 fn a_spawn_of_an_existing_name_depends_on_its_state() {
     let team = Team::new();
+    let in_mode = |mode: &str| {
+        ("spawn_teammate", json!({ "name": "bob", "role": "w", "prompt": "go", "mode": mode }))
+    };
     let mut lead = scripted_lead(
         &team,
         &[
@@ -56,7 +74,12 @@ fn a_spawn_of_an_existing_name_depends_on_its_state() {
             // If bob is idle, his process is used again. If he is working, the spawn is an error.
             calls(
                 "lead",
-                &[spawn("bob"), bash("until [ -e bob.here ]; do sleep 0.05; done"), spawn("bob")],
+                &[
+                    in_mode("plan"),
+                    in_mode("bypass"),
+                    bash("until [ -e bob.here ]; do sleep 0.05; done"),
+                    spawn("bob"),
+                ],
             ),
             calls("bob", &[bash("touch bob.here; until [ -e go ]; do sleep 0.05; done")]),
             says("lead", "it works"),
@@ -84,8 +107,9 @@ fn a_spawn_of_an_existing_name_depends_on_its_state() {
     write(&team.workspace().join("go"), "");
     turns(4);
     let results = tool_results(&team, "lead");
-    assert!(results[1].1.contains("was idle") && !results[1].2, "{results:?}");
-    assert!(results[3].1.contains("bob is working") && results[3].2, "{results:?}");
+    assert!(results[1].1.contains("in another mode") && results[1].2, "{results:?}");
+    assert!(results[2].1.contains("was idle") && !results[2].2, "{results:?}");
+    assert!(results[4].1.contains("bob is working") && results[4].2, "{results:?}");
     assert_eq!(team.pid_of("bob"), first);
     let memory = fs::read_to_string(team.path("transcript/bob.jsonl")).unwrap();
     lead.type_line("and again");

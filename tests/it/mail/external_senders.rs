@@ -222,6 +222,28 @@ fn a_writer_that_stays_is_waited_for() {
     assert_eq!(check_history(&sent, &taken_in(&dir, "alice")), []);
 }
 
+/// An addition of a late writer to a batch is unread before the batch was acted on, without any event, and later as
+/// soon as the event is there.
+#[test]
+fn mail_of_a_late_writer_is_unread_before_and_after_its_batch_was_acted_on() {
+    let (_folder, dir) = team();
+    let mut owner = open(&dir, "alice");
+    let mut writer = OpenOptions::new().append(true).open(dir.inbox(&alice())).unwrap();
+    writer.write_all(line("bob", 0, 9).as_bytes()).unwrap();
+    assert_eq!(owner.drain().unwrap().mail.len(), 1);
+    assert!(!owner.has_unread());
+    writer.write_all(line("bob", 1, 9).as_bytes()).unwrap();
+    assert!(owner.has_unread());
+    assert_eq!(owner.drain().unwrap().mail.len(), 1);
+    owner.mark_taken().unwrap();
+    owner.acknowledge_events().unwrap();
+    assert!(!owner.has_unread());
+    writer.write_all(line("bob", 2, 9).as_bytes()).unwrap();
+    owner.acknowledge_events().unwrap();
+    assert!(owner.has_unread());
+    assert_eq!(owner.drain().unwrap().mail.len(), 1);
+}
+
 /// A complete line without its newline is delivered immediately and only once.
 #[test]
 fn a_message_without_its_newline_is_delivered_once() {

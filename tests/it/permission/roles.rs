@@ -7,7 +7,7 @@ use crate::support::fake::Reply;
 use crate::support::fake_models::{self, agent_of, call, team_with_fake};
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_in_order, calls, headless, says, script, scripted_lead, tool_results,
+    assert_left_in_order, bash, calls, headless, kill_9, says, script, scripted_lead, tool_results,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -184,6 +184,64 @@ fn a_role_binds_by_its_name_in_any_form_and_a_similar_text_is_refused() {
     assert!(team.has_mail("lead", "system", told), "{}", team.describe());
     assert!(team.has_mail("lead", "system", "spawn it again"), "{}", team.describe());
     assert_eq!(team.member("b")["status"], "failed", "{}", team.describe());
+    assert_left_in_order(&team);
+}
+
+/// The removal of a role file does not free its member of the limits: a spawn of the same name and a start by hand do
+/// not take the name of the role for free text.
+#[test]
+fn a_member_whose_role_file_is_gone_is_not_started_without_limits() {
+    let team = Team::new();
+    put(&team, &[(".team/roles/auditor.md", "---\ntools: Read\n---\nAudit.\n")]);
+    let gone = bash("rm .team/roles/auditor.md");
+    let lines = [
+        calls("lead", &[order("a", "auditor")]),
+        says("lead", "spawned"),
+        says("a", "ready"),
+        calls(
+            "lead",
+            &[gone, ("shutdown_teammate", json!({ "name": "a" })), order("a", "auditor")],
+        ),
+        says("lead", "over"),
+    ];
+    let model = script(&team, &lines);
+    headless(&team, &model, "begin").expect(0);
+    assert_eq!(team.member("a")["role_file"], ".team/roles/auditor.md");
+    let (_, told, is_error) = tool_results(&team, "lead").pop().unwrap();
+    assert!(is_error && told.contains("auditor.md is gone"), "{told}");
+
+    let alone = ["--once", "--prompt", "Run touch by-hand", "--model", "rehearsal"];
+    for role in ["auditor", "AUDITOR"] {
+        let ran = team.team(&[&["teammate", "a", "--role", role], &alone[..]].concat()).expect(2);
+        assert!(ran.err.contains("put the file back"), "{role}: {}", ran.err);
+    }
+    assert!(!team.workspace().join("by-hand").exists());
+    put(&team, &[(".team/roles/auditor.md", "---\ntools: Read\n---\nAudit.\n")]);
+    team.team(&[&["teammate", "a", "--role", "auditor"], &alone[..]].concat()).expect(0);
+    assert!(!team.workspace().join("by-hand").exists(), "it may only read");
+    assert_left_in_order(&team);
+}
+
+/// A member that is restarted after a crash is one of those.
+#[test]
+fn a_restart_without_the_role_file_fails() {
+    let team = Team::new();
+    put(&team, &[(".team/roles/auditor.md", "---\ntools: Read\n---\nAudit.\n")]);
+    let lines = [
+        calls("lead", &[order("a", "auditor")]),
+        says("lead", "spawned"),
+        says("a", "ready"),
+        says("lead", "I see."),
+    ];
+    let mut lead = scripted_lead(&team, &lines);
+    team.eventually("a is ready", || team.has_mail("lead", "a", "ready"));
+    team.wait_status("a", "idle");
+    fs::remove_file(team.path("roles/auditor.md")).unwrap();
+    kill_9(&team, "a");
+    team.wait_status("a", "failed");
+    team.eventually("the lead is told", || team.has_mail("lead", "system", "auditor.md is gone"));
+    lead.type_line("/quit");
+    lead.wait();
     assert_left_in_order(&team);
 }
 
