@@ -345,7 +345,7 @@ impl Bus {
                 reachable.retain(|name| name != from);
                 let names = || reachable.iter().map(AgentName::as_str);
                 let near = nearest(to.as_str(), names()).filter(|_| why == NOT_ON_ROSTER);
-                let why = near.map(|near| format!("{why}: did you mean {near}?")).unwrap_or(why);
+                let why = near.map(|near| format!("{why} (did you mean {near}?)")).unwrap_or(why);
                 Err(BusError::Unreachable { to: to.clone(), why, reachable })
             }
         }

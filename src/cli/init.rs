@@ -4,6 +4,7 @@ pub(super) use super::args::Json as Args;
 use crate::app::{context::Context, output::print_result};
 use crate::error::{Exit, Failure};
 use crate::settings::reference::commented_file;
+use crate::ui::sanitize::sanitize;
 use serde_json::json;
 
 /// The example roles: those of this project's own team folder.
@@ -23,8 +24,9 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
             made.push(name);
         }
     }
-    let folder = team.root().display();
-    let as_json = || json!({ "schema": 1, "team": folder.to_string(), "made": made });
+    let folder = team.root().display().to_string();
+    let as_json = || json!({ "schema": 1, "team": folder, "made": made });
+    let folder = sanitize(&folder);
     let as_text = || match made.as_slice() {
         [] => format!("{folder} is complete; nothing was changed"),
         made => format!("{folder}: made {}. Next: team lead", made.join(", ")),

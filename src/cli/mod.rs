@@ -38,6 +38,7 @@ use crate::app::output;
 pub use crate::app::teammate::options::greet;
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
+use crate::ui::sanitize::sanitize;
 use crate::ui::style::ColorChoice;
 use clap::{CommandFactory, Parser, Subcommand};
 use requests::{approve, deny};
@@ -153,7 +154,8 @@ pub fn main(verb: Option<&str>) -> ExitCode {
     }
     let exit = match Arguments::try_parse_from(words) {
         Ok(arguments) => run(arguments, Environment::read()).unwrap_or_else(|failure| {
-            output::warn(&failure.to_string());
+            // A text may name a folder, whose name may hold anything.
+            output::warn(&sanitize(&failure.to_string()));
             failure.exit
         }),
         Err(usage) => {

@@ -5,6 +5,7 @@ use crate::app::{context::Context, output::print_result};
 use crate::error::{Exit, Failure};
 use crate::settings::{Settings, endpoints::redacted, trust::TrustList};
 use crate::store::{TeamDir, lock::exclusive};
+use crate::ui::sanitize::sanitize;
 use crate::wire::limits::LOCK_TIMEOUT;
 use serde_json::json;
 
@@ -35,6 +36,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
             "settings": redacted(&risks),
         })
     };
+    let folder = sanitize(&folder);
     let as_text = || {
         if args.revoke {
             format!("{folder} is not trusted")

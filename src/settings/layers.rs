@@ -202,6 +202,10 @@ impl<'t> SettingsFile<'t> {
         let begin = before.rfind('\n').map_or(0, |at| at + 1);
         let line = self.text.get(begin..).and_then(|rest| rest.lines().next()).unwrap_or_default();
         let what = match line.split_once('=') {
+            Some((key, _)) if why.message().starts_with("duplicate key") => {
+                let why = format!("`{}` stands in the file a second time", key.trim());
+                return self.unusable_at(offset, why);
+            }
             Some((key, value)) if value.trim().is_empty() => {
                 format!("`{}` has no value", key.trim())
             }

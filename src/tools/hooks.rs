@@ -40,7 +40,7 @@ impl Hooks {
     pub(crate) async fn ask(&self, event: HookEvent, fields: Value) -> Result<(), ToolError> {
         let mut told = json!({
             "event": event.word(), "agent": self.me.as_str(),
-            "workspace": self.workspace, "at": SystemClock.now(),
+            "workspace": self.workspace.to_string_lossy(), "at": SystemClock.now(),
         });
         if let (Value::Object(told), Value::Object(fields)) = (&mut told, fields) {
             told.extend(fields);

@@ -68,6 +68,10 @@ pub(super) fn entry(time: &str, message: &Message, mark: Option<Standing>, view:
 
 /// Returns the text of a message: the meaning of its type, then its content. The text is not sanitized.
 pub(super) fn in_words(message: &Message) -> String {
+    let says_itself = matches!(message.body, Body::TeammateTerminated { .. });
+    if says_itself && !message.content.trim().is_empty() {
+        return message.content.clone();
+    }
     let meaning = meaning(&message.body);
     match (meaning.is_empty(), message.content.trim().is_empty()) {
         (true, _) => message.content.clone(),
@@ -228,7 +232,8 @@ Mail for lead: 1 unread, 1 taken in since you last looked
 {"type":"permission_request","tool":"bash","input":{"command":"ls"},"description":"ls"} => asks to run bash: ls
 {"type":"result","content":"no model","outcome":"failed"} => the turn failed: no model
 {"type":"result","content":"all green","outcome":"done"} => all green
-{"type":"teammate_terminated","content":"bob has ended: crash (signal 9)","name":"bob","cause":"crash","exit":"signal 9"} => bob has ended: crash (signal 9)
+{"type":"teammate_terminated","content":"","name":"bob","cause":"crash","exit":"signal 9"} => bob has ended: crash (signal 9)
+{"type":"teammate_terminated","content":"bob is gone (crash, signal 9). Pending again: task 1.","name":"bob","cause":"crash","exit":"signal 9"} => bob is gone (crash, signal 9). Pending again: task 1.
 {"type":"telepathy","content":"hm"} => hm"#;
         for case in cases.lines() {
             let (message, wanted) = case.split_once(" => ").unwrap();

@@ -104,6 +104,9 @@ pub(crate) fn understand(line: &str) -> Option<TypedAnswer> {
     let line = line.trim();
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
+    let lower = word.to_lowercase();
+    // A longer line is an answer only as it is described; a prompt may begin with a capital letter.
+    let word = if rest.is_empty() { &*lower } else { word };
     match (word, rest) {
         ("y" | "yes", "") => Some(TypedAnswer::Yes),
         ("n" | "no", "") => Some(TypedAnswer::No(None)),
@@ -177,6 +180,9 @@ mod tests {
     fn only_an_answer_is_parsed_as_one() {
         for (line, said) in [
             ("y", TypedAnswer::Yes),
+            ("Y", TypedAnswer::Yes),
+            (" Yes ", TypedAnswer::Yes),
+            ("NO", TypedAnswer::No(None)),
             (" yes ", TypedAnswer::Yes),
             ("n", TypedAnswer::No(None)),
             ("n too risky", TypedAnswer::No(Some("too risky".into()))),
@@ -187,7 +193,9 @@ mod tests {
         ] {
             assert_eq!(understand(line), Some(said), "{line}");
         }
-        for line in ["", "yes please", "no, write it anew", "Y", "always do so", "/mode", "what?"] {
+        for line in
+            ["", "yes please", "no, write it anew", "Y is better", "always do so", "/mode", "what?"]
+        {
             assert_eq!(understand(line), None, "{line}");
         }
     }

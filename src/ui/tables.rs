@@ -139,9 +139,10 @@ const EXAMPLES: [&str; 4] = [
     "Dismiss carol and show who is left.",
 ];
 
-const KEYS: [(&str, &str); 7] = [
+const KEYS: [(&str, &str); 8] = [
     ("@alice TEXT", "write to alice directly, past the lead"),
     ("y, n, always", "answer the question that is shown; Alt-Y, Alt-N, Alt-A leave the line alone"),
+    ("v, e", "show all of what is asked about; edit it in your editor before it runs"),
     ("Tab", "complete a command or a name"),
     ("Alt-Enter", "a new line without sending; a paste keeps its lines"),
     ("Up, Ctrl-R", "earlier input"),

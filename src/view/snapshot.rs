@@ -51,15 +51,18 @@ pub(crate) struct ConversationTail {
     tail: Option<Tail>,
 }
 
+/// The place of a message in a list: its time in microseconds since 1970, and the number of messages found before it.
+type Place = (u64, usize);
+
 /// The latest messages, each once, with the furthest stage that it has reached.
 #[derive(Debug)]
 pub(crate) struct MessageList {
     limit: usize,
-    /// The messages by number. A new message gets the next number.
-    messages: BTreeMap<usize, MessageProgress>,
+    /// The messages in the order of their times: they are found file by file.
+    messages: BTreeMap<Place, MessageProgress>,
     next: usize,
-    /// The numbers of the messages, by recipient and id.
-    numbers: BTreeMap<(String, String), usize>,
+    /// The places of the messages, by recipient and id.
+    places: BTreeMap<(String, String), Place>,
 }
 
 impl Default for MessageList {
@@ -70,7 +73,7 @@ impl Default for MessageList {
 
 impl MessageList {
     fn of_last(limit: usize) -> Self {
-        Self { limit, messages: BTreeMap::new(), next: 0, numbers: BTreeMap::new() }
+        Self { limit, messages: BTreeMap::new(), next: 0, places: BTreeMap::new() }
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &MessageProgress> {
@@ -84,17 +87,22 @@ impl MessageList {
     /// Adds a message, or updates the stage of a known one.
     pub(crate) fn add(&mut self, progress: MessageProgress) {
         let key = (progress.to.clone(), progress.id.clone());
-        if let Some(known) = self.numbers.get(&key).and_then(|at| self.messages.get_mut(at)) {
+        if let Some(known) = self.places.get(&key).and_then(|at| self.messages.get_mut(at)) {
             known.stage = known.stage.max(progress.stage);
             return;
         }
-        self.numbers.insert(key, self.next);
-        self.messages.insert(self.next, progress);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+        let time = progress.timestamp.map(|at| (at.as_secs() * 1e6) as u64);
+        // A line that was written by hand may have none.
+        let newest = || self.messages.last_key_value().map_or(0, |((time, _), _)| *time);
+        let place = (time.unwrap_or_else(newest), self.next);
+        self.places.insert(key, place);
+        self.messages.insert(place, progress);
         self.next += 1;
         if self.messages.len() > self.limit
             && let Some((_, old)) = self.messages.pop_first()
         {
-            self.numbers.remove(&(old.to, old.id));
+            self.places.remove(&(old.to, old.id));
         }
     }
 }
@@ -183,18 +191,10 @@ impl Observer {
     /// Reads all files again; returns whether anything has changed.
     pub(crate) fn look(&mut self) -> bool {
         let before = self.snapshot.trouble.take();
-        let mut changes = self.feed.look().unwrap_or_else(|why| {
+        let changes = self.feed.look().unwrap_or_else(|why| {
             self.snapshot.trouble = Some(why.to_string());
             Vec::new()
         });
-        if self.snapshot.messages.len() == 0 {
-            // The first look reads messages file by file, not in the order of their times.
-            let time = |change: &Change| {
-                let Change::Mail(progress) = change else { return 0.0 };
-                progress.timestamp.unwrap_or_default().as_secs()
-            };
-            changes.sort_by(|a, b| time(a).total_cmp(&time(b)));
-        }
         let is_news = !changes.is_empty();
         for change in changes {
             self.snapshot.apply(change);
@@ -302,6 +302,15 @@ mod tests {
         assert!(observer.look());
         assert_eq!(said(&observer.snapshot).first(), Some(&("first", Stage::Acknowledged)));
         assert_eq!(observer.snapshot.messages.len(), 3);
+        // Found later, but written earlier.
+        record(&team.inbox(&user), &message("between", 2.5));
+        record(
+            &team.inbox(&lead),
+            &json!({"from": "user", "content": "without a time", "id": "x"}),
+        );
+        assert!(observer.look());
+        let order = ["first", "second", "between", "third", "without a time"];
+        assert!(said(&observer.snapshot).iter().map(|it| it.0).eq(order));
     }
 
     #[test]

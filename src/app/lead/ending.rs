@@ -15,7 +15,8 @@ use crate::supervise::{stop::StopOutcome, supervisor::Supervisor};
 use crate::wire::limits::{
     TIMEOUT_ASK, TIMEOUT_GIVE_UP, TIMEOUT_GRACE, TIMEOUT_KILL, TIMEOUT_LOOP,
 };
-use crate::wire::{message::Message, roster::ExitCause};
+use crate::wire::message::{Message, Outcome};
+use crate::wire::roster::ExitCause;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -165,14 +166,24 @@ pub(super) async fn stop_loop(
 }
 
 /// The state of the work at the end of a run that was not cut short.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct WorkState {
-    /// Whether the lead's last turn, or a task of the run, failed.
-    pub(super) has_failed: bool,
+    /// The outcome of the lead's last turn; only a limit interrupts one.
+    pub(super) last_turn: Outcome,
+    /// Whether a task of the run failed.
+    pub(super) has_task_failed: bool,
     /// Whether a task of the run is open.
     pub(super) has_tasks_left: bool,
     pub(super) was_call_denied: bool,
 }
+
+/// The state of a run that has left nothing undone.
+pub(super) const ALL_DONE: WorkState = WorkState {
+    last_turn: Outcome::Done,
+    has_task_failed: false,
+    has_tasks_left: false,
+    was_call_denied: false,
+};
 
 pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, work: WorkState) -> Exit {
     match reason {
@@ -187,7 +198,9 @@ pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, work: WorkState) -> E
             Some(ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_)) => {
                 Exit::TurnFailed
             }
-            None if work.has_failed => Exit::TurnFailed,
+            None if work.has_task_failed => Exit::TurnFailed,
+            None if work.last_turn == Outcome::Failed => Exit::TurnFailed,
+            None if work.last_turn == Outcome::Interrupted => Exit::Budget,
             None if work.has_tasks_left => Exit::TasksLeft,
             None if work.was_call_denied => Exit::CallDenied,
             None => Exit::Ok,
@@ -198,11 +211,12 @@ pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, work: WorkState) -> E
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Outcome::{Done, Failed, Interrupted};
 
     #[test]
     fn a_forced_end_or_the_worst_failure_decides_the_exit_code() {
         let text = String::new;
-        let work = |has_failed| WorkState { has_failed, ..WorkState::default() };
+        let work = |failed| WorkState { last_turn: if failed { Failed } else { Done }, ..ALL_DONE };
         let unavailable = || Some(ModelError::Unavailable(text()));
         for (signal, code) in [
             (SignalEvent::Interrupt, Exit::Interrupted),
@@ -246,13 +260,15 @@ mod tests {
     #[test]
     fn failed_work_outweighs_open_tasks_and_those_outweigh_denied_calls() {
         let end = AgentEnd { broken: None, model_error: None };
-        for (has_failed, has_tasks_left, was_call_denied, code) in [
-            (true, true, true, Exit::TurnFailed),
-            (false, true, true, Exit::TasksLeft),
-            (false, false, true, Exit::CallDenied),
-            (false, false, false, Exit::Ok),
+        for (last_turn, has_task_failed, has_tasks_left, was_call_denied, code) in [
+            (Interrupted, true, true, true, Exit::TurnFailed),
+            (Failed, false, true, true, Exit::TurnFailed),
+            (Interrupted, false, true, true, Exit::Budget),
+            (Done, false, true, true, Exit::TasksLeft),
+            (Done, false, false, true, Exit::CallDenied),
+            (Done, false, false, false, Exit::Ok),
         ] {
-            let work = WorkState { has_failed, has_tasks_left, was_call_denied };
+            let work = WorkState { last_turn, has_task_failed, has_tasks_left, was_call_denied };
             assert_eq!(exit_code(EndReason::Done, &end, work), code);
             assert_eq!(exit_code(EndReason::Timeout, &end, work), Exit::Timeout);
         }

@@ -39,6 +39,7 @@ pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Resu
         began_at: SystemClock.now(),
         last_text: String::new(),
         last_error: None,
+        last_turn: Outcome::Done,
         was_at_rest: false,
         failed_before: failed_tasks(&app.runtime.tasks),
         notices: Live::default(),
@@ -74,9 +75,10 @@ struct WorkLeft {
 }
 
 impl WorkLeft {
-    fn state(&self, has_last_turn_failed: bool) -> WorkState {
+    fn state(&self, last_turn: Outcome) -> WorkState {
         WorkState {
-            has_failed: has_last_turn_failed || !self.failed.is_empty(),
+            last_turn,
+            has_task_failed: !self.failed.is_empty(),
             has_tasks_left: !self.open.is_empty(),
             was_call_denied: !self.denied.is_empty(),
         }
@@ -137,6 +139,7 @@ struct HeadlessRun {
     last_text: String,
     /// The error of the last turn, if that failed.
     last_error: Option<String>,
+    last_turn: Outcome,
     was_at_rest: bool,
     failed_before: Vec<TaskId>,
     /// The notices about model calls for a stderr that is no terminal.
@@ -254,9 +257,12 @@ impl HeadlessRun {
     fn report(self, reason: EndReason, closed: &Closed) -> Exit {
         let LeadApp { runtime, budgets, .. } = &self.app;
         let work = self.work_left();
-        let exit = exit_code(reason, &closed.end, work.state(self.last_error.is_some()));
+        let exit = exit_code(reason, &closed.end, work.state(self.last_turn));
         let failure = match reason {
-            EndReason::Done => closed.end.broken.clone().or(self.last_error),
+            EndReason::Done => closed.end.broken.clone().or(self.last_error).or_else(|| {
+                let cut = "a limit ended the lead's last turn before its work was done";
+                (self.last_turn == Outcome::Interrupted).then(|| cut.to_owned())
+            }),
             EndReason::Timeout => Some("--timeout passed before all agents were done".into()),
             EndReason::Budget(limit) => Some(format!("{limit} are used: the team was stopped")),
             EndReason::Interrupted => Some("interrupted".into()),
@@ -355,6 +361,7 @@ impl HeadlessRun {
             && !self.app.budgets.is_cut_off
         {
             let has_failed = *outcome == Outcome::Failed;
+            self.last_turn = *outcome;
             self.last_error = has_failed.then(|| text.clone());
             // The text of a failed turn is its error, which is not an answer.
             if !has_failed && !text.is_empty() {

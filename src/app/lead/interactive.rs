@@ -3,7 +3,7 @@
 use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
 use super::ending::{
-    Closed, EndReason, EndedLoop, TimeLimit, WorkState, close, exit_code, stop_loop,
+    ALL_DONE, Closed, EndReason, EndedLoop, TimeLimit, close, exit_code, stop_loop,
 };
 use super::runtime::LeadRuntime;
 use super::slash_command::{TypedLine, View as SlashView, parse, render};
@@ -22,7 +22,7 @@ use crate::settings::model::credential_variables;
 use crate::store::{TeamDir, asynchronous::offload, roster};
 use crate::supervise::stop::StopOutcome;
 use crate::ui::console::{Console, ConsoleOptions, Input};
-use crate::ui::{tables, view::View};
+use crate::ui::{sanitize::sanitize, tables, view::View};
 use crate::wire::activity::Activity;
 use crate::wire::roster::{Member, Status};
 use crate::wire::{AgentName, message::Message};
@@ -124,8 +124,7 @@ pub(super) async fn run(
     };
     // The person has seen a failed turn before quitting, so the exit code is still that of success.
     let is_orderly = reason == EndReason::Done && closed.end.broken.is_none();
-    let exit =
-        if is_orderly { Exit::Ok } else { exit_code(reason, &closed.end, WorkState::default()) };
+    let exit = if is_orderly { Exit::Ok } else { exit_code(reason, &closed.end, ALL_DONE) };
     show_rest(session.console, progress, user_mail, closed).await;
     drop(terminal);
     Ok(exit)
@@ -194,7 +193,8 @@ impl Session {
             let how = format!("set {variables}, or give --model PROVIDER/NAME");
             notice = format!("{notice}No model is configured: {how}.\n");
         }
-        let workspace = self.runtime.team().workspace().display();
+        let workspace = self.runtime.team().workspace().display().to_string();
+        let workspace = sanitize(&workspace);
         let mode = self.runtime.approval_queue.mode.get();
         let meaning = mode.meaning();
         let found = startup.found.as_ref().map(|found| format!("{found}\n")).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use crate::agent::conversation::Memory;
 use crate::store::{TeamDir, transcript};
+use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, Member, Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, message::Outcome};
@@ -13,8 +14,19 @@ pub(super) fn returning(
     max_teammates: usize,
 ) -> (Vec<AgentName>, String) {
     let (names, stopped) = split(roster, max_teammates);
-    let text = words(&names, &stopped, |name| last_state(&read_lines(team, name)));
+    let text = words(&names, &stopped, |name| {
+        last_state(&read_lines(team, name)) + &stricter_mode(roster, name)
+    });
     (names, text)
+}
+
+/// Names the mode of a teammate that is stricter than that of its lead.
+fn stricter_mode(roster: &Roster, name: &AgentName) -> String {
+    let parse = |word: &str| PermissionMode::parse(word).unwrap_or_default();
+    let lead = roster.lead.as_ref().map(|lead| parse(&lead.mode)).unwrap_or_default();
+    let mode = roster.member(name.as_str()).map(|member| parse(&member.mode));
+    let mode = mode.filter(|mode| *mode < lead);
+    mode.map(|mode| format!("; it stays in mode {mode}")).unwrap_or_default()
 }
 
 fn read_lines(team: &TeamDir, name: &AgentName) -> Vec<Line> {

@@ -3,7 +3,8 @@
 use crate::app::{inbox_view, roster_view, task_view};
 use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
 use crate::tasks::Tasks;
-use crate::ui::{tables::help, transcript::log_line, view::View as Layout};
+use crate::ui::{tables::commands, tables::help, transcript::log_line, view::View as Layout};
+use crate::wire::nearest::nearest;
 use crate::wire::{AgentName, permission::PermissionMode, roster::UsageCount};
 use serde_json::{Map, Value};
 
@@ -77,7 +78,10 @@ pub(super) fn parse(line: &str) -> TypedLine {
         }
         [] => TypedLine::Invalid("/ is not a command here; /help lists them".into()),
         [verb, ..] => {
-            TypedLine::Invalid(format!("/{verb} is not a command here; /help lists them"))
+            let typed = format!("/{verb}");
+            let near = nearest(&typed, commands()).map(|near| format!("did you mean {near}? "));
+            let near = near.unwrap_or_default();
+            TypedLine::Invalid(format!("{typed} is not a command here; {near}/help lists them"))
         }
     }
 }
@@ -185,7 +189,8 @@ mod tests {
     #[test]
     fn a_wrong_line_is_answered_with_what_to_type_instead() {
         for (line, answer) in [
-            ("/taem", "/taem is not a command here"),
+            ("/taem", "/taem is not a command here; did you mean /team? /help lists them"),
+            ("/wherever", "/wherever is not a command here; /help lists them"),
             ("/", "/ is not a command here"),
             ("/team now", "/team stands alone"),
             ("/quit now", "/quit stands alone"),

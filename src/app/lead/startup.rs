@@ -13,7 +13,7 @@ use crate::store::asynchronous::update_roster;
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::supervise::recover::{self, EarlierTeam};
 use crate::supervise::stop::words;
-use crate::wire::roster::{ExitCause, Lead, Roster, UsageCount};
+use crate::wire::roster::{ExitCause, Lead, Roster, StartedBy, UsageCount};
 use crate::wire::{AgentName, WithUnknownFields};
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,6 +178,14 @@ fn enter(
 ) -> (Option<WithUnknownFields<Lead>>, UsageCount) {
     let used_by_members = roster.used_by_members();
     let earlier = roster.lead.clone();
+    if let Some(earlier) = earlier.as_ref().filter(|_| resume) {
+        // As with `/mode`: the members in the lead's mode follow it.
+        let followers = roster
+            .members
+            .iter_mut()
+            .filter(|member| member.started_by == StartedBy::Lead && member.mode == earlier.mode);
+        followers.for_each(|member| member.mode.clone_from(&fresh.mode));
+    }
     let lead = roster.lead.get_or_insert_with(|| fresh.clone().into());
     let Lead { pid, incarnation, model, mode, since, .. } = fresh;
     (lead.pid, lead.incarnation, lead.model, lead.mode) = (pid, incarnation, model, mode);
@@ -211,6 +219,19 @@ mod tests {
             let now = roster.lead.as_ref().unwrap();
             assert_eq!((&*now.incarnation, now.status), ("two", Status::Starting));
             assert_eq!(now.used_before, turns(used_before));
+        }
+    }
+
+    #[test]
+    fn the_members_in_the_mode_of_the_lead_follow_a_resumed_one() {
+        let in_mode = |mode: &str| Lead { mode: mode.into(), ..Lead::default() };
+        for (resume, modes) in [(false, ["default", "plan"]), (true, ["bypass", "plan"])] {
+            let mut roster = Roster { lead: Some(in_mode("default").into()), ..Roster::default() };
+            for (name, mode) in [("alice", "default"), ("bob", "plan")] {
+                roster.enter(name, WallTime::default()).mode = mode.into();
+            }
+            enter(&mut roster, in_mode("bypass"), resume);
+            assert_eq!(["alice", "bob"].map(|name| &*roster.member(name).unwrap().mode), modes);
         }
     }
 }

@@ -21,7 +21,8 @@ pub(crate) fn since_last_look(
     let looked = taken.0.offset();
     if Some(looked) != offset {
         failpoint::hit("looked.read");
-        replace(&cursor, format!("{looked}\n").as_bytes(), Fsync::Never)?;
+        // On a full or read-only disk the mail is shown again, which is better than not at all.
+        drop(replace(&cursor, format!("{looked}\n").as_bytes(), Fsync::Never));
     }
     Ok(mail)
 }

@@ -4,7 +4,7 @@ use crate::support::approvals::{careful_team, requests};
 use crate::support::child_process::write;
 use crate::support::harness::{CommandResult, Team};
 use crate::support::scripts::{
-    NINE_PROMPTS, all_idle, assert_left_in_order, bash, calls, lead, says, script, spawn,
+    NINE_PROMPTS, all_idle, assert_left_in_order, bash, calls, headless, lead, says, script, spawn,
     tool_results,
 };
 use crate::support::terminal::Terminal;
@@ -116,8 +116,33 @@ fn members_have_the_rules_of_their_lead_and_a_headless_run_denies_requests() {
     assert!(denied["reason"].as_str().unwrap().contains("headless"), "{denied}");
     let told = &tool_results(&team, "alice")[0].1;
     assert!(told.starts_with("denied: ") && !told.contains("by the user"), "{told}");
+    assert!(told.contains("a rule such as \"bash(echo a > a.txt)\""), "{told}");
     assert_eq!(team.member("alice")["mode"], "default");
     assert_left_in_order(&team);
+}
+
+/// The advice of exit 9 works: the teammates in the lead's mode follow a resumed lead into another one.
+#[test]
+fn a_resumed_lead_takes_its_teammates_into_its_mode() {
+    let team = careful_team();
+    let lines = [
+        calls("lead", &[spawn("alice")]),
+        says("lead", "spawned"),
+        calls("alice", &[bash("echo a > a.txt")]),
+        says("alice", "I tried"),
+        says("lead", "over"),
+        calls("lead", &[("send_message", json!({ "to": "alice", "content": "again" }))]),
+        says("lead", "sent"),
+        calls("alice", &[bash("echo a > a.txt")]),
+        says("alice", "done"),
+        says("lead", "over"),
+    ];
+    let model = script(&team, &lines);
+    headless(&team, &model, "begin").expect(9);
+    let words = ["lead", "--resume", "-p", "again", "--model", &model, "--mode", "bypass"];
+    team.team(&words).expect(0);
+    assert!(team.workspace().join("a.txt").exists(), "{}", team.describe());
+    assert_eq!(team.member("alice")["mode"], "bypass");
 }
 
 #[test]

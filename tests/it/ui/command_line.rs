@@ -20,6 +20,47 @@ fn assert_refused(ran: CommandResult, code: i32, words: &[&str]) {
     }
 }
 
+/// `--dir` with the folder of the work instead of the team folder.
+#[test]
+fn a_folder_that_is_not_of_a_team_is_refused_and_stays_as_it_is() {
+    let team = team_of_alice();
+    let shop = team.workspace().join("shop");
+    fs::create_dir(&shop).unwrap();
+    fs::File::create(shop.join("main.rs")).unwrap();
+    for words in [
+        &["send", "lead", "hello"][..],
+        &["ls"],
+        &["task", "add", "x"],
+        &["init"],
+        &["lead", "-p", "hello", "--model", "rehearsal"],
+    ] {
+        let ran = team.team(&[words, &["--dir", "shop"]].concat());
+        assert_refused(ran, 1, &["there is no team here", "now: "]);
+        assert_eq!(fs::read_dir(&shop).unwrap().count(), 1, "{words:?}");
+    }
+    let ran = team.team(&["send", "lead", "hello", "--dir", "."]);
+    assert_refused(ran, 1, &["--dir", "/.team"]);
+}
+
+/// The name of a folder need not be text, and it must not steer the terminal.
+#[test]
+fn a_team_works_in_a_folder_with_any_name() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let team = Team::new();
+    let odd = team.workspace().join(std::ffi::OsStr::from_bytes(b"odd\xff\x1b[31m\x07"));
+    fs::create_dir(&odd).unwrap();
+    let prompt = "Spawn alice (coder).";
+    let words = ["lead", "-p", prompt, "--model", "rehearsal", "--timeout", "60"];
+    let ran = team.command("team", &words).current_dir(&odd).output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("Spawned alice"), "{ran:?}");
+    for words in [&["init"][..], &["trust"], &["--dir", "../odd\x1b[31m", "ls"]] {
+        let ran = team.command("team", words).current_dir(&odd).output().unwrap();
+        let shown = [ran.stdout, ran.stderr].concat();
+        assert!(!shown.is_empty() && !shown.contains(&0x1b) && !shown.contains(&7), "{words:?}");
+    }
+}
+
 #[test]
 fn a_message_without_text_or_with_the_programs_fields_is_refused() {
     let team = team_of_alice();
