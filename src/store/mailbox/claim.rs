@@ -290,4 +290,46 @@ mod tests {
             [open(&[]), open(&[]), open(&["000000000041-0123abcd", "junk", "41-0"]), open(&[])];
         assert_eq!(names.map(|name| counter(&name).unwrap()), [1, 2, 42, 43]);
     }
+
+    #[test]
+    fn other_texts_are_no_batch_ids() {
+        assert_eq!(counter("000000000041-0123abcd"), Some(41));
+        for text in [
+            "00000000041-0123abcd",
+            "00000000004x-0123abcd",
+            "+00000000041-0123abcd",
+            "000000000041-0123abc",
+            "000000000041-0123abcg",
+            "000000000041",
+        ] {
+            assert_eq!(counter(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_renamed_stays_at_its_stage_unless_it_is_gone() {
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        let mut claim =
+            Claim::new(&dir, &alice, "000000000001-0123abcd".into(), Stage::Acknowledged);
+        // Nothing can be below a file.
+        fs::remove_dir(dir.claims()).unwrap();
+        drop(File::create(dir.claims()).unwrap());
+        claim.enter(Stage::Taken).unwrap_err();
+        assert_eq!(claim.stage, Stage::Acknowledged);
+        fs::remove_file(dir.claims()).unwrap();
+        claim.enter(Stage::Taken).unwrap();
+        assert_eq!(claim.stage, Stage::Taken);
+    }
+
+    #[test]
+    fn a_claim_is_too_young_until_late_writers_had_their_time() {
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        let mut claim = Claim::new(&dir, &alice, "000000000001-0123abcd".into(), Stage::Fresh);
+        let left = claim.too_early().unwrap();
+        assert!(!left.is_zero() && left <= LATE_WRITER_DELAY, "{left:?}");
+        claim.since = Instant::now().checked_sub(LATE_WRITER_DELAY).unwrap();
+        assert_eq!(claim.too_early(), None);
+    }
 }

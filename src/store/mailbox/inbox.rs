@@ -270,3 +270,34 @@ fn roll_back(file: &File, size: u64, ours: &[u8]) -> io::Result<()> {
     file.read_exact_at(&mut tail, size)?;
     if ours.starts_with(&tail) { file.set_len(size) } else { file.write_all(b"\n") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_written_again_unless_it_is_whole_and_begins_a_line() {
+        const WHOLE: &[u8] = b"theirs\n";
+        const TORN: &[u8] = b"thei";
+        // The text before the line, whether it was written after the size was read, whether the line is whole, and
+        // whether it begins with a newline of its own.
+        for (before, slipped_in, is_whole, is_sealed, is_good) in [
+            (WHOLE, false, true, false, true),
+            (WHOLE, false, false, false, false),
+            (WHOLE, true, true, false, true),
+            (TORN, true, true, false, false),
+            (TORN, true, true, true, true),
+            (TORN, true, false, true, false),
+            (TORN, false, true, false, true),
+        ] {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(before).unwrap();
+            let start = before.len() as u64;
+            file.write_all(b"ours\n").unwrap();
+            let written = WrittenLine { start, is_whole, is_sealed };
+            let size = if slipped_in { 0 } else { start };
+            let stands = stands_alone(&file, &written, size).unwrap();
+            assert_eq!(stands, is_good, "{before:?} {slipped_in} {is_whole} {is_sealed}");
+        }
+    }
+}

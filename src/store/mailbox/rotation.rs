@@ -193,3 +193,24 @@ fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
     };
     Ok(Inbox::new(found, waker.watch(path)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::test_team;
+
+    #[test]
+    fn a_file_stands_only_where_it_is_alone() {
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        let (path, other) = (dir.inbox(&alice), dir.next_inbox(&alice));
+        let inbox = Inbox::new(find_inbox(&dir, &alice, Fsync::Never).unwrap(), None);
+        assert!(inbox.stands_at(&path) && !inbox.stands_at(&other));
+        fs::hard_link(&path, &other).unwrap();
+        assert!(!inbox.stands_at(&path), "it has a second link");
+        fs::remove_file(&path).unwrap();
+        assert!(inbox.stands_at(&other) && !inbox.stands_at(&path));
+        drop(File::create(&path).unwrap());
+        assert!(!inbox.stands_at(&path), "another file");
+    }
+}

@@ -135,6 +135,21 @@ fn removed_claims_do_not_block_the_owner() {
 /// A new conversation keeps the ids of received mail. Mail that was claimed before belongs to the old
 /// conversation.
 #[test]
+fn a_broken_inbox_does_not_delay_the_mail_of_an_earlier_claim() {
+    let (_folder, dir) = team();
+    write(&dir.claims().join("alice.000000000001-0123abcd"), line("bob", 0, 9));
+    let mut owner = open(&dir, "alice");
+    let inbox = dir.inbox(&alice());
+    fs::remove_file(&inbox).unwrap();
+    fs::create_dir(&inbox).unwrap();
+    assert_eq!(owner.drain().unwrap().mail.len(), 1);
+    owner.drain().unwrap_err();
+    fs::remove_dir(&inbox).unwrap();
+    send(&dir, &line("bob", 1, 9));
+    assert_eq!(owner.drain().unwrap().mail.len(), 1);
+}
+
+#[test]
 fn a_new_conversation_archives_the_old_one_and_keeps_its_ids() {
     let (_folder, dir) = team();
     let mut owner = open(&dir, "lead");
