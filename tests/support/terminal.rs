@@ -22,6 +22,11 @@ const COLUMNS: u16 = 120;
 /// program started keeps the terminal open.
 const LEFT_OPEN: Duration = Duration::from_secs(5);
 
+/// The number of bytes that are read at once, and the pause before each: a screen is seen in its parts, as on a busy
+/// machine, so that a test which takes half a frame for a whole one fails always and not sometimes.
+const PIECE: usize = 32;
+const PIECE_PAUSE: Duration = Duration::from_millis(3);
+
 /// A running program and its screen.
 pub(crate) struct Terminal {
     pub(crate) child: Child,
@@ -195,7 +200,7 @@ impl Terminal {
 
 /// Reads the output until the program's side is closed, or until the other end of `over` is closed.
 fn read_screen(mut output: File, over: &OwnedFd, screen: &Mutex<Screen>) {
-    let mut bytes = [0; 4096];
+    let mut bytes = [0; PIECE];
     let mut unfinished = Vec::new();
     loop {
         let mut ready = [output.as_fd(), over.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
@@ -203,6 +208,7 @@ fn read_screen(mut output: File, over: &OwnedFd, screen: &Mutex<Screen>) {
         if ready[1].any() == Some(true) {
             return;
         }
+        std::thread::park_timeout(PIECE_PAUSE);
         let Ok(count @ 1..) = output.read(&mut bytes) else { return };
         let mut screen = screen.lock().unwrap();
         screen.parser.process(&bytes[..count]);

@@ -219,22 +219,28 @@ fn escape(fixture: &Fixture, way: &str, then: &str) -> String {
     format!("exec 9>>lock; flock 9\n{way}\nexec 9>&-\n{up}\n{then}")
 }
 
-/// Checks each way with each containment, concurrently, since the checks mostly wait. No process may be left
-/// afterwards.
+/// The number of checks that run at once. They mostly wait, but some of their processes fork without a pause: too many
+/// of them keep a supervisor from ending its command within its time limit.
+const AT_ONCE: usize = 8;
+
+/// Checks each way with each containment, several at once. No process may be left afterwards.
 fn each_of(ways: &[&[&str]], containments: &[Containment], check: impl Fn(&Fixture, &str) + Sync) {
     let _shared = MACHINE.read();
-    std::thread::scope(|threads| {
-        for containment in containments {
-            for way in ways.iter().copied().flatten() {
-                let check = &check;
-                threads.spawn(move || {
-                    let fixture = Fixture::with(*containment);
-                    check(&fixture, way);
-                    assert_eq!(fixture.survivors(), 0, "{way} with {containment:?}");
-                });
-            }
+    let ways: Vec<&str> = ways.iter().copied().flatten().copied().collect();
+    for containment in containments {
+        for ways in ways.chunks(AT_ONCE) {
+            std::thread::scope(|threads| {
+                for way in ways {
+                    let check = &check;
+                    threads.spawn(move || {
+                        let fixture = Fixture::with(*containment);
+                        check(&fixture, way);
+                        assert_eq!(fixture.survivors(), 0, "{way} with {containment:?}");
+                    });
+                }
+            });
         }
-    });
+    }
 }
 
 const BOTH: &[Containment] = &[Containment::ControlGroup, Containment::RunId];
@@ -335,9 +341,12 @@ fn killed_with_its_supervisor(fixture: &Fixture, way: &str) {
     let pid = i32::try_from(agent.id()).unwrap();
     Process::read(pid).unwrap().signal(Signal::SIGSTOP);
     let is_supervisor = |it: &&Process| it.parent == pid && it.is_named(c"teammate-guard");
-    for supervisor in processes::all().iter().filter(is_supervisor) {
-        supervisor.signal(Signal::SIGKILL);
-    }
+    let mut killed = 0;
+    wait_until("its supervisor is killed", || {
+        let all = processes::all();
+        killed += all.iter().filter(is_supervisor).map(|it| it.signal(Signal::SIGKILL)).count();
+        killed > 0
+    });
     kill(agent);
     assert!(fixture.survivors() > 0, "{way} exited by itself");
     wait_until("the run has ended", || process_tree::end_run(&fixture.run_id).is_empty());
