@@ -299,11 +299,14 @@ fn the_answer_of_the_last_whole_turn_is_the_result() {
         (&[error], &[], 6, "", 1),
     ];
     for (lines, flags, code, answer, turns) in cases {
-        let team = Team::new();
-        let model = script(&team, lines);
+        // Each run has a team of its own: a second alice would continue the conversation of the first.
         let run = |output| {
+            let team = Team::new();
+            let model = script(&team, lines);
             let args = ["lead", "-p", "go", "--model", &model, "--output", output];
-            team.team(&[&args[..], flags].concat()).expect(code)
+            let ran = team.team(&[&args[..], flags].concat()).expect(code);
+            assert_left_in_order(&team);
+            ran
         };
         let result = run("json").json();
         assert_eq!((&result["result"], &result["turns"]), (&json!(answer), &json!(turns)));
@@ -313,7 +316,6 @@ fn the_answer_of_the_last_whole_turn_is_the_result() {
         let ran = run("text");
         assert_eq!(ran.out.trim_end(), answer, "{ran:#?}");
         assert!(ran.err.contains(error), "{ran:#?}");
-        assert_left_in_order(&team);
     }
 }
 
