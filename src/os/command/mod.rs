@@ -136,13 +136,17 @@ impl Cleanup {
             self.supervisor.send_signal(Signal::SIGKILL).unwrap_or_default();
             ended = self.supervisor.ends_within(KILL_TIMEOUT);
         }
-        let end = if ended { self.supervisor.wait() } else { Err(io::ErrorKind::TimedOut.into()) };
+        let end = ended.then(|| self.supervisor.wait());
         // A supervisor that was killed leaves its control group and strays behind.
         let group = Cgroup::of_supervisor(&self.run_id, self.supervisor.pid());
         group.map(Cgroup::end).unwrap_or_default();
         process_tree::end_strays(&self.run_id);
         drop(self.unsettled);
-        end
+        end.unwrap_or_else(|| {
+            // Strays that forked without a pause may have left it no processor to exit on.
+            let ended = self.supervisor.ends_within(KILL_TIMEOUT);
+            if ended { self.supervisor.wait() } else { Err(io::ErrorKind::TimedOut.into()) }
+        })
     }
 }
 
