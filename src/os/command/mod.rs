@@ -141,12 +141,13 @@ impl Cleanup {
         let group = Cgroup::of_supervisor(&self.run_id, self.supervisor.pid());
         group.map(Cgroup::end).unwrap_or_default();
         process_tree::end_strays(&self.run_id);
-        drop(self.unsettled);
-        end.unwrap_or_else(|| {
+        let end = end.unwrap_or_else(|| {
             // Strays that forked without a pause may have left it no processor to exit on.
             let ended = self.supervisor.ends_within(KILL_TIMEOUT);
             if ended { self.supervisor.wait() } else { Err(io::ErrorKind::TimedOut.into()) }
-        })
+        });
+        drop(self.unsettled);
+        end
     }
 }
 
