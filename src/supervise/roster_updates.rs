@@ -78,14 +78,16 @@ pub(super) fn is_expected_back(member: &Member, incarnation: &str) -> bool {
 }
 
 /// Undoes [`reserve`] after a failed start: a new name leaves no entry, a known one gets its entry back. The
-/// entry stays if another incarnation owns it, or the member was stopped. Returns whether it was removed.
+/// entry stays if another incarnation owns it, or the member was stopped. Returns whether a new name has no entry now,
+/// perhaps because an earlier attempt removed it.
 pub(super) fn undo(
     roster: &mut Roster,
     id: &MemberId,
     before: Option<Entry>,
     now: WallTime,
 ) -> bool {
-    let Some(member) = entry(roster, id) else { return false };
+    let is_known = before.is_some() || roster.member(id.name.as_str()).is_some();
+    let Some(member) = entry(roster, id) else { return !is_known };
     let Some(before) = before else {
         let is_removed = lifecycle::next(Some(member.status), LifecycleEvent::Removed) == Ok(None);
         if is_removed {

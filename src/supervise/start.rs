@@ -23,6 +23,7 @@ use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
 use crate::wire::roster::{Roster, Status};
 use crate::wire::{AgentName, WithUnknownFields};
+use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -32,9 +33,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The attempts to remove the inbox of a failed start, and the pause between them.
-const FORGET_ATTEMPTS: u32 = 20;
-const FORGET_PAUSE: Duration = Duration::from_millis(50);
+/// The attempts to undo a step of a failed start, and the pause between them.
+const UNDO_ATTEMPTS: u32 = 20;
+const UNDO_PAUSE: Duration = Duration::from_millis(50);
 
 const USE_OURS: &str = "leave model out to use the lead's";
 
@@ -348,28 +349,21 @@ impl Supervisor {
     }
 
     async fn undo(&self, id: &MemberId, before: Option<Entry>) -> Result<(), StartError> {
-        let (now, failed) = (self.config.clock.now(), id.clone());
-        let undone = write(&self.config.bus, move |roster| {
-            roster_updates::undo(roster, &failed, before, now)
-        });
-        if undone.await? {
-            self.forget_inbox(&id.name).await?;
+        let now = self.config.clock.now();
+        let undo_entry = || {
+            let (failed, before) = (id.clone(), before.clone());
+            write(&self.config.bus, move |roster| {
+                roster_updates::undo(roster, &failed, before, now)
+            })
+        };
+        if patiently(undo_entry).await? {
+            patiently(|| self.forget_name(&id.name)).await?;
         }
         Ok(())
     }
 
-    /// Removes the inbox of a name that never started. A lack of descriptors, which may have failed the start, passes
-    /// as the other work of this process ends.
-    async fn forget_inbox(&self, name: &AgentName) -> Result<(), StartError> {
-        for _ in 1..FORGET_ATTEMPTS {
-            let Err(why) = self.try_to_forget_inbox(name).await else { return Ok(()) };
-            tracing::warn!(%why, "the inbox of a failed start is removed later");
-            tokio::time::sleep(FORGET_PAUSE).await;
-        }
-        Ok(self.try_to_forget_inbox(name).await?)
-    }
-
-    async fn try_to_forget_inbox(&self, name: &AgentName) -> Result<(), SendError> {
+    /// Removes the inbox of a name that never started.
+    async fn forget_name(&self, name: &AgentName) -> Result<(), SendError> {
         let (dir, name) = (self.config.bus.dir().clone(), name.clone());
         offload(move || inbox::forget(&dir, &name)).await
     }
@@ -440,6 +434,19 @@ impl Supervisor {
         command.stdout(output.try_clone()?).stderr(output);
         Ok(command)
     }
+}
+
+/// Repeats a step of an undo while it fails. A lack of descriptors, which may have failed the start, passes as the other
+/// work of this process ends.
+async fn patiently<T, E: Display>(step: impl AsyncFn() -> Result<T, E>) -> Result<T, E> {
+    for _ in 1..UNDO_ATTEMPTS {
+        match step().await {
+            Ok(done) => return Ok(done),
+            Err(why) => tracing::warn!(%why, "a failed start is undone later"),
+        }
+        tokio::time::sleep(UNDO_PAUSE).await;
+    }
+    step().await
 }
 
 async fn kill_and_reap(name: &AgentName, process: Pidfd) {

@@ -27,7 +27,8 @@ fn assert_no_ghosts(team: &Team, output: &Output) {
         if *error {
             assert!(text.contains("could not be started"), "{text}");
             assert_eq!(team.status(&name), "absent", "{text}");
-            assert!(!team.path(&format!("inbox/{name}.jsonl")).exists());
+            let inbox = team.path(&format!("inbox/{name}.jsonl"));
+            assert!(!inbox.exists(), "{text} {}", team.describe());
         } else {
             assert_eq!(team.status(&name), "shutdown", "{output:?}\n{}", team.describe());
         }
