@@ -18,7 +18,7 @@ use crate::app::{model::open_provider, output};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::Provider;
 use crate::os::{
-    async_fd::ReadableFd, failpoint::hit, memory, program, signals::SignalEvent, uptime,
+    async_fd::ReadableFd, child, failpoint::hit, memory, program, signals::SignalEvent, uptime,
 };
 use crate::store::{LifeLock, LifeRecord, TeamDir, transcript};
 use crate::supervise::handshake::{self, HandshakeAnswer};
@@ -37,6 +37,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, Failure> {
     context.refuse_inside_agent("teammate")?;
     program::name_this_process("teammate");
+    if request.control_fd.is_some() {
+        child::end_before_lead_without_memory();
+    }
     let hint = "leave --control-fd out: it is for a lead that spawns this";
     let lead = request.control_fd.map(program::adopt_control).transpose();
     let lead = lead.or_exit(Exit::Usage, "--control-fd is not usable", hint)?;

@@ -21,10 +21,7 @@ const OOM_SCORE: &[u8] = b"300";
 /// the child by [`Pidfd::wait`].
 pub(crate) fn spawn_detached(mut command: Command, control: OwnedFd) -> io::Result<Pidfd> {
     command.process_group(0).stdin(Stdio::null());
-    isolate(&mut command, Some(control.as_raw_fd()), || {
-        set_oom_score(OOM_SCORE);
-        Ok(())
-    });
+    isolate(&mut command, Some(control.as_raw_fd()), || Ok(()));
     let child = spawn(&mut command)?;
     drop(control);
     Ok(child)
@@ -46,6 +43,12 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Pidfd> {
             Err(why)
         }
     }
+}
+
+/// Makes the kernel end this process before its lead when memory runs out. A lead cannot do that for its child: it
+/// forbids inspection, and so the files of the child in `/proc` belong to root until the child runs its program.
+pub(crate) fn end_before_lead_without_memory() {
+    set_oom_score(OOM_SCORE);
 }
 
 /// Configures a command to start with default signals, with the limits that this process was started with, and
