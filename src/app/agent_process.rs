@@ -47,10 +47,8 @@ impl AgentProcess {
         if let Err(why) = process_tree::become_subreaper() {
             tracing::warn!(%why, "orphans of commands cannot be adopted");
         }
-        // Other processes of the same user must not read the memory of a process that holds a key.
-        if !credentials.secrets().is_empty()
-            && let Err(why) = program::forbid_inspection()
-        {
+        // Other processes of the same user must not read the keys in the memory of this process.
+        if let Err(why) = program::forbid_inspection() {
             tracing::warn!(%why, "other processes of this user can read this one's memory");
         }
         Ok(Self { name, incarnation, run_id, life, signals, secrets })

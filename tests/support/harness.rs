@@ -47,6 +47,16 @@ pub(crate) fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
 
+/// Whether this process may read the descriptors and counts of an agent, which forbids inspection. Otherwise, reports that
+/// `what` was skipped.
+pub(crate) fn may_inspect_agents(what: &str) -> bool {
+    let may = nix::unistd::geteuid().is_root();
+    if !may {
+        skipped(&format!("only root may look into an agent: {what}"));
+    }
+    may
+}
+
 /// Whether python3 is installed. Without it, reports that `what` was skipped.
 pub(crate) fn has_python(what: &str) -> bool {
     let found = SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join("python3").exists());

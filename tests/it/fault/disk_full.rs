@@ -3,7 +3,7 @@
 
 use crate::support::child_process::{content, line};
 use crate::support::events::{EventKind, History, send};
-use crate::support::harness::Team;
+use crate::support::harness::{Team, may_inspect_agents};
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, kill_9, says, script, scripted_lead, spawn, turns, wait,
     wait_file,
@@ -382,7 +382,7 @@ fn a_read_only_folder_is_one_clear_error() {
 /// Mail for a running agent without free descriptors waits, and is delivered when there is one.
 #[test]
 fn an_agent_out_of_descriptors_recovers() {
-    if !can_limit() {
+    if !can_limit() || !may_inspect_agents("how many descriptors it has") {
         return;
     }
     let team = Team::new();

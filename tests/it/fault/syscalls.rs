@@ -6,7 +6,7 @@
 
 use crate::support::child_process::{Job, content, start, write};
 use crate::support::events::{History, send};
-use crate::support::harness::{PATIENCE, Team, program};
+use crate::support::harness::{PATIENCE, Team, may_inspect_agents, program};
 use crate::support::scripts::{calls, says, script};
 use crate::support::skips::skipped;
 use agent_team::store::{Fsync, TeamDir, roster};
@@ -474,6 +474,9 @@ fn a_failed_sync_is_reported_and_never_repeated() {
     let asked = trace.iter().filter(|line| line.contains("inbox/lead.jsonl>")).count();
     assert_eq!(asked, 1, "{trace:#?}");
 
+    if !may_inspect_agents("the paths of its descriptors") {
+        return;
+    }
     let model = script(&team, &[calls("bob", &[send("bob", "lead", 0)]), says("bob", "two")]);
     let transcript = PathBuf::from("transcript/bob.jsonl");
     let at = |trace: &[String]| {
