@@ -1,5 +1,6 @@
 //! The environment of a command: the working folder, the team folder with its mail and tasks, the settings.
 
+use super::calling_agent::CallingAgent;
 use super::output::warn;
 use crate::bus::{Bus, MailLimits};
 use crate::error::{Exit, Failure, OrFail};
@@ -7,13 +8,13 @@ use crate::os::failpoint::{self, ENABLED, VARIABLE};
 use crate::os::{SystemClock, deadline, terminal_size};
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{Flags, Rules, Settings};
-use crate::store::{TeamDir, fs_probe, liveness, locate, may_hold_team};
+use crate::store::{TeamDir, fs_probe, locate, may_hold_team};
 use crate::tasks::Tasks;
 use crate::tools::can_complete_tasks;
 use crate::ui::external_editor::ExternalEditor;
 use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
-use crate::wire::{AgentName, limits::LOCK_TIMEOUT};
+use crate::wire::limits::LOCK_TIMEOUT;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
@@ -164,21 +165,13 @@ impl Context {
         )
     }
 
-    /// Finds the agent whose command runs this process, by `TEAM_RUN`.
-    pub(crate) fn calling_agent(&self, team: &TeamDir) -> Option<AgentName> {
-        let run_id = self.environment.get("TEAM_RUN")?;
-        liveness::holder_of_run_id(team, run_id).ok().flatten()
-    }
-
     /// Refuses a verb that steers the team when an agent's command runs it.
     pub(crate) fn refuse_inside_agent(&self, verb: &str) -> Result<(), Failure> {
-        if self.environment.get("TEAM_RUN").is_none() {
-            return Ok(());
-        }
+        let Some(caller) = CallingAgent::find(&self.environment) else { return Ok(()) };
         let what = format!("`team {verb}` does not work inside an agent's command");
-        let why = "TEAM_RUN is set: an agent runs this, and agents steer the team with their tools";
-        let hint = "use the agent's own tools";
-        Err(Failure::new(Exit::Failure, what, why, hint))
+        let why =
+            format!("{caller}: an agent runs this, and agents steer the team with their tools");
+        Err(Failure::new(Exit::Failure, what, why, "use the agent's own tools"))
     }
 }
 

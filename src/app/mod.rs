@@ -6,6 +6,7 @@
 mod agent_process;
 pub(crate) mod attach;
 mod build_agent;
+pub(crate) mod calling_agent;
 pub(crate) mod clean;
 pub(crate) mod context;
 pub(crate) mod doctor;

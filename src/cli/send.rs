@@ -1,6 +1,7 @@
 //! `team send`.
 
 use super::args::{Json, read_stdin};
+use crate::app::calling_agent::CallingAgent;
 use crate::app::output::{print, print_result, warn};
 use crate::app::{context::Context, names::mailbox_name, send::send_failure};
 use crate::bus::Outgoing;
@@ -87,16 +88,35 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     Ok(print_result(args.json.json, as_json, || id.clone()))
 }
 
-/// The sender of a message. Inside an agent's command it is that agent, whatever `--from` says.
+/// The sender of a message. Inside an agent's command it is that agent; another one in `--from` is refused.
 pub(super) fn sender(
     context: &Context,
     team: &TeamDir,
     from: Option<&str>,
 ) -> Result<AgentName, Failure> {
-    if let Some(agent) = context.calling_agent(team) {
-        return Ok(agent);
+    let from = from.map(mailbox_name).transpose()?;
+    let Some(caller) = CallingAgent::find(&context.environment) else {
+        return Ok(from.unwrap_or_else(AgentName::user));
+    };
+    let refuse = |what: &str, why: String, hint: &str| {
+        Err(Failure::new(Exit::Failure, format!("nothing was sent: {what}"), why, hint))
+    };
+    let Some(agent) = caller.name(team) else {
+        let why = format!("{caller}, and this is not the team of that agent");
+        return refuse(
+            "an agent's command cannot write to this team",
+            why,
+            "write to its own team",
+        );
+    };
+    match from {
+        Some(from) if from != agent => {
+            let what = format!("an agent's command cannot write as {from}");
+            let why = format!("{caller}: the agent is {agent}");
+            refuse(&what, why, "leave --from out")
+        }
+        _ => Ok(agent),
     }
-    from.map_or_else(|| Ok(AgentName::user()), mailbox_name)
 }
 
 fn parse_fields(fields: &[String]) -> Result<Map<String, Value>, Failure> {

@@ -23,9 +23,7 @@ pub(crate) use clock::{formatted_time, local_time, uptime, uptime_with_sleep};
 pub(crate) use command::command_supervisor;
 pub(crate) use event::{aligned_interval, async_fd, event_loop, signals, syscall_timeout};
 pub(crate) use file::{lease, safe_path, watch};
-#[cfg(test)]
-pub(crate) use process::processes;
-pub(crate) use process::{child, identity, memory, pidfd, process_tree, program};
+pub(crate) use process::{child, identity, memory, pidfd, process_tree, processes, program};
 pub(crate) use terminal::terminal_size;
 
 pub(crate) use nix::sys::signal::Signal;

@@ -26,6 +26,7 @@ pub(crate) struct Process {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
     pub(crate) group: i32,
+    pub(crate) session: i32,
     /// The start time in clock ticks since boot.
     pub(crate) start: u64,
     pub(crate) threads: u64,
@@ -50,6 +51,7 @@ impl Process {
             state: *fields.first()?.as_bytes().first()?,
             parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
+            session: fields.get(3)?.parse().ok()?,
             threads: fields.get(17)?.parse().ok()?,
             start: fields.get(19)?.parse().ok()?,
         })
@@ -125,6 +127,13 @@ pub(crate) fn all() -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(Process::read).collect()
+}
+
+/// Returns the ancestors of this process, nearest first.
+pub(crate) fn ancestors() -> Vec<Process> {
+    let above = |process: &Process| Process::read(process.parent);
+    let me = Process::read(nix::unistd::Pid::this().as_raw());
+    std::iter::successors(me.as_ref().and_then(above), above).collect()
 }
 
 pub(crate) fn below(ancestors: &BTreeSet<i32>, table: &[Process]) -> BTreeSet<i32> {

@@ -210,11 +210,14 @@ pub fn last_record(dir: &TeamDir, name: &AgentName) -> Result<Option<LifeRecord>
     Ok(open_if_there(&dir.life(name))?.and_then(|(file, _)| read_record(&file)))
 }
 
-/// Returns the live agent whose commands have this `run_id`. Fails if the life locks cannot be listed.
-pub fn holder_of_run_id(dir: &TeamDir, run_id: &str) -> Result<Option<AgentName>, FileError> {
+/// Returns the live agent with such a record. Fails if the life locks cannot be listed.
+pub(crate) fn find_alive(
+    dir: &TeamDir,
+    is_meant: impl Fn(&LifeRecord) -> bool,
+) -> Result<Option<AgentName>, FileError> {
     for name in dir.agents_with_locks()? {
         if let Liveness::Alive(Some(record)) = probe(dir, &name)?
-            && record.run_id == run_id
+            && is_meant(&record)
         {
             return Ok(Some(name));
         }

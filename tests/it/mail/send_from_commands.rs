@@ -1,4 +1,5 @@
-//! `team` commands inside an agent's shell command: `team send` sends as the agent, the others refuse.
+//! `team` commands inside an agent's shell command: `team send` sends as the agent, the others refuse, whatever the
+//! environment says.
 
 use crate::support::harness::{Team, program};
 use crate::support::scripts::{assert_left_in_order, bash, calls, headless, script, spawn};
@@ -11,6 +12,18 @@ fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
     let bin = program("team");
     let bin = bin.display();
     let tries = [
+        ("send-as-user", format!("{bin} send lead 'as the user' --from user")),
+        ("send-as-user-unset", format!("env -u TEAM_RUN {bin} send lead x --from user")),
+        ("send-elsewhere", format!("env -i {bin} --dir other/.team send lead x")),
+        ("stop-unset", format!("env -u TEAM_RUN {bin} stop --all --now")),
+        ("stop-empty", format!("env -i {bin} stop --all --now")),
+        ("stop-orphan", format!("env -i setsid -w bash -c '(exec {bin} stop --all --now)'")),
+        ("stop-renamed", format!("env -i bash -c 'exec -a lead {bin} stop --all --now'")),
+        ("stop-other-run", format!("TEAM_RUN=x {bin} stop bob")),
+        ("approve", format!("env -u TEAM_RUN {bin} approve bob")),
+        ("deny", format!("env -u TEAM_RUN {bin} deny bob")),
+        ("trust", format!("env -u TEAM_RUN {bin} trust")),
+        ("web", format!("env -u TEAM_RUN {bin} web --control")),
         ("stop", format!("{bin} stop bob")),
         ("stop-all", format!("{bin} stop --all --now")),
         ("lead", format!("{bin} lead -p hi --model rehearsal")),
@@ -30,10 +43,12 @@ fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
         })
         .collect();
     lines.push(format!(
-        "{bin} send lead 'from a shell' --from user > send.out 2> send.err; echo $? > send.code"
+        "env -u TEAM_RUN {bin} send lead 'from a shell' > send.out 2> send.err; echo $? > send.code"
     ));
     lines.push(format!("{bin} ls --json > ls.json"));
     lines.push(format!("{bin} task ls --json > tasks.json"));
+    fs::create_dir(team.workspace().join("other")).unwrap();
+    team.team(&["-C", "other", "init"]).expect(0);
     let model =
         script(&team, &[calls("lead", &[spawn("bob")]), calls("bob", &[bash(&lines.join("\n"))])]);
     headless(&team, &model, "begin").expect(0);
@@ -44,7 +59,7 @@ fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
             ("1", "")
         );
         let said = file(&format!("{name}.err"));
-        assert!(said.contains("TEAM_RUN") && said.contains("tools"), "{name}: {said}");
+        assert!(said.contains("this runs below process"), "{name}: {said}");
     }
     assert_eq!(file("send.code").trim(), "0", "{}", file("send.err"));
     assert!(team.has_mail("lead", "bob", "from a shell"), "{}", team.describe());
