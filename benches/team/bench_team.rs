@@ -3,7 +3,7 @@
 use agent_team::bus::{Bus, MailLimits, Outgoing};
 use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::mailbox::{MailPolicy, Mailbox};
-use agent_team::store::{Fsync, SystemClock, TeamDir, Transcript, inbox, roster};
+use agent_team::store::{Fsync, Keyring, SystemClock, TeamDir, Transcript, inbox, roster};
 use agent_team::wire::AgentName;
 use agent_team::wire::roster::{Member, Status};
 use std::fs::File;
@@ -74,7 +74,9 @@ pub(crate) fn live(dir: &TeamDir) -> LifeLock {
 pub(crate) fn mailbox(dir: &TeamDir, life: &LifeLock, fsync: Fsync) -> Mailbox {
     let policy = MailPolicy { fsync, max_content: MailLimits::default().max_message_bytes };
     let transcript = Transcript::open(dir, &owner()).unwrap();
-    Mailbox::open(dir, life, transcript, policy, Arc::new(SystemClock)).unwrap()
+    let keyring = Arc::new(Keyring::new(dir.clone()));
+    keyring.own(&owner(), fsync).unwrap();
+    Mailbox::open(dir, life, transcript, policy, Arc::new(SystemClock), keyring).unwrap()
 }
 
 /// Returns a bus for the senders of a team.

@@ -139,6 +139,7 @@ fn entries(number: u64) -> [Entry; 6] {
             claim: format!("{number:012}-00000000"),
             offset: 0,
             message: message.as_object().cloned().unwrap_or_else(Map::new),
+            verified: true,
         },
         Entry::Assistant {
             blocks: vec![

@@ -3,9 +3,10 @@
 
 use crate::bench_team::BenchTeam;
 use crate::child_process::{Job, command};
-use agent_team::cli::greet;
+use agent_team::cli::{Greeting, greet};
 use agent_team::store::{Fsync, inbox, roster};
 use agent_team::wire::AgentName;
+use agent_team::wire::permission::PermissionMode;
 use agent_team::wire::roster::{Member, Status};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -121,6 +122,13 @@ fn teammate(team: &BenchTeam, name: &AgentName) -> (Child, UnixStream) {
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     drop(theirs);
-    greet(&ours, &team.dir, &incarnation(name), "tester").unwrap();
+    let greeting = Greeting {
+        incarnation: incarnation(name),
+        role: "tester".into(),
+        model: "rehearsal".into(),
+        mode: PermissionMode::Bypass,
+        control_key: None,
+    };
+    greet(&ours, &team.dir, greeting).unwrap();
     (child, ours)
 }

@@ -43,15 +43,16 @@ impl MailIngest {
     pub(super) fn remember(&self, drained: Drained, journal: &mut Journal) -> Vec<Message> {
         let mut messages = Vec::with_capacity(drained.mail.len());
         for mail in drained.mail {
+            let verified = mail.message.is_verified();
             let object = mail.object();
             if !mail.message.body.is_for_program() {
                 self.context.team_context.take_note(&object);
             }
             let Message { id, from, body, .. } = &*mail.message;
-            tracing::info!(id, from, kind = body.kind(), "mail taken in");
+            tracing::info!(id, from, kind = body.kind(), verified, "mail taken in");
             messages.push(*mail.message);
             let (claim, offset, message) = (mail.batch_id, mail.offset, object);
-            journal.remember(&Entry::Mail { claim, offset, message });
+            journal.remember(&Entry::Mail { claim, offset, message, verified });
         }
         messages
     }

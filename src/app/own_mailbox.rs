@@ -2,31 +2,46 @@
 
 use super::agent_process::{fresh_id, take_life_lock};
 use super::{context::Context, event_loop::block_on};
+use crate::bus::Bus;
 use crate::error::{Failure, OrFail};
 use crate::os::SystemClock;
 use crate::settings::Rules;
 use crate::store::asynchronous::{self, SharedMailbox, offload, with_mailbox};
 use crate::store::{
-    Drained, LifeLock, Mail, MailPolicy, Mailbox, SettleResult, TeamDir, Transcript, inbox,
+    Drained, Keyring, LifeLock, Mail, MailPolicy, Mailbox, SettleResult, StoreError, TeamDir,
+    Transcript, inbox,
 };
 use crate::wire::{AgentName, message::Message};
 use std::sync::{Arc, Mutex};
 
 /// Opens the mailbox of the holder of `life`. Creates its inbox if that does not exist.
 pub(super) async fn open_mailbox(
-    team: &TeamDir,
+    bus: &Bus,
     life: LifeLock,
     rules: Rules,
 ) -> Result<(Mailbox, LifeLock), Failure> {
-    let team = team.clone();
+    let (team, keyring) = (bus.dir().clone(), Arc::clone(bus.keyring()));
     let open = move || {
         make_inbox(&team, life.name())?;
+        own_keys(&keyring, &life, rules)?;
         let policy = MailPolicy { fsync: rules.fsync, max_content: rules.max_message_bytes };
         let transcript = Transcript::open(&team, life.name())?;
-        let mailbox = Mailbox::open(&team, &life, transcript, policy, Arc::new(SystemClock))?;
+        let clock = Arc::new(SystemClock);
+        let mailbox = Mailbox::open(&team, &life, transcript, policy, clock, keyring)?;
         Ok((mailbox, life))
     };
     offload(open).await
+}
+
+/// Makes the keyring that of the life lock's holder. On a full disk the key of the process before stays in force.
+fn own_keys(keyring: &Keyring, life: &LifeLock, rules: Rules) -> Result<(), StoreError> {
+    match keyring.own(life.name(), rules.fsync) {
+        Err(why) if why.is_full() => {
+            tracing::warn!(%why, "this process has no mailbox key of its own");
+            Ok(())
+        }
+        owned => owned,
+    }
 }
 
 /// Takes the life lock of a name and opens its mailbox, for a process that reads its mail but is not its agent. Fails
@@ -38,7 +53,8 @@ pub(super) async fn take_mailbox(
     started_by: &str,
 ) -> Result<(LifeLock, SharedMailbox), Failure> {
     let life = take_life_lock(team, name, &fresh_id(), &fresh_id(), started_by).await?;
-    let (mailbox, life) = open_mailbox(team, life, context.settings_or_defaults().rules()).await?;
+    let (bus, rules) = (context.bus(team.clone()), context.settings_or_defaults().rules());
+    let (mailbox, life) = open_mailbox(&bus, life, rules).await?;
     Ok((life, Arc::new(Mutex::new(mailbox))))
 }
 

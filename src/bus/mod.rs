@@ -6,7 +6,7 @@
 mod reachability;
 
 use crate::store::inbox::{Inbox, Priority, SendError, SendPolicy, Stored};
-use crate::store::{Fsync, SharedClock, StoreError, TeamDir, roster};
+use crate::store::{Fsync, Keyring, SharedClock, StoreError, TeamDir, roster};
 use crate::wire::limits;
 use crate::wire::message::{Body, Correlation, OutgoingMessage};
 use crate::wire::nearest::nearest;
@@ -183,6 +183,7 @@ pub struct Bus {
     dir: TeamDir,
     limits: MailLimits,
     clock: SharedClock,
+    keyring: Arc<Keyring>,
     reachability: Mutex<Reachability>,
     inboxes: Mutex<BTreeMap<AgentName, Arc<Mutex<Inbox>>>>,
 }
@@ -191,12 +192,18 @@ impl Bus {
     /// Creates the bus of a team.
     pub fn new(dir: TeamDir, limits: MailLimits, clock: SharedClock) -> Self {
         let reachability = Mutex::new(Reachability::of(dir.clone()));
-        Self { dir, limits, clock, reachability, inboxes: Mutex::default() }
+        let keyring = Arc::new(Keyring::new(dir.clone()));
+        Self { dir, limits, clock, keyring, reachability, inboxes: Mutex::default() }
     }
 
     /// Returns the folder of the team.
     pub fn dir(&self) -> &TeamDir {
         &self.dir
+    }
+
+    /// Returns the keys by which this process seals its mail.
+    pub fn keyring(&self) -> &Arc<Keyring> {
+        &self.keyring
     }
 
     /// Returns the durability of an acknowledged send.
@@ -313,7 +320,9 @@ impl Bus {
             lock_limit: self.limits.lock_limit,
         };
         let permit = || self.permit(from, to, priority);
-        let stored = lock(&inbox).append(message.line()?.as_bytes(), &policy, permit)?;
+        let mut line = message.line()?;
+        self.keyring.seal(from, to, &mut line);
+        let stored = lock(&inbox).append(line.as_bytes(), &policy, permit)?;
         Ok((id, stored))
     }
 

@@ -35,7 +35,7 @@ mod web;
 use crate::app::context::Context;
 use crate::app::context::{arm_failpoints, lengthen_deadlines};
 use crate::app::output;
-pub use crate::app::teammate::options::greet;
+pub use crate::app::teammate::options::{Greeting, greet};
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
 use crate::ui::sanitize::sanitize;

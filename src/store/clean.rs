@@ -37,7 +37,7 @@ pub(crate) enum CleanError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LeftoverKind {
     Lock,
-    /// The heartbeat, the fifo or the usage count of a dead process.
+    /// The heartbeat, the fifo, the usage count or the mailbox key of a dead process.
     State,
     /// A batch of mail that its owner has acted on.
     TakenClaim,
@@ -150,7 +150,9 @@ impl TeamAtRest {
             if file.metadata().at(path)?.len() > 0 {
                 add(LeftoverKind::Lock, vec![path.clone()]);
             }
-            add(LeftoverKind::State, vec![dir.heartbeat(name), dir.fifo(name), dir.used(name)]);
+            let state =
+                [dir.heartbeat(name), dir.fifo(name), dir.used(name), dir.mailbox_key(name)];
+            add(LeftoverKind::State, state.into());
             for claim in list(dir, name)? {
                 let is_read = claim.is_taken && is_all_recorded(dir, &claim)?;
                 let kind = if is_read { LeftoverKind::TakenClaim } else { LeftoverKind::Mail };

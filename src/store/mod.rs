@@ -21,6 +21,7 @@
 //!                             NAME.attempts (unfinished deliveries), NAME.bell (fifo that wakes an owner
 //!                             without file events), NAME.beat (heartbeat), NAME.used (tokens and money
 //!                             used so far, for a shared budget), NAME.looked (read cursor of a person),
+//!                             NAME.key (mailbox key: seals mail to that process),
 //!                             tasks.last (last task id), ENDPOINT.hold (shared back-off of an endpoint),
 //!                             reserve (disk space for the last writes)
 //!   log/NAME.jsonl, log/.err/NAME     structured log; output of a spawned member
@@ -43,6 +44,7 @@ pub(crate) mod asynchronous;
 pub(crate) mod clean;
 mod error;
 mod file;
+pub mod keyring;
 pub mod mailbox;
 mod observe;
 pub(crate) mod output_spill;
@@ -61,6 +63,7 @@ pub use error::StoreError;
 pub use file::atomic::Fsync;
 pub(crate) use file::fs_probe;
 pub use file::{lock, tail};
+pub use keyring::Keyring;
 pub use mailbox::{
     Drained, Mail, MailNotice, MailPolicy, Mailbox, SettleResult, WakeMode, dead, inbox,
 };

@@ -255,6 +255,7 @@ paths! {
     fifo(name: &AgentName) = "run/.state/{name}.bell";
     heartbeat(name: &AgentName) = "run/.state/{name}.beat";
     used(name: &AgentName) = "run/.state/{name}.used";
+    mailbox_key(name: &AgentName) = "run/.state/{name}.key";
     log(name: &AgentName) = "log/{name}.jsonl";
     kept_results() = "log/.out";
     printed(name: &AgentName) = "log/.err/{name}";

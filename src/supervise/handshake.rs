@@ -12,6 +12,7 @@ use crate::wire::limits::MIB;
 use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
+use crate::wire::seal::SealKey;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -20,6 +21,8 @@ const MAX_HANDSHAKE_BYTES: u64 = MIB;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Handshake {
     pub(crate) incarnation: String,
+    /// The key that seals the mail between the two; a teammate that is started by hand has none.
+    pub(crate) control_key: Option<SealKey>,
     pub(crate) role: String,
     /// `provider/name` of its model.
     pub(crate) model: String,

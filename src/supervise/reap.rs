@@ -42,6 +42,7 @@ impl Supervisor {
             tracing::warn!(%name, %why, "cannot wait for the end of the teammate");
         }
         hit("reap.ended");
+        self.config.bus.keyring().retire_control_key(name, &id.incarnation);
         // Read before any other step, because a stop under way is over as soon as it has seen the same end.
         let known = self.members.ended(&id);
         let exit = process.wait();

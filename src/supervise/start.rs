@@ -16,7 +16,7 @@ use crate::protocol::restart::RestartHistory;
 use crate::settings::model::ModelChoice;
 use crate::store::asynchronous::offload;
 use crate::store::inbox::{self, SendError};
-use crate::store::{Fsync, RoleMatch, StoreError, UnclearRole, liveness, roster};
+use crate::store::{Fsync, RoleMatch, StoreError, UnclearRole, keyring, liveness, roster};
 use crate::tools::{SpawnOrder, ToolError, find_by_alias};
 use crate::wire::limits::{READY_TIMEOUT, SPAWNS_PER_TEAMMATE};
 use crate::wire::permission::PermissionMode;
@@ -311,6 +311,7 @@ impl Supervisor {
             (_, Err(why)) => why,
         };
         hit("spawn.failed");
+        self.config.bus.keyring().retire_control_key(&spec.name, &id.incarnation);
         self.undo(id, before).await?;
         hit("spawn.undone");
         Err(why)
@@ -335,6 +336,8 @@ impl Supervisor {
         let bus = Arc::clone(&self.config.bus);
         let enter = move || {
             let dir = bus.dir();
+            // Mail to the name is accepted, and sealed, as soon as the entry is there.
+            keyring::ensure(dir, &spec.name)?;
             let cwd = dir.workspace().display().to_string();
             roster::update(dir, Fsync::Never, |roster: &mut WithUnknownFields<Roster>| {
                 // Probed under the roster's lock: a process that takes the name later writes its entry later.
@@ -362,24 +365,31 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Removes the inbox of a name that never started.
+    /// Removes the inbox and the mailbox key of a name that never started.
     async fn forget_name(&self, name: &AgentName) -> Result<(), SendError> {
         let (dir, name) = (self.config.bus.dir().clone(), name.clone());
-        offload(move || inbox::forget(&dir, &name)).await
+        let forget = move || {
+            inbox::forget(&dir, &name)?;
+            Ok(keyring::forget(&dir, &name)?)
+        };
+        offload(forget).await
     }
 
     /// Starts the process, sends it the handshake and waits for its answer. Kills it if it does not become ready.
     async fn greet(&self, spec: &SpawnSpec, id: &MemberId) -> Result<(Pidfd, OwnedFd), StartError> {
         let config = &self.config;
         let (ours, theirs) = UnixStream::pair()?;
+        let control_key = keyring::new_key()?;
         let process = spawn_detached(self.command(spec, &theirs)?, theirs.into())?;
         let mut permissions = config.permissions.borrow().clone();
         permissions.mode = spec.mode;
         hit("spawn.started");
+        config.bus.keyring().add_control_key(&spec.name, &id.incarnation, control_key.clone());
         // The teammate refuses an invalid model name by itself, and needs no credentials for that.
         let chosen = ModelChoice::parse(&spec.model).unwrap_or_else(|_| ModelChoice::fallback());
         let handshake = Handshake {
             incarnation: id.incarnation.clone(),
+            control_key: Some(control_key),
             role: spec.role.clone(),
             model: spec.model.clone(),
             credentials: config.credentials.only_for(&chosen),

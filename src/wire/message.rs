@@ -8,7 +8,9 @@ mod body;
 #[cfg(test)]
 mod tests;
 
+use super::seal::Verification;
 use super::{AgentName, WallTime, object_of};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -34,6 +36,8 @@ pub struct Message {
     pub incarnation: Option<String>,
     /// The kind of message, with the fields of that kind.
     pub body: Body,
+    /// The evidence for the sender, which a reader with the keys adds.
+    pub verification: Verification,
 }
 
 /// The reason that a JSON object is not a message.
@@ -51,14 +55,20 @@ impl Message {
     /// Parses a plain text message as this program writes it, as most mail is, without an intermediate [`Value`].
     /// Returns `None` for any other line.
     pub fn read_plain(line: &str) -> Option<Self> {
-        let Plain { kind, from, to, content, timestamp, id, request_id, incarnation } =
-            serde_json::from_str(line).ok()?;
+        let plain: Plain<'_> = serde_json::from_str(line).ok()?;
+        let Plain { kind, from, to, content, timestamp, id, request_id, incarnation, .. } = plain;
         let body = match &*kind {
             "message" => Body::text(),
             "broadcast" => Body::Broadcast {},
             _ => return None,
         };
-        Some(Self { id, from, to, content, timestamp, request_id, incarnation, body })
+        let verification = Verification::None;
+        Some(Self { id, from, to, content, timestamp, request_id, incarnation, body, verification })
+    }
+
+    /// Whether there is evidence that the message comes from the sender that it names.
+    pub fn is_verified(&self) -> bool {
+        self.verification != Verification::None
     }
 
     /// Parses the object of an inbox line.
@@ -84,6 +94,7 @@ impl Message {
             request_id: text(object, &["request_id", "requestId"])?,
             incarnation: text(object, &["incarnation"])?,
             body,
+            verification: Verification::None,
         })
     }
 }
@@ -206,4 +217,6 @@ struct Plain<'a> {
     id: Option<String>,
     request_id: Option<String>,
     incarnation: Option<String>,
+    #[serde(rename = "seal")]
+    _seal: Option<IgnoredAny>,
 }

@@ -18,6 +18,7 @@ pub(crate) mod newest;
 pub mod permission;
 pub mod role;
 pub mod roster;
+pub mod seal;
 pub mod task;
 pub mod time;
 pub mod tool;

@@ -47,6 +47,10 @@ pub enum Entry {
         offset: u64,
         /// The message as it was received, with its id.
         message: Map<String, Value>,
+        /// Whether the message is sealed by its sender, or by a program of the user in its name. A line of an earlier
+        /// version counts as verified.
+        #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+        verified: bool,
     },
     /// A reply of the model.
     Assistant {
@@ -121,6 +125,10 @@ pub enum Entry {
     /// A kind of a later version.
     #[serde(other)]
     Unknown,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The report of a finished turn.
@@ -204,6 +212,7 @@ mod tests {
             r#""session","at":1.5,"incarnation":"x","pid":3,"model":"rehearsal""#,
             r#""user","at":1.5,"content":"hi\n""#,
             r#""mail","at":1.5,"gen":"1-a","offset":9,"message":{"id":"a:1"}"#,
+            r#""mail","at":1.5,"gen":"1-a","offset":9,"message":{"id":"a:1"},"verified":false"#,
             r#""assistant","at":1.5,"blocks":[{"type":"text","text":"a"},{"type":"tool_use","id":"t","name":"bash","input":null},{"type":"opaque","value":{"type":"thinking","signature":"s"}}],"stop_reason":"new","usage":{"input_tokens":1,"output_tokens":0,"cache_read_input_tokens":0,"cache_creation_input_tokens":0},"model":"m""#,
             r#""tool_start","at":1.5,"tool_use_id":"t","name":"bash""#,
             r#""tool_result","at":1.5,"tool_use_id":"t","content":"ok","is_error":true"#,

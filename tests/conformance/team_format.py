@@ -17,6 +17,8 @@ the other. A behaviour that the page does not define is a defect of the page.
 import contextlib
 import errno
 import fcntl
+import hashlib
+import hmac
 import json
 import os
 import re
@@ -143,7 +145,10 @@ class Team:
     def send(self, to, message):
         """Appends one message durably, as the section `Sending` specifies."""
         self.checked(to)
-        line = json.dumps(message, ensure_ascii=False).encode() + b"\n"
+        line = json.dumps(message, ensure_ascii=False).encode()
+        if key := self.mailbox_key(to):
+            line = sealed(line, key)
+        line += b"\n"
         if len(line) > LINE_LIMIT:
             raise Failure("the line is too long")
         with locked(self.path("inbox", ".lock", to)):
@@ -168,6 +173,14 @@ class Team:
         os.fsync(inbox)
         os.close(inbox)
         sync_folder(self.path("inbox"))
+
+    def mailbox_key(self, name):
+        """Returns the key that seals mail to this name; None if it has none."""
+        try:
+            with open(self.path("run", ".state", f"{name}.key"), encoding="utf-8") as file:
+                return bytes.fromhex(json.loads(file.readline())["key"])
+        except FileNotFoundError:
+            return None
 
     def refusal(self, to):
         """Returns the reason why `to` accepts no mail, or None. The caller holds the side lock."""
@@ -261,6 +274,7 @@ class Owner:
         self.team, self.name, self.point = team, team.checked(name), point
         self.incarnation = secrets.token_hex(4)
         self.life_lock = self.take_life_lock()
+        self.keys = self.renew_key()
         self.transcript = team.path("transcript", f"{name}.jsonl")
         self.seen, self.recorded, self.counter = {}, {}, 0
         for record in records(self.transcript):
@@ -297,6 +311,16 @@ class Owner:
         os.ftruncate(fd, 0)
         os.pwrite(fd, json.dumps(record).encode() + b"\n", 0)
         return fd
+
+    def renew_key(self):
+        """Replaces the mailbox key. Returns the new one, and the one before, which has sealed mail that waits."""
+        before, new = self.team.mailbox_key(self.name), secrets.token_bytes(32)
+        replace(self.team.path("run", ".state", f"{self.name}.key"), json.dumps({"key": new.hex()}) + "\n")
+        return [new, before] if before else [new]
+
+    def verified(self, line, message):
+        """Returns whether the line is for this member and sealed with its key."""
+        return message.get("to") == self.name and any(is_sealed(line, key) for key in self.keys)
 
     def join(self):
         """Adds this member to the roster, as one started manually. Keeps the fields of an earlier incarnation."""
@@ -404,9 +428,12 @@ class Owner:
             if known is None:
                 self.seen[message["id"]] = message
                 self.recorded[gen] = start
-                mail.append({"kind": "mail", "at": time.time(), "gen": gen, "offset": start, "message": message})
+                entry = {"kind": "mail", "at": time.time(), "gen": gen, "offset": start, "message": message}
+                if not self.verified(line, message):
+                    entry["verified"] = False
+                mail.append(entry)
         self.record(mail, dead)
-        return [line["message"] for line in mail]
+        return [{"verified": True, **line} for line in mail]
 
     def record(self, mail, dead):
         """Records dead letters, then the transcript. The mail counts as received only after both are durable."""
@@ -430,6 +457,17 @@ class Owner:
             raise ValueError("it has no content")
         message["id"] = str(message.get("id", raw_id))
         return message
+
+
+def sealed(line, key):
+    """Returns the line with its seal as the last field."""
+    seal = hmac.new(key, line, hashlib.sha256).hexdigest()
+    return line[:-1] + b',"seal":"' + seal.encode() + b'"}'
+
+
+def is_sealed(line, key):
+    unsealed = re.sub(rb',"seal":"[0-9a-f]{64}"}$', b"}", line)
+    return unsealed != line and hmac.compare_digest(sealed(unsealed, key), line)
 
 
 def raw(line):
@@ -461,8 +499,9 @@ def run_member(team, name, point):
     print("ready", flush=True)
     late = []
     while True:
-        for message in me.drain() + late:
-            if is_shutdown_request(me, message):
+        for entry in me.drain() + late:
+            message = entry["message"]
+            if entry["verified"] and is_shutdown_request(me, message):
                 answer = {"type": "shutdown_response", "from": name, "to": message["from"], "content": "",
                           "timestamp": time.time(), "id": f"{name}:{secrets.token_hex(8)}",
                           "request_id": message["request_id"], "incarnation": me.incarnation, "approve": True}
@@ -493,8 +532,8 @@ def main(arguments):
         run_member(team, rest[0], rest[1] if len(rest) > 1 else None)
     elif verb == "drain":
         me = Owner(team, rest[0], rest[1] if len(rest) > 1 else None)
-        for message in me.drain() + me.settle():
-            print(message["id"], flush=True)
+        for entry in me.drain() + me.settle():
+            print(entry["message"]["id"], flush=True)
     elif verb == "unread":
         for identity in unread(team, rest[0]):
             print(identity)

@@ -8,7 +8,7 @@ use agent_team::store::inbox::{self, Priority, SendPolicy};
 use agent_team::store::liveness::{LifeLock, LifeRecord};
 use agent_team::store::mailbox::{Drained, MailPolicy, Mailbox, SettleResult};
 use agent_team::store::tasks::TaskList;
-use agent_team::store::{Fsync, SharedClock, SystemClock, TeamDir, Transcript};
+use agent_team::store::{Fsync, Keyring, SharedClock, SystemClock, TeamDir, Transcript};
 use agent_team::store::{failpoint, lock, roster};
 use agent_team::wire::AgentName;
 use agent_team::wire::limits::LOCK_TIMEOUT;
@@ -291,7 +291,9 @@ pub(crate) fn open_with(dir: &TeamDir, name: &str, clock: SharedClock) -> Owner 
     let life = LifeLock::take(dir, &name, LifeRecord::of_this_process()).unwrap();
     let transcript = Transcript::open(dir, &name).unwrap();
     let policy = MailPolicy { fsync: Fsync::Always, max_content: 262_144 };
-    let mailbox = Mailbox::open(dir, &life, transcript, policy, clock).unwrap();
+    let keyring = Arc::new(Keyring::new(dir.clone()));
+    keyring.own(&name, Fsync::Always).unwrap();
+    let mailbox = Mailbox::open(dir, &life, transcript, policy, clock, keyring).unwrap();
     Owner { mailbox, _life: life }
 }
 

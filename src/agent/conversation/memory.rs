@@ -287,7 +287,7 @@ mod tests {
 
     fn mail(value: Value) -> Entry {
         let Value::Object(message) = value else { panic!("no object") };
-        Entry::Mail { claim: "1".into(), offset: 0, message }
+        Entry::Mail { claim: "1".into(), offset: 0, message, verified: true }
     }
 
     fn from_bob(content: &str) -> Entry {

@@ -113,7 +113,7 @@ impl LeadApp {
         ));
         let (events, inbound) = unbounded_channel();
         // Mail that an earlier lead had claimed: a new conversation leaves it to the user, a resumed one drains it.
-        let (mut mailbox, life) = open_mailbox(team, process.life, rules).await?;
+        let (mut mailbox, life) = open_mailbox(&bus, process.life, rules).await?;
         process.life = life;
         let mut unshown = Vec::new();
         if !options.request.resume {

@@ -22,6 +22,7 @@ use crate::os::{
 };
 use crate::store::{LifeLock, LifeRecord, TeamDir, transcript};
 use crate::supervise::handshake::{self, HandshakeAnswer};
+use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, UsageCount};
 use options::{TeammateOptions, TeammateRequest};
 use roster_place::RosterPlace;
@@ -116,7 +117,10 @@ impl TeammateApp {
         let TeammateOptions { handshake, model, lead, once, .. } = &options;
         let is_by_hand = lead.is_none();
         let bus = open_bus(team.clone(), handshake.rules);
-        let (mailbox, life) = open_mailbox(team, process.life, handshake.rules).await?;
+        if let Some(key) = &handshake.control_key {
+            bus.keyring().add_control_key(&AgentName::lead(), "", key.clone());
+        }
+        let (mailbox, life) = open_mailbox(&bus, process.life, handshake.rules).await?;
         process.life = life;
         hit("child.opened");
         let (events, inbound) = unbounded_channel();

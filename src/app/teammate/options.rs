@@ -1,5 +1,5 @@
 //! The options of a teammate, from the handshake of its lead or from the command line of a person. [`greet`] sends
-//! such a handshake for the benchmark, which starts a teammate without being a lead.
+//! such a handshake for tests and benchmarks, which start a teammate without being a lead.
 
 use crate::app::context::Context;
 use crate::app::permission_rules::permissions;
@@ -14,6 +14,7 @@ use crate::supervise::handshake::{self, Handshake, StartReason};
 use crate::tools::find_by_alias;
 use crate::wire::AgentName;
 use crate::wire::permission::{PermissionMode, Permissions};
+use crate::wire::seal::SealKey;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 
@@ -122,6 +123,7 @@ fn handshake(
 ) -> Handshake {
     Handshake {
         incarnation,
+        control_key: None,
         role,
         model: ModelChoice::fallback().to_string(),
         credentials: ProviderCredentials::default(),
@@ -134,23 +136,31 @@ fn handshake(
     }
 }
 
-/// Sends a teammate the handshake of a lead of this team without user settings, over its control socket. The
-/// teammate uses the fallback model and asks for no approval.
+/// The parts of a handshake that [`greet`] does not take from the team's settings.
+#[derive(Debug)]
+pub struct Greeting {
+    /// The incarnation of the teammate.
+    pub incarnation: String,
+    /// Its role.
+    pub role: String,
+    /// Its model, as `provider/name`.
+    pub model: String,
+    /// Its permission mode.
+    pub mode: PermissionMode,
+    /// The key that seals the mail between the two.
+    pub control_key: Option<SealKey>,
+}
+
+/// Sends a teammate the handshake of a lead of this team without user settings, over its control socket.
 ///
 /// # Errors
 /// The team's settings are not understood, or the socket has no reader.
-pub fn greet(
-    socket: impl Write,
-    team: &TeamDir,
-    incarnation: &str,
-    role: &str,
-) -> Result<(), Failure> {
-    let model = ModelChoice::fallback().to_string();
-    let mode = PermissionMode::Bypass.word();
-    let flags = Flags::of([("--model", Some(model.as_str())), ("--mode", Some(mode))]);
+pub fn greet(socket: impl Write, team: &TeamDir, greeting: Greeting) -> Result<(), Failure> {
+    let Greeting { incarnation, role, model, mode, control_key } = greeting;
+    let flags = Flags::of([("--model", Some(model.as_str())), ("--mode", Some(mode.word()))]);
     let file = TeamDir::settings_in(team.root());
     let settings = Settings::load(&Environment::default(), &file, &flags)?;
-    let permissions = settings.permissions();
-    handshake::send(socket, &handshake(incarnation.into(), role.into(), &settings, permissions))
+    let by_hand = handshake(incarnation, role, &settings, settings.permissions());
+    handshake::send(socket, &Handshake { control_key, model, ..by_hand })
         .or_fail("the teammate hears nothing", "look at what the teammate printed")
 }

@@ -67,8 +67,9 @@ impl SeenMessages {
 
     /// Hashes all fields but the id and the timestamp; a repeated send has another timestamp.
     fn fingerprint(&self, message: &Message) -> u64 {
-        let Message { id: _, timestamp: _, from, to, content, request_id, incarnation, body } =
-            message;
+        let Message {
+            id: _, timestamp: _, from, to, content, request_id, incarnation, body, ..
+        } = message;
         // A body that cannot be serialized has no further content.
         let body = (body.kind(), serde_json::to_vec(body).ok());
         self.keys.hash_one((from, to, content, request_id, incarnation, body))

@@ -7,14 +7,19 @@ use super::parse_line::{ParsedLine, ValidLine, parse};
 use super::{Drained, Mail, MailNotice, MailPolicy};
 use crate::os::file::At;
 use crate::store::file::jsonl::{Framed, Lines};
-use crate::store::{SharedClock, StoreError, Transcript, failpoint};
+use crate::store::{Keyring, SharedClock, StoreError, Transcript, failpoint};
 use crate::wire::WallTime;
 use crate::wire::limits::MAX_LINE_BYTES;
+use crate::wire::seal::Verification;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The size at which buffered transcript lines are written, in bytes.
 const BATCH_BYTES: usize = 1024 * 1024;
+
+/// The end of the transcript line of a message without a valid seal.
+const UNVERIFIED_END: &str = ",\"verified\":false}\n";
 
 /// The destinations of the mail of one mailbox.
 pub(crate) struct Ingest {
@@ -23,6 +28,7 @@ pub(crate) struct Ingest {
     pub(crate) seen: SeenMessages,
     pub(crate) policy: MailPolicy,
     pub(crate) clock: SharedClock,
+    pub(crate) keyring: Arc<Keyring>,
 }
 
 /// Mail that was read and is not yet written.
@@ -87,7 +93,8 @@ impl Ingest {
         if claim.recorded.mail.is_some_and(|last| offset <= last) {
             return;
         }
-        let ValidLine { message, text } = valid;
+        let ValidLine { mut message, text } = valid;
+        message.verification = self.keyring.verify(&message, &text);
         let id = message.id.as_deref().unwrap_or_default();
         let batch_id = &claim.batch_id;
         match self.seen.look_up(id, &message) {
@@ -96,7 +103,11 @@ impl Ingest {
                     batch.head =
                         format!(r#"{{"kind":"mail","at":{now},"gen":"{batch_id}","offset":"#);
                 }
-                for part in [&batch.head, &*offset.to_string(), r#","message":"#, &text, "}\n"] {
+                let end = match message.verification {
+                    Verification::None => UNVERIFIED_END,
+                    Verification::Mailbox | Verification::Control => "}\n",
+                };
+                for part in [&batch.head, &*offset.to_string(), r#","message":"#, &text, end] {
                     batch.lines.extend_from_slice(part.as_bytes());
                 }
                 batch.reached.mail = Some(offset);

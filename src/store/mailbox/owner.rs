@@ -18,7 +18,7 @@ use crate::os::file::{Access, At, FileError, open_known};
 use crate::store::file::read::open_if_there;
 use crate::store::process::liveness::{LifeLock, LockPlace};
 use crate::store::transcript::{TakenIn, Transcript, archive, each_mail, latest_archives};
-use crate::store::{SharedClock, StoreError, TeamDir, failpoint};
+use crate::store::{Keyring, SharedClock, StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::limits::LATE_WRITER_DELAY;
 use crate::wire::message::Message;
@@ -26,6 +26,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The size from which a file with holes cannot come from senders of mail, in bytes.
@@ -53,6 +54,7 @@ impl Mailbox {
         transcript: Transcript,
         policy: MailPolicy,
         clock: SharedClock,
+        keyring: Arc<Keyring>,
     ) -> Result<Self, StoreError> {
         let name = life.name().clone();
         let (rotation, mut claims) = InboxRotation::open(dir, &name, policy.fsync)?;
@@ -85,7 +87,7 @@ impl Mailbox {
             rotation,
             batch_ids,
             attempts: Attempts::of(dir, &name),
-            ingest: Ingest { transcript, dead, seen, policy, clock },
+            ingest: Ingest { transcript, dead, seen, policy, clock, keyring },
             claims: claims.into(),
             held_back: Drained::default(),
             dir: dir.clone(),

@@ -6,7 +6,7 @@ use crate::support::harness::PATIENCE;
 use crate::support::skips::skipped;
 use agent_team::store::liveness::{LifeLock, LifeRecord, probe};
 use agent_team::store::mailbox::{MailPolicy, Mailbox};
-use agent_team::store::{Fsync, SystemClock, TeamDir, Transcript, inbox, roster};
+use agent_team::store::{Fsync, Keyring, SystemClock, TeamDir, Transcript, inbox, roster};
 use agent_team::wire::AgentName;
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
@@ -31,7 +31,9 @@ fn drain(dir: &TeamDir) -> Result<usize, String> {
     let transcript = Transcript::open(dir, &name).map_err(said)?;
     let policy = MailPolicy { fsync: Fsync::Always, max_content: 1000 };
     let clock = Arc::new(SystemClock);
-    let mut mailbox = Mailbox::open(dir, &life, transcript, policy, clock).map_err(said)?;
+    let keyring = Arc::new(Keyring::new(dir.clone()));
+    let mut mailbox =
+        Mailbox::open(dir, &life, transcript, policy, clock, keyring).map_err(said)?;
     mailbox.drain().map(|drained| drained.mail.len()).map_err(said)
 }
 

@@ -40,6 +40,7 @@ fn turn(number: u64) -> Vec<Entry> {
             claim: format!("{number:012}-00000000"),
             offset: 0,
             message: message.as_object().cloned().unwrap(),
+            verified: true,
         },
         say(vec![call], StopReason::ToolUse),
         Entry::ToolStart { tool_use_id: tool_use_id.clone(), name: "bash".into() },

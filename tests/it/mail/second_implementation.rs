@@ -5,7 +5,7 @@
 use crate::support::harness::{self, CommandResult, Team, in_parallel};
 use crate::support::scripts::{kill_9, wait};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -145,6 +145,11 @@ fn mail_crosses_between_two_implementations() {
             words(&team, &["unread", name]).is_empty()
         });
         assert_eq!(received_by_sender(&team, name), sent);
+        let mail = team.lines(&format!("transcript/{name}.jsonl"));
+        let unverified = mail.iter().filter(|line| line["verified"] == false);
+        let senders: BTreeSet<_> =
+            unverified.filter_map(|it| it["message"]["from"].as_str()).collect();
+        assert_eq!(senders, BTreeSet::from(["shell"]), "of {name}");
         assert!(team.lines(&format!("dead/{name}.jsonl")).is_empty(), "{}", team.describe());
     }
 
