@@ -22,6 +22,7 @@ use crate::wire::permission::{
     Decision, DecisionOutcome, PROGRAM, PermissionMode, PlanApproval, Question, QuestionKind,
     RuleLists,
 };
+use crate::wire::seal::Verification;
 use crate::wire::tool::Signal;
 use crate::wire::transcript::Entry;
 use std::rc::Rc;
@@ -266,6 +267,9 @@ impl Approvals {
     ) -> Vec<Decision> {
         let mut settled = Vec::new();
         for message in mail {
+            if message.body.needs_seal() && !message.is_verified() {
+                continue;
+            }
             if let Some((kind, decision)) = answer_in(message) {
                 let from = (message.from.as_str(), message.incarnation.as_deref());
                 settled.extend(self.settle(kind, decision, from, status).await);
@@ -277,7 +281,8 @@ impl Approvals {
     }
 
     async fn on_control_mail(&mut self, message: &Message, status: &mut StatusReporter) {
-        let is_bound = message.from == AgentName::lead().as_str()
+        // The control key is shared with the lead alone.
+        let is_bound = message.verification == Verification::Control
             && !self.context.me.name.is_lead()
             && message.request_id.is_some()
             && message.incarnation.as_deref() == Some(self.context.me.incarnation.as_str());

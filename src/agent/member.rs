@@ -20,6 +20,7 @@ use super::role::MemberRole;
 use super::situation::situation;
 use super::status::StatusReporter;
 use super::task_claimer::{AbortOnDrop, TaskClaimer};
+use super::unsealed_mail::UnsealedMail;
 use crate::bus::Bus;
 use crate::llm::{ModelError, Provider, Redactor};
 use crate::os::Clock;
@@ -38,7 +39,7 @@ use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, QuestionKind, RuleLists};
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, TurnReport};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,6 +109,7 @@ struct Member {
     conversation: Conversation,
     host: MemberHost,
     ingest: MailIngest,
+    unsealed_mail: UnsealedMail,
     approvals: Approvals,
     budget: BudgetMonitor,
     idle_check: IdleCheck,
@@ -149,6 +151,7 @@ impl Member {
             conversation,
             idle_check: IdleCheck::new(share(), check_ended),
             ingest: MailIngest { context: share(), is_mark_due: false },
+            unsealed_mail: UnsealedMail { context: share(), told: BTreeSet::new() },
             approvals,
             budget: BudgetMonitor { budget, context: share(), before_turn },
             task_claimer: TaskClaimer { context: share(), watch: None, failed: Rc::default() },
@@ -246,6 +249,7 @@ impl Member {
     /// Adds mail to the memory, then passes it to the role and the approvals. Returns the events for the machine.
     async fn receive_mail(&mut self, drained: Drained) -> Result<VecDeque<MachineEvent>, Ending> {
         let mail = self.ingest.remember(drained, &mut self.conversation.journal);
+        self.unsealed_mail.note(&mail);
         if let Some(change) = self.role.update(&mail).await {
             // Calls that an earlier role denied stay denied: an incarnation never loses a rule.
             let deny = denied_by(&change.limits);

@@ -25,6 +25,7 @@ mod role;
 mod situation;
 pub(crate) mod status;
 mod task_claimer;
+mod unsealed_mail;
 
 pub(crate) use event::Events;
 pub(crate) use member::{Agent, Finished, run};

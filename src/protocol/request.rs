@@ -80,6 +80,9 @@ pub(crate) enum IgnoredAnswer {
     /// The answer names another incarnation, or none.
     #[error("it is not bound to this incarnation of the agent")]
     OtherIncarnation,
+    /// Nothing proves that the sender is the one that the message names.
+    #[error("it has no valid seal")]
+    Unverified,
     #[error("the request is {0:?} already")]
     Closed(DecisionOutcome),
 }

@@ -134,6 +134,9 @@ impl ApprovalQueue {
             } else {
                 return Ok(None);
             };
+        if !message.is_verified() {
+            return Err(IgnoredAnswer::Unverified);
+        }
         if message.incarnation.as_deref() != Some(self.incarnation.as_str()) {
             return Err(IgnoredAnswer::OtherIncarnation);
         }
@@ -260,14 +263,16 @@ impl ApprovalQueue {
         Ok(())
     }
 
-    /// Sends new rules or a mode to each running member that `to` selects by name and mode. Returns the number of
-    /// messages that were sent.
+    /// Sends new rules or a mode to each running teammate of this lead that `to` selects by name and mode. Returns the
+    /// number of messages that were sent.
     pub(crate) async fn fan_out(&self, body: Body, to: impl Fn(&str, &str) -> bool) -> usize {
         let Ok(roster) = roster::read(self.bus.dir()) else { return 0 };
         let mut sent = 0;
         for member in &roster.members {
             let Ok(name) = AgentName::member(&member.name) else { continue };
-            if member.status.is_over() || !to(&member.name, &member.mode) {
+            // A teammate that was started by hand takes modes and rules only at its own terminal.
+            let is_ours = self.bus.keyring().has_control_key(&name, &member.incarnation);
+            if member.status.is_over() || !is_ours || !to(&member.name, &member.mode) {
                 continue;
             }
             let request_id = crate::bus::new_id(&AgentName::lead());

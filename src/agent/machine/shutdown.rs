@@ -24,12 +24,14 @@ impl ShutdownRequest {
         mail.iter().find_map(|message| {
             let Body::ShutdownRequest { reason, .. } = &message.body else { return None };
             let by = message.from.clone();
-            let is_bound = message.incarnation.as_deref() == Some(me.incarnation.as_str())
+            let is_bound = message.is_verified()
+                && message.incarnation.as_deref() == Some(me.incarnation.as_str())
                 && matches!(by.as_str(), "lead" | "user")
                 && !me.name.is_lead();
             let Some(request_id) = message.request_id.clone().filter(|_| is_bound) else {
                 log(format!(
-                    "a shutdown_request from {by} that does not bind this incarnation was not acted on"
+                    "a shutdown_request from {by} that is not verified or does not bind this incarnation was not \
+                     acted on"
                 ));
                 return None;
             };

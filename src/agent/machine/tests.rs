@@ -9,6 +9,7 @@ use crate::tools::ToolError;
 use crate::wire::AgentName;
 use crate::wire::chat::Reply;
 use crate::wire::permission::{Decision, DecisionOutcome};
+use crate::wire::seal::Verification;
 use serde_json::json;
 
 pub(super) const CALL_MODEL: Action = Action::Turn(TurnAction::Effect(TurnEffect::CallModel));
@@ -66,7 +67,8 @@ pub(super) fn mail(kind: &str, from: &str) -> Event {
         "type": kind, "from": from, "content": "x", "reason": "available", "outcome": "done",
         "request_id": "r1", "incarnation": "i1",
     });
-    Event::Drained(vec![Message::read(object.as_object().unwrap()).unwrap()])
+    let message = Message::read(object.as_object().unwrap()).unwrap();
+    Event::Drained(vec![Message { verification: Verification::Control, ..message }])
 }
 
 pub(super) fn replied(result: Result<Reply, ModelError>) -> Event {

@@ -135,7 +135,8 @@ impl Approvals {
 
     /// Passes on an answer from outside the lead. A command such as `team approve` sends it as `user`.
     fn relay_answer(&mut self, message: &Message) {
-        let bound = message.from == AgentName::user().as_str()
+        let bound = message.is_verified()
+            && message.from == AgentName::user().as_str()
             && message.incarnation.as_deref() == Some(self.runtime.incarnation.as_str());
         let body = message.body.clone();
         let (approve, scope, reason, updated_input) =
@@ -174,8 +175,10 @@ impl Approvals {
         let mut statuses = roster.members.iter().map(|member| member.status);
         if statuses.any(|status| status == Status::Waiting) || is_lead_waiting(&roster) {
             let unread = unread::waiting(&team, &AgentName::lead()).unwrap_or_default();
-            for message in unread.iter().filter_map(|waiting| waiting.message.as_ref()) {
-                self.on_mail(message);
+            let keyring = self.runtime.bus.keyring();
+            let verified = unread.into_iter().filter_map(|waiting| waiting.verified(keyring));
+            for message in verified.collect::<Vec<_>>() {
+                self.on_mail(&message);
             }
         }
         let approval_queue = Rc::clone(&self.runtime.approval_queue);

@@ -15,7 +15,8 @@ use std::sync::Arc;
 /// Carries out the order in a message, if it is one.
 pub(super) fn on_mail(runtime: &LeadRuntime, message: &Message) {
     let Body::SpawnRequest { name, role, prompt, model, mode } = &message.body else { return };
-    let is_bound = message.from == AgentName::user().as_str()
+    let is_bound = message.is_verified()
+        && message.from == AgentName::user().as_str()
         && message.incarnation.as_deref() == Some(runtime.incarnation.as_str());
     let Some(request_id) = message.request_id.clone().filter(|_| is_bound) else {
         let from = &message.from;

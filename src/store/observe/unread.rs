@@ -7,7 +7,7 @@ use crate::os::file::FileError;
 use crate::store::file::jsonl::{Framed, pieces_of};
 use crate::store::file::read::open_if_there;
 use crate::store::mailbox::claim::{list, list_all};
-use crate::store::{StoreError, TeamDir};
+use crate::store::{Keyring, StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::limits::MAX_LINE_BYTES;
 use crate::wire::message::Message;
@@ -26,6 +26,16 @@ pub struct Waiting {
     pub message: Option<Message>,
     /// The line as an object, if it is one.
     pub object: Option<Map<String, Value>>,
+}
+
+impl Waiting {
+    /// Returns the message with the evidence for its sender, which only the owner of the mailbox can tell.
+    pub(crate) fn verified(&self, keyring: &Keyring) -> Option<Message> {
+        let mut message = self.message.clone()?;
+        let line = str::from_utf8(&self.raw).unwrap_or_default();
+        message.verification = keyring.verify(&message, line);
+        Some(message)
+    }
 }
 
 /// Whether `name` has mail that it has not acted on. Fails if the folder of claims cannot be read.

@@ -285,6 +285,31 @@ impl Body {
         self.handling() != Handling::Data
     }
 
+    /// Whether the recipient's program acts on it in the name of its sender, so that it counts only with a seal.
+    pub fn needs_seal(&self) -> bool {
+        match self {
+            Self::ShutdownRequest { .. }
+            | Self::ShutdownResponse { .. }
+            | Self::PlanApprovalRequest { .. }
+            | Self::PlanApprovalResponse { .. }
+            | Self::PermissionRequest { .. }
+            | Self::PermissionResponse { .. }
+            | Self::PermissionUpdate { .. }
+            | Self::ModeSetRequest { .. }
+            | Self::SandboxPermissionRequest { .. }
+            | Self::SandboxPermissionResponse { .. }
+            | Self::SpawnRequest { .. } => true,
+            Self::Message { .. }
+            | Self::Broadcast {}
+            | Self::Result { .. }
+            | Self::IdleNotification { .. }
+            | Self::TaskAssignment { .. }
+            | Self::SpawnResponse { .. }
+            | Self::TeammateTerminated { .. }
+            | Self::Unknown { .. } => false,
+        }
+    }
+
     /// Whether it is never sent to the model, which learns of a permission by the result of the call that waited.
     pub fn is_for_program(&self) -> bool {
         self.handling() == Handling::ProgramOnly

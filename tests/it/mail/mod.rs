@@ -1,4 +1,4 @@
-//! Mail: sending, draining, bad messages and names, other implementations of the format.
+//! Mail: sending, draining, seals, bad messages and names, other implementations of the format.
 
 mod bad_messages;
 mod bad_names;
@@ -9,5 +9,6 @@ mod golden;
 mod idle_notifications;
 mod killed_senders_and_readers;
 mod mailbox;
+mod seals;
 mod second_implementation;
 mod send_from_commands;
