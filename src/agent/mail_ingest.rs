@@ -8,6 +8,7 @@ use super::member_host::{RETRY_AFTER, ROOM_AGAIN, disk_full};
 use super::progress::Progress;
 use crate::store::asynchronous::{self, sync_transcript};
 use crate::store::{Drained, MailNotice, StoreError};
+use crate::wire::inbox_block::marked;
 use crate::wire::message::{Body, Message};
 use crate::wire::transcript::{Entry, Line};
 use std::rc::Rc;
@@ -46,7 +47,7 @@ impl MailIngest {
             let verified = mail.message.is_verified();
             let object = mail.object();
             if !mail.message.body.is_for_program() {
-                self.context.team_context.take_note(&object);
+                self.context.team_context.take_note(marked(&object, verified));
             }
             let Message { id, from, body, .. } = &*mail.message;
             tracing::info!(id, from, kind = body.kind(), verified, "mail taken in");

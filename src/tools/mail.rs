@@ -6,7 +6,7 @@ use crate::bus::Outgoing;
 use crate::store::asynchronous::offload;
 use crate::store::unread;
 use crate::wire::hook::HookEvent;
-use crate::wire::inbox_block::inbox_block;
+use crate::wire::inbox_block::{inbox_block, marked};
 use crate::wire::tool::ParameterType::{Text, Word};
 use crate::wire::tool::{
     AfterCrash, Audience, CompactOffer, Effect, OfferCondition, Purpose, RoleAccess, Signal,
@@ -135,11 +135,14 @@ impl Tool for ReadInbox {
         let team = &parts.team;
         let waiting = unread::waiting(team.bus.dir(), &team.me).map_err(ToolError::reply)?;
         let recent = team.take_recent();
-        let unread = waiting.iter().filter_map(|waiting| waiting.object.as_ref());
-        let states = recent.iter().map(|message| (message, "taken_in"));
+        let keyring = team.bus.keyring();
+        let unread = waiting.iter().filter_map(|waiting| {
+            let message = waiting.verified(keyring)?;
+            Some(marked(waiting.object.as_ref()?, message.is_verified()))
+        });
+        let states = recent.iter().cloned().map(|message| (message, "taken_in"));
         let states = states.chain(unread.map(|message| (message, "unread")));
-        let with_state = |(message, state): (&Map<String, Value>, &str)| {
-            let mut message = message.clone();
+        let with_state = |(mut message, state): (Map<String, Value>, &str)| {
             message.insert("state".into(), state.into());
             message
         };

@@ -191,10 +191,10 @@ impl TeamContext {
     }
 
     /// Records a delivered message for [`TeamContext::take_recent`].
-    pub(crate) fn take_note(&self, message: &Map<String, Value>) {
+    pub(crate) fn take_note(&self, message: Map<String, Value>) {
         let fields = message.iter();
         let bytes = fields.map(|(name, value)| name.len() + value.to_string().len()).sum();
-        self.recent.borrow_mut().push(bytes, message.clone());
+        self.recent.borrow_mut().push(bytes, message);
     }
 
     /// Returns the newest mail that was delivered since the last call.

@@ -99,6 +99,7 @@ fn event(progress: &Progress) -> Value {
             "timestamp": message.timestamp,
             "id": message.id,
             "request_id": message.request_id,
+            "verified": message.is_verified(),
         }),
         Progress::Asked(question) => json!({"type": "asked", "question": question}),
         Progress::TurnStarted { by_mail } => json!({"type": "turn_started", "by_mail": by_mail}),
@@ -175,11 +176,13 @@ mod tests {
     use crate::wire::message::{Message, Outcome};
     use crate::wire::money::Money;
     use crate::wire::roster::Status;
+    use crate::wire::seal::Verification;
     use std::time::Duration;
 
     fn events() -> Vec<Progress> {
         let hello = json!({"from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1"});
         let hello = Message::read(hello.as_object().unwrap()).unwrap();
+        let hello = Message { verification: Verification::Control, ..hello };
         let (name, content) = ("bash".to_owned(), "a".into());
         vec![
             Progress::TurnStarted { by_mail: true },
@@ -201,7 +204,7 @@ mod tests {
     }
 
     const EVENTS: &str = r#"{"type":"turn_started","by_mail":true}
-{"type":"mail","message_type":"message","from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1","request_id":null}
+{"type":"mail","message_type":"message","from":"alice","to":"lead","content":"hi","timestamp":1.5,"id":"a:1","request_id":null,"verified":true}
 {"type":"text","text":"All\n"}
 {"type":"retry","wait_seconds":2.0,"left_seconds":40.0,"why":"reset"}
 {"type":"silent","left_seconds":240.0,"why":"no first byte"}

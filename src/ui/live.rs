@@ -164,7 +164,8 @@ impl Live {
         let from = one_line(&message.from, NAME_WIDTH);
         let color = self.colors.get(&from).map_or("", String::as_str);
         let head = format!("✉ {from}");
-        let rows = format!("{head}: {}", in_words(message));
+        let mark = if message.is_verified() { "" } else { " (not verified)" };
+        let rows = format!("{head}{mark}: {}", in_words(message));
         let rows = view.block(&rows, "  ", Some(MAIL_LINES)).join("\n");
         rows.trim_start().replacen(&head, &self.palette.member(color, &head), 1) + "\n"
     }
@@ -181,6 +182,7 @@ fn whole_line(line: &str, width: Option<usize>) -> String {
 mod tests {
     use super::super::style::ColorChoice;
     use super::*;
+    use crate::wire::seal::Verification;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -196,7 +198,8 @@ mod tests {
     }
 
     fn mail(value: &serde_json::Value) -> Progress {
-        Progress::Mail(Box::new(Message::read(value.as_object().unwrap()).unwrap()))
+        let message = Message::read(value.as_object().unwrap()).unwrap();
+        Progress::Mail(Box::new(Message { verification: Verification::Control, ..message }))
     }
 
     #[test]
@@ -275,6 +278,10 @@ mod tests {
         live.colors.insert("alice".into(), "blue".into());
         let hello = mail(&json!({"from":"alice","content":"a\nb"}));
         assert_eq!(live.rows(&hello, Some(40)), "\x1b[34m✉ alice\x1b[0m: a\n  b\n");
+        let Progress::Mail(mut forged) = hello else { panic!() };
+        forged.verification = Verification::None;
+        let shown = live.rows(&Progress::Mail(forged), Some(40));
+        assert_eq!(shown, "\x1b[34m✉ alice\x1b[0m (not verified): a\n  b\n");
     }
 
     proptest! {

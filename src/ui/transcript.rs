@@ -25,9 +25,10 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             let text = view.block(content, "  ", None);
             [vec![head(palette.bold("user"))], text].concat()
         }
-        Entry::Mail { message, .. } => match Message::read(message) {
+        Entry::Mail { message, verified, .. } => match Message::read(message) {
             Ok(message) => {
-                return messages::entry(&format!("{time} ✉"), &message, None, view);
+                let mark = if *verified { "" } else { " (not verified)" };
+                return messages::entry(&format!("{time} ✉{mark}"), &message, None, view);
             }
             Err(why) => {
                 let raw = Value::Object(message.clone()).to_string();

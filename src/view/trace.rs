@@ -276,9 +276,12 @@ impl Search<'_> {
         let is_the_call =
             |id: &str| self.call.is_some_and(|(from, call)| from == name && call_of(call) == id);
         match line.entry {
-            Entry::Mail { message, claim, offset, .. } if word(&message, "id") == Some(self.id) => {
+            Entry::Mail { message, claim, offset, verified }
+                if word(&message, "id") == Some(self.id) =>
+            {
                 let proof = Proof { claim: Some((claim, offset)), ..proof };
-                self.add(name, at, TraceEvent::TakenIn, String::new(), proof);
+                let text = if verified { "" } else { "its sender is not verified" };
+                self.add(name, at, TraceEvent::TakenIn, text.into(), proof);
                 (reader.unanswered, reader.in_turn) = (true, true);
                 self.found(message);
             }

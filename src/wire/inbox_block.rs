@@ -3,6 +3,16 @@
 use super::message::{Body, Message};
 use serde_json::{Map, Value};
 
+/// Returns a message with the mark `"verified": false` unless its sender is verified. The line may not mark itself.
+pub fn marked(message: &Map<String, Value>, is_verified: bool) -> Map<String, Value> {
+    let mut fields = message.clone();
+    fields.retain(|key, _| key != "seal" && key != "verified");
+    if !is_verified {
+        fields.insert("verified".into(), false.into());
+    }
+    fields
+}
+
 /// Formats mail as an `<inbox>` block of JSON. No content can close the tag or open another one.
 pub fn inbox_block(mail: &[Map<String, Value>]) -> String {
     let shown: Vec<Value> = mail

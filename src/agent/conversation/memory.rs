@@ -5,7 +5,7 @@
 
 use crate::tools::Call;
 use crate::wire::chat::{Block, ChatMessage, Role};
-use crate::wire::inbox_block::inbox_block;
+use crate::wire::inbox_block::{inbox_block, marked};
 use crate::wire::message::{Body, Message, Outcome};
 use crate::wire::newest::Newest;
 use crate::wire::transcript::Entry;
@@ -93,7 +93,7 @@ impl Memory {
                 self.ask(&piece);
                 self.add(piece);
             }
-            Entry::Mail { message, .. } => self.push_mail(message),
+            Entry::Mail { message, verified, .. } => self.push_mail(message, *verified),
             Entry::Note { content } => self.add(Piece::Text(format!("[team: {content}]"))),
             Entry::Assistant { blocks, usage, .. } => {
                 self.in_turn = true;
@@ -174,7 +174,7 @@ impl Memory {
         self.said.len() > 3
     }
 
-    fn push_mail(&mut self, message: &Map<String, Value>) {
+    fn push_mail(&mut self, message: &Map<String, Value>, verified: bool) {
         let body = Message::read(message).map(|message| message.body);
         // Mail for the program is of no use to the model and would cost tokens.
         if body.as_ref().is_ok_and(Body::is_for_program) {
@@ -182,7 +182,7 @@ impl Memory {
         }
         // An agent whose process ended before it acted on the mail resumes with a turn.
         self.in_turn |= body.is_ok_and(|body| body.wakes());
-        let piece = Piece::Inbox(vec![message.clone()]);
+        let piece = Piece::Inbox(vec![marked(message, verified)]);
         self.ask(&piece);
         self.add(piece);
     }
