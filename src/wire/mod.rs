@@ -6,6 +6,7 @@
 pub mod activity;
 pub mod budget;
 pub mod chat;
+pub mod file_view;
 pub mod front_matter;
 pub mod hook;
 pub mod inbox_block;

@@ -8,6 +8,7 @@ use crate::store::output_spill::{LONGEST, MOST, OutputSpill};
 use crate::wire::AgentName;
 use crate::wire::limits::OUTPUT_CHARS;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The number of characters that are kept of the beginning, and of the end.
@@ -41,6 +42,12 @@ impl CappedOutput {
         let mut output = Self::default();
         pieces.into_iter().for_each(|piece| output.push_text(piece));
         output.finish()
+    }
+
+    /// Returns the characters that a model does not see of a text with this number of characters.
+    pub(in crate::tools) fn omitted(chars: usize) -> Range<usize> {
+        let end = if chars > OUTPUT_CHARS { chars - HALF_CHARS + NOTE_CHARS } else { HALF_CHARS };
+        HALF_CHARS..end
     }
 
     /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.
@@ -205,6 +212,10 @@ mod tests {
         let shown = shown(&[text.as_bytes()]);
         assert!(shown.starts_with("BEGIN") && shown.ends_with("END"));
         assert!(shown.contains("[... 601 characters cut here"), "{}", &shown[24_990..25_100]);
+        assert_eq!(
+            (CappedOutput::omitted(50_001), CappedOutput::omitted(50_000).len()),
+            (25_000..25_601, 0)
+        );
         assert!(shown.chars().count() <= 50_000);
     }
 

@@ -4,22 +4,17 @@
 //! before approving it. An agent can never ask for files that give access to more than themselves (keys, tokens,
 //! startup files of shells and git, another team's mail).
 //!
-//! *Invariants:* a call opens only the file that permission rules judged. An agent never overwrites content that
-//! has changed since the agent last read or wrote it, and edits no content that it has not read or written.
+//! *Invariant:* a call opens only the file that permission rules judged.
 
+use super::load::path_error;
+use super::read_log::ReadLog;
 use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
 use crate::protocol::permission::PermissionSubject;
-use crate::store::asynchronous::offload;
 use crate::tools::call::{Call, ToolError};
 use crate::wire::tool::Effect;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Component, Path, PathBuf};
-
-/// The maximum size of a file that file tools load, in bytes.
-const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// The maximum length of a path that the kernel accepts, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
@@ -42,8 +37,7 @@ pub(crate) struct FileAccess {
     pub(in crate::tools) workspace: SafeRoot,
     /// The team folder below the workspace.
     team: Option<PathBuf>,
-    /// A hash of each file's content as the agent last saw it.
-    seen: RefCell<BTreeMap<PathBuf, u64>>,
+    pub(super) log: RefCell<ReadLog>,
     /// The id of the last judged call and its file, to detect a link that was changed later.
     judged: RefCell<Option<(String, PathBuf)>>,
 }
@@ -55,7 +49,7 @@ impl FileAccess {
         let workspace = SafeRoot::open(workspace)?;
         let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
         let team = team.strip_prefix(workspace.path()).ok().map(Path::to_owned);
-        Ok(Self { workspace, team, seen: RefCell::default(), judged: RefCell::default() })
+        Ok(Self { workspace, team, log: RefCell::default(), judged: RefCell::default() })
     }
 
     /// Returns the file that a model's path leads to, for a call of this effect. The result has an absolute path
@@ -112,19 +106,17 @@ impl FileAccess {
         Ok(subject(name))
     }
 
-    /// Returns the file of a judged call, and its content if it exists. Fails if the path now leads to another
-    /// file than the judged one, or the content cannot be read or is too large.
-    pub(super) fn load(
+    /// Returns the file of a judged call. Fails if the path now leads to another file than the judged one.
+    pub(super) fn find_judged(
         &self,
         call: &Call,
         path: &str,
         effect: Effect,
-    ) -> Result<(SafePath, Option<Vec<u8>>), ToolError> {
+    ) -> Result<SafePath, ToolError> {
         let spot = self.find(path, effect)?;
         let judged = self.judged.borrow();
         if judged.as_ref().is_some_and(|(id, path)| *id == call.id && *path == spot.path()) {
-            let bytes = load(path, &spot)?;
-            return Ok((spot, bytes));
+            return Ok(spot);
         }
         Err(ToolError::Reply(format!(
             "not done: a link was changed meanwhile, and the path now leads to {}, which nobody has \
@@ -132,70 +124,6 @@ impl FileAccess {
             spot.path().display()
         )))
     }
-
-    pub(super) async fn replace(
-        &self,
-        path: &str,
-        spot: SafePath,
-        bytes: Vec<u8>,
-    ) -> Result<(), ToolError> {
-        let (replaced, spot, bytes) = offload(move || (spot.replace(&bytes), spot, bytes)).await;
-        replaced.map_err(|why| path_error(path, &why))?;
-        self.mark_seen(&spot, &bytes);
-        Ok(())
-    }
-
-    pub(super) fn mark_seen(&self, spot: &SafePath, bytes: &[u8]) {
-        self.seen.borrow_mut().insert(spot.path(), hash(bytes));
-    }
-
-    /// Whether the agent has seen the content of this file. Fails if it has changed since.
-    pub(super) fn is_known(
-        &self,
-        path: &str,
-        spot: &SafePath,
-        bytes: &[u8],
-    ) -> Result<bool, ToolError> {
-        match self.seen.borrow().get(&spot.path()) {
-            Some(seen) if *seen != hash(bytes) => Err(ToolError::Reply(format!(
-                "{path} has changed since you read it; read it again, then repeat what still applies"
-            ))),
-            seen => Ok(seen.is_some()),
-        }
-    }
-}
-
-fn load(path: &str, spot: &SafePath) -> Result<Option<Vec<u8>>, ToolError> {
-    let failed = |why: io::Error| path_error(path, &why.into());
-    let Some(file) = spot.open().map_err(|why| path_error(path, &why))? else { return Ok(None) };
-    let mut bytes = Vec::new();
-    let size = file.metadata().map_err(failed)?.len();
-    // One byte more than allowed: the reported size may be wrong or may grow.
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(ToolError::Reply(format!(
-            "{path} has {size} bytes, file tools take up to {MAX_FILE_BYTES}; look at parts of it with \
-             bash (head, tail, sed -n, grep)"
-        )));
-    }
-    Ok(Some(bytes))
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
-}
-
-fn path_error(path: &str, why: &SafePathError) -> ToolError {
-    let advice = match why {
-        SafePathError::Link => "give the real path",
-        SafePathError::Outside => "file tools stay inside the workspace; give a path inside it",
-        SafePathError::Folder => "give the path of a file; `ls` it with bash",
-        SafePathError::Special(_) => "only regular files can be read and written",
-        SafePathError::Nowhere => "give the path without `..`",
-        SafePathError::Io(_) => "look with `ls -la` what is there",
-    };
-    let path: String = path.chars().take(256).collect();
-    ToolError::Reply(format!("{path}: {why}; {advice}"))
 }
 
 /// Whether git runs code from this file: hooks and configuration, also of submodules and worktrees.

@@ -1,8 +1,13 @@
-//! File tools. [`access`] decides which files they may open.
+//! File tools. [`access`] decides which files they may open, [`mod@write`] which changes they may make.
 
 mod access;
+mod load;
+mod read_log;
+mod seen_lines;
 #[cfg(test)]
 mod tests;
+
+mod write;
 
 pub(crate) use access::FileAccess;
 #[cfg(test)]
@@ -11,8 +16,13 @@ pub(crate) use tests::file_tools;
 use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;
 use super::registry::{Tool, ToolParts, parameters};
+use crate::wire::file_view::ContentHash;
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, CompactOffer, Effect, SubjectArgument, ToolSpec};
+use load::load;
+use read_log::SeenFile;
+use seen_lines::{Edit, SeenLines, count_lines};
+use write::{NextVersion, check_hash, check_piece, check_whole};
 
 const FILE: ToolSpec = ToolSpec { subject: SubjectArgument::File("path"), ..ToolSpec::STRICT };
 
@@ -37,25 +47,27 @@ impl Tool for ReadFile {
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (path, files) = (&self.path, &parts.files);
-        let (spot, bytes) = files.load(call, path, Self::SPEC.effect)?;
-        let bytes = bytes.ok_or_else(|| missing(path))?;
+        let spot = files.find_judged(call, path, Self::SPEC.effect)?;
+        let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
         if bytes.contains(&0) {
             return Err(ToolError::Reply(format!(
                 "{path} is binary ({} bytes); look at it with bash (file, xxd, strings)",
                 bytes.len()
             )));
         }
-        files.mark_seen(&spot, &bytes);
-        self.excerpt(&String::from_utf8_lossy(&bytes))
+        let (shown, lines) = self.excerpt(&String::from_utf8_lossy(&bytes))?;
+        files.note_read(&spot, ContentHash::of(&bytes), &lines);
+        Ok(shown)
     }
 }
 
 impl ReadFile {
-    /// Returns the requested lines, and below them their line numbers unless they are the whole file.
-    fn excerpt(&self, text: &str) -> Result<String, ToolError> {
+    /// Returns the requested lines, and below them their line numbers unless they are the whole file. Returns also
+    /// which lines are shown whole: the middle of a long text is cut.
+    fn excerpt(&self, text: &str) -> Result<(String, SeenLines), ToolError> {
         let total = text.lines().count();
         if total == 0 {
-            return Ok("(the file is empty)".into());
+            return Ok(("(the file is empty)".into(), SeenLines::default()));
         }
         let first = self.offset.unwrap_or(1).max(1);
         if first > total {
@@ -66,14 +78,30 @@ impl ReadFile {
         }
         let count = (total - first + 1).min(self.limit.unwrap_or(total).max(1));
         let lines = text.split_inclusive('\n').skip(first - 1).take(count);
+        let seen = shown_lines(lines.clone(), first);
         let mut shown = CappedOutput::cap(lines);
         if count < total {
             let line_end = if shown.ends_with('\n') { "" } else { "\n" };
             let last = first + count - 1;
             shown = format!("{shown}{line_end}[lines {first} to {last} of {total}]");
         }
-        Ok(shown)
+        Ok((shown, seen))
     }
+}
+
+/// Returns which of these lines are shown whole; `first` is the number of the first one.
+fn shown_lines<'a>(lines: impl Iterator<Item = &'a str>, first: usize) -> SeenLines {
+    let mut ends = Vec::new();
+    let mut chars = 0;
+    for line in lines {
+        chars += line.chars().count();
+        ends.push(chars);
+    }
+    let omitted = CappedOutput::omitted(chars);
+    let begins = [0].into_iter().chain(ends.iter().copied());
+    let shown = (first..).zip(begins.zip(&ends));
+    let shown = shown.filter(|(_, (begin, end))| **end <= omitted.start || *begin >= omitted.end);
+    shown.map(|(number, _)| (number, number)).collect()
 }
 
 parameters!(WriteFile {
@@ -85,20 +113,24 @@ impl Tool for WriteFile {
     const SPEC: ToolSpec = ToolSpec {
         name: "write_file",
         aliases: &["Write"],
-        description: "Writes a whole file of the workspace, new or instead of the old one; folders on \
-                      the way are made. To change a part of a file use edit_file.",
+        description: "Writes a whole file of the workspace; folders on the way are made. An existing \
+                      file must have been read whole with read_file. To change a part of a file use \
+                      edit_file.",
         compact: Some(CompactOffer::always(Audience::Teammate, "Write a whole file.")),
         ..FILE
     };
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        let (path, content, files) = (&self.path, self.content, &parts.files);
-        let (spot, bytes) = files.load(call, path, Self::SPEC.effect)?;
-        if let Some(bytes) = bytes {
-            files.is_known(path, &spot, &bytes)?;
-        }
-        let size = content.len();
-        files.replace(path, spot, content.into_bytes()).await?;
+        let (path, files) = (&self.path, &parts.files);
+        let spot = files.find_judged(call, path, Self::SPEC.effect)?;
+        let (name, bytes) = (path.clone(), self.content.into_bytes());
+        let size = bytes.len();
+        let next = move |old: Option<&[u8]>, seen: Option<&_>| {
+            check_whole(&name, old, seen)?;
+            let lines = SeenLines::whole(count_lines(&bytes));
+            Ok(NextVersion { bytes, lines })
+        };
+        files.write(path, spot, next).await?;
         Ok(format!("wrote {size} bytes to {path}"))
     }
 }
@@ -113,44 +145,65 @@ impl Tool for EditFile {
     const SPEC: ToolSpec = ToolSpec {
         name: "edit_file",
         aliases: &["Edit", "MultiEdit"],
-        description: "Replaces one piece of text in a file that you have read with read_file. old_text \
-                      must occur exactly once.",
+        description: "Replaces one piece of text in a file, in lines that you have read with read_file. \
+                      old_text must occur exactly once.",
         ..FILE
     };
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        let (Self { path, old_text, new_text }, files) = (&self, &parts.files);
-        if old_text.is_empty() {
+        let (path, files) = (&self.path, &parts.files);
+        if self.old_text.is_empty() {
             return Err(ToolError::reply(
                 "old_text is empty; give the text to replace, or use write_file",
             ));
         }
-        if old_text == new_text {
+        if self.old_text == self.new_text {
             return Err(ToolError::reply("old_text and new_text are the same"));
         }
-        let (spot, bytes) = files.load(call, path, Self::SPEC.effect)?;
-        let bytes = bytes.ok_or_else(|| missing(path))?;
-        if !files.is_known(path, &spot, &bytes)? {
-            return Err(ToolError::Reply(format!(
-                "{path} has not been read by you yet; read it first with read_file"
-            )));
-        }
-        let text = str::from_utf8(&bytes).map_err(|_| {
-            ToolError::Reply(format!("{path} is not UTF-8 text; change it with bash (sed, python)"))
-        })?;
-        let count = text.matches(old_text).count();
-        let advice = match count {
-            0 if text.contains("\r\n") => "the file's lines end in \\r\\n: give them so",
-            0 => "copy it exactly from read_file, with its spaces and line breaks",
-            1 => {
-                let edited = text.replacen(old_text, new_text, 1).into_bytes();
-                files.replace(path, spot, edited).await?;
-                return Ok(format!("edited {path}"));
-            }
-            _ => "give more of the text around it, so that it occurs once",
+        let spot = files.find_judged(call, path, Self::SPEC.effect)?;
+        let name = path.clone();
+        let Self { old_text, new_text, .. } = &self;
+        let (old_text, new_text) = (old_text.clone(), new_text.clone());
+        let next = move |old: Option<&[u8]>, seen: Option<&SeenFile>| {
+            let old = old.ok_or_else(|| missing(&name))?;
+            edited(&name, old, seen, (&old_text, &new_text))
         };
-        Err(ToolError::Reply(format!("old_text occurs {count} times in {path}; {advice}")))
+        files.write(path, spot, next).await?;
+        Ok(format!("edited {path}"))
     }
+}
+
+/// Returns the version of a file in which the first text of a pair is replaced by the second one. Fails unless the
+/// first one occurs exactly once, in lines that the agent has seen.
+fn edited(
+    path: &str,
+    bytes: &[u8],
+    seen: Option<&SeenFile>,
+    (old, new): (&str, &str),
+) -> Result<NextVersion, ToolError> {
+    let seen = seen.ok_or_else(|| {
+        ToolError::Reply(format!(
+            "{path} has not been read by you yet; read it first with read_file, then repeat this call"
+        ))
+    })?;
+    check_hash(path, bytes, seen)?;
+    let text = str::from_utf8(bytes).map_err(|_| {
+        ToolError::Reply(format!("{path} is not UTF-8 text; change it with bash (sed, python)"))
+    })?;
+    let mut places = text.match_indices(old);
+    let advice = match (places.next(), places.count()) {
+        (Some((at, old)), 0) => {
+            let edit = Edit { text, at, old, new };
+            check_piece(path, &edit, seen)?;
+            let lines = seen.lines.after(&edit);
+            return Ok(NextVersion { bytes: edit.result().into_bytes(), lines });
+        }
+        (None, _) if text.contains("\r\n") => "the file's lines end in \\r\\n: give them so",
+        (None, _) => "copy it exactly from read_file, with its spaces and line breaks",
+        (Some(_), _) => "give more of the text around it, so that it occurs once",
+    };
+    let count = text.matches(old).count();
+    Err(ToolError::Reply(format!("old_text occurs {count} times in {path}; {advice}")))
 }
 
 fn missing(path: &str) -> ToolError {

@@ -78,6 +78,10 @@ impl Fixture {
         self.call("read_file", json!({"path": path}))
     }
 
+    fn part(&self, path: &str, offset: usize, limit: usize) -> Result<String, String> {
+        self.call("read_file", json!({"path": path, "offset": offset, "limit": limit}))
+    }
+
     fn write(&self, path: &str, content: &str) -> Result<String, String> {
         self.call("write_file", json!({"path": path, "content": content}))
     }
@@ -121,16 +125,65 @@ fn a_call_opens_only_the_judged_file() {
 }
 
 #[test]
-fn a_written_file_can_be_read_and_edited_and_an_unread_one_overwritten() {
+fn a_written_file_can_be_read_edited_and_overwritten() {
     let fixture = fixture();
     assert_eq!(fixture.write("src/a.txt", "one\ntwo\n").unwrap(), "wrote 8 bytes to src/a.txt");
     assert_eq!(fixture.edit("src/a.txt", "two", "2").unwrap(), "edited src/a.txt");
     assert_eq!(fixture.edit("src/../src/a.txt", "one", "1").unwrap(), "edited src/../src/a.txt");
     assert_eq!(fixture.read("src/a.txt").unwrap(), "1\n2\n");
-    fixture.put("unread", "old");
-    fixture.write("unread", "new").unwrap();
-    fixture.write("unread", "newer").unwrap();
-    assert_eq!(fixture.text("unread"), "newer");
+    fixture.write("src/a.txt", "new").unwrap();
+    fixture.write("src/a.txt", "newer").unwrap();
+    assert_eq!(fixture.text("src/a.txt"), "newer");
+}
+
+#[test]
+fn a_file_is_overwritten_only_if_every_line_was_read() {
+    let fixture = fixture();
+    fixture.put("a", "1\n2\n3\n4\n5\n");
+    refused(fixture.write("a", "new"), "a exists, and you have not read it; read it whole");
+    fixture.part("a", 1, 2).unwrap();
+    refused(
+        fixture.write("a", "new"),
+        "you have not read lines 3 to 5 of a; call read_file with offset 3 and limit 3",
+    );
+    fixture.part("a", 4, 2).unwrap();
+    refused(fixture.write("a", "new"), "you have not read line 3 of a");
+    fixture.part("a", 3, 1).unwrap();
+    fixture.write("a", "new").unwrap();
+    assert_eq!(fixture.text("a"), "new");
+    // Nothing is lost, or nothing can be read.
+    fixture.put("empty", "");
+    fixture.write("empty", "new").unwrap();
+    fixture.put("binary", b"\0");
+    refused(fixture.write("binary", "new"), "is binary: remove it with bash first");
+    fixture.put("long_line", "x".repeat(60_000));
+    fixture.read("long_line").unwrap();
+    refused(fixture.write("long_line", "new"), "too long to be shown: remove the file with bash");
+    // The middle of a long file is cut.
+    fixture.put("long", "four\n".repeat(20_000));
+    fixture.read("long").unwrap();
+    refused(fixture.write("long", "new"), "lines 5001 to 15120 of long");
+}
+
+#[test]
+fn only_lines_that_were_read_are_edited() {
+    let fixture = fixture();
+    fixture.put("a", "1\n2\n3\n4\n5\n6\n");
+    fixture.part("a", 2, 2).unwrap();
+    refused(
+        fixture.edit("a", "4\n5", "x"),
+        "old_text is at lines 4 to 5 of a, and you have not read lines 4 to 5",
+    );
+    refused(
+        fixture.edit("a", "3\n4", "x"),
+        "you have not read line 4; call read_file with offset 4 and limit 1",
+    );
+    fixture.edit("a", "2\n", "two\nand a half\n").unwrap();
+    fixture.edit("a", "3", "three").unwrap();
+    refused(fixture.edit("a", "4", "four"), "is at line 5 of a, and you have not read line 5");
+    fixture.part("a", 5, 1).unwrap();
+    fixture.edit("a", "4", "four").unwrap();
+    assert_eq!(fixture.text("a"), "1\ntwo\nand a half\nthree\nfour\n5\n6\n");
 }
 
 #[test]
@@ -164,9 +217,7 @@ fn old_text_must_occur_exactly_once() {
 fn a_partial_read_names_its_lines() {
     let fixture = fixture();
     fixture.put("a", "1\n2\n3\n4");
-    let part = |offset: u64, limit: u64| {
-        fixture.call("read_file", json!({"path": "a", "offset": offset, "limit": limit}))
-    };
+    let part = |offset, limit| fixture.part("a", offset, limit);
     assert_eq!(part(2, 2).unwrap(), "2\n3\n[lines 2 to 3 of 4]");
     assert_eq!(part(4, 9).unwrap(), "4\n[lines 4 to 4 of 4]");
     assert_eq!(part(0, 9).unwrap(), "1\n2\n3\n4");
