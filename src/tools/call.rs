@@ -4,6 +4,7 @@ use crate::bus::BusError;
 use crate::store::StoreError;
 use crate::tasks::TaskError;
 use crate::wire::NameError;
+use crate::wire::file_view::FileView;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::pin::Pin;
@@ -15,6 +16,21 @@ pub(crate) struct Call {
     pub(crate) name: String,
     /// The arguments as the model gave them.
     pub(crate) input: Value,
+}
+
+/// The result of a tool call that succeeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ToolOutput {
+    /// The text for the model.
+    pub(crate) text: String,
+    /// The file that the call read or wrote, as the agent has seen it since.
+    pub(crate) file: Option<FileView>,
+}
+
+impl From<String> for ToolOutput {
+    fn from(text: String) -> Self {
+        Self { text, file: None }
+    }
 }
 
 /// The reason for which a tool call failed.

@@ -18,7 +18,7 @@ pub(crate) mod team;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use call::{Call, ToolError, ToolFuture};
+pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 pub(crate) use files::FileAccess;
 #[cfg(test)]
 pub(crate) use files::file_tools;

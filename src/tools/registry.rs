@@ -2,7 +2,7 @@
 //! role.
 
 use super::approval_queue::ApprovalQueue;
-use super::call::{Call, ToolError, ToolFuture, arguments};
+use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
 use super::command::OutputStore;
 use super::files::FileAccess;
 use super::hooks::Hooks;
@@ -20,6 +20,7 @@ use crate::store::roster;
 use crate::tasks::{TaskError, Tasks};
 use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
+use crate::wire::file_view::FileView;
 use crate::wire::limits::OUTPUT_CHARS;
 use crate::wire::message::{Body, Correlation, Message};
 use crate::wire::newest::Newest;
@@ -365,8 +366,14 @@ impl Registry {
     }
 
     /// Runs a call. If the agent has no such tool, the error lists the tools that it has.
-    pub(crate) async fn call(&self, call: &Call) -> Result<String, ToolError> {
-        (self.find(call)?.run)(call, &self.parts).await
+    pub(crate) async fn call(&self, call: &Call) -> Result<ToolOutput, ToolError> {
+        let text = (self.find(call)?.run)(call, &self.parts).await?;
+        Ok(ToolOutput { text, file: self.parts.files.take_view(call) })
+    }
+
+    /// Restores a file that the agent has seen, from its transcript.
+    pub(crate) fn restore_view(&self, view: &FileView) {
+        self.parts.files.restore(view);
     }
 
     /// Returns the spec of a call's tool, and the part of the call that permission rules match. Fails if the call

@@ -1,7 +1,8 @@
-//! Files as agents see them: content hashes.
+//! Files as agents see them: content hashes, and the lines that an agent has seen.
 
 use ring::digest::{SHA256, digest};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use std::fmt::Write as _;
 
 /// The number of bytes of the digest that a hash keeps.
@@ -26,6 +27,25 @@ impl ContentHash {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// A file as an agent has seen it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileView {
+    /// The real path, relative to the workspace; absolute outside of it.
+    pub path: String,
+    /// The hash of the whole content.
+    pub hash: ContentHash,
+    /// The lines that the agent has seen: first and last line of each range, from 1.
+    pub lines: Vec<(usize, usize)>,
+}
+
+/// Deserializes a view; one of another form counts as absent, so that the line around it stays readable.
+pub(super) fn if_understood<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Box<FileView>>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).ok())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! the next request to the model contains it.
 
 use super::chat::{Block, StopReason, Usage};
+use super::file_view::FileView;
 use super::message::Outcome;
 use super::permission::{Decision, Question};
 use super::{WallTime, object_of};
@@ -78,6 +79,13 @@ pub enum Entry {
         content: String,
         /// Whether the call failed.
         is_error: bool,
+        /// The file that the call read or wrote, as the agent has seen it since.
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "super::file_view::if_understood"
+        )]
+        file: Option<Box<FileView>>,
     },
     /// A tool call waits for a decision. The request is open until its `decision`, or until the result of its call.
     Request {
@@ -207,6 +215,14 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_not_understood_leaves_the_result() {
+        let line =
+            br#"{"kind":"tool_result","tool_use_id":"t","content":"ok","is_error":false,"file":7}"#;
+        let entry = Line::read(line).unwrap().entry;
+        assert!(matches!(entry, Entry::ToolResult { file: None, .. }), "{entry:?}");
+    }
+
+    #[test]
     fn every_kind_survives_the_round_trip() {
         for rest in [
             r#""session","at":1.5,"incarnation":"x","pid":3,"model":"rehearsal""#,
@@ -216,6 +232,7 @@ mod tests {
             r#""assistant","at":1.5,"blocks":[{"type":"text","text":"a"},{"type":"tool_use","id":"t","name":"bash","input":null},{"type":"opaque","value":{"type":"thinking","signature":"s"}}],"stop_reason":"new","usage":{"input_tokens":1,"output_tokens":0,"cache_read_input_tokens":0,"cache_creation_input_tokens":0},"model":"m""#,
             r#""tool_start","at":1.5,"tool_use_id":"t","name":"bash""#,
             r#""tool_result","at":1.5,"tool_use_id":"t","content":"ok","is_error":true"#,
+            r#""tool_result","at":1.5,"tool_use_id":"t","content":"ok","is_error":false,"file":{"path":"a.rs","hash":"00ff","lines":[[1,4],[9,9]]}"#,
             r#""request","at":1.5,"request_id":"a:t","about":"permission","tool_use_id":"t","tool":"bash","input":{"command":"ls"},"description":"ls","decider":"lead","deadline":9.5"#,
             r#""decision","at":1.5,"request_id":"a:t","outcome":"expired","by":"program","scope":"once","reason":"late""#,
             r#""note","at":1.5,"content":"n""#,

@@ -3,7 +3,7 @@
 use super::compact::Compacted;
 use crate::agent::progress::Progress;
 use crate::llm::ModelError;
-use crate::tools::{Call, ToolError};
+use crate::tools::{Call, ToolError, ToolOutput};
 use crate::wire::activity::Activity;
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::permission::{Decision, Question};
@@ -15,7 +15,7 @@ pub(crate) enum WorkResult {
     Replied(Result<Reply, ModelError>),
     /// The conversation was summarized, or could not be.
     Compacted(Result<Compacted, ModelError>),
-    ToolEnded(Result<String, ToolError>),
+    ToolEnded(Result<ToolOutput, ToolError>),
 }
 
 #[derive(Debug, Clone, PartialEq)]

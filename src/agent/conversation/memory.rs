@@ -109,7 +109,7 @@ impl Memory {
                     open.started = true;
                 }
             }
-            Entry::ToolResult { tool_use_id, content, is_error } => {
+            Entry::ToolResult { tool_use_id, content, is_error, .. } => {
                 let known = self.open_calls.len();
                 self.open_calls.retain(|open| open.call.id != *tool_use_id);
                 // A result without a call (an edited transcript) would make every request invalid.
@@ -309,7 +309,12 @@ mod tests {
     }
 
     fn result(id: &str, content: &str) -> Entry {
-        Entry::ToolResult { tool_use_id: id.into(), content: content.into(), is_error: false }
+        Entry::ToolResult {
+            tool_use_id: id.into(),
+            content: content.into(),
+            is_error: false,
+            file: None,
+        }
     }
 
     fn end(outcome: Outcome) -> Entry {

@@ -40,6 +40,7 @@ pub(crate) use work_set::{WorkId, WorkSet};
 use crate::llm::ModelError;
 use crate::os::failpoint::hit;
 use crate::tools::{Call, Registry};
+use crate::wire::transcript::Entry;
 use compact::{CompactionReason, is_due};
 use redaction::redact;
 use std::rc::Rc;
@@ -64,6 +65,14 @@ impl Conversation {
     ) -> Self {
         let work = WorkSet::new(report);
         Self { journal, model, tools, work, awaited: None, model_error: None }
+    }
+
+    /// Adds an entry, which is in the transcript already, to the memory and to the read log of the tools.
+    pub(crate) fn remember(&mut self, entry: &Entry) {
+        if let Entry::ToolResult { file: Some(view), .. } = entry {
+            self.tools.restore_view(view);
+        }
+        self.journal.remember(entry);
     }
 
     /// Performs an effect of the turn machine. Fails if the transcript cannot be written.

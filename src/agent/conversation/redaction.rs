@@ -6,7 +6,7 @@
 use super::compact::Compacted;
 use super::event::WorkResult;
 use crate::llm::Redactor;
-use crate::tools::ToolError;
+use crate::tools::{ToolError, ToolOutput};
 use crate::wire::chat::{Block, Reply};
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ pub(super) fn redact(result: WorkResult, secrets: &Redactor) -> WorkResult {
             WorkResult::Compacted(Ok(Compacted { summary: hide(made.summary), ..made }))
         }
         WorkResult::ToolEnded(result) => WorkResult::ToolEnded(match result {
-            Ok(text) => Ok(hide(text)),
+            Ok(ToolOutput { text, file }) => Ok(ToolOutput { text: hide(text), file }),
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(hide(why))),
             Err(ToolError::Fatal(why)) => Err(ToolError::Fatal(hide(why))),
         }),
@@ -93,7 +93,7 @@ mod tests {
         };
         let results = [
             WorkResult::Replied(Ok(reply)),
-            WorkResult::ToolEnded(Ok(CANARY.into())),
+            WorkResult::ToolEnded(Ok(CANARY.to_owned().into())),
             WorkResult::ToolEnded(Err(ToolError::Reply(CANARY.into()))),
             WorkResult::ToolEnded(Err(ToolError::Fatal(CANARY.into()))),
         ];

@@ -5,7 +5,7 @@ use super::Conversation;
 use super::journal::{DiskFullHandler, RecordError};
 use super::memory::OpenCall;
 use crate::os::failpoint::hit;
-use crate::tools::{Call, find};
+use crate::tools::{Call, ToolOutput, find};
 use crate::wire::tool::AfterCrash;
 use crate::wire::transcript::Entry;
 use std::collections::{BTreeSet, VecDeque};
@@ -49,8 +49,9 @@ impl Conversation {
                 Err("not run: the program ended before it began".into())
             };
             let is_error = result.is_err();
-            let (Ok(content) | Err(content)) = result;
-            let entry = Entry::ToolResult { tool_use_id: call.id, content, is_error };
+            let ToolOutput { text, file } = result.unwrap_or_else(ToolOutput::from);
+            let (tool_use_id, file) = (call.id, file.map(Box::new));
+            let entry = Entry::ToolResult { tool_use_id, content: text, is_error, file };
             self.journal.record(entry, disk_full).await?;
         }
         hit("turn.resumed");

@@ -9,7 +9,7 @@ use crate::store::{Fsync, StoreError, Transcript};
 use crate::tools::file_tools;
 use crate::wire::chat::Thinking;
 use crate::wire::message::Outcome;
-use crate::wire::transcript::{Entry, Line};
+use crate::wire::transcript::Line;
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -85,7 +85,7 @@ impl TranscriptFolder {
     fn resumed(&self) -> (Conversation, Results) {
         let (mut conversation, results) = self.conversation();
         for entry in self.transcript() {
-            conversation.journal.remember(&entry);
+            conversation.remember(&entry);
         }
         (conversation, results)
     }
@@ -181,7 +181,7 @@ fn a_conversation_runs_without_a_mailbox_to_its_last_text() {
         for entry in &entries {
             if let Entry::ToolStart { tool_use_id, .. } = entry {
                 started.push(tool_use_id.clone());
-            } else if let Entry::ToolResult { tool_use_id, content, is_error } = entry {
+            } else if let Entry::ToolResult { tool_use_id, content, is_error, .. } = entry {
                 assert_eq!(started.last(), Some(tool_use_id));
                 assert_eq!(*is_error, content.contains("missing.txt"), "{content}");
                 results_seen += 1;

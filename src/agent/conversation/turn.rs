@@ -5,7 +5,7 @@ use super::event::{CallVerdict, HostAction, TurnAction, TurnEffect};
 use super::loop_detector::LoopDetector;
 use super::memory::call_of;
 use crate::agent::progress::Progress;
-use crate::tools::{Call, ToolError, signal};
+use crate::tools::{Call, ToolError, ToolOutput, signal};
 use crate::wire::activity::Activity;
 use crate::wire::chat::{Reply, StopReason};
 use crate::wire::message::Outcome;
@@ -158,12 +158,19 @@ impl TurnState {
         self.record(Entry::Note { content });
     }
 
-    /// Shows and records the result of a call.
+    /// Shows and records the result of a call that has not read or written a file.
     pub(super) fn answer(&mut self, call: &Call, content: impl Into<String>, is_error: bool) {
-        let (name, tool_use_id, content) = (call.name.clone(), call.id.clone(), content.into());
+        self.answer_with(call, ToolOutput::from(content.into()), is_error);
+    }
+
+    /// Shows and records the result of a call.
+    fn answer_with(&mut self, call: &Call, output: ToolOutput, is_error: bool) {
+        let (name, tool_use_id) = (call.name.clone(), call.id.clone());
+        let ToolOutput { text: content, file } = output;
         let shown = Progress::ToolEnded { name, is_error, content: content.clone() };
         self.push(TurnEffect::Show(shown));
-        self.record(Entry::ToolResult { tool_use_id, content, is_error });
+        let file = file.map(Box::new);
+        self.record(Entry::ToolResult { tool_use_id, content, is_error, file });
     }
 
     fn refuse_calls(&mut self, why: &str) {
@@ -426,12 +433,13 @@ impl TurnState {
     pub(super) fn tool_ended(
         &mut self,
         call: &Call,
-        result: Result<String, ToolError>,
+        result: Result<ToolOutput, ToolError>,
         last: Option<&str>,
     ) -> Next {
         let succeeded = result.is_ok();
-        let result = match result {
-            Ok(result) | Err(ToolError::Reply(result)) => result,
+        let ToolOutput { text, file } = match result {
+            Ok(output) => output,
+            Err(ToolError::Reply(why)) => why.into(),
             Err(ToolError::Fatal(why)) => {
                 self.answer(call, why.clone(), true);
                 self.refuse_calls("not run: the agent cannot go on");
@@ -439,8 +447,8 @@ impl TurnState {
                 return end.map_break(|end| TurnEnd { fatal: Some(why), ..end });
             }
         };
-        let told = self.loop_detector.look(self.rounds, call, result, !succeeded);
-        self.answer(call, told, !succeeded);
+        let text = self.loop_detector.look(self.rounds, call, text, !succeeded);
+        self.answer_with(call, ToolOutput { text, file }, !succeeded);
         if let Some(others) = last {
             self.refuse_calls(others);
             return self.end(Outcome::Interrupted);

@@ -89,7 +89,7 @@ fn two_calls(text: &str) -> Event {
 }
 
 pub(super) fn tool_ended(result: Result<&str, ToolError>) -> Event {
-    Event::Work(WorkResult::ToolEnded(result.map(str::to_owned)))
+    Event::Work(WorkResult::ToolEnded(result.map(|text| text.to_owned().into())))
 }
 
 pub(super) fn is_exit(actions: &[Action]) -> bool {

@@ -25,7 +25,7 @@ impl Member {
             self.context.bus.dir(),
             &self.context.me.name,
             |Line { entry, .. }| {
-                conversation.journal.remember(&entry);
+                conversation.remember(&entry);
                 if matches!(entry, Entry::Session { .. }) {
                     return;
                 }

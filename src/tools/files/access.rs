@@ -11,6 +11,7 @@ use super::read_log::ReadLog;
 use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
 use crate::protocol::permission::PermissionSubject;
 use crate::tools::call::{Call, ToolError};
+use crate::wire::file_view::FileView;
 use crate::wire::tool::Effect;
 use std::cell::RefCell;
 use std::io;
@@ -38,6 +39,8 @@ pub(crate) struct FileAccess {
     /// The team folder below the workspace.
     team: Option<PathBuf>,
     pub(super) log: RefCell<ReadLog>,
+    /// The id of the last call that read or wrote a file, and the view of that file after the call.
+    pub(super) last_view: RefCell<Option<(String, FileView)>>,
     /// The id of the last judged call and its file, to detect a link that was changed later.
     judged: RefCell<Option<(String, PathBuf)>>,
 }
@@ -49,7 +52,8 @@ impl FileAccess {
         let workspace = SafeRoot::open(workspace)?;
         let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
         let team = team.strip_prefix(workspace.path()).ok().map(Path::to_owned);
-        Ok(Self { workspace, team, log: RefCell::default(), judged: RefCell::default() })
+        let (log, judged, last_view) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Ok(Self { workspace, team, log, last_view, judged })
     }
 
     /// Returns the file that a model's path leads to, for a call of this effect. The result has an absolute path
@@ -104,6 +108,17 @@ impl FileAccess {
         let name = path.to_string_lossy().into_owned();
         *self.judged.borrow_mut() = Some((call.id.clone(), path));
         Ok(subject(name))
+    }
+
+    /// Restores a file that the agent has seen, from its transcript.
+    pub(in crate::tools) fn restore(&self, view: &FileView) {
+        self.log.borrow_mut().restore(view);
+    }
+
+    /// Returns the view of the file that this call has read or written.
+    pub(in crate::tools) fn take_view(&self, call: &Call) -> Option<FileView> {
+        let (id, view) = self.last_view.take()?;
+        (id == call.id).then_some(view)
     }
 
     /// Returns the file of a judged call. Fails if the path now leads to another file than the judged one.

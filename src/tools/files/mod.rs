@@ -56,7 +56,7 @@ impl Tool for ReadFile {
             )));
         }
         let (shown, lines) = self.excerpt(&String::from_utf8_lossy(&bytes))?;
-        files.note_read(&spot, ContentHash::of(&bytes), &lines);
+        files.note_read(call, &spot, ContentHash::of(&bytes), &lines);
         Ok(shown)
     }
 }
@@ -130,7 +130,7 @@ impl Tool for WriteFile {
             let lines = SeenLines::whole(count_lines(&bytes));
             Ok(NextVersion { bytes, lines })
         };
-        files.write(path, spot, next).await?;
+        files.write(call, path, spot, next).await?;
         Ok(format!("wrote {size} bytes to {path}"))
     }
 }
@@ -168,7 +168,7 @@ impl Tool for EditFile {
             let old = old.ok_or_else(|| missing(&name))?;
             edited(&name, old, seen, (&old_text, &new_text))
         };
-        files.write(path, spot, next).await?;
+        files.write(call, path, spot, next).await?;
         Ok(format!("edited {path}"))
     }
 }

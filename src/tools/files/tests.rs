@@ -65,7 +65,7 @@ impl Fixture {
     }
 
     fn run(&self, call: &Call) -> Result<String, String> {
-        block_on(self.tools.call(call)).map_err(|why| why.to_string())
+        block_on(self.tools.call(call)).map(|output| output.text).map_err(|why| why.to_string())
     }
 
     fn call(&self, name: &str, input: Value) -> Result<String, String> {

@@ -8,7 +8,7 @@ use super::read_log::SeenFile;
 use super::seen_lines::{Edit, SeenLines, count_lines};
 use crate::os::safe_path::SafePath;
 use crate::store::asynchronous::offload;
-use crate::tools::call::ToolError;
+use crate::tools::call::{Call, ToolError};
 use crate::wire::file_view::ContentHash;
 use crate::wire::limits::OUTPUT_CHARS;
 
@@ -20,14 +20,24 @@ pub(super) struct NextVersion {
 
 impl FileAccess {
     /// Notes the lines of a file that a call shows.
-    pub(super) fn note_read(&self, spot: &SafePath, hash: ContentHash, lines: &SeenLines) {
-        self.log.borrow_mut().note(&spot.path(), hash, lines);
+    pub(super) fn note_read(
+        &self,
+        call: &Call,
+        spot: &SafePath,
+        hash: ContentHash,
+        lines: &SeenLines,
+    ) {
+        let path = spot.path();
+        let mut log = self.log.borrow_mut();
+        log.note(&path, hash, lines);
+        *self.last_view.borrow_mut() = log.view(&path).map(|view| (call.id.clone(), view));
     }
 
     /// Writes the version that `next` returns for the current content (`None` if there is no file) and for the file as
     /// the agent has seen it.
     pub(super) async fn write(
         &self,
+        call: &Call,
         path: &str,
         spot: SafePath,
         next: impl FnOnce(Option<&[u8]>, Option<&SeenFile>) -> Result<NextVersion, ToolError>
@@ -38,7 +48,9 @@ impl FileAccess {
         let seen = self.log.borrow().files.get(&real).cloned();
         let written = offload(move || replace(&name, &spot, |old| next(old, seen.as_ref()))).await;
         let (hash, lines) = written?;
-        self.log.borrow_mut().note(&real, hash, &lines);
+        let mut log = self.log.borrow_mut();
+        log.note(&real, hash, &lines);
+        *self.last_view.borrow_mut() = log.view(&real).map(|view| (call.id.clone(), view));
         Ok(())
     }
 }

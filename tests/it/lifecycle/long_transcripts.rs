@@ -44,7 +44,12 @@ fn turn(number: u64) -> Vec<Entry> {
         },
         say(vec![call], StopReason::ToolUse),
         Entry::ToolStart { tool_use_id: tool_use_id.clone(), name: "bash".into() },
-        Entry::ToolResult { tool_use_id, content: "a long line\n".repeat(400), is_error: false },
+        Entry::ToolResult {
+            tool_use_id,
+            content: "a long line\n".repeat(400),
+            is_error: false,
+            file: None,
+        },
         say(vec![answer], StopReason::EndTurn),
         Entry::TurnEnd { outcome: Outcome::Done, rounds: 2, report: None, cut_off: false },
     ]

@@ -15,6 +15,7 @@ mod restart;
 mod resume;
 mod resume_and_takeover;
 mod roster;
+mod shared_files;
 mod shutdown_requests;
 mod spawning;
 mod stopping;

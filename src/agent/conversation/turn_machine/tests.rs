@@ -32,7 +32,7 @@ fn summary() -> Event {
 }
 
 fn tool_ended(result: Result<String, ToolError>) -> Event {
-    Event::Work(WorkResult::ToolEnded(result))
+    Event::Work(WorkResult::ToolEnded(result.map(Into::into)))
 }
 
 /// Returns the verdict that a question about the first call of `bash` must be answered first.
