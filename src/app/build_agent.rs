@@ -106,7 +106,7 @@ pub(super) fn build_agent(
     ));
     let known = Rc::clone(&secrets);
     let redact = Rc::new(move |text: String| known.part(&text));
-    let files = FileAccess::open(team.workspace(), team.root())
+    let files = FileAccess::open(&team, name)
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?;
     let mut tools = tools::registry(ToolParts {
         commands,

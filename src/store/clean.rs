@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* every life lock is held from the first search until the last file is removed. A lock file is
 //! removed only by the holder of its lock; a process that waited for the lock then opens a new file
-//! (`LifeLock::take`). Side locks are never removed. The caller chooses the files to remove.
+//! (`LifeLock::take`). Side locks of the team folder are never removed. The caller chooses the files to remove.
 
 use super::file::jsonl::{Piece, each_piece};
 use super::file::lock::{exclusive, is_named, release, try_for};
@@ -11,7 +11,7 @@ use super::mailbox::claim::{ClaimFile, list};
 use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
-use super::{StoreError, TeamDir, output_spill, roster};
+use super::{StoreError, TeamDir, file_writes, kept_versions, output_spill, roster};
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
 use crate::wire::limits::{LOCK_TIMEOUT, MAX_LINE_BYTES};
@@ -37,7 +37,8 @@ pub(crate) enum CleanError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LeftoverKind {
     Lock,
-    /// The heartbeat, the fifo, the usage count or the mailbox key of a dead process.
+    /// The heartbeat, the fifo, the usage count or the mailbox key of a dead process, or the lock of a file of the
+    /// workspace.
     State,
     /// A batch of mail that its owner has acted on.
     TakenClaim,
@@ -48,12 +49,21 @@ pub(crate) enum LeftoverKind {
     Transcript,
     /// A spilled tool result, to which a conversation refers.
     OutputSpill,
+    /// A version of a file that stands nowhere else.
+    KeptVersion,
 }
 
 impl LeftoverKind {
     /// Whether the file may hold data that a person still needs.
     pub(crate) fn is_precious(self) -> bool {
-        matches!(self, Self::Mail | Self::DeadLetters | Self::Transcript | Self::OutputSpill)
+        match self {
+            Self::Lock | Self::State | Self::TakenClaim => false,
+            Self::Mail
+            | Self::DeadLetters
+            | Self::Transcript
+            | Self::OutputSpill
+            | Self::KeptVersion => true,
+        }
     }
 
     pub(crate) fn words(self) -> &'static str {
@@ -65,6 +75,7 @@ impl LeftoverKind {
             Self::DeadLetters => "dead letters",
             Self::Transcript => "transcript",
             Self::OutputSpill => "kept result",
+            Self::KeptVersion => "kept version",
         }
     }
 }
@@ -166,6 +177,11 @@ impl TeamAtRest {
             let spilled = output_spill::all(dir, name)?.into_iter();
             add(LeftoverKind::OutputSpill, spilled.map(|(_, path)| path).collect());
             add(LeftoverKind::Transcript, conversations(dir, name)?);
+            let versions = kept_versions::all(dir, name)?.into_iter();
+            add(LeftoverKind::KeptVersion, versions.map(|(_, path)| path).collect());
+            if name.is_lead() {
+                add(LeftoverKind::State, file_writes::locks(dir)?);
+            }
             for (kind, path) in files {
                 if let Some(known) = known_if_there(&path)? {
                     finds.push(Leftover { kind, name: name.clone(), path, bytes: known.len() });

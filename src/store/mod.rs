@@ -24,6 +24,8 @@
 //!                             NAME.key (mailbox key: seals mail to that process),
 //!                             tasks.last (last task id), ENDPOINT.hold (shared back-off of an endpoint),
 //!                             reserve (disk space for the last writes)
+//!   run/.state/files/HASH     lock of a file of the workspace while it is written, with the last writes of it
+//!   run/.state/kept/NAME-N    a version of a file that NAME wrote and another program replaced
 //!   log/NAME.jsonl, log/.err/NAME     structured log; output of a spawned member
 //!   log/.out/NAME-N.txt       a whole tool result that was too long for a model
 //! ```
@@ -44,6 +46,8 @@ pub(crate) mod asynchronous;
 pub(crate) mod clean;
 mod error;
 mod file;
+pub(crate) mod file_writes;
+pub(crate) mod kept_versions;
 pub mod keyring;
 pub mod mailbox;
 mod observe;

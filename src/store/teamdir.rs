@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The folders of a new team folder.
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 16] = [
     "inbox",
     "inbox/.lock",
     "inbox/.claim",
@@ -27,6 +27,8 @@ const FOLDERS: [&str; 14] = [
     "tasks/.lock",
     "run",
     "run/.state",
+    "run/.state/files",
+    "run/.state/kept",
     "log",
     "log/.err",
     "log/.out",
@@ -256,6 +258,9 @@ paths! {
     heartbeat(name: &AgentName) = "run/.state/{name}.beat";
     used(name: &AgentName) = "run/.state/{name}.used";
     mailbox_key(name: &AgentName) = "run/.state/{name}.key";
+    file_locks() = "run/.state/files";
+    file_lock(key: &str) = "run/.state/files/{key}";
+    kept_versions() = "run/.state/kept";
     log(name: &AgentName) = "log/{name}.jsonl";
     kept_results() = "log/.out";
     printed(name: &AgentName) = "log/.err/{name}";

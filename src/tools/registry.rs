@@ -376,6 +376,11 @@ impl Registry {
         self.parts.files.restore(view);
     }
 
+    /// Returns a note about files that the agent has read and that were changed since, once for each change.
+    pub(crate) async fn file_changes(&self) -> Option<String> {
+        self.parts.files.changes().await
+    }
+
     /// Returns the spec of a call's tool, and the part of the call that permission rules match. Fails if the call
     /// cannot run.
     pub(crate) fn inspect(

@@ -75,7 +75,8 @@ impl Conversation {
         self.journal.remember(entry);
     }
 
-    /// Performs an effect of the turn machine. Fails if the transcript cannot be written.
+    /// Performs an effect of the turn machine. Before a model call, the model is told which files that it has read were
+    /// changed. Fails if the transcript cannot be written.
     pub(crate) async fn perform(
         &mut self,
         effect: TurnEffect,
@@ -84,7 +85,13 @@ impl Conversation {
         match effect {
             TurnEffect::Record(entry) => self.journal.record(entry, disk_full).await?,
             TurnEffect::Sync => self.journal.sync().await?,
-            TurnEffect::CallModel => self.call_model(),
+            TurnEffect::CallModel => {
+                if let Some(changes) = self.tools.file_changes().await {
+                    let content = self.redact(&changes);
+                    self.journal.record(Entry::Note { content }, disk_full).await?;
+                }
+                self.call_model();
+            }
             TurnEffect::Compact => self.compact(CompactionReason::Refused),
             TurnEffect::RunTool(call) => {
                 let run = run_tool(Rc::clone(&self.tools), call);

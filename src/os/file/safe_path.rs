@@ -6,14 +6,18 @@
 //! kernel. Links of `/proc` to objects are followed by their text only. Without a root folder ([`anywhere`]) no
 //! link is followed at all.
 
-use crate::os::event::event_loop::check_blocking;
+mod draft;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use draft::{DraftFile, Placement};
+
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
-use nix::unistd::{AccessFlags, Gid, Uid, UnlinkatFlags, faccessat, fchown, unlinkat};
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
@@ -192,30 +196,10 @@ impl SafePath {
         if !self.missing.is_empty() || self.known(self.folder.as_fd())?.is_none() {
             return Ok(None);
         }
-        // The object may have been replaced: a pipe must not block the open, and no link is followed.
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let flags = flags | OFlag::O_CLOEXEC;
-        let file = openat(&self.folder, self.name.as_os_str(), flags, Mode::empty())?;
+        // The object may have been replaced.
+        let file = open_in(&self.folder, &self.name)?;
         regular(fstat(&file)?)?;
-        Ok(Some(file.into()))
-    }
-
-    /// Replaces or creates the file in one step: readers see the old contents or the new. An existing file
-    /// keeps its mode; missing folders are created. A file that cannot be written stays as it was.
-    pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), SafePathError> {
-        let folder = self.make_folders()?;
-        let old = self.known(folder.as_fd())?;
-        if old.is_some() {
-            // A rename ignores the mode of the file, so check that it is writable.
-            faccessat(&folder, self.name.as_os_str(), AccessFlags::W_OK, AtFlags::AT_EACCESS)?;
-        }
-        let draft = OsString::from(format!(".{}.draft", uuid::Uuid::now_v7().simple()));
-        let written = self.write(folder.as_fd(), &draft, old.as_ref(), bytes);
-        if written.is_err() {
-            // The first error is the one to report.
-            unlinkat(&folder, draft.as_os_str(), UnlinkatFlags::NoRemoveDir).unwrap_or_default();
-        }
-        written
+        Ok(Some(file))
     }
 
     /// Returns the metadata of the regular file; `None` if there is none.
@@ -238,27 +222,12 @@ impl SafePath {
         }
         Ok(folder)
     }
+}
 
-    fn write(
-        &self,
-        folder: BorrowedFd<'_>,
-        draft: &OsStr,
-        old: Option<&FileStat>,
-        bytes: &[u8],
-    ) -> Result<(), SafePathError> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        let mut file = File::from(openat(folder, draft, flags, Mode::from_bits_truncate(0o666))?);
-        file.write_all(bytes)?;
-        if let Some(old) = old {
-            // Only root may set the owner; otherwise the file becomes this user's, as with an editor.
-            let (user, group) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
-            fchown(&file, Some(user), Some(group)).unwrap_or_default();
-            fchmod(&file, Mode::from_bits_truncate(old.st_mode))?;
-        }
-        check_blocking("fsync");
-        file.sync_data()?;
-        Ok(renameat(folder, draft, folder, self.name.as_os_str())?)
-    }
+/// Opens a file of a folder for reading. A pipe does not block the open, and no link is followed.
+fn open_in(folder: &OwnedFd, name: &OsStr) -> nix::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    Ok(openat(folder, name, flags | OFlag::O_CLOEXEC, Mode::empty())?.into())
 }
 
 fn regular(stat: FileStat) -> Result<FileStat, SafePathError> {
@@ -270,138 +239,4 @@ fn regular(stat: FileStat) -> Result<FileStat, SafePathError> {
         SFlag::S_IFLNK => SafePathError::Special("a link put there just now"),
         _ => SafePathError::Special("a device"),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::os::unix::net::UnixListener;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use tempfile::{TempDir, tempdir};
-
-    fn root() -> (TempDir, SafeRoot) {
-        let folder = tempdir().unwrap();
-        let root = SafeRoot::open(folder.path()).unwrap();
-        (folder, root)
-    }
-
-    fn read(root: &SafeRoot, path: &str) -> Result<Option<String>, SafePathError> {
-        let file = root.find(path.as_ref())?.open()?;
-        Ok(file.map(io::read_to_string).transpose()?)
-    }
-
-    fn write(root: &SafeRoot, path: &str, text: &str) -> Result<(), SafePathError> {
-        root.find(path.as_ref())?.replace(text.as_bytes())
-    }
-
-    #[test]
-    fn a_file_is_replaced_in_one_step_and_keeps_its_mode() {
-        let (folder, root) = root();
-        assert_eq!(read(&root, "a/b/script").unwrap(), None);
-        write(&root, "a/b/script", "one").unwrap();
-        let script = folder.path().join("a/b/script");
-        fs::set_permissions(&script, Permissions::from_mode(0o751)).unwrap();
-        symlink("a/b/script", folder.path().join("link")).unwrap();
-        fs::hard_link(&script, folder.path().join("hard_link")).unwrap();
-        let reader = File::open(&script).unwrap();
-        write(&root, "link", "two").unwrap();
-
-        assert_eq!(io::read_to_string(reader).unwrap(), "one");
-        assert_eq!(read(&root, "hard_link").unwrap().unwrap(), "one", "it is cut");
-        assert_eq!(read(&root, "a/b/script").unwrap().unwrap(), "two");
-        assert_eq!(fs::metadata(&script).unwrap().permissions().mode() & 0o7777, 0o751);
-        assert!(folder.path().join("link").is_symlink());
-        assert_eq!(fs::read_dir(folder.path().join("a/b")).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn without_a_folder_to_stay_in_no_link_is_followed() {
-        let (_folder, root) = root();
-        let real = root.path();
-        fs::create_dir(real.join("sub")).unwrap();
-        symlink("sub", real.join("link")).unwrap();
-        symlink("sub/a", real.join("last")).unwrap();
-        anywhere(&real.join("sub/a")).unwrap().replace(b"one").unwrap();
-        let spot = anywhere(&real.join("sub/../sub/a")).unwrap();
-        assert_eq!(spot.path(), real.join("sub/a"));
-        assert_eq!(io::read_to_string(spot.open().unwrap().unwrap()).unwrap(), "one");
-        for path in ["link/a", "last", "link/../sub/a", "link/new"] {
-            let found = anywhere(&real.join(path));
-            assert!(matches!(found, Err(SafePathError::Link)), "{path}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn a_file_that_is_not_regular_is_refused_without_waiting() {
-        let (folder, root) = root();
-        nix::unistd::mkfifo(&folder.path().join("pipe"), Mode::S_IRWXU).unwrap();
-        let _listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        fs::create_dir(folder.path().join("folder")).unwrap();
-        let devices = SafeRoot::open(Path::new("/dev")).unwrap();
-        for (root, path, says) in [
-            (&root, "pipe", "a named pipe"),
-            (&root, "socket", "a socket"),
-            (&root, "folder", "a folder"),
-            (&devices, "zero", "a device"),
-            (&devices, "null", "a device"),
-        ] {
-            for refused in [read(root, path).map(drop), write(root, path, "x")] {
-                let why = refused.unwrap_err().to_string();
-                assert!(why.contains(says), "{path}: {why}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_read_only_file_is_not_changed() {
-        let (folder, root) = root();
-        write(&root, "file", "old").unwrap();
-        fs::set_permissions(folder.path().join("file"), Permissions::from_mode(0o444)).unwrap();
-        // Root may write everything.
-        if !Uid::effective().is_root() {
-            assert!(write(&root, "file", "new").is_err());
-            assert_eq!(read(&root, "file").unwrap().unwrap(), "old");
-        }
-    }
-
-    /// A thread swaps a folder for a link to the outside and back while files are read and written through
-    /// its name. A check before the open would be led outside.
-    #[test]
-    fn a_folder_swapped_for_a_link_is_not_followed() {
-        let ((folder, root), (outside, outside_root)) = (root(), root());
-        let [door, trap] = ["door", "trap"].map(|name| folder.path().join(name));
-        fs::create_dir(&door).unwrap();
-        symlink(outside.path(), &trap).unwrap();
-        write(&outside_root, "file", "secret").unwrap();
-        write(&root, "door/file", "ours").unwrap();
-
-        let done = AtomicBool::new(false);
-        let tries: Vec<_> = std::thread::scope(|threads| {
-            threads.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    let exchange = RenameFlags::RENAME_EXCHANGE;
-                    renameat2(AT_FDCWD, &door, AT_FDCWD, &trap, exchange).unwrap();
-                }
-            });
-            let both = |_| (read(&root, "door/file"), write(&root, "door/file", "ours"));
-            let tries = (0..2000).map(both).collect();
-            done.store(true, Ordering::Relaxed);
-            tries
-        });
-        let mut led_away = 0;
-        for (read, written) in tries {
-            match read {
-                Ok(text) => assert_eq!(text.as_deref(), Some("ours")),
-                Err(SafePathError::Outside) => led_away += 1,
-                Err(why) => panic!("{why}"),
-            }
-            assert!(matches!(written, Ok(()) | Err(SafePathError::Outside)), "{written:?}");
-        }
-        assert!(led_away > 0, "the swapper never won, so nothing was tried");
-        assert_eq!(read(&outside_root, "file").unwrap().unwrap(), "secret");
-        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
-    }
 }

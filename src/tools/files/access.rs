@@ -7,15 +7,19 @@
 //! *Invariant:* a call opens only the file that permission rules judged.
 
 use super::load::path_error;
+use super::locked_file::Writer;
 use super::read_log::ReadLog;
 use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
 use crate::protocol::permission::PermissionSubject;
+use crate::store::TeamDir;
 use crate::tools::call::{Call, ToolError};
+use crate::wire::AgentName;
 use crate::wire::file_view::FileView;
 use crate::wire::tool::Effect;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// The maximum length of a path that the kernel accepts, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
@@ -35,25 +39,30 @@ const OURS: [&str; 2] = ["team/settings.toml", "team/trust.json"];
 /// The state that the file tools of one agent share.
 #[derive(Debug)]
 pub(crate) struct FileAccess {
-    pub(in crate::tools) workspace: SafeRoot,
+    pub(in crate::tools) workspace: Arc<SafeRoot>,
     /// The team folder below the workspace.
     team: Option<PathBuf>,
+    pub(super) writer: Writer,
     pub(super) log: RefCell<ReadLog>,
     /// The id of the last call that read or wrote a file, and the view of that file after the call.
     pub(super) last_view: RefCell<Option<(String, FileView)>>,
+    /// Whether drafts of processes that were killed have been looked for.
+    pub(super) has_recovered: Cell<bool>,
     /// The id of the last judged call and its file, to detect a link that was changed later.
     judged: RefCell<Option<(String, PathBuf)>>,
 }
 
 impl FileAccess {
-    /// Opens the workspace for file tools. Its team folder `team` can have any name. Fails if the workspace cannot
-    /// be opened.
-    pub(crate) fn open(workspace: &Path, team: &Path) -> io::Result<Self> {
-        let workspace = SafeRoot::open(workspace)?;
-        let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
+    /// Opens the workspace of a team for the file tools of an agent. The team folder can have any name. Fails if the
+    /// workspace cannot be opened.
+    pub(crate) fn open(dir: &TeamDir, me: &AgentName) -> io::Result<Self> {
+        let workspace = Arc::new(SafeRoot::open(dir.workspace())?);
+        let team = dir.root().canonicalize().unwrap_or_else(|_| dir.root().to_owned());
         let team = team.strip_prefix(workspace.path()).ok().map(Path::to_owned);
+        let writer = Writer { dir: dir.clone(), me: me.clone() };
         let (log, judged, last_view) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Ok(Self { workspace, team, log, last_view, judged })
+        let has_recovered = Cell::new(false);
+        Ok(Self { workspace, team, writer, log, last_view, has_recovered, judged })
     }
 
     /// Returns the file that a model's path leads to, for a call of this effect. The result has an absolute path
@@ -208,7 +217,8 @@ mod tests {
         }
         symlink(inside.join("file"), inside.join("absolute")).unwrap();
         symlink(all.path().join("outside"), inside.join("out_absolute")).unwrap();
-        let files = FileAccess::open(&inside, &inside.join("named")).unwrap();
+        let dir = TeamDir::create(&inside.join("named")).unwrap();
+        let files = FileAccess::open(&dir, &AgentName::lead()).unwrap();
         (all, files)
     }
 

@@ -1,5 +1,6 @@
 //! Loads files for file tools, and puts their errors into words for the model.
 
+use super::read_log::FileStamp;
 use crate::os::safe_path::{SafePath, SafePathError};
 use crate::tools::call::ToolError;
 use std::io::{self, Read};
@@ -7,12 +8,20 @@ use std::io::{self, Read};
 /// The maximum size of a file that file tools load, in bytes.
 const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 
+/// A loaded file.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) bytes: Vec<u8>,
+    pub(super) stamp: Option<FileStamp>,
+}
+
 /// Loads a file; `None` if it does not exist. Fails if it cannot be read or is too large.
-pub(super) fn load(path: &str, spot: &SafePath) -> Result<Option<Vec<u8>>, ToolError> {
+pub(super) fn load(path: &str, spot: &SafePath) -> Result<Option<Loaded>, ToolError> {
     let failed = |why: io::Error| path_error(path, &why.into());
     let Some(file) = spot.open().map_err(|why| path_error(path, &why))? else { return Ok(None) };
     let mut bytes = Vec::new();
-    let size = file.metadata().map_err(failed)?.len();
+    let known = file.metadata().map_err(failed)?;
+    let (size, stamp) = (known.len(), FileStamp::of(&known));
     // One byte more than allowed: the reported size may be wrong or may grow.
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -21,7 +30,7 @@ pub(super) fn load(path: &str, spot: &SafePath) -> Result<Option<Vec<u8>>, ToolE
              bash (head, tail, sed -n, grep)"
         )));
     }
-    Ok(Some(bytes))
+    Ok(Some(Loaded { bytes, stamp }))
 }
 
 pub(super) fn path_error(path: &str, why: &SafePathError) -> ToolError {

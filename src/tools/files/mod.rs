@@ -1,9 +1,14 @@
 //! File tools. [`access`] decides which files they may open, [`mod@write`] which changes they may make.
 
 mod access;
+mod changes;
 mod load;
+mod locked_file;
+mod own_versions;
 mod read_log;
 mod seen_lines;
+#[cfg(test)]
+mod shared_file_tests;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +24,7 @@ use super::registry::{Tool, ToolParts, parameters};
 use crate::wire::file_view::ContentHash;
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, CompactOffer, Effect, SubjectArgument, ToolSpec};
-use load::load;
+use load::{Loaded, load};
 use read_log::SeenFile;
 use seen_lines::{Edit, SeenLines, count_lines};
 use write::{NextVersion, check_hash, check_piece, check_whole};
@@ -48,7 +53,7 @@ impl Tool for ReadFile {
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (path, files) = (&self.path, &parts.files);
         let spot = files.find_judged(call, path, Self::SPEC.effect)?;
-        let bytes = load(path, &spot)?.ok_or_else(|| missing(path))?;
+        let Loaded { bytes, stamp } = load(path, &spot)?.ok_or_else(|| missing(path))?;
         if bytes.contains(&0) {
             return Err(ToolError::Reply(format!(
                 "{path} is binary ({} bytes); look at it with bash (file, xxd, strings)",
@@ -56,7 +61,7 @@ impl Tool for ReadFile {
             )));
         }
         let (shown, lines) = self.excerpt(&String::from_utf8_lossy(&bytes))?;
-        files.note_read(call, &spot, ContentHash::of(&bytes), &lines);
+        files.note_read(call, &spot, ContentHash::of(&bytes), &lines, stamp);
         Ok(shown)
     }
 }
@@ -130,8 +135,8 @@ impl Tool for WriteFile {
             let lines = SeenLines::whole(count_lines(&bytes));
             Ok(NextVersion { bytes, lines })
         };
-        files.write(call, path, spot, next).await?;
-        Ok(format!("wrote {size} bytes to {path}"))
+        let kept = files.write(call, path, spot, next).await?;
+        Ok(format!("wrote {size} bytes to {path}{kept}"))
     }
 }
 
@@ -168,8 +173,8 @@ impl Tool for EditFile {
             let old = old.ok_or_else(|| missing(&name))?;
             edited(&name, old, seen, (&old_text, &new_text))
         };
-        files.write(call, path, spot, next).await?;
-        Ok(format!("edited {path}"))
+        let kept = files.write(call, path, spot, next).await?;
+        Ok(format!("edited {path}{kept}"))
     }
 }
 

@@ -21,32 +21,42 @@ struct Fixture {
     tools: Registry,
 }
 
+/// Runs a call as an agent does: the rules judge it first.
+pub(super) async fn call(tools: &Registry, name: &str, input: Value) -> Result<String, String> {
+    let call = Call { id: "1".into(), name: name.into(), input };
+    tools.inspect(&call).map_err(|why| why.to_string())?;
+    tools.call(&call).await.map(|output| output.text).map_err(|why| why.to_string())
+}
+
 fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let tools = file_tools(folder.path());
     Fixture { folder, tools }
 }
 
-/// Returns the file tools of an agent that works in this folder. They do not use its team, whose folder is
-/// removed.
+/// Returns the file tools of the lead of a team in this folder.
 pub(crate) fn file_tools(workspace: &Path) -> Registry {
-    let elsewhere = tempfile::tempdir().unwrap();
-    let (me, clock): (_, SharedClock) = (AgentName::lead(), Arc::new(SystemClock));
-    let output_store = OutputStore::below(elsewhere.path());
+    file_tools_of(AgentName::lead(), workspace)
+}
+
+/// Returns the file tools of an agent of a team in this folder.
+pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
+    let clock: SharedClock = Arc::new(SystemClock);
+    let output_store = OutputStore::below(workspace);
     let dir = output_store.dir.clone();
+    let files = FileAccess::open(&dir, &me).unwrap();
     let bus = Arc::new(Bus::new(dir, MailLimits::default(), Arc::clone(&clock)));
     let commands = command_setup(Vec::new(), "run".into());
     let (folder, setup) = (workspace.to_owned(), commands.clone());
     let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup };
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
-    let files = FileAccess::open(workspace, &workspace.join(".team")).unwrap();
     let parts = ToolParts { commands, output_store, files, team, tasks, ops: None };
     let is_file_tool = |tool: &&Registration| tool.spec.subject == FILE.subject;
     Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), parts)
 }
 
-fn block_on<R>(task: impl Future<Output = R>) -> R {
+pub(super) fn block_on<R>(task: impl Future<Output = R>) -> R {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(task)
 }
 
@@ -69,9 +79,7 @@ impl Fixture {
     }
 
     fn call(&self, name: &str, input: Value) -> Result<String, String> {
-        let call = Call { id: "1".into(), name: name.into(), input };
-        self.tools.inspect(&call).map_err(|why| why.to_string())?;
-        self.run(&call)
+        block_on(call(&self.tools, name, input))
     }
 
     fn read(&self, path: &str) -> Result<String, String> {
@@ -91,7 +99,7 @@ impl Fixture {
     }
 }
 
-fn refused(result: Result<String, String>, says: &str) {
+pub(super) fn refused(result: Result<String, String>, says: &str) {
     let why = result.unwrap_err();
     assert!(why.contains(says), "{why}");
 }

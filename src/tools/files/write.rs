@@ -1,10 +1,11 @@
-//! Writes of an agent: each derives the next version of a file from the current one.
+//! Writes of an agent: each derives the next version of a file from the current one, under the lock of the file.
 //!
 //! *Invariant:* an agent never overwrites lines that it has not seen, or content that has changed since.
 
 use super::access::FileAccess;
-use super::load::{load, path_error};
-use super::read_log::SeenFile;
+use super::locked_file::{LockedFile, Writer, changed};
+use super::own_versions::OwnVersion;
+use super::read_log::{FileStamp, SeenFile};
 use super::seen_lines::{Edit, SeenLines, count_lines};
 use crate::os::safe_path::SafePath;
 use crate::store::asynchronous::offload;
@@ -18,6 +19,14 @@ pub(super) struct NextVersion {
     pub(super) lines: SeenLines,
 }
 
+/// The end of a write: its result, and the state of the agent's versions.
+struct Written {
+    result: Result<(ContentHash, SeenLines), ToolError>,
+    own: Option<OwnVersion>,
+    /// Texts about versions that were kept.
+    kept: Vec<String>,
+}
+
 impl FileAccess {
     /// Notes the lines of a file that a call shows.
     pub(super) fn note_read(
@@ -26,15 +35,16 @@ impl FileAccess {
         spot: &SafePath,
         hash: ContentHash,
         lines: &SeenLines,
+        stamp: Option<FileStamp>,
     ) {
         let path = spot.path();
         let mut log = self.log.borrow_mut();
-        log.note(&path, hash, lines);
+        log.note(&path, hash, lines, stamp);
         *self.last_view.borrow_mut() = log.view(&path).map(|view| (call.id.clone(), view));
     }
 
     /// Writes the version that `next` returns for the current content (`None` if there is no file) and for the file as
-    /// the agent has seen it.
+    /// the agent has seen it. Returns texts for the model about versions that were kept.
     pub(super) async fn write(
         &self,
         call: &Call,
@@ -43,34 +53,59 @@ impl FileAccess {
         next: impl FnOnce(Option<&[u8]>, Option<&SeenFile>) -> Result<NextVersion, ToolError>
         + Send
         + 'static,
-    ) -> Result<(), ToolError> {
-        let (name, real) = (path.to_owned(), spot.path());
-        let seen = self.log.borrow().files.get(&real).cloned();
-        let written = offload(move || replace(&name, &spot, |old| next(old, seen.as_ref()))).await;
-        let (hash, lines) = written?;
+    ) -> Result<String, ToolError> {
+        let (name, real, writer) = (path.to_owned(), spot.path(), self.writer.clone());
+        let (seen, own) = {
+            let log = self.log.borrow();
+            (log.files.get(&real).cloned(), log.own.get(&real).cloned())
+        };
+        let written =
+            offload(move || write(&writer, &name, &spot, own, |old| next(old, seen.as_ref())))
+                .await;
+        let Written { result, own, kept } = written;
         let mut log = self.log.borrow_mut();
-        log.note(&real, hash, &lines);
-        *self.last_view.borrow_mut() = log.view(&real).map(|view| (call.id.clone(), view));
-        Ok(())
+        log.follow(&real, own);
+        let kept = [&[String::new()], kept.as_slice()].concat().join("; ");
+        match result {
+            Ok((hash, lines)) => {
+                log.note(&real, hash, &lines, None);
+                *self.last_view.borrow_mut() = log.view(&real).map(|view| (call.id.clone(), view));
+                Ok(kept)
+            }
+            Err(ToolError::Reply(why)) => Err(ToolError::Reply(why + &kept)),
+            Err(ToolError::Fatal(why)) => Err(ToolError::Fatal(why + &kept)),
+        }
     }
 }
 
-fn replace(
+fn write(
+    writer: &Writer,
     path: &str,
     spot: &SafePath,
+    own: Option<OwnVersion>,
     next: impl FnOnce(Option<&[u8]>) -> Result<NextVersion, ToolError>,
-) -> Result<(ContentHash, SeenLines), ToolError> {
-    let old = load(path, spot)?;
-    let NextVersion { bytes, lines } = next(old.as_deref())?;
-    spot.replace(&bytes).map_err(|why| path_error(path, &why))?;
-    Ok((ContentHash::of(&bytes), lines))
+) -> Written {
+    let mut file = match writer.lock(path, spot) {
+        Ok(file) => file,
+        Err(why) => return Written { result: Err(why), own, kept: Vec::new() },
+    };
+    let mut own = own;
+    let result = replace(&mut file, &mut own, next);
+    Written { result, own, kept: file.kept }
 }
 
-/// Returns the reply to a call whose file was changed by another program or member.
-fn changed(path: &str) -> ToolError {
-    ToolError::Reply(format!(
-        "{path} has changed since you read it; read it again, then repeat what still applies"
-    ))
+fn replace(
+    file: &mut LockedFile<'_>,
+    own: &mut Option<OwnVersion>,
+    next: impl FnOnce(Option<&[u8]>) -> Result<NextVersion, ToolError>,
+) -> Result<(ContentHash, SeenLines), ToolError> {
+    let old = file.load()?;
+    let base = old.as_deref().unwrap_or_default();
+    *own = own.take().and_then(|own| file.settle(own, base));
+    let NextVersion { bytes, lines } = next(old.as_deref())?;
+    file.replace(old.as_deref(), &bytes)?;
+    *own = OwnVersion::new(own.as_ref(), base, &bytes, file.record());
+    Ok((ContentHash::of(&bytes), lines))
 }
 
 /// Checks that an agent may replace a whole file. Fails if it has not seen every line of the current content.

@@ -1,4 +1,4 @@
-//! Files that agents read and write: a restart forgets no read.
+//! Files that agents read and write: who changed a file is told, and a restart forgets no read.
 
 use crate::support::child_process::write;
 use crate::support::harness::Team;
@@ -7,6 +7,7 @@ use crate::support::scripts::{
     tool_results, turns, wait_file,
 };
 use serde_json::{Value, json};
+use std::fs;
 
 fn read(path: &str) -> (&'static str, Value) {
     ("read_file", json!({ "path": path }))
@@ -18,6 +19,69 @@ fn edit(path: &str, old: &str, new: &str) -> (&'static str, Value) {
 
 fn overwrite(path: &str) -> (&'static str, Value) {
     ("write_file", json!({ "path": path, "content": "new\n" }))
+}
+
+/// Returns the notes of the program for an agent's model.
+fn notes(team: &Team, name: &str) -> Vec<String> {
+    let lines = team.lines(&format!("transcript/{name}.jsonl"));
+    let notes = lines.iter().filter(|line| line["kind"] == "note");
+    notes.filter_map(|line| line["content"].as_str().map(str::to_owned)).collect()
+}
+
+/// Alice reads a file, and waits. Bob edits it. Alice's model is told by whom it was changed before its next call, and
+/// her edit is refused until she has read it again.
+#[test]
+fn a_reader_is_told_by_whom_a_file_was_changed() {
+    let team = Team::new();
+    write(&team.workspace().join("plan.md"), "one\ntwo\n");
+    let lines = [
+        calls("lead", &[spawn("alice"), spawn("bob")]),
+        says("lead", "begun"),
+        says("lead", "one report"),
+        says("lead", "two reports"),
+        calls(
+            "alice",
+            &[
+                read("plan.md"),
+                bash("touch alice.read; until [ -e bob.done ]; do sleep 0.05; done"),
+            ],
+        ),
+        calls(
+            "alice",
+            &[edit("plan.md", "two", "2"), read("plan.md"), edit("plan.md", "two", "2")],
+        ),
+        says("alice", "done"),
+        calls(
+            "bob",
+            &[
+                bash("until [ -e alice.read ]; do sleep 0.05; done"),
+                read("plan.md"),
+                edit("plan.md", "one", "1"),
+                bash("touch bob.done"),
+            ],
+        ),
+        says("bob", "done"),
+    ];
+    let mut lead = scripted_lead(&team, &lines);
+    wait_file(&team, "alice.read");
+    team.eventually("alice and bob are done", || {
+        turns(&team, "alice") == 1 && turns(&team, "bob") == 1
+    });
+    let told = notes(&team, "alice");
+    let changed = "plan.md, which you read, was changed by bob; read such a file again";
+    assert_eq!(told.iter().filter(|note| note.starts_with(changed)).count(), 1, "{told:?}");
+    assert!(notes(&team, "bob").iter().all(|note| !note.contains("plan.md")));
+    let results = tool_results(&team, "alice");
+    assert!(results[2].2 && results[2].1.contains("has changed since you read it"), "{results:?}");
+    assert!(!results[4].2, "{results:?}");
+    assert_eq!(fs::read_to_string(team.workspace().join("plan.md")).unwrap(), "1\n2\n");
+    lead.type_line("/quit");
+    lead.wait();
+    assert_left_in_order(&team);
+    let locks = || fs::read_dir(team.path("run/.state/files")).unwrap().count();
+    assert_eq!(locks(), 1);
+    team.team(&["clean"]).expect(0);
+    assert_eq!(locks(), 0);
 }
 
 /// Bob is killed between a read and an edit. Resumed, he edits the lines that he has read, and no others; a file that
@@ -84,6 +148,7 @@ fn a_restart_forgets_no_read() {
     for (text, says) in refusals.iter().zip(says) {
         assert!(text.contains(says) && text.is_empty() == says.is_empty(), "{says:?}: {text:?}");
     }
+    assert!(notes(&team, "bob").iter().any(|note| note.starts_with("changed, which you read, was changed by another program")));
     lead.type_line("/quit");
     lead.wait();
     assert_left_in_order(&team);
