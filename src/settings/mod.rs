@@ -11,6 +11,7 @@ pub(crate) mod last_lead;
 mod layers;
 pub(crate) mod model;
 pub(crate) mod reference;
+mod sandbox;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use super::environment::{Environment, PassedNames};
 use super::layers::{
     self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingSpec, SettingsFile,
 };
+use super::sandbox::{HiddenPaths, WritablePaths};
 use super::trust::{Risks, TrustList};
 use super::value::{PromptProfile, TeamName};
 use crate::error::{Exit, Failure};
@@ -21,6 +22,7 @@ use crate::wire::limits;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, Permissions, PlanApproval, RuleLists};
 use crate::wire::role::MODEL_ALIASES;
+use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -182,6 +184,28 @@ settings! {
         /// The reviewer of plans: `lead` (its model) or `person`.
         permissions_plan_approval: Setting<PlanApproval> = PlanApproval::Lead,
             key: "permissions.plan_approval", is_file_only: true;
+
+        /// The walls around commands and hooks: `workspace` (they change files only in the workspace and in temporary
+        /// folders, and cannot reach the team folder), `read-only` (not in the workspace either), or `off`. A folder
+        /// can only make it stricter without `team trust`. A level that this machine cannot keep ends the start.
+        sandbox_level: Setting<SandboxLevel> = SandboxLevel::Off,
+            key: "sandbox.level", needs_trust: true;
+
+        /// The network of walled commands: `open` (TCP and UDP) or `off` (none, loopback included). A folder can only
+        /// make it stricter without `team trust`.
+        sandbox_network: Setting<SandboxNetwork> = SandboxNetwork::Open,
+            key: "sandbox.network", needs_trust: true;
+
+        /// Further paths that walled commands may change, such as a cache of a package manager. Those of all files
+        /// count; a folder's only after `team trust`.
+        sandbox_write: Setting<WritablePaths>,
+            key: "sandbox.write", is_file_only: true, needs_trust: true, example: Some("[\"~/.cargo/registry\"]");
+
+        /// Paths that walled commands cannot read, besides a list that begins with `~/.ssh`, `~/.gnupg` and `~/.aws`.
+        /// A trailing `*` completes a name; `!PATH` takes a path off that list, in a folder's file only after `team
+        /// trust`.
+        sandbox_hide: Setting<HiddenPaths>,
+            key: "sandbox.hide", is_file_only: true, needs_trust: true, example: Some("[\"~/secrets\"]");
 
         /// The address of the Messages API. A folder's takes effect only after `team trust`, since it sends
         /// conversations elsewhere. Keys belong in the environment.
@@ -444,6 +468,17 @@ impl Settings {
             },
             timeout: self.permissions_timeout.value,
             plan_approval: self.permissions_plan_approval.value,
+        }
+    }
+
+    /// Returns the sandbox that is asked for, without a look at the machine.
+    pub(crate) fn sandbox(&self) -> Sandbox {
+        Sandbox {
+            level: self.sandbox_level.value,
+            network: self.sandbox_network.value,
+            write: self.sandbox_write.value.all(),
+            hide: self.sandbox_hide.value.all(),
+            has_namespaces: false,
         }
     }
 

@@ -13,6 +13,7 @@ use crate::wire::RestartPolicy;
 use crate::wire::budget::{Budget, Budgets};
 use crate::wire::money::Money;
 use crate::wire::permission::{PermissionMode, Permissions};
+use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -315,4 +316,54 @@ fn of_two_keys_that_of_the_first_provider_chooses_the_model() {
     let (settings, environment) = Given { variables: &keys, ..Given::default() }.load().unwrap();
     let chosen = resolve(&settings, &environment).unwrap().unwrap();
     assert_eq!(chosen.value.to_string(), "anthropic/m");
+}
+
+fn sandbox_of(user: &str, folder: &str) -> (Sandbox, Option<String>) {
+    let (settings, _) = Given { folder, user, ..Given::default() }.load().unwrap();
+    (settings.sandbox(), settings.ignored)
+}
+
+#[test]
+fn an_untrusted_folder_makes_the_sandbox_only_stricter() {
+    use SandboxLevel::{Off, ReadOnly, Workspace};
+    let with = |level: &str| format!("[sandbox]\nlevel = \"{level}\"\n");
+    for (users, folders, level) in [
+        ("", "", Off),
+        ("", "workspace", Workspace),
+        ("workspace", "off", Workspace),
+        ("workspace", "read-only", ReadOnly),
+        ("read-only", "workspace", ReadOnly),
+    ] {
+        let text = |level: &str| if level.is_empty() { String::new() } else { with(level) };
+        let (sandbox, ignored) = sandbox_of(&text(users), &text(folders));
+        assert_eq!(sandbox.level, level, "{users} {folders}");
+        assert_eq!(ignored.is_some(), !folders.is_empty() && text(folders) != with(&word(level)));
+    }
+    let (sandbox, ignored) =
+        sandbox_of("[sandbox]\nnetwork = \"off\"", "[sandbox]\nnetwork = \"open\"");
+    assert_eq!(sandbox.network, SandboxNetwork::Off);
+    assert!(ignored.unwrap().contains("sandbox.network"));
+}
+
+fn word(level: SandboxLevel) -> String {
+    serde_json::to_value(level).unwrap().as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_folder_hides_more_and_shows_or_opens_nothing() {
+    let (sandbox, ignored) = sandbox_of("", "[sandbox]\nhide = [\"/srv/keys\"]");
+    assert_eq!((sandbox.hide.len(), ignored), (hidden_by_default() + 1, None));
+    let (sandbox, ignored) = sandbox_of("", "[sandbox]\nhide = [\"!~/.ssh\"]\nwrite = [\"~/x\"]");
+    assert_eq!((sandbox.hide.len(), sandbox.write.len()), (hidden_by_default(), 0));
+    assert!(ignored.unwrap().contains("~/.ssh"));
+    let (sandbox, _) = sandbox_of("[sandbox]\nhide = [\"!~/.npmrc\"]\nwrite = [\"~/x\"]", "");
+    assert!(!sandbox.hide.contains(&"~/.npmrc".into()));
+    assert_eq!(
+        (sandbox.hide.len(), sandbox.write),
+        (hidden_by_default() - 1, vec!["~/x".to_owned()])
+    );
+}
+
+fn hidden_by_default() -> usize {
+    sandbox_of("", "").0.hide.len()
 }

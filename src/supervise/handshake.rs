@@ -12,6 +12,7 @@ use crate::wire::limits::MIB;
 use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
+use crate::wire::sandbox::Sandbox;
 use crate::wire::seal::SealKey;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -33,6 +34,9 @@ pub(crate) struct Handshake {
     /// The names of further variables that its commands get.
     pub(crate) pass_environment: PassedNames,
     pub(crate) permissions: Permissions,
+    /// The walls around its commands.
+    #[serde(default)]
+    pub(crate) sandbox: Sandbox,
     pub(crate) start_reason: StartReason,
 }
 

@@ -398,6 +398,7 @@ impl Supervisor {
             hooks: config.hooks.list.clone(),
             pass_environment: config.pass_environment.clone(),
             permissions,
+            sandbox: config.sandbox.clone(),
             start_reason: spec.start_reason,
         };
         let see = config.bus.dir().printed(&spec.name).display().to_string();

@@ -20,6 +20,7 @@ use crate::wire::hook::{Hook, HookEvent};
 use crate::wire::money::Price;
 use crate::wire::permission::{PermissionMode, Permissions, RuleLists};
 use crate::wire::roster::{ExitCause, StartedBy};
+use crate::wire::sandbox::Sandbox;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -52,6 +53,8 @@ pub(crate) struct SupervisorConfig {
     pub(crate) model_aliases: BTreeMap<&'static str, String>,
     /// Permissions of the lead, from which those of its teammates are derived.
     pub(crate) permissions: RefCell<Permissions>,
+    /// Walls around the commands of its teammates.
+    pub(crate) sandbox: Sandbox,
     pub(crate) credentials: ProviderCredentials,
     /// Environment of teammates: an allow list.
     pub(crate) environment: Vec<(String, String)>,

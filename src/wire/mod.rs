@@ -19,6 +19,7 @@ pub(crate) mod newest;
 pub mod permission;
 pub mod role;
 pub mod roster;
+pub mod sandbox;
 pub mod seal;
 pub mod task;
 pub mod time;

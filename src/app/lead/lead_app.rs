@@ -241,6 +241,7 @@ fn new_supervisor(
         model: options.model.to_string(),
         model_aliases: settings.model_aliases(),
         permissions: RefCell::new(options.permissions.clone()),
+        sandbox: options.sandbox.clone(),
         credentials: options.credentials.clone(),
         environment: teammate_environment(environment, further),
         pass_environment: further.clone(),

@@ -12,6 +12,7 @@ use crate::store::roster;
 use crate::ui::headless_output::Format;
 use crate::wire::permission::{PermissionMode, Permissions};
 use crate::wire::roster::Lead;
+use crate::wire::sandbox::Sandbox;
 use crate::wire::{WithUnknownFields, budget::Budget, money::Price};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(super) struct LeadOptions {
     pub(super) request: LeadRequest,
     pub(super) settings: Settings,
     pub(super) permissions: Permissions,
+    /// The walls around commands and hooks of all agents.
+    pub(super) sandbox: Sandbox,
     /// A sentence about the mode of a resumed team that is not the mode of the settings.
     pub(super) mode_note: Option<String>,
     pub(super) model: ModelChoice,
@@ -74,6 +77,7 @@ impl LeadOptions {
         model_access::open_alone(&model, &credentials)?;
         Ok(Self {
             request,
+            sandbox: settings.sandbox(),
             settings,
             permissions,
             mode_note,

@@ -132,6 +132,7 @@ fn handshake(
         hooks: settings.hooks.value.clone(),
         pass_environment: settings.pass_environment.value.clone(),
         permissions,
+        sandbox: settings.sandbox(),
         start_reason: StartReason::Spawned,
     }
 }
