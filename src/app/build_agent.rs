@@ -11,7 +11,7 @@ use crate::agent::{
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::Provider;
-use crate::os::{Clock, SystemClock};
+use crate::os::{Clock, SystemClock, wall::Walls};
 use crate::protocol::permission::Policy;
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{PromptProfile, Rules, model::ModelChoice};
@@ -50,6 +50,8 @@ pub(super) struct AgentParts<'a> {
     /// The names of further variables that its commands get.
     pub(super) pass_environment: PassedNames,
     pub(super) permissions: Permissions,
+    /// The walls around its commands and hooks.
+    pub(super) walls: Option<Arc<Walls>>,
     pub(super) asks: Asks,
     pub(super) model: &'a ModelChoice,
     pub(super) ops: Option<Ops>,
@@ -70,7 +72,8 @@ pub(super) fn build_agent(
     let secrets = Rc::new(secrets.clone());
     let role = read_role(&team, name, &parts.role, parts.role_file.as_deref())?;
     let profile = profile(rules.prompt_profile, model);
-    let commands = command_setup(environment.passed_on(&parts.pass_environment), run_id.clone());
+    let variables = environment.passed_on(&parts.pass_environment);
+    let commands = command_setup(variables, run_id.clone(), parts.walls);
     let hooks = Hooks {
         list: parts.hooks,
         me: name.clone(),

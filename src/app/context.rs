@@ -2,6 +2,7 @@
 
 use super::calling_agent::CallingAgent;
 use super::output::warn;
+use crate::app::walls::LANDLOCK_CAP;
 use crate::bus::{Bus, MailLimits};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::failpoint::{self, ENABLED, VARIABLE};
@@ -16,6 +17,7 @@ use crate::ui::style::{ColorChoice, Palette};
 use crate::ui::view::View;
 use crate::wire::limits::LOCK_TIMEOUT;
 use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -61,11 +63,28 @@ impl Context {
 
     fn require_folder(&self) -> Result<(), Failure> {
         if self.team_path.exists() {
-            return self.refuse_other_folder();
+            return self.refuse_hidden_folder().and_then(|()| self.refuse_other_folder());
         }
         let why = format!("{} does not exist", self.team_path.display());
         let hint = "start one with `team lead`, or name its folder with --dir or -C";
         Err(Failure::new(Exit::Failure, "there is no team here", why, hint))
+    }
+
+    /// Fails for a team folder that walls hide from the command of an agent: an empty folder is mounted over it.
+    fn refuse_hidden_folder(&self) -> Result<(), Failure> {
+        let device = |path: &Path| path.metadata().map(|known| known.dev()).ok();
+        let is_mounted = self.team_path.parent().is_some_and(|above| {
+            device(above).is_some() && device(above) != device(&self.team_path)
+        });
+        let Some(caller) = CallingAgent::find(&self.environment).filter(|_| is_mounted) else {
+            return Ok(());
+        };
+        if TeamDir::look(&self.team_path).is_ok_and(|team| team.has_state()) {
+            return Ok(());
+        }
+        let why = format!("{caller}, and walls stand around its commands (`sandbox.level`)");
+        let what = "the team folder is hidden from an agent's command";
+        Err(Failure::new(Exit::Failure, what, why, "use the agent's own tools"))
     }
 
     /// Fails for a folder that holds other things than a team. Nothing in it is changed.
@@ -221,5 +240,7 @@ pub(super) fn teammate_environment(
     let mut variables = environment.passed_on(further);
     let points = failpoints(environment);
     variables.extend(points.map(|points| (VARIABLE.to_owned(), points.to_owned())));
+    let cap = environment.get(LANDLOCK_CAP).filter(|_| cfg!(debug_assertions));
+    variables.extend(cap.map(|cap| (LANDLOCK_CAP.to_owned(), cap.to_owned())));
     variables
 }

@@ -1,7 +1,7 @@
 //! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
 use super::permission_rules::permissions;
-use super::{context::Context, event_loop::block_on, model as model_access};
+use super::{context::Context, event_loop::block_on, model as model_access, walls};
 use crate::error::Failure;
 use crate::llm::registry::{ModelName, Variables};
 use crate::llm::{ModelError, ModelListAnswer, PROVIDERS};
@@ -12,7 +12,7 @@ use crate::settings::{Settings, trust::TrustList};
 use crate::store::diagnose::{Diagnosis, flaws};
 use crate::store::{StoreError, TeamDir, fs_probe};
 use crate::ui::{sanitize::one_line, style::Palette};
-use crate::wire::{chat::Reply, limits::DOCTOR_CALL};
+use crate::wire::{chat::Reply, limits::DOCTOR_CALL, sandbox::SandboxLevel};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -58,6 +58,7 @@ pub(crate) fn check(context: &Context, calls_model: bool) -> Result<DoctorReport
             let found = if set.is_empty() { "all default".to_owned() } else { set.join(", ") };
             report.fine("settings", found);
             report.rules(context, &settings);
+            report.walls(context, &settings)?;
             report.model(context, &settings, calls_model)?;
         }
         Err(_) => {
@@ -147,6 +148,35 @@ impl DoctorReport {
                 self.failed("permission rules", &why, &remedy);
             }
         }
+    }
+
+    /// Tries a command behind the walls that the settings ask for.
+    fn walls(&mut self, context: &Context, settings: &Settings) -> Result<(), Failure> {
+        const CHECK: &str = "walls around commands";
+        let sandbox = settings.sandbox();
+        if sandbox.level == SandboxLevel::Off {
+            self.fine(CHECK, "off: commands have all rights of your user (`sandbox.level`)");
+            return Ok(());
+        }
+        // Without a team folder there is nothing to hide; another check says that there is none.
+        let Ok(team) = TeamDir::look(&context.team_path) else { return Ok(()) };
+        match block_on(walls::attain(sandbox, &team, &context.environment))? {
+            Err(why) => {
+                let remedy = why.hint.clone();
+                self.failed(CHECK, &why, &remedy);
+            }
+            Ok(attained) if attained.missing.is_empty() => self.fine(CHECK, "all are up"),
+            Ok(attained) => {
+                for wall in attained.missing {
+                    self.note(
+                        CHECK,
+                        format!("missing: {wall}"),
+                        "use a newer kernel, or another machine",
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 
     fn folder(&mut self, context: &Context) {

@@ -28,4 +28,5 @@ pub(crate) mod stop_members;
 pub(crate) mod task_view;
 pub(crate) mod teammate;
 pub(crate) mod top;
+mod walls;
 pub(crate) mod web_control;

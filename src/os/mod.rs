@@ -15,6 +15,7 @@ mod process;
 pub(crate) mod skips;
 pub(crate) mod terminal;
 pub(crate) mod usage;
+pub(crate) mod wall;
 
 #[cfg(test)]
 pub(crate) use clock::processor_time;

@@ -125,6 +125,11 @@ impl TeamDir {
         }
     }
 
+    /// Returns the paths that git keeps: all others are ignored.
+    pub(crate) fn committed_paths(&self) -> [PathBuf; 3] {
+        [".gitignore", "settings.toml", "roles"].map(|name| self.root.join(name))
+    }
+
     fn ignore_run_time_files(&self) -> Result<(), StoreError> {
         let path = self.root.join(".gitignore");
         // Several processes may create the folder at once, and `replace` needs a lock.

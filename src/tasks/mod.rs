@@ -103,6 +103,11 @@ impl Tasks {
         Self { bus, clock, list, can_complete }
     }
 
+    /// Returns the bus of the team with this list.
+    pub(crate) fn bus(&self) -> &Arc<Bus> {
+        &self.bus
+    }
+
     pub(crate) fn dir(&self) -> &TeamDir {
         self.bus.dir()
     }

@@ -18,3 +18,4 @@ mod provider;
 mod reliability;
 mod tidy;
 mod ui;
+mod walls;

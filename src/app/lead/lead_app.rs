@@ -9,12 +9,12 @@ use crate::app::agent_process::{AgentProcess, fresh_id};
 use crate::app::build_agent::{AgentParts, build_agent, check_lead_rules};
 use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
 use crate::app::own_mailbox::{make_inbox, open_mailbox};
-use crate::app::{event_loop::SignalStream, model::open_provider};
+use crate::app::{event_loop::SignalStream, model::open_provider, walls};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
-use crate::os::{SystemClock, program::TeammateProgram};
+use crate::os::{SystemClock, program::TeammateProgram, wall::Walls};
 use crate::protocol::{budget::LimitOwner, restart::RestartTracker};
-use crate::settings::{Rules, last_lead::LastLead};
+use crate::settings::{Rules, Settings, last_lead::LastLead};
 use crate::store::{LifeLock, TeamDir, asynchronous::offload, roster};
 use crate::supervise::supervisor::{Supervisor, SupervisorConfig};
 use crate::tasks::Tasks;
@@ -57,10 +57,11 @@ impl LeadApp {
     pub(super) async fn start(
         context: &Context,
         team: &TeamDir,
-        options: LeadOptions,
+        mut options: LeadOptions,
         deadline: Option<Instant>,
     ) -> Result<(Self, RosterPlace), Failure> {
         check_lead_rules(team, &options.permissions)?;
+        options.sandbox = walls::attainable(options.sandbox, team, &context.environment).await?;
         let bus = open_bus(team.clone(), options.settings.rules());
         let Place { process, entry, before, usage } =
             before_timeout(deadline, take_place(&bus, &options)).await?;
@@ -103,7 +104,9 @@ impl LeadApp {
         let LeadOptions { model, credentials, permissions, .. } = &options;
         let provider =
             open_provider(model, credentials, name, &process.incarnation, conversation, team)?;
-        let supervisor = new_supervisor(context, &options, rules, &process, &bus, &tasks)?;
+        let walls = walls::raise(&options.sandbox, team, &process.run_id, &context.environment)?;
+        let hooks = lead_hooks(context, &options, &process, team, walls.clone());
+        let supervisor = new_supervisor(context, &options, rules, &process, &tasks, hooks)?;
         let approval_queue = Rc::new(ApprovalQueue::new(
             Arc::clone(&bus),
             process.incarnation.clone(),
@@ -134,6 +137,7 @@ impl LeadApp {
             hooks: supervisor.hooks(),
             pass_environment: options.settings.pass_environment.value.clone(),
             permissions: permissions.clone(),
+            walls,
             asks: approver(options.request.output.is_some(), std::io::stdin().is_terminal()),
             model,
             ops: Some(Ops { team: supervisor.ops(), approval_queue: Rc::clone(&approval_queue) }),
@@ -201,21 +205,36 @@ async fn before_timeout<T>(
     })
 }
 
+fn lead_hooks(
+    context: &Context,
+    options: &LeadOptions,
+    process: &AgentProcess,
+    team: &TeamDir,
+    walls: Option<Arc<Walls>>,
+) -> Hooks {
+    let Settings { pass_environment, hooks, .. } = &options.settings;
+    let variables = context.environment.passed_on(&pass_environment.value);
+    Hooks {
+        list: hooks.value.clone(),
+        me: AgentName::lead(),
+        workspace: team.workspace().to_owned(),
+        setup: command_setup(variables, process.run_id.clone(), walls),
+    }
+}
+
 fn new_supervisor(
     context: &Context,
     options: &LeadOptions,
     rules: Rules,
     process: &AgentProcess,
-    bus: &Arc<Bus>,
     tasks: &Arc<Tasks>,
+    hooks: Hooks,
 ) -> Result<Rc<Supervisor>, Failure> {
     let (settings, environment) = (&options.settings, &context.environment);
     let further = &settings.pass_environment.value;
     let hint = "install `team`, `lead` and `teammate` side by side";
     let program = TeammateProgram::find().or_fail("the teammate program is missing", hint)?;
     let hung_after = Duration::from_secs(settings.hung_after.value);
-    let setup = command_setup(environment.passed_on(further), process.run_id.clone());
-    let workspace = bus.dir().workspace().to_owned();
     let first = environment.get(FIRST_PAUSE).and_then(|text| text.parse().ok());
     let first = first.filter(|_| cfg!(debug_assertions)).map(Duration::from_millis);
     let first_pause = first.unwrap_or(RESTART_FIRST_PAUSE);
@@ -223,18 +242,13 @@ fn new_supervisor(
     let bytes = process.incarnation.bytes().map(u64::from);
     let seed = bytes.fold(7, |seed, byte| byte + 31_u64.wrapping_mul(seed));
     Ok(Supervisor::new(SupervisorConfig {
-        bus: Arc::clone(bus),
+        bus: Arc::clone(tasks.bus()),
         tasks: Arc::clone(tasks),
         clock: Rc::new(SystemClock),
         program,
         max_teammates: settings.max_teammates.value,
         rules,
-        hooks: Hooks {
-            list: settings.hooks.value.clone(),
-            me: AgentName::lead(),
-            workspace,
-            setup,
-        },
+        hooks,
         prices: settings.prices(),
         restarts: RefCell::new(RestartTracker::new(settings.restart.value, first_pause, seed)),
         hung_after: Some(hung_after).filter(|limit| !limit.is_zero()),

@@ -14,7 +14,7 @@ use crate::app::build_agent::{AgentParts, build_agent};
 use crate::app::context::{Context, open_bus, open_tasks};
 use crate::app::event_loop::{self, SignalStream, block_on};
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail, open_mailbox};
-use crate::app::{model::open_provider, output};
+use crate::app::{model::open_provider, output, walls};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::Provider;
 use crate::os::{
@@ -78,8 +78,13 @@ impl TeammateApp {
     async fn start(
         context: &Context,
         team: &TeamDir,
-        options: TeammateOptions,
+        mut options: TeammateOptions,
     ) -> Result<Self, Failure> {
+        if options.lead.is_none() {
+            let wanted = options.handshake.sandbox;
+            options.handshake.sandbox =
+                walls::attainable(wanted, team, &context.environment).await?;
+        }
         let TeammateOptions { name, handshake, model, lead, .. } = &options;
         let is_by_hand = lead.is_none();
         let (starter, credentials) =
@@ -123,6 +128,7 @@ impl TeammateApp {
         let (mailbox, life) = open_mailbox(&bus, process.life, handshake.rules).await?;
         process.life = life;
         hit("child.opened");
+        let walls = walls::raise(&handshake.sandbox, team, &process.run_id, &context.environment)?;
         let (events, inbound) = unbounded_channel();
         let has_person = is_by_hand && std::io::stdin().is_terminal();
         let terminal = OwnTerminal::new(context);
@@ -139,6 +145,7 @@ impl TeammateApp {
             hooks: handshake.hooks.clone(),
             pass_environment: handshake.pass_environment.clone(),
             permissions: handshake.permissions.clone(),
+            walls,
             asks: if has_person { Asks::Person } else { Asks::Lead },
             model,
             ops: None,

@@ -11,6 +11,7 @@ use crate::os::process::child::reset_signals;
 use crate::os::process::pidfd::ExitKind;
 use crate::os::process::process_tree;
 use crate::os::process::program::{COMMAND_SUPERVISOR_NAME, adopt_control};
+use crate::os::wall::WallPolicy;
 use crate::wire::limits::COMMAND_PROCESSES;
 use nix::errno::Errno;
 use nix::libc;
@@ -21,13 +22,16 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The hidden first argument that makes a program of the team a supervisor. The `run_id`, the command and,
-/// if the command reads input, its descriptor follow.
+/// The hidden first argument that makes a program of the team a supervisor. The `run_id`, the command, and the
+/// descriptors of its input and of its walls follow.
 pub(super) const ARGUMENT: &str = "__guard";
+
+/// The argument in place of a descriptor that there is not.
+pub(super) const NO_DESCRIPTOR: &str = "-";
 
 /// The time that the processes of a cancelled command have after SIGTERM.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
@@ -38,19 +42,24 @@ pub fn intercept() -> Option<ExitCode> {
     if args.next()? != ARGUMENT {
         return None;
     }
-    let (run_id, command, input) = (args.next(), args.next(), args.next());
-    let input = input.map(|number| number.to_string_lossy().parse());
-    Some(match (run_id, command, input.transpose(), args.next()) {
-        (Some(run_id), Some(command), Ok(input), None) => {
-            supervise(&run_id.to_string_lossy(), &command, input)
+    let (run_id, command) = (args.next(), args.next());
+    let files = [args.next(), args.next()];
+    Some(match (run_id, command, files, args.next()) {
+        (Some(run_id), Some(command), [Some(input), Some(walls)], None) => {
+            supervise(&run_id.to_string_lossy(), &command, [&input, &walls])
         }
         _ => ExitCode::from(2),
     })
 }
 
-fn supervise(run_id: &str, command: &OsStr, input: Option<RawFd>) -> ExitCode {
-    let input = input.map(adopt_control).transpose();
-    match input.and_then(|input| watch(run_id, command, input.as_ref())) {
+fn supervise(run_id: &str, command: &OsStr, files: [&OsStr; 2]) -> ExitCode {
+    let start = || {
+        let [input, walls] = files.map(adopt);
+        let (input, walls) = (input?, walls?);
+        let walls = walls.map(|file| WallPolicy::from_file(file.into())).transpose()?;
+        watch(run_id, command, input.as_ref(), walls.as_ref())
+    };
+    match start() {
         Ok(ExitKind::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
         Ok(ExitKind::Signal(number)) => exit_by_signal(number),
         Err(why) => {
@@ -61,7 +70,21 @@ fn supervise(run_id: &str, command: &OsStr, input: Option<RawFd>) -> ExitCode {
     }
 }
 
-fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<ExitKind> {
+/// Takes ownership of the descriptor that an argument names; `None` if it names none.
+fn adopt(argument: &OsStr) -> io::Result<Option<OwnedFd>> {
+    if argument == NO_DESCRIPTOR {
+        return Ok(None);
+    }
+    let number = argument.to_string_lossy().parse().map_err(io::Error::other)?;
+    adopt_control(number).map(Some)
+}
+
+fn watch(
+    run_id: &str,
+    command: &OsStr,
+    input: Option<&OwnedFd>,
+    walls: Option<&WallPolicy>,
+) -> io::Result<ExitKind> {
     prctl::set_name(COMMAND_SUPERVISOR_NAME)?;
     prctl::set_child_subreaper(true)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -71,7 +94,7 @@ fn watch(run_id: &str, command: &OsStr, input: Option<&OwnedFd>) -> io::Result<E
     let child_ends = SigSet::from(Signal::SIGCHLD);
     let child_ends = SignalFd::with_flags(&child_ends, SfdFlags::SFD_CLOEXEC)?;
     let mut process_limit = ProcessLimit::watch();
-    let containment = Containment::start(run_id, command, input)?;
+    let containment = Containment::start(run_id, command, input, walls)?;
 
     let lifeline = io::stdin();
     let pause = PollTimeout::try_from(containment::LOOK_EVERY).unwrap_or(PollTimeout::MAX);

@@ -9,6 +9,7 @@ use crate::os::process::cgroup::Cgroup;
 use crate::os::process::child::{isolate, set_oom_score};
 use crate::os::process::pidfd::ExitKind;
 use crate::os::process::{process_tree, processes};
+use crate::os::wall::{Wall, WallPolicy};
 use crate::wire::limits::COMMAND_PROCESSES;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -52,10 +53,11 @@ impl Containment {
         run_id: &str,
         command: &OsStr,
         input: Option<&OwnedFd>,
+        walls: Option<&WallPolicy>,
     ) -> io::Result<Self> {
         let group = Cgroup::make(run_id);
         let entrance = group.as_ref().and_then(|group| group.open("cgroup.procs").ok());
-        let start = |program| start_shell(program, command, input, entrance.as_ref());
+        let start = |program| start_shell(program, command, input, entrance.as_ref(), walls);
         let started = match start("bash") {
             Err(why) if why.kind() == io::ErrorKind::NotFound => start("sh"),
             started => started,
@@ -105,20 +107,28 @@ fn start_shell(
     command: &OsStr,
     input: Option<&OwnedFd>,
     entrance: Option<&File>,
+    walls: Option<&WallPolicy>,
 ) -> io::Result<Pid> {
+    let (wall, report) = walls.map(Wall::prepare).transpose()?.unzip();
     let mut shell = Command::new(program);
     // `--`: a command may begin with a dash.
     shell.args([OsStr::new("-c"), OsStr::new("--"), command]).process_group(0);
     let input = input.map(OwnedFd::try_clone).transpose()?;
     shell.stdin(input.map_or_else(Stdio::null, Stdio::from));
     let entrance = entrance.map(File::try_clone).transpose()?;
-    isolate(&mut shell, None, move || {
+    isolate(&mut shell, Vec::new(), move || {
         set_oom_score(OOM_SCORE);
         // A process that may not enter the group is still found by the other mechanisms.
         entrance.as_ref().map(|entrance| write(entrance, b"0")).map(drop).unwrap_or_default();
-        Ok(())
+        wall.as_ref().map_or(Ok(()), Wall::enter)
     });
-    Ok(Pid::from_raw(i32::try_from(shell.spawn()?.id()).map_err(io::Error::other)?))
+    let started = shell.spawn();
+    drop(shell);
+    let started = started.map_err(|why| match report {
+        Some(report) => report.explain(why),
+        None => why,
+    })?;
+    Ok(Pid::from_raw(i32::try_from(started.id()).map_err(io::Error::other)?))
 }
 
 /// The limit on the number of processes below this one, checked from time to time.

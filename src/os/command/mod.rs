@@ -11,12 +11,13 @@ use crate::os::process::cgroup::Cgroup;
 use crate::os::process::child::{isolate, spawn};
 use crate::os::process::pidfd::{ExitKind, Pidfd};
 use crate::os::process::{process_tree, program};
+use crate::os::wall::Walls;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::setsid;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Seek, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::{ffi::OsStrExt, process::CommandExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,6 +52,8 @@ pub(crate) struct CommandSetup {
     pub(crate) env: Vec<(String, String)>,
     /// The id that all of its processes carry in [`process_tree::RUN_ID_VARIABLE`].
     pub(crate) run_id: String,
+    /// The walls around it; `None` for the rights of the user.
+    pub(crate) walls: Option<Arc<Walls>>,
 }
 
 #[derive(Debug)]
@@ -79,21 +82,28 @@ pub(crate) fn start(
     let (output, output_end) = io::pipe()?;
     program::set_nonblocking(&output)?;
     let (lifeline_end, lifeline) = io::pipe()?;
-    let input_number = input.as_ref().map(AsRawFd::as_raw_fd);
+    let walls = setup.walls.as_ref().map(|walls| walls.policy_file()).transpose()?;
+    let files = [input.as_ref(), walls.as_ref()].map(|file| file.map(AsRawFd::as_raw_fd));
     let mut program = Command::new(supervisor_program());
     program.arg0(OsStr::from_bytes(program::COMMAND_SUPERVISOR_NAME.to_bytes()));
     program.arg(command_supervisor::ARGUMENT).arg(&setup.run_id);
-    program.arg(command).args(input_number.map(|number| number.to_string())).current_dir(folder);
+    program.arg(command).args(files.map(descriptor_argument)).current_dir(folder);
     program.env_clear().envs(setup.env.iter().map(|(name, value)| (name, value)));
     program.env(process_tree::RUN_ID_VARIABLE, &setup.run_id);
     program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
-    isolate(&mut program, input_number, || Ok(setsid().map(drop)?));
+    let inherited = files.into_iter().flatten().collect();
+    isolate(&mut program, inherited, || Ok(setsid().map(drop)?));
     let supervisor = Arc::new(spawn(&mut program)?);
-    drop(input);
+    drop((input, walls));
     let (run_id, unsettled) = (setup.run_id.clone(), CleanupsPending::count());
     let cleanup =
         Some(Cleanup { supervisor: Arc::clone(&supervisor), lifeline, run_id, unsettled });
     Ok((RunningCommand { supervisor, cleanup }, output))
+}
+
+/// Returns the argument that names a descriptor, or that there is none.
+fn descriptor_argument(number: Option<RawFd>) -> String {
+    number.map_or_else(|| command_supervisor::NO_DESCRIPTOR.into(), |number| number.to_string())
 }
 
 /// Creates input for a command; the text appears in no file and in no argument.

@@ -21,7 +21,7 @@ const OOM_SCORE: &[u8] = b"300";
 /// the child by [`Pidfd::wait`].
 pub(crate) fn spawn_detached(mut command: Command, control: OwnedFd) -> io::Result<Pidfd> {
     command.process_group(0).stdin(Stdio::null());
-    isolate(&mut command, Some(control.as_raw_fd()), || Ok(()));
+    isolate(&mut command, vec![control.as_raw_fd()], || Ok(()));
     let child = spawn(&mut command)?;
     drop(control);
     Ok(child)
@@ -53,10 +53,10 @@ pub(crate) fn end_before_lead_without_memory() {
 
 /// Configures a command to start with default signals, with the limits that this process was started with, and
 /// with no descriptor from 3 on but `inherited`. `prepare` runs between fork and exec, so it may only make system
-/// calls.
+/// calls, unless this process has a single thread.
 pub(in crate::os) fn isolate(
     command: &mut Command,
-    inherited: Option<RawFd>,
+    inherited: Vec<RawFd>,
     prepare: impl Fn() -> io::Result<()> + Send + Sync + 'static,
 ) {
     let isolate = move || {
@@ -64,7 +64,7 @@ pub(in crate::os) fn isolate(
         prepare()?;
         restore_descriptors();
         close_others_on_exec()?;
-        inherited.map_or(Ok(()), inherit)
+        inherited.iter().copied().try_for_each(inherit)
     };
     // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
     #[expect(unsafe_code, reason = "descriptors, limits and signals are set in the child alone")]

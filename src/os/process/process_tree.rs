@@ -11,6 +11,7 @@ use super::pidfd::{Pidfd, own};
 use super::processes::{self, Process};
 use super::program::COMMAND_SUPERVISOR_NAME;
 use crate::os::Signal;
+use crate::os::wall::temp_folder;
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::killpg;
@@ -63,8 +64,8 @@ pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
     end(|own, table| [adopted(own, table), carrying(run_id, own, table)].concat())
 }
 
-/// Kills the commands of a dead agent, found by the `run_id` and the control group named after it. Returns the
-/// pids of the survivors.
+/// Kills the commands of a dead agent, found by the `run_id` and the control group named after it, and removes
+/// their temporary files. Returns the pids of the survivors.
 pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     if run_id.is_empty() {
         return Vec::new();
@@ -75,10 +76,10 @@ pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
         found.iter().filter(|process| process.is_named(COMMAND_SUPERVISOR_NAME)).copied().collect();
     wait_for(&supervisors, SUPERVISOR_TIMEOUT);
     cgroup::end_run(run_id);
-    if found.is_empty() {
-        return Vec::new();
-    }
-    end(|own, table| carrying(run_id, own, table))
+    let survivors =
+        if found.is_empty() { Vec::new() } else { end(|own, table| carrying(run_id, own, table)) };
+    temp_folder::remove_left(run_id);
+    survivors
 }
 
 /// Whether this process has adopted another one; `true` if the kernel does not list children. Reads only the

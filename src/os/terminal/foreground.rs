@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) fn run(mut command: Command, started: impl FnOnce(Arc<Pidfd>)) -> io::Result<ExitKind> {
     let settings = tcgetattr(io::stdin())?;
     command.process_group(0);
-    isolate(&mut command, None, || {
+    isolate(&mut command, Vec::new(), || {
         set_pdeathsig(Signal::SIGHUP)?;
         Ok(give_terminal_to(getpid())?)
     });

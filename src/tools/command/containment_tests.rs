@@ -9,16 +9,18 @@ use crate::os::event_loop::event_loop;
 use crate::os::processes::{self, Process};
 use crate::os::program::test_process;
 use crate::os::skips::skipped;
+use crate::os::wall::{WallPolicy, Walls};
 use crate::os::{Signal, command, process_tree};
 use crate::tools::call::ToolError;
 use crate::wire::limits::COMMAND_PROCESSES;
+use crate::wire::sandbox::SandboxNetwork;
 use serde_json::json;
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,8 @@ enum Containment {
     ControlGroup,
     /// Only the run id.
     RunId,
+    /// A control group, and walls with namespaces around the command.
+    Walls,
 }
 
 /// A workspace with two programs. `stay` ignores SIGTERM, creates the file `up` and never exits. `respawn`
@@ -44,6 +48,7 @@ struct Fixture {
     folder: tempfile::TempDir,
     token: String,
     run_id: String,
+    is_walled: bool,
 }
 
 impl Fixture {
@@ -62,7 +67,7 @@ impl Fixture {
         // A malformed run id gets no control group.
         let end = if containment == Containment::RunId { "-" } else { "" };
         let run_id = format!("{}{end}", uuid::Uuid::now_v7().simple());
-        Self { folder, token, run_id }
+        Self { folder, token, run_id, is_walled: containment == Containment::Walls }
     }
 
     fn path(&self) -> &Path {
@@ -82,7 +87,7 @@ impl Fixture {
     }
 
     fn agent(&self, command: &str, timeout: u64) -> Command {
-        let task = json!({"command": command, "timeout": timeout, "run_id": self.run_id});
+        let task = json!({"command": command, "timeout": timeout, "run_id": self.run_id, "is_walled": self.is_walled});
         put(&self.path().join("task"), &task.to_string());
         let mut agent = test_process("tools::command::containment_tests::agent_process");
         agent.env(TASK, self.path()).stdout(Stdio::null());
@@ -113,6 +118,9 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         assert!(std::thread::panicking() || self.survivors() == 0);
+        // An agent that was killed leaves its temporary folder to the next one.
+        let left = std::env::temp_dir().join(format!("team-{}", self.run_id));
+        fs::remove_dir_all(left).unwrap_or_default();
     }
 }
 
@@ -144,13 +152,40 @@ fn variable(wanted: &str) -> Option<(String, String)> {
     std::env::vars().find(|(name, _)| name == wanted)
 }
 
+/// Returns walls with all that this machine permits, around a workspace.
+fn walls_of(folder: &Path) -> WallPolicy {
+    WallPolicy {
+        writable: vec![folder.to_owned()],
+        hidden: vec!["/root/.ssh".into()],
+        readable: Vec::new(),
+        pinned: Vec::new(),
+        protected: Vec::new(),
+        network: SandboxNetwork::Open,
+        has_namespaces: true,
+        landlock_cap: None,
+    }
+}
+
+/// The containments that can be tried here. Walls need namespaces.
+fn containments() -> &'static [Containment] {
+    let all = &[Containment::ControlGroup, Containment::RunId, Containment::Walls];
+    let said = run(&Fixture::with(Containment::Walls), "echo up", 60);
+    if said == "up\n" {
+        return all;
+    }
+    skipped(&format!("no walls: {said}"));
+    BOTH
+}
+
 async fn bash(
     folder: &Path,
     run_id: &str,
+    is_walled: bool,
     command: &str,
     timeout: u64,
 ) -> Result<String, ToolError> {
-    let setup = command_setup(variable("PATH").into_iter().collect(), run_id.to_owned());
+    let walls = is_walled.then(|| Arc::new(Walls::new(walls_of(folder), run_id).unwrap()));
+    let setup = command_setup(variable("PATH").into_iter().collect(), run_id.to_owned(), walls);
     let output_store =
         OutputStore::below(folder.ancestors().find(|folder| folder.is_dir()).unwrap());
     let bash = Bash { command: command.into(), timeout: Some(timeout) };
@@ -162,7 +197,7 @@ fn block_on<R>(task: impl Future<Output = R>) -> R {
 }
 
 fn run(fixture: &Fixture, command: &str, timeout: u64) -> String {
-    block_on(bash(fixture.path(), &fixture.run_id, command, timeout)).unwrap()
+    block_on(bash(fixture.path(), &fixture.run_id, fixture.is_walled, command, timeout)).unwrap()
 }
 
 /// Not a test by itself: the agent process of [`Fixture::agent`].
@@ -175,7 +210,8 @@ fn agent_process() {
     let task: serde_json::Value = serde_json::from_str(&task).unwrap();
     let word = |name: &str| task[name].as_str().unwrap();
     let timeout = task["timeout"].as_u64().unwrap();
-    let said = block_on(bash(folder, word("run_id"), word("command"), timeout)).unwrap();
+    let is_walled = task["is_walled"] == true;
+    let said = block_on(bash(folder, word("run_id"), is_walled, word("command"), timeout)).unwrap();
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
     put(&folder.join("said"), &format!("{said}\n{peak}"));
@@ -246,7 +282,7 @@ fn each_of(ways: &[&[&str]], containments: &[Containment], check: impl Fn(&Fixtu
 const BOTH: &[Containment] = &[Containment::ControlGroup, Containment::RunId];
 
 fn each_way(check: impl Fn(&Fixture, &str) + Sync) {
-    each_of(&[ESCAPES, UNMARKED, RESPAWNING], BOTH, check);
+    each_of(&[ESCAPES, UNMARKED, RESPAWNING], containments(), check);
 }
 
 #[test]
@@ -270,7 +306,8 @@ fn nothing_outlives_the_timeout() {
 /// without their run id.
 #[test]
 fn nothing_outlives_a_killed_supervisor() {
-    each_way(|fixture, way| {
+    // Behind walls a command cannot signal its supervisor.
+    each_of(&[ESCAPES, UNMARKED, RESPAWNING], BOTH, |fixture, way| {
         let said = fixture.agent_says(&escape(fixture, way, "kill -9 $PPID; sleep 300"), 60);
         assert!(said.starts_with("[ended by signal 9]"), "{way}: {said}");
     });
@@ -296,7 +333,7 @@ fn nothing_outlives_an_interrupted_call() {
     each_way(|fixture, way| {
         block_on(async {
             let command = escape(fixture, way, "sleep 300");
-            let call = bash(fixture.path(), &fixture.run_id, &command, 60);
+            let call = bash(fixture.path(), &fixture.run_id, fixture.is_walled, &command, 60);
             let up = async {
                 while !fixture.path().join("up").exists() {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -527,7 +564,7 @@ fn sh_replaces_a_missing_bash() {
     let fixture = Fixture::new();
     std::os::unix::fs::symlink("/bin/sh", fixture.path().join("sh")).unwrap();
     let path = vec![("PATH".into(), fixture.path().display().to_string())];
-    let setup = command_setup(path, uuid::Uuid::now_v7().to_string());
+    let setup = command_setup(path, uuid::Uuid::now_v7().to_string(), None);
     let bash = Bash { command: "echo $0".into(), timeout: None };
     let output_store = OutputStore::below(fixture.path());
     assert_eq!(block_on(bash.run_in(fixture.path(), &setup, &output_store)).unwrap(), "sh\n");
@@ -546,7 +583,7 @@ fn an_invalid_call_says_what_to_do() {
         (folder, "true", 120_000, "timeout is in seconds"),
         (missing.as_path(), "true", 60, "could not be run"),
     ] {
-        let why = block_on(bash(folder, &fixture.run_id, command, timeout)).unwrap_err();
+        let why = block_on(bash(folder, &fixture.run_id, false, command, timeout)).unwrap_err();
         assert!(matches!(&why, ToolError::Reply(text) if text.contains(says)), "{why}");
     }
     let longest = format!("true {}", "x".repeat(131_066));

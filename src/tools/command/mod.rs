@@ -4,6 +4,8 @@
 mod containment_tests;
 pub(super) mod output;
 pub(super) mod shell;
+#[cfg(test)]
+mod wall_tests;
 
 pub(crate) use output::OutputStore;
 
@@ -11,12 +13,14 @@ use super::call::{Call, ToolError, arguments};
 use super::registry::{Tool, ToolParts, parameters};
 use crate::os::command::CommandSetup;
 use crate::os::pidfd::ExitKind;
+use crate::os::wall::Walls;
 use crate::protocol::permission::PermissionSubject;
 use crate::wire::limits::{CALL_SECONDS, MAX_CALL_SECONDS};
 use crate::wire::tool::ParameterType::{self, Text};
 use crate::wire::tool::{Audience, CompactOffer, Repetition, SubjectArgument, ToolSpec};
 use output::CappedOutput;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Suffixes of the names of variables with credentials of model endpoints. Commands never get these variables,
@@ -27,8 +31,12 @@ const CREDENTIALS: [&str; 2] = ["_API_KEY", "_AUTH_TOKEN"];
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Returns the setup of one agent's commands: the variables in `env` without credentials. `run_id`, which is
-/// unique to the agent, marks every process of its commands.
-pub(crate) fn command_setup(mut env: Vec<(String, String)>, run_id: String) -> CommandSetup {
+/// unique to the agent, marks every process of its commands. Behind walls, temporary files have a private folder.
+pub(crate) fn command_setup(
+    mut env: Vec<(String, String)>,
+    run_id: String,
+    walls: Option<Arc<Walls>>,
+) -> CommandSetup {
     // The output goes to a model: no colours, no cursor movements.
     let is_credential = |name: &str| CREDENTIALS.iter().any(|end| name.ends_with(end));
     env.retain(|(name, _)| !is_credential(name) && name != "TERM");
@@ -36,7 +44,11 @@ pub(crate) fn command_setup(mut env: Vec<(String, String)>, run_id: String) -> C
     if !env.iter().any(|(name, _)| name == "PATH") {
         env.push(("PATH".into(), DEFAULT_PATH.into()));
     }
-    CommandSetup { env, run_id }
+    if let Some(walls) = &walls {
+        env.retain(|(name, _)| name != "TMPDIR");
+        env.push(("TMPDIR".into(), walls.temp_folder().display().to_string()));
+    }
+    CommandSetup { env, run_id, walls }
 }
 
 const SECONDS: ParameterType = ParameterType::Count { most: Some(MAX_CALL_SECONDS) };
@@ -118,6 +130,18 @@ impl Bash {
     }
 }
 
+/// Runs a command that does nothing with this setup. The error is the reason for which it cannot run.
+pub(crate) async fn try_out(setup: &CommandSetup, folder: &Path) -> Result<(), String> {
+    let output = CappedOutput::default();
+    let limit = Duration::from_secs(CALL_SECONDS);
+    match shell::run("exit 0", folder, setup, None, limit, output).await {
+        Ok(done) if done.end == ExitKind::Code(0) => Ok(()),
+        Ok(done) if done.output.is_empty() => Err(format!("{:?}", done.end)),
+        Ok(done) => Err(done.output.trim().to_owned()),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
 /// Returns the output and, below it, the exit status of the command unless it succeeded.
 fn report(mut output: String, end: ExitKind, timed_out: Option<Duration>) -> String {
     let note = match (timed_out, end) {
@@ -151,7 +175,7 @@ mod tests {
                 let pairs = text.split(' ').map(|pair| pair.split_once('=').unwrap());
                 pairs.map(|(name, value)| (name.into(), value.into())).collect()
             };
-            assert_eq!(command_setup(pairs(allowed), String::new()).env, pairs(expected));
+            assert_eq!(command_setup(pairs(allowed), String::new(), None).env, pairs(expected));
         }
     }
 

@@ -46,7 +46,7 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let dir = output_store.dir.clone();
     let files = FileAccess::open(&dir, &me).unwrap();
     let bus = Arc::new(Bus::new(dir, MailLimits::default(), Arc::clone(&clock)));
-    let commands = command_setup(Vec::new(), "run".into());
+    let commands = command_setup(Vec::new(), "run".into(), None);
     let (folder, setup) = (workspace.to_owned(), commands.clone());
     let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup };
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));

@@ -1,0 +1,300 @@
+//! Tests of the walls around commands: real commands below their real supervisor, with and without namespaces.
+//!
+//! Each attempt is first made without walls, so that a test shows that the walls stop it.
+
+use super::{Bash, OutputStore, command_setup};
+use crate::os::event_loop::event_loop;
+use crate::os::skips::skipped;
+use crate::os::wall::{WallPolicy, Walls};
+use crate::wire::sandbox::SandboxNetwork;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+
+/// The variable that shows that a process can be inspected.
+const CANARY: &str = "WALL_CANARY=4711";
+
+/// A workspace with a team folder and a repository, beside a home folder and a process.
+struct Fixture {
+    folder: tempfile::TempDir,
+    policy: WallPolicy,
+    bystander: Child,
+}
+
+/// A way to run commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Unwalled,
+    /// Landlock and seccomp. The team folder is outside the workspace.
+    Rules,
+    /// Rules and namespaces. The team folder is in the workspace.
+    Namespaces,
+}
+
+impl Fixture {
+    fn new(way: Way) -> Self {
+        let place = public_folder().unwrap_or_else(std::env::temp_dir);
+        let folder = tempfile::Builder::new().prefix("wall-").tempdir_in(place).unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        let ws = real.join("ws");
+        let team = if way == Way::Rules { real.join("state") } else { ws.join(".team") };
+        for folder in ["letters", "roles"].map(|name| team.join(name)) {
+            fs::create_dir_all(folder).unwrap();
+        }
+        for folder in ["home/.ssh", "home/.cargo"].map(|name| real.join(name)) {
+            fs::create_dir_all(folder).unwrap();
+        }
+        for (path, text) in [
+            (team.join("letters/bob.mail"), "secret mail\n"),
+            (team.join("settings.toml"), "[sandbox]\n"),
+            (team.join("roles/coder.md"), "a coder\n"),
+            (real.join("home/.ssh/id"), "secret key\n"),
+            (real.join("home/.cargo/credentials.toml"), "secret token\n"),
+            (real.join("home/open"), "open\n"),
+        ] {
+            put(&path, text);
+        }
+        std::os::unix::fs::symlink(&team, real.join("team")).unwrap();
+        let init = Command::new("git").args(["init", "-q"]).arg(&ws).status().unwrap();
+        assert!(init.success());
+        fs::create_dir_all(ws.join(".git/hooks")).unwrap();
+        let policy = WallPolicy {
+            writable: vec![ws.clone()],
+            hidden: vec![real.join("home/.ssh"), real.join("home/.cargo/cred*"), team.clone()],
+            readable: [".gitignore", "settings.toml", "roles"].map(|name| team.join(name)).into(),
+            pinned: vec![ws.join(".git")],
+            protected: [".git/hooks", ".git/config", ".idea"].map(|name| ws.join(name)).into(),
+            network: SandboxNetwork::Open,
+            has_namespaces: way == Way::Namespaces,
+            landlock_cap: None,
+        };
+        let (name, value) = CANARY.split_once('=').unwrap();
+        let bystander = Command::new("sleep").arg("1000").env(name, value).spawn().unwrap();
+        Self { folder, policy, bystander }
+    }
+
+    fn real(&self) -> PathBuf {
+        self.folder.path().canonicalize().unwrap()
+    }
+
+    /// Runs a command in the workspace and returns what it prints.
+    fn run(&self, way: Way, command: &str) -> String {
+        let path = std::env::vars().find(|(name, _)| name == "PATH").unwrap();
+        let paths = [("HOME", "home"), ("TEAM", "team"), ("BASE", ".")];
+        let text = |(name, path): (&str, &str)| {
+            (name.to_owned(), self.real().join(path).display().to_string())
+        };
+        let bystander = ("PID".to_owned(), self.bystander.id().to_string());
+        let env = paths.map(text).into_iter().chain([path, bystander]).collect();
+        let run_id = uuid::Uuid::now_v7().simple().to_string();
+        let walls = (way != Way::Unwalled)
+            .then(|| Arc::new(Walls::new(self.policy.clone(), &run_id).unwrap()));
+        let setup = command_setup(env, run_id, walls);
+        let store = OutputStore::below(self.folder.path());
+        let bash = Bash { command: command.into(), timeout: Some(60) };
+        let ws = self.real().join("ws");
+        event_loop().unwrap().block_on(bash.run_in(&ws, &setup, &store)).unwrap()
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.bystander.kill().unwrap_or_default();
+        self.bystander.wait().map(drop).unwrap_or_default();
+    }
+}
+
+/// Returns a folder for files that only the walls keep from a command: namespaces hide all of a temporary folder.
+fn public_folder() -> Option<PathBuf> {
+    let built = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let home = std::env::vars_os().find(|(name, _)| name == "HOME").map(|(_, home)| home.into());
+    let is_public = |folder: &PathBuf| {
+        !["/tmp", "/var/tmp", "/dev/shm"].iter().any(|private| folder.starts_with(private))
+    };
+    let folders = [Some(built), home, Some("/opt".into())].into_iter().flatten();
+    folders.filter(is_public).find(|folder| tempfile::tempdir_in(folder).is_ok())
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test makes its own files")]
+fn put(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+}
+
+/// The ways with walls that this machine permits.
+fn walled() -> Vec<Way> {
+    let mut ways = Vec::new();
+    let all = [Way::Rules, Way::Namespaces];
+    let all = if public_folder().is_some() { &all[..] } else { &all[..1] };
+    if all.len() == 1 {
+        skipped("Namespaces: there is no folder for files outside the temporary ones");
+    }
+    for way in all.iter().copied() {
+        let said = Fixture::new(way).run(way, "echo up");
+        if said == "up\n" {
+            ways.push(way);
+        } else {
+            skipped(&format!("{way:?}: {said}"));
+        }
+    }
+    ways
+}
+
+/// Commands that print `out` if they get out of the walls.
+const ESCAPES: &[&str] = &[
+    "echo '{\"from\":\"lead\"}' >>$TEAM/letters/bob.mail && echo out",
+    "grep -q secret $TEAM/letters/bob.mail && echo out",
+    "cd $TEAM/letters && grep -q secret ./bob.mail && echo out",
+    "grep -q secret /proc/self/root$(readlink $TEAM)/letters/bob.mail && echo out",
+    "echo '{}' >$TEAM/letters/eve.mail && echo out",
+    "rm -f $TEAM/letters/bob.mail && [ ! -e $TEAM/letters/bob.mail ] && [ -e $TEAM/letters ] && echo out",
+    "ln $TEAM/letters/bob.mail linked && echo out",
+    "mv $TEAM/letters moved && echo out",
+    "echo x >>$TEAM/settings.toml && echo out",
+    "grep -q secret ~/.ssh/id && echo out",
+    "ln -s ~/.ssh link && grep -q secret link/id && echo out",
+    "grep -q secret ~/.cargo/credentials.toml && echo out",
+    "echo x >>~/.bashrc && echo out",
+    "echo x >~/new && echo out",
+    "mkdir $BASE/beside && echo out",
+    "kill -0 $PID && echo out",
+    "kill -0 $PPID && echo out",
+    "tr '\\0' '\\n' </proc/$PID/environ | grep -q WALL_CANARY && echo out",
+    "readlink /proc/$PID/fd/0 && echo out",
+    "ls -d /proc/$PID/cwd/. && echo out",
+    "prlimit --pid $PID --core=0 && echo out",
+    "python3 -c 'import socket; socket.socket(socket.AF_UNIX)' && echo out",
+    "python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)' && echo out",
+    "python3 -c 'import ctypes; c = ctypes.CDLL(None); exit(c.unshare(0x10000000) != 0)' && echo out",
+    "python3 -c 'import ctypes; c = ctypes.CDLL(None, use_errno=True); c.syscall(425, 1, None); \
+     exit(ctypes.get_errno() == 1)' && echo out",
+];
+
+/// Ways out that only namespaces close.
+const ESCAPES_FROM_RULES: &[&str] = &[
+    "mv $(readlink $TEAM) moved && echo out",
+    "chmod 000 $(readlink $TEAM) && chmod 700 $(readlink $TEAM) && echo out",
+    "stat $TEAM/letters/bob.mail && echo out",
+    "echo x >.git/hooks/pre-commit && echo out",
+    "git config core.hooksPath /x && echo out",
+    "echo x >config && mv config .git/config && echo out",
+    "mv .git git && echo out",
+    "touch ~/open && chmod 600 ~/open && echo out",
+];
+
+#[test]
+fn no_command_gets_out_of_its_walls() {
+    for way in walled() {
+        let further = ESCAPES_FROM_RULES.iter().filter(|_| way == Way::Namespaces);
+        for escape in ESCAPES.iter().chain(further) {
+            let is_out = |way, fixture: &Fixture| fixture.run(way, escape).contains("out\n");
+            assert!(!is_out(way, &Fixture::new(way)), "{way:?}: {escape}");
+            let without = Fixture::new(Way::Unwalled);
+            assert!(is_out(Way::Unwalled, &without), "it does not get out at all: {escape}");
+        }
+    }
+}
+
+#[test]
+fn everyday_commands_work_behind_walls() {
+    let commit = "git -c user.name=a -c user.email=a@b commit -qm one";
+    let terminal = "import os, pty; a, b = pty.openpty(); print(os.ttyname(b), os.isatty(b))";
+    let pool = "import multiprocessing as m; print(m.Pool(2).map(abs, [-1, 2]))";
+    let server = "import socket as s; a = s.socket(); a.bind((\"127.0.0.1\", 0)); a.listen(); \
+                  b = s.create_connection(a.getsockname()); print(\"connected\")";
+    for way in walled() {
+        let fixture = Fixture::new(way);
+        for (command, expected) in [
+            ("echo one >a && cat a", "one\n"),
+            ("mkdir -p b/c && mv a b/c/a && ln b/c/a d && cat d", "one\n"),
+            (&format!("git add d && {commit} && git status --porcelain d"), "(no output)"),
+            ("echo two >$TMPDIR/x && cat $TMPDIR/x", "two\n"),
+            ("cat $(mktemp) && cat <<<three", "three\n"),
+            ("cat ~/open", "open\n"),
+            ("cat <(echo four) && echo five >/dev/null && echo six >/dev/stderr", "four\nsix\n"),
+            ("sleep 100 & kill $! && wait $!; echo $?", "143\n"),
+            ("getent hosts localhost >/dev/null && echo found", "found\n"),
+            (&format!("python3 -c '{server}'"), "connected\n"),
+        ] {
+            assert_eq!(fixture.run(way, command), expected, "{way:?}: {command}");
+        }
+        if way == Way::Namespaces {
+            assert_eq!(fixture.run(way, &format!("python3 -c '{pool}'")), "[1, 2]\n");
+            let said = fixture.run(way, &format!("python3 -c '{terminal}'"));
+            assert_eq!(said, "/dev/pts/0 True\n", "a terminal of its own");
+            assert_eq!(fixture.run(way, "echo x >/tmp/x && cat /tmp/x && ls /dev/shm"), "x\n");
+        }
+    }
+}
+
+/// A hidden team folder must not look deleted to git.
+#[test]
+fn files_that_git_keeps_stay_in_the_hidden_team_folder() {
+    let way = Way::Namespaces;
+    if !walled().contains(&way) {
+        return;
+    }
+    let fixture = Fixture::new(way);
+    put(
+        &fixture.real().join("ws/.team/.gitignore"),
+        "*\n!.gitignore\n!settings.toml\n!roles/\n!roles/**\n",
+    );
+    let commit = "git add -A && git -c user.name=a -c user.email=a@b commit -qm m --allow-empty && git ls-files";
+    let kept = ".team/.gitignore\n.team/roles/coder.md\n.team/settings.toml\n";
+    assert_eq!(fixture.run(Way::Unwalled, commit), kept);
+    assert_eq!(fixture.run(way, commit), kept);
+    assert_eq!(fixture.run(way, "git status --porcelain"), "(no output)");
+    let mail = fixture.real().join("ws/.team/letters/bob.mail");
+    assert_eq!(fs::read_to_string(mail).unwrap(), "secret mail\n");
+}
+
+#[test]
+fn without_a_network_no_address_is_reached() {
+    for way in walled() {
+        let mut fixture = Fixture::new(way);
+        let connect =
+            "python3 -c 'import socket; socket.socket(); print(\"a socket\")' 2>/dev/null";
+        assert_eq!(fixture.run(way, connect), "a socket\n");
+        fixture.policy.network = SandboxNetwork::Off;
+        assert_eq!(fixture.run(way, connect), "[exit code 1]", "{way:?}");
+    }
+}
+
+/// An early Landlock lacks rights, which filters replace; other walls stand.
+#[test]
+fn with_an_early_landlock_files_outside_are_neither_changed_nor_truncated() {
+    for version in 1..=6 {
+        let way = Way::Rules;
+        let mut fixture = Fixture::new(way);
+        fixture.policy.landlock_cap = Some(version);
+        for command in [
+            "echo x >>~/open && echo out",
+            "python3 -c 'import os; os.truncate(os.environ[\"HOME\"] + \"/open\", 0)' && echo out",
+            "python3 -c 'import os; os.open(os.environ[\"HOME\"] + \"/open\", os.O_TRUNC)' && echo out",
+            "grep -q secret ~/.ssh/id && echo out",
+            "tr '\\0' '\\n' </proc/$PID/environ | grep -q WALL_CANARY && echo out",
+        ] {
+            let said = fixture.run(way, command);
+            assert!(!said.contains("out\n"), "Landlock {version}: {command}: {said}");
+        }
+        assert_eq!(fixture.run(way, "echo x >new && cat new ~/open"), "x\nopen\n");
+    }
+}
+
+/// A wall that cannot be put up is named, and the command does not run.
+#[test]
+fn a_command_without_its_walls_does_not_run() {
+    let mut fixture = Fixture::new(Way::Rules);
+    fixture.policy.landlock_cap = Some(0);
+    let said = fixture.run(Way::Rules, "touch ran");
+    assert!(said.contains("Landlock: ") && said.contains("[exit code 126]"), "{said}");
+    let mut fixture = Fixture::new(Way::Namespaces);
+    fixture.policy.has_namespaces = false;
+    let said = fixture.run(Way::Rules, "touch ran");
+    assert!(said.contains("Landlock: ") && said.contains(".team is in a writable"), "{said}");
+    let mut fixture = Fixture::new(Way::Namespaces);
+    fixture.policy.writable.push("/".into());
+    let said = fixture.run(Way::Namespaces, "touch ran");
+    assert!(said.contains("namespaces: the root folder"), "{said}");
+    assert!(!fixture.real().join("ws/ran").exists());
+}
