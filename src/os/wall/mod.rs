@@ -14,6 +14,7 @@ pub(in crate::os) mod temp_folder;
 
 pub(crate) use policy::WallPolicy;
 
+use crate::wire::sandbox::SandboxNetwork;
 use landlock::{LandlockRules, VERSION_WITH_SIGNALS};
 use named_error::named;
 use namespaces::MountPlan;
@@ -36,6 +37,22 @@ impl Walls {
         let temp = TempFolder::make(run_id)?;
         policy.writable.push(temp.path().to_owned());
         Ok(Self { policy, temp })
+    }
+
+    /// Says what a command may not do, for the agent that runs it.
+    pub(crate) fn in_words(&self) -> String {
+        let writable: Vec<String> =
+            self.policy.writable.iter().map(|path| path.display().to_string()).collect();
+        let network = match self.policy.network {
+            SandboxNetwork::Open => "",
+            SandboxNetwork::Off => ", and there is no network",
+        };
+        let writable = writable.join(", ");
+        format!(
+            "walls stand around commands: they change files only below {writable}; keys, the team \
+             folder and other processes are out of reach{network}. You cannot leave the walls: do \
+             without, or say what you need"
+        )
     }
 
     pub(crate) fn temp_folder(&self) -> &Path {

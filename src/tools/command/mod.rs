@@ -100,7 +100,12 @@ impl Bash {
         let limit = self.check()?;
         let output = CappedOutput::stored_in(output_store);
         match shell::run(&self.command, folder, setup, None, limit, output).await {
-            Ok(done) => Ok(report(done.output, done.end, done.timed_out.then_some(limit))),
+            Ok(done) => {
+                let walls = setup.walls.as_ref().filter(|_| is_refusal(&done.output, done.end));
+                let note = walls.map(|it| format!("\n[sandbox: {}]", it.in_words()));
+                let report = report(done.output, done.end, done.timed_out.then_some(limit));
+                Ok(report + &note.unwrap_or_default())
+            }
             Err(why) => Err(ToolError::Reply(format!(
                 "the command could not be run in {}: {why}; try again, or tell the lead if it keeps \
                  failing",
@@ -142,6 +147,20 @@ pub(crate) async fn try_out(setup: &CommandSetup, folder: &Path) -> Result<(), S
     }
 }
 
+/// Whether a command failed as one does that walls have refused something.
+fn is_refusal(output: &str, end: ExitKind) -> bool {
+    const WORDS: [&str; 6] = [
+        "operation not permitted",
+        "permission denied",
+        "read-only file system",
+        "address family not supported",
+        "could not resolve host",
+        "temporary failure in name resolution",
+    ];
+    let output = output.to_lowercase();
+    end != ExitKind::Code(0) && WORDS.iter().any(|words| output.contains(words))
+}
+
 /// Returns the output and, below it, the exit status of the command unless it succeeded.
 fn report(mut output: String, end: ExitKind, timed_out: Option<Duration>) -> String {
     let note = match (timed_out, end) {
@@ -176,6 +195,18 @@ mod tests {
                 pairs.map(|(name, value)| (name.into(), value.into())).collect()
             };
             assert_eq!(command_setup(pairs(allowed), String::new(), None).env, pairs(expected));
+        }
+    }
+
+    #[test]
+    fn a_failure_with_the_words_of_a_refusal_is_one() {
+        for (output, code, is_one) in [
+            ("cat: x: Permission denied\n", 1, true),
+            ("bash: /etc/x: Read-only file system", 1, true),
+            ("cat: x: Permission denied\n", 0, false),
+            ("error: mismatched types\n", 1, false),
+        ] {
+            assert_eq!(is_refusal(output, ExitKind::Code(code)), is_one, "{output}");
         }
     }
 

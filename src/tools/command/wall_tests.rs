@@ -227,6 +227,25 @@ fn everyday_commands_work_behind_walls() {
     }
 }
 
+/// The agent is told of the walls when a command fails as one does that they have refused.
+#[test]
+fn a_refusal_is_explained() {
+    for way in walled() {
+        let mut fixture = Fixture::new(way);
+        fixture.policy.network = SandboxNetwork::Off;
+        let said = fixture.run(way, "echo x >>~/open");
+        let workspace = fixture.real().join("ws");
+        for words in ["[exit code 1]\n[sandbox: ", &workspace.display().to_string(), "no network"] {
+            assert!(said.contains(words), "{way:?}: {said}");
+        }
+        let said = fixture.run(way, "false");
+        assert_eq!(said, "[exit code 1]", "{way:?}");
+    }
+    let fixture = Fixture::new(Way::Unwalled);
+    let said = fixture.run(Way::Unwalled, "cat ~/no-such-file; echo permission denied; false");
+    assert!(!said.contains("[sandbox: "), "{said}");
+}
+
 /// A hidden team folder must not look deleted to git.
 #[test]
 fn files_that_git_keeps_stay_in_the_hidden_team_folder() {
