@@ -1,4 +1,6 @@
-//! Teams behind walls: everyday work, escapes, and walls that a machine lacks.
+//! Attacks of commands without walls, and teams behind walls: everyday work, escapes, and walls that a machine lacks.
 
+mod attack_table;
+mod attacks;
 mod lacking;
 mod teams;

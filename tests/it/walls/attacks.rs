@@ -1,0 +1,412 @@
+//! Attacks of commands, without walls and behind them. The program tests/attacks/attacks.py makes each attempt from a command of
+//! a real agent, against a victim that the test starts; tests/attacks/expected.toml has the outcomes.
+
+use super::attack_table::{Column, Outcome, Row, table};
+use super::teams::walled_team;
+use crate::support::child_process::write;
+use crate::support::harness::{SYSTEM_PATH, Team, has_python};
+use crate::support::scripts::{
+    assert_left_in_order, bash, calls, headless, says, script, spawn, tool_results,
+};
+use crate::support::skips::skipped;
+use crate::support::terminal::Terminal;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Returns the folder of the program that makes the attempts, and of the victim.
+fn attacks_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks")
+}
+
+/// Copies the program that makes the attempts into the workspace: behind walls its own folder may be hidden.
+fn copy_attacks(team: &Team) {
+    let folder = team.workspace().join("attacks");
+    fs::create_dir(&folder).unwrap();
+    let files = fs::read_dir(attacks_folder()).unwrap().map(|entry| entry.unwrap().path());
+    for file in files.filter(|file| file.extension().is_some_and(|end| end == "py")) {
+        fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+    }
+}
+
+/// A process outside of the team with secrets, and the files and programs of its user.
+struct Victim {
+    process: Child,
+    /// Its files: removed after the process has ended.
+    _folder: tempfile::TempDir,
+}
+
+impl Victim {
+    /// Starts a victim, and moves the home of the team's user into its folder.
+    fn start(team: &Team) -> Self {
+        let mut folder = tempfile::Builder::new();
+        // Behind walls `/tmp` is private. Elsewhere each file is hidden or protected by itself, but the path of a socket
+        // must be short.
+        let tests = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let tests = Some(tests).filter(|folder| folder.as_os_str().len() < 48);
+        let own = tests.and_then(|tests| folder.prefix("victim-").tempdir_in(tests).ok());
+        let folder = own.unwrap_or_else(|| folder.prefix("team-victim-").tempdir().unwrap());
+        let real = folder.path().canonicalize().unwrap();
+        let home = real.join("home");
+        fs::create_dir(&home).unwrap();
+        let path = format!("{}/bin:{SYSTEM_PATH}", home.display());
+        write(&real.join("each-shell"), "exit 99\n");
+        for (name, value) in [
+            ("HOME", home.display().to_string()),
+            ("PATH", path),
+            ("BASH_ENV", real.join("each-shell").display().to_string()),
+        ] {
+            team.variable(name, &value);
+        }
+        let mut command = Command::new("python3");
+        copy_attacks(team);
+        command.arg("-B").arg(attacks_folder().join("victim.py")).arg(&real);
+        command
+            .arg(team.workspace())
+            .arg(team.workspace().join(".team"))
+            .arg(team.programs().join("team"));
+        command.arg("--password=canary-argument").process_group(0);
+        command.env_clear().env("PATH", SYSTEM_PATH).env("HOME", &home).env("LANG", "C.UTF-8");
+        command.env("SERVICE_API_KEY", "canary-environment");
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "ready\n", "the victim has not started");
+        Self { process, _folder: folder }
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        drop(self.process.wait());
+    }
+}
+
+/// Returns the command that makes attempts: `--topic TOPIC`, or names.
+fn attempts(which: &str) -> String {
+    format!("python3 -B attacks/attacks.py world.json {which}")
+}
+
+/// Whether the commands of a team have walls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Walls {
+    None,
+    /// The level `workspace`, on a machine with namespaces.
+    Workspace,
+}
+
+impl Walls {
+    fn column(self) -> Column {
+        match self {
+            Self::Workspace => Column::Namespaces,
+            Self::None if nix::unistd::geteuid().is_root() => Column::Root,
+            Self::None => Column::User,
+        }
+    }
+
+    /// Creates a team. Returns `None` if this machine lacks a wall.
+    fn team(self) -> Option<Team> {
+        match self {
+            Self::None => Some(Team::new()),
+            Self::Workspace => walled_team("workspace"),
+        }
+    }
+}
+
+fn is_installed(name: &str) -> bool {
+    SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join(name).exists())
+}
+
+/// Returns the number in a file of /proc, if there is one.
+fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Whether this process has a capability, by its number in the kernel.
+fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let held = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(held.trim(), 16).unwrap() >> number & 1 == 1
+}
+
+/// Whether a condition of the table is met here, if the test can know it.
+fn is_met(need: &str) -> Option<bool> {
+    if let Some(name) = need.strip_prefix("the program ") {
+        return Some(is_installed(name));
+    }
+    match need {
+        "no Yama" => Some(number("/proc/sys/kernel/yama/ptrace_scope").unwrap_or(0) == 0),
+        "CAP_DAC_READ_SEARCH" => Some(has_capability(2)),
+        "CAP_NET_RAW" => Some(has_capability(13)),
+        "CAP_SYS_CHROOT" => Some(has_capability(18)),
+        "CAP_SYS_PTRACE" => Some(has_capability(19)),
+        "CAP_SYS_ADMIN" => Some(has_capability(21)),
+        "CAP_MKNOD" => Some(has_capability(27)),
+        "io_uring" => Some(number("/proc/sys/kernel/io_uring_disabled")? == 0),
+        "user namespaces" => {
+            let mut trial = Command::new("unshare");
+            trial.args([
+                "--user",
+                "--map-root-user",
+                "--mount",
+                "mount",
+                "-t",
+                "tmpfs",
+                "x",
+                "/tmp",
+            ]);
+            let ran = trial.stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
+            Some(ran.success())
+        }
+        // No file tells of it: `skip` and refusals are allowed.
+        "Landlock" | "keyrings" | "a setuid program" | "control groups" => None,
+        other => panic!("unknown condition: {other}"),
+    }
+}
+
+/// Returns all that the victim has received, and all mail of the team, delivered or not.
+fn received(team: &Team) -> String {
+    let folders = ["inbox", "inbox/.claim", "transcript", "dead"].map(|folder| team.path(folder));
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
+    let files = entries.flatten().map(|entry| entry.path());
+    let files = files.chain([team.workspace().join("received")]);
+    files.filter_map(|file| fs::read_to_string(file).ok()).collect()
+}
+
+/// Compares the lines of attacks.py with the table, and refusals with the victims, who must have got nothing.
+/// `expected` has every attempt that must have been made.
+fn check(team: &Team, walls: Walls, said: &str, expected: &[(String, Row)]) {
+    let column = walls.column();
+    let (mut wrong, received) = (Vec::new(), received(team));
+    let seen: BTreeMap<&str, &str> = said.lines().filter_map(|line| line.split_once(' ')).collect();
+    for (name, row) in expected {
+        let text = seen.get(name.as_str()).copied().unwrap_or("nothing");
+        let met = row.needs.as_deref().map_or(Some(true), is_met);
+        let is_allowed =
+            Outcome::parse(text).is_some_and(|outcome| row.allows(column, outcome, met));
+        if !is_allowed {
+            wrong.push(format!("{name}: {text}, not {:?} ({met:?})", row.outcomes(column)));
+        }
+        if !text.starts_with("out") && received.contains(&format!("{name}-token-")) {
+            wrong.push(format!("{name}: {text}, but it has reached its victim"));
+        }
+        // The page names those that are never tried.
+        let is_news = row.outcomes(column) != [Outcome::Skip];
+        if let Some(why) = text.strip_prefix("skip ").filter(|_| is_news) {
+            skipped(&format!("the attack {name}: {why}"));
+        }
+    }
+    assert!(wrong.is_empty() && seen.len() == expected.len(), "{wrong:#?}\n{said}");
+}
+
+/// Makes the attempts of a topic from a command of alice, who is in a headless team with bob, and compares the
+/// outcomes with the table.
+fn make_attempts(walls: Walls, topic: &str) {
+    if !has_python(&format!("the attacks of {topic}")) {
+        return;
+    }
+    let Some(team) = walls.team() else { return };
+    let victim = Victim::start(&team);
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[spawn("bob")]),
+            says("bob", "secret-of-bob"),
+            calls("lead", &[spawn("alice")]),
+            says("lead", "spawned"),
+            calls("alice", &[bash(&attempts(&format!("--topic {topic}")))]),
+            says("alice", "tried"),
+        ],
+    );
+    headless(&team, &model, "begin").expect(0);
+    let results = tool_results(&team, "alice");
+    check(&team, walls, &results[0].1, &table()[topic]);
+    drop(victim);
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_command_reaches_the_mail_and_the_state_of_the_team() {
+    make_attempts(Walls::None, "team_folder");
+}
+
+#[test]
+fn a_walled_command_does_not_reach_the_mail_and_the_state_of_the_team() {
+    make_attempts(Walls::Workspace, "team_folder");
+}
+
+#[test]
+fn a_command_reaches_the_files_of_its_user() {
+    make_attempts(Walls::None, "home");
+}
+
+#[test]
+fn a_walled_command_does_not_reach_the_files_of_its_user() {
+    make_attempts(Walls::Workspace, "home");
+}
+
+#[test]
+fn a_command_reaches_its_user_through_git() {
+    make_attempts(Walls::None, "git");
+}
+
+#[test]
+fn a_walled_command_does_not_reach_its_user_through_git() {
+    make_attempts(Walls::Workspace, "git");
+}
+
+#[test]
+fn a_command_reaches_other_processes() {
+    make_attempts(Walls::None, "processes");
+}
+
+#[test]
+fn a_walled_command_does_not_reach_other_processes() {
+    make_attempts(Walls::Workspace, "processes");
+}
+
+#[test]
+fn a_command_has_the_privileges_of_its_user() {
+    make_attempts(Walls::None, "privileges");
+}
+
+#[test]
+fn a_walled_command_has_no_privileges_of_its_user() {
+    make_attempts(Walls::Workspace, "privileges");
+}
+
+#[test]
+fn a_command_reaches_the_network_and_local_sockets() {
+    make_attempts(Walls::None, "network");
+}
+
+#[test]
+fn a_walled_command_does_not_reach_the_network_and_local_sockets() {
+    make_attempts(Walls::Workspace, "network");
+}
+
+#[test]
+fn a_command_reaches_programs_that_obey_a_socket() {
+    make_attempts(Walls::None, "services");
+}
+
+#[test]
+fn a_walled_command_does_not_reach_programs_that_obey_a_socket() {
+    make_attempts(Walls::Workspace, "services");
+}
+
+/// Returns a call that spawns a member; its first prompt is `begin`.
+fn spawn_all(names: &[&'static str]) -> Vec<(&'static str, serde_json::Value)> {
+    names.iter().map(|name| spawn(name)).collect()
+}
+
+/// The person has allowed one command in mode `default`. The command then tries to answer questions, to give orders and to
+/// stop members in the names of the lead and of the person.
+fn try_to_give_orders(walls: Walls) {
+    if !has_python("the attacks on authority") {
+        return;
+    }
+    let Some(team) = walls.team() else { return };
+    let victim = Victim::start(&team);
+    team.variable("TEAM_MODE", "default");
+    let asks: Vec<_> = (0..5).map(|n| bash(&format!("touch asked-{n}"))).collect();
+    let command = format!(": an-earlier-word; {}", attempts("--topic authority"));
+    let model = script(
+        &team,
+        &[
+            calls("lead", &spawn_all(&["alice", "bob", "carol", "dora"])),
+            says("lead", "spawned"),
+            says("alice", "ready"),
+            says("bob", "ready"),
+            says("carol", "ready"),
+            says("dora", "ready"),
+            calls("alice", &[bash(&command)]),
+            calls("bob", &asks),
+            says("bob", "over"),
+        ],
+    );
+    let mut lead = Terminal::start(team.command("team", &["lead", "--model", &model]));
+    lead.expect("/quit ends the team");
+    lead.type_line("begin");
+    for name in ["alice", "bob", "carol", "dora"] {
+        team.wait_status(name, "idle");
+    }
+    // A real order that makes bob's mode looser, for the attempts that send it again.
+    for mode in ["bypass", "default"] {
+        lead.type_line(&format!("/mode {mode}"));
+        let follows = |name: &&str| team.member(name)["mode"] == mode;
+        team.eventually("the modes follow", || {
+            ["alice", "bob", "carol", "dora"].iter().all(follows)
+        });
+    }
+    team.team(&["send", "alice", "begin"]).expect(0);
+    lead.expect("alice asks to run:");
+    lead.type_line("y");
+    team.team(&["send", "bob", "begin"]).expect(0);
+    team.eventually("the attempts are over", || !tool_results(&team, "alice").is_empty());
+    let results = tool_results(&team, "alice");
+    check(&team, walls, &results[0].1, &table()["authority"]);
+    team.team(&["stop", "--all", "--now"]).expect(0);
+    lead.wait();
+    drop(victim);
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_command_gives_orders_and_answers_only_where_the_table_says_so() {
+    try_to_give_orders(Walls::None);
+}
+
+#[test]
+fn a_walled_command_gives_no_orders_and_no_answers() {
+    try_to_give_orders(Walls::Workspace);
+}
+
+/// A hook runs code that agents wrote, so it needs the same walls as a command.
+fn make_attempts_from_a_hook(walls: Walls) {
+    if !has_python("the attacks of a hook") {
+        return;
+    }
+    let Some(team) = walls.team() else { return };
+    let victim = Victim::start(&team);
+    let config = team.workspace().join("user-settings");
+    fs::create_dir_all(config.join("team")).unwrap();
+    team.variable("XDG_CONFIG_HOME", &config.display().to_string());
+    let made = ["forge_mail_append", "read_ssh_key", "proc_environ", "tcp_loopback"];
+    let hook = format!("{} > hook.out", attempts(&made.join(" ")));
+    let settings =
+        format!("[[hooks]]\nevent = \"message_sent\"\ncommand = '''{hook}'''\ntimeout = 300\n");
+    write(&config.join("team/settings.toml"), settings);
+    let send = ("send_message", json!({ "to": "user", "content": "hello" }));
+    let model = script(
+        &team,
+        &[
+            calls("lead", &[spawn("bob")]),
+            says("bob", "secret-of-bob"),
+            calls("lead", &[send]),
+            says("lead", "sent"),
+        ],
+    );
+    headless(&team, &model, "begin").expect(0);
+    let said = fs::read_to_string(team.workspace().join("hook.out")).unwrap();
+    let rows = table().into_values().flatten();
+    let rows: Vec<_> = rows.filter(|(name, _)| made.contains(&name.as_str())).collect();
+    check(&team, walls, &said, &rows);
+    drop(victim);
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_hook_reaches_what_a_command_reaches() {
+    make_attempts_from_a_hook(Walls::None);
+}
+
+#[test]
+fn a_walled_hook_reaches_what_a_walled_command_reaches() {
+    make_attempts_from_a_hook(Walls::Workspace);
+}
