@@ -479,6 +479,7 @@ impl Settings {
             write: self.sandbox_write.value.all(),
             hide: self.sandbox_hide.value.all(),
             has_namespaces: false,
+            is_partial: false,
         }
     }
 

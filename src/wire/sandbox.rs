@@ -42,4 +42,14 @@ pub struct Sandbox {
     /// Whether commands get namespaces of their own.
     #[serde(default)]
     pub has_namespaces: bool,
+    /// Whether the machine lacks a wall that the level needs. Only a level that nobody asked for is partial.
+    #[serde(default)]
+    pub is_partial: bool,
+}
+
+impl Sandbox {
+    /// Whether all walls of the level stand, so that a command reaches neither the team nor the secrets of the user.
+    pub fn is_whole(&self) -> bool {
+        self.level != SandboxLevel::Off && !self.is_partial
+    }
 }
