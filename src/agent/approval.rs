@@ -15,7 +15,7 @@ use crate::protocol::request::{
     IgnoredAnswer, PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
 };
 use crate::store::{liveness, roster};
-use crate::tools::{Call, Registry, signal};
+use crate::tools::{Call, Registry, find, signal};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Message, Scope};
 use crate::wire::permission::{
@@ -23,7 +23,7 @@ use crate::wire::permission::{
     RuleLists,
 };
 use crate::wire::seal::Verification;
-use crate::wire::tool::Signal;
+use crate::wire::tool::{Signal, ToolSpec};
 use crate::wire::transcript::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -58,7 +58,9 @@ fn plan_in(call: &Call) -> Option<&str> {
 fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> String {
     match (about, subject) {
         (QuestionKind::Plan, _) => plan_in(call).unwrap_or_default().to_owned(),
-        (_, PermissionSubject::Command(line)) => line.clone(),
+        (_, PermissionSubject::Command(line) | PermissionSubject::Unsandboxed(line)) => {
+            line.clone()
+        }
         (_, PermissionSubject::Path(path) | PermissionSubject::Outside(path)) => path.clone(),
         (_, PermissionSubject::Nothing) => call.input.to_string(),
     }
@@ -78,10 +80,15 @@ fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
         (scope, updated_input) = (*given, changed.clone());
         by = decider.as_deref();
         (RequestKind::Permission, *approve, reason)
-    } else if let Body::SandboxPermissionResponse { approve, scope: given, reason, decider } =
-        &message.body
+    } else if let Body::SandboxPermissionResponse {
+        approve,
+        scope: given,
+        reason,
+        decider,
+        updated_input: changed,
+    } = &message.body
     {
-        scope = *given;
+        (scope, updated_input) = (*given, changed.clone());
         by = decider.as_deref();
         (RequestKind::Sandbox, *approve, reason)
     } else if let Body::PlanApprovalResponse { approve, feedback, mode: named } = &message.body {
@@ -213,11 +220,12 @@ impl Approvals {
             let Question { request_id, about, tool, input, description, .. } = question;
             // A question that is repeated in another incarnation of either side is another message.
             let id = Some(format!("{request_id}:{incarnation}:{lead_life}"));
+            let command = find(&tool).and_then(ToolSpec::command_argument);
             let body = match about {
                 QuestionKind::Permission => Body::PermissionRequest { tool, input, description },
                 QuestionKind::Sandbox => Body::SandboxPermissionRequest {
                     host: None,
-                    path: Some(description),
+                    path: command.is_none().then_some(description),
                     tool: Some(tool),
                     input: Some(input),
                 },

@@ -52,6 +52,8 @@ pub(super) struct AgentParts<'a> {
     pub(super) permissions: Permissions,
     /// The walls around its commands and hooks.
     pub(super) walls: Option<Arc<Walls>>,
+    /// Whether its commands run without a question, since walls contain them.
+    pub(super) frees_walled_commands: bool,
     pub(super) asks: Asks,
     pub(super) model: &'a ModelChoice,
     pub(super) ops: Option<Ops>,
@@ -90,7 +92,10 @@ pub(super) fn build_agent(
         checks_idle: is_teammate,
     };
     let mode = parts.permissions.mode;
-    let approval = approval_gate(parts.permissions, parts.asks, &role)?;
+    let mut approval = approval_gate(parts.permissions, parts.asks, &role)?;
+    if parts.frees_walled_commands {
+        approval.policy.free_walled_commands();
+    }
     let system = system_prompt(&Briefing {
         profile,
         roles: if is_teammate { String::new() } else { role_list(&team, profile) },

@@ -225,7 +225,7 @@ pub(crate) async fn decide(
         }
         QuestionKind::Plan => Body::PlanApprovalResponse { approve, feedback: reason, mode: None },
         QuestionKind::Sandbox => {
-            Body::SandboxPermissionResponse { approve, scope, reason, decider: None }
+            Body::SandboxPermissionResponse { approve, scope, reason, decider: None, updated_input }
         }
     };
     let correlation = Correlation { request_id: id.into(), incarnation: record.incarnation };

@@ -1,4 +1,4 @@
-//! The settings of the sandbox: its level and network as words, its paths as lists.
+//! The settings of the sandbox: its level and network as words, its paths as lists, the questions about its commands.
 
 use super::value::SettingValue;
 use crate::wire::sandbox::{SandboxLevel, SandboxNetwork};
@@ -45,6 +45,35 @@ pub(crate) struct WritablePaths(Vec<String>);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub(crate) struct HiddenPaths(Vec<String>);
+
+/// Whether commands inside the walls ask as the permission mode says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct AskInside(pub(crate) bool);
+
+impl Default for AskInside {
+    fn default() -> Self {
+        Self(true)
+    }
+}
+
+impl SettingValue for AskInside {
+    fn expected() -> String {
+        "true or false".into()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.trim().parse().map(Self).map_err(|_| format!("{text:?} is neither true nor false"))
+    }
+
+    fn is_risk(&self) -> bool {
+        !self.0
+    }
+
+    fn acts_untrusted(&self, own: Option<&Self>) -> bool {
+        *self >= own.copied().unwrap_or_default()
+    }
+}
 
 impl TryFrom<Vec<String>> for WritablePaths {
     type Error = String;

@@ -9,7 +9,7 @@ use super::environment::{Environment, PassedNames};
 use super::layers::{
     self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingSpec, SettingsFile,
 };
-use super::sandbox::{HiddenPaths, WritablePaths};
+use super::sandbox::{AskInside, HiddenPaths, WritablePaths};
 use super::trust::{Risks, TrustList};
 use super::value::{PromptProfile, TeamName};
 use crate::error::{Exit, Failure};
@@ -206,6 +206,12 @@ settings! {
         /// trust`.
         sandbox_hide: Setting<HiddenPaths>,
             key: "sandbox.hide", is_file_only: true, needs_trust: true, example: Some("[\"~/secrets\"]");
+
+        /// Whether commands inside the walls ask as the permission mode says. With `false`, a command behind walls that
+        /// all stand runs without a question in the modes `default` and `accept_edits`, unless a rule under `ask` or
+        /// `deny` names it; one that is to run outside asks. A folder's `false` takes effect only after `team trust`.
+        sandbox_ask_inside: Setting<AskInside> = AskInside(true),
+            key: "sandbox.ask_inside", needs_trust: true;
 
         /// The address of the Messages API. A folder's takes effect only after `team trust`, since it sends
         /// conversations elsewhere. Keys belong in the environment.
@@ -479,6 +485,7 @@ impl Settings {
             write: self.sandbox_write.value.all(),
             hide: self.sandbox_hide.value.all(),
             has_namespaces: false,
+            runs_unasked: self.sandbox_ask_inside.value != AskInside::default(),
             is_partial: false,
         }
     }

@@ -339,6 +339,13 @@ fn an_untrusted_folder_makes_the_sandbox_only_stricter() {
         assert_eq!(sandbox.level, level, "{users} {folders}");
         assert_eq!(ignored.is_some(), !folders.is_empty() && text(folders) != with(&word(level)));
     }
+    let (sandbox, ignored) = sandbox_of("", "[sandbox]\nask_inside = false");
+    assert!(!sandbox.runs_unasked && ignored.unwrap().contains("sandbox.ask_inside"));
+    let (sandbox, ignored) =
+        sandbox_of("[sandbox]\nask_inside = false", "[sandbox]\nask_inside = true");
+    assert!(!sandbox.runs_unasked && ignored.is_none());
+    let (sandbox, _) = sandbox_of("[sandbox]\nask_inside = false", "");
+    assert!(sandbox.runs_unasked && !sandbox.frees_commands(), "without walls it frees nothing");
     let (sandbox, ignored) =
         sandbox_of("[sandbox]\nnetwork = \"off\"", "[sandbox]\nnetwork = \"open\"");
     assert_eq!(sandbox.network, SandboxNetwork::Off);

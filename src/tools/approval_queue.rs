@@ -13,6 +13,7 @@ use crate::store::roster;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Message, Scope};
 use crate::wire::permission::{PROGRAM, PermissionMode, PlanApproval, Question, QuestionKind};
+use crate::wire::tool::{ToolLookup, ToolSpec};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,6 +67,7 @@ pub(crate) struct ApprovalQueue {
     incarnation: String,
     /// The name of the tool whose calls submit plans.
     plan_tool: &'static str,
+    find: ToolLookup,
     plan_approval: PlanApproval,
     pub(crate) mode: Cell<PermissionMode>,
     ledger: RefCell<RequestLedger>,
@@ -80,12 +82,13 @@ impl ApprovalQueue {
         bus: Arc<Bus>,
         incarnation: String,
         plan_tool: &'static str,
+        find: ToolLookup,
         plan_approval: PlanApproval,
         mode: PermissionMode,
     ) -> Self {
         let (ledger, asked) = (RefCell::default(), RefCell::default());
         let (mode, noted_plans) = (Cell::new(mode), RefCell::default());
-        Self { bus, incarnation, plan_tool, plan_approval, mode, ledger, asked, noted_plans }
+        Self { bus, incarnation, plan_tool, find, plan_approval, mode, ledger, asked, noted_plans }
     }
 
     /// Opens the request in a message. Returns `None` for other mail and for a known request; fails for an invalid
@@ -128,9 +131,13 @@ impl ApprovalQueue {
             } else if let Body::SandboxPermissionRequest { host, path, tool, input } = &message.body
             {
                 // This version never asks for a host; a request of another version is answered anyway.
-                let what = path.as_ref().or(host.as_ref()).ok_or(IgnoredAnswer::Unknown)?;
                 let tool = tool.clone().unwrap_or_else(|| "network".into());
-                (QuestionKind::Sandbox, tool, input.clone().unwrap_or_default(), what.clone())
+                let input = input.clone().unwrap_or_default();
+                let command = (self.find)(&tool).and_then(ToolSpec::command_argument);
+                let command = command.and_then(|name| input.get(name)?.as_str());
+                let what = path.as_deref().or(host.as_deref()).or(command);
+                let what = what.ok_or(IgnoredAnswer::Unknown)?.to_owned();
+                (QuestionKind::Sandbox, tool, input, what)
             } else {
                 return Ok(None);
             };
@@ -237,7 +244,7 @@ impl ApprovalQueue {
                 Body::PermissionResponse { approve, scope, reason, decider, updated_input }
             }
             QuestionKind::Sandbox => {
-                Body::SandboxPermissionResponse { approve, scope, reason, decider }
+                Body::SandboxPermissionResponse { approve, scope, reason, decider, updated_input }
             }
             QuestionKind::Plan => {
                 // An approval never gives a looser mode than the lead's.

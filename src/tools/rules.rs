@@ -3,7 +3,7 @@
 //! and a path that begins with a slash begins at the workspace.
 
 use super::{find_by_alias, specs};
-use crate::protocol::permission::OUTSIDE;
+use crate::protocol::permission::{OUTSIDE, UNSANDBOXED};
 use crate::wire::role::Role;
 use crate::wire::tool::{Effect, SubjectArgument, ToolSpec};
 
@@ -29,6 +29,9 @@ pub(crate) fn under_own_names(rule: &str) -> Result<Vec<String>, RuleProblem> {
     let (name, pattern) = parts(rule);
     if name == OUTSIDE {
         return Ok(vec![rule.to_owned()]);
+    }
+    if name == UNSANDBOXED {
+        return Ok(vec![format!("{name}{}", command_pattern(pattern, false)?)]);
     }
     let spec = find_by_alias(name).ok_or(RuleProblem::NoTool)?;
     let is_own = name == spec.name;
@@ -115,6 +118,8 @@ mod tests {
             ("Edit(src/**)", &["write_file(src/**)", "edit_file(src/**)"]),
             ("write_file(*.sql)", &["write_file(*.sql)"]),
             ("outside(/usr/**)", &["outside(/usr/**)"]),
+            ("unsandboxed(docker ps)", &["unsandboxed(docker ps)"]),
+            ("unsandboxed(git push *)", &["unsandboxed(git push:*)"]),
         ] {
             let mut found = under_own_names(rule).unwrap();
             let mut own: Vec<String> = own.iter().map(|it| (*it).to_owned()).collect();
@@ -129,6 +134,7 @@ mod tests {
             "Read(../x)",
             "read_file(/etc/passwd)",
             "Bash(git * main)",
+            "unsandboxed(git * main)",
         ] {
             let found = under_own_names(nothing);
             assert!(matches!(found, Err(RuleProblem::NoMatch(_))), "{nothing}: {found:?}");

@@ -127,6 +127,11 @@ fn meaning(body: &Body) -> String {
         }
         Body::PermissionUpdate { rules } => format!("new permission rules {rules}"),
         Body::ModeSetRequest { mode } => format!("go on in mode {mode}"),
+        Body::SandboxPermissionRequest { host: None, path: None, tool, input } => {
+            let tool = tool.as_deref().unwrap_or("a tool");
+            let input = input.as_ref().map(|input| format!(": {input}")).unwrap_or_default();
+            format!("asks to run {tool} outside the walls{input}")
+        }
         Body::SandboxPermissionRequest { host, path, tool, .. } => {
             let what = [host, path].into_iter().flatten().cloned().collect::<Vec<_>>();
             let tool = tool.as_deref().map(|tool| format!(" with {tool}")).unwrap_or_default();

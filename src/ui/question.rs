@@ -34,6 +34,10 @@ pub(crate) fn ask(
             ("run:".into(), always(object) + " · e COMMAND run that instead" + edit)
         }
         QuestionKind::Permission => (format!("use {tool}:"), always(object) + edit),
+        QuestionKind::Sandbox if object == "command" => (
+            "run outside the walls:".into(),
+            always(object) + " · e COMMAND run that instead" + edit,
+        ),
         QuestionKind::Sandbox => (format!("leave the workspace with {tool}:"), always("file")),
     };
     let mut rows = vec![format!("{} {name} asks to {what}", palette.warn("?"))];

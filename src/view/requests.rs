@@ -3,7 +3,7 @@
 
 use crate::tools::find;
 use crate::wire::permission::{Question, QuestionKind};
-use crate::wire::tool::SubjectArgument;
+use crate::wire::tool::{SubjectArgument, ToolSpec};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -57,8 +57,8 @@ pub(crate) fn takes_no_room(c: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns the lines of what a request asks for: a command, a plan, or a path and the lines that would be
-/// removed and added there.
+/// Returns the lines of what a request asks for: a command, with the reason for which it is to leave the walls, a
+/// plan, or a path and the lines that would be removed and added there.
 pub(crate) fn content(question: &Question) -> Vec<String> {
     let field = |name: &str| question.input.get(name).and_then(Value::as_str);
     let marked =
@@ -70,13 +70,20 @@ pub(crate) fn content(question: &Question) -> Vec<String> {
             path().into_iter().chain(marked("-", old)).chain(marked("+", new)).collect()
         }
         _ if is_file(question) => path(),
-        _ => lines(&question.description).map(|line| visible(line).into_owned()).collect(),
+        _ => {
+            let reason = field("outside").filter(|_| question.about == QuestionKind::Sandbox);
+            let reason = reason.map(|why| format!("reason: {}", visible_line(why)));
+            let command = lines(&question.description).map(|line| visible(line).into_owned());
+            command.chain(reason).collect()
+        }
     }
 }
 
 fn is_file(question: &Question) -> bool {
     let subject = find(&question.tool).map(|tool| tool.subject);
-    question.about == QuestionKind::Sandbox || matches!(subject, Some(SubjectArgument::File(_)))
+    let leaves = question.about == QuestionKind::Sandbox;
+    leaves && find(&question.tool).and_then(ToolSpec::command_argument).is_none()
+        || matches!(subject, Some(SubjectArgument::File(_)))
 }
 
 /// Returns the lines of a text; an empty text has none, and a line feed at the end starts no further line.
@@ -87,14 +94,16 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the argument of a call that a person may change, and its text; `None` if an answer can only be yes or no.
 pub(crate) fn editable(question: &Question) -> Option<(&'static str, &str)> {
-    if question.about != QuestionKind::Permission {
+    let is_call = match question.about {
+        QuestionKind::Permission => true,
+        // A file outside is read or written as it was asked.
+        QuestionKind::Sandbox => find(&question.tool)?.command_argument().is_some(),
+        QuestionKind::Plan => false,
+    };
+    if !is_call {
         return None;
     }
-    let command = match find(&question.tool)?.subject {
-        SubjectArgument::Command(argument) => Some(argument),
-        SubjectArgument::File(_) | SubjectArgument::None => None,
-    };
-    let names = command.into_iter().chain(["content", "new_text"]);
+    let names = find(&question.tool)?.command_argument().into_iter().chain(["content", "new_text"]);
     names.into_iter().find_map(|name| Some((name, question.input.get(name)?.as_str()?)))
 }
 

@@ -1,7 +1,7 @@
 //! Permissions in settings, messages and transcripts: modes, rules, questions and decisions.
 
 use super::message::Scope;
-use super::tool::{SubjectArgument, ToolSpec};
+use super::tool::ToolSpec;
 use super::words::words;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -132,7 +132,7 @@ pub struct Question {
 impl Question {
     /// Returns the arguments with another command; `None` if the tool, which `tool` describes, runs no command.
     pub fn with_command(&self, tool: Option<&ToolSpec>, command: String) -> Option<Value> {
-        let SubjectArgument::Command(argument) = tool?.subject else { return None };
+        let argument = tool?.command_argument()?;
         let mut input = self.input.clone();
         input.as_object_mut()?.insert(argument.into(), command.into());
         Some(input)
@@ -197,6 +197,7 @@ impl Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::tool::SubjectArgument;
     use serde_json::json;
 
     #[test]

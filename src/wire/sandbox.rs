@@ -42,6 +42,9 @@ pub struct Sandbox {
     /// Whether commands get namespaces of their own.
     #[serde(default)]
     pub has_namespaces: bool,
+    /// Whether commands run without a question in the modes in which they would ask.
+    #[serde(default)]
+    pub runs_unasked: bool,
     /// Whether the machine lacks a wall that the level needs. Only a level that nobody asked for is partial.
     #[serde(default)]
     pub is_partial: bool,
@@ -51,5 +54,10 @@ impl Sandbox {
     /// Whether all walls of the level stand, so that a command reaches neither the team nor the secrets of the user.
     pub fn is_whole(&self) -> bool {
         self.level != SandboxLevel::Off && !self.is_partial
+    }
+
+    /// Whether commands inside the walls need no question.
+    pub fn frees_commands(&self) -> bool {
+        self.runs_unasked && self.is_whole()
     }
 }

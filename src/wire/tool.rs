@@ -277,6 +277,14 @@ impl ToolSpec {
         time_limit: None,
     };
 
+    /// Returns the name of the argument with the command that the tool runs; `None` if it runs none.
+    pub(crate) fn command_argument(&self) -> Option<&'static str> {
+        match self.subject {
+            SubjectArgument::Command(argument) => Some(argument),
+            SubjectArgument::File(_) | SubjectArgument::None => None,
+        }
+    }
+
     /// Returns the time limit of a call in seconds.
     pub(crate) fn time_limit_s(&self, input: &Value) -> u64 {
         let given = self.time_limit.and_then(|argument| input.get(argument)?.as_u64());

@@ -142,8 +142,15 @@ impl Approvals {
         let (approve, scope, reason, updated_input) =
             if let Body::PermissionResponse { approve, scope, reason, updated_input, .. } = body {
                 (approve, scope, reason, updated_input)
-            } else if let Body::SandboxPermissionResponse { approve, scope, reason, .. } = body {
-                (approve, scope, reason, None)
+            } else if let Body::SandboxPermissionResponse {
+                approve,
+                scope,
+                reason,
+                updated_input,
+                ..
+            } = body
+            {
+                (approve, scope, reason, updated_input)
             } else if let Body::PlanApprovalResponse { approve, feedback, .. } = body {
                 (approve, Scope::Once, feedback, None)
             } else {
@@ -385,6 +392,9 @@ fn always_rules(question: &Question, subject: &str) -> Vec<String> {
     let what = subject.to_owned();
     let argument = find(&question.tool).map(|tool| tool.subject);
     let subject = match (question.about, argument) {
+        (QuestionKind::Sandbox, Some(SubjectArgument::Command(_))) => {
+            PermissionSubject::Unsandboxed(what)
+        }
         (QuestionKind::Sandbox, _) => PermissionSubject::Outside(what),
         (_, Some(SubjectArgument::Command(_))) => PermissionSubject::Command(what),
         (_, Some(SubjectArgument::File(_))) => PermissionSubject::Path(what),

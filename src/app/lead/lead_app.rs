@@ -19,7 +19,7 @@ use crate::store::{LifeLock, TeamDir, asynchronous::offload, roster};
 use crate::supervise::supervisor::{Supervisor, SupervisorConfig};
 use crate::tasks::Tasks;
 use crate::tools::{
-    Ops, approval_queue::ApprovalQueue, command::command_setup, hooks::Hooks, team::PLAN_TOOL,
+    Ops, approval_queue::ApprovalQueue, command::command_setup, find, hooks::Hooks, team::PLAN_TOOL,
 };
 use crate::wire::{AgentName, budget::RunBudget, limits::RESTART_FIRST_PAUSE, message::Message};
 use std::cell::RefCell;
@@ -97,9 +97,7 @@ impl LeadApp {
         let used_before = roster::read(team)?.used();
         let of_run = |tokens| RunBudget { tokens, before: used_before.tokens() };
         rules.run = options.request.budget.tokens.map(of_run);
-        let tasks = open_tasks(&bus);
-        let released = tasks.release_abandoned();
-        tracing::info!(?released, "tasks of dead owners were released");
+        let tasks = take_over_tasks(&bus);
         let (name, conversation) = (&process.name, startup.conversation.as_deref());
         let LeadOptions { model, credentials, permissions, .. } = &options;
         let provider =
@@ -111,6 +109,7 @@ impl LeadApp {
             Arc::clone(&bus),
             process.incarnation.clone(),
             PLAN_TOOL,
+            find,
             permissions.plan_approval,
             permissions.mode,
         ));
@@ -138,6 +137,7 @@ impl LeadApp {
             pass_environment: options.settings.pass_environment.value.clone(),
             permissions: permissions.clone(),
             walls,
+            frees_walled_commands: options.sandbox.frees_commands(),
             asks: approver(options.request.output.is_some(), std::io::stdin().is_terminal()),
             model,
             ops: Some(Ops { team: supervisor.ops(), approval_queue: Rc::clone(&approval_queue) }),
@@ -203,6 +203,14 @@ async fn before_timeout<T>(
         let hint = "look who is there with `team ls`, or give it more time";
         Err(Failure::new(Exit::Timeout, what, why, hint))
     })
+}
+
+/// Opens the task list, and releases the tasks of owners that are dead.
+fn take_over_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
+    let tasks = open_tasks(bus);
+    let released = tasks.release_abandoned();
+    tracing::info!(?released, "tasks of dead owners were released");
+    tasks
 }
 
 fn lead_hooks(

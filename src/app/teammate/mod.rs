@@ -146,6 +146,7 @@ impl TeammateApp {
             pass_environment: handshake.pass_environment.clone(),
             permissions: handshake.permissions.clone(),
             walls,
+            frees_walled_commands: handshake.sandbox.frees_commands(),
             asks: if has_person { Asks::Person } else { Asks::Lead },
             model,
             ops: None,

@@ -50,8 +50,7 @@ impl Walls {
         let writable = writable.join(", ");
         format!(
             "walls stand around commands: they change files only below {writable}; keys, the team \
-             folder and other processes are out of reach{network}. You cannot leave the walls: do \
-             without, or say what you need"
+             folder and other processes are out of reach{network}"
         )
     }
 

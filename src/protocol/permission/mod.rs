@@ -1,9 +1,9 @@
 //! Decides whether a tool call may run: modes and rules (SPEC 7).
 //!
-//! The order is: `deny`, then the refusals of mode `plan`, then the check for paths outside the workspace, then
-//! `ask`, then `allow`, then the mode. Paths are real ones, relative to the workspace if inside. Rules that
-//! forbid commands guard against accidents only, because a command line does not show everything that a shell
-//! will do. A rule that allows a command is exact: see [`shell`].
+//! The order is: `deny`, then the refusals of mode `plan`, then the check for paths outside the workspace and for
+//! commands outside the walls, then `ask`, then `allow`, then the mode. Paths are real ones, relative to the
+//! workspace if inside. Rules that forbid commands guard against accidents only, because a command line does not show
+//! everything that a shell will do. A rule that allows a command is exact: see [`shell`].
 
 mod glob;
 mod shell;
@@ -14,12 +14,18 @@ use crate::wire::tool::{Effect, ToolSpec};
 /// The word that replaces the tool in rules about paths outside the workspace.
 pub(crate) const OUTSIDE: &str = "outside";
 
+/// The word that replaces the tool in rules about commands outside the walls.
+pub(crate) const UNSANDBOXED: &str = "unsandboxed";
+
 /// The subject of a call, to which rules apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PermissionSubject {
     /// No subject that a pattern could match.
     Nothing,
+    /// A command, behind walls if there are any.
     Command(String),
+    /// A command that is to run outside the walls.
+    Unsandboxed(String),
     /// A file in the workspace: its real path.
     Path(String),
     /// A file outside the workspace: its real, absolute path.
@@ -30,7 +36,7 @@ pub(crate) enum PermissionSubject {
 pub(crate) enum PermissionVerdict {
     Run,
     Ask,
-    /// Ask for permission to leave the workspace.
+    /// Ask for permission to leave the workspace or the walls.
     AskToLeave,
     /// Refuse it, with the reason and advice.
     Refuse(String),
@@ -50,6 +56,24 @@ struct Rule {
     text: String,
     tool: String,
     pattern: Option<String>,
+}
+
+impl PermissionSubject {
+    /// Returns the word for the tool in rules that let the call leave the workspace or the walls; `None` if it stays.
+    fn way_out(&self) -> Option<&'static str> {
+        match self {
+            Self::Outside(_) => Some(OUTSIDE),
+            Self::Unsandboxed(_) => Some(UNSANDBOXED),
+            Self::Nothing | Self::Command(_) | Self::Path(_) => None,
+        }
+    }
+
+    fn command(&self) -> Option<&str> {
+        match self {
+            Self::Command(line) | Self::Unsandboxed(line) => Some(line),
+            Self::Nothing | Self::Path(_) | Self::Outside(_) => None,
+        }
+    }
 }
 
 impl Rule {
@@ -75,22 +99,20 @@ impl Rule {
     }
 
     fn covers(&self, tool: &str, subject: &PermissionSubject) -> bool {
-        use PermissionSubject::{Command, Nothing, Outside, Path};
+        use PermissionSubject::{Command, Nothing, Outside, Path, Unsandboxed};
         let Some(pattern) = &self.pattern else { return self.tool == tool };
         self.tool == tool
             && match subject {
                 Nothing => false,
                 Path(path) | Outside(path) => glob::matches(pattern, path),
-                Command(line) => line.trim() == pattern.trim(),
+                Command(line) | Unsandboxed(line) => line.trim() == pattern.trim(),
             }
     }
 
     /// Whether the rule covers any part of the call.
     fn touches(&self, tool: &str, subject: &PermissionSubject) -> bool {
-        let part = |line| shell::guessed(line).iter().any(|words| self.covers_command(words));
-        self.covers(tool, subject)
-            || self.tool == tool
-                && matches!(subject, PermissionSubject::Command(line) if part(line))
+        let part = |line: &str| shell::guessed(line).iter().any(|words| self.covers_command(words));
+        self.covers(tool, subject) || self.tool == tool && subject.command().is_some_and(part)
     }
 
     /// Whether the rule covers a simple command. `cargo test:*` covers every command that begins with these
@@ -110,6 +132,8 @@ pub(crate) struct Policy {
     allow: Vec<Rule>,
     ask: Vec<Rule>,
     deny: Vec<Rule>,
+    /// Whether commands inside the walls run without a question, except in mode `plan`.
+    frees_walled_commands: bool,
 }
 
 impl Policy {
@@ -118,7 +142,12 @@ impl Policy {
             list.iter().map(|rule| Rule::parse(rule)).collect()
         };
         let [allow, ask, deny] = [&lists.allow, &lists.ask, &lists.deny].map(parse);
-        Ok(Self { mode, allow: allow?, ask: ask?, deny: deny? })
+        Ok(Self { mode, allow: allow?, ask: ask?, deny: deny?, frees_walled_commands: false })
+    }
+
+    /// Lets commands inside the walls run without a question, unless a rule asks. The walls must be whole.
+    pub(crate) fn free_walled_commands(&mut self) {
+        self.frees_walled_commands = true;
     }
 
     pub(crate) fn mode(&self) -> PermissionMode {
@@ -139,9 +168,11 @@ impl Policy {
 
     pub(crate) fn judge(&self, spec: &ToolSpec, subject: &PermissionSubject) -> PermissionVerdict {
         let tool = spec.name;
-        let outside = matches!(subject, PermissionSubject::Outside(_));
-        let denies =
-            |rule: &&Rule| rule.touches(tool, subject) || outside && rule.touches(OUTSIDE, subject);
+        let way_out = subject.way_out();
+        let touches = |rule: &Rule| {
+            rule.touches(tool, subject) || way_out.is_some_and(|way| rule.touches(way, subject))
+        };
+        let denies = |rule: &&Rule| touches(rule);
         if let Some(rule) = self.deny.iter().find(denies) {
             return PermissionVerdict::Refuse(format!(
                 "denied by the rule {:?} of this team's settings; find another way, or say in your \
@@ -156,19 +187,26 @@ impl Policy {
                  then send your plan with submit_plan and go on when it is approved"
             ));
         }
-        if outside && !self.opens(subject) {
-            if self.mode != PermissionMode::Bypass {
+        if let Some(way) = way_out {
+            let is_open = self.opens(way, subject);
+            if !is_open && self.mode == PermissionMode::Bypass {
+                return PermissionVerdict::Refuse(stays(way, subject));
+            }
+            if !is_open || way == UNSANDBOXED && self.asks(touches) {
                 return PermissionVerdict::AskToLeave;
             }
-            return PermissionVerdict::Refuse(format!(
-                "not done: this leads out of the workspace, and in mode bypass nobody is asked; give a \
-                 path inside it (a rule such as {:?} under `allow` would open it)",
-                rule(OUTSIDE, subject)
-            ));
+            if way == UNSANDBOXED {
+                return PermissionVerdict::Run;
+            }
         }
-        let edits = matches!(subject, PermissionSubject::Path(_));
-        let free = self.mode == PermissionMode::AcceptEdits && edits;
-        let asks = || self.ask.iter().any(|rule| rule.touches(tool, subject));
+        let free = match subject {
+            PermissionSubject::Path(_) => self.mode == PermissionMode::AcceptEdits,
+            PermissionSubject::Command(_) => self.frees_walled_commands,
+            PermissionSubject::Nothing
+            | PermissionSubject::Outside(_)
+            | PermissionSubject::Unsandboxed(_) => false,
+        };
+        let asks = || self.ask.iter().any(touches);
         let runs = || !changes || free || self.allows(tool, subject);
         if self.mode == PermissionMode::Bypass || !asks() && runs() {
             PermissionVerdict::Run
@@ -177,10 +215,15 @@ impl Policy {
         }
     }
 
-    /// Whether the rules let a call leave the workspace for this path.
-    fn opens(&self, subject: &PermissionSubject) -> bool {
-        let any = |rules: &[Rule]| rules.iter().any(|rule| rule.covers(OUTSIDE, subject));
-        any(&self.allow) && (self.mode == PermissionMode::Bypass || !any(&self.ask))
+    /// Whether the rules let a call leave the workspace for this path, or the walls for this command.
+    fn opens(&self, way: &str, subject: &PermissionSubject) -> bool {
+        let asks = |rule: &Rule| rule.covers(way, subject);
+        self.allows(way, subject) && !self.asks(asks)
+    }
+
+    /// Whether a rule asks; in mode `bypass` none does.
+    fn asks(&self, touches: impl Fn(&Rule) -> bool) -> bool {
+        self.mode != PermissionMode::Bypass && self.ask.iter().any(touches)
     }
 
     /// Whether the rules allow the whole subject of the call, or every part of its command line.
@@ -188,12 +231,26 @@ impl Policy {
         if self.allow.iter().any(|rule| rule.covers(tool, subject)) {
             return true;
         }
-        let PermissionSubject::Command(line) = subject else { return false };
+        let Some(line) = subject.command() else { return false };
         let mine = || self.allow.iter().filter(|rule| rule.tool == tool);
         shell::plain(line).is_some_and(|commands| {
             commands.iter().all(|words| mine().any(|rule| rule.covers_command(words)))
         })
     }
+}
+
+/// Returns the refusal of a call that leaves the workspace or the walls in mode `bypass`.
+fn stays(way: &str, subject: &PermissionSubject) -> String {
+    let (place, advice) = if way == UNSANDBOXED {
+        ("walls", "do without `outside`")
+    } else {
+        ("workspace", "give a path inside it")
+    };
+    format!(
+        "not done: this leads out of the {place}, and in mode bypass nobody is asked; {advice} (a rule such \
+         as {:?} under `allow` would open it)",
+        rule(way, subject)
+    )
 }
 
 /// Returns the rules that the answer "always" adds: for exactly this command, this file, or the tool.
@@ -202,8 +259,11 @@ pub(crate) fn rules_for(
     tool: &str,
     subject: &PermissionSubject,
 ) -> Vec<String> {
-    let leave = (about == QuestionKind::Sandbox).then(|| rule(OUTSIDE, subject));
-    leave.into_iter().chain([rule(tool, subject)]).collect()
+    let leave = subject.way_out().filter(|_| about == QuestionKind::Sandbox);
+    let leave = leave.map(|way| rule(way, subject));
+    // A command that may leave the walls needs no further rule.
+    let stay = (!matches!(subject, PermissionSubject::Unsandboxed(_))).then(|| rule(tool, subject));
+    leave.into_iter().chain(stay).collect()
 }
 
 /// Returns the advice for a call that nobody could approve: the first of these rules.
@@ -217,7 +277,9 @@ pub(crate) fn would_allow(rules: &[String]) -> String {
 fn rule(tool: &str, subject: &PermissionSubject) -> String {
     match subject {
         PermissionSubject::Nothing => tool.into(),
-        PermissionSubject::Command(line) => format!("{tool}({})", line.trim()),
+        PermissionSubject::Command(line) | PermissionSubject::Unsandboxed(line) => {
+            format!("{tool}({})", line.trim())
+        }
         PermissionSubject::Path(path) | PermissionSubject::Outside(path) => {
             format!("{tool}({})", glob::literal(path))
         }

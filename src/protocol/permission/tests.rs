@@ -2,7 +2,7 @@
 
 use super::*;
 use PermissionMode::{AcceptEdits, Bypass, Default, Plan};
-use PermissionSubject::{Command, Nothing, Outside, Path};
+use PermissionSubject::{Command, Nothing, Outside, Path, Unsandboxed};
 use PermissionVerdict::{Ask, AskToLeave, NeedsPlan, Refuse, Run};
 use proptest::prelude::*;
 
@@ -151,6 +151,59 @@ fn the_workspace_is_left_only_by_permission() {
     assert_eq!(out(&always, "edit_file"), Ask);
     let other = always.judge(&spec("write_file"), &Outside("/srv/notes/b.txt".into()));
     assert_eq!(other, AskToLeave);
+}
+
+#[test]
+fn the_walls_are_left_only_by_permission() {
+    let judge =
+        |policy: &Policy, line: &str| policy.judge(&spec("bash"), &Unsandboxed(line.into()));
+    let push = "git push origin main";
+    for mode in [Default, AcceptEdits] {
+        for allow in ["bash", "bash(git push:*)", "outside", "unsandboxed(git pull:*)"] {
+            assert_eq!(
+                judge(&policy(mode, &[allow], &[], &[]), push),
+                AskToLeave,
+                "{mode} {allow}"
+            );
+        }
+        let open = policy(mode, &["unsandboxed(git push:*)"], &[], &[]);
+        assert_eq!(judge(&open, push), Run, "{mode}: no rule for bash is needed");
+        for more in ["git push; id", "git push $(id)", "git push > /etc/x"] {
+            assert_eq!(judge(&open, more), AskToLeave, "{mode} {more}");
+        }
+        for ask in ["bash(git push:*)", "unsandboxed", "unsandboxed(git push:*)"] {
+            let asks = policy(mode, &["unsandboxed"], &[ask], &[]);
+            assert_eq!(judge(&asks, push), AskToLeave, "{mode} {ask}");
+        }
+    }
+    assert!(is_refused(&judge(&policy(Plan, &["unsandboxed"], &[], &[]), push)));
+    assert!(is_refused(&judge(&policy(Bypass, &["bash"], &[], &[]), push)), "bypass asks nobody");
+    assert_eq!(judge(&policy(Bypass, &["unsandboxed(git push:*)"], &[], &[]), push), Run);
+    for deny in ["bash", "bash(git push:*)", "unsandboxed", "unsandboxed(git:*)"] {
+        for mode in PermissionMode::ALL {
+            let denied = policy(mode, &["unsandboxed", "bash"], &[], &[deny]);
+            assert!(is_refused(&judge(&denied, &format!("cd x && {push}"))), "{mode} {deny}");
+        }
+    }
+    let rules = rules_for(QuestionKind::Sandbox, "bash", &Unsandboxed(push.into()));
+    assert_eq!(rules, [format!("unsandboxed({push})")]);
+    let always = policy(Default, &[&rules[0]], &[], &[]);
+    assert_eq!((judge(&always, push), bash(&always, push)), (Run, Ask));
+}
+
+#[test]
+fn walled_commands_may_be_free_of_questions() {
+    for mode in [Default, AcceptEdits] {
+        let mut policy = policy(mode, &[], &["bash(rm:*)"], &["bash(sudo:*)"]);
+        assert_eq!(bash(&policy, "make"), Ask);
+        policy.free_walled_commands();
+        assert_eq!((bash(&policy, "make"), bash(&policy, "make; rm x")), (Run, Ask));
+        assert!(is_refused(&bash(&policy, "sudo make")));
+        assert_eq!(policy.judge(&spec("bash"), &Unsandboxed("make".into())), AskToLeave);
+        assert_eq!(policy.judge(&spec("task"), &Nothing), Ask, "other tools ask as before");
+        policy.set_mode(Plan);
+        assert!(is_refused(&bash(&policy, "make")));
+    }
 }
 
 #[test]

@@ -51,6 +51,10 @@ pub(crate) fn command_setup(
     CommandSetup { env, run_id, walls }
 }
 
+/// The advice below the output of a command that walls refused something.
+const WAY_OUT: &str =
+    ". To ask the user to let this command run outside, repeat it with `outside`: the reason";
+
 const SECONDS: ParameterType = ParameterType::Count { most: Some(MAX_CALL_SECONDS) };
 /// The maximum length of an argument that Linux passes to a program, in bytes without its final NUL.
 const MAX_COMMAND_BYTES: usize = 131_071;
@@ -59,6 +63,12 @@ parameters!(Bash {
     command: String = required(Text, "The command, as typed in bash."),
     /// In seconds.
     timeout: Option<u64> = optional(SECONDS, "Seconds after which it is ended."),
+    /// The reason for which it is to run outside the walls.
+    outside: Option<String> = optional(
+        Text,
+        "Only if walls around commands refused this one, and nothing inside them will do: the reason why it must run \
+         outside. The user is asked."
+    ),
 });
 
 impl Tool for Bash {
@@ -78,14 +88,23 @@ impl Tool for Bash {
         ..ToolSpec::STRICT
     };
 
-    fn subject(call: &Call, _: &ToolParts) -> Result<PermissionSubject, ToolError> {
+    fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
         let bash: Self = arguments(call)?;
         bash.check()?;
-        Ok(PermissionSubject::Command(bash.command))
+        let leaves = bash.outside.is_some() && parts.commands.walls.is_some();
+        Ok(if leaves {
+            PermissionSubject::Unsandboxed(bash.command)
+        } else {
+            PermissionSubject::Command(bash.command)
+        })
     }
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        self.run_in(parts.files.workspace.path(), &parts.commands, &parts.output_store).await
+        let inside = &parts.commands;
+        let outside =
+            self.outside.is_some().then(|| CommandSetup { walls: None, ..inside.clone() });
+        let setup = outside.as_ref().unwrap_or(inside);
+        self.run_in(parts.files.workspace.path(), setup, &parts.output_store).await
     }
 }
 
@@ -102,7 +121,7 @@ impl Bash {
         match shell::run(&self.command, folder, setup, None, limit, output).await {
             Ok(done) => {
                 let walls = setup.walls.as_ref().filter(|_| is_refusal(&done.output, done.end));
-                let note = walls.map(|it| format!("\n[sandbox: {}]", it.in_words()));
+                let note = walls.map(|it| format!("\n[sandbox: {}{WAY_OUT}]", it.in_words()));
                 let report = report(done.output, done.end, done.timed_out.then_some(limit));
                 Ok(report + &note.unwrap_or_default())
             }
@@ -127,6 +146,9 @@ impl Bash {
                  write_file and run that",
                 command.len()
             )
+        } else if self.outside.as_ref().is_some_and(|why| why.trim().is_empty()) {
+            "outside is empty; give the reason for which the command must run outside the walls, or leave it out"
+                .into()
         } else if limit == 0 || limit > MAX_CALL_SECONDS {
             format!("timeout is in seconds, from 1 to {MAX_CALL_SECONDS}; correct it")
         } else {

@@ -92,7 +92,7 @@ impl Fixture {
             .then(|| Arc::new(Walls::new(self.policy.clone(), &run_id).unwrap()));
         let setup = command_setup(env, run_id, walls);
         let store = OutputStore::below(self.folder.path());
-        let bash = Bash { command: command.into(), timeout: Some(60) };
+        let bash = Bash { command: command.into(), timeout: Some(60), outside: None };
         let ws = self.real().join("ws");
         event_loop().unwrap().block_on(bash.run_in(&ws, &setup, &store)).unwrap()
     }

@@ -180,6 +180,8 @@ kinds! {
         reason: String,
         /// `program` if nobody could be asked.
         decider: String,
+        /// Arguments that replace those of the call.
+        updated_input: Value,
     }
     /// Assigns a task to its new owner.
     TaskAssignment = "task_assignment", Data {

@@ -167,7 +167,7 @@ fn bodies(text: &str, maybe: Option<&str>) -> Vec<Body> {
         { "type": "sandbox_permission_request", "host": maybe, "path": maybe, "tool": maybe,
             "input": maybe_input },
         { "type": "sandbox_permission_response", "approve": true, "scope": "always", "reason": maybe,
-            "decider": maybe },
+            "decider": maybe, "updated_input": maybe_input },
         { "type": "task_assignment", "task_id": "1", "subject": text, "description": text,
             "assigned_by": "lead", "blocked_by": maybe.into_iter().collect::<Vec<_>>() },
         { "type": "spawn_request", "name": "bob", "role": text, "prompt": text, "model": maybe,

@@ -3,4 +3,5 @@
 mod attack_table;
 mod attacks;
 mod lacking;
+mod leaving;
 mod teams;
