@@ -12,20 +12,42 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WallPolicy {
     /// Files and folders that the command may change. Paths that do not exist are left out.
+    #[serde(with = "paths_of_any_bytes")]
     pub(crate) writable: Vec<PathBuf>,
     /// Files and folders that the command cannot read. A trailing `*` completes the last name.
+    #[serde(with = "paths_of_any_bytes")]
     pub(crate) hidden: Vec<PathBuf>,
     /// Paths in hidden folders that stay readable.
+    #[serde(with = "paths_of_any_bytes")]
     pub(crate) readable: Vec<PathBuf>,
     /// Folders in writable ones that the command may change but not rename or replace.
+    #[serde(with = "paths_of_any_bytes")]
     pub(crate) pinned: Vec<PathBuf>,
     /// Paths in writable folders that the command may only read.
+    #[serde(with = "paths_of_any_bytes")]
     pub(crate) protected: Vec<PathBuf>,
     pub(crate) network: SandboxNetwork,
     /// Whether the command has user, mount and IPC namespaces of its own.
     pub(crate) has_namespaces: bool,
     /// The highest version of Landlock that is used; `None` for that of the kernel. For tests.
     pub(crate) landlock_cap: Option<i32>,
+}
+
+/// Paths as lists of bytes, since a path need not be a text.
+mod paths_of_any_bytes {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::{ffi::OsString, path::PathBuf};
+
+    pub(super) fn serialize<S: Serializer>(paths: &[PathBuf], out: S) -> Result<S::Ok, S::Error> {
+        let paths: Vec<&[u8]> = paths.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        paths.serialize(out)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(text: D) -> Result<Vec<PathBuf>, D::Error> {
+        let paths = Vec::<Vec<u8>>::deserialize(text)?;
+        Ok(paths.into_iter().map(|path| OsString::from_vec(path).into()).collect())
+    }
 }
 
 impl WallPolicy {
@@ -83,6 +105,8 @@ fn completions(path: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn a_hidden_path_in_a_writable_folder_is_a_hole() {
@@ -95,7 +119,7 @@ mod tests {
             writable: vec![real.join("ws")],
             hidden: vec![real.join("home/cred*"), real.join("ws/.team"), real.join("missing")],
             readable: Vec::new(),
-            pinned: Vec::new(),
+            pinned: vec![PathBuf::from(OsStr::from_bytes(b"/odd\xff"))],
             protected: Vec::new(),
             network: SandboxNetwork::Open,
             has_namespaces: false,
