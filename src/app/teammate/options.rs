@@ -14,6 +14,7 @@ use crate::supervise::handshake::{self, Handshake, StartReason};
 use crate::tools::find_by_alias;
 use crate::wire::AgentName;
 use crate::wire::permission::{PermissionMode, Permissions};
+use crate::wire::sandbox::{Sandbox, SandboxLevel};
 use crate::wire::seal::SealKey;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -152,7 +153,8 @@ pub struct Greeting {
     pub control_key: Option<SealKey>,
 }
 
-/// Sends a teammate the handshake of a lead of this team without user settings, over its control socket.
+/// Sends a teammate the handshake of a lead of this team without user settings and without walls, over its control
+/// socket.
 ///
 /// # Errors
 /// The team's settings are not understood, or the socket has no reader.
@@ -162,6 +164,8 @@ pub fn greet(socket: impl Write, team: &TeamDir, greeting: Greeting) -> Result<(
     let file = TeamDir::settings_in(team.root());
     let settings = Settings::load(&Environment::default(), &file, &flags)?;
     let by_hand = handshake(incarnation, role, &settings, settings.permissions());
-    handshake::send(socket, &Handshake { control_key, model, ..by_hand })
+    // The walls that a lead hands over are those that it has tried out.
+    let sandbox = Sandbox { level: SandboxLevel::Off, ..Sandbox::default() };
+    handshake::send(socket, &Handshake { control_key, model, sandbox, ..by_hand })
         .or_fail("the teammate hears nothing", "look at what the teammate printed")
 }

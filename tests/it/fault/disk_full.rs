@@ -248,7 +248,7 @@ fn a_teammate_that_dies_on_a_full_disk_comes_back_when_there_is_space() {
 /// The log and the stderr of a teammate are on the same full disk. A line that finds no room there is left out.
 #[test]
 fn a_log_without_room_does_not_end_the_agent() {
-    let team = Team::new();
+    let team = Team::without_walls();
     let Some(disk) = Disk::under(&team, "size=4m,mode=0700") else { return };
     let go = tempfile::tempdir().unwrap();
     let gate = go.path().join("go");
@@ -284,7 +284,7 @@ fn a_log_without_room_does_not_end_the_agent() {
 /// An agent that is stopped while it waits for space uses the reserve for its last lines.
 #[test]
 fn the_reserve_lets_an_agent_end_in_order_on_a_full_disk() {
-    let team = Team::new();
+    let team = Team::without_walls();
     let Some(disk) = Disk::under(&team, "size=4m,mode=0700") else { return };
     let go = tempfile::tempdir().unwrap();
     let gate = go.path().join("go");

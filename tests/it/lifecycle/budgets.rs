@@ -46,7 +46,7 @@ fn notes(team: &Team, name: &str, text: &str) -> usize {
 
 #[test]
 fn usage_tells_of_the_cache_and_of_money() {
-    let team = Team::new();
+    let team = Team::without_walls();
     let mut hers = calls("alice", &[wait_for_lead()]);
     hers["usage"] = usage();
     let lines = [
@@ -101,7 +101,7 @@ fn usage_tells_of_the_cache_and_of_money() {
 /// she is stopped at the end of her budget and not restarted.
 #[test]
 fn a_teammate_is_stopped_at_the_end_of_its_budget() {
-    let team = Team::new();
+    let team = Team::without_walls();
     // The lead's turn ends after it is told, since the run ends once all members are at rest.
     let told = until_mail("lead", "alice is gone");
     let mut lines = vec![calls("lead", &[spawn("alice"), bash(&told)]), says("lead", "I wait.")];
@@ -167,7 +167,7 @@ fn the_budget_of_the_team_holds_through_resumes() {
 
 #[test]
 fn turns_and_minutes_are_limits_too() {
-    let team = Team::new();
+    let team = Team::without_walls();
     let model = script(
         &team,
         &[
@@ -183,7 +183,7 @@ fn turns_and_minutes_are_limits_too() {
     assert!(ran.err.contains("2 of 2 turns of the budget of the team"), "{ran:#?}");
     assert!(ran.json()["result"].as_str().unwrap().starts_with("Stopped: "), "{ran:#?}");
 
-    let late = Team::new();
+    let late = Team::without_walls();
     let model = script(&late, &[calls("lead", &[crate::support::scripts::bash("sleep 1000")])]);
     settings(&late, "[budget.team]\nminutes = 1\n");
     // The conversation has used nearly a minute.

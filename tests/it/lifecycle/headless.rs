@@ -88,7 +88,7 @@ fn a_prompt_from_stdin_and_the_three_outputs() {
         says("lead", "the last text"),
     ];
     let run = |output: &str| {
-        let team = Team::new();
+        let team = Team::without_walls();
         let model = script(&team, &lines);
         let words = ["lead", "-p", "-", "--model", &model, "--output", output];
         let ran = team.team_with_input(&words, "do it\n").expect(0);
@@ -220,7 +220,7 @@ fn a_timeout_stops_the_team() {
     ];
     // On a loaded machine, bob is not at work after two seconds.
     let was_at_work = ["2s", "8s", "32s"].iter().any(|timeout| {
-        let team = Team::new();
+        let team = Team::without_walls();
         let model = script(&team, &lines);
         let args = ["lead", "-p", "begin", "--model", &model, "--timeout", timeout];
         let ran = team.team(&args).expect(124);
@@ -252,7 +252,7 @@ fn budgets_end_a_run_with_7() {
             ("--max-tokens", "9000", 0, "team_stopped"),
         ],
         |(flag, most, code, cause)| {
-            let team = Team::new();
+            let team = Team::without_walls();
             let model = script(&team, &lines);
             let ran =
                 team.team(&["lead", "-p", "begin", "--model", &model, flag, most]).expect(code);
@@ -301,7 +301,7 @@ fn the_answer_of_the_last_whole_turn_is_the_result() {
     for (lines, flags, code, answer, turns) in cases {
         // Each run has a team of its own: a second alice would continue the conversation of the first.
         let run = |output| {
-            let team = Team::new();
+            let team = Team::without_walls();
             let model = script(&team, lines);
             let args = ["lead", "-p", "go", "--model", &model, "--output", output];
             let ran = team.team(&[&args[..], flags].concat()).expect(code);
@@ -353,7 +353,7 @@ fn a_failed_start_leaves_no_lead_behind() {
 /// A run ends only when no member works and no mail is unread.
 #[test]
 fn a_run_waits_for_all_members() {
-    let team = Team::new();
+    let team = Team::without_walls();
     let lines = [
         calls("lead", &[spawn("alice"), spawn("bob")]),
         says("lead", "spawned"),
@@ -382,7 +382,7 @@ fn a_run_waits_for_all_members() {
 /// A member works while another process holds the lock of the roster, and the run still waits for that work.
 #[test]
 fn a_run_waits_for_work_that_is_not_in_the_roster_yet() {
-    let team = Team::new();
+    let team = Team::without_walls();
     let order = ("send_message", json!({ "to": "alice", "content": "work" }));
     let lines = [
         calls("lead", &[spawn("alice")]),

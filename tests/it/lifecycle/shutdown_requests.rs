@@ -69,6 +69,7 @@ fn a_refused_shutdown_is_delayed_and_its_reason_is_shown() {
             },
         }
     });
+    team.variable("TEAM_SANDBOX_LEVEL", "off");
     let words = [&fake_models::LEAD[..], &["-p", "go", "--timeout", "600"]].concat();
     let mut lead = team.start(&words);
     team.eventually("the status shows the reason", || {

@@ -59,7 +59,7 @@ fn a_turn_without_end_is_ended_by_max_rounds() {
 
 #[test]
 fn a_spawn_of_an_existing_name_depends_on_its_state() {
-    let team = Team::new();
+    let team = Team::without_walls();
     let in_mode = |mode: &str| {
         ("spawn_teammate", json!({ "name": "bob", "role": "w", "prompt": "go", "mode": mode }))
     };

@@ -96,7 +96,7 @@ fn read_inbox_shows_the_newest_mail_within_its_room() {
 
 #[test]
 fn an_idle_teammate_is_informed_of_a_new_role() {
-    let team = Team::new();
+    let team = Team::without_walls();
     fs::create_dir_all(team.path("roles")).unwrap();
     write(&team.path("roles/reviewer.md"), "---\nname: reviewer\n---\nLook for races first.\n");
     let order =

@@ -8,7 +8,7 @@ use std::fs;
 
 #[test]
 fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
-    let team = Team::new();
+    let team = Team::without_walls();
     let bin = program("team");
     let bin = bin.display();
     let tries = [

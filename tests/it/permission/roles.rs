@@ -191,7 +191,7 @@ fn a_role_binds_by_its_name_in_any_form_and_a_similar_text_is_refused() {
 /// not take the name of the role for free text.
 #[test]
 fn a_member_whose_role_file_is_gone_is_not_started_without_limits() {
-    let team = Team::new();
+    let team = Team::without_walls();
     put(&team, &[(".team/roles/auditor.md", "---\ntools: Read\n---\nAudit.\n")]);
     let gone = bash("rm .team/roles/auditor.md");
     let lines = [

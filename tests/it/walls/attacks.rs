@@ -112,7 +112,7 @@ impl Walls {
     /// Creates a team. Returns `None` if this machine lacks a wall.
     fn team(self) -> Option<Team> {
         match self {
-            Self::None => Some(Team::new()),
+            Self::None => Some(Team::without_walls()),
             Self::Workspace => walled_team("workspace"),
         }
     }
