@@ -151,7 +151,7 @@ macro_rules! strictness {
 
 strictness!(
     SandboxLevel: "\"workspace\", \"read-only\", \"off\"", Self::ReadOnly,
-    SandboxNetwork: "\"open\", \"off\"", Self::Off
+    SandboxNetwork: "\"open\", \"own\", \"off\"", Self::Off
 );
 
 impl WritablePaths {

@@ -191,8 +191,9 @@ settings! {
         sandbox_level: Setting<SandboxLevel> = SandboxLevel::Off,
             key: "sandbox.level", needs_trust: true;
 
-        /// The network of walled commands: `open` (TCP and UDP) or `off` (none, loopback included). A folder can only
-        /// make it stricter without `team trust`.
+        /// The network of walled commands: `open` (TCP and UDP), `own` (a loopback that only the command sees, so that
+        /// tests can start servers; needs namespaces), or `off` (none). A folder can only make it stricter without
+        /// `team trust`.
         sandbox_network: Setting<SandboxNetwork> = SandboxNetwork::Open,
             key: "sandbox.network", needs_trust: true;
 

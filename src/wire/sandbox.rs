@@ -22,6 +22,8 @@ pub enum SandboxNetwork {
     /// TCP and UDP to every address.
     #[default]
     Open,
+    /// A loopback that belongs to the command alone.
+    Own,
     /// No address, the loopback included.
     Off,
 }

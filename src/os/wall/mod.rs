@@ -8,6 +8,7 @@ mod landlock;
 mod mount_calls;
 mod named_error;
 mod namespaces;
+mod own_loopback;
 mod policy;
 mod seccomp;
 pub(in crate::os) mod temp_folder;
@@ -45,6 +46,7 @@ impl Walls {
             self.policy.writable.iter().map(|path| path.display().to_string()).collect();
         let network = match self.policy.network {
             SandboxNetwork::Open => "",
+            SandboxNetwork::Own => ", and the network is a loopback of the command's own",
             SandboxNetwork::Off => ", and there is no network",
         };
         let writable = writable.join(", ");
@@ -84,6 +86,10 @@ impl Wall {
         let all_hidden = || [hidden.as_slice(), &holes].concat();
         let mounts = policy.has_namespaces.then(|| MountPlan::of(policy, &all_hidden()));
         let mounts = mounts.transpose().map_err(|why| named("namespaces", &why))?;
+        if mounts.is_none() && policy.network == SandboxNetwork::Own {
+            let why = "network: only namespaces give a command a loopback of its own";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
         if let (None, Some(hole)) = (&mounts, holes.first()) {
             let why = format!("Landlock: {} is in a writable folder", hole.display());
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));

@@ -1,11 +1,13 @@
 //! User, mount and IPC namespaces of a command: a read-only view of the machine with a writable workspace, private
-//! temporary folders, and empty folders over hidden ones.
+//! temporary folders, and empty folders over hidden ones; perhaps a network with nothing but a loopback.
 
 use super::mount_calls::{
     Extent, attach, clone_mounts, mount_memory, mount_terminals, open_place, set_read_only,
 };
 use super::named_error::named;
+use super::own_loopback;
 use super::policy::{WallPolicy, real_paths};
+use crate::wire::sandbox::SandboxNetwork;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
@@ -49,6 +51,9 @@ struct Cover {
 impl MountPlan {
     pub(super) fn of(policy: &WallPolicy, hidden: &[PathBuf]) -> io::Result<Self> {
         let mut namespaces = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
+        if policy.network == SandboxNetwork::Own {
+            namespaces |= CloneFlags::CLONE_NEWNET;
+        }
         // Root needs no user namespace, and keeps the owners of files without one.
         if !may_mount() {
             namespaces |= CloneFlags::CLONE_NEWUSER;
@@ -97,6 +102,9 @@ impl MountPlan {
         step("unshare", unshare(self.namespaces).map_err(io::Error::from))?;
         if self.namespaces.contains(CloneFlags::CLONE_NEWUSER) {
             step("its users", map_user(user.as_raw(), group.as_raw()))?;
+        }
+        if self.namespaces.contains(CloneFlags::CLONE_NEWNET) {
+            step("its loopback", own_loopback::set_up())?;
         }
         let none = None::<&Path>;
         let slave = mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none);

@@ -149,7 +149,9 @@ impl Filters {
 fn add_sockets(refusals: &mut Refusals, network: SandboxNetwork) -> io::Result<()> {
     let (family, kind, protocol) = (word(0), word(1), word(2));
     let families = match network {
-        SandboxNetwork::Open => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK][..],
+        SandboxNetwork::Open | SandboxNetwork::Own => {
+            &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK][..]
+        }
         SandboxNetwork::Off => &[libc::AF_NETLINK][..],
     };
     refusals.add(libc::SYS_socket, family.is_none_of(families)?)?;

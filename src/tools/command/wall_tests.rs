@@ -279,6 +279,33 @@ fn without_a_network_no_address_is_reached() {
     }
 }
 
+/// A command finds its own servers, and no others.
+#[test]
+fn a_loopback_of_its_own_reaches_the_command_alone() {
+    let way = Way::Namespaces;
+    if !walled().contains(&way) {
+        return;
+    }
+    let outside = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = outside.local_addr().unwrap().port();
+    let connect = format!("(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo out || echo in");
+    let server = "import socket as s; a = s.socket(); a.bind((\"127.0.0.1\", 0)); a.listen(); \
+                  b = s.create_connection(a.getsockname()); print(\"connected\")";
+    let mut fixture = Fixture::new(way);
+    assert_eq!(fixture.run(way, &connect), "out\n");
+    fixture.policy.network = SandboxNetwork::Own;
+    assert_eq!(fixture.run(way, &connect), "in\n");
+    let said = fixture.run(way, &format!("python3 -c '{server}'"));
+    assert_eq!(said, "connected\n");
+    let interfaces = fixture.run(way, "ls /proc/sys/net/ipv4/conf");
+    assert_eq!(interfaces, "all\ndefault\nlo\n");
+    let mut fixture = Fixture::new(Way::Rules);
+    fixture.policy.network = SandboxNetwork::Own;
+    let said = fixture.run(Way::Rules, "touch ran");
+    assert!(said.contains("network: only namespaces") && said.contains("126"), "{said}");
+    assert!(!fixture.real().join("ws/ran").exists());
+}
+
 /// An early Landlock lacks rights, which filters replace; other walls stand.
 #[test]
 fn with_an_early_landlock_files_outside_are_neither_changed_nor_truncated() {
