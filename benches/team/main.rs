@@ -19,6 +19,7 @@ mod scripts;
 mod send;
 mod views;
 mod wake;
+mod walls;
 mod writers;
 
 use child_process::Job;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 /// The ids of figures, and the function that measures them.
 type Group = (&'static [&'static str], fn(&Size) -> Vec<Figure>);
 
-const BENCHES: [Group; 12] = [
+const BENCHES: [Group; 13] = [
     (&["P1", "P2"], send::measure),
     (&["P3", "P4"], writers::measure),
     (&["P5"], bulk::behind_a_queue),
@@ -40,6 +41,7 @@ const BENCHES: [Group; 12] = [
     (&["P12"], calls::measure),
     (&["P13"], commands::measure),
     (&["P14"], large::long_life),
+    (&["P15"], walls::measure),
     (&["V1", "V2", "V3", "V4", "V5"], views::measure),
 ];
 
