@@ -17,7 +17,9 @@
 mod exchange_limit;
 mod shutdown;
 
-use super::conversation::{HostAction, TurnAction, TurnEffect, TurnEnd, TurnEvent, TurnMachine};
+use super::conversation::{
+    HostAction, TurnAction, TurnEffect, TurnEnd, TurnEvent, TurnMachine, WorkResult,
+};
 use super::event::{Action, Ending, MachineEvent, StopCause};
 use super::identity::Identity;
 use super::progress::Progress;
@@ -73,6 +75,8 @@ pub(crate) struct Machine {
     /// The number of times in a row that the member was kept from being idle.
     kept: u32,
     exchange_limit: ExchangeLimit,
+    /// The tool of the running call.
+    running: Option<String>,
 }
 
 impl Machine {
@@ -94,6 +98,7 @@ impl Machine {
             finished: None,
             published_idle: false,
             kept: 0,
+            running: None,
         };
         (machine, vec![HostAction::TakeInput.into()])
     }
@@ -366,10 +371,16 @@ impl Machine {
         turn: TurnMachine,
         event: TurnEvent,
     ) -> ControlFlow<TurnEnd, TurnMachine> {
+        if let TurnEvent::Work(WorkResult::ToolEnded(result)) = &event
+            && let Some(tool) = self.running.take()
+        {
+            let has_sent_mail = result.as_ref().is_ok_and(|output| output.has_sent_mail);
+            self.exchange_limit.call(&tool, has_sent_mail);
+        }
         let (next, todo) = turn.step(event);
         for action in todo {
             if let TurnAction::Effect(TurnEffect::RunTool(call)) = &action {
-                self.exchange_limit.call(&call.name);
+                self.running = Some(call.name.clone());
             }
             // Both actions publish a status other than idle.
             if matches!(&action, TurnAction::Host(HostAction::Doing(_) | HostAction::Ask(_))) {

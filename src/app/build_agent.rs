@@ -17,7 +17,7 @@ use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{PromptProfile, Rules, model::ModelChoice};
 use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
 use crate::tasks::Tasks;
-use crate::tools::command::{OutputStore, command_setup};
+use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{self, FileAccess, Ops, ToolParts, hooks::Hooks, team::TeamContext};
 use crate::wire::hook::Hook;
 use crate::wire::{
@@ -161,6 +161,17 @@ pub(super) fn build_agent(
         secrets,
         show: parts.show,
     })
+}
+
+/// Sends the mail that commands of an earlier process of this agent have left. The model is told with the reason of
+/// the start.
+pub(super) async fn with_left_mail(mut agent: Agent) -> Agent {
+    let report = send_left(&agent.team_context).await;
+    agent.start_reason = match (agent.start_reason, report) {
+        (Some(reason), Some(report)) => Some(format!("{reason}\n{report}")),
+        (reason, report) => reason.or(report),
+    };
+    agent
 }
 
 fn profile(wanted: PromptProfile, model: &ModelChoice) -> Profile {

@@ -2,10 +2,10 @@
 
 use super::{context::Context, output, progress_line::ProgressLine};
 use crate::error::{Exit, Failure};
-use crate::os::process_tree;
 use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::store::clean::{CleanError, Leftover, TeamAtRest};
 use crate::store::{Fsync, TeamDir, roster};
+use crate::supervise::commands::end_commands;
 use crate::wire::roster::Status;
 use serde_json::{Value, json};
 
@@ -60,8 +60,8 @@ impl Cleanup {
     pub(crate) fn remove(self, purge: bool) -> Result<Cleaned, Failure> {
         let progress = ProgressLine::begin("cleaning");
         // The life locks hold the run ids by which stray processes are found, so this comes first.
-        for record in self.at_rest.records() {
-            let stuck = process_tree::end_run(&record.run_id);
+        for (name, record) in self.at_rest.records() {
+            let stuck = end_commands(&self.team, &name, &record.run_id, self.fsync);
             if !stuck.is_empty() {
                 output::warn(&format!("warning: processes {stuck:?} of a dead member stay"));
             }

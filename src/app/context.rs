@@ -6,6 +6,7 @@ use crate::app::walls::LANDLOCK_CAP;
 use crate::bus::{Bus, MailLimits};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::failpoint::{self, ENABLED, VARIABLE};
+use crate::os::wall::outbox::OUTBOX_VARIABLE;
 use crate::os::{SystemClock, deadline, terminal_size};
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{Flags, Rules, Settings};
@@ -55,6 +56,14 @@ impl Context {
         Ok(TeamDir::open(&self.team_path)?.with_user_roles(self.environment.role_folders()))
     }
 
+    /// Returns the outbox of the command of an agent that runs this, if walls hide the team folder from it.
+    pub(crate) fn outbox(&self) -> Option<&Path> {
+        let outbox = self.environment.get(OUTBOX_VARIABLE).map(Path::new)?;
+        let is_readable = TeamDir::look(&self.team_path).is_ok_and(|team| team.can_be_read());
+        let is_hidden = !is_readable && CallingAgent::find(&self.environment).is_some();
+        is_hidden.then_some(outbox)
+    }
+
     /// Opens the existing team folder for a view, which changes nothing in it.
     pub(crate) fn team_to_view(&self) -> Result<TeamDir, Failure> {
         self.require_folder()?;
@@ -70,18 +79,17 @@ impl Context {
         Err(Failure::new(Exit::Failure, "there is no team here", why, hint))
     }
 
-    /// Fails for a team folder that walls hide from the command of an agent: an empty folder is mounted over it.
+    /// Fails for a team folder that walls hide from the command of an agent: an empty folder is mounted over it, or its
+    /// files cannot be opened.
     fn refuse_hidden_folder(&self) -> Result<(), Failure> {
         let device = |path: &Path| path.metadata().map(|known| known.dev()).ok();
         let is_mounted = self.team_path.parent().is_some_and(|above| {
             device(above).is_some() && device(above) != device(&self.team_path)
         });
-        let Some(caller) = CallingAgent::find(&self.environment).filter(|_| is_mounted) else {
-            return Ok(());
-        };
-        if TeamDir::look(&self.team_path).is_ok_and(|team| team.has_state()) {
-            return Ok(());
-        }
+        let is_hidden = TeamDir::look(&self.team_path)
+            .map_or(is_mounted, |team| !team.can_be_read() && (is_mounted || team.has_state()));
+        let caller = is_hidden.then(|| CallingAgent::find(&self.environment)).flatten();
+        let Some(caller) = caller else { return Ok(()) };
         let why = format!("{caller}, and walls stand around its commands (`sandbox.level`)");
         let what = "the team folder is hidden from an agent's command";
         Err(Failure::new(Exit::Failure, what, why, "use the agent's own tools"))

@@ -1,9 +1,27 @@
 //! Sends messages in the name of the user or of an agent that runs the command.
 
-use crate::bus::{Bus, BusError, Sent};
-use crate::error::{Exit, Failure};
-use crate::store::StoreError;
+use crate::bus::{Bus, BusError, EVERYBODY, Sent};
+use crate::error::{Exit, Failure, OrFail};
+use crate::store::{StoreError, outbox};
 use crate::wire::AgentName;
+use serde_json::json;
+use std::path::Path;
+
+/// Puts a message into the outbox of the command that runs this: its agent sends it after the command. Fails for a name or
+/// a text that no message can have.
+pub(crate) fn put_into_outbox(outbox: &Path, to: &str, text: &str) -> Result<(), Failure> {
+    let refused = |why: BusError| send_failure(to, &why);
+    if EVERYBODY.contains(&to) {
+        return Err(refused(BusError::Everybody(to.into())));
+    }
+    AgentName::mailbox(to).map_err(|why| refused(why.into()))?;
+    if text.trim().is_empty() {
+        return Err(refused(BusError::Empty));
+    }
+    let line = json!({ "type": "message", "to": to, "content": text }).to_string();
+    let what = format!("nothing was sent to {to:?}");
+    outbox::append(outbox, &line).or_fail(what, "send it after this command, in another one")
+}
 
 /// Sends a message to all members and the lead. Fails if there is no recipient.
 pub(crate) fn broadcast(bus: &Bus, from: &AgentName, text: &str) -> Result<Vec<Sent>, Failure> {

@@ -24,6 +24,9 @@ use uuid::{Builder, NoContext, Timestamp, Uuid};
 /// The maximum number of threads that sync the inboxes of a broadcast.
 const SYNCS_AT_ONCE: usize = 8;
 
+/// Words for all members, which are no names.
+pub(crate) const EVERYBODY: [&str; 3] = ["all", "broadcast", "team"];
+
 /// Limits of mail from the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MailLimits {
@@ -235,7 +238,7 @@ impl Bus {
 
     /// Sends a message; returns its id. After `Ok`, the message is delivered exactly once.
     pub fn send(&self, from: &AgentName, to: &str, outgoing: Outgoing) -> Result<String, BusError> {
-        if matches!(to, "all" | "broadcast" | "team") {
+        if EVERYBODY.contains(&to) {
             return Err(BusError::Everybody(to.into()));
         }
         let to = AgentName::mailbox(to)?;

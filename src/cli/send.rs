@@ -3,7 +3,8 @@
 use super::args::{Json, read_stdin};
 use crate::app::calling_agent::CallingAgent;
 use crate::app::output::{print, print_result, warn};
-use crate::app::{context::Context, names::mailbox_name, send::send_failure};
+use crate::app::send::{put_into_outbox, send_failure};
+use crate::app::{context::Context, names::mailbox_name};
 use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
 use crate::store::TeamDir;
@@ -11,6 +12,7 @@ use crate::wire::AgentName;
 use crate::wire::message::{Body, KINDS, Message, Outcome};
 use serde_json::{Map, Value, json};
 use std::io::BufRead;
+use std::path::Path;
 
 /// Types that are data; control messages have commands of their own.
 const DATA_TYPES: &str = "message, broadcast, result, task_assignment, or a type of your own";
@@ -54,14 +56,55 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    if let Some(outbox) = context.outbox() {
+        return run_behind_walls(outbox, args);
+    }
     let bus = context.team_bus()?;
     let from = sender(context, bus.dir(), args.from.as_deref())?;
-    let given = parse_fields(&args.fields)?;
-    let send = |to: &str, kind: Option<&str>, fields: Map<String, Value>, content: String| {
-        let body = body(kind.or(args.kind.as_deref()), &fields)?;
+    let kind = args.kind.clone();
+    let send = |to: &str, own: Option<&str>, fields: Map<String, Value>, content: String| {
+        let body = body(own.or(kind.as_deref()), &fields)?;
         let outgoing = Outgoing { extra: fields, ..Outgoing::of(body, content) };
         bus.send(&from, to, outgoing).map_err(|why| send_failure(to, &why))
     };
+    let as_json =
+        |id: &str, to: &str| json!({ "schema": 1, "id": id, "to": to, "from": from.as_str() });
+    send_given(args, send, as_json)
+}
+
+/// Puts the messages into the outbox of the command that runs this. Its agent sends plain messages only, as itself.
+fn run_behind_walls(outbox: &Path, args: Args) -> Result<Exit, Failure> {
+    let refusal = |what: &str, hint: &str| {
+        let why =
+            "walls stand around this command: its agent sends plain messages for it, as itself";
+        Failure::new(Exit::Failure, format!("nothing was sent: {what}"), why, hint)
+    };
+    if args.from.is_some() {
+        return Err(refusal("--from does not work here", "leave --from out"));
+    }
+    let own = args.kind.clone();
+    let send = |to: &str, kind: Option<&str>, fields: Map<String, Value>, content: String| {
+        if let Some(kind) = kind.or(own.as_deref()).filter(|kind| *kind != "message") {
+            let what = format!("a message of type {kind:?} does not work here");
+            return Err(refusal(&what, "leave the type out"));
+        }
+        if let Some((name, _)) = fields.iter().next() {
+            return Err(refusal(&format!("the field {name:?} does not work here"), "leave it out"));
+        }
+        put_into_outbox(outbox, to, &content)?;
+        Ok(format!("in the outbox; sent to {to} after this command, unless it is interrupted"))
+    };
+    let as_json = |_: &str, to: &str| json!({ "schema": 1, "outbox": true, "to": to });
+    send_given(args, send, as_json)
+}
+
+/// Sends the messages of the arguments or of stdin, and prints what `send` returns for each.
+fn send_given(
+    args: Args,
+    send: impl Fn(&str, Option<&str>, Map<String, Value>, String) -> Result<String, Failure>,
+    as_json: impl Fn(&str, &str) -> Value,
+) -> Result<Exit, Failure> {
+    let given = parse_fields(&args.fields)?;
     if args.jsonl {
         return each_line(|line| {
             let Line { to, kind, content, mut fields } = Line::parse(line)?;
@@ -84,8 +127,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     };
     let content = if text == "-" { read_stdin("the text")? } else { text };
     let id = send(to, None, given, content)?;
-    let as_json = || json!({ "schema": 1, "id": id, "to": to, "from": from.as_str() });
-    Ok(print_result(args.json.json, as_json, || id.clone()))
+    Ok(print_result(args.json.json, || as_json(&id, to), || id.clone()))
 }
 
 /// The sender of a message. Inside an agent's command it is that agent; another one in `--from` is refused.

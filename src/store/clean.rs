@@ -11,7 +11,7 @@ use super::mailbox::claim::{ClaimFile, list};
 use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
-use super::{StoreError, TeamDir, file_writes, kept_versions, output_spill, roster};
+use super::{StoreError, TeamDir, file_writes, kept_versions, output_spill, roster, unsent_mail};
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
 use crate::wire::limits::{LOCK_TIMEOUT, MAX_LINE_BYTES};
@@ -42,7 +42,7 @@ pub(crate) enum LeftoverKind {
     State,
     /// A batch of mail that its owner has acted on.
     TakenClaim,
-    /// Unread mail, in an inbox or a claim.
+    /// Unread mail, in an inbox or a claim, or unsent mail.
     Mail,
     DeadLetters,
     /// A conversation, current or archived.
@@ -140,8 +140,9 @@ impl TeamAtRest {
         Ok(quiet)
     }
 
-    pub(crate) fn records(&self) -> Vec<LifeRecord> {
-        self.held.iter().filter_map(|held| read_record(&held.file)).collect()
+    pub(crate) fn records(&self) -> Vec<(AgentName, LifeRecord)> {
+        let record = |held: &Held| Some((held.name.clone(), read_record(&held.file)?));
+        self.held.iter().filter_map(record).collect()
     }
 
     /// Whether the life lock of `name` is among the held ones.
@@ -172,6 +173,7 @@ impl TeamAtRest {
             if fs::symlink_metadata(dir.inbox(name)).is_ok_and(|known| known.len() > 0) {
                 add(LeftoverKind::Mail, vec![dir.inbox(name)]);
             }
+            add(LeftoverKind::Mail, unsent_mail::files(dir, name)?);
             add(LeftoverKind::DeadLetters, vec![dir.dead(name)]);
             add(LeftoverKind::DeadLetters, dir.dead_claims(name)?);
             let spilled = output_spill::all(dir, name)?.into_iter();
@@ -289,5 +291,16 @@ mod tests {
         assert_eq!(kind(), LeftoverKind::Mail);
         put(&dir.transcript(&alice), &(mail(0) + &mail(17)));
         assert_eq!(kind(), LeftoverKind::TakenClaim);
+    }
+
+    #[test]
+    fn mail_that_a_killed_agent_has_not_sent_is_precious() {
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        put(&dir.life(&alice), "{}\n");
+        put(&dir.unsent_mail(&alice, "r"), "{}\n");
+        let finds = TeamAtRest::take(&dir).unwrap().find().unwrap();
+        let find = finds.iter().find(|find| find.path == dir.unsent_mail(&alice, "r")).unwrap();
+        assert!(find.kind.is_precious());
     }
 }

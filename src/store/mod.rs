@@ -21,7 +21,8 @@
 //!                             NAME.attempts (unfinished deliveries), NAME.bell (fifo that wakes an owner
 //!                             without file events), NAME.beat (heartbeat), NAME.used (tokens and money
 //!                             used so far, for a shared budget), NAME.looked (read cursor of a person),
-//!                             NAME.key (mailbox key: seals mail to that process),
+//!                             NAME.key (mailbox key: seals mail to that process), NAME.outbox-RUN (mail that
+//!                             commands of a killed process have left, for the next one to send),
 //!                             tasks.last (last task id), ENDPOINT.hold (shared back-off of an endpoint),
 //!                             reserve (disk space for the last writes)
 //!   run/.state/files/HASH     lock of a file of the workspace while it is written, with the last writes of it
@@ -51,6 +52,7 @@ pub(crate) mod kept_versions;
 pub mod keyring;
 pub mod mailbox;
 mod observe;
+pub(crate) mod outbox;
 pub(crate) mod output_spill;
 mod process;
 mod roles;
@@ -58,6 +60,7 @@ pub mod roster;
 pub mod tasks;
 mod teamdir;
 pub mod transcript;
+pub(crate) mod unsent_mail;
 
 pub use crate::os::failpoint;
 pub use crate::os::file::FileError;

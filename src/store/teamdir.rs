@@ -182,6 +182,15 @@ impl TeamDir {
         self.state("").is_dir()
     }
 
+    /// Whether this process can read the state of a team. Walls hide the folder by an empty one, or refuse its files.
+    pub(crate) fn can_be_read(&self) -> bool {
+        match File::open(self.config()) {
+            Ok(_) => true,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => self.has_state(),
+            Err(_) => false,
+        }
+    }
+
     /// Returns the path of a file in `run/.state`.
     pub fn state(&self, file: &str) -> PathBuf {
         self.root.join("run/.state").join(file)
@@ -263,6 +272,7 @@ paths! {
     heartbeat(name: &AgentName) = "run/.state/{name}.beat";
     used(name: &AgentName) = "run/.state/{name}.used";
     mailbox_key(name: &AgentName) = "run/.state/{name}.key";
+    unsent_mail(name: &AgentName, run_id: &str) = "run/.state/{name}.outbox-{run_id}";
     file_locks() = "run/.state/files";
     file_lock(key: &str) = "run/.state/files/{key}";
     kept_versions() = "run/.state/kept";

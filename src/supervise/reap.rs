@@ -1,6 +1,7 @@
 //! The end of a teammate's process: it is reaped, recorded and reported, and restarted if the policy says so.
 //! The members of a resumed team are started in the same way.
 
+use super::commands::end_commands;
 use super::handshake::StartReason;
 use super::members::MemberId;
 use super::roster_updates::{self, SpawnSpec, cause_of, is_expected_back, write};
@@ -73,10 +74,14 @@ impl Supervisor {
         let run_id = self.config.run_id.clone();
         let last = liveness::last_record(self.config.bus.dir(), &id.name).ok().flatten();
         let last = last.filter(|record| record.incarnation == id.incarnation);
+        let (bus, name) = (Arc::clone(&self.config.bus), id.name.clone());
         let end = move || {
             let mut stuck = process_tree::end_strays(&run_id);
             // Its command supervisors may have been killed before they could remove their control groups.
-            stuck.extend(last.iter().flat_map(|record| process_tree::end_run(&record.run_id)));
+            stuck
+                .extend(last.iter().flat_map(|record| {
+                    end_commands(bus.dir(), &name, &record.run_id, bus.fsync())
+                }));
             stuck
         };
         match tokio::task::spawn_blocking(end).await {

@@ -1,13 +1,15 @@
 //! Recovery from the remains of an earlier lead (RELIABILITY 4), by a new lead that holds the life lock.
 
+use super::commands::end_commands;
 use super::members::MemberId;
 use super::roster_updates;
 use super::stop::{StopPlan, stop_in_parallel};
-use crate::os::{process_tree, uptime};
+use crate::os::uptime;
 use crate::store::asynchronous::offload;
 use crate::store::{LifeRecord, Liveness, StoreError, liveness, roster, unread};
 use crate::wire::AgentName;
 use crate::wire::roster::{StartedBy, Status};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The time that members of a dead lead have to exit by themselves.
@@ -71,7 +73,9 @@ pub(crate) async fn recover(
     let lead_exited = lead.is_some_and(|status| !status.is_over());
     let mut found = RecoveryReport { was_damaged, lead_exited, ..RecoveryReport::default() };
     if let Some(run_id) = run_id.filter(|_| lead_exited) {
-        let stuck = offload(move || process_tree::end_run(&run_id)).await;
+        let bus = Arc::clone(&stop.bus);
+        let end = move || end_commands(bus.dir(), &AgentName::lead(), &run_id, bus.fsync());
+        let stuck = offload(end).await;
         tracing::info!(?stuck, "looked for commands of a dead lead");
     }
     let (mut leaving, mut dead) = (Vec::new(), Vec::new());
@@ -106,7 +110,9 @@ async fn mark_dead(
             continue;
         }
         if let Some(record) = liveness::last_record(dir, name)? {
-            let stuck = offload(move || process_tree::end_run(&record.run_id)).await;
+            let (bus, owner) = (Arc::clone(&stop.bus), name.clone());
+            let end = move || end_commands(bus.dir(), &owner, &record.run_id, bus.fsync());
+            let stuck = offload(end).await;
             tracing::info!(%name, ?stuck, "looked for commands of a dead member");
         }
         let entry = roster.member(name.as_str()).filter(|member| !member.status.is_over());

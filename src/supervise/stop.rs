@@ -6,6 +6,7 @@
 //! *Invariant:* a process is signalled only through a pidfd, after its start time and boot id were
 //! compared.
 
+use super::commands::end_commands;
 use super::members::MemberId;
 use super::roster_updates;
 use crate::bus::{Bus, new_id};
@@ -13,7 +14,7 @@ use crate::os::async_fd::ReadableFd;
 use crate::os::deadline::deadline;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
-use crate::os::{Clock, Signal, identity, process_tree};
+use crate::os::{Clock, Signal, identity};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
 use crate::store::{LifeRecord, Liveness, TeamDir, liveness, transcript};
 use crate::tools::team::refusal_reason;
@@ -133,7 +134,9 @@ impl StopPlan {
         let target = Target { id: &id, pid: record.pid, process, request_id };
         let rung = self.climb_down(target, status).await;
         // Commands run in sessions of their own, and carry the run id of this incarnation.
-        match tokio::task::spawn_blocking(move || process_tree::end_run(&record.run_id)).await {
+        let (bus, owner) = (Arc::clone(&self.bus), name.clone());
+        let end = move || end_commands(bus.dir(), &owner, &record.run_id, bus.fsync());
+        match tokio::task::spawn_blocking(end).await {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => tracing::warn!(%name, ?stuck, "commands could not be ended"),
         }

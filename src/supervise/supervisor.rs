@@ -1,6 +1,7 @@
 //! The supervisor of a lead's teammates: its parts, the stop of all teammates or of one by name, and the operations
 //! for the lead's tools. Start, reaping and periodic checks are in files of their own.
 
+use super::commands::end_commands;
 use super::members::{Members, raise};
 use super::stop::{StopOutcome, StopPlan, open_checked, stop_in_parallel, words};
 use crate::bus::Bus;
@@ -142,18 +143,20 @@ impl Supervisor {
         let names = self.members.with_process();
         let kill = move || {
             let record = |name| match liveness::probe(bus.dir(), name) {
-                Ok(Liveness::Alive(record)) => record,
+                Ok(Liveness::Alive(record)) => Some((name.clone(), record?)),
                 Ok(Liveness::Dead) | Err(_) => None,
             };
             let records: Vec<_> = names.iter().filter_map(record).collect();
-            for record in &records {
+            for (_, record) in &records {
                 let process = open_checked(record);
                 let killed = process.map(|process| process.signal_group(Signal::SIGKILL));
                 tracing::warn!(pid = record.pid, ?killed, "a teammate is killed");
             }
             // The search for the processes of commands takes longer than the signals.
             let mut stuck = process_tree::end_strays(&run_id);
-            stuck.extend(records.iter().flat_map(|record| process_tree::end_run(&record.run_id)));
+            stuck.extend(records.iter().flat_map(|(name, record)| {
+                end_commands(bus.dir(), name, &record.run_id, bus.fsync())
+            }));
             stuck
         };
         match tokio::task::spawn_blocking(kill).await {

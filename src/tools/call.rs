@@ -25,11 +25,13 @@ pub(crate) struct ToolOutput {
     pub(crate) text: String,
     /// The file that the call read or wrote, as the agent has seen it since.
     pub(crate) file: Option<FileView>,
+    /// Whether a command has sent mail, so that its call does not count as work.
+    pub(crate) has_sent_mail: bool,
 }
 
 impl From<String> for ToolOutput {
     fn from(text: String) -> Self {
-        Self { text, file: None }
+        Self { text, file: None, has_sent_mail: false }
     }
 }
 

@@ -54,7 +54,7 @@ impl Tool for SendMessage {
 }
 
 /// Checks the sender's rate limit, then the user's hooks.
-async fn ask_to_send(
+pub(super) async fn ask_to_send(
     team: &TeamContext,
     count: usize,
     to: &str,

@@ -149,6 +149,8 @@ pub(crate) struct TeamContext {
     recent: RefCell<Newest<Map<String, Value>>>,
     shutdowns: RefCell<RequestLedger>,
     rate_limiter: RefCell<RateLimiter>,
+    /// Whether a command of the current call has sent mail.
+    has_command_mail: Cell<bool>,
     pub(crate) hooks: Hooks,
 }
 
@@ -164,7 +166,8 @@ impl TeamContext {
         let recent = RefCell::new(Newest::within(OUTPUT_CHARS));
         let shutdowns = RefCell::default();
         let rate_limiter = RefCell::new(RateLimiter::new(max_sends));
-        Self { me, incarnation, bus, recent, shutdowns, rate_limiter, hooks }
+        let has_command_mail = Cell::new(false);
+        Self { me, incarnation, bus, recent, shutdowns, rate_limiter, has_command_mail, hooks }
     }
 
     /// Returns the id of the message that a call sends. A repeated call has the same id, so its message is
@@ -189,6 +192,11 @@ impl TeamContext {
              something else, or end your turn",
             wait.as_secs() + 1
         )))
+    }
+
+    /// Notes that a command of the current call has sent mail.
+    pub(in crate::tools) fn note_command_mail(&self) {
+        self.has_command_mail.set(true);
     }
 
     /// Records a delivered message for [`TeamContext::take_recent`].
@@ -367,8 +375,10 @@ impl Registry {
 
     /// Runs a call. If the agent has no such tool, the error lists the tools that it has.
     pub(crate) async fn call(&self, call: &Call) -> Result<ToolOutput, ToolError> {
+        self.parts.team.has_command_mail.set(false);
         let text = (self.find(call)?.run)(call, &self.parts).await?;
-        Ok(ToolOutput { text, file: self.parts.files.take_view(call) })
+        let has_sent_mail = self.parts.team.has_command_mail.take();
+        Ok(ToolOutput { text, file: self.parts.files.take_view(call), has_sent_mail })
     }
 
     /// Restores a file that the agent has seen, from its transcript.

@@ -58,6 +58,11 @@ pub const LEAD_LOSS_EXIT: Duration = Duration::from_secs(35);
 /// The number of processes that one command may run at a time: more than a build needs, fewer than a fork bomb.
 pub const COMMAND_PROCESSES: usize = 512;
 
+/// The size of a command's outbox that its agent reads: an untrusted command writes the file.
+pub const OUTBOX_BYTES: u64 = MIB;
+/// The number of lines of a command's outbox that its agent reads.
+pub const OUTBOX_LINES: usize = 100;
+
 // The shutdown ladder (RELIABILITY 4).
 
 /// The wait for a busy member that was asked to stop: it finishes its tool and reports.

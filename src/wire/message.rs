@@ -51,6 +51,12 @@ pub enum Malformed {
     NoContent,
 }
 
+/// The field of a message that says by which way its sender has written it.
+pub const VIA: &str = "via";
+
+/// The value of [`VIA`] for a message that a walled command of the sender has written, and the agent has sent.
+pub const VIA_COMMAND: &str = "command";
+
 impl Message {
     /// Parses a plain text message as this program writes it, as most mail is, without an intermediate [`Value`].
     /// Returns `None` for any other line.

@@ -10,7 +10,7 @@ import json
 import os
 
 from base import (
-    Refused, Skip, attack, eventually, must, must_come, must_run, read, removed_later, token, unique,
+    Refused, attack, eventually, must, must_come, must_run, read, removed_later, token, unique,
 )
 from files import arrived
 
@@ -265,5 +265,14 @@ def task_by_hand(world):
 
 
 @attack(TOPIC)
-def outbox_line(_world):
-    raise Skip("commands have no outbox yet")
+def outbox_line(world):
+    """Puts an order and a message into the outbox, both in the name of the lead. They are read after this command, so the
+    test compares what bob has got then: not the token, and the message in the name of alice."""
+    outbox = os.environ.get("TEAM_OUTBOX")
+    must(outbox, "absent")
+    order = {"type": "mode_set_request", "mode": "bypass", "request_id": unique(), "incarnation": unique()}
+    mail = {"type": "message", "content": "by-the-outbox", "id": f"lead:{unique()}"}
+    with open(outbox, "a") as file:
+        for line in ({**order, "content": token()}, mail):
+            file.write(json.dumps({**line, "from": "lead", "to": "bob"}) + "\n")
+    raise Refused("ignored")

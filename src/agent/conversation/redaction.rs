@@ -21,7 +21,7 @@ pub(super) fn redact(result: WorkResult, secrets: &Redactor) -> WorkResult {
             WorkResult::Compacted(Ok(Compacted { summary: hide(made.summary), ..made }))
         }
         WorkResult::ToolEnded(result) => WorkResult::ToolEnded(match result {
-            Ok(ToolOutput { text, file }) => Ok(ToolOutput { text: hide(text), file }),
+            Ok(output) => Ok(ToolOutput { text: hide(output.text), ..output }),
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(hide(why))),
             Err(ToolError::Fatal(why)) => Err(ToolError::Fatal(hide(why))),
         }),

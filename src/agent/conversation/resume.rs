@@ -49,7 +49,7 @@ impl Conversation {
                 Err("not run: the program ended before it began".into())
             };
             let is_error = result.is_err();
-            let ToolOutput { text, file } = result.unwrap_or_else(ToolOutput::from);
+            let ToolOutput { text, file, .. } = result.unwrap_or_else(ToolOutput::from);
             let (tool_use_id, file) = (call.id, file.map(Box::new));
             let entry = Entry::ToolResult { tool_use_id, content: text, is_error, file };
             self.journal.record(entry, disk_full).await?;

@@ -166,7 +166,7 @@ impl TurnState {
     /// Shows and records the result of a call.
     fn answer_with(&mut self, call: &Call, output: ToolOutput, is_error: bool) {
         let (name, tool_use_id) = (call.name.clone(), call.id.clone());
-        let ToolOutput { text: content, file } = output;
+        let ToolOutput { text: content, file, .. } = output;
         let shown = Progress::ToolEnded { name, is_error, content: content.clone() };
         self.push(TurnEffect::Show(shown));
         let file = file.map(Box::new);
@@ -437,7 +437,7 @@ impl TurnState {
         last: Option<&str>,
     ) -> Next {
         let succeeded = result.is_ok();
-        let ToolOutput { text, file } = match result {
+        let ToolOutput { text, file, has_sent_mail } = match result {
             Ok(output) => output,
             Err(ToolError::Reply(why)) => why.into(),
             Err(ToolError::Fatal(why)) => {
@@ -448,7 +448,7 @@ impl TurnState {
             }
         };
         let text = self.loop_detector.look(self.rounds, call, text, !succeeded);
-        self.answer_with(call, ToolOutput { text, file }, !succeeded);
+        self.answer_with(call, ToolOutput { text, file, has_sent_mail }, !succeeded);
         if let Some(others) = last {
             self.refuse_calls(others);
             return self.end(Outcome::Interrupted);

@@ -47,16 +47,20 @@ impl ExchangeLimit {
         self.told.clear();
     }
 
-    /// Notes a tool call. Every tool resets the counts, except those of [`Purpose::Talk`].
-    pub(super) fn call(&mut self, tool: &str) {
+    /// Notes a tool call that has ended. Every tool resets the counts, except those of [`Purpose::Talk`], and a command
+    /// that has sent mail.
+    pub(super) fn call(&mut self, tool: &str, has_sent_mail: bool) {
         match crate::tools::find(tool).map(|spec| (spec.purpose, spec.effect)) {
-            Some((Purpose::Talk, Effect::Talks)) => {
-                for sender in std::mem::take(&mut self.reported) {
-                    self.count(sender);
-                }
-            }
+            _ if has_sent_mail => self.talk(),
+            Some((Purpose::Talk, Effect::Talks)) => self.talk(),
             Some((Purpose::Talk, _)) => {}
             _ => self.progress(),
+        }
+    }
+
+    fn talk(&mut self) {
+        for sender in std::mem::take(&mut self.reported) {
+            self.count(sender);
         }
     }
 
@@ -132,7 +136,7 @@ mod tests {
         let mut alice = exchange_limit();
         let mail = [from("bob")];
         assert_eq!(alice.weigh(&mail), Reason::Turn);
-        alice.call("send_message");
+        alice.call("send_message", false);
         assert_eq!(alice.weigh(&mail), Reason::Turn);
         assert!(
             matches!(&alice.weigh(&mail), Reason::Talk(told) if told[0].starts_with("bob and "))
@@ -148,15 +152,15 @@ mod tests {
         let mail = [result_of("bob")];
         for _ in 0..9 {
             assert_eq!(lead.weigh(&mail), Reason::Turn);
-            lead.call("list_teammates");
+            lead.call("list_teammates", false);
         }
         for _ in 0..2 {
             assert_eq!(lead.weigh(&mail), Reason::Turn);
-            lead.call("broadcast");
-            lead.call("send_message");
+            lead.call("broadcast", false);
+            lead.call("send_message", false);
         }
         assert!(matches!(lead.weigh(&mail), Reason::Talk(_)));
-        lead.call("bash");
+        lead.call("bash", false);
         assert_eq!(lead.weigh(&[result_of("bob"), from("bob")]), Reason::Turn);
         assert_eq!(lead.weigh(&[from("bob")]), Reason::Turn, "a message counts by itself");
         assert!(matches!(lead.weigh(&mail), Reason::Talk(_)));
@@ -174,7 +178,15 @@ mod tests {
         let mut alice = exchange_limit();
         for _ in 0..9 {
             assert_eq!(alice.weigh(&[from("bob")]), Reason::Turn);
-            alice.call("bash");
+            alice.call("bash", false);
         }
+        for _ in 0..2 {
+            assert_eq!(alice.weigh(&[from("bob")]), Reason::Turn);
+            alice.call("bash", true);
+        }
+        assert!(
+            matches!(alice.weigh(&[from("bob")]), Reason::Talk(_)),
+            "a command that sends is talk"
+        );
     }
 }

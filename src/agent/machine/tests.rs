@@ -2,8 +2,8 @@
 
 use super::MachineEvent as Event;
 use super::*;
+use crate::agent::conversation::CallVerdict;
 use crate::agent::conversation::test_support::{model_reply, question};
-use crate::agent::conversation::{CallVerdict, WorkResult};
 use crate::llm::ModelError;
 use crate::tools::ToolError;
 use crate::wire::AgentName;
@@ -350,4 +350,23 @@ fn an_idle_agent_that_takes_tasks_works_before_it_claims() {
     assert_eq!(run(&mut alice, [mail("message", "system")]).last(), Some(&CALL_MODEL));
     assert_eq!(run(&mut alice, [Event::TaskInSight]), [], "it is at work");
     assert!(is_exit(&run(&mut taker(), [Event::TaskInSight, Event::Stop(StopCause::AtOnce)])));
+}
+
+/// A turn in which a command only sends mail continues an exchange, as one with the tool does.
+#[test]
+fn a_command_that_sends_mail_is_no_work() {
+    for (has_sent_mail, may_go_on) in [(false, true), (true, false)] {
+        let mut alice = idle(Identity { max_exchanges: 2, ..identity("alice") });
+        let mut is_woken = true;
+        for _ in 0..3 {
+            let actions = run(&mut alice, [Event::Mail, mail("message", "bob")]);
+            is_woken = actions.last() == Some(&CALL_MODEL);
+            if is_woken {
+                let output = crate::tools::ToolOutput { has_sent_mail, ..String::new().into() };
+                let ended = Event::Work(WorkResult::ToolEnded(Ok(output)));
+                run(&mut alice, [bash(), ended, drained(), reply("done", &[]), drained()]);
+            }
+        }
+        assert_eq!(is_woken, may_go_on);
+    }
 }

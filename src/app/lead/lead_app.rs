@@ -6,7 +6,7 @@ use super::startup::{Place, RosterPlace, Startup, recover_team, take_place};
 use super::{budget_watch::BudgetWatch, runtime::LeadRuntime};
 use crate::agent::progress::Progress;
 use crate::app::agent_process::{AgentProcess, fresh_id};
-use crate::app::build_agent::{AgentParts, build_agent, check_lead_rules};
+use crate::app::build_agent::{AgentParts, build_agent, check_lead_rules, with_left_mail};
 use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
 use crate::app::own_mailbox::{make_inbox, open_mailbox};
 use crate::app::{event_loop::SignalStream, model::open_provider, walls};
@@ -170,7 +170,7 @@ impl LeadApp {
         };
         runtime.record_mode(permissions.mode).await;
         Ok(Self {
-            agent: spawn_loop(agent, events, inbound),
+            agent: spawn_loop(with_left_mail(agent).await, events, inbound),
             runtime,
             progress,
             signals,

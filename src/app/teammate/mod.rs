@@ -10,7 +10,7 @@ mod terminal;
 use crate::agent::event::{Ending, MachineEvent, StopCause};
 use crate::agent::{self, Events, Finished, approval::Asks};
 use crate::app::agent_process::{AgentProcess, publish_end, reserve_disk_space};
-use crate::app::build_agent::{AgentParts, build_agent};
+use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
 use crate::app::context::{Context, open_bus, open_tasks};
 use crate::app::event_loop::{self, SignalStream, block_on};
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail, open_mailbox};
@@ -154,7 +154,7 @@ impl TeammateApp {
             price: handshake.price,
             show: progress_handler(context, is_by_hand, *once, terminal.clone(), events.clone()),
         };
-        let agent = build_agent(parts, &context.environment)?;
+        let agent = with_left_mail(build_agent(parts, &context.environment)?).await;
         let signalled = Rc::default();
         let forwarding = forward_signals(process.signals, events.clone(), Rc::clone(&signalled));
         tokio::task::spawn_local(forwarding);

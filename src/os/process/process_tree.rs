@@ -11,6 +11,7 @@ use super::pidfd::{Pidfd, own};
 use super::processes::{self, Process};
 use super::program::COMMAND_SUPERVISOR_NAME;
 use crate::os::Signal;
+use crate::os::wall::outbox::OutboxText;
 use crate::os::wall::temp_folder;
 use nix::errno::Errno;
 use nix::sys::prctl;
@@ -65,8 +66,9 @@ pub(crate) fn end_strays(run_id: &str) -> Vec<i32> {
 }
 
 /// Kills the commands of a dead agent, found by the `run_id` and the control group named after it, and removes
-/// their temporary files. Returns the pids of the survivors.
-pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
+/// their temporary files. Before, `keep` gets the mail in their outboxes; if it fails, the files stay. Returns the
+/// pids of the survivors.
+pub(crate) fn end_run(run_id: &str, keep: impl FnOnce(&[OutboxText]) -> bool) -> Vec<i32> {
     if run_id.is_empty() {
         return Vec::new();
     }
@@ -78,7 +80,10 @@ pub(crate) fn end_run(run_id: &str) -> Vec<i32> {
     cgroup::end_run(run_id);
     let survivors =
         if found.is_empty() { Vec::new() } else { end(|own, table| carrying(run_id, own, table)) };
-    temp_folder::remove_left(run_id);
+    let outboxes = temp_folder::read_left_outboxes(run_id);
+    if outboxes.is_empty() || keep(&outboxes) {
+        temp_folder::remove_left(run_id);
+    }
     survivors
 }
 
@@ -237,7 +242,7 @@ mod tests {
             std::thread::yield_now();
         }
 
-        assert!(end_run(&run_id).is_empty());
+        assert!(end_run(&run_id, |_| true).is_empty());
 
         // The stray was reaped as well.
         assert!(stray.wait().is_err());

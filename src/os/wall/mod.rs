@@ -9,6 +9,7 @@ mod mount_calls;
 mod named_error;
 mod namespaces;
 mod own_loopback;
+pub(crate) mod outbox;
 mod policy;
 mod seccomp;
 pub(in crate::os) mod temp_folder;
@@ -19,6 +20,7 @@ use crate::wire::sandbox::SandboxNetwork;
 use landlock::{LandlockRules, VERSION_WITH_SIGNALS};
 use named_error::named;
 use namespaces::MountPlan;
+use outbox::Outbox;
 use seccomp::Filters;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -58,6 +60,11 @@ impl Walls {
 
     pub(crate) fn temp_folder(&self) -> &Path {
         self.temp.path()
+    }
+
+    /// Returns an outbox for the mail of one command.
+    pub(crate) fn new_outbox(&self) -> Outbox {
+        Outbox::new(self.temp.path())
     }
 
     pub(in crate::os) fn policy_file(&self) -> io::Result<File> {

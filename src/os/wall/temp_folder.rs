@@ -1,5 +1,6 @@
 //! The private folder for temporary files of one agent's commands.
 
+use super::outbox::{self, OutboxText};
 use nix::unistd::geteuid;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -32,15 +33,22 @@ impl Drop for TempFolder {
 
 /// Removes the folder that a killed agent has left. Does nothing to a folder of another user.
 pub(in crate::os) fn remove_left(run_id: &str) {
-    let is_ours = !run_id.is_empty() && run_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let path = path_of(run_id);
-    if is_ours
-        && let Ok(known) = fs::symlink_metadata(&path)
-        && known.is_dir()
-        && known.uid() == geteuid().as_raw()
-    {
+    if let Some(path) = left(run_id) {
         fs::remove_dir_all(path).unwrap_or_default();
     }
+}
+
+/// Reads the mail in the outboxes of the commands of a killed agent.
+pub(in crate::os) fn read_left_outboxes(run_id: &str) -> Vec<OutboxText> {
+    left(run_id).map(|path| outbox::read_left(&path)).unwrap_or_default()
+}
+
+/// Returns the folder that a killed agent has left, if it is one of this user.
+fn left(run_id: &str) -> Option<PathBuf> {
+    let is_ours = !run_id.is_empty() && run_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let path = path_of(run_id);
+    let known = fs::symlink_metadata(&path).ok().filter(|_| is_ours)?;
+    (known.is_dir() && known.uid() == geteuid().as_raw()).then_some(path)
 }
 
 fn path_of(run_id: &str) -> PathBuf {

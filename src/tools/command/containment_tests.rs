@@ -367,7 +367,9 @@ fn nothing_outlives_a_killed_agent() {
 fn cleanup_waits_for_the_supervisor() {
     each_of(&[ESCAPES, UNMARKED], &[Containment::RunId], |fixture, way| {
         kill(fixture.agent_with_escaped(way));
-        wait_until("the run has ended", || process_tree::end_run(&fixture.run_id).is_empty());
+        wait_until("the run has ended", || {
+            process_tree::end_run(&fixture.run_id, |_| true).is_empty()
+        });
     });
 }
 
@@ -386,7 +388,7 @@ fn killed_with_its_supervisor(fixture: &Fixture, way: &str) {
     });
     kill(agent);
     assert!(fixture.survivors() > 0, "{way} exited by itself");
-    wait_until("the run has ended", || process_tree::end_run(&fixture.run_id).is_empty());
+    wait_until("the run has ended", || process_tree::end_run(&fixture.run_id, |_| true).is_empty());
     // A killed process loses its environment, by which it is found, before it is gone.
     wait_until("no process is left", || fixture.survivors() == 0);
 }

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod containment_tests;
+pub(crate) mod outbox;
 pub(super) mod output;
 pub(super) mod shell;
 #[cfg(test)]
@@ -10,11 +11,14 @@ mod wall_tests;
 pub(crate) use output::OutputStore;
 
 use super::call::{Call, ToolError, arguments};
-use super::registry::{Tool, ToolParts, parameters};
+use super::registry::{TeamContext, Tool, ToolParts, parameters};
 use crate::os::command::CommandSetup;
 use crate::os::pidfd::ExitKind;
 use crate::os::wall::Walls;
+use crate::os::wall::outbox::{OUTBOX_VARIABLE, Outbox};
 use crate::protocol::permission::PermissionSubject;
+use crate::store::asynchronous::offload;
+use crate::store::unsent_mail::OutboxLine;
 use crate::wire::limits::{CALL_SECONDS, MAX_CALL_SECONDS};
 use crate::wire::tool::ParameterType::{self, Text};
 use crate::wire::tool::{Audience, CompactOffer, Repetition, SubjectArgument, ToolSpec};
@@ -100,11 +104,20 @@ impl Tool for Bash {
     }
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        let inside = &parts.commands;
-        let outside =
-            self.outside.is_some().then(|| CommandSetup { walls: None, ..inside.clone() });
-        let setup = outside.as_ref().unwrap_or(inside);
-        self.run_in(parts.files.workspace.path(), setup, &parts.output_store).await
+        let folder = parts.files.workspace.path();
+        let inside = parts.commands.walls.as_ref().filter(|_| self.outside.is_none());
+        let Some(walls) = inside else {
+            let setup = CommandSetup { walls: None, ..parts.commands.clone() };
+            return self.run_in(folder, &setup, &parts.output_store).await;
+        };
+        // Dropped with this future: an interrupted command sends nothing.
+        let outbox = walls.new_outbox();
+        let mut setup = parts.commands.clone();
+        setup.env.push((OUTBOX_VARIABLE.into(), outbox.path().display().to_string()));
+        let result = self.run_in(folder, &setup, &parts.output_store).await?;
+        let report = send_outbox(outbox, &parts.team).await?;
+        let report = report.map(|report| format!("\n[outbox: {report}]")).unwrap_or_default();
+        Ok(result + &report)
     }
 }
 
@@ -155,6 +168,20 @@ impl Bash {
             return Ok(Duration::from_secs(limit));
         }))
     }
+}
+
+/// Sends the mail in the outbox of a command that has ended, then removes the file. Returns a report for the model.
+async fn send_outbox(outbox: Outbox, team: &TeamContext) -> Result<Option<String>, ToolError> {
+    let (text, outbox) = offload(move || (outbox.read(), outbox)).await;
+    let mut report = outbox::send(OutboxLine::all(&text).collect(), team).await?;
+    if let Some(problem) = text.problem {
+        report.add_problem(problem);
+    }
+    if report.has_sent() {
+        team.note_command_mail();
+    }
+    offload(move || drop(outbox)).await;
+    Ok(report.in_words())
 }
 
 /// Runs a command that does nothing with this setup. The error is the reason for which it cannot run.

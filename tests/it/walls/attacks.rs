@@ -183,7 +183,9 @@ fn received(team: &Team) -> String {
 fn check(team: &Team, walls: Walls, said: &str, expected: &[(String, Row)]) {
     let column = walls.column();
     let (mut wrong, received) = (Vec::new(), received(team));
-    let seen: BTreeMap<&str, &str> = said.lines().filter_map(|line| line.split_once(' ')).collect();
+    // The report about the outbox stands below the lines.
+    let lines = said.lines().filter(|line| !line.starts_with('['));
+    let seen: BTreeMap<&str, &str> = lines.filter_map(|line| line.split_once(' ')).collect();
     for (name, row) in expected {
         let text = seen.get(name.as_str()).copied().unwrap_or("nothing");
         let met = row.needs.as_deref().map_or(Some(true), is_met);
@@ -351,6 +353,12 @@ fn try_to_give_orders(walls: Walls) {
     team.eventually("the attempts are over", || !tool_results(&team, "alice").is_empty());
     let results = tool_results(&team, "alice");
     check(&team, walls, &results[0].1, &table()["authority"]);
+    if walls == Walls::Workspace {
+        let by_alice = || team.has_mail("bob", "alice", "by-the-outbox");
+        team.eventually("the mail in the outbox has come", by_alice);
+        assert!(!team.has_mail("bob", "lead", "by-the-outbox"));
+        assert_eq!(team.member("bob")["mode"], "default");
+    }
     team.team(&["stop", "--all", "--now"]).expect(0);
     lead.wait();
     drop(victim);

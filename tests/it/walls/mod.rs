@@ -4,4 +4,5 @@ mod attack_table;
 mod attacks;
 mod lacking;
 mod leaving;
+mod outbox;
 mod teams;

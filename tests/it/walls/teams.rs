@@ -20,7 +20,7 @@ pub(super) fn walled_team(level: &str) -> Option<Team> {
 }
 
 /// Returns the outputs of an agent's commands.
-fn printed(team: &Team, name: &str) -> Vec<String> {
+pub(super) fn printed(team: &Team, name: &str) -> Vec<String> {
     let results = tool_results(team, name).into_iter().filter(|(tool, _, _)| tool == "bash");
     results.map(|(_, text, _)| text).collect()
 }
