@@ -104,8 +104,7 @@ impl Wall {
         let abi = landlock::version(policy.landlock_cap).map_err(|why| named("Landlock", &why))?;
         let rules = LandlockRules::prepare(policy, &hidden, abi);
         let rules = rules.map_err(|why| named("Landlock", &why))?;
-        let filters =
-            Filters::compile(policy.network, abi).map_err(|why| named("seccomp", &why))?;
+        let filters = Filters::compile(policy, abi).map_err(|why| named("seccomp", &why))?;
         Ok((Self { mounts, rules, filters, report }, WallReport(reader)))
     }
 

@@ -3,6 +3,7 @@
 //! A refused call fails with EPERM. A call with its arguments in memory, which a filter cannot read, fails with
 //! ENOSYS, so that programs fall back to the older one.
 
+use super::policy::WallPolicy;
 use crate::wire::sandbox::SandboxNetwork;
 use nix::errno::Errno;
 use nix::libc;
@@ -55,6 +56,21 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_mount_setattr,
     // Files by number instead of path.
     libc::SYS_open_by_handle_at,
+];
+
+/// Memory, queues and semaphores of all processes of the user, unless the command has a namespace of its own for them.
+const SYSTEM_V: [libc::c_long; 11] = [
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
 ];
 
 /// The flags of `clone` that make a namespace.
@@ -118,14 +134,15 @@ impl Refusals {
 }
 
 impl Filters {
-    /// Compiles the filters for a kernel with this version of Landlock.
-    pub(super) fn compile(network: SandboxNetwork, landlock: i32) -> io::Result<Self> {
+    /// Compiles the filters of this policy for a kernel with this version of Landlock.
+    pub(super) fn compile(policy: &WallPolicy, landlock: i32) -> io::Result<Self> {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
         let mut refusals = Refusals::default();
-        for call in REFUSED {
+        let shared = if policy.has_namespaces { &[][..] } else { &SYSTEM_V };
+        for call in REFUSED.iter().chain(shared) {
             refusals.0.insert(*call, Vec::new());
         }
-        add_sockets(&mut refusals, network)?;
+        add_sockets(&mut refusals, policy.network)?;
         add_processes(&mut refusals)?;
         let mut absent = vec![libc::SYS_clone3];
         if landlock < ABI_WITH_TRUNCATE {
