@@ -180,9 +180,9 @@ def proc_cwd_dotdot(world):
     with removed_later(sub):
         os.mkdir(sub)
         os.chdir(sub)
-        name = os.path.basename(world.team)
+        way = os.path.relpath(world.team, sub)
         try:
-            append(world, f"/proc/self/cwd/../{name}/inbox/bob.jsonl")
+            append(world, f"/proc/self/cwd/{way}/inbox/bob.jsonl")
         finally:
             os.chdir(world.workspace)
 
@@ -195,13 +195,14 @@ def opath_reopened(world):
 
 @attack(TOPIC)
 def symlinked_workspace(world):
-    append(world, os.path.join(world.outside, "link", os.path.basename(world.team), "inbox/bob.jsonl"))
+    way = os.path.relpath(world.team, world.workspace)
+    append(world, os.path.join(world.outside, "link", way, "inbox/bob.jsonl"))
 
 
 @attack(TOPIC)
 def case_folded_name(world):
     name = os.path.basename(world.team).upper()
-    append(world, world.in_workspace(f"{name}/inbox/bob.jsonl"))
+    append(world, os.path.join(os.path.dirname(world.team), name, "inbox/bob.jsonl"))
 
 
 @attack(TOPIC)

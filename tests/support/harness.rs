@@ -26,6 +26,8 @@ pub(crate) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub(crate) struct Team {
     folder: tempfile::TempDir,
     extra: RefCell<Vec<(String, String)>>,
+    /// The words before our programs and their arguments, if another program starts them.
+    launcher: Vec<String>,
     /// Copies of the programs, for runs during which the built ones may be replaced.
     copies: Option<tempfile::TempDir>,
 }
@@ -92,7 +94,7 @@ impl Team {
     pub(crate) fn new() -> Self {
         reset_interrupt();
         let folder = tempfile::Builder::new().prefix("team-it-").tempdir().unwrap();
-        Self { folder, extra: RefCell::default(), copies: None }
+        Self { folder, extra: RefCell::default(), launcher: Vec::new(), copies: None }
     }
 
     /// Creates a team whose commands have no walls, since they reach into the team folder or out of the workspace.
@@ -111,6 +113,11 @@ impl Team {
         let mut team = Self::new();
         team.copies = Some(copies);
         team
+    }
+
+    /// Starts our programs by these words from now on. The path, the name and the arguments of the program follow them.
+    pub(crate) fn start_by(&mut self, launcher: &[&str]) {
+        self.launcher = launcher.iter().map(|word| (*word).to_owned()).collect();
     }
 
     /// Returns the folder of the programs.
@@ -134,10 +141,17 @@ impl Team {
 
     /// Returns a command for one of our programs in this workspace, with a clean environment.
     pub(crate) fn command(&self, program_name: &str, args: &[&str]) -> Command {
-        let mut command = self.foreign(&self.programs().join(program_name));
+        let program = self.programs().join(program_name);
         // Users other than root see only the command line of a process that holds a key, so it names the
         // workspace.
-        command.arg0(self.workspace().join(program_name)).args(args);
+        let name = self.workspace().join(program_name);
+        let Some((launcher, words)) = self.launcher.split_first() else {
+            let mut command = self.foreign(&program);
+            command.arg0(name).args(args);
+            return command;
+        };
+        let mut command = self.foreign(Path::new(launcher));
+        command.args(words).arg(program).arg(name).args(args);
         command
     }
 

@@ -49,6 +49,8 @@ pub(crate) enum Column {
     Root,
     /// Within Landlock and seccomp.
     Landlock,
+    /// The same, with this version of Landlock.
+    Early(i32),
     /// Within namespaces, Landlock and seccomp.
     Namespaces,
 }
@@ -61,7 +63,7 @@ impl Column {
         match self {
             Self::User => "as a user",
             Self::Root => "as root",
-            Self::Landlock => "behind Landlock",
+            Self::Landlock | Self::Early(_) => "behind Landlock alone",
             Self::Namespaces => "behind walls",
         }
     }
@@ -76,6 +78,9 @@ pub(crate) struct Row {
     user: String,
     root: String,
     landlock: Option<String>,
+    /// Other outcomes behind Landlock alone, by the latest version that has them.
+    #[serde(default)]
+    early: BTreeMap<String, String>,
     namespaces: Option<String>,
     /// The condition of the machine without which the attempt does not get out.
     pub(crate) needs: Option<String>,
@@ -87,8 +92,17 @@ impl Row {
             Column::User => Some(&self.user),
             Column::Root => Some(&self.root),
             Column::Landlock => self.landlock.as_deref(),
+            Column::Early(version) => {
+                let early = self.early().find(|(latest, _)| version <= *latest);
+                early.map(|(_, text)| text).or(self.landlock.as_deref())
+            }
             Column::Namespaces => self.namespaces.as_deref(),
         }
+    }
+
+    /// Returns the other outcomes of early versions of Landlock, the earliest version first.
+    fn early(&self) -> impl Iterator<Item = (i32, &str)> {
+        self.early.iter().map(|(version, text)| (version.parse().unwrap(), text.as_str()))
     }
 
     /// Returns the outcomes that a column allows. With more than one, it depends on the kernel or its settings.
@@ -148,6 +162,9 @@ fn in_words(outcome: Outcome<'_>) -> String {
 /// The rows of each topic with their names, in the order of the file.
 pub(crate) type Table = BTreeMap<String, Vec<(String, Row)>>;
 
+/// The latest version of Landlock whose rights the walls use.
+pub(crate) const LATEST_LANDLOCK: i32 = 6;
+
 /// The topics of the table in the order of the page, each with its heading.
 const TOPICS: [(&str, &str); 8] = [
     ("team_folder", "The mail and the state of the team, by paths"),
@@ -183,6 +200,28 @@ fn line(first: &str, columns: &[Column], cell: impl Fn(Column) -> String) -> Str
     format!("| {} |", cells.join(" | "))
 }
 
+/// Returns the table of the attempts that get out additionally behind an early Landlock alone.
+fn early_table(table: &Table) -> Vec<String> {
+    let mut lines = vec![
+        String::new(),
+        "### Early versions of Landlock, without namespaces".into(),
+        String::new(),
+        "| attempt that has its effect, too | up to Landlock |".into(),
+        "|---|---|".into(),
+    ];
+    for (topic, _) in TOPICS {
+        for (_, row) in &table[topic] {
+            let outs = (1..=LATEST_LANDLOCK)
+                .filter(|version| row.outcomes(Column::Early(*version)).contains(&Outcome::Out));
+            let has_it = row.outcomes(Column::Landlock).contains(&Outcome::Out);
+            if let Some(version) = outs.max().filter(|_| !has_it) {
+                lines.push(format!("| {} | {version} |", row.does));
+            }
+        }
+    }
+    lines
+}
+
 /// Returns the part of docs/security.md that shows the table.
 fn page(table: &Table) -> String {
     let rows = || table.values().flatten().map(|(_, row)| row);
@@ -200,6 +239,7 @@ fn page(table: &Table) -> String {
         lines.extend([head("attempt"), rule.clone()]);
         lines.extend(table[topic].iter().map(|(_, row)| row.on_page(&columns)));
     }
+    lines.extend(early_table(table));
     lines.join("\n") + "\n"
 }
 
@@ -245,7 +285,10 @@ fn every_attack_has_a_row() {
 #[test]
 fn an_outcome_is_compared_with_the_alternatives_and_the_condition() {
     let row: Row =
-        toml::from_str("does = 'x'\nuser = 'out or refused EPERM'\nroot = 'refused'\n").unwrap();
+        toml::from_str(
+            "does = 'x'\nuser = 'out or refused EPERM'\nroot = 'refused'\nlandlock = 'refused EACCES'\nearly = { 2 = 'skip', 5 = 'out' }\n",
+        )
+        .unwrap();
     let seen = |text| Outcome::parse(text).unwrap();
     for (column, text, met, is_allowed) in [
         (Column::User, "out", Some(true), true),
@@ -257,6 +300,11 @@ fn an_outcome_is_compared_with_the_alternatives_and_the_condition() {
         (Column::Root, "refused EACCES", Some(true), true),
         (Column::Root, "out", None, false),
         (Column::Root, "skip no program", None, true),
+        (Column::Landlock, "refused EACCES", Some(true), true),
+        (Column::Early(6), "refused EACCES", Some(true), true),
+        (Column::Early(5), "out", Some(true), true),
+        (Column::Early(3), "refused EACCES", Some(true), false),
+        (Column::Early(2), "out", Some(true), false),
     ] {
         assert_eq!(row.allows(column, seen(text), met), is_allowed, "{column:?} {text} {met:?}");
     }

@@ -1,10 +1,11 @@
 //! Attacks of commands, without walls and behind them. The program tests/attacks/attacks.py makes each attempt from a command of
 //! a real agent, against a victim that the test starts; tests/attacks/expected.toml has the outcomes.
 
-use super::attack_table::{Column, Outcome, Row, table};
+use super::attack_table::{Column, LATEST_LANDLOCK, Outcome, Row, table};
+use super::lacking::{WRITABLE, landlock_version, team_without_namespaces};
 use super::teams::walled_team;
 use crate::support::child_process::write;
-use crate::support::harness::{SYSTEM_PATH, Team, has_python};
+use crate::support::harness::{SYSTEM_PATH, Team, has_python, in_parallel};
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, headless, says, script, spawn, tool_results,
 };
@@ -24,8 +25,8 @@ fn attacks_folder() -> PathBuf {
 }
 
 /// Copies the program that makes the attempts into the workspace: behind walls its own folder may be hidden.
-fn copy_attacks(team: &Team) {
-    let folder = team.workspace().join("attacks");
+fn copy_attacks(workspace: &Path) {
+    let folder = workspace.join("attacks");
     fs::create_dir(&folder).unwrap();
     let files = fs::read_dir(attacks_folder()).unwrap().map(|entry| entry.unwrap().path());
     for file in files.filter(|file| file.extension().is_some_and(|end| end == "py")) {
@@ -36,13 +37,16 @@ fn copy_attacks(team: &Team) {
 /// A process outside of the team with secrets, and the files and programs of its user.
 struct Victim {
     process: Child,
+    /// The folder in which commands make their attempts.
+    workspace: PathBuf,
     /// Its files: removed after the process has ended.
     _folder: tempfile::TempDir,
 }
 
 impl Victim {
     /// Starts a victim, and moves the home of the team's user into its folder.
-    fn start(team: &Team) -> Self {
+    fn start(team: &Team, walls: Walls) -> Self {
+        let workspace = walls.workspace(team);
         let mut folder = tempfile::Builder::new();
         // Behind walls `/tmp` is private. Elsewhere each file is hidden or protected by itself, but the path of a socket
         // must be short.
@@ -63,10 +67,10 @@ impl Victim {
             team.variable(name, &value);
         }
         let mut command = Command::new("python3");
-        copy_attacks(team);
+        copy_attacks(&workspace);
         command.arg("-B").arg(attacks_folder().join("victim.py")).arg(&real);
         command
-            .arg(team.workspace())
+            .arg(&workspace)
             .arg(team.workspace().join(".team"))
             .arg(team.programs().join("team"));
         command.arg("--password=canary-argument").process_group(0);
@@ -76,7 +80,7 @@ impl Victim {
         let mut said = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
         assert_eq!(said, "ready\n", "the victim has not started");
-        Self { process, _folder: folder }
+        Self { process, workspace, _folder: folder }
     }
 }
 
@@ -87,23 +91,22 @@ impl Drop for Victim {
     }
 }
 
-/// Returns the command that makes attempts: `--topic TOPIC`, or names.
-fn attempts(which: &str) -> String {
-    format!("python3 -B attacks/attacks.py world.json {which}")
-}
-
 /// Whether the commands of a team have walls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Walls {
     None,
     /// The level `workspace`, on a machine with namespaces.
     Workspace,
+    /// Landlock and seccomp on a machine that refuses namespaces, with the team folder outside of the writable folder.
+    /// The number is the highest version of Landlock.
+    Landlock(i32),
 }
 
 impl Walls {
     fn column(self) -> Column {
         match self {
             Self::Workspace => Column::Namespaces,
+            Self::Landlock(version) => Column::Early(version),
             Self::None if nix::unistd::geteuid().is_root() => Column::Root,
             Self::None => Column::User,
         }
@@ -114,7 +117,25 @@ impl Walls {
         match self {
             Self::None => Some(Team::without_walls()),
             Self::Workspace => walled_team("workspace"),
+            Self::Landlock(version) => team_without_namespaces(version),
         }
+    }
+
+    /// Returns the folder in which commands make their attempts.
+    fn workspace(self, team: &Team) -> PathBuf {
+        match self {
+            Self::None | Self::Workspace => team.workspace().to_owned(),
+            Self::Landlock(_) => team.workspace().join(WRITABLE),
+        }
+    }
+
+    /// Returns the command that makes attempts: `--topic TOPIC`, or names.
+    fn attempts(self, which: &str) -> String {
+        let enter = match self {
+            Self::None | Self::Workspace => String::new(),
+            Self::Landlock(_) => format!("cd {WRITABLE} && "),
+        };
+        format!("{enter}python3 -B attacks/attacks.py world.json {which}")
     }
 }
 
@@ -170,19 +191,19 @@ fn is_met(need: &str) -> Option<bool> {
 }
 
 /// Returns all that the victim has received, and all mail of the team, delivered or not.
-fn received(team: &Team) -> String {
+fn received(team: &Team, victim: &Victim) -> String {
     let folders = ["inbox", "inbox/.claim", "transcript", "dead"].map(|folder| team.path(folder));
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
     let files = entries.flatten().map(|entry| entry.path());
-    let files = files.chain([team.workspace().join("received")]);
+    let files = files.chain([victim.workspace.join("received")]);
     files.filter_map(|file| fs::read_to_string(file).ok()).collect()
 }
 
 /// Compares the lines of attacks.py with the table, and refusals with the victims, who must have got nothing.
 /// `expected` has every attempt that must have been made.
-fn check(team: &Team, walls: Walls, said: &str, expected: &[(String, Row)]) {
+fn check(team: &Team, victim: &Victim, walls: Walls, said: &str, expected: &[(String, Row)]) {
     let column = walls.column();
-    let (mut wrong, received) = (Vec::new(), received(team));
+    let (mut wrong, received) = (Vec::new(), received(team, victim));
     // The report about the outbox stands below the lines.
     let lines = said.lines().filter(|line| !line.starts_with('['));
     let seen: BTreeMap<&str, &str> = lines.filter_map(|line| line.split_once(' ')).collect();
@@ -213,7 +234,7 @@ fn make_attempts(walls: Walls, topic: &str) {
         return;
     }
     let Some(team) = walls.team() else { return };
-    let victim = Victim::start(&team);
+    let victim = Victim::start(&team, walls);
     let model = script(
         &team,
         &[
@@ -221,13 +242,13 @@ fn make_attempts(walls: Walls, topic: &str) {
             says("bob", "secret-of-bob"),
             calls("lead", &[spawn("alice")]),
             says("lead", "spawned"),
-            calls("alice", &[bash(&attempts(&format!("--topic {topic}")))]),
+            calls("alice", &[bash(&walls.attempts(&format!("--topic {topic}")))]),
             says("alice", "tried"),
         ],
     );
     headless(&team, &model, "begin").expect(0);
     let results = tool_results(&team, "alice");
-    check(&team, walls, &results[0].1, &table()[topic]);
+    check(&team, &victim, walls, &results[0].1, &table()[topic]);
     drop(victim);
     assert_left_in_order(&team);
 }
@@ -314,10 +335,10 @@ fn try_to_give_orders(walls: Walls) {
         return;
     }
     let Some(team) = walls.team() else { return };
-    let victim = Victim::start(&team);
+    let victim = Victim::start(&team, walls);
     team.variable("TEAM_MODE", "default");
     let asks: Vec<_> = (0..5).map(|n| bash(&format!("touch asked-{n}"))).collect();
-    let command = format!(": an-earlier-word; {}", attempts("--topic authority"));
+    let command = format!(": an-earlier-word; {}", walls.attempts("--topic authority"));
     let model = script(
         &team,
         &[
@@ -352,8 +373,8 @@ fn try_to_give_orders(walls: Walls) {
     team.team(&["send", "bob", "begin"]).expect(0);
     team.eventually("the attempts are over", || !tool_results(&team, "alice").is_empty());
     let results = tool_results(&team, "alice");
-    check(&team, walls, &results[0].1, &table()["authority"]);
-    if walls == Walls::Workspace {
+    check(&team, &victim, walls, &results[0].1, &table()["authority"]);
+    if walls != Walls::None {
         let by_alice = || team.has_mail("bob", "alice", "by-the-outbox");
         team.eventually("the mail in the outbox has come", by_alice);
         assert!(!team.has_mail("bob", "lead", "by-the-outbox"));
@@ -381,12 +402,12 @@ fn make_attempts_from_a_hook(walls: Walls) {
         return;
     }
     let Some(team) = walls.team() else { return };
-    let victim = Victim::start(&team);
+    let victim = Victim::start(&team, walls);
     let config = team.workspace().join("user-settings");
     fs::create_dir_all(config.join("team")).unwrap();
     team.variable("XDG_CONFIG_HOME", &config.display().to_string());
     let made = ["forge_mail_append", "read_ssh_key", "proc_environ", "tcp_loopback"];
-    let hook = format!("{} > hook.out", attempts(&made.join(" ")));
+    let hook = format!("{} > hook.out", walls.attempts(&made.join(" ")));
     let settings =
         format!("[[hooks]]\nevent = \"message_sent\"\ncommand = '''{hook}'''\ntimeout = 300\n");
     write(&config.join("team/settings.toml"), settings);
@@ -404,7 +425,7 @@ fn make_attempts_from_a_hook(walls: Walls) {
     let said = fs::read_to_string(team.workspace().join("hook.out")).unwrap();
     let rows = table().into_values().flatten();
     let rows: Vec<_> = rows.filter(|(name, _)| made.contains(&name.as_str())).collect();
-    check(&team, walls, &said, &rows);
+    check(&team, &victim, walls, &said, &rows);
     drop(victim);
     assert_left_in_order(&team);
 }
@@ -417,4 +438,68 @@ fn a_hook_reaches_what_a_command_reaches() {
 #[test]
 fn a_walled_hook_reaches_what_a_walled_command_reaches() {
     make_attempts_from_a_hook(Walls::Workspace);
+}
+
+/// Makes the attempts of a topic behind Landlock alone, in the version of this kernel.
+fn make_attempts_behind_landlock(topic: &str) {
+    if has_python(&format!("the attacks of {topic} behind Landlock alone")) {
+        make_attempts(Walls::Landlock(landlock_version()), topic);
+    }
+}
+
+#[test]
+fn behind_landlock_alone_a_command_reaches_the_names_of_the_team_folder_only() {
+    make_attempts_behind_landlock("team_folder");
+}
+
+#[test]
+fn behind_landlock_alone_a_command_reaches_modes_and_times_only() {
+    make_attempts_behind_landlock("home");
+}
+
+#[test]
+fn behind_landlock_alone_a_command_reaches_its_user_through_git() {
+    make_attempts_behind_landlock("git");
+}
+
+#[test]
+fn behind_landlock_alone_a_command_does_not_reach_other_processes() {
+    make_attempts_behind_landlock("processes");
+}
+
+#[test]
+fn behind_landlock_alone_a_command_has_no_privileges_of_its_user() {
+    make_attempts_behind_landlock("privileges");
+}
+
+#[test]
+fn behind_landlock_alone_a_command_does_not_reach_local_sockets() {
+    make_attempts_behind_landlock("network");
+}
+
+#[test]
+fn behind_landlock_alone_a_command_does_not_reach_programs_that_obey_a_socket() {
+    make_attempts_behind_landlock("services");
+}
+
+#[test]
+fn behind_landlock_alone_a_command_gives_no_orders_and_no_answers() {
+    if has_python("the attacks on authority behind Landlock alone") {
+        try_to_give_orders(Walls::Landlock(landlock_version()));
+    }
+}
+
+#[test]
+#[ignore = "long: scripts/check --all runs it"]
+fn a_command_behind_an_early_landlock_reaches_what_the_table_says() {
+    const TOPICS: [&str; 7] =
+        ["team_folder", "home", "git", "processes", "privileges", "network", "services"];
+    if has_python("the attacks behind early versions of Landlock") {
+        in_parallel(1..=LATEST_LANDLOCK, |version| {
+            for topic in TOPICS {
+                make_attempts(Walls::Landlock(version), topic);
+            }
+            try_to_give_orders(Walls::Landlock(version));
+        });
+    }
 }

@@ -1,10 +1,13 @@
 //! Machines that lack a wall: the lead does not start, or names the wall.
 
-use crate::support::harness::{CommandResult, Team};
+use crate::support::child_process::write;
+use crate::support::harness::{CommandResult, Team, has_python};
 use crate::support::scripts::{bash, calls, headless, script, tool_results};
 use crate::support::skips::skipped;
 use nix::unistd::geteuid;
-use std::process::Stdio;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Whether commands of a team can be behind the walls of its level on this machine; reports a skip if not.
 pub(super) fn can_wall(team: &Team) -> bool {
@@ -16,6 +19,48 @@ pub(super) fn can_wall(team: &Team) -> bool {
     }
     team.team(&["clean", "--purge", "--yes"]);
     !is_refused
+}
+
+/// The name of the writable folder if the workspace is not writable.
+pub(super) const WRITABLE: &str = "work";
+
+/// Returns the program that refuses system calls.
+fn calls_filter() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks/refuse_calls.py")
+}
+
+/// Returns the version of Landlock of this kernel.
+pub(super) fn landlock_version() -> i32 {
+    let mut asked = Command::new("python3");
+    asked.arg("-B").arg(calls_filter()).arg("--landlock");
+    String::from_utf8(asked.output().unwrap().stdout).unwrap().trim().parse().unwrap()
+}
+
+/// Has a filter refuse system calls to all programs of a team: `namespaces` or `landlock`.
+pub(super) fn refuse_calls(team: &mut Team, what: &str) {
+    let script = calls_filter();
+    team.start_by(&["python3", "-B", &script.display().to_string(), what]);
+}
+
+/// Creates a team whose commands may write a folder beside that of the team, on a machine without namespaces. Returns
+/// `None` if Landlock is older than asked for, or absent.
+pub(super) fn team_without_namespaces(version: i32) -> Option<Team> {
+    let found = landlock_version();
+    if found < version {
+        skipped(&format!("the kernel has version {found} of Landlock, not {version}"));
+        return None;
+    }
+    let mut team = Team::new();
+    refuse_calls(&mut team, "namespaces");
+    let writable = team.workspace().join(WRITABLE);
+    let config = team.workspace().join("user-settings");
+    fs::create_dir(&writable).unwrap();
+    fs::create_dir_all(config.join("team")).unwrap();
+    let settings = format!("[sandbox]\nlevel = \"read-only\"\nwrite = [{writable:?}]\n");
+    write(&config.join("team/settings.toml"), settings);
+    team.variable("XDG_CONFIG_HOME", &config.display().to_string());
+    team.variable("TEAM_LANDLOCK_ABI", &version.to_string());
+    can_wall(&team).then_some(team)
 }
 
 fn refusal(team: &Team) -> CommandResult {
@@ -38,6 +83,41 @@ fn without_landlock_a_lead_in_a_sandbox_does_not_start() {
     }
     let doctor = team.team(&["doctor", "--json"]).expect(1);
     assert!(doctor.out.contains("Landlock: ENOSYS"), "{doctor:?}");
+}
+
+/// A filter as that of a container that is older than Landlock.
+#[test]
+fn a_filter_that_refuses_landlock_keeps_a_lead_in_a_sandbox_from_starting() {
+    if !has_python("a filter that refuses Landlock") {
+        return;
+    }
+    let mut team = Team::new();
+    refuse_calls(&mut team, "landlock");
+    for level in ["workspace", "read-only"] {
+        team.variable("TEAM_SANDBOX_LEVEL", level);
+        let said = refusal(&team);
+        for part in [&format!("sandbox.level = \"{level}\" cannot be kept"), "Landlock: EPERM"] {
+            assert!(said.err.contains(part), "{part}: {said:?}");
+        }
+    }
+}
+
+/// A filter as that of Docker: the team folder is in the writable workspace, which only namespaces can hide.
+#[test]
+fn a_filter_that_refuses_namespaces_keeps_the_level_workspace_from_starting() {
+    if !has_python("a filter that refuses namespaces") {
+        return;
+    }
+    if landlock_version() == 0 {
+        return skipped("the kernel has no Landlock, which would be named first");
+    }
+    let mut team = Team::new();
+    refuse_calls(&mut team, "namespaces");
+    team.variable("TEAM_SANDBOX_LEVEL", "workspace");
+    let said = refusal(&team);
+    for part in ["namespaces: unshare: EPERM", ".team is in a writable folder", "cannot be kept"] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
 }
 
 /// An early Landlock has no wall for signals, which is said at the start.

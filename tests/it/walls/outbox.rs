@@ -1,7 +1,8 @@
 //! Mail of walled commands: a command puts it into its outbox, and its agent sends it.
 
+use super::lacking::{WRITABLE, landlock_version, team_without_namespaces};
 use super::teams::{printed, walled_team};
-use crate::support::harness::{Team, copy_program, program};
+use crate::support::harness::{Team, copy_program, has_python, program};
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, headless, kill_9, says, script, scripted_lead, spawn,
     wait_file,
@@ -94,6 +95,25 @@ fn a_line_that_cannot_be_sent_is_named_in_the_result() {
     for mail in team.mail_of("lead") {
         assert!(mail["type"] != "shutdown_request" && mail.get("via").is_none(), "{mail}");
     }
+    assert_left_in_order(&team);
+}
+
+/// Landlock alone refuses the files of the team folder, and shows its names.
+#[test]
+fn a_command_behind_landlock_alone_sends_too() {
+    if !has_python("mail of a command behind Landlock alone") {
+        return;
+    }
+    let Some(team) = team_without_namespaces(landlock_version()) else { return };
+    copy_program(&program("team"), &team.workspace().join(WRITABLE).join("team"));
+    let said = results_of(
+        &team,
+        &["work/team send lead hello", "work/team ls", "work/team send lead x --from user"],
+    );
+    assert!(said[0].contains("\n[outbox: sent to lead]"), "{said:?}");
+    assert!(said[1].contains("the team folder is hidden from an agent's command"), "{said:?}");
+    assert!(said[2].contains("--from does not work here"), "{said:?}");
+    assert_eq!(count_of(&team, "hello"), 1);
     assert_left_in_order(&team);
 }
 
