@@ -1,7 +1,8 @@
 //! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
 use super::permission_rules::permissions;
-use super::{context::Context, event_loop::block_on, model as model_access, walls};
+use super::walls::{self, Attained, LevelOrigin};
+use super::{context::Context, event_loop::block_on, model as model_access};
 use crate::error::Failure;
 use crate::llm::registry::{ModelName, Variables};
 use crate::llm::{ModelError, ModelListAnswer, PROVIDERS};
@@ -160,19 +161,19 @@ impl DoctorReport {
         }
         // Without a team folder there is nothing to hide; another check says that there is none.
         let Ok(team) = TeamDir::look(&context.team_path) else { return Ok(()) };
-        match block_on(walls::attain(sandbox, &team, &context.environment))? {
+        let origin = LevelOrigin::of(settings);
+        match block_on(walls::attain(sandbox, origin, &team, &context.environment))? {
             Err(why) => {
                 let remedy = why.hint.clone();
                 self.failed(CHECK, &why, &remedy);
             }
-            Ok(attained) if attained.missing.is_empty() => self.fine(CHECK, "all are up"),
-            Ok(attained) => {
-                for wall in attained.missing {
-                    self.note(
-                        CHECK,
-                        format!("missing: {wall}"),
-                        "use a newer kernel, or another machine",
-                    );
+            Ok(Attained { sandbox, missing }) => {
+                for wall in &sandbox.walls {
+                    self.fine(CHECK, format!("{}: yes", wall.word()));
+                }
+                for (wall, why) in missing {
+                    let remedy = "use a newer kernel, or a machine that permits namespaces";
+                    self.note(CHECK, format!("{}: no: {why}", wall.word()), remedy);
                 }
             }
         }

@@ -28,5 +28,6 @@ pub(crate) mod stop_members;
 pub(crate) mod task_view;
 pub(crate) mod teammate;
 pub(crate) mod top;
+mod wall_probe;
 mod walls;
 pub(crate) mod web_control;

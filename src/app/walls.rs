@@ -3,17 +3,25 @@
 
 use super::agent_process::fresh_id;
 use super::output::warn;
+use super::wall_probe::WallProbe;
 use crate::error::{Exit, Failure, OrFail};
-use crate::os::wall::{self, WallPolicy, Walls};
+use crate::os::wall::{self, VERSION_WITH_SIGNALS, WallPolicy, Walls};
+use crate::settings::Settings;
 use crate::settings::environment::{Environment, PassedNames};
 use crate::store::TeamDir;
 use crate::tools::command::{command_setup, try_out};
-use crate::wire::sandbox::{Sandbox, SandboxLevel};
-use std::path::PathBuf;
+use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork, SandboxWall};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The variable with the highest version of Landlock that is used. For tests; a release build ignores it.
 pub(super) const LANDLOCK_CAP: &str = "TEAM_LANDLOCK_ABI";
+
+/// The variable with the name of a wall that is left open, so that the attempts at the start get through it. For tests;
+/// a release build ignores it.
+const OPEN_WALL: &str = "TEAM_OPEN_WALL";
 
 /// The folder of git in the workspace, which commands may change but not replace.
 const GIT: &str = ".git";
@@ -22,54 +30,218 @@ const GIT: &str = ".git";
 const PROTECTED: [&str; 7] =
     [".git/hooks", ".git/config", ".vscode", ".idea", ".envrc", ".mcp.json", ".claude"];
 
-/// The walls that this machine permits.
+/// The walls that this machine has.
 pub(super) struct Attained {
-    /// The sandbox that was asked for, with namespaces if they are permitted.
+    /// The sandbox that was asked for, as far as this machine can keep it.
     pub(super) sandbox: Sandbox,
-    /// The missing walls that the level can do without, in words.
-    pub(super) missing: Vec<String>,
+    /// The missing walls, with the reason.
+    pub(super) missing: Vec<(SandboxWall, String)>,
 }
 
-/// Returns the sandbox with the namespaces that this machine permits, and prints the missing walls. Fails if a wall
-/// that the level needs is missing.
+/// The origin of the level of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LevelOrigin {
+    /// A person has chosen it: it is kept, or nothing starts.
+    Chosen,
+    /// It is the default: it is kept as far as the machine allows.
+    Default,
+}
+
+impl LevelOrigin {
+    pub(super) fn of(settings: &Settings) -> Self {
+        if settings.is_sandbox_level_chosen() { Self::Chosen } else { Self::Default }
+    }
+}
+
+/// Returns the sandbox with the walls that this machine has, and prints the missing ones. Fails if a wall is missing
+/// that a chosen level needs.
 pub(super) async fn attainable(
     sandbox: Sandbox,
+    origin: LevelOrigin,
     team: &TeamDir,
     environment: &Environment,
 ) -> Result<Sandbox, Failure> {
-    let Attained { sandbox, missing } = attain(sandbox, team, environment).await?;
-    for wall in missing {
-        warn(&format!("sandbox: this machine lacks a wall around commands: {wall}"));
+    let wanted = sandbox.level;
+    let Attained { sandbox, missing } = attain(sandbox, origin, team, environment).await?;
+    if sandbox.level != wanted || sandbox.is_partial {
+        warn(&partial(&sandbox, wanted, &missing));
+    } else {
+        for (why, walls) in by_reason(&missing) {
+            warn(&format!("sandbox: this machine lacks a wall around commands: {walls} ({why})"));
+        }
     }
     Ok(sandbox)
 }
 
-/// Tries commands behind the walls of a sandbox. Fails if a wall that the level needs is missing.
+/// Tries a command behind the walls of a sandbox, which makes attempts to get out. Fails if a wall is missing that a
+/// chosen level needs.
 pub(super) async fn attain(
     sandbox: Sandbox,
+    origin: LevelOrigin,
     team: &TeamDir,
     environment: &Environment,
 ) -> Result<Attained, Failure> {
     if sandbox.level == SandboxLevel::Off {
         return Ok(Attained { sandbox, missing: Vec::new() });
     }
-    let missing = wall::missing_in_landlock(landlock_cap(environment));
-    let missing = missing.map_err(|why| unattainable(&sandbox, &why.to_string()))?;
-    let mut missing: Vec<String> = missing.into_iter().collect();
-    let with_namespaces = Sandbox { has_namespaces: true, ..sandbox.clone() };
-    let Err(why) = try_policy(&with_namespaces, team, environment).await? else {
-        return Ok(Attained { sandbox: with_namespaces, missing });
-    };
-    let hole = policy(&sandbox, team, environment).holes().into_iter().next();
-    if let Some(hole) = hole {
-        let lacks = format!("{} is in a writable folder; only namespaces hide it", hole.display());
-        return Err(unattainable(&sandbox, &format!("{why}; {lacks}")));
+    let sandbox = with_own_folders(sandbox, environment);
+    let landlock = wall::landlock_version(landlock_cap(environment));
+    let version = landlock.as_ref().ok().copied();
+    let mut reasons: Vec<String> = landlock.err().iter().map(ToString::to_string).collect();
+    let is_chosen = origin == LevelOrigin::Chosen;
+    // Without Landlock only namespaces are left, which a chosen level does not do with.
+    let ways = [true, false].into_iter().filter(|way| version.is_some() || (*way && !is_chosen));
+    for has_namespaces in ways {
+        let (lacks_landlock, is_partial) = (version.is_none(), version.is_none());
+        let mut way = Sandbox { has_namespaces, lacks_landlock, is_partial, ..sandbox.clone() };
+        if sandbox.network == SandboxNetwork::Own && !has_namespaces {
+            reasons.push("only namespaces give a command a loopback of its own".into());
+            break;
+        }
+        let holes = policy(&way, team, environment).holes();
+        let holes = if has_namespaces { Vec::new() } else { holes };
+        if let Some(hole) = holes.first() {
+            reasons.push(format!(
+                "{} is in a writable folder; only namespaces hide it",
+                hole.display()
+            ));
+            if is_chosen {
+                break;
+            }
+            way.is_partial = true;
+        }
+        way.walls = standing(&way, &holes, version, team);
+        let broken = match try_walls(&way, team, environment).await? {
+            Ok(broken) => broken,
+            Err(why) => {
+                reasons.push(why);
+                continue;
+            }
+        };
+        if is_chosen && !broken.is_empty() {
+            let words: Vec<&str> = broken.iter().map(|wall| wall.word()).collect();
+            let harms: Vec<&str> = broken.iter().map(|wall| harm(*wall)).collect();
+            let (words, harms) = (words.join(", "), harms.join("; "));
+            let why = format!("these walls do not hold: {words}. A command could {harms}");
+            return Err(unattainable(&sandbox, &why));
+        }
+        way.is_partial |= !broken.is_empty();
+        way.walls.retain(|wall| !broken.contains(wall));
+        let reason = |wall| reason(wall, &broken, version, &reasons);
+        let missing = way.missing().map(|wall| (wall, reason(wall))).collect();
+        return Ok(Attained { sandbox: way, missing });
     }
-    if let Err(why) = try_policy(&sandbox, team, environment).await? {
+    let why = reasons.join("; ");
+    // A network that is not open has been chosen as well.
+    if is_chosen || sandbox.network != SandboxNetwork::Open {
         return Err(unattainable(&sandbox, &why));
     }
-    missing.push(format!("private temporary folders, files of git ({why})"));
-    Ok(Attained { sandbox, missing })
+    let missing = sandbox.walls_of_level().map(|wall| (wall, why.clone())).collect();
+    Ok(Attained { sandbox: Sandbox { level: SandboxLevel::Off, ..sandbox }, missing })
+}
+
+/// Returns the sandbox with the user's own folders of the program among the hidden ones. Teammates, which take the
+/// sandbox over, do not know all variables that name them.
+fn with_own_folders(mut sandbox: Sandbox, environment: &Environment) -> Sandbox {
+    let own = [environment.config_home(), environment.state_home()];
+    let own = own.into_iter().flatten().map(|folder| folder.join("team").display().to_string());
+    for folder in own {
+        if !sandbox.hide.contains(&folder) {
+            sandbox.hide.push(folder);
+        }
+    }
+    sandbox
+}
+
+/// Returns the walls that these parts of the kernel put up around a command. `holes` are hidden paths that stay
+/// reachable.
+fn standing(
+    sandbox: &Sandbox,
+    holes: &[PathBuf],
+    landlock: Option<i32>,
+    team: &TeamDir,
+) -> Vec<SandboxWall> {
+    let root = fs::canonicalize(team.root()).unwrap_or_default();
+    let (of_team, others): (Vec<_>, Vec<_>) = holes.iter().partition(|hole| **hole == root);
+    let stands = |wall: &SandboxWall| match wall {
+        SandboxWall::Files | SandboxWall::Sockets | SandboxWall::Network => true,
+        SandboxWall::TeamFolder => of_team.is_empty(),
+        SandboxWall::Secrets => others.is_empty(),
+        SandboxWall::Signals => landlock.is_some_and(|version| version >= VERSION_WITH_SIGNALS),
+        SandboxWall::GitFiles => sandbox.has_namespaces || sandbox.level == SandboxLevel::ReadOnly,
+        SandboxWall::TemporaryFolders => sandbox.has_namespaces,
+    };
+    sandbox.walls_of_level().filter(stands).collect()
+}
+
+/// Returns the reason for which a wall is missing.
+fn reason(
+    wall: SandboxWall,
+    broken: &BTreeSet<SandboxWall>,
+    landlock: Option<i32>,
+    reasons: &[String],
+) -> String {
+    match landlock {
+        _ if broken.contains(&wall) => "a test command got through it".into(),
+        Some(version) if wall == SandboxWall::Signals => {
+            format!("Landlock {version}; {VERSION_WITH_SIGNALS}, Linux 6.12, is needed")
+        }
+        _ => reasons.first().cloned().unwrap_or_default(),
+    }
+}
+
+/// Returns the missing walls of each reason, in words.
+fn by_reason(missing: &[(SandboxWall, String)]) -> Vec<(&str, String)> {
+    let mut grouped: Vec<(&str, String)> = Vec::new();
+    for (wall, why) in missing {
+        match grouped.iter_mut().find(|(known, _)| known == why) {
+            Some((_, walls)) => *walls = format!("{walls}, {}", wall.word()),
+            None => grouped.push((why, wall.word().into())),
+        }
+    }
+    grouped
+}
+
+/// Says what commands can do since the default level is kept in part or not at all, and what to do about it.
+fn partial(sandbox: &Sandbox, wanted: SandboxLevel, missing: &[(SandboxWall, String)]) -> String {
+    let (level, choice) = (wanted.word(), "sandbox.level");
+    let choices = format!(
+        "`team doctor` shows each wall. {choice} = \"{level}\" in your settings refuses such a start, and \
+         {choice} = \"off\" says that no walls are wanted"
+    );
+    if sandbox.level == SandboxLevel::Off {
+        let why = missing.first().map_or("", |(_, why)| why);
+        return format!(
+            "WARNING: no walls stand around commands: this machine has none ({why}). Commands and hooks of \
+             agents can do all that you can: read your keys, change all your files, and steer this team. Use \
+             a container, a virtual machine or a user of its own, or a machine with walls. {choices}"
+        );
+    }
+    let lacks: Vec<String> =
+        by_reason(missing).into_iter().map(|(why, walls)| format!("{walls} ({why})")).collect();
+    let harms: Vec<&str> = missing.iter().map(|(wall, _)| harm(*wall)).collect();
+    format!(
+        "WARNING: not all walls stand around commands, since this machine lacks: {}. Commands and hooks of \
+         agents can: {}. The other walls of the level \"{level}\" stand. {choices}",
+        lacks.join("; "),
+        harms.join("; ")
+    )
+}
+
+/// Says what a command can do without a wall.
+const fn harm(missing: SandboxWall) -> &'static str {
+    match missing {
+        SandboxWall::Files => "change your files outside the workspace",
+        SandboxWall::TeamFolder => {
+            "read and change the team folder, and so read its mail and answer questions in your name"
+        }
+        SandboxWall::Secrets => "read your keys and tokens",
+        SandboxWall::Signals => "stop other processes of your user",
+        SandboxWall::Sockets => "use the sockets of daemons",
+        SandboxWall::Network => "use the network",
+        SandboxWall::GitFiles => "change .git/hooks and .git/config, which run code later",
+        SandboxWall::TemporaryFolders => "read the files of others in /tmp",
+    }
 }
 
 /// Makes the walls of the agent with this `run_id`; `None` without a sandbox.
@@ -87,16 +259,21 @@ pub(super) fn raise(
     walls.map(|walls| Some(Arc::new(walls))).or_fail(what, "check TMPDIR, or the folder /tmp")
 }
 
-/// Runs a command behind these walls; the inner error says why it cannot run.
-async fn try_policy(
+/// Makes attempts to get out of these walls. Returns the walls that did not hold; the inner error says why the command
+/// cannot run.
+async fn try_walls(
     sandbox: &Sandbox,
     team: &TeamDir,
     environment: &Environment,
-) -> Result<Result<(), String>, Failure> {
+) -> Result<Result<BTreeSet<SandboxWall>, String>, Failure> {
     let run_id = fresh_id();
-    let walls = raise(sandbox, team, &run_id, environment)?;
+    let policy = policy(sandbox, team, environment);
+    let probe = WallProbe::plan(sandbox, &policy, team, environment, run_id.clone());
+    let policy = with_open_wall(policy, team, environment);
+    let walls = Some(Arc::new(Walls::without_temp_folder(policy)));
     let setup = command_setup(environment.passed_on(&PassedNames::default()), run_id, walls);
-    Ok(try_out(&setup, team.workspace()).await)
+    let printed = try_out(&probe.command(), team.workspace(), &setup).await;
+    Ok(printed.map(|printed| probe.broken(&printed)))
 }
 
 fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environment) -> WallPolicy {
@@ -111,9 +288,7 @@ fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environment) -> WallP
     if sandbox.level == SandboxLevel::Workspace {
         writable.push(workspace.to_owned());
     }
-    let own = [environment.config_home(), environment.state_home()];
-    let own = own.into_iter().flatten().map(|folder| folder.join("team"));
-    let hidden = sandbox.hide.iter().filter_map(expanded).chain(own);
+    let hidden = sandbox.hide.iter().filter_map(expanded);
     WallPolicy {
         writable,
         hidden: hidden.chain([team.root().to_owned()]).collect(),
@@ -122,8 +297,29 @@ fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environment) -> WallP
         protected: PROTECTED.map(|name| workspace.join(name)).into(),
         network: sandbox.network,
         has_namespaces: sandbox.has_namespaces,
+        lacks_landlock: sandbox.lacks_landlock,
+        allows_holes: sandbox.is_partial,
         landlock_cap: landlock_cap(environment),
     }
+}
+
+/// Makes the wall that [`OPEN_WALL`] names one that looks like the others and does not hold.
+fn with_open_wall(mut policy: WallPolicy, team: &TeamDir, environment: &Environment) -> WallPolicy {
+    let open = environment.get(OPEN_WALL).filter(|_| cfg!(debug_assertions));
+    let Some(open) = open else { return policy };
+    match SandboxWall::ALL.into_iter().find(|wall| wall.word() == open) {
+        Some(SandboxWall::Files) => {
+            policy.writable.extend(team.workspace().parent().map(Path::to_owned));
+        }
+        Some(SandboxWall::TeamFolder) => policy.hidden.retain(|path| path != team.root()),
+        Some(SandboxWall::Secrets) => policy.hidden = vec![team.root().to_owned()],
+        Some(SandboxWall::Signals) => policy.landlock_cap = Some(VERSION_WITH_SIGNALS - 1),
+        Some(SandboxWall::Network) => policy.network = SandboxNetwork::Open,
+        Some(SandboxWall::GitFiles) => policy.protected.clear(),
+        Some(SandboxWall::TemporaryFolders) => policy.writable.push("/tmp".into()),
+        Some(SandboxWall::Sockets) | None => {}
+    }
+    policy
 }
 
 fn landlock_cap(environment: &Environment) -> Option<i32> {
@@ -132,11 +328,7 @@ fn landlock_cap(environment: &Environment) -> Option<i32> {
 }
 
 fn unattainable(sandbox: &Sandbox, why: &str) -> Failure {
-    let level = match sandbox.level {
-        SandboxLevel::Off => "off",
-        SandboxLevel::Workspace => "workspace",
-        SandboxLevel::ReadOnly => "read-only",
-    };
+    let level = sandbox.level.word();
     let what = format!("sandbox.level = \"{level}\" cannot be kept on this machine");
     let hint = "start it where the kernel permits the wall, or set sandbox.level = \"off\": then commands have \
                 all rights of the user";

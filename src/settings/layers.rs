@@ -76,11 +76,18 @@ pub(crate) struct Setting<T> {
 }
 
 impl<T> Setting<T> {
+    /// Whether no layer sets the value.
+    pub(crate) fn is_default(&self) -> bool {
+        self.source == DEFAULT_SOURCE
+    }
+
     /// Whether a flag or the environment sets the value for this run.
     pub(crate) fn is_of_this_run(&self) -> bool {
         self.source == FLAG_SOURCE || self.source.starts_with(ENVIRONMENT_SOURCE)
     }
 }
+
+const DEFAULT_SOURCE: &str = "default";
 
 const FLAG_SOURCE: &str = "flag";
 
@@ -326,7 +333,7 @@ impl<T: SettingValue> SettingField for Setting<T> {
         let combine =
             |near: Self, far: Self| Self { value: near.value.with_farther(far.value), ..near };
         let setting = nearer_first.reduce(combine);
-        let setting = setting.unwrap_or(Self { value: default, source: "default".into() });
+        let setting = setting.unwrap_or(Self { value: default, source: DEFAULT_SOURCE.into() });
         if spec.is_positive && json!(setting.value) == json!(0) {
             let what = format!("{} may not be 0", spec.key);
             let why = format!("it was set by: {}", setting.source);

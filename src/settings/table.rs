@@ -22,7 +22,7 @@ use crate::wire::limits;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, Permissions, PlanApproval, RuleLists};
 use crate::wire::role::MODEL_ALIASES;
-use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork};
+use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork, SandboxQuestions};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -188,7 +188,7 @@ settings! {
         /// The walls around commands and hooks: `workspace` (they change files only in the workspace and in temporary
         /// folders, and cannot reach the team folder), `read-only` (not in the workspace either), or `off`. A folder
         /// can only make it stricter without `team trust`. A level that this machine cannot keep ends the start.
-        sandbox_level: Setting<SandboxLevel> = SandboxLevel::Off,
+        sandbox_level: Setting<SandboxLevel>,
             key: "sandbox.level", needs_trust: true;
 
         /// The network of walled commands: `open` (TCP and UDP), `own` (a loopback that only the command sees, so that
@@ -485,10 +485,17 @@ impl Settings {
             network: self.sandbox_network.value,
             write: self.sandbox_write.value.all(),
             hide: self.sandbox_hide.value.all(),
-            has_namespaces: false,
-            runs_unasked: self.sandbox_ask_inside.value != AskInside::default(),
-            is_partial: false,
+            questions: match self.sandbox_ask_inside.value {
+                AskInside(true) => SandboxQuestions::ByMode,
+                AskInside(false) => SandboxQuestions::Outside,
+            },
+            ..Sandbox::default()
         }
+    }
+
+    /// Whether a person has chosen the level of the sandbox; otherwise it is the default.
+    pub(crate) fn is_sandbox_level_chosen(&self) -> bool {
+        !self.sandbox_level.is_default()
     }
 
     /// Returns the models that the aliases in role files mean.

@@ -13,7 +13,7 @@ use crate::wire::RestartPolicy;
 use crate::wire::budget::{Budget, Budgets};
 use crate::wire::money::Money;
 use crate::wire::permission::{PermissionMode, Permissions};
-use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork};
+use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork, SandboxQuestions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -340,12 +340,18 @@ fn an_untrusted_folder_makes_the_sandbox_only_stricter() {
         assert_eq!(ignored.is_some(), !folders.is_empty() && text(folders) != with(&word(level)));
     }
     let (sandbox, ignored) = sandbox_of("", "[sandbox]\nask_inside = false");
-    assert!(!sandbox.runs_unasked && ignored.unwrap().contains("sandbox.ask_inside"));
+    assert!(
+        sandbox.questions == SandboxQuestions::ByMode
+            && ignored.unwrap().contains("sandbox.ask_inside")
+    );
     let (sandbox, ignored) =
         sandbox_of("[sandbox]\nask_inside = false", "[sandbox]\nask_inside = true");
-    assert!(!sandbox.runs_unasked && ignored.is_none());
+    assert!(sandbox.questions == SandboxQuestions::ByMode && ignored.is_none());
     let (sandbox, _) = sandbox_of("[sandbox]\nask_inside = false", "");
-    assert!(sandbox.runs_unasked && !sandbox.frees_commands(), "without walls it frees nothing");
+    assert!(
+        sandbox.questions == SandboxQuestions::Outside && !sandbox.frees_commands(),
+        "without walls it frees nothing"
+    );
     let (sandbox, ignored) =
         sandbox_of("[sandbox]\nnetwork = \"off\"", "[sandbox]\nnetwork = \"open\"");
     assert_eq!(sandbox.network, SandboxNetwork::Off);

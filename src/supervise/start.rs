@@ -333,7 +333,7 @@ impl Supervisor {
     async fn reserve(&self, spec: &SpawnSpec, id: &MemberId) -> Result<Option<Entry>, StartError> {
         let now = self.config.clock.now();
         let (spec, incarnation) = (spec.clone(), id.incarnation.clone());
-        let bus = Arc::clone(&self.config.bus);
+        let (bus, sandbox) = (Arc::clone(&self.config.bus), self.config.sandbox.entry());
         let enter = move || {
             let dir = bus.dir();
             // Mail to the name is accepted, and sealed, as soon as the entry is there.
@@ -344,8 +344,13 @@ impl Supervisor {
                 if liveness::probe(dir, &spec.name).map_err(StoreError::from)?.is_alive() {
                     return Err(StartError::Cancelled);
                 }
+                let name = spec.name.clone();
                 let reserved = roster_updates::reserve(roster, spec, incarnation, cwd, now);
-                reserved.map_err(|_| StartError::Cancelled)
+                let before = reserved.map_err(|_| StartError::Cancelled)?;
+                if let Some(member) = roster.member_mut(name.as_str()) {
+                    member.sandbox = Some(sandbox);
+                }
+                Ok(before)
             })?
         };
         offload(enter).await

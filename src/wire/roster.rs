@@ -6,6 +6,7 @@ use super::activity::Activity;
 use super::chat::Usage;
 use super::money::{Money, Price};
 use super::role::folded;
+use super::sandbox::SandboxEntry;
 use super::words::words;
 use super::{FORMAT_VERSION, WallTime, WithUnknownFields};
 use serde::{Deserialize, Serialize};
@@ -149,6 +150,9 @@ pub struct Lead {
     pub usage: UsageCount,
     /// The usage of the teammates before the lead's conversation began. Sums of the team do not include it.
     pub used_before: UsageCount,
+    /// The walls around its commands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxEntry>,
 }
 
 /// A teammate's entry.
@@ -189,6 +193,9 @@ pub struct Member {
     pub last_exit: Option<LastExit>,
     /// The starter: `lead` or `hand`. A lead stops only the members that it spawned.
     pub started_by: StartedBy,
+    /// The walls around its commands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxEntry>,
 }
 
 /// The colour words of members, in the order in which members join.

@@ -9,7 +9,8 @@ use crate::app::agent_process::{AgentProcess, fresh_id};
 use crate::app::build_agent::{AgentParts, build_agent, check_lead_rules, with_left_mail};
 use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
 use crate::app::own_mailbox::{make_inbox, open_mailbox};
-use crate::app::{event_loop::SignalStream, model::open_provider, walls};
+use crate::app::walls::{self, LevelOrigin};
+use crate::app::{event_loop::SignalStream, model::open_provider};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::{SystemClock, program::TeammateProgram, wall::Walls};
@@ -61,7 +62,9 @@ impl LeadApp {
         deadline: Option<Instant>,
     ) -> Result<(Self, RosterPlace), Failure> {
         check_lead_rules(team, &options.permissions)?;
-        options.sandbox = walls::attainable(options.sandbox, team, &context.environment).await?;
+        let origin = LevelOrigin::of(&options.settings);
+        options.sandbox =
+            walls::attainable(options.sandbox, origin, team, &context.environment).await?;
         let bus = open_bus(team.clone(), options.settings.rules());
         let Place { process, entry, before, usage } =
             before_timeout(deadline, take_place(&bus, &options)).await?;

@@ -160,6 +160,7 @@ async fn write_entry(
         model: options.model.to_string(),
         mode: options.permissions.mode.word().into(),
         since: SystemClock.now(),
+        sandbox: Some(options.sandbox.entry()),
         ..Lead::default()
     };
     let resume = options.request.resume;
@@ -187,7 +188,8 @@ fn enter(
         followers.for_each(|member| member.mode.clone_from(&fresh.mode));
     }
     let lead = roster.lead.get_or_insert_with(|| fresh.clone().into());
-    let Lead { pid, incarnation, model, mode, since, .. } = fresh;
+    let Lead { pid, incarnation, model, mode, since, sandbox, .. } = fresh;
+    lead.sandbox = sandbox;
     (lead.pid, lead.incarnation, lead.model, lead.mode) = (pid, incarnation, model, mode);
     (lead.since, lead.activity) = (since, None);
     let _legal = lifecycle::apply_spawned(&mut lead.status);

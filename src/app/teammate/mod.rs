@@ -83,7 +83,7 @@ impl TeammateApp {
         if options.lead.is_none() {
             let wanted = options.handshake.sandbox;
             options.handshake.sandbox =
-                walls::attainable(wanted, team, &context.environment).await?;
+                walls::attainable(wanted, options.level_origin, team, &context.environment).await?;
         }
         let TeammateOptions { name, handshake, model, lead, .. } = &options;
         let is_by_hand = lead.is_none();

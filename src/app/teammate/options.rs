@@ -3,6 +3,7 @@
 
 use crate::app::context::Context;
 use crate::app::permission_rules::permissions;
+use crate::app::walls::LevelOrigin;
 use crate::app::{
     agent_process::fresh_id, model as model_access, names::member_name, output::warn,
 };
@@ -42,6 +43,8 @@ pub(super) struct TeammateOptions {
     pub(super) once: bool,
     /// The name of the team, if this process begins it.
     pub(super) team_name: Option<String>,
+    /// The origin of the level of the sandbox, for a teammate that was started by hand.
+    pub(super) level_origin: LevelOrigin,
 }
 
 impl TeammateOptions {
@@ -75,9 +78,12 @@ impl TeammateOptions {
         if lead.is_none() {
             model_access::open_alone(&model, &handshake.credentials)?;
         }
+        let level_origin = LevelOrigin::of(&settings);
         let team_name = settings.team_name.value.map(String::from);
         let role_file = None;
-        Ok(Self { name, handshake, role_file, model, lead, prompt, once, team_name })
+        let started =
+            Self { name, handshake, role_file, model, lead, prompt, once, team_name, level_origin };
+        Ok(started)
     }
 
     /// Finds the file of the role, and gives a teammate that was started by hand the name of its role as the file has

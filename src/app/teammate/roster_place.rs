@@ -93,7 +93,7 @@ async fn write_entry(
     let now = SystemClock.now();
     let (model, mode) = (options.model.to_string(), handshake.permissions.mode.word());
     let cwd = context.cwd.display().to_string();
-    let team_name = options.team_name.clone();
+    let (team_name, sandbox) = (options.team_name.clone(), handshake.sandbox.entry());
     let enter = move |roster: &mut WithUnknownFields<Roster>| {
         let earlier = roster.member(name.as_str()).cloned();
         roster.begin(now, team_name);
@@ -101,6 +101,7 @@ async fn write_entry(
         (member.role, member.role_file) = (role, role_file);
         (member.model, member.mode) = (model, mode.into());
         (member.started_by, member.cwd) = (StartedBy::Hand, cwd);
+        member.sandbox = Some(sandbox);
         member.incarnation = incarnation;
         member.pid = i32::try_from(std::process::id()).ok();
         let _legal = lifecycle::apply_spawned(&mut member.status);

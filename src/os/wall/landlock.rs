@@ -15,10 +15,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The latest version whose rights are used.
-const LATEST: i32 = 6;
+pub(super) const LATEST: i32 = 6;
 
 /// The version from which the rules also keep signals in.
-pub(super) const VERSION_WITH_SIGNALS: i32 = 6;
+pub(crate) const VERSION_WITH_SIGNALS: i32 = 6;
 
 /// Device files that a command may write.
 const DEVICES: [&str; 7] =

@@ -8,16 +8,17 @@ mod landlock;
 mod mount_calls;
 mod named_error;
 mod namespaces;
-mod own_loopback;
 pub(crate) mod outbox;
+mod own_loopback;
 mod policy;
 mod seccomp;
 pub(in crate::os) mod temp_folder;
 
+pub(crate) use landlock::VERSION_WITH_SIGNALS;
 pub(crate) use policy::WallPolicy;
 
 use crate::wire::sandbox::SandboxNetwork;
-use landlock::{LandlockRules, VERSION_WITH_SIGNALS};
+use landlock::LandlockRules;
 use named_error::named;
 use namespaces::MountPlan;
 use outbox::Outbox;
@@ -31,7 +32,7 @@ use temp_folder::TempFolder;
 #[derive(Debug)]
 pub(crate) struct Walls {
     policy: WallPolicy,
-    temp: TempFolder,
+    temp: Option<TempFolder>,
 }
 
 impl Walls {
@@ -39,7 +40,12 @@ impl Walls {
     pub(crate) fn new(mut policy: WallPolicy, run_id: &str) -> io::Result<Self> {
         let temp = TempFolder::make(run_id)?;
         policy.writable.push(temp.path().to_owned());
-        Ok(Self { policy, temp })
+        Ok(Self { policy, temp: Some(temp) })
+    }
+
+    /// Returns the walls for a command that needs no temporary files: nothing is created, and nothing can be left.
+    pub(crate) fn without_temp_folder(policy: WallPolicy) -> Self {
+        Self { policy, temp: None }
     }
 
     /// Says what a command may not do, for the agent that runs it.
@@ -52,19 +58,21 @@ impl Walls {
             SandboxNetwork::Off => ", and there is no network",
         };
         let writable = writable.join(", ");
+        let is_partial = self.policy.allows_holes || self.policy.lacks_landlock;
+        let hidden = if is_partial { "keys" } else { "keys, the team folder and other processes" };
         format!(
-            "walls stand around commands: they change files only below {writable}; keys, the team \
-             folder and other processes are out of reach{network}"
+            "walls stand around commands: they change files only below {writable}; {hidden} are out \
+             of reach{network}"
         )
     }
 
-    pub(crate) fn temp_folder(&self) -> &Path {
-        self.temp.path()
+    pub(crate) fn temp_folder(&self) -> Option<&Path> {
+        self.temp.as_ref().map(TempFolder::path)
     }
 
-    /// Returns an outbox for the mail of one command.
-    pub(crate) fn new_outbox(&self) -> Outbox {
-        Outbox::new(self.temp.path())
+    /// Returns an outbox for the mail of one command; `None` without a folder for temporary files.
+    pub(crate) fn new_outbox(&self) -> Option<Outbox> {
+        self.temp.as_ref().map(|temp| Outbox::new(temp.path()))
     }
 
     pub(in crate::os) fn policy_file(&self) -> io::Result<File> {
@@ -76,7 +84,7 @@ impl Walls {
 #[derive(Debug)]
 pub(in crate::os) struct Wall {
     mounts: Option<MountPlan>,
-    rules: LandlockRules,
+    rules: Option<LandlockRules>,
     filters: Filters,
     report: PipeWriter,
 }
@@ -97,13 +105,17 @@ impl Wall {
             let why = "network: only namespaces give a command a loopback of its own";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
-        if let (None, Some(hole)) = (&mounts, holes.first()) {
+        if let (None, Some(hole)) = (&mounts, holes.first())
+            && !policy.allows_holes
+        {
             let why = format!("Landlock: {} is in a writable folder", hole.display());
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
-        let abi = landlock::version(policy.landlock_cap).map_err(|why| named("Landlock", &why))?;
-        let rules = LandlockRules::prepare(policy, &hidden, abi);
-        let rules = rules.map_err(|why| named("Landlock", &why))?;
+        let abi = landlock_version(policy.landlock_cap);
+        // Without Landlock only mounts protect files; with them no filter is needed for truncation.
+        let abi = if policy.lacks_landlock { landlock::LATEST } else { abi? };
+        let rules = (!policy.lacks_landlock).then(|| LandlockRules::prepare(policy, &hidden, abi));
+        let rules = rules.transpose().map_err(|why| named("Landlock", &why))?;
         let filters = Filters::compile(policy, abi).map_err(|why| named("seccomp", &why))?;
         Ok((Self { mounts, rules, filters, report }, WallReport(reader)))
     }
@@ -122,7 +134,8 @@ impl Wall {
         }
         capabilities::drop_all_but_few().map_err(|why| named("capabilities", &why))?;
         let private = self.mounts.iter().flat_map(MountPlan::private);
-        self.rules.enforce(private).map_err(|why| named("Landlock", &why))?;
+        let enforced = self.rules.as_ref().map_or(Ok(()), |rules| rules.enforce(private));
+        enforced.map_err(|why| named("Landlock", &why))?;
         self.filters.install().map_err(|why| named("seccomp", &why))
     }
 }
@@ -138,9 +151,7 @@ impl WallReport {
     }
 }
 
-/// Returns the walls that this version of Landlock lacks, in words; none for a recent one.
-pub(crate) fn missing_in_landlock(cap: Option<i32>) -> io::Result<Option<String>> {
-    let abi = landlock::version(cap).map_err(|why| named("Landlock", &why))?;
-    let text = format!("signals to other processes (Landlock {abi}; 6, Linux 6.12, is needed)");
-    Ok((abi < VERSION_WITH_SIGNALS).then_some(text))
+/// Returns the version of Landlock, at most `cap`. The error names the wall.
+pub(crate) fn landlock_version(cap: Option<i32>) -> io::Result<i32> {
+    landlock::version(cap).map_err(|why| named("Landlock", &why))
 }

@@ -70,7 +70,7 @@ impl MountPlan {
         let is_covered = |path: &&PathBuf| {
             let is_around = writable.iter().any(|writable| is_below(writable, path));
             let is_hole = writable.iter().any(|writable| is_below(path, writable));
-            !is_around && (is_hole || path.is_dir())
+            !is_around && (is_hole || path.is_dir() || policy.lacks_landlock)
         };
         // An outer cover hides inner paths as well, so it comes first.
         let mut hidden = hidden.to_vec();

@@ -29,6 +29,10 @@ pub(crate) struct WallPolicy {
     pub(crate) network: SandboxNetwork,
     /// Whether the command has user, mount and IPC namespaces of its own.
     pub(crate) has_namespaces: bool,
+    /// Whether the command does without Landlock.
+    pub(crate) lacks_landlock: bool,
+    /// Whether hidden paths in writable folders may stay reachable, where no namespaces hide them.
+    pub(crate) allows_holes: bool,
     /// The highest version of Landlock that is used; `None` for that of the kernel. For tests.
     pub(crate) landlock_cap: Option<i32>,
 }
@@ -64,7 +68,7 @@ impl WallPolicy {
     }
 
     /// Returns the real paths that exist and are hidden.
-    fn hidden_paths(&self) -> Vec<PathBuf> {
+    pub(crate) fn hidden_paths(&self) -> Vec<PathBuf> {
         real_paths(self.hidden.iter().flat_map(|path| completions(path)))
     }
 
@@ -123,6 +127,8 @@ mod tests {
             protected: Vec::new(),
             network: SandboxNetwork::Open,
             has_namespaces: false,
+            lacks_landlock: false,
+            allows_holes: false,
             landlock_cap: None,
         };
         assert_eq!(policy.holes(), [real.join("ws/.team")]);

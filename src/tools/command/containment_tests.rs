@@ -162,6 +162,8 @@ fn walls_of(folder: &Path) -> WallPolicy {
         protected: Vec::new(),
         network: SandboxNetwork::Open,
         has_namespaces: true,
+        lacks_landlock: false,
+        allows_holes: false,
         landlock_cap: None,
     }
 }

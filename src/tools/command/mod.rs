@@ -50,7 +50,7 @@ pub(crate) fn command_setup(
     }
     if let Some(walls) = &walls {
         env.retain(|(name, _)| name != "TMPDIR");
-        env.push(("TMPDIR".into(), walls.temp_folder().display().to_string()));
+        env.extend(walls.temp_folder().map(|path| ("TMPDIR".into(), path.display().to_string())));
     }
     CommandSetup { env, run_id, walls }
 }
@@ -105,16 +105,17 @@ impl Tool for Bash {
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let folder = parts.files.workspace.path();
-        let inside = parts.commands.walls.as_ref().filter(|_| self.outside.is_none());
-        let Some(walls) = inside else {
-            let setup = CommandSetup { walls: None, ..parts.commands.clone() };
-            return self.run_in(folder, &setup, &parts.output_store).await;
-        };
-        // Dropped with this future: an interrupted command sends nothing.
-        let outbox = walls.new_outbox();
         let mut setup = parts.commands.clone();
-        setup.env.push((OUTBOX_VARIABLE.into(), outbox.path().display().to_string()));
+        if self.outside.is_some() {
+            setup.walls = None;
+        }
+        // Dropped with this future: an interrupted command sends nothing.
+        let outbox = setup.walls.as_ref().and_then(|walls| walls.new_outbox());
+        if let Some(outbox) = &outbox {
+            setup.env.push((OUTBOX_VARIABLE.into(), outbox.path().display().to_string()));
+        }
         let result = self.run_in(folder, &setup, &parts.output_store).await?;
+        let Some(outbox) = outbox else { return Ok(result) };
         let report = send_outbox(outbox, &parts.team).await?;
         let report = report.map(|report| format!("\n[outbox: {report}]")).unwrap_or_default();
         Ok(result + &report)
@@ -184,12 +185,17 @@ async fn send_outbox(outbox: Outbox, team: &TeamContext) -> Result<Option<String
     Ok(report.in_words())
 }
 
-/// Runs a command that does nothing with this setup. The error is the reason for which it cannot run.
-pub(crate) async fn try_out(setup: &CommandSetup, folder: &Path) -> Result<(), String> {
+/// Runs a command of this program with this setup, and returns what it prints. The error is the reason for which it
+/// cannot run.
+pub(crate) async fn try_out(
+    command: &str,
+    folder: &Path,
+    setup: &CommandSetup,
+) -> Result<String, String> {
     let output = CappedOutput::default();
     let limit = Duration::from_secs(CALL_SECONDS);
-    match shell::run("exit 0", folder, setup, None, limit, output).await {
-        Ok(done) if done.end == ExitKind::Code(0) => Ok(()),
+    match shell::run(command, folder, setup, None, limit, output).await {
+        Ok(done) if done.end == ExitKind::Code(0) => Ok(done.output),
         Ok(done) if done.output.is_empty() => Err(format!("{:?}", done.end)),
         Ok(done) => Err(done.output.trim().to_owned()),
         Err(why) => Err(why.to_string()),

@@ -67,6 +67,8 @@ impl Fixture {
             protected: [".git/hooks", ".git/config", ".idea"].map(|name| ws.join(name)).into(),
             network: SandboxNetwork::Open,
             has_namespaces: way == Way::Namespaces,
+            lacks_landlock: false,
+            allows_holes: false,
             landlock_cap: None,
         };
         let (name, value) = CANARY.split_once('=').unwrap();
