@@ -4,7 +4,7 @@ use super::names::unknown_name;
 use crate::error::Failure;
 use crate::os::{Clock, SystemClock};
 use crate::store::{Fsync, TeamDir, roster, tasks::TaskList, unread};
-use crate::ui::{roster::activity, roster::roster_table, style::Palette};
+use crate::ui::{roster::activity, roster::roster_table, roster::walls_in_words, style::Palette};
 use crate::view::{self, MemberView};
 use crate::wire::AgentName;
 use crate::wire::task::TaskStatus;
@@ -33,7 +33,10 @@ pub(crate) fn table(
         }
     }
     let members: Vec<_> = members.iter().map(|(member, _)| member).collect();
-    Ok(roster_table(&members, now, palette, width.unwrap_or(DEFAULT_COLUMNS)))
+    let table = roster_table(&members, now, palette, width.unwrap_or(DEFAULT_COLUMNS));
+    let walls =
+        walls_in_words(&members).map(|words| palette.dim(&format!("walls: {words}")) + "\n");
+    Ok(walls.unwrap_or_default() + &table)
 }
 
 /// Returns the roster, or only the agents with these names.
@@ -41,9 +44,11 @@ pub(crate) fn json(team: &TeamDir, names: &[AgentName]) -> Result<Value, Failure
     let agents = members_with_tasks(team, names)?.into_iter().map(agent_json);
     let is_lead = |agent: &Value| agent.get("name").is_some_and(|name| name == "lead");
     let (lead, members): (Vec<Value>, Vec<Value>) = agents.partition(is_lead);
+    let roster = roster::read(team)?;
     Ok(json!({
         "schema": 1,
-        "used": roster::read(team)?.used(),
+        "used": roster.used(),
+        "sandbox": roster.lead.as_ref().and_then(|lead| lead.sandbox.as_ref()),
         "team": team.root().display().to_string(),
         "lead": lead.into_iter().next(),
         "members": members,

@@ -53,6 +53,23 @@ struct Column {
 
 const GAP: &str = "  ";
 
+/// Returns the walls around commands as the living agents have published them: the lead's, and those that differ.
+pub(crate) fn walls_in_words(members: &[&MemberView]) -> Option<String> {
+    let summary = |member: &MemberView| {
+        let sandbox = member.sandbox.as_ref().filter(|_| member.alive);
+        sandbox.map(|sandbox| one_line(&sandbox.summary(), 200))
+    };
+    let (lead, others): (Vec<&MemberView>, Vec<&MemberView>) =
+        members.iter().partition(|member| member.name == "lead");
+    let of_lead = lead.into_iter().find_map(summary);
+    let differing = others.into_iter().filter_map(|member| {
+        let words = summary(member).filter(|words| Some(words) != of_lead.as_ref())?;
+        Some(format!("{}: {words}", one_line(&member.name, 200)))
+    });
+    let words: Vec<String> = of_lead.clone().into_iter().chain(differing).collect();
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
 /// Renders the team as a table that is at most `width` columns wide.
 pub(crate) fn roster_table(
     members: &[&MemberView],

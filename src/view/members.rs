@@ -4,6 +4,7 @@ use crate::os::{Clock, SystemClock, uptime};
 use crate::store::heartbeat::{self, Heartbeat};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::wire::roster::{Member, Roster, Status, UsageCount};
+use crate::wire::sandbox::SandboxEntry;
 use crate::wire::{AgentName, WallTime};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -30,6 +31,9 @@ pub(crate) struct MemberView {
     /// Whether the process is gone and nobody has handled that; the status is `failed` then.
     #[serde(skip)]
     pub(crate) found_dead: bool,
+    /// The walls around its commands, as it has published them.
+    #[serde(skip)]
+    pub(crate) sandbox: Option<SandboxEntry>,
     #[serde(skip)]
     pub(crate) entry: Value,
 }
@@ -77,6 +81,7 @@ pub(crate) fn members(
                 heartbeat: is_busy.then(|| heartbeat_of(team, name, member, status)).flatten(),
                 ended,
                 found_dead,
+                sandbox: member.sandbox.clone(),
                 entry,
             }
         };
@@ -93,6 +98,7 @@ pub(crate) fn members(
             incarnation: lead.incarnation.clone(),
             model: lead.model.clone(),
             usage: lead.usage,
+            sandbox: lead.sandbox.clone(),
             ..Member::default()
         };
         view_of(&AgentName::lead(), &as_member, status, &lead_liveness, json!(lead))

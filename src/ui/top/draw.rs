@@ -1,6 +1,6 @@
 //! The frame: the layout of the panes, their content, and the help.
 
-use super::super::roster::short;
+use super::super::roster::{short, walls_in_words};
 use super::super::sanitize::{columns, one_line};
 use super::super::style::{BAD, BOLD, DIM, WARN};
 use super::super::view::View;
@@ -96,7 +96,9 @@ fn header(snapshot: &Snapshot, width: u16, view: &View) -> Line<'static> {
     let mut text = format!("  {alive} of {} alive", snapshot.members.len());
     let messages = format!(" · {} messages", snapshot.messages.len());
     let tokens = format!(" · {} tokens", short(tokens));
-    for part in [messages, tokens].into_iter().chain(cost) {
+    let members: Vec<_> = snapshot.members.iter().collect();
+    let walls = walls_in_words(&members).map(|walls| format!(" · walls: {walls}"));
+    for part in [messages, tokens].into_iter().chain(cost).chain(walls) {
         if columns("team") + columns(&text) + columns(&part) > usize::from(width) {
             break;
         }
