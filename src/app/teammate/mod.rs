@@ -20,7 +20,9 @@ use crate::llm::Provider;
 use crate::os::{
     async_fd::ReadableFd, child, failpoint::hit, memory, program, signals::SignalEvent, uptime,
 };
-use crate::store::{LifeLock, LifeRecord, TeamDir, transcript};
+use crate::store::asynchronous::offload;
+use crate::store::{LifeLock, LifeRecord, StoreError, TeamDir, liveness, transcript};
+use crate::supervise::commands::end_commands;
 use crate::supervise::handshake::{self, HandshakeAnswer};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, UsageCount};
@@ -90,8 +92,15 @@ impl TeammateApp {
         let (starter, credentials) =
             (if is_by_hand { "hand" } else { "lead" }, &handshake.credentials);
         let incarnation = handshake.incarnation.clone();
+        let before = liveness::last_record(team, name).map_err(StoreError::from)?;
         let process =
             AgentProcess::start(team, name.clone(), incarnation, starter, credentials).await?;
+        // A lead has ended the commands of the process before.
+        if let Some(LifeRecord { run_id, .. }) = before.filter(|_| is_by_hand) {
+            let (team, name, fsync) = (team.clone(), name.clone(), handshake.rules.fsync);
+            let stuck = offload(move || end_commands(&team, &name, &run_id, fsync)).await;
+            tracing::info!(?stuck, "looked for commands of the process before");
+        }
         if let Some(notice) = model.spec().notice.filter(|_| is_by_hand) {
             output::warn(notice);
         }

@@ -2,9 +2,10 @@
 
 use super::lacking::{WRITABLE, landlock_version, team_without_namespaces};
 use super::teams::{printed, walled_team};
+use crate::support::child_process::write;
 use crate::support::harness::{Team, copy_program, has_python, program};
 use crate::support::scripts::{
-    assert_left_in_order, bash, calls, headless, kill_9, says, script, scripted_lead, spawn,
+    assert_left_in_order, bash, calls, headless, kill_9, says, script, scripted_lead, spawn, wait,
     wait_file,
 };
 use std::fs;
@@ -187,6 +188,67 @@ fn a_killed_agent_sends_the_mail_of_its_command_at_its_next_start() {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
     assert_left_in_order(&team);
+}
+
+/// Nobody else ends the commands of a teammate that was started by hand, without a lead.
+#[test]
+fn a_manual_teammate_sends_the_mail_that_its_killed_process_has_left() {
+    let Some(team) = team_with_program() else { return };
+    let command = "./team send user early; echo $TMPDIR >name; touch up; sleep 1000";
+    let model = script(&team, &[calls("bob", &[bash(command)]), says("bob", "bob is back")]);
+    let bob = ["teammate", "bob", "--model", &model, "--prompt", "go"];
+    let mut first = team.start(&bob);
+    wait_file(&team, "up");
+    kill_9(&team, "bob");
+    wait(&team, &mut first);
+    team.team(&[&bob[..], &["--once"]].concat()).expect(0);
+    let mail = fs::read_to_string(team.path("inbox/user.jsonl")).unwrap();
+    assert_eq!(mail.matches("\"content\":\"early\"").count(), 1, "{mail}");
+    let temp = fs::read_to_string(team.workspace().join("name")).unwrap();
+    assert!(!fs::exists(temp.trim()).unwrap(), "{temp} is left");
+    assert_left_in_order(&team);
+}
+
+/// The lead is killed with its command, and resumed.
+#[test]
+fn a_resumed_lead_sends_the_mail_of_its_command() {
+    let Some(team) = team_with_program() else { return };
+    let command = "./team send bob early; touch up; sleep 1000";
+    let replies = [
+        calls("lead", &[spawn("bob")]),
+        says("bob", "bob is ready"),
+        calls("lead", &[bash(command)]),
+        says("lead", "the lead is back"),
+        says("bob", "bob has read"),
+    ];
+    let mut first = scripted_lead(&team, &replies);
+    wait_file(&team, "up");
+    kill_9(&team, "lead");
+    first.wait();
+    team.wait_no_process();
+    let model = script(&team, &replies);
+    team.team(&["lead", "--resume", "-p", "go on", "--model", &model]).expect(0);
+    let mail = team.mail_of("bob").into_iter();
+    let early = mail.filter(|mail| mail["content"] == "early" && mail["via"] == "command");
+    assert_eq!(early.count(), 1, "{}", team.describe());
+    assert_left_in_order(&team);
+}
+
+/// The hooks of the user see the mail of commands, and may refuse it.
+#[test]
+fn a_hook_refuses_mail_of_a_command() {
+    let Some(team) = team_with_program() else { return };
+    let folder = team.workspace().join(".config/team");
+    fs::create_dir_all(&folder).unwrap();
+    let hook = "grep -q forbidden && { echo no such words >&2; exit 2; }; exit 0";
+    let settings = format!("[[hooks]]\nevent = \"message_sent\"\ncommand = '''{hook}'''\n");
+    write(&folder.join("settings.toml"), settings);
+    let said = results_of(&team, &["./team send lead fine; ./team send lead forbidden"]);
+    let report = said[0].lines().last().unwrap();
+    let begin =
+        "[outbox: sent to lead; NOT sent: line 2 to \"lead\": refused by a hook of the user";
+    assert!(report.starts_with(begin) && report.contains("no such words"), "{said:?}");
+    assert_eq!(["fine", "forbidden"].map(|text| count_of(&team, text)), [1, 0]);
 }
 
 #[test]
