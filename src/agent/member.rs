@@ -333,10 +333,13 @@ impl Member {
                     QuestionKind::Plan => Activity::Plan,
                     QuestionKind::Sandbox => Activity::Sandbox(question.tool.clone()),
                 };
-                self.publish(Status::Waiting, Some(activity)).await;
                 let (journal, host) = (&mut self.conversation.journal, &mut self.host);
                 let asked = self.approvals.ask(*question, journal, host).await;
                 let decision = asked.map_err(|why| self.host.ending(why))?;
+                if decision.is_none() {
+                    // The question is there for everybody who sees this status.
+                    self.publish(Status::Waiting, Some(activity)).await;
+                }
                 return Ok(decision.map(MachineEvent::Settled));
             }
             HostAction::Withdraw(request_id) => {

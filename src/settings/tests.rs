@@ -328,8 +328,11 @@ fn an_untrusted_folder_makes_the_sandbox_only_stricter() {
     use SandboxLevel::{Off, ReadOnly, Workspace};
     let with = |level: &str| format!("[sandbox]\nlevel = \"{level}\"\n");
     for (users, folders, level) in [
-        ("", "", Off),
-        ("", "workspace", Workspace),
+        ("", "", Workspace),
+        ("", "off", Workspace),
+        ("", "read-only", ReadOnly),
+        ("off", "", Off),
+        ("off", "workspace", Workspace),
         ("workspace", "off", Workspace),
         ("workspace", "read-only", ReadOnly),
         ("read-only", "workspace", ReadOnly),
@@ -348,6 +351,8 @@ fn an_untrusted_folder_makes_the_sandbox_only_stricter() {
         sandbox_of("[sandbox]\nask_inside = false", "[sandbox]\nask_inside = true");
     assert!(sandbox.questions == SandboxQuestions::ByMode && ignored.is_none());
     let (sandbox, _) = sandbox_of("[sandbox]\nask_inside = false", "");
+    assert!(sandbox.frees_commands());
+    let (sandbox, _) = sandbox_of("[sandbox]\nlevel = \"off\"\nask_inside = false", "");
     assert!(
         sandbox.questions == SandboxQuestions::Outside && !sandbox.frees_commands(),
         "without walls it frees nothing"

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxLevel {
     /// Commands have the rights of the user.
-    #[default]
     Off,
     /// Commands change files only in the workspace and in temporary folders.
+    #[default]
     Workspace,
     /// Commands change files only in temporary folders.
     ReadOnly,
