@@ -185,26 +185,28 @@ settings! {
         permissions_plan_approval: Setting<PlanApproval> = PlanApproval::Lead,
             key: "permissions.plan_approval", is_file_only: true;
 
-        /// The walls around commands and hooks: `workspace` (they change files only in the workspace and in temporary
-        /// folders, and cannot reach the team folder), `read-only` (not in the workspace either), or `off`. A folder
-        /// can only make it stricter without `team trust`. A level that this machine cannot keep ends the start.
+        /// The walls around commands and hooks. A folder can only make them stricter without `team trust`, and a level
+        /// that you set and this machine cannot keep ends the start. Take
+        /// `workspace` if agents change this project: commands change files only in it and in temporary folders;
+        /// `read-only` if agents review or explain: commands change files only in temporary folders;
+        /// `off` if a container or virtual machine is around the team: commands can do all that you can.
         sandbox_level: Setting<SandboxLevel>,
             key: "sandbox.level", needs_trust: true;
 
-        /// The network of walled commands: `open` (TCP and UDP), `own` (a loopback that only the command sees, so that
-        /// tests can start servers; needs namespaces), or `off` (none). A folder can only make it stricter without
+        /// The network of walled commands: `open` if they download, `own` if tests start servers (a loopback that only
+        /// the command sees; needs namespaces), `off` if nothing may get out. A folder can only make it stricter without
         /// `team trust`.
         sandbox_network: Setting<SandboxNetwork> = SandboxNetwork::Open,
             key: "sandbox.network", needs_trust: true;
 
-        /// Further paths that walled commands may change, such as a cache of a package manager. Those of all files
-        /// count; a folder's only after `team trust`.
+        /// Further paths that walled commands may change, if builds fill a cache outside the workspace, as package
+        /// managers do. Those of all files count; a folder's only after `team trust`.
         sandbox_write: Setting<WritablePaths>,
             key: "sandbox.write", is_file_only: true, needs_trust: true, example: Some("[\"~/.cargo/registry\"]");
 
-        /// Paths that walled commands cannot read, besides a list that begins with `~/.ssh`, `~/.gnupg` and `~/.aws`.
-        /// A trailing `*` completes a name; `!PATH` takes a path off that list, in a folder's file only after `team
-        /// trust`.
+        /// Paths that walled commands cannot read, if you keep secrets elsewhere than in the usual places, which are
+        /// hidden anyway (`~/.ssh`, `~/.gnupg`, `~/.aws` and others). A trailing `*` completes a name; `!PATH` takes a
+        /// path off that list, in a folder's file only after `team trust`.
         sandbox_hide: Setting<HiddenPaths>,
             key: "sandbox.hide", is_file_only: true, needs_trust: true, example: Some("[\"~/secrets\"]");
 

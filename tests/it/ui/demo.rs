@@ -2,6 +2,7 @@
 
 use crate::support::harness::{CommandResult, SYSTEM_PATH, Team, program};
 use crate::support::skips::skipped;
+use crate::walls::can_wall;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::fs;
@@ -62,6 +63,31 @@ fn the_demo_shows_a_team_of_three_at_work() {
     assert_eq!(ran.out.matches("  completed  ").count(), 2, "{}", ran.out);
     team.wait_no_process();
     assert!(is_empty(team.workspace()), "it cleans up after itself");
+}
+
+/// The same attacks succeed without walls and are refused behind them.
+#[test]
+fn the_demo_of_walls_shows_attacks_that_only_walls_refuse() {
+    let team = Team::new();
+    team.variable("TEAM_SANDBOX_LEVEL", "workspace");
+    if !can_wall(&team) {
+        return;
+    }
+    let folder = Team::new();
+    let mut command = folder.shell(r#"exec "$0" --walls --quick "$1""#);
+    command.arg(script("demo")).arg(programs()).env("TMPDIR", folder.workspace());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said} {}", String::from_utf8_lossy(&output.stderr));
+    let (without, behind) = said.split_once("\n2. ").unwrap();
+    let count = |text: &str, word: &str| text.lines().filter(|line| line.starts_with(word)).count();
+    let counts =
+        |text| ["SUCCEEDED: ", "refused: ", "allowed: ", "Seen "].map(|word| count(text, word));
+    assert_eq!(counts(without), [5, 0, 1, 2], "{said}");
+    assert_eq!(counts(behind), [0, 5, 1, 0], "{said}");
+    assert!(behind.contains("team folder: yes"), "{said}");
+    folder.wait_no_process();
+    assert!(is_empty(folder.workspace()), "it cleans up after itself");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Whether commands of a team can be behind the walls of its level on this machine; reports a skip if not.
-pub(super) fn can_wall(team: &Team) -> bool {
+pub(crate) fn can_wall(team: &Team) -> bool {
     let model = script(team, &[]);
     let tried = headless(team, &model, "begin");
     let is_refused = tried.code == Some(2) && tried.err.contains("cannot be kept");

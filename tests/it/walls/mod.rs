@@ -6,3 +6,5 @@ mod lacking;
 mod leaving;
 mod outbox;
 mod teams;
+
+pub(crate) use lacking::can_wall;
