@@ -5,7 +5,7 @@ use super::agent_process::fresh_id;
 use super::output::warn;
 use super::wall_probe::WallProbe;
 use crate::error::{Exit, Failure, OrFail};
-use crate::os::wall::{self, VERSION_WITH_SIGNALS, WallPolicy, Walls};
+use crate::os::wall::{self, MISSING_WALLS, VERSION_WITH_SIGNALS, WallPolicy, Walls};
 use crate::settings::Settings;
 use crate::settings::environment::{Environment, PassedNames};
 use crate::store::TeamDir;
@@ -100,11 +100,10 @@ pub(super) async fn attain(
         }
         let holes = policy(&way, team, environment).holes();
         let holes = if has_namespaces { Vec::new() } else { holes };
-        if let Some(hole) = holes.first() {
-            reasons.push(format!(
-                "{} is in a writable folder; only namespaces hide it",
-                hole.display()
-            ));
+        if !holes.is_empty() {
+            let paths: Vec<String> = holes.iter().map(|path| path.display().to_string()).collect();
+            let paths = paths.join(", ");
+            reasons.push(format!("{paths} is in a writable folder; only namespaces hide it"));
             if is_chosen {
                 break;
             }
@@ -186,6 +185,8 @@ fn reason(
         Some(version) if wall == SandboxWall::Signals => {
             format!("Landlock {version}; {VERSION_WITH_SIGNALS}, Linux 6.12, is needed")
         }
+        // With the hidden paths that stay readable.
+        _ if wall == SandboxWall::Secrets => reasons.join("; "),
         _ => reasons.first().cloned().unwrap_or_default(),
     }
 }
@@ -235,7 +236,7 @@ const fn harm(missing: SandboxWall) -> &'static str {
         SandboxWall::TeamFolder => {
             "read and change the team folder, and so read its mail and answer questions in your name"
         }
-        SandboxWall::Secrets => "read your keys and tokens",
+        SandboxWall::Secrets => "read files that are to be hidden (`sandbox.hide`)",
         SandboxWall::Signals => "stop other processes of your user",
         SandboxWall::Sockets => "use the sockets of daemons",
         SandboxWall::Network => "use the network",
@@ -273,7 +274,8 @@ async fn try_walls(
     let walls = Some(Arc::new(Walls::without_temp_folder(policy)));
     let setup = command_setup(environment.passed_on(&PassedNames::default()), run_id, walls);
     let printed = try_out(&probe.command(), team.workspace(), &setup).await;
-    Ok(printed.map(|printed| probe.broken(&printed)))
+    let reason = |why: String| why.rsplit(MISSING_WALLS).next().unwrap_or_default().to_owned();
+    Ok(printed.map(|printed| probe.broken(&printed)).map_err(reason))
 }
 
 fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environment) -> WallPolicy {

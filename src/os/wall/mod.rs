@@ -28,6 +28,9 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::path::Path;
 use temp_folder::TempFolder;
 
+/// The words in front of the wall that could not be put up.
+pub(crate) const MISSING_WALLS: &str = "its walls are missing: ";
+
 /// The walls around the commands of one agent, and the folder for their temporary files.
 #[derive(Debug)]
 pub(crate) struct Walls {
@@ -62,7 +65,8 @@ impl Walls {
         let hidden = if is_partial { "keys" } else { "keys, the team folder and other processes" };
         format!(
             "walls stand around commands: they change files only below {writable}; {hidden} are out \
-             of reach{network}"
+             of reach{network}. A package manager can keep its cache below $TMPDIR (CARGO_HOME, \
+             npm_config_cache)"
         )
     }
 
@@ -145,7 +149,7 @@ impl WallReport {
     pub(in crate::os) fn explain(mut self, why: io::Error) -> io::Error {
         let mut text = String::new();
         match self.0.read_to_string(&mut text) {
-            Ok(bytes) if bytes > 0 => io::Error::other(format!("its walls are missing: {text}")),
+            Ok(bytes) if bytes > 0 => io::Error::other(format!("{MISSING_WALLS}{text}")),
             Ok(_) | Err(_) => why,
         }
     }
