@@ -9,6 +9,7 @@ pub(crate) mod deadline;
 mod event;
 pub mod failpoint;
 pub(crate) mod file;
+pub(crate) mod git;
 mod process;
 #[cfg(test)]
 #[path = "../../tests/support/skips.rs"]

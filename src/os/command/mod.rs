@@ -12,18 +12,20 @@ use crate::os::process::child::{isolate, spawn};
 use crate::os::process::pidfd::{ExitKind, Pidfd};
 use crate::os::process::{process_tree, program};
 use crate::os::wall::Walls;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::setsid;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Seek, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::{self, PipeReader, PipeWriter, Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::{ffi::OsStrExt, process::CommandExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The time that a supervisor has to clean up before it is killed and its work is done by this process.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(4);
@@ -108,10 +110,50 @@ fn descriptor_argument(number: Option<RawFd>) -> String {
 
 /// Creates input for a command; the text appears in no file and in no argument.
 pub(crate) fn input(text: &str) -> io::Result<File> {
+    memory_file(text.as_bytes())
+}
+
+/// Creates a file in memory, to be read from its beginning.
+pub(crate) fn memory_file(content: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"input", MFdFlags::MFD_CLOEXEC)?);
-    file.write_all(text.as_bytes())?;
+    file.write_all(content)?;
     file.rewind()?;
     Ok(file)
+}
+
+/// Runs a command to its end, on a thread that may block; it is killed at the time limit. Returns its exit and its
+/// output, of which at most `most` bytes.
+pub(crate) fn run_to_end(
+    command: &OsStr,
+    folder: &Path,
+    setup: &CommandSetup,
+    limit: Duration,
+    most: usize,
+) -> io::Result<(ExitKind, Vec<u8>)> {
+    let (running, mut pipe) = start(command, folder, setup, None)?;
+    let until = Instant::now() + limit;
+    let (mut output, mut buffer) = (Vec::new(), vec![0; 65_536]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], left) {
+            Err(Errno::EINTR) => continue,
+            Ok(ready) if ready > 0 => {}
+            Ok(_) | Err(_) => break,
+        }
+        match pipe.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                let room = most.saturating_sub(output.len()).min(count);
+                output.extend_from_slice(buffer.get(..room).unwrap_or_default());
+            }
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
+            Err(why) => return Err(why),
+        }
+    }
+    running.supervisor().ends_within(until.saturating_duration_since(Instant::now()));
+    Ok((running.end()?, output))
 }
 
 impl RunningCommand {
