@@ -10,6 +10,7 @@
 //!            tasks        llm           the shared task list | model providers
 //!             bus         protocol      sending and broadcasting | decisions without I/O
 //!   web       view                      the page on loopback | the team as its files show it
+//!             work                      clones of the repository, in which teammates work
 //!             store                     the disk: the only layer that knows .team/
 //!             os          error         the machine | exit codes and failures
 //!             wire                      data that crosses a process boundary, without I/O
@@ -34,6 +35,7 @@ mod ui;
 mod view;
 mod web;
 pub mod wire;
+mod work;
 
 /// Runs the supervisor of a shell command if this process was started as one. `cli::main` calls it first and
 /// returns the code if there is one.

@@ -10,6 +10,7 @@ pub mod file_view;
 pub mod front_matter;
 pub mod hook;
 pub mod inbox_block;
+pub mod isolation;
 pub mod limits;
 pub mod message;
 pub mod money;

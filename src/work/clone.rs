@@ -1,0 +1,299 @@
+//! Makes a clone for a teammate, with the files of the workspace as the user sees them.
+
+use super::error::WorkError;
+use super::repository::{INDEX, Repository};
+use crate::os::event_loop::check_blocking;
+use crate::os::git::{Git, GitError, split};
+use crate::store::TeamDir;
+use crate::wire::AgentName;
+use crate::wire::isolation::{CloneBase, ClonePlace};
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// The file of the workspace that lists ignored files for clones, in the syntax of `.gitignore`.
+const INCLUDE: &str = ".worktreeinclude";
+
+/// Settings of the repository that decide how its files are checked out.
+const CHECKOUT_SETTINGS: [&str; 12] = [
+    "core.autocrlf",
+    "core.eol",
+    "core.safecrlf",
+    "core.filemode",
+    "core.symlinks",
+    "core.ignorecase",
+    "core.precomposeunicode",
+    "core.longpaths",
+    "filter.lfs.clean",
+    "filter.lfs.smudge",
+    "filter.lfs.process",
+    "filter.lfs.required",
+];
+
+const WHAT: &str = "no clone can be made";
+
+/// The orders for one clone.
+#[derive(Debug, Clone)]
+pub(crate) struct CloneOrder {
+    pub(crate) name: AgentName,
+    /// The folder for the clones of the team.
+    pub(crate) clones: PathBuf,
+    pub(crate) base: CloneBase,
+    pub(crate) workspace: PathBuf,
+    /// The environment of git.
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+/// Returns the folder for the clones of a team, below the user's folder for the state of programs.
+pub(crate) fn clones_folder(state_home: &Path, team: &TeamDir, team_name: &str) -> PathBuf {
+    let root = team.root().canonicalize().unwrap_or_else(|_| team.root().to_owned());
+    // Teams of different folders can have the same name.
+    let hash =
+        root.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name: String = team_name.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
+    state_home.join("team/work").join(format!("{name}-{hash:016x}"))
+}
+
+/// Returns the file that describes a clone; it exists if an agent may have worked in the clone.
+pub(super) fn description(clones: &Path, name: &AgentName) -> PathBuf {
+    clones.join(format!("{name}.json"))
+}
+
+/// Reads the descriptions of all clones of a team.
+pub(crate) fn all(clones: &Path) -> Vec<(AgentName, ClonePlace)> {
+    let entries = fs::read_dir(clones).into_iter().flatten().flatten();
+    let mut found: Vec<(AgentName, ClonePlace)> = entries
+        .filter_map(|entry| {
+            let file = entry.file_name().to_string_lossy().into_owned();
+            let name = AgentName::member(file.strip_suffix(".json")?).ok()?;
+            let place = known(clones, &name)?;
+            Some((name, place))
+        })
+        .collect();
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    found
+}
+
+/// Returns the clone that was made for a name; `None` if there is none.
+pub(crate) fn known(clones: &Path, name: &AgentName) -> Option<ClonePlace> {
+    serde_json::from_slice(&fs::read(description(clones, name)).ok()?).ok()
+}
+
+/// Fails if a clone is not where it was made.
+pub(crate) fn check(name: &AgentName, place: &ClonePlace) -> Result<(), WorkError> {
+    if Path::new(&place.folder).is_dir() && Path::new(&place.path).join(".git").is_dir() {
+        return Ok(());
+    }
+    let what = format!("the clone of {name} is missing");
+    let why = format!("{} is not there", place.path);
+    let hint = format!(
+        "put it back, or give it up with `team work drop {name}`; its saved work stays in \
+         refs/team/{name}/wip"
+    );
+    Err(WorkError::new(what, why, hint))
+}
+
+/// Makes a clone. Leaves nothing behind if it fails.
+pub(crate) fn create(order: &CloneOrder) -> Result<ClonePlace, WorkError> {
+    let CloneOrder { name, clones, workspace, environment, .. } = order;
+    let repository = Repository::find(workspace, environment)?;
+    let path = clones.join(name.as_str());
+    if description(clones, name).exists() {
+        let why = format!("{} is there already, with work of an earlier {name}", path.display());
+        let hint = format!(
+            "choose another name, or ask the user to give it up with `team work drop {name}`"
+        );
+        return Err(WorkError::new(WHAT, why, hint));
+    }
+    make_folder(clones)?;
+    let partial = clones.join(format!(".{name}.partial"));
+    // Nothing has ever worked in a folder without a description.
+    for leftover in [&partial, &path] {
+        remove(leftover)?;
+    }
+    let made = fill(order, &repository, &partial);
+    let placed = made.and_then(|base| {
+        let file = |why: &io::Error| WorkError::file(&path, why);
+        fs::rename(&partial, &path).map_err(|why| file(&why))?;
+        let text = |path: &Path| path.display().to_string();
+        let place = ClonePlace {
+            path: text(&path),
+            folder: text(&path.join(&repository.prefix)),
+            branch: branch(name),
+            base,
+            repository: text(&repository.top),
+        };
+        describe(clones, name, &place).map_err(|why| file(&why))?;
+        Ok(place)
+    });
+    if placed.is_err() {
+        for leftover in [&partial, &path] {
+            remove(leftover).unwrap_or_default();
+        }
+    }
+    placed
+}
+
+/// Removes a clone in which no agent has worked.
+pub(crate) fn discard(name: &AgentName, place: &ClonePlace) {
+    let path = Path::new(&place.path);
+    let Some(clones) = path.parent() else { return };
+    let described = fs::remove_file(description(clones, name));
+    let removed = remove(path);
+    tracing::info!(%name, ?described, ?removed, "an unused clone is removed");
+}
+
+fn branch(name: &AgentName) -> String {
+    format!("team/{name}")
+}
+
+fn make_folder(folder: &Path) -> Result<(), WorkError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|why| WorkError::file(folder, &why))
+}
+
+fn describe(clones: &Path, name: &AgentName, place: &ClonePlace) -> io::Result<()> {
+    let file = description(clones, name);
+    let draft = file.with_extension("draft");
+    let mut written = File::create(&draft)?;
+    written.write_all(&serde_json::to_vec(place)?)?;
+    check_blocking("fsync");
+    written.sync_all()?;
+    fs::rename(draft, file)
+}
+
+/// Removes a folder, if it exists.
+pub(super) fn remove(folder: &Path) -> Result<(), WorkError> {
+    match fs::remove_dir_all(folder) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => Err(WorkError::file(folder, &why)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Makes the clone in `folder`. Returns its base.
+fn fill(order: &CloneOrder, repository: &Repository, folder: &Path) -> Result<String, WorkError> {
+    make_folder(folder)?;
+    let git_error = |why: GitError| WorkError::git(WHAT, &why);
+    let base = pin_base(order, repository)?;
+    let git = Git::new(folder, &order.environment);
+    let branch = branch(&order.name);
+    let format = format!("--object-format={}", repository.object_format);
+    let init = ["init", "--quiet", "--template=", &format, "--initial-branch", &branch];
+    git.run(&init).map_err(git_error)?;
+    borrow_objects(repository, folder).map_err(|why| WorkError::file(folder, &why))?;
+    configure(order, repository, &git).map_err(git_error)?;
+    // The branch is unborn, and the files are checked out by the same call.
+    git.run(&["reset", "--quiet", "--hard", &base]).map_err(git_error)?;
+    let include = || -> io::Result<()> {
+        for name in ["exclude", "attributes"] {
+            let inside = Path::new("info").join(name);
+            copy_if_there(&repository.common.join(&inside), &folder.join(".git").join(&inside))?;
+        }
+        fs::copy(folder.join(".git/index"), folder.join(".git").join(INDEX))?;
+        Ok(())
+    };
+    include().map_err(|why| WorkError::file(folder, &why))?;
+    for file in included(repository).map_err(git_error)? {
+        let copied = copy_if_there(&repository.top.join(&file), &folder.join(&file));
+        copied.map_err(|why| WorkError::file(&repository.top.join(&file), &why))?;
+    }
+    Ok(base)
+}
+
+/// Returns the commit with which the clone begins, and makes a reference keep it.
+fn pin_base(order: &CloneOrder, repository: &Repository) -> Result<String, WorkError> {
+    let CloneOrder { name, clones, .. } = order;
+    let git_error = |why: GitError| WorkError::git(WHAT, &why);
+    let head = repository.head().map_err(git_error)?;
+    let base = match order.base {
+        CloneBase::Head => head,
+        CloneBase::Snapshot => {
+            let tree = repository.view(&clones.join(format!(".{name}.index")))?;
+            if repository.tree(&head).map_err(git_error)? == tree {
+                head
+            } else {
+                let text = format!("The files of the workspace when {name} began");
+                repository.commit(&tree, &[&head], &text).map_err(git_error)?
+            }
+        }
+    };
+    keep_old_base(repository, name).map_err(git_error)?;
+    repository.point(name, "base", &base, None).map_err(git_error)?;
+    Ok(base)
+}
+
+/// Makes the saved work of an earlier clone of that name keep its base, too.
+fn keep_old_base(repository: &Repository, name: &AgentName) -> Result<(), GitError> {
+    let Some(old) = repository.reference(name, "base") else { return Ok(()) };
+    let wip = repository.reference(name, "wip");
+    let known: Vec<&str> = wip.as_deref().into_iter().collect();
+    if repository.unreached(std::slice::from_ref(&old), &known)?.is_empty() {
+        return Ok(());
+    }
+    let tree = repository.tree(wip.as_ref().unwrap_or(&old))?;
+    let parents: Vec<&str> = wip.iter().chain([&old]).map(String::as_str).collect();
+    let kept = repository.commit(&tree, &parents, &format!("An earlier base of {name}"))?;
+    repository.point(name, "wip", &kept, Some(wip.as_deref().unwrap_or_default()))
+}
+
+/// Makes the clone find the objects of the repository.
+fn borrow_objects(repository: &Repository, folder: &Path) -> io::Result<()> {
+    let info = folder.join(".git/objects/info");
+    fs::create_dir_all(&info)?;
+    let mut file = File::create(info.join("alternates"))?;
+    writeln!(file, "{}", repository.common.join("objects").display())?;
+    fs::create_dir_all(folder.join(".git/info"))?;
+    copy_if_there(&repository.common.join("shallow"), &folder.join(".git/shallow"))
+}
+
+fn configure(order: &CloneOrder, repository: &Repository, git: &Git) -> Result<(), GitError> {
+    let of_user = |key: &str| repository.git.run(&["config", "--get", key]).ok();
+    let email = of_user("user.email").unwrap_or_else(|| format!("{}@localhost", order.name));
+    let set = |key: &str, value: &str| git.run(&["config", "--replace-all", key, value]).map(drop);
+    set("user.name", &format!("{} (team)", order.name))?;
+    set("user.email", &email)?;
+    set("remote.origin.url", &repository.top.display().to_string())?;
+    set("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")?;
+    set("remote.origin.pushurl", "offer your work with offer_work instead of a push")?;
+    for key in CHECKOUT_SETTINGS {
+        if let Ok(value) = repository.git.run(&["config", "--local", "--get", key]) {
+            set(key, &value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the ignored files of the user that [`INCLUDE`] lists.
+fn included(repository: &Repository) -> Result<Vec<String>, GitError> {
+    let list = repository.top.join(INCLUDE);
+    if !list.is_file() {
+        return Ok(Vec::new());
+    }
+    let listing = |source: &str| {
+        let words = ["ls-files", "-z", "--others", "--ignored", source];
+        Ok::<_, GitError>(split(&repository.git.checked(&words, b"")?))
+    };
+    let listed = listing(&format!("--exclude-from={}", list.display()))?;
+    let ignored: BTreeSet<String> = listing("--exclude-standard")?.into_iter().collect();
+    Ok(listed.into_iter().filter(|file| ignored.contains(file)).collect())
+}
+
+/// Copies a file or a link with its folders, if it exists.
+fn copy_if_there(from: &Path, to: &Path) -> io::Result<()> {
+    let Ok(known) = fs::symlink_metadata(from) else { return Ok(()) };
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    if known.is_symlink() {
+        return symlink(fs::read_link(from)?, to);
+    }
+    if known.is_file() {
+        fs::copy(from, to)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,456 @@
+//! Clones of a real repository, with real git and real commands.
+
+use super::clone::{CloneOrder, create, discard};
+use super::overview::{OfferState, diff, overview};
+use super::remove::drop_clone;
+use super::save::Saver;
+use super::take::{Merged, Taker, WorkToTake, offer};
+use crate::os::command::CommandSetup;
+use crate::store::TeamDir;
+use crate::wire::AgentName;
+use crate::wire::isolation::{CloneBase, ClonePlace};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A repository with a team in it, and the clones of its teammates.
+pub(super) struct Place {
+    folder: tempfile::TempDir,
+    pub(super) team: TeamDir,
+}
+
+impl Place {
+    pub(super) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let main = folder.path().join("main");
+        fs::create_dir(&main).unwrap();
+        let team = TeamDir::create(&main.join(".team")).unwrap();
+        let place = Self { folder, team };
+        place.git(&main, "init -q -b trunk");
+        place.git(&main, "config user.name user");
+        place.git(&main, "config user.email user@localhost");
+        write(&main.join("a.txt"), "one\ntwo\nthree\n");
+        write(&main.join(".gitignore"), "target\n.env\n");
+        place.git(&main, "add a.txt .gitignore");
+        place.git(&main, "commit -qm first");
+        place
+    }
+
+    pub(super) fn main(&self) -> PathBuf {
+        self.folder.path().join("main")
+    }
+
+    pub(super) fn environment(&self) -> Vec<(String, String)> {
+        let home = self.folder.path().display().to_string();
+        vec![
+            ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()),
+            ("HOME".into(), home),
+            ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
+        ]
+    }
+
+    /// Runs a line of arguments for git. Returns its output.
+    #[track_caller]
+    pub(super) fn git(&self, folder: &Path, line: &str) -> String {
+        self.shell(folder, &format!("git {line}"))
+    }
+
+    #[track_caller]
+    pub(super) fn shell(&self, folder: &Path, line: &str) -> String {
+        let mut command = Command::new("bash");
+        command.args(["-c", line]).current_dir(folder).env_clear().envs(self.environment());
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {said}");
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    pub(super) fn order(&self, name: &str) -> CloneOrder {
+        CloneOrder {
+            name: AgentName::member(name).unwrap(),
+            clones: self.folder.path().join("work"),
+            base: CloneBase::Snapshot,
+            workspace: self.main(),
+            environment: self.environment(),
+        }
+    }
+
+    pub(super) fn clone_for(&self, name: &str) -> Saver {
+        let order = self.order(name);
+        let place = create(&order).unwrap();
+        let env = self.environment();
+        let setup = CommandSetup { env, run_id: format!("run-{name}"), walls: None };
+        Saver { name: order.name, place, setup }
+    }
+
+    fn taker(&self, saver: &Saver) -> Taker {
+        let (name, place) = (saver.name.clone(), saver.place.clone());
+        Taker { team: self.team.clone(), name, place, environment: self.environment() }
+    }
+
+    /// Returns the status, index, stash and branches of the user.
+    fn state_of_user(&self) -> Vec<String> {
+        let main = self.main();
+        let index = self.shell(&main, "sha256sum < .git/index");
+        ["status --porcelain", "for-each-ref refs/heads refs/stash refs/tags", "symbolic-ref HEAD"]
+            .map(|line| self.git(&main, line))
+            .into_iter()
+            .chain([index])
+            .collect()
+    }
+}
+
+pub(super) fn write(path: &Path, text: &str) {
+    File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+fn path(saver: &Saver) -> PathBuf {
+    saver.place.path.clone().into()
+}
+
+/// Returns the content of a file in a commit of the user's repository.
+fn content(place: &Place, commit: &str, file: &str) -> String {
+    place.git(&place.main(), &format!("show {commit}:{file}"))
+}
+
+#[test]
+fn a_clone_begins_with_what_the_user_sees_and_changes_nothing_of_the_user() {
+    let place = Place::new();
+    let main = place.main();
+    write(&main.join("a.txt"), "one\n2\nthree\n");
+    place.git(&main, "add a.txt");
+    write(&main.join("a.txt"), "one\n2\n3\n");
+    write(&main.join("new.txt"), "new\n");
+    write(&main.join(".env"), "secret\n");
+    fs::create_dir(main.join("target")).unwrap();
+    write(&main.join("target/built"), "built\n");
+    write(&main.join(".worktreeinclude"), ".env\n");
+    let before = place.state_of_user();
+    let saver = place.clone_for("alice");
+    assert_eq!(place.state_of_user(), before);
+    let read = |file: &str| fs::read_to_string(path(&saver).join(file)).ok();
+    assert_eq!(read("a.txt").as_deref(), Some("one\n2\n3\n"));
+    assert_eq!(
+        (read("new.txt").as_deref(), read(".env").as_deref()),
+        (Some("new\n"), Some("secret\n"))
+    );
+    assert_eq!(read("target/built"), None);
+    assert_eq!(place.git(&path(&saver), "status --porcelain"), "");
+    assert_eq!(place.git(&path(&saver), "branch --show-current"), "team/alice");
+    assert_eq!(place.git(&path(&saver), "config user.name"), "alice (team)");
+    place.git(&main, "gc -q --prune=now");
+    place.git(&path(&saver), "fsck --connectivity-only");
+    let pushed =
+        Command::new("git").args(["push", "origin", "HEAD"]).current_dir(path(&saver)).output();
+    assert!(!pushed.unwrap().status.success());
+    discard(&saver.name, &saver.place);
+    assert!(!path(&saver).exists());
+    let order = CloneOrder { base: CloneBase::Head, ..place.order("bob") };
+    let clone = create(&order).unwrap();
+    let committed = fs::read_to_string(Path::new(&clone.path).join("a.txt")).unwrap();
+    assert_eq!(committed, "one\ntwo\nthree\n");
+}
+
+#[test]
+fn a_clone_that_cannot_be_made_is_an_error_and_leaves_nothing() {
+    let place = Place::new();
+    let outside = place.folder.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let fails = |order: &CloneOrder, why: &str| {
+        let said = create(order).unwrap_err().to_string();
+        assert!(said.contains(why), "{said}");
+        let work = fs::read_dir(&order.clones).map(Iterator::count).unwrap_or_default();
+        assert_eq!(work, 0, "{said}");
+    };
+    fails(
+        &CloneOrder { workspace: outside.clone(), ..place.order("alice") },
+        "not a git repository",
+    );
+    place.git(&outside, "init -q");
+    fails(&CloneOrder { workspace: outside, ..place.order("alice") }, "no commit yet");
+    let environment = vec![("PATH".into(), "/nonexistent".into())];
+    fails(&CloneOrder { environment, ..place.order("alice") }, "git is not installed");
+    let old = place.folder.path().join("old");
+    fs::create_dir(&old).unwrap();
+    place.shell(&old, "printf '#!/bin/sh\\necho git version 2.30.2\\n' >git; chmod +x git");
+    let environment = vec![("PATH".into(), old.display().to_string())];
+    fails(&CloneOrder { environment, ..place.order("alice") }, "git 2.30 is too old");
+}
+
+#[test]
+fn files_commits_stashes_and_deleted_branches_are_saved() {
+    let place = Place::new();
+    let saver = place.clone_for("alice");
+    let clone = path(&saver);
+    assert_eq!(saver.save().unwrap().wip, None, "there is nothing to save yet");
+    write(&clone.join("new.txt"), "new\n");
+    place.shell(
+        &clone,
+        "echo side >side.txt; git switch -qc side; git add side.txt; git commit -qm side; \
+                         git switch -q team/alice; git branch -qD side; \
+                         echo put-away >stashed.txt; git stash -qu -- stashed.txt",
+    );
+    let index = place.shell(&clone, "sha256sum < .git/index");
+    let wip = saver.save().unwrap().wip.unwrap();
+    assert_eq!(place.shell(&clone, "sha256sum < .git/index"), index);
+    assert_eq!(content(&place, &wip, "new.txt"), "new");
+    let objects = place.git(&place.main(), &format!("rev-list --objects {wip}"));
+    for text in ["side", "put-away"] {
+        let id = place.shell(&clone, &format!("echo {text} | git hash-object --stdin"));
+        assert!(objects.contains(&id), "{text} is not saved");
+    }
+    assert_eq!(saver.save().unwrap().wip, Some(wip), "a second save finds nothing new");
+    let shown = overview(&saver.name, &saver.place, &place.environment()).unwrap();
+    assert!(
+        shown.changes.contains("1 file changed") && shown.offer == OfferState::None,
+        "{shown:?}"
+    );
+    let text = diff(&saver.name, &saver.place, &place.environment()).unwrap();
+    assert!(text.contains("+new"), "{text}");
+}
+
+#[test]
+fn no_program_of_the_clone_runs_outside_its_walls() {
+    let place = Place::new();
+    let saver = place.clone_for("alice");
+    let clone = path(&saver);
+    let marker = place.folder.path().join("marker");
+    let evil = format!("touch {}", marker.display());
+    place.shell(&clone, &format!(
+        "git config core.fsmonitor '{evil}'; git config filter.evil.clean '{evil}; cat'; \
+         git config filter.evil.required true; echo '* filter=evil' >.gitattributes; \
+         git config uploadpack.packObjectsHook '{evil}; exec'; mkdir .git/hooks; \
+         for hook in post-index-change reference-transaction pre-commit post-checkout; do \
+         printf '#!/bin/sh\\n{evil}\\n' >.git/hooks/$hook; chmod +x .git/hooks/$hook; done; echo x >x.txt",
+    ));
+    // Git of the test may have run some of them.
+    fs::remove_file(&marker).unwrap_or_default();
+    let wip = saver.save().unwrap().wip.unwrap();
+    assert_eq!(content(&place, &wip, "x.txt"), "x");
+    assert!(!marker.exists(), "a program of the clone has run");
+}
+
+#[test]
+fn work_is_taken_only_into_clean_files_and_never_against_a_conflict() {
+    let place = Place::new();
+    let (alice, bob) = (place.clone_for("alice"), place.clone_for("bob"));
+    let main = place.main();
+    let take = |saver: &Saver| place.taker(saver).take(WorkToTake::Offer);
+    assert!(take(&alice).unwrap_err().to_string().contains("has offered nothing"));
+    write(&path(&alice).join("a.txt"), "ONE\ntwo\nthree\n");
+    place.shell(&path(&alice), "mkdir sub; echo new >sub/new.txt; chmod +x sub/new.txt");
+    assert!(matches!(offer(&alice, &place.team).unwrap(), Merged::Clean { .. }));
+    write(&path(&bob).join("a.txt"), "one\ntwo\nTHREE\n");
+    offer(&bob, &place.team).unwrap();
+    write(&main.join("a.txt"), "one\ntwo\nthree, mine\n");
+    let said = take(&alice).unwrap_err().to_string();
+    assert!(said.contains("not committed: a.txt"), "{said}");
+    assert!(!main.join("sub").exists());
+    assert_eq!(take(&bob).unwrap(), Merged::Conflict { files: vec!["a.txt".into()] });
+    place.git(&main, "checkout -q a.txt");
+    let before = place.state_of_user();
+    let Merged::Clean { stat } = take(&alice).unwrap() else { panic!("a conflict") };
+    assert!(stat.contains("a.txt") && stat.contains("sub/new.txt"), "{stat}");
+    assert_eq!(place.state_of_user()[1..], before[1..], "only files have changed");
+    assert_eq!(
+        place.shell(&main, "cat a.txt; test -x sub/new.txt; cat sub/new.txt"),
+        "ONE\ntwo\nthree\nnew"
+    );
+    // A file with nothing but taken work is clean.
+    take(&bob).unwrap();
+    assert_eq!(fs::read_to_string(main.join("a.txt")).unwrap(), "ONE\ntwo\nTHREE\n");
+    let shown = overview(&bob.name, &bob.place, &place.environment()).unwrap();
+    assert_eq!(shown.offer, OfferState::Taken);
+}
+
+#[test]
+fn the_team_folder_and_ignored_files_are_never_overwritten() {
+    let place = Place::new();
+    let alice = place.clone_for("alice");
+    let take = || place.taker(&alice).take(WorkToTake::OfferOrSaved).map_err(|why| why.to_string());
+    place.shell(
+        &path(&alice),
+        "mkdir -p .team; echo x >.team/settings.toml; git add -f .team/settings.toml",
+    );
+    alice.save().unwrap();
+    assert!(take().unwrap_err().contains("the team folder: .team/settings.toml"));
+    place.shell(&path(&alice), "git rm -qf .team/settings.toml; echo mine >.env; git add -f .env");
+    alice.save().unwrap();
+    write(&place.main().join(".env"), "of the user\n");
+    let said = take().unwrap_err();
+    assert!(said.contains("ignored files are in the way: .env"), "{said}");
+    assert_eq!(fs::read_to_string(place.main().join(".env")).unwrap(), "of the user\n");
+}
+
+#[test]
+fn a_clone_is_dropped_only_if_everything_in_it_is_saved() {
+    let place = Place::new();
+    let alice = place.clone_for("alice");
+    let clone = path(&alice);
+    let mut user = Command::new("sleep").arg("600").current_dir(&clone).spawn().unwrap();
+    let said = drop_clone(&alice).unwrap_err().to_string();
+    assert!(said.contains(&format!("the process {} works in it", user.id())), "{said}");
+    user.kill().unwrap();
+    user.wait().unwrap();
+    place.shell(&clone, "mkdir inner; git init -q inner");
+    let said = drop_clone(&alice).unwrap_err().to_string();
+    assert!(said.contains("inner is a repository of its own"), "{said}");
+    fs::remove_dir_all(clone.join("inner")).unwrap();
+    place.shell(
+        &clone,
+        "echo kept >kept.txt; mkdir target; touch target/built; echo lost >lost.txt; git stash -qu -- lost.txt; \
+         git stash drop -q",
+    );
+    let id = place.shell(&clone, "echo lost | git hash-object --stdin");
+    let removed = drop_clone(&alice).unwrap();
+    assert_eq!(removed.ignored, ["target/"]);
+    assert!(!clone.exists());
+    assert_eq!(content(&place, "refs/team/alice/wip", "kept.txt"), "kept");
+    let objects = place.git(&place.main(), "rev-list --objects --all");
+    assert!(objects.contains(&id), "the dropped stash is lost");
+    // A path that no clone was made at is never removed.
+    let place_of_user =
+        ClonePlace { path: place.main().display().to_string(), ..alice.place.clone() };
+    let forged =
+        Saver { name: alice.name.clone(), place: place_of_user, setup: alice.setup.clone() };
+    let said = drop_clone(&forged).unwrap_err().to_string();
+    assert!(said.contains("no clone was made there") && place.main().exists(), "{said}");
+    // The name can have another clone, and keeps the work of the first one.
+    let again = place.clone_for("alice");
+    write(&path(&again).join("second.txt"), "second\n");
+    again.save().unwrap();
+    let objects = place.git(&place.main(), "rev-list --objects refs/team/alice/wip");
+    assert!(
+        objects.contains(&id) && objects.contains("second.txt") && objects.contains("kept.txt")
+    );
+}
+
+/// Small random numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+/// A clone that a teammate changes at random, and everything that must never be lost.
+struct Story {
+    place: Place,
+    saver: Saver,
+    dice: Dice,
+    /// Blobs that stood in a file at the end of a turn, or were committed.
+    precious: BTreeSet<String>,
+    written: usize,
+}
+
+impl Story {
+    fn begin(seed: u64) -> Self {
+        let place = Place::new();
+        let saver = place.clone_for("alice");
+        Self { place, saver, dice: Dice(seed), precious: BTreeSet::new(), written: 0 }
+    }
+
+    fn shell(&self, line: &str) -> String {
+        self.place.shell(&path(&self.saver), line)
+    }
+
+    /// Notes the blobs of a commit, and of the index that it was made from.
+    fn note_committed(&mut self) {
+        let blobs = self.shell("git ls-tree -r --format='%(objectname)' HEAD");
+        self.precious.extend(blobs.lines().map(str::to_owned));
+    }
+
+    fn step(&mut self) {
+        let file = format!("f{}", self.dice.roll(4));
+        match self.dice.roll(14) {
+            0..=3 => {
+                self.written += 1;
+                let text = format!("text {} of {file}\n", self.written);
+                write(&path(&self.saver).join(file), &text);
+            }
+            4 => drop(self.shell(&format!("rm -f {file}"))),
+            5 | 6 => {
+                self.shell("git add -A; git commit -q --allow-empty -m step");
+                self.note_committed();
+            }
+            7 => {
+                let is_stashed = self.shell("git stash -qu 2>&1 || :; git rev-parse -q --verify stash@{0} || :");
+                if !is_stashed.is_empty() {
+                    let line = "for c in stash@{0} stash@{0}^3; do git ls-tree -r --format='%(objectname)' $c 2>/dev/null || :; done";
+                    let blobs = self.shell(line);
+                    self.precious.extend(blobs.lines().map(str::to_owned));
+                }
+            }
+            8 => drop(self.shell("git stash pop -q 2>/dev/null || git checkout -qf HEAD; git stash drop -q 2>/dev/null || :")),
+            9 => {
+                let name = format!("b{}", self.dice.roll(3));
+                self.shell(&format!("git switch -qfC {name}"));
+            }
+            10 => {
+                let line = "git reset -q --hard HEAD^ 2>/dev/null || :; git branch | grep -v '*' | xargs -r git branch -qD";
+                self.shell(line);
+            }
+            11 => drop(self.shell("git commit -q --amend --allow-empty -m amended; git gc -q; git pack-refs --all")),
+            12 => self.end_turn(),
+            _ => self.drop_and_begin_again(),
+        }
+    }
+
+    /// Saves the work, as at the end of a turn and after a kill.
+    fn end_turn(&mut self) {
+        let files = self.shell("git ls-files -co --exclude-standard | sort -u");
+        for file in files.lines() {
+            if path(&self.saver).join(file).is_file() {
+                let blob = self.shell(&format!("git hash-object {file}"));
+                self.precious.insert(blob);
+            }
+        }
+        self.saver.save().unwrap();
+        // The user cleans their own repository.
+        self.place.git(&self.place.main(), "gc -q --prune=now");
+        let all = self.place.git(&self.place.main(), "rev-list --objects --all --no-object-names");
+        let kept = self.shell("git cat-file --batch-all-objects --batch-check='%(objectname)'");
+        for blob in &self.precious {
+            assert!(all.contains(blob.as_str()) || kept.contains(blob.as_str()), "{blob} is lost");
+        }
+        self.shell("git fsck --connectivity-only --no-dangling 2>&1");
+    }
+
+    fn drop_and_begin_again(&mut self) {
+        drop_clone(&self.saver).unwrap();
+        self.place.git(&self.place.main(), "gc -q --prune=now");
+        let all = self.place.git(&self.place.main(), "rev-list --objects --all --no-object-names");
+        for blob in &self.precious {
+            assert!(all.contains(blob.as_str()), "{blob} is lost with the clone");
+        }
+        self.saver = self.place.clone_for("alice");
+    }
+}
+
+fn nothing_is_lost(seeds: impl IntoIterator<Item = u64>, steps: usize) {
+    for seed in seeds {
+        let mut story = Story::begin(seed);
+        for _ in 0..steps {
+            story.step();
+        }
+        story.end_turn();
+        story.drop_and_begin_again();
+    }
+}
+
+#[test]
+fn no_work_is_lost_by_random_changes_saves_and_drops() {
+    // The second one drops a stash that was never saved.
+    nothing_is_lost([1, 27], 25);
+}
+
+#[test]
+#[ignore = "long: scripts/check --all runs it"]
+fn no_work_is_lost_by_many_random_changes_saves_and_drops() {
+    nothing_is_lost(100..140, 120);
+}
