@@ -17,6 +17,7 @@ use super::mail_watcher;
 use super::member_host::{MemberHost, Wake};
 use super::progress::Progress;
 use super::role::MemberRole;
+use super::saving::save;
 use super::situation::situation;
 use super::status::StatusReporter;
 use super::task_claimer::{AbortOnDrop, TaskClaimer};
@@ -39,6 +40,7 @@ use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, QuestionKind, RuleLists};
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, TurnReport};
+use crate::work::save::Saver;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,6 +59,8 @@ pub(crate) struct Agent {
     pub(crate) thinking: Thinking,
     pub(crate) system: String,
     pub(crate) tools: Rc<Registry>,
+    /// The clone in which it works; `None` for the workspace.
+    pub(crate) work: Option<Arc<Saver>>,
     pub(crate) approval: ApprovalGate,
     /// The state that the event loop shares with the team tools.
     pub(crate) team_context: Rc<TeamContext>,
@@ -115,6 +119,9 @@ struct Member {
     idle_check: IdleCheck,
     task_claimer: TaskClaimer,
     role: MemberRole,
+    work: Option<Arc<Saver>>,
+    /// Whether the lead knows that the work cannot be saved.
+    is_unsaved_told: bool,
 }
 
 impl Member {
@@ -156,6 +163,8 @@ impl Member {
             budget: BudgetMonitor { budget, context: share(), before_turn },
             task_claimer: TaskClaimer { context: share(), watch: None, failed: Rc::default() },
             role: MemberRole { context: share(), name: agent.role },
+            work: agent.work,
+            is_unsaved_told: false,
             host: MemberHost {
                 context: share(),
                 inbound,
@@ -392,12 +401,31 @@ impl Member {
     ) -> Result<(), Ending> {
         self.conversation.journal.sync().await.map_err(|why| self.host.ending(why))?;
         hit("turn.ended");
+        self.save_work().await;
         self.budget.count_turn(outcome, rounds, &mut self.host.reporter);
         if let Some(report) = report {
             self.host.send_report(outcome, report).await;
             hit("turn.reported");
         }
         Ok(())
+    }
+
+    /// Saves the work in the clone before the turn is reported. The lead is told once that this fails.
+    async fn save_work(&mut self) {
+        match save(self.work.clone()).await {
+            None => {}
+            Some(Ok(saved)) => {
+                self.is_unsaved_told = false;
+                tracing::info!(?saved, "the work is saved");
+            }
+            Some(Err(why)) => {
+                tracing::warn!(%why, "the work is not saved");
+                if !std::mem::replace(&mut self.is_unsaved_told, true) {
+                    let me = &self.context.me.name;
+                    self.host.tell_lead(format!("{me}: {why}")).await;
+                }
+            }
+        }
     }
 
     async fn record(&mut self, entry: Entry) -> Result<(), Ending> {

@@ -22,6 +22,7 @@ pub(crate) mod progress;
 pub(crate) mod prompt;
 mod reports;
 mod role;
+pub(crate) mod saving;
 mod situation;
 pub(crate) mod status;
 mod task_claimer;

@@ -25,13 +25,16 @@ pub(crate) struct Briefing {
     pub(crate) house_rules: String,
     /// The folder in which the agent's commands run.
     pub(crate) workspace: String,
+    /// The repository of which the workspace is a clone for this agent alone, and its branch.
+    pub(crate) clone_of: Option<(String, String)>,
     pub(crate) profile: Profile,
 }
 
 /// Returns the system prompt. It does not change during an incarnation, so that it stays in the provider's cache;
 /// the model gets the current team from `list_teammates`.
 pub(crate) fn system_prompt(briefing: &Briefing) -> String {
-    let Briefing { name, role, roles, instructions, house_rules, workspace, profile } = briefing;
+    let Briefing { name, role, roles, instructions, house_rules, workspace, profile, .. } =
+        briefing;
     let (lead, teammate, common) = match profile {
         Profile::Full => (LEAD, TEAMMATE, COMMON),
         Profile::Compact => (COMPACT_LEAD, COMPACT_TEAMMATE, COMPACT_COMMON),
@@ -43,6 +46,13 @@ pub(crate) fn system_prompt(briefing: &Briefing) -> String {
         let _infallible = write!(text, "Your role: {role}.\n{teammate}");
     }
     let _infallible = write!(text, "\n{common}\nThe workspace is {workspace}.\n");
+    if let Some((repository, branch)) = &briefing.clone_of {
+        let _infallible = writeln!(
+            text,
+            "It is a clone of {repository} for you alone, on the branch {branch}: nobody sees what you change \
+             in it until you call offer_work. Commit as you like; do not push, and do not work in {repository}."
+        );
+    }
     if !roles.is_empty() {
         let _infallible = write!(text, "\n{ROLES}\n{roles}");
     }
@@ -112,16 +122,19 @@ mod tests {
             instructions: "Write tests first.".into(),
             house_rules: "[AGENTS.md]\nUse tabs.\n".into(),
             workspace: "/w".into(),
+            clone_of: Some(("/main".into(), "team/alice".into())),
             profile: Profile::Full,
         };
         let text = system_prompt(&briefing);
         assert!(text.starts_with("Your name is alice.\nYour role: coder.\n"));
-        assert!(text.contains("The workspace is /w.") && text.ends_with("Write tests first.\n"));
+        assert!(text.contains("The workspace is /w.\nIt is a clone of /main for you alone"));
+        assert!(text.ends_with("Write tests first.\n"));
         assert!(text.contains("\nInstructions of this workspace:\n[AGENTS.md]\nUse tabs.\n\nI"));
         let lead = Briefing {
             name: AgentName::lead(),
             roles: "- coder: Writes.\n".into(),
             instructions: String::new(),
+            clone_of: None,
             ..briefing
         };
         let text = system_prompt(&lead);

@@ -1,6 +1,7 @@
 //! Builds an agent, in the same way for the lead and for teammates.
 
 use super::agent_process::AgentProcess;
+use super::clones;
 use crate::agent::approval::{ApprovalGate, Asks};
 use crate::agent::identity::Identity;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
@@ -24,7 +25,9 @@ use crate::wire::{
     AgentName, front_matter::Problem, money::Price, permission::Permissions, role::Role,
     roster::UsageCount,
 };
+use crate::work::save::Saver;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -54,6 +57,8 @@ pub(super) struct AgentParts<'a> {
     pub(super) walls: Option<Arc<Walls>>,
     /// Whether its commands run without a question, since walls contain them.
     pub(super) frees_walled_commands: bool,
+    /// The clone in which it works; `None` for the workspace.
+    pub(super) work: Option<Arc<Saver>>,
     pub(super) asks: Asks,
     pub(super) model: &'a ModelChoice,
     pub(super) ops: Option<Ops>,
@@ -74,12 +79,14 @@ pub(super) fn build_agent(
     let secrets = Rc::new(secrets.clone());
     let role = read_role(&team, name, &parts.role, parts.role_file.as_deref())?;
     let profile = profile(rules.prompt_profile, model);
-    let variables = environment.passed_on(&parts.pass_environment);
+    let variables = variables(&parts.pass_environment, &team, environment, parts.work.is_some());
+    let place = parts.work.as_ref().map(|work| work.place.clone());
+    let folder = place.as_ref().map_or_else(|| team.workspace(), |place| Path::new(&place.folder));
     let commands = command_setup(variables, run_id.clone(), parts.walls);
     let hooks = Hooks {
         list: parts.hooks,
         me: name.clone(),
-        workspace: team.workspace().to_owned(),
+        workspace: folder.to_owned(),
         setup: commands.clone(),
     };
     let is_teammate = !name.is_lead();
@@ -103,7 +110,8 @@ pub(super) fn build_agent(
         instructions: role.instructions.clone(),
         house_rules: house_rules(&team, profile),
         role: parts.role.clone(),
-        workspace: team.workspace().display().to_string(),
+        workspace: folder.display().to_string(),
+        clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
     });
     let team_context = Rc::new(TeamContext::new(
         name.clone(),
@@ -113,12 +121,14 @@ pub(super) fn build_agent(
         hooks,
     ));
     let known = Rc::clone(&secrets);
+    let clone = place.as_ref().map(|place| PathBuf::from(&place.path));
     let redact = Rc::new(move |text: String| known.part(&text));
-    let files = FileAccess::open(&team, name)
+    let files = FileAccess::open(&team, name, folder, place.as_ref())
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?;
     let mut tools = tools::registry(ToolParts {
         commands,
-        output_store: OutputStore { dir: team.clone(), name: name.clone(), redact },
+        output_store: OutputStore { dir: team.clone(), name: name.clone(), redact, clone },
+        work: parts.work.clone(),
         files,
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
@@ -141,6 +151,7 @@ pub(super) fn build_agent(
         thinking: rules.thinking(),
         system,
         tools: Rc::new(tools),
+        work: parts.work,
         approval,
         team_context,
         bus,
@@ -172,6 +183,19 @@ pub(super) async fn with_left_mail(mut agent: Agent) -> Agent {
         (reason, report) => reason.or(report),
     };
     agent
+}
+
+/// Returns the variables of the agent's commands.
+fn variables(
+    further: &PassedNames,
+    team: &TeamDir,
+    environment: &Environment,
+    is_in_clone: bool,
+) -> Vec<(String, String)> {
+    if is_in_clone {
+        return clones::variables(environment, further, team);
+    }
+    environment.passed_on(further)
 }
 
 fn profile(wanted: PromptProfile, model: &ModelChoice) -> Profile {

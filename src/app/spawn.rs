@@ -6,6 +6,7 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::store::asynchronous::offload;
 use crate::store::tail::Tail;
 use crate::store::{Liveness, TeamDir, liveness, unread};
+use crate::wire::isolation::Isolation;
 use crate::wire::message::{Body, Correlation, Message};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, permission::PermissionMode};
@@ -25,11 +26,12 @@ pub(crate) struct SpawnByPerson {
     pub(crate) prompt: String,
     pub(crate) model: Option<String>,
     pub(crate) mode: Option<String>,
+    pub(crate) isolation: Option<String>,
 }
 
 /// Asks the running lead to start a teammate, waits until it is ready, and returns the lead's words.
 pub(crate) async fn spawn(bus: &Arc<Bus>, order: SpawnByPerson) -> Result<String, Failure> {
-    let SpawnByPerson { name, role, prompt, model, mode } = order;
+    let SpawnByPerson { name, role, prompt, model, mode, isolation } = order;
     let what = format!("{name:?} was not started");
     let refuse = |why: String, hint: &str| Failure::new(Exit::Failure, what.clone(), why, hint);
     AgentName::member(&name).map_err(|why| refuse(why.to_string(), &why.hint()))?;
@@ -38,10 +40,15 @@ pub(crate) async fn spawn(bus: &Arc<Bus>, order: SpawnByPerson) -> Result<String
             return Err(refuse(format!("its {field} is empty"), "give one"));
         }
     }
-    let [model, mode] = [model, mode].map(|it| it.filter(|text| !text.trim().is_empty()));
+    let [model, mode, isolation] =
+        [model, mode, isolation].map(|it| it.filter(|text| !text.trim().is_empty()));
     if let Some(word) = mode.as_ref().filter(|word| PermissionMode::parse(word).is_none()) {
         let modes = format!("give one of {}", PermissionMode::WORDS.join(", "));
         return Err(refuse(format!("{word:?} is not a mode"), &modes));
+    }
+    if let Some(word) = isolation.as_ref().filter(|word| Isolation::parse(word).is_none()) {
+        let words = format!("give one of {}", Isolation::WORDS.join(", "));
+        return Err(refuse(format!("{word:?} is not an isolation"), &words));
     }
     let (team, lead, user) = (bus.dir().clone(), AgentName::lead(), AgentName::user());
     let Ok(Liveness::Alive(Some(record))) = liveness::probe(&team, &lead) else {
@@ -52,7 +59,7 @@ pub(crate) async fn spawn(bus: &Arc<Bus>, order: SpawnByPerson) -> Result<String
     let correlation =
         Correlation { request_id: request_id.clone(), incarnation: record.incarnation };
     let mut answers = Answers { tail: Tail::of_last(team.transcript(&user), 0), team };
-    let body = Body::SpawnRequest { name, role, prompt, model, mode };
+    let body = Body::SpawnRequest { name, role, prompt, model, mode, isolation };
     let sender = Arc::clone(bus);
     let send = move || sender.control(&user, &lead, body, correlation);
     offload(send).await.map_err(|why| refuse(why.to_string(), &why.hint()))?;

@@ -278,7 +278,7 @@ async fn try_walls(
     Ok(printed.map(|printed| probe.broken(&printed)).map_err(reason))
 }
 
-fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environment) -> WallPolicy {
+pub(super) fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environment) -> WallPolicy {
     let workspace = team.workspace();
     let home = environment.get("HOME");
     let expanded = |path: &String| match (path.strip_prefix("~/"), home) {

@@ -42,8 +42,9 @@ async fn carry_out(bus: Arc<Bus>, order: Order) -> Result<String, Failure> {
             });
             return sent.await.or_fail("nothing is known of the message", "try again")?;
         }
-        Order::Spawn { name, role, prompt, model, mode } => {
-            return spawn(&bus, SpawnByPerson { name, role, prompt, model, mode }).await;
+        Order::Spawn { name, role, prompt, model, mode, isolation } => {
+            let order = SpawnByPerson { name, role, prompt, model, mode, isolation };
+            return spawn(&bus, order).await;
         }
         Order::Stop { name } => {
             let names = members_named(bus.dir(), &[name])?;

@@ -31,6 +31,7 @@ mod trace;
 mod transcript;
 mod trust;
 mod web;
+mod work;
 
 use crate::app::context::Context;
 use crate::app::context::{arm_failpoints, lengthen_deadlines};
@@ -82,6 +83,8 @@ verbs! {
     Stop = stop,
     /// Add, show and change tasks of the team's shared task list
     Task = task,
+    /// Show the work of teammates in clones; `diff`, `take` and `drop` one
+    Work = work,
     /// Show the requests that wait for a decision
     Requests = requests,
     /// Approve a request (`team requests` lists them)

@@ -61,6 +61,7 @@ fn role_json(file: &RoleFile) -> Value {
         "disallowed_tools": role.disallowed,
         "model": role.model,
         "mode": role.mode,
+        "isolation": role.isolation,
         "max_turns": role.max_turns,
         "problems": problems,
     })

@@ -18,6 +18,7 @@ use crate::wire::RestartPolicy;
 use crate::wire::budget::{Budget, Budgets, RunBudget};
 use crate::wire::chat::{Effort, Thinking};
 use crate::wire::hook::Hook;
+use crate::wire::isolation::{CloneBase, Isolation};
 use crate::wire::limits;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, Permissions, PlanApproval, RuleLists};
@@ -215,6 +216,15 @@ settings! {
         /// `deny` names it; one that is to run outside asks. A folder's `false` takes effect only after `team trust`.
         sandbox_ask_inside: Setting<AskInside> = AskInside(true),
             key: "sandbox.ask_inside", needs_trust: true;
+
+        /// The folder that teammates work in: `shared` (the workspace), or `clone` (a clone of its repository, one for
+        /// each teammate). A role or a spawn can ask for a clone, and a folder for it without `team trust`. Without git,
+        /// a repository and a commit a spawn that needs a clone fails.
+        isolation: Setting<Isolation> = Isolation::Shared, needs_trust: true;
+
+        /// The files with which a clone begins: `snapshot` (those of the workspace, with changes that are not committed)
+        /// or `head` (those of the last commit).
+        clone_base: Setting<CloneBase> = CloneBase::Snapshot;
 
         /// The address of the Messages API. A folder's takes effect only after `team trust`, since it sends
         /// conversations elsewhere. Keys belong in the environment.

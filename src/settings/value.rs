@@ -4,6 +4,7 @@ use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
 use crate::wire::chat::Effort;
 use crate::wire::hook::Hook;
+use crate::wire::isolation::CloneBase;
 use crate::wire::money::{Money, Price};
 use crate::wire::permission::{PermissionMode, PlanApproval};
 use crate::wire::roster::is_team_name;
@@ -147,6 +148,7 @@ macro_rules! one_word {
 }
 
 one_word!(
+    CloneBase: "\"snapshot\", \"head\"",
     Effort: "\"off\", \"low\", \"medium\", \"high\"",
     Fsync: "\"always\", \"never\"",
     PromptProfile: "\"auto\", \"full\", \"compact\"",

@@ -8,6 +8,7 @@ use crate::settings::Rules;
 use crate::settings::environment::PassedNames;
 use crate::settings::model::ProviderCredentials;
 use crate::wire::hook::Hook;
+use crate::wire::isolation::ClonePlace;
 use crate::wire::limits::MIB;
 use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
@@ -37,6 +38,9 @@ pub(crate) struct Handshake {
     /// The walls around its commands.
     #[serde(default)]
     pub(crate) sandbox: Sandbox,
+    /// The clone in which it works; `None` for the workspace.
+    #[serde(default)]
+    pub(crate) work: Option<ClonePlace>,
     pub(crate) start_reason: StartReason,
 }
 

@@ -4,6 +4,8 @@
 //! that it is ready. Nothing here calls a model. The roster is written outside the event loop, because the
 //! holder of its lock may be a stopped process, which must not block the team.
 
+pub(crate) mod clone_config;
+mod clones;
 pub(crate) mod commands;
 pub(crate) mod handshake;
 mod members;

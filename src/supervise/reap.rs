@@ -12,12 +12,13 @@ use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::os::process_tree;
 use crate::protocol::restart::{ProcessEnd, RestartDecision};
-use crate::store::{StoreError, UnclearRole, liveness, roster};
+use crate::store::{StoreError, liveness, roster};
 use crate::wire::AgentName;
 use crate::wire::hook::HookEvent;
 use crate::wire::message::Body;
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, Status};
+use crate::work::clone;
 use serde_json::json;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,6 +62,7 @@ impl Supervisor {
             self.record_exit(&id, end, since, released).await
         };
         self.end_strays(&id).await;
+        self.save_work(&id).await;
         self.members.cleaned_up(&id);
         self.run_exit_hooks(&id, exit.ok(), known.was_expected);
         if let Some(PlannedRestart { pause, cause, unrecorded }) = restart {
@@ -282,7 +284,12 @@ impl Supervisor {
             let Some(spec) = self.respawn_spec(&last, start_reason) else { return };
             let name = &last.name;
             if let Err(why) = self.read_role(spec.role.clone(), spec.role_file.clone()).await {
+                let why = format!("{why}; then spawn it again with that role: it keeps its memory");
                 return self.leave_unstarted(&last, &why).await;
+            }
+            // It never works in the workspace instead.
+            if let Some(Err(why)) = spec.work.as_ref().map(|place| clone::check(name, place)) {
+                return self.leave_unstarted(&last, &why.to_string()).await;
             }
             let why = match self.launch(&spec).await {
                 Ok(_) => {
@@ -305,14 +312,14 @@ impl Supervisor {
         }
     }
 
-    /// Records that the member is not started again, because its role is unclear: it would stay so.
-    async fn leave_unstarted(&self, last: &MemberId, why: &UnclearRole) {
-        tracing::error!(name = %last.name, %why, "the teammate is not started again");
+    /// Records that the member is not started again, because its role is unclear or its clone is missing: that would
+    /// stay so.
+    async fn leave_unstarted(&self, last: &MemberId, why: &str) {
+        tracing::error!(name = %last.name, why, "the teammate is not started again");
         let end = ProcessEnd::NotStarted;
         match self.write_exit(last, end, false).await {
             Ok(Some(cause)) => {
-                let why = format!("{why}; then spawn it again with that role: it keeps its memory");
-                self.tell_lead(last, cause, end, &why).await;
+                self.tell_lead(last, cause, end, why).await;
             }
             // The entry belongs to another incarnation.
             Ok(None) => {}
@@ -351,6 +358,7 @@ impl Supervisor {
             role_file: member.role_file.clone(),
             model: member.model.clone(),
             mode: PermissionMode::parse(&member.mode).unwrap_or_default().min(lead_mode),
+            work: member.work.clone().or_else(|| self.known_clone(&last.name)),
             start_reason,
             after: Some(last.incarnation.clone()),
         })

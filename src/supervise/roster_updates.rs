@@ -10,6 +10,7 @@ use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
 use crate::protocol::restart::ProcessEnd;
 use crate::store::{StoreError, asynchronous};
 use crate::wire::activity::Activity;
+use crate::wire::isolation::ClonePlace;
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, LastExit, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, WallTime, WithUnknownFields};
@@ -38,6 +39,8 @@ pub(super) struct SpawnSpec {
     pub(super) role_file: Option<String>,
     pub(super) model: String,
     pub(super) mode: PermissionMode,
+    /// The clone in which it works; `None` for the workspace.
+    pub(super) work: Option<ClonePlace>,
     pub(super) start_reason: StartReason,
     /// The incarnation before it, which must still be expected back.
     pub(super) after: Option<String>,
@@ -65,6 +68,7 @@ pub(super) fn reserve(
     (member.incarnation, member.role, member.role_file) = (incarnation, spec.role, spec.role_file);
     (member.model, member.mode) = (spec.model, spec.mode.word().into());
     (member.cwd, member.started_by) = (cwd, StartedBy::Lead);
+    member.work = spec.work;
     Ok(before)
 }
 
@@ -320,7 +324,8 @@ mod tests {
         let MemberId { name, incarnation } = id("b2");
         let (role, model, mode) = ("tester".into(), "p/m".into(), PermissionMode::default());
         let after = after.map(Into::into);
-        let spec = SpawnSpec { name, role, role_file: None, model, mode, start_reason, after };
+        let spec =
+            SpawnSpec { name, role, role_file: None, model, mode, work: None, start_reason, after };
         reserve(roster, spec, incarnation, "/w".into(), 1.0.into())
     }
 

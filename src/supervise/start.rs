@@ -18,6 +18,7 @@ use crate::store::asynchronous::offload;
 use crate::store::inbox::{self, SendError};
 use crate::store::{Fsync, RoleMatch, StoreError, UnclearRole, keyring, liveness, roster};
 use crate::tools::{SpawnOrder, ToolError, find_by_alias};
+use crate::wire::isolation::Isolation;
 use crate::wire::limits::{READY_TIMEOUT, SPAWNS_PER_TEAMMATE};
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
@@ -28,6 +29,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -73,6 +75,7 @@ impl Supervisor {
         self.check_terms(&order)?;
         let before = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
         let known_file = before.role_file_of(name.as_str(), &order.role).map(str::to_owned);
+        let known_clone = before.member(name.as_str()).and_then(|member| member.work.clone());
         let found = self.read_role(order.role.clone(), known_file);
         let (role, role_file) = found.await.map_err(ToolError::reply)?.unzip();
         if let Some(role) = &role {
@@ -96,20 +99,31 @@ impl Supervisor {
         self.check_caps()?;
         self.spawned.set(self.spawned.get() + 1);
         self.members.with_history(&name, |history| *history = RestartHistory::default());
+        let of_role = role.as_ref().and_then(|role| role.isolation);
         let (model, mode, unused) = self.choose(&order, role);
+        let clone = self.clone_for(&order, of_role, known_clone).await?;
         let (role, start_reason) = (order.role.clone(), StartReason::Spawned);
         let after = None;
-        let spec = SpawnSpec { name, role, role_file, model, mode, start_reason, after };
+        let work = clone.as_ref().map(|clone| clone.place.clone());
+        let spec = SpawnSpec { name, role, role_file, model, mode, work, start_reason, after };
         let SpawnSpec { name, role, model, .. } = &spec;
-        let pid = self.launch(&spec).await.map_err(|why| {
-            let hint = "try again or go on without it";
-            ToolError::Reply(format!("{name} could not be started: {why}; {hint}"))
-        })?;
+        let pid = match self.launch(&spec).await {
+            Ok(pid) => pid,
+            Err(why) => {
+                self.discard_clone(name, clone).await;
+                let hint = "try again or go on without it";
+                let why = format!("{name} could not be started: {why}; {hint}");
+                return Err(ToolError::Reply(why));
+            }
+        };
+        let place = spec.work.as_ref();
+        let place = place.map(|work| format!(" It works in a clone of its own, {}.", work.path));
+        let place = place.unwrap_or_default();
         self.deliver_prompt(order).await?;
         hit("spawn.prompted");
         tracing::info!(%name, pid, model, "teammate spawned");
         Ok(format!(
-            "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work.{unused}"
+            "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work.{place}{unused}"
         ))
     }
 
@@ -139,6 +153,14 @@ impl Supervisor {
                 "{name} is {} and was not given the prompt; send it a message instead, or wait \
                  until it is idle",
                 member.status.word()
+            )));
+        }
+        let is_elsewhere =
+            |wanted: Isolation| (wanted == Isolation::Clone) != member.work.is_some();
+        if order.isolation.is_some_and(is_elsewhere) {
+            return Err(ToolError::Reply(format!(
+                "{name} is idle in another folder; shut it down first to start it in that one, or \
+                 leave isolation out"
             )));
         }
         if order.mode.is_some_and(|mode| member.mode != mode.word()) {
@@ -338,7 +360,8 @@ impl Supervisor {
             let dir = bus.dir();
             // Mail to the name is accepted, and sealed, as soon as the entry is there.
             keyring::ensure(dir, &spec.name)?;
-            let cwd = dir.workspace().display().to_string();
+            let shared = || dir.workspace().display().to_string();
+            let cwd = spec.work.as_ref().map_or_else(shared, |work| work.folder.clone());
             roster::update(dir, Fsync::Never, |roster: &mut WithUnknownFields<Roster>| {
                 // Probed under the roster's lock: a process that takes the name later writes its entry later.
                 if liveness::probe(dir, &spec.name).map_err(StoreError::from)?.is_alive() {
@@ -404,6 +427,7 @@ impl Supervisor {
             pass_environment: config.pass_environment.clone(),
             permissions,
             sandbox: config.sandbox.clone(),
+            work: spec.work.clone(),
             start_reason: spec.start_reason,
         };
         let see = config.bus.dir().printed(&spec.name).display().to_string();
@@ -446,7 +470,8 @@ impl Supervisor {
         command.args(["--role", &spec.role, "--model", &spec.model, "--mode", spec.mode.word()]);
         command.args(["--control-fd", &control.as_raw_fd().to_string()]);
         command.env_clear().envs(self.config.environment.iter().cloned());
-        command.current_dir(dir.workspace());
+        let folder = spec.work.as_ref().map(|work| Path::new(&work.folder));
+        command.current_dir(folder.unwrap_or_else(|| dir.workspace()));
         command.stdout(output.try_clone()?).stderr(output);
         Ok(command)
     }

@@ -1,6 +1,7 @@
 //! The supervisor of a lead's teammates: its parts, the stop of all teammates or of one by name, and the operations
 //! for the lead's tools. Start, reaping and periodic checks are in files of their own.
 
+use super::clone_config::CloneConfig;
 use super::commands::end_commands;
 use super::members::{Members, raise};
 use super::stop::{StopOutcome, StopPlan, open_checked, stop_in_parallel, words};
@@ -61,6 +62,8 @@ pub(crate) struct SupervisorConfig {
     pub(crate) environment: Vec<(String, String)>,
     /// Run id that the lead's own commands carry in their environment.
     pub(crate) run_id: String,
+    /// The clones in which teammates work.
+    pub(crate) clones: CloneConfig,
     pub(crate) incarnation: Box<dyn Fn() -> String>,
 }
 

@@ -17,6 +17,7 @@ mod tasks;
 pub(crate) mod team;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 pub(crate) use files::FileAccess;
@@ -49,6 +50,8 @@ const TOOLS: &[Registration] = &[
     Registration::of::<team::SubmitPlan>(),
     Registration::of::<team::ReviewPlan>(),
     Registration::of::<team::Idle>(),
+    Registration::of::<work::OfferWork>(),
+    Registration::of::<work::TakeWork>(),
 ];
 
 /// Returns the specs of all tools.

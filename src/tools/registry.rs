@@ -21,12 +21,14 @@ use crate::tasks::{TaskError, Tasks};
 use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
 use crate::wire::file_view::FileView;
+use crate::wire::isolation::Isolation;
 use crate::wire::limits::OUTPUT_CHARS;
 use crate::wire::message::{Body, Correlation, Message};
 use crate::wire::newest::Newest;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
 use crate::wire::tool::{Audience, Effect, OfferCondition, Parameter, SubjectArgument, ToolSpec};
+use crate::work::save::Saver;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::cell::{Cell, RefCell};
@@ -52,6 +54,11 @@ pub(super) trait Tool: Parameters + DeserializeOwned + 'static {
         arguments::<Self>(call)?;
         let path = call.input.get(argument).and_then(Value::as_str).unwrap_or_default();
         parts.files.judge(call, path, Self::SPEC.effect)
+    }
+
+    /// Whether an agent with these parts has the tool.
+    fn is_available(_: &ToolParts) -> bool {
+        true
     }
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError>;
@@ -93,6 +100,7 @@ pub(super) struct Registration {
     pub(super) spec: &'static ToolSpec,
     subject: fn(&Call, &ToolParts) -> Result<PermissionSubject, ToolError>,
     run: for<'a> fn(&'a Call, &'a ToolParts) -> ToolFuture<'a>,
+    is_available: fn(&ToolParts) -> bool,
 }
 
 impl Registration {
@@ -100,6 +108,7 @@ impl Registration {
         Self {
             spec: const { &ToolSpec { parameters: T::PARAMETERS, ..T::SPEC } },
             subject: T::subject,
+            is_available: T::is_available,
             run: |call, parts| {
                 Box::pin(async move { arguments::<T>(call)?.run(call, parts).await })
             },
@@ -113,6 +122,8 @@ pub(crate) struct ToolParts {
     pub(crate) files: FileAccess,
     pub(crate) team: Rc<TeamContext>,
     pub(crate) tasks: Arc<Tasks>,
+    /// The clone in which the agent works; `None` for the workspace.
+    pub(crate) work: Option<Arc<Saver>>,
     /// The lead's operations; a teammate has none.
     pub(crate) ops: Option<Ops>,
 }
@@ -284,6 +295,8 @@ pub(crate) struct SpawnOrder {
     pub(crate) model: Option<String>,
     /// A permission mode stricter than the lead's.
     pub(crate) mode: Option<PermissionMode>,
+    /// The folder that it works in, if not that of its role or of the settings.
+    pub(crate) isolation: Option<Isolation>,
 }
 
 pub(crate) struct Registry {
@@ -306,6 +319,7 @@ impl Registry {
     pub(super) fn new(all: impl Iterator<Item = &'static Registration>, parts: ToolParts) -> Self {
         let audience = parts.audience();
         let tools = all.filter(|tool| tool.spec.audience.includes(audience));
+        let tools = tools.filter(|tool| (tool.is_available)(&parts));
         let tools = tools.map(|tool| (tool.spec.name, tool)).collect();
         let mode = Cell::new(PermissionMode::Default);
         Self { tools, parts, role: RefCell::default(), mode, compact: None }

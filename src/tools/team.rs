@@ -8,6 +8,7 @@ use super::registry::{Parameters, SpawnOrder, TALKS, Tool, ToolParts, parameters
 use crate::protocol::request::RequestVerdict;
 use crate::store::{Liveness, liveness, roster};
 use crate::wire::AgentName;
+use crate::wire::isolation::Isolation;
 use crate::wire::permission::{PermissionMode, QuestionKind};
 use crate::wire::roster::Status;
 use crate::wire::tool::ParameterType::{Boolean, Text, Word};
@@ -73,6 +74,10 @@ parameters!(SpawnTeammate {
         "a stricter permission mode than yours; plan: it must submit a plan to you before it \
          changes anything"
     ),
+    isolation: Option<Isolation> = optional(
+        Word(&Isolation::WORDS),
+        "clone: it works in a clone of the repository of its own, and offers you its work"
+    ),
 });
 
 impl Tool for SpawnTeammate {
@@ -90,9 +95,9 @@ impl Tool for SpawnTeammate {
     };
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        let Self { name, role, prompt, model, mode } = self;
+        let Self { name, role, prompt, model, mode, isolation } = self;
         let (name, message_id) = (AgentName::member(&name)?, parts.team.message_id(call));
-        let order = SpawnOrder { name, role, prompt, message_id, model, mode };
+        let order = SpawnOrder { name, role, prompt, message_id, model, mode, isolation };
         parts.ops()?.team.spawn(order).await
     }
 }

@@ -60,6 +60,7 @@ pub(crate) enum Order {
         prompt: String,
         model: Option<String>,
         mode: Option<String>,
+        isolation: Option<String>,
     },
     /// Stop a member by the shutdown ladder.
     Stop {

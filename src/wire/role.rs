@@ -4,6 +4,7 @@
 //! later is not part of an existing role. Keys, tools and modes are also accepted as other programs write them.
 
 use super::front_matter::{self, Field, Problem};
+use super::isolation::Isolation;
 use super::permission::PermissionMode;
 use super::tool::{RoleAccess, ToolLookup, ToolSpec};
 
@@ -25,6 +26,8 @@ pub struct Role {
     pub model: Option<String>,
     /// The permission mode.
     pub mode: Option<PermissionMode>,
+    /// The folder that teammates in this role work in.
+    pub isolation: Option<Isolation>,
     /// The maximum number of model calls in one turn.
     pub max_turns: Option<u32>,
     /// The `tool(pattern)` rules for disallowed calls, as they are written in the file.
@@ -135,6 +138,17 @@ impl Role {
                 };
                 let why = "is not a permission mode, so the lead's is in force";
                 self.mode = Some(mode.ok_or_else(|| format!("{text:?} {why}"))?);
+            }
+            "isolation" => {
+                let isolation = match text.as_str() {
+                    // The name that other programs use.
+                    "worktree" => Some(Isolation::Clone),
+                    word => Isolation::parse(word),
+                };
+                // A teammate never works in the workspace when another folder was asked for.
+                self.isolation = Some(isolation.unwrap_or(Isolation::Clone));
+                let why = "is neither shared nor clone, so teammates work in a clone";
+                isolation.ok_or_else(|| format!("{text:?} {why}"))?;
             }
             "maxTurns" => {
                 let most = text.parse().ok().filter(|most| *most > 0);

@@ -4,6 +4,7 @@
 
 use super::activity::Activity;
 use super::chat::Usage;
+use super::isolation::ClonePlace;
 use super::money::{Money, Price};
 use super::role::folded;
 use super::sandbox::SandboxEntry;
@@ -183,6 +184,9 @@ pub struct Member {
     pub color: String,
     /// The working directory of the member's commands.
     pub cwd: String,
+    /// The clone in which the member works; `None` if it works in the workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<ClonePlace>,
     /// The time at which the name first joined.
     pub joined_at: WallTime,
     /// The number of restarts after crashes.

@@ -19,3 +19,4 @@ mod reliability;
 mod tidy;
 mod ui;
 mod walls;
+mod work;

@@ -10,7 +10,7 @@ use crate::app::build_agent::{AgentParts, build_agent, check_lead_rules, with_le
 use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
 use crate::app::own_mailbox::{make_inbox, open_mailbox};
 use crate::app::walls::{self, LevelOrigin};
-use crate::app::{event_loop::SignalStream, model::open_provider};
+use crate::app::{clones, event_loop::SignalStream, model::open_provider};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::{SystemClock, program::TeammateProgram, wall::Walls};
@@ -101,10 +101,10 @@ impl LeadApp {
         let of_run = |tokens| RunBudget { tokens, before: used_before.tokens() };
         rules.run = options.request.budget.tokens.map(of_run);
         let tasks = take_over_tasks(&bus);
-        let (name, conversation) = (&process.name, startup.conversation.as_deref());
         let LeadOptions { model, credentials, permissions, .. } = &options;
+        let (me, conversation) = (&process, startup.conversation.as_deref());
         let provider =
-            open_provider(model, credentials, name, &process.incarnation, conversation, team)?;
+            open_provider(model, credentials, &me.name, &me.incarnation, conversation, team)?;
         let walls = walls::raise(&options.sandbox, team, &process.run_id, &context.environment)?;
         let hooks = lead_hooks(context, &options, &process, team, walls.clone());
         let supervisor = new_supervisor(context, &options, rules, &process, &tasks, hooks)?;
@@ -141,15 +141,14 @@ impl LeadApp {
             permissions: permissions.clone(),
             walls,
             frees_walled_commands: options.sandbox.frees_commands(),
+            work: None,
             asks: approver(options.request.output.is_some(), std::io::stdin().is_terminal()),
             model,
             ops: Some(Ops { team: supervisor.ops(), approval_queue: Rc::clone(&approval_queue) }),
             usage: startup.usage,
             price: options.price,
-            show: Rc::new(move |progress| {
-                // The agent continues even if its session no longer reads its progress.
-                let _unwatched = shown.send(progress.clone());
-            }),
+            // The agent continues even if its session no longer reads its progress.
+            show: Rc::new(move |progress| drop(shown.send(progress.clone()))),
         };
         let agent = build_agent(parts, &context.environment)?;
         let warnings = agent.budget.warnings.clone();
@@ -271,6 +270,7 @@ fn new_supervisor(
         environment: teammate_environment(environment, further),
         pass_environment: further.clone(),
         run_id: process.run_id.clone(),
+        clones: clones::config(settings, &options.sandbox, tasks.dir(), environment),
         incarnation: Box::new(fresh_id),
     }))
 }

@@ -8,13 +8,16 @@ use crate::agent::event::MachineEvent;
 use crate::store::asynchronous::offload;
 use crate::tools::{SpawnOrder, TeamOps, ToolError};
 use crate::wire::AgentName;
+use crate::wire::isolation::Isolation;
 use crate::wire::message::{Body, Correlation, Message};
 use crate::wire::permission::PermissionMode;
 use std::sync::Arc;
 
 /// Carries out the order in a message, if it is one.
 pub(super) fn on_mail(runtime: &LeadRuntime, message: &Message) {
-    let Body::SpawnRequest { name, role, prompt, model, mode } = &message.body else { return };
+    let Body::SpawnRequest { name, role, prompt, model, mode, isolation } = &message.body else {
+        return;
+    };
     let is_bound = message.is_verified()
         && message.from == AgentName::user().as_str()
         && message.incarnation.as_deref() == Some(runtime.incarnation.as_str());
@@ -23,7 +26,8 @@ pub(super) fn on_mail(runtime: &LeadRuntime, message: &Message) {
         tracing::warn!(from, name, "a spawn request was not acted on: it is not the user's");
         return;
     };
-    let order = order(&request_id, name, role, prompt, (model.as_deref(), mode.as_deref()));
+    let order =
+        order(&request_id, name, role, prompt, [model, mode, isolation].map(Option::as_deref));
     let (runtime, what) = (runtime.clone(), format!("{name} ({role})"));
     tokio::task::spawn_local(async move {
         let result = match order {
@@ -52,7 +56,7 @@ fn order(
     name: &str,
     role: &str,
     prompt: &str,
-    (model, mode): (Option<&str>, Option<&str>),
+    [model, mode, isolation]: [Option<&str>; 3],
 ) -> Result<SpawnOrder, ToolError> {
     let name = AgentName::member(name)?;
     for (what, text) in [("role", role), ("prompt", prompt)] {
@@ -65,6 +69,12 @@ fn order(
         let unknown = || ToolError::Reply(format!("{word:?} is not a mode; give one of {modes}"));
         PermissionMode::parse(word).ok_or_else(unknown)
     });
+    let isolation = isolation.map(|word| {
+        let words = Isolation::WORDS.join(", ");
+        let unknown =
+            || ToolError::Reply(format!("{word:?} is not an isolation; give one of {words}"));
+        Isolation::parse(word).ok_or_else(unknown)
+    });
     Ok(SpawnOrder {
         name,
         role: role.trim().into(),
@@ -72,5 +82,6 @@ fn order(
         message_id: request_id.into(),
         model: model.map(ToOwned::to_owned),
         mode: mode.transpose()?,
+        isolation: isolation.transpose()?,
     })
 }

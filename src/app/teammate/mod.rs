@@ -8,24 +8,27 @@ mod roster_place;
 mod terminal;
 
 use crate::agent::event::{Ending, MachineEvent, StopCause};
+use crate::agent::saving::save;
 use crate::agent::{self, Events, Finished, approval::Asks};
 use crate::app::agent_process::{AgentProcess, publish_end, reserve_disk_space};
 use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
 use crate::app::context::{Context, open_bus, open_tasks};
 use crate::app::event_loop::{self, SignalStream, block_on};
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail, open_mailbox};
-use crate::app::{model::open_provider, output, walls};
+use crate::app::{clones, model::open_provider, output, walls};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::Provider;
 use crate::os::{
     async_fd::ReadableFd, child, failpoint::hit, memory, program, signals::SignalEvent, uptime,
 };
+use crate::settings::environment::Environment;
 use crate::store::asynchronous::offload;
 use crate::store::{LifeLock, LifeRecord, StoreError, TeamDir, liveness, transcript};
 use crate::supervise::commands::end_commands;
 use crate::supervise::handshake::{self, HandshakeAnswer};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, UsageCount};
+use crate::work::save::Saver;
 use options::{TeammateOptions, TeammateRequest};
 use roster_place::RosterPlace;
 use std::cell::{Cell, RefCell};
@@ -51,7 +54,7 @@ pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, F
     let outcome = options.and_then(|mut options| {
         hit("child.greeted");
         let team = if options.lead.is_some() { context.team()? } else { context.make_team()? };
-        options.check_role(&team)?;
+        options.check_role(&team, &context.environment)?;
         block_on(async { TeammateApp::start(context, &team, options).await?.run().await })?
     });
     if let (Err(failure), Some(Ok(socket))) = (&outcome, answer_to) {
@@ -137,7 +140,14 @@ impl TeammateApp {
         let (mailbox, life) = open_mailbox(&bus, process.life, handshake.rules).await?;
         process.life = life;
         hit("child.opened");
-        let walls = walls::raise(&handshake.sandbox, team, &process.run_id, &context.environment)?;
+        let environment = &context.environment;
+        let walls = match &handshake.work {
+            None => walls::raise(&handshake.sandbox, team, &process.run_id, environment)?,
+            Some(place) => {
+                clones::raise(&handshake.sandbox, team, place, &process.run_id, environment)?
+            }
+        };
+        let work = open_clone(&options, team, environment)?;
         let (events, inbound) = unbounded_channel();
         let has_person = is_by_hand && std::io::stdin().is_terminal();
         let terminal = OwnTerminal::new(context);
@@ -156,6 +166,7 @@ impl TeammateApp {
             permissions: handshake.permissions.clone(),
             walls,
             frees_walled_commands: handshake.sandbox.frees_commands(),
+            work,
             asks: if has_person { Asks::Person } else { Asks::Lead },
             model,
             ops: None,
@@ -184,7 +195,7 @@ impl TeammateApp {
         let Self { agent, events, inbound, life, signalled, lead } = self;
         // A person ends a teammate of their own. A machine that shuts down ends the others, which come back.
         let cause = if lead.is_some() { ExitCause::TeamStopped } else { ExitCause::Stopped };
-        let mailbox = Arc::clone(&agent.mailbox);
+        let (mailbox, work) = (Arc::clone(&agent.mailbox), agent.work.clone());
         let (lead_events, held) = (events.clone(), Rc::clone(&life));
         let ready = move || {
             hit("child.able");
@@ -193,6 +204,9 @@ impl TeammateApp {
             }
         };
         let finished = agent::run(agent, events, inbound, ready).await;
+        if let Some(Err(why)) = save(work).await {
+            tracing::warn!(%why, "the last work is not saved; it stays in the clone");
+        }
         let late = drain_last_mail(&mailbox).await;
         hit("leave.drained");
         tracing::info!(messages = late.len(), "the last mail is drained");
@@ -202,6 +216,19 @@ impl TeammateApp {
         drop(life);
         end
     }
+}
+
+/// Returns the clone of a teammate, for its work to be saved; `None` if it works in the workspace.
+fn open_clone(
+    options: &TeammateOptions,
+    team: &TeamDir,
+    environment: &Environment,
+) -> Result<Option<Arc<Saver>>, Failure> {
+    let TeammateOptions { name, handshake, .. } = options;
+    let Some(place) = &handshake.work else { return Ok(None) };
+    let (sandbox, further) = (&handshake.sandbox, &handshake.pass_environment);
+    let setup = clones::saving_setup(sandbox, team, place, environment, further)?;
+    Ok(Some(Arc::new(Saver { name: name.clone(), place: place.clone(), setup })))
 }
 
 /// Stops the agent at every signal. The last signal decides the exit code.

@@ -5,7 +5,7 @@ use crate::app::context::Context;
 use crate::app::permission_rules::permissions;
 use crate::app::walls::LevelOrigin;
 use crate::app::{
-    agent_process::fresh_id, model as model_access, names::member_name, output::warn,
+    agent_process::fresh_id, clones, model as model_access, names::member_name, output::warn,
 };
 use crate::error::{Exit, Failure, OrFail};
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
@@ -14,9 +14,11 @@ use crate::store::{RoleMatch, TeamDir, roster};
 use crate::supervise::handshake::{self, Handshake, StartReason};
 use crate::tools::find_by_alias;
 use crate::wire::AgentName;
+use crate::wire::isolation::Isolation;
 use crate::wire::permission::{PermissionMode, Permissions};
 use crate::wire::sandbox::{Sandbox, SandboxLevel};
 use crate::wire::seal::SealKey;
+use crate::work::clone;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 
@@ -45,6 +47,8 @@ pub(super) struct TeammateOptions {
     pub(super) team_name: Option<String>,
     /// The origin of the level of the sandbox, for a teammate that was started by hand.
     pub(super) level_origin: LevelOrigin,
+    /// The folder that teammates of this team work in, unless their role asks for more.
+    isolation: Isolation,
 }
 
 impl TeammateOptions {
@@ -81,20 +85,36 @@ impl TeammateOptions {
         let level_origin = LevelOrigin::of(&settings);
         let team_name = settings.team_name.value.map(String::from);
         let role_file = None;
-        let started =
-            Self { name, handshake, role_file, model, lead, prompt, once, team_name, level_origin };
-        Ok(started)
+        let isolation = settings.isolation.value;
+        Ok(Self {
+            name,
+            handshake,
+            role_file,
+            model,
+            lead,
+            prompt,
+            once,
+            team_name,
+            level_origin,
+            isolation,
+        })
     }
 
     /// Finds the file of the role, and gives a teammate that was started by hand the name of its role as the file has
     /// it. Fails if the role is unclear, or came from a file that is gone.
-    pub(super) fn check_role(&mut self, team: &TeamDir) -> Result<(), Failure> {
+    pub(super) fn check_role(
+        &mut self,
+        team: &TeamDir,
+        environment: &Environment,
+    ) -> Result<(), Failure> {
         let role = &self.handshake.role;
         let roster = roster::read(team)?;
         let known_file = roster.role_file_of(self.name.as_str(), role);
+        let mut isolation = self.isolation;
         match team.find_role(role, find_by_alias).with_known_file(role, known_file) {
             RoleMatch::File(file) => {
                 self.role_file = Some(file.path.display().to_string());
+                isolation = isolation.max(file.role.isolation.unwrap_or_default());
                 if self.lead.is_none() {
                     self.handshake.role = file.role.name;
                 }
@@ -104,7 +124,29 @@ impl TeammateOptions {
                 return Err(Failure::new(Exit::Usage, why.what(), why.why(), why.hint()));
             }
         }
+        if self.lead.is_none() {
+            let known = roster.member(self.name.as_str());
+            let clones = clones::folder(team, environment);
+            let made = || clones.and_then(|clones| clone::known(&clones, &self.name));
+            self.handshake.work = known.and_then(|member| member.work.clone()).or_else(made);
+            self.check_clone(isolation)?;
+        }
         Ok(())
+    }
+
+    /// Fails if a teammate that was started by hand needs a clone and has none.
+    fn check_clone(&self, isolation: Isolation) -> Result<(), Failure> {
+        let name = &self.name;
+        if let Some(place) = &self.handshake.work {
+            let checked = clone::check(name, place);
+            return checked.map_err(|why| Failure::new(Exit::Failure, why.what, why.why, why.hint));
+        }
+        if isolation == Isolation::Shared {
+            return Ok(());
+        }
+        let why = "its role or the setting isolation asks for a clone, which only a lead makes";
+        let hint = "let a lead spawn it, or set isolation = \"shared\"";
+        Err(Failure::new(Exit::Usage, format!("{name} was not started"), why, hint))
     }
 }
 
@@ -140,6 +182,7 @@ fn handshake(
         pass_environment: settings.pass_environment.value.clone(),
         permissions,
         sandbox: settings.sandbox(),
+        work: None,
         start_reason: StartReason::Spawned,
     }
 }

@@ -92,7 +92,8 @@ async fn write_entry(
     let role_file = options.role_file.clone();
     let now = SystemClock.now();
     let (model, mode) = (options.model.to_string(), handshake.permissions.mode.word());
-    let cwd = context.cwd.display().to_string();
+    let shared = || context.cwd.display().to_string();
+    let cwd = handshake.work.as_ref().map_or_else(shared, |work| work.folder.clone());
     let (team_name, sandbox) = (options.team_name.clone(), handshake.sandbox.entry());
     let enter = move |roster: &mut WithUnknownFields<Roster>| {
         let earlier = roster.member(name.as_str()).cloned();

@@ -8,7 +8,10 @@ use crate::store::output_spill::{LONGEST, MOST, OutputSpill};
 use crate::wire::AgentName;
 use crate::wire::limits::OUTPUT_CHARS;
 use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// The number of characters that are kept of the beginning, and of the end.
@@ -116,6 +119,8 @@ pub(crate) struct OutputStore {
     pub(crate) dir: TeamDir,
     pub(crate) name: AgentName,
     pub(crate) redact: RedactPiece,
+    /// The clone of the agent, which gets a copy that the agent can read.
+    pub(crate) clone: Option<PathBuf>,
 }
 
 #[cfg(test)]
@@ -123,7 +128,8 @@ impl OutputStore {
     /// Creates a store in the team folder below `folder`, without redaction.
     pub(in crate::tools) fn below(folder: &std::path::Path) -> Self {
         let dir = TeamDir::create(&folder.join(".team")).unwrap();
-        Self { dir, name: AgentName::lead(), redact: Rc::new(|text| (text, String::new())) }
+        let redact: RedactPiece = Rc::new(|text| (text, String::new()));
+        Self { dir, name: AgentName::lead(), redact, clone: None }
     }
 }
 
@@ -138,7 +144,7 @@ struct StoredOutput {
 impl StoredOutput {
     /// Appends to an output that is too long to be shown.
     fn push(&mut self, text: &str) {
-        let OutputStore { dir, name, redact } = &self.output_store;
+        let OutputStore { dir, name, redact, .. } = &self.output_store;
         let begin = || OutputSpill::begin(dir, name).map_err(|why| why.to_string());
         self.spill.get_or_insert_with(begin);
         let (clean, held) = redact(std::mem::take(&mut self.held) + text);
@@ -167,7 +173,10 @@ impl StoredOutput {
             }
             Ok(spill) => {
                 let path = spill.path();
-                let workspace = self.output_store.dir.workspace();
+                let OutputStore { dir, clone, .. } = &self.output_store;
+                let copied = clone.as_ref().and_then(|clone| copy_into(clone, path));
+                let path = copied.as_deref().unwrap_or(path);
+                let workspace = clone.as_deref().unwrap_or_else(|| dir.workspace());
                 let path = path.strip_prefix(workspace).unwrap_or(path).display();
                 let what = if spill.is_cut() {
                     format!("its first {} MiB are", LONGEST / 1024 / 1024)
@@ -181,6 +190,29 @@ impl StoredOutput {
             }
         })
     }
+}
+
+/// Copies a stored output into the git folder of a clone, from which it is in no commit: the team folder is outside.
+fn copy_into(clone: &Path, path: &Path) -> Option<PathBuf> {
+    let folder = clone.join(".git/team-output");
+    let copy = folder.join(path.file_name()?);
+    // The agent may have made links of these, which must not be followed.
+    let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|known| known.is_dir());
+    let copied = || -> io::Result<()> {
+        if !is_folder(&folder) && is_folder(&clone.join(".git")) {
+            fs::create_dir(&folder)?;
+        }
+        if !is_folder(&clone.join(".git")) || !is_folder(&folder) {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        if fs::symlink_metadata(&copy).is_ok() {
+            fs::remove_file(&copy)?;
+        }
+        let mut from = File::open(path)?;
+        io::copy(&mut from, &mut File::create_new(&copy)?).map(drop)
+    };
+    copied().inspect_err(|why| tracing::warn!(%why, "a long output is not in the clone")).ok()?;
+    Some(copy)
 }
 
 #[cfg(test)]

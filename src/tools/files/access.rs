@@ -15,6 +15,7 @@ use crate::store::TeamDir;
 use crate::tools::call::{Call, ToolError};
 use crate::wire::AgentName;
 use crate::wire::file_view::FileView;
+use crate::wire::isolation::ClonePlace;
 use crate::wire::tool::Effect;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -40,6 +41,8 @@ const OURS: [&str; 2] = ["team/settings.toml", "team/trust.json"];
 #[derive(Debug)]
 pub(crate) struct FileAccess {
     pub(in crate::tools) workspace: Arc<SafeRoot>,
+    /// The repository of which the workspace is a clone.
+    cloned: Option<PathBuf>,
     /// The team folder below the workspace.
     team: Option<PathBuf>,
     pub(super) writer: Writer,
@@ -53,16 +56,23 @@ pub(crate) struct FileAccess {
 }
 
 impl FileAccess {
-    /// Opens the workspace of a team for the file tools of an agent. The team folder can have any name. Fails if the
-    /// workspace cannot be opened.
-    pub(crate) fn open(dir: &TeamDir, me: &AgentName) -> io::Result<Self> {
-        let workspace = Arc::new(SafeRoot::open(dir.workspace())?);
+    /// Opens the folder in which an agent works, which may be a clone, for its file tools. The team folder can have any
+    /// name. Fails if the folder cannot be opened.
+    pub(crate) fn open(
+        dir: &TeamDir,
+        me: &AgentName,
+        folder: &Path,
+        clone: Option<&ClonePlace>,
+    ) -> io::Result<Self> {
+        let workspace = Arc::new(SafeRoot::open(folder)?);
+        let cloned = clone.map(|clone| PathBuf::from(&clone.repository));
+        let cloned = cloned.map(|cloned| cloned.canonicalize().unwrap_or(cloned));
         let team = dir.root().canonicalize().unwrap_or_else(|_| dir.root().to_owned());
         let team = team.strip_prefix(workspace.path()).ok().map(Path::to_owned);
-        let writer = Writer { dir: dir.clone(), me: me.clone() };
+        let writer = Writer { dir: dir.clone(), me: me.clone(), folder: folder.to_owned() };
         let (log, judged, last_view) = (RefCell::default(), RefCell::default(), RefCell::default());
         let has_recovered = Cell::new(false);
-        Ok(Self { workspace, team, writer, log, last_view, has_recovered, judged })
+        Ok(Self { workspace, cloned, team, writer, log, last_view, has_recovered, judged })
     }
 
     /// Returns the file that a model's path leads to, for a call of this effect. The result has an absolute path
@@ -84,7 +94,19 @@ impl FileAccess {
         };
         let spot = spot.map_err(|why| path_error(path, &why))?;
         let real = spot.path();
-        if effect == Effect::Reads || real.is_absolute() {
+        if effect == Effect::Reads {
+            return Ok(spot);
+        }
+        if real.is_absolute() {
+            // The clones of others are beside its own.
+            let others = self.cloned.as_ref().and_then(|_| self.workspace.path().parent());
+            if self.cloned.as_deref().into_iter().chain(others).any(|other| real.starts_with(other))
+            {
+                return Err(ToolError::Reply(format!(
+                    "{path} is outside your clone; change the file in {} and call offer_work",
+                    self.workspace.path().display()
+                )));
+            }
             return Ok(spot);
         }
         let in_team = self.team.as_ref().is_some_and(|team| real.starts_with(team));
@@ -218,7 +240,7 @@ mod tests {
         symlink(inside.join("file"), inside.join("absolute")).unwrap();
         symlink(all.path().join("outside"), inside.join("out_absolute")).unwrap();
         let dir = TeamDir::create(&inside.join("named")).unwrap();
-        let files = FileAccess::open(&dir, &AgentName::lead()).unwrap();
+        let files = FileAccess::open(&dir, &AgentName::lead(), dir.workspace(), None).unwrap();
         (all, files)
     }
 

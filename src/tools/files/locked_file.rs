@@ -17,6 +17,8 @@ use std::path::PathBuf;
 pub(super) struct Writer {
     pub(super) dir: TeamDir,
     pub(super) me: AgentName,
+    /// The folder in which the agent works.
+    pub(super) folder: PathBuf,
 }
 
 #[derive(Debug)]
@@ -74,8 +76,7 @@ impl Writer {
     }
 
     fn real(&self, spot: &SafePath) -> PathBuf {
-        let workspace = self.dir.workspace();
-        let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+        let workspace = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
         // An absolute path replaces the workspace.
         workspace.join(spot.path())
     }
@@ -83,7 +84,7 @@ impl Writer {
     /// Keeps a version. Returns its path for the model.
     pub(super) fn keep(&self, bytes: &[u8]) -> Result<String, StoreError> {
         let kept = kept_versions::keep(&self.dir, &self.me, bytes)?;
-        let shown = kept.strip_prefix(self.dir.workspace()).unwrap_or(&kept);
+        let shown = kept.strip_prefix(&self.folder).unwrap_or(&kept);
         Ok(shown.display().to_string())
     }
 }

@@ -44,14 +44,14 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let clock: SharedClock = Arc::new(SystemClock);
     let output_store = OutputStore::below(workspace);
     let dir = output_store.dir.clone();
-    let files = FileAccess::open(&dir, &me).unwrap();
+    let files = FileAccess::open(&dir, &me, dir.workspace(), None).unwrap();
     let bus = Arc::new(Bus::new(dir, MailLimits::default(), Arc::clone(&clock)));
     let commands = command_setup(Vec::new(), "run".into(), None);
     let (folder, setup) = (workspace.to_owned(), commands.clone());
     let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup };
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
-    let parts = ToolParts { commands, output_store, files, team, tasks, ops: None };
+    let parts = ToolParts { commands, output_store, files, team, tasks, work: None, ops: None };
     let is_file_tool = |tool: &&Registration| tool.spec.subject == FILE.subject;
     Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), parts)
 }

@@ -210,6 +210,8 @@ kinds! {
         model: String,
         /// A stricter permission mode than the lead's.
         mode: String,
+        /// The folder that it works in: `shared` or `clone`.
+        isolation: String,
     }
     /// Answers a spawn request.
     SpawnResponse = "spawn_response", ProgramOnly {

@@ -2,7 +2,7 @@
 
 mod attack_table;
 mod attacks;
-mod lacking;
+pub(crate) mod lacking;
 mod leaving;
 mod outbox;
 mod teams;

@@ -1,0 +1,99 @@
+//! The clone of an agent: its walls, and the setup of the commands that save its work.
+
+use super::agent_process::fresh_id;
+use super::walls::policy;
+use crate::error::{Failure, OrFail};
+use crate::os::command::CommandSetup;
+use crate::os::wall::Walls;
+use crate::settings::Settings;
+use crate::settings::environment::{Environment, PassedNames};
+use crate::store::{TeamDir, roster};
+use crate::supervise::clone_config::CloneConfig;
+use crate::tools::command::command_setup;
+use crate::wire::isolation::ClonePlace;
+use crate::wire::sandbox::{Sandbox, SandboxLevel};
+use crate::work::clone::clones_folder;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The variable by which commands in a clone find the team.
+const TEAM_DIR: &str = "TEAM_DIR";
+
+/// Makes the walls of an agent that works in a clone: in place of the workspace, the clone is writable.
+pub(super) fn raise(
+    sandbox: &Sandbox,
+    team: &TeamDir,
+    place: &ClonePlace,
+    run_id: &str,
+    environment: &Environment,
+) -> Result<Option<Arc<Walls>>, Failure> {
+    if sandbox.level == SandboxLevel::Off {
+        return Ok(None);
+    }
+    let mut policy = policy(sandbox, team, environment);
+    let clone = Path::new(&place.path);
+    for path in policy.writable.iter_mut().filter(|path| *path == team.workspace()) {
+        clone.clone_into(path);
+    }
+    // The clones of others are beside it. Its git folder is its own.
+    policy.hidden.extend(clone.parent().map(Path::to_owned));
+    policy.pinned.clear();
+    policy.protected.clear();
+    let what = "the folder for temporary files of commands cannot be made";
+    let walls = Walls::new(policy, run_id);
+    walls.map(|walls| Some(Arc::new(walls))).or_fail(what, "check TMPDIR, or the folder /tmp")
+}
+
+/// Returns the variables of commands in a clone.
+pub(super) fn variables(
+    environment: &Environment,
+    further: &PassedNames,
+    team: &TeamDir,
+) -> Vec<(String, String)> {
+    let mut variables = environment.passed_on(further);
+    let root = team.root().canonicalize().unwrap_or_else(|_| team.root().to_owned());
+    variables.push((TEAM_DIR.into(), root.display().to_string()));
+    variables
+}
+
+/// Returns the setup of the commands that save a clone. They have the walls of the agent, and can always write the
+/// clone.
+pub(super) fn saving_setup(
+    sandbox: &Sandbox,
+    team: &TeamDir,
+    place: &ClonePlace,
+    environment: &Environment,
+    further: &PassedNames,
+) -> Result<CommandSetup, Failure> {
+    let level = match sandbox.level {
+        SandboxLevel::ReadOnly => SandboxLevel::Workspace,
+        level @ (SandboxLevel::Off | SandboxLevel::Workspace) => level,
+    };
+    let (sandbox, run_id) = (Sandbox { level, ..sandbox.clone() }, fresh_id());
+    let walls = raise(&sandbox, team, place, &run_id, environment)?;
+    Ok(command_setup(variables(environment, further, team), run_id, walls))
+}
+
+/// Returns the folder for the clones of a team; `None` if the user has none for the state of programs.
+pub(super) fn folder(team: &TeamDir, environment: &Environment) -> Option<PathBuf> {
+    let state = environment.state_home()?;
+    let name = roster::read(team).map(|roster| roster.team_name.clone()).unwrap_or_default();
+    Some(clones_folder(&state, team, &name))
+}
+
+pub(super) fn config(
+    settings: &Settings,
+    sandbox: &Sandbox,
+    team: &TeamDir,
+    environment: &Environment,
+) -> CloneConfig {
+    let (sandbox, further) = (sandbox.clone(), settings.pass_environment.value.clone());
+    let (isolation, base) = (settings.isolation.value, settings.clone_base.value);
+    let folder = folder(team, environment);
+    let (team, environment) = (team.clone(), environment.clone());
+    let setup = move |place: &ClonePlace| {
+        let setup = saving_setup(&sandbox, &team, place, &environment, &further);
+        setup.map_err(|why| why.to_string())
+    };
+    CloneConfig { isolation, base, folder, setup: Box::new(setup) }
+}

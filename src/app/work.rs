@@ -1,0 +1,201 @@
+//! The work of teammates in clones, for the user: it is listed, shown, taken and removed.
+
+use super::clones::{folder, saving_setup};
+use super::context::Context;
+use super::names::{did_you_mean, member_name};
+use crate::bus::Outgoing;
+use crate::error::{Exit, Failure, OrFail};
+use crate::settings::Settings;
+use crate::store::{LifeLock, LifeRecord, TeamDir, roster};
+use crate::tools::command::command_setup;
+use crate::wire::isolation::ClonePlace;
+use crate::wire::{AgentName, WithUnknownFields, roster::Roster};
+use crate::work::clone;
+use crate::work::error::WorkError;
+use crate::work::overview::{OfferState, WorkOverview, diff, overview};
+use crate::work::remove::{Removed, drop_clone};
+use crate::work::save::Saver;
+use crate::work::take::{Merged, Taker, WorkToTake};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// The maximum number of ignored files that are named.
+const MOST_NAMED: usize = 10;
+
+impl From<WorkError> for Failure {
+    fn from(why: WorkError) -> Self {
+        Self::new(Exit::Failure, why.what, why.why, why.hint)
+    }
+}
+
+/// A clone of the team.
+pub(crate) struct Work {
+    name: AgentName,
+    place: ClonePlace,
+    overview: Result<WorkOverview, WorkError>,
+}
+
+/// Returns the clones of the team with the state of their work.
+pub(crate) fn list(context: &Context) -> Result<Vec<Work>, Failure> {
+    let team = context.team_to_view()?;
+    let environment = environment(context);
+    let found = places(context, &team)?.into_iter().map(|(name, place)| {
+        let overview = overview(&name, &place, &environment);
+        Work { name, place, overview }
+    });
+    Ok(found.collect())
+}
+
+/// Returns all clones: those on the roster, and those whose members are on it no more.
+fn places(context: &Context, team: &TeamDir) -> Result<Vec<(AgentName, ClonePlace)>, Failure> {
+    let roster = roster::read(team)?;
+    let members = roster
+        .members
+        .iter()
+        .filter_map(|member| Some((AgentName::member(&member.name).ok()?, member.work.clone()?)));
+    let mut found: Vec<_> = members.collect();
+    let folder = folder(team, &context.environment);
+    for (name, place) in folder.iter().flat_map(|folder| clone::all(folder)) {
+        if found.iter().all(|(known, _)| *known != name) {
+            found.push((name, place));
+        }
+    }
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(found)
+}
+
+fn place_of(
+    context: &Context,
+    team: &TeamDir,
+    name: &str,
+) -> Result<(AgentName, ClonePlace), Failure> {
+    let name = member_name(name)?;
+    let places = places(context, team)?;
+    let known: Vec<AgentName> = places.iter().map(|(known, _)| known.clone()).collect();
+    places.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
+        let hint = format!("{}`team work` lists the clones", did_you_mean(&name, &known));
+        Failure::new(
+            Exit::Failure,
+            format!("{name} has no clone"),
+            "it works in the workspace",
+            hint,
+        )
+    })
+}
+
+impl Work {
+    pub(crate) fn json(&self) -> Value {
+        let ClonePlace { path, branch, base, .. } = &self.place;
+        let (state, changes, is_there) = match &self.overview {
+            Ok(it) => (word(it.offer), Some(&it.changes), it.is_there),
+            Err(_) => ("unknown", None, false),
+        };
+        json!({
+            "name": self.name.as_str(), "path": path, "branch": branch, "base": base,
+            "changes": changes, "state": state, "there": is_there,
+            "error": self.overview.as_ref().err().map(ToString::to_string),
+        })
+    }
+
+    /// Returns the clone as a line.
+    pub(crate) fn line(&self) -> String {
+        let Self { name, place, overview } = self;
+        match overview {
+            Err(why) => format!("{name}  {why}"),
+            Ok(WorkOverview { changes, offer, is_there }) => {
+                let changes = if changes.is_empty() { "no changes" } else { changes };
+                let missing = if *is_there { "" } else { " (missing)" };
+                format!("{name}  {}  {changes}  {}{missing}", word(*offer), place.path)
+            }
+        }
+    }
+}
+
+fn word(offer: OfferState) -> &'static str {
+    match offer {
+        OfferState::None => "saved",
+        OfferState::Offered => "offered",
+        OfferState::Earlier => "offered before",
+        OfferState::Taken => "taken",
+    }
+}
+
+/// Returns the differences between the start of a clone and its last save.
+pub(crate) fn show_diff(context: &Context, name: &str) -> Result<String, Failure> {
+    let team = context.team_to_view()?;
+    let (name, place) = place_of(context, &team, name)?;
+    let environment = environment(context);
+    Ok(diff(&name, &place, &environment)?)
+}
+
+fn environment(context: &Context) -> Vec<(String, String)> {
+    context.environment.passed_on(&context.settings_or_defaults().pass_environment.value)
+}
+
+/// Takes the work of a teammate, perhaps not offered, into the workspace. Returns a text for the user.
+pub(crate) fn take(context: &Context, name: &str) -> Result<String, Failure> {
+    context.refuse_inside_agent("work take")?;
+    let bus = context.team_bus()?;
+    let (name, place) = place_of(context, bus.dir(), name)?;
+    let team = bus.dir().clone();
+    let environment = command_setup(environment(context), String::new(), None).env;
+    let taker = Taker { team, name: name.clone(), place, environment };
+    match taker.take(WorkToTake::OfferOrSaved)? {
+        Merged::Clean { stat } => {
+            Ok(format!("{stat}\nTaken into the workspace; nothing is committed."))
+        }
+        Merged::Conflict { files } => {
+            let files = files.join(", ");
+            let content =
+                format!("The user could not take your work: these files conflict: {files}");
+            let told = bus.send(&AgentName::user(), name.as_str(), Outgoing::text(content));
+            let told = if told.is_ok() { format!("; {name} was told") } else { String::new() };
+            let what = format!("the work of {name} was not taken");
+            let why = format!("these files conflict with the workspace: {files}");
+            let hint = format!("look with `team work diff {name}`{told}");
+            Err(Failure::new(Exit::Failure, what, why, hint))
+        }
+    }
+}
+
+/// Removes a clone whose work is saved. Returns a text for the user.
+pub(crate) fn remove(context: &Context, name: &str) -> Result<String, Failure> {
+    context.refuse_inside_agent("work drop")?;
+    let team = context.team()?;
+    let settings: Settings = context.settings()?;
+    let (name, place) = place_of(context, &team, name)?;
+    // No process of that name starts meanwhile.
+    let hint = format!("stop it with `team stop {name}`, then try again");
+    let what = format!("the clone of {name} is kept");
+    let life = LifeLock::take(&team, &name, LifeRecord::of_this_process()).or_exit(
+        Exit::InUse,
+        what,
+        hint,
+    )?;
+    let further = &settings.pass_environment.value;
+    let sandbox = settings.sandbox();
+    let setup = saving_setup(&sandbox, &team, &place, &context.environment, further)?;
+    let saver = Saver { name: name.clone(), place, setup };
+    let Removed { ignored, was_missing } = drop_clone(&saver)?;
+    roster::update(&team, settings.fsync.value, |roster: &mut WithUnknownFields<Roster>| {
+        if let Some(member) = roster.member_mut(name.as_str()) {
+            member.work = None;
+            member.cwd = team.workspace().display().to_string();
+        }
+    })?;
+    drop(life);
+    let saved = format!("its work stays in refs/team/{name}/wip");
+    let mut text = if was_missing {
+        format!("The clone of {name} was missing, and is forgotten; {saved}.")
+    } else {
+        format!("The clone of {name} is removed; {saved}.")
+    };
+    if !ignored.is_empty() {
+        let named: Vec<&str> = ignored.iter().take(MOST_NAMED).map(String::as_str).collect();
+        let more = ignored.len().saturating_sub(MOST_NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let _infallible =
+            write!(text, "\nIgnored files in it were not saved: {}{more}.", named.join(", "));
+    }
+    Ok(text)
+}

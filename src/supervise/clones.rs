@@ -1,0 +1,104 @@
+//! The clones of teammates: one is made before its teammate starts, and saved when the process has ended.
+
+use super::members::MemberId;
+use super::supervisor::Supervisor;
+use crate::store::asynchronous::offload;
+use crate::store::roster;
+use crate::tools::{SpawnOrder, ToolError};
+use crate::wire::AgentName;
+use crate::wire::isolation::{ClonePlace, Isolation};
+use crate::work::clone;
+use crate::work::save::Saver;
+
+/// The clone of a teammate that is about to start.
+pub(super) struct CloneForStart {
+    pub(super) place: ClonePlace,
+    /// Whether no agent has worked in it.
+    pub(super) is_new: bool,
+}
+
+impl Supervisor {
+    /// Returns the clone for an ordered teammate; `None` if it works in the workspace. `known` is the clone that the
+    /// name has. Fails if a clone is needed and there can be none.
+    pub(super) async fn clone_for(
+        &self,
+        order: &SpawnOrder,
+        of_role: Option<Isolation>,
+        known: Option<ClonePlace>,
+    ) -> Result<Option<CloneForStart>, ToolError> {
+        let (name, config) = (order.name.clone(), &self.config.clones);
+        let needed = config.isolation.max(of_role.unwrap_or_default());
+        if order.isolation.is_some_and(|wanted| wanted < needed) {
+            return Err(ToolError::Reply(format!(
+                "{name} must work in a clone: its role or the user's settings say so; leave isolation out"
+            )));
+        }
+        // A roster that was rebuilt or cleaned does not know the clone.
+        if let Some(place) = known.or_else(|| self.known_clone(&name)) {
+            if order.isolation == Some(Isolation::Shared) {
+                return Err(ToolError::Reply(format!(
+                    "{name} has a clone with its work, {}; leave isolation out, or ask the user to give the \
+                     clone up with `team work drop {name}`",
+                    place.path
+                )));
+            }
+            clone::check(&name, &place).map_err(ToolError::reply)?;
+            return Ok(Some(CloneForStart { place, is_new: false }));
+        }
+        if order.isolation.unwrap_or(needed) == Isolation::Shared {
+            return Ok(None);
+        }
+        let Some(clones) = config.folder.clone() else {
+            let why = "no clone can be made: neither HOME nor XDG_STATE_HOME is set; ask the user to set one";
+            return Err(ToolError::reply(why));
+        };
+        let order = clone::CloneOrder {
+            name,
+            clones,
+            base: config.base,
+            workspace: self.config.bus.dir().workspace().to_owned(),
+            environment: self.config.environment.clone(),
+        };
+        let made = offload(move || clone::create(&order)).await;
+        let place = made.map_err(ToolError::reply)?;
+        tracing::info!(path = place.path, base = place.base, "a clone was made");
+        Ok(Some(CloneForStart { place, is_new: true }))
+    }
+
+    /// Returns the clone that was made for a name, whatever the roster says.
+    pub(super) fn known_clone(&self, name: &AgentName) -> Option<ClonePlace> {
+        let clones = self.config.clones.folder.as_ref()?;
+        clone::known(clones, name)
+    }
+
+    /// Removes the clone of a teammate that did not start.
+    pub(super) async fn discard_clone(&self, name: &AgentName, clone: Option<CloneForStart>) {
+        if let Some(CloneForStart { place, is_new: true }) = clone {
+            let name = name.clone();
+            offload(move || clone::discard(&name, &place)).await;
+        }
+    }
+
+    /// Saves the work of a teammate whose process has ended, perhaps before it could do that itself.
+    pub(super) async fn save_work(&self, id: &MemberId) {
+        let Ok(roster) = roster::read(self.config.bus.dir()) else { return };
+        let Some(place) = roster.member(id.name.as_str()).and_then(|it| it.work.clone()) else {
+            return;
+        };
+        let name = id.name.clone();
+        let setup = match (self.config.clones.setup)(&place) {
+            Ok(setup) => setup,
+            Err(why) => {
+                tracing::warn!(%name, why, "the work of an ended teammate is not saved yet");
+                return;
+            }
+        };
+        let saver = Saver { name, place, setup };
+        match offload(move || saver.save()).await {
+            Ok(saved) => tracing::info!(name = %id.name, ?saved, "the work is saved"),
+            Err(why) => {
+                tracing::warn!(name = %id.name, %why, "the work of an ended teammate is not saved");
+            }
+        }
+    }
+}
