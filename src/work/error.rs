@@ -20,7 +20,7 @@ impl WorkError {
     }
 
     pub(super) fn git(what: &str, why: &GitError) -> Self {
-        Self::new(what, why, "repair it with git, then try again")
+        Self::new(what, why, "look at the repository and at the space on the disk, then try again")
     }
 
     pub(super) fn file(path: &Path, why: &io::Error) -> Self {
