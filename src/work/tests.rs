@@ -28,6 +28,9 @@ impl Place {
         fs::create_dir(&main).unwrap();
         let team = TeamDir::create(&main.join(".team")).unwrap();
         let place = Self { folder, team };
+        // A commit may leave housekeeping behind that works in the clone, which would not be dropped.
+        let quiet = "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n";
+        write(&place.folder.path().join(".gitconfig"), quiet);
         place.git(&main, "init -q -b trunk");
         place.git(&main, "config user.name user");
         place.git(&main, "config user.email user@localhost");
