@@ -12,7 +12,7 @@ use crate::supervise::clone_config::CloneConfig;
 use crate::tools::command::command_setup;
 use crate::wire::isolation::ClonePlace;
 use crate::wire::sandbox::{Sandbox, SandboxLevel};
-use crate::work::clone::clones_folder;
+use crate::work::clone::{borrowed, clones_folder};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,6 +37,7 @@ pub(super) fn raise(
     }
     // The clones of others are beside it. Its git folder is its own.
     policy.hidden.extend(clone.parent().map(Path::to_owned));
+    policy.visible.extend(borrowed(place));
     policy.pinned.clear();
     policy.protected.clear();
     let what = "the folder for temporary files of commands cannot be made";

@@ -295,6 +295,7 @@ pub(super) fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environmen
         writable,
         hidden: hidden.chain([team.root().to_owned()]).collect(),
         readable: team.committed_paths().into(),
+        visible: Vec::new(),
         pinned: vec![workspace.join(GIT)],
         protected: PROTECTED.map(|name| workspace.join(name)).into(),
         network: sandbox.network,

@@ -84,6 +84,29 @@ pub(crate) fn known(clones: &Path, name: &AgentName) -> Option<ClonePlace> {
     serde_json::from_slice(&fs::read(description(clones, name)).ok()?).ok()
 }
 
+/// Returns the folders that a clone reads: the repository that was cloned, and the folders from which that one borrows
+/// objects.
+pub(crate) fn borrowed(place: &ClonePlace) -> Vec<PathBuf> {
+    let top = PathBuf::from(&place.repository);
+    let git = top.join(".git");
+    // The file of a linked working tree names its folder, and that folder the one with the objects.
+    let own = match fs::read_to_string(&git) {
+        Ok(text) => git.with_file_name(text.strip_prefix("gitdir:").unwrap_or_default().trim()),
+        Err(_) => git,
+    };
+    let common = fs::read_to_string(own.join("commondir")).unwrap_or_default();
+    let common = own.join(common.trim());
+    let mut open = vec![common.join("objects")];
+    let mut found = vec![top, own, common];
+    while let Some(objects) = open.pop() {
+        let lenders = fs::read_to_string(objects.join("info/alternates")).unwrap_or_default();
+        let lenders = lenders.lines().filter(|line| !line.starts_with('#'));
+        open.extend(lenders.map(|line| objects.join(line)).filter(|path| !found.contains(path)));
+        found.push(objects);
+    }
+    found
+}
+
 /// Fails if a clone is not where it was made.
 pub(crate) fn check(name: &AgentName, place: &ClonePlace) -> Result<(), WorkError> {
     if Path::new(&place.folder).is_dir() && Path::new(&place.path).join(".git").is_dir() {

@@ -84,7 +84,9 @@ impl Place {
         let order = self.order(name);
         let place = create(&order).unwrap();
         let env = self.environment();
-        let setup = CommandSetup { env, run_id: format!("run-{name}"), walls: None };
+        // The end of a command ends every process of its run: each test needs a run of its own.
+        let run_id = format!("run-{name}-{}", self.folder.path().display());
+        let setup = CommandSetup { env, run_id: run_id.replace('/', "-"), walls: None };
         Saver { name: order.name, place, setup }
     }
 

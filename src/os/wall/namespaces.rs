@@ -33,6 +33,7 @@ pub(super) struct MountPlan {
     private: Vec<PathBuf>,
     terminals: Option<PathBuf>,
     writable: Vec<PathBuf>,
+    visible: Vec<PathBuf>,
     covered: Vec<Cover>,
     pinned: Vec<PathBuf>,
     protected: Vec<PathBuf>,
@@ -61,6 +62,7 @@ impl MountPlan {
         let mut private = real_paths(PRIVATE);
         private.retain(|path| path.is_dir());
         let (writable, readable) = (real_paths(&policy.writable), real_paths(&policy.readable));
+        let visible = within(&real_paths(&policy.visible), &private);
         if writable.iter().any(|path| path == Path::new("/")) {
             let why = "the root folder cannot be a writable path";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -69,7 +71,8 @@ impl MountPlan {
         // A hidden folder around a writable one stays; Landlock hides the rest of it.
         let is_covered = |path: &&PathBuf| {
             let is_around = writable.iter().any(|writable| is_below(writable, path));
-            let is_hole = writable.iter().any(|writable| is_below(path, writable));
+            // Landlock grants all of a private folder.
+            let is_hole = writable.iter().chain(&visible).any(|folder| is_below(path, folder));
             !is_around && (is_hole || path.is_dir() || policy.lacks_landlock)
         };
         // An outer cover hides inner paths as well, so it comes first.
@@ -82,6 +85,7 @@ impl MountPlan {
         Ok(Self {
             namespaces,
             covered: hidden.iter().filter(is_covered).map(cover).collect(),
+            visible,
             private,
             terminals: Some(PathBuf::from(TERMINALS)).filter(|path| path.is_dir()),
             writable,
@@ -109,7 +113,7 @@ impl MountPlan {
         let none = None::<&Path>;
         let slave = mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none);
         step("the mounts of the machine", slave.map_err(io::Error::from))?;
-        let writable = trees(&self.writable)?;
+        let (writable, visible) = (trees(&self.writable)?, trees(&self.visible)?);
         let mut covers = Vec::new();
         for Cover { path, readable } in &self.covered {
             covers.push((path, trees(readable)?));
@@ -122,6 +126,10 @@ impl MountPlan {
         }
         if let Some(path) = &self.terminals {
             at(path, open_place(path).and_then(|place| mount_terminals(&place)))?;
+        }
+        for (path, tree) in &visible {
+            at(path, set_read_only(tree, Extent::ThisAndBelow))?;
+            at(path, self.attach_at(path, tree))?;
         }
         for (path, tree) in &writable {
             at(path, self.attach_at(path, tree))?;
@@ -157,6 +165,12 @@ impl MountPlan {
         }
         attach(&tree, &place)
     }
+}
+
+/// Returns the paths below these folders.
+fn within(paths: &[PathBuf], folders: &[PathBuf]) -> Vec<PathBuf> {
+    let is_below = |path: &&PathBuf| folders.iter().any(|folder| path.starts_with(folder));
+    paths.iter().filter(is_below).cloned().collect()
 }
 
 /// Clones the mounts of each path; paths that are gone are left out.

@@ -20,6 +20,9 @@ pub(crate) struct WallPolicy {
     /// Paths in hidden folders that stay readable.
     #[serde(with = "paths_of_any_bytes")]
     pub(crate) readable: Vec<PathBuf>,
+    /// Folders that stay readable where a private folder would cover them.
+    #[serde(with = "paths_of_any_bytes")]
+    pub(crate) visible: Vec<PathBuf>,
     /// Folders in writable ones that the command may change but not rename or replace.
     #[serde(with = "paths_of_any_bytes")]
     pub(crate) pinned: Vec<PathBuf>,
@@ -123,6 +126,7 @@ mod tests {
             writable: vec![real.join("ws")],
             hidden: vec![real.join("home/cred*"), real.join("ws/.team"), real.join("missing")],
             readable: Vec::new(),
+            visible: Vec::new(),
             pinned: vec![PathBuf::from(OsStr::from_bytes(b"/odd\xff"))],
             protected: Vec::new(),
             network: SandboxNetwork::Open,

@@ -158,6 +158,7 @@ fn walls_of(folder: &Path) -> WallPolicy {
         writable: vec![folder.to_owned()],
         hidden: vec!["/root/.ssh".into()],
         readable: Vec::new(),
+        visible: Vec::new(),
         pinned: Vec::new(),
         protected: Vec::new(),
         network: SandboxNetwork::Open,

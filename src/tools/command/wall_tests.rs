@@ -62,6 +62,7 @@ impl Fixture {
         let policy = WallPolicy {
             writable: vec![ws.clone()],
             hidden: vec![real.join("home/.ssh"), real.join("home/.cargo/cred*"), team.clone()],
+            visible: Vec::new(),
             readable: [".gitignore", "settings.toml", "roles"].map(|name| team.join(name)).into(),
             pinned: vec![ws.join(".git")],
             protected: [".git/hooks", ".git/config", ".idea"].map(|name| ws.join(name)).into(),
@@ -272,6 +273,37 @@ fn files_that_git_keeps_stay_in_the_hidden_team_folder() {
     assert_eq!(fixture.run(way, "git status --porcelain"), "(no output)");
     let mail = fixture.real().join("ws/.team/letters/bob.mail");
     assert_eq!(fs::read_to_string(mail).unwrap(), "secret mail\n");
+}
+
+/// A clone borrows the objects of its repository, which may be below a folder that is private to each command.
+#[test]
+fn a_visible_folder_is_readable_below_a_private_one() {
+    let way = Way::Namespaces;
+    if !walled().contains(&way) {
+        return;
+    }
+    let shared = tempfile::tempdir_in("/tmp").unwrap();
+    for name in ["objects", "objects/hidden", "other"] {
+        fs::create_dir(shared.path().join(name)).unwrap();
+        put(&shared.path().join(name).join("file"), "lent\n");
+    }
+    put(&shared.path().join("objects/key"), "key\n");
+    let mut fixture = Fixture::new(way);
+    fixture
+        .policy
+        .hidden
+        .extend(["hidden", "key"].map(|name| shared.path().join("objects").join(name)));
+    let read =
+        format!("cd {} && cat */file */*/file; echo x >objects/file", shared.path().display());
+    assert!(!fixture.run(way, &read).contains("lent"));
+    fixture.policy.visible = vec![shared.path().join("objects")];
+    let said = fixture.run(way, &read);
+    assert!(said.starts_with("lent\n") && said.contains("Read-only file system"), "{said}");
+    assert_eq!(said.matches("lent").count(), 1, "{said}");
+    assert_eq!(
+        fixture.run(way, &format!("cat {}/objects/key", shared.path().display())),
+        "(no output)"
+    );
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn the_work_of_a_killed_teammate_is_in_the_repository() {
     let it = Repository::new();
     it.team.variable("TEAM_RESTART", "never");
     let command = "echo put >put.txt; git stash -qu; echo made >made.txt; git add made.txt; git commit -qm made; \
-                   echo open >open.txt; touch ../up; sleep 1000";
+                   echo open >open.txt; touch .git/up; sleep 1000";
     let lines = [
         calls("lead", &[spawn_clone("alice")]),
         says("lead", "begun"),
@@ -31,7 +31,7 @@ fn the_work_of_a_killed_teammate_is_in_the_repository() {
     let mut lead = scripted_lead(&it.team, &lines);
     wait_tool(&it.team, "alice", "bash");
     let clone = it.clone_of("alice");
-    it.team.eventually("the command sleeps", || clone.with_file_name("up").exists());
+    it.team.eventually("the command sleeps", || clone.join(".git/up").exists());
     kill_9(&it.team, "alice");
     it.team.wait_status("alice", "failed");
     it.team.eventually("its work is saved", || it.is_saved("alice", "open.txt"));
@@ -60,7 +60,7 @@ fn offered_work_is_taken_by_the_lead_and_conflicts_are_told() {
     let edit =
         |new: &str| ("edit_file", json!({ "path": "a.txt", "old_text": "one", "new_text": new }));
     let read = ("read_file", json!({ "path": "a.txt" }));
-    let wait = bash("until [ -e ../go ]; do sleep 0.05; done");
+    let wait = bash("until [ -e .git/go ]; do sleep 0.05; done");
     let lines = [
         calls("lead", &[spawn_clone("alice"), spawn_clone("bob")]),
         calls("lead", &[take("alice")]),
@@ -82,7 +82,9 @@ fn offered_work_is_taken_by_the_lead_and_conflicts_are_told() {
         results.into_iter().filter(|(tool, _, _)| tool == "take_work").collect::<Vec<_>>()
     };
     it.team.eventually("nothing is offered", || !taken().is_empty());
-    write(&it.clone_of("alice").with_file_name("go"), "");
+    for name in ["alice", "bob"] {
+        write(&it.clone_of(name).join(".git/go"), "");
+    }
     it.team.eventually("both have offered", || {
         turns(&it.team, "alice") == 1 && turns(&it.team, "bob") == 1
     });
