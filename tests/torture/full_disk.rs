@@ -40,13 +40,12 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
 fn fill_and_free(team: &Team, time: Duration, measure: &str) -> Finding {
     let mut alice = member(team, "alice", "rehearsal", &[]);
     team.wait_status("alice", "idle");
-    // The file that ends bob's command is on another file system: it must not need space on the full one.
-    let elsewhere = tempfile::tempdir().unwrap();
-    let go = elsewhere.path().join("go");
+    // The end of this empty file ends bob's command: on a full disk no file can be made for it.
+    let stays = team.workspace().join("stays");
+    File::create(&stays).unwrap();
     // The output is too long for the free part of the last page of a file.
-    let wait = format!("echo >> ran; until [ -e {} ]; do sleep 0.1; done", go.display());
-    let command = format!("{wait}; yes | head -c 20000");
-    let model = script(team, &[calls("bob", &[bash(&command)]), says("bob", DONE)]);
+    let command = "echo >> ran; while [ -e stays ]; do sleep 0.1; done; yes | head -c 20000";
+    let model = script(team, &[calls("bob", &[bash(command)]), says("bob", DONE)]);
     let mut bob = member(team, "bob", &model, &["--prompt", "begin"]);
     wait_file(team, "ran");
     let mut acked = Vec::new();
@@ -69,7 +68,7 @@ fn fill_and_free(team: &Team, time: Duration, measure: &str) -> Finding {
         send(format!("while it is full, {n} {}", "x".repeat(4_096)));
         n += 1;
         if n == 2 {
-            File::create(&go).unwrap();
+            fs::remove_file(&stays).unwrap();
         }
         std::thread::park_timeout(Duration::from_millis(200));
     }
