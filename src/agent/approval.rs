@@ -58,9 +58,12 @@ fn plan_in(call: &Call) -> Option<&str> {
 fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> String {
     match (about, subject) {
         (QuestionKind::Plan, _) => plan_in(call).unwrap_or_default().to_owned(),
-        (_, PermissionSubject::Command(line) | PermissionSubject::Unsandboxed(line)) => {
-            line.clone()
-        }
+        (
+            _,
+            PermissionSubject::Command(line)
+            | PermissionSubject::Unsandboxed(line)
+            | PermissionSubject::Hosts { command: line, .. },
+        ) => line.clone(),
         (_, PermissionSubject::Path(path) | PermissionSubject::Outside(path)) => path.clone(),
         (_, PermissionSubject::Nothing) => call.input.to_string(),
     }
@@ -217,6 +220,7 @@ impl Approvals {
             let lead_life = roster.lead.as_ref().filter(|_| alive).map(|lead| &lead.incarnation);
             let lead_life =
                 lead_life.ok_or("there is no lead whose person could be asked")?.clone();
+            let hosts: Vec<String> = question.hosts().iter().map(ToString::to_string).collect();
             let Question { request_id, about, tool, input, description, .. } = question;
             // A question that is repeated in another incarnation of either side is another message.
             let id = Some(format!("{request_id}:{incarnation}:{lead_life}"));
@@ -224,7 +228,7 @@ impl Approvals {
             let body = match about {
                 QuestionKind::Permission => Body::PermissionRequest { tool, input, description },
                 QuestionKind::Sandbox => Body::SandboxPermissionRequest {
-                    host: None,
+                    host: (!hosts.is_empty()).then(|| hosts.join(", ")),
                     path: command.is_none().then_some(description),
                     tool: Some(tool),
                     input: Some(input),

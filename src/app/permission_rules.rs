@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use crate::error::{Exit, Failure, OrFail};
-use crate::protocol::permission::{OUTSIDE, Policy, UNSANDBOXED};
+use crate::protocol::permission::{NETWORK, OUTSIDE, Policy, UNSANDBOXED};
 use crate::settings::Settings;
 use crate::store::TeamDir;
 use crate::tools::rules::{RuleProblem, parts, under_own_names};
@@ -64,7 +64,7 @@ fn explained(rule: &str, problem: &RuleProblem) -> (&'static str, String) {
 
 fn advice(rule: &str) -> String {
     let (name, pattern) = parts(rule);
-    let names = || specs().map(|spec| spec.name).chain([OUTSIDE, UNSANDBOXED]);
+    let names = || specs().map(|spec| spec.name).chain([NETWORK, OUTSIDE, UNSANDBOXED]);
     match nearest(name, names()) {
         Some(near) => format!("did you mean \"{near}{pattern}\"?"),
         None => format!("the tools are {}", names().collect::<Vec<_>>().join(", ")),

@@ -299,6 +299,7 @@ pub(super) fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environmen
         pinned: vec![workspace.join(GIT)],
         protected: PROTECTED.map(|name| workspace.join(name)).into(),
         network: sandbox.network,
+        hosts: sandbox.hosts.clone(),
         has_namespaces: sandbox.has_namespaces,
         lacks_landlock: sandbox.lacks_landlock,
         allows_holes: sandbox.is_partial,

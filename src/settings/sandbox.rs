@@ -1,6 +1,7 @@
 //! The settings of the sandbox: its level and network as words, its paths as lists, the questions about its commands.
 
 use super::value::SettingValue;
+use crate::wire::host::HostPattern;
 use crate::wire::sandbox::{SandboxLevel, SandboxNetwork};
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +46,11 @@ pub(crate) struct WritablePaths(Vec<String>);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub(crate) struct HiddenPaths(Vec<String>);
+
+/// The hosts that commands reach without a question.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct HostList(pub(super) Vec<HostPattern>);
 
 /// Whether commands inside the walls ask as the permission mode says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -131,6 +137,34 @@ macro_rules! path_list {
 
 path_list!(WritablePaths: |_| true, HiddenPaths: |path| path.starts_with(SHOWN));
 
+impl SettingValue for HostList {
+    fn expected() -> String {
+        "a list of hosts in quotes, such as [\"crates.io\", \"*.crates.io\"]".into()
+    }
+
+    fn shown(&self) -> Option<String> {
+        let hosts: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        (!hosts.is_empty()).then(|| hosts.join(", "))
+    }
+
+    fn is_said(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    fn with_farther(mut self, farther: Self) -> Self {
+        self.0.extend(farther.0);
+        self
+    }
+
+    fn is_risk(&self) -> bool {
+        self.is_said()
+    }
+
+    fn acts_untrusted(&self, _own: Option<&Self>) -> bool {
+        !self.is_risk()
+    }
+}
+
 macro_rules! strictness {
     ($($type:ty: $words:literal, $strictest:expr),+) => {$(
         impl SettingValue for $type {
@@ -151,7 +185,7 @@ macro_rules! strictness {
 
 strictness!(
     SandboxLevel: "\"workspace\", \"read-only\", \"off\"", Self::ReadOnly,
-    SandboxNetwork: "\"open\", \"own\", \"off\"", Self::Off
+    SandboxNetwork: "\"open\", \"hosts\", \"own\", \"off\"", Self::Off
 );
 
 impl WritablePaths {

@@ -9,7 +9,7 @@ use super::environment::{Environment, PassedNames};
 use super::layers::{
     self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingSpec, SettingsFile,
 };
-use super::sandbox::{AskInside, HiddenPaths, WritablePaths};
+use super::sandbox::{AskInside, HiddenPaths, HostList, WritablePaths};
 use super::trust::{Risks, TrustList};
 use super::value::{PromptProfile, TeamName};
 use crate::error::{Exit, Failure};
@@ -194,11 +194,18 @@ settings! {
         sandbox_level: Setting<SandboxLevel>,
             key: "sandbox.level", needs_trust: true;
 
-        /// The network of walled commands: `open` if they download, `own` if tests start servers (a loopback that only
-        /// the command sees; needs namespaces), `off` if nothing may get out. A folder can only make it stricter without
-        /// `team trust`.
+        /// The network of walled commands: `open` if they download from anywhere, `hosts` if only from those of
+        /// `sandbox.hosts`, `own` if tests start servers (a loopback that only the command sees; needs namespaces), `off`
+        /// if nothing may get out. A folder can only make it stricter without `team trust`.
         sandbox_network: Setting<SandboxNetwork> = SandboxNetwork::Open,
             key: "sandbox.network", needs_trust: true;
+
+        /// The hosts that walled commands reach without a question, with `sandbox.network = "hosts"`, which is the default
+        /// once there are any: a name (`crates.io`) or all names below one (`*.crates.io`), by HTTP and TLS and at public
+        /// addresses only; with a port (`db.internal:5432`, `127.0.0.1:8080`) exactly that one, with any protocol. An
+        /// agent asks for others. Those of all files count; a folder's only after `team trust`.
+        sandbox_hosts: Setting<HostList>,
+            key: "sandbox.hosts", is_file_only: true, needs_trust: true, example: Some("[\"*.crates.io\"]");
 
         /// Further paths that walled commands may change, if builds fill a cache outside the workspace, as package
         /// managers do. Those of all files count; a folder's only after `team trust`.
@@ -494,7 +501,8 @@ impl Settings {
     pub(crate) fn sandbox(&self) -> Sandbox {
         Sandbox {
             level: self.sandbox_level.value,
-            network: self.sandbox_network.value,
+            network: self.network(),
+            hosts: self.sandbox_hosts.value.0.clone(),
             write: self.sandbox_write.value.all(),
             hide: self.sandbox_hide.value.all(),
             questions: match self.sandbox_ask_inside.value {
@@ -503,6 +511,15 @@ impl Settings {
             },
             ..Sandbox::default()
         }
+    }
+
+    /// Returns the network of commands. Hosts are listed by a person who wants no others to be reached.
+    fn network(&self) -> SandboxNetwork {
+        let (network, hosts) = (&self.sandbox_network, &self.sandbox_hosts);
+        if network.is_default() && !hosts.value.0.is_empty() {
+            return SandboxNetwork::Hosts;
+        }
+        network.value
     }
 
     /// Whether a person has chosen the level of the sandbox; otherwise it is the default.

@@ -13,7 +13,7 @@ use crate::wire::RestartPolicy;
 use crate::wire::budget::{Budget, Budgets};
 use crate::wire::money::Money;
 use crate::wire::permission::{PermissionMode, Permissions};
-use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork, SandboxQuestions};
+use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork, SandboxQuestions, SandboxWall};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -351,7 +351,14 @@ fn an_untrusted_folder_makes_the_sandbox_only_stricter() {
         sandbox_of("[sandbox]\nask_inside = false", "[sandbox]\nask_inside = true");
     assert!(sandbox.questions == SandboxQuestions::ByMode && ignored.is_none());
     let (sandbox, _) = sandbox_of("[sandbox]\nask_inside = false", "");
-    assert!(sandbox.frees_commands());
+    let walls: Vec<_> = sandbox.walls_of_level().collect();
+    let with = |walls: &[SandboxWall]| Sandbox { walls: walls.into(), ..sandbox.clone() };
+    assert!(with(&walls).frees_commands());
+    for missing in 0..walls.len() {
+        let mut standing = walls.clone();
+        standing.remove(missing);
+        assert!(!with(&standing).frees_commands(), "without {:?}", walls[missing]);
+    }
     let (sandbox, _) = sandbox_of("[sandbox]\nlevel = \"off\"\nask_inside = false", "");
     assert!(
         sandbox.questions == SandboxQuestions::Outside && !sandbox.frees_commands(),
@@ -361,6 +368,12 @@ fn an_untrusted_folder_makes_the_sandbox_only_stricter() {
         sandbox_of("[sandbox]\nnetwork = \"off\"", "[sandbox]\nnetwork = \"open\"");
     assert_eq!(sandbox.network, SandboxNetwork::Off);
     assert!(ignored.unwrap().contains("sandbox.network"));
+    let hosts = "[sandbox]\nhosts = [\"crates.io\"]";
+    let (sandbox, ignored) = sandbox_of(hosts, "");
+    assert_eq!((sandbox.network, sandbox.hosts.len(), ignored), (SandboxNetwork::Hosts, 1, None));
+    let (sandbox, ignored) = sandbox_of("", hosts);
+    assert_eq!((sandbox.network, sandbox.hosts.len()), (SandboxNetwork::Open, 0));
+    assert!(ignored.unwrap().contains("sandbox.hosts"));
 }
 
 fn word(level: SandboxLevel) -> String {

@@ -130,12 +130,11 @@ impl ApprovalQueue {
                 (QuestionKind::Plan, tool, json!({ "plan": plan }), plan.clone())
             } else if let Body::SandboxPermissionRequest { host, path, tool, input } = &message.body
             {
-                // This version never asks for a host; a request of another version is answered anyway.
                 let tool = tool.clone().unwrap_or_else(|| "network".into());
                 let input = input.clone().unwrap_or_default();
                 let command = (self.find)(&tool).and_then(ToolSpec::command_argument);
                 let command = command.and_then(|name| input.get(name)?.as_str());
-                let what = path.as_deref().or(host.as_deref()).or(command);
+                let what = path.as_deref().or(command).or(host.as_deref());
                 let what = what.ok_or(IgnoredAnswer::Unknown)?.to_owned();
                 (QuestionKind::Sandbox, tool, input, what)
             } else {

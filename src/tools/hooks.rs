@@ -72,11 +72,13 @@ impl Hooks {
             Ok(CommandResult { end: ExitKind::Code(0), timed_out: false, .. }) => {
                 tracing::info!(event, command, "a hook ran");
             }
-            Ok(CommandResult { output, end: ExitKind::Code(REFUSES), timed_out: false }) => {
+            Ok(CommandResult {
+                output, end: ExitKind::Code(REFUSES), timed_out: false, ..
+            }) => {
                 let reason: String = output.trim().chars().take(MAX_REASON_CHARS).collect();
                 return Some(if reason.is_empty() { "no reason was given".into() } else { reason });
             }
-            Ok(CommandResult { output, end, timed_out }) => {
+            Ok(CommandResult { output, end, timed_out, .. }) => {
                 tracing::warn!(event, command, ?end, timed_out, output, "a hook failed");
             }
             Err(why) => tracing::warn!(event, command, %why, "a hook could not be run"),

@@ -3,7 +3,8 @@
 //! and a path that begins with a slash begins at the workspace.
 
 use super::{find_by_alias, specs};
-use crate::protocol::permission::{OUTSIDE, UNSANDBOXED};
+use crate::protocol::permission::{NETWORK, OUTSIDE, UNSANDBOXED};
+use crate::wire::host::HostPattern;
 use crate::wire::role::Role;
 use crate::wire::tool::{Effect, SubjectArgument, ToolSpec};
 
@@ -14,6 +15,9 @@ pub(crate) enum RuleProblem {
     /// The pattern matches nothing, for this reason.
     NoMatch(&'static str),
 }
+
+const NO_HOST: &str =
+    "it names no host; write network(crates.io), network(*.crates.io) or network(db.internal:5432)";
 
 /// Splits a rule into the name of the tool, and the pattern with its parentheses.
 pub(crate) fn parts(rule: &str) -> (&str, &str) {
@@ -29,6 +33,15 @@ pub(crate) fn under_own_names(rule: &str) -> Result<Vec<String>, RuleProblem> {
     let (name, pattern) = parts(rule);
     if name == OUTSIDE {
         return Ok(vec![rule.to_owned()]);
+    }
+    if name == NETWORK {
+        let host = pattern.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+        let is_host = pattern.is_empty() || host.is_some_and(|it| HostPattern::parse(it).is_ok());
+        return if is_host {
+            Ok(vec![rule.to_owned()])
+        } else {
+            Err(RuleProblem::NoMatch(NO_HOST))
+        };
     }
     if name == UNSANDBOXED {
         return Ok(vec![format!("{name}{}", command_pattern(pattern, false)?)]);
@@ -118,6 +131,8 @@ mod tests {
             ("Edit(src/**)", &["write_file(src/**)", "edit_file(src/**)"]),
             ("write_file(*.sql)", &["write_file(*.sql)"]),
             ("outside(/usr/**)", &["outside(/usr/**)"]),
+            ("network(*.crates.io)", &["network(*.crates.io)"]),
+            ("network", &["network"]),
             ("unsandboxed(docker ps)", &["unsandboxed(docker ps)"]),
             ("unsandboxed(git push *)", &["unsandboxed(git push:*)"]),
         ] {
@@ -135,6 +150,8 @@ mod tests {
             "read_file(/etc/passwd)",
             "Bash(git * main)",
             "unsandboxed(git * main)",
+            "network(*)",
+            "network(https://crates.io)",
         ] {
             let found = under_own_names(nothing);
             assert!(matches!(found, Err(RuleProblem::NoMatch(_))), "{nothing}: {found:?}");

@@ -132,6 +132,10 @@ fn meaning(body: &Body) -> String {
             let input = input.as_ref().map(|input| format!(": {input}")).unwrap_or_default();
             format!("asks to run {tool} outside the walls{input}")
         }
+        Body::SandboxPermissionRequest { host: Some(host), path: None, tool, .. } => {
+            let tool = tool.as_deref().unwrap_or("a tool");
+            format!("asks to reach {host} with {tool}")
+        }
         Body::SandboxPermissionRequest { host, path, tool, .. } => {
             let what = [host, path].into_iter().flatten().cloned().collect::<Vec<_>>();
             let tool = tool.as_deref().map(|tool| format!(" with {tool}")).unwrap_or_default();

@@ -8,6 +8,9 @@ use crate::view::requests::{Excerpt, SHOWN_ROWS, content, counted, editable};
 use crate::wire::permission::{Question, QuestionKind};
 use crate::wire::tool::SubjectArgument;
 
+/// The maximum width of the hosts in the first row of a question; the rows below have them in full.
+const MAX_HOSTS_WIDTH: usize = 60;
+
 const INDENT: &str = "    ";
 
 /// Renders a question of the agent with this name and colour word; `more` questions wait after it.
@@ -34,6 +37,12 @@ pub(crate) fn ask(
             ("run:".into(), always(object) + " · e COMMAND run that instead" + edit)
         }
         QuestionKind::Permission => (format!("use {tool}:"), always(object) + edit),
+        QuestionKind::Sandbox if !question.hosts().is_empty() => {
+            let hosts: Vec<String> = question.hosts().iter().map(ToString::to_string).collect();
+            let hosts = one_line(&hosts.join(", "), MAX_HOSTS_WIDTH);
+            let keys = " · always yes to these hosts, and to this very command".into();
+            (format!("reach {hosts} with:"), keys)
+        }
         QuestionKind::Sandbox if object == "command" => (
             "run outside the walls:".into(),
             always(object) + " · e COMMAND run that instead" + edit,

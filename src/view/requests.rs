@@ -57,8 +57,8 @@ pub(crate) fn takes_no_room(c: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns the lines of what a request asks for: a command, with the reason for which it is to leave the walls, a
-/// plan, or a path and the lines that would be removed and added there.
+/// Returns the lines of what a request asks for: a command, with the reason for which it is to leave the walls or the
+/// hosts that it is to reach, a plan, or a path and the lines that would be removed and added there.
 pub(crate) fn content(question: &Question) -> Vec<String> {
     let field = |name: &str| question.input.get(name).and_then(Value::as_str);
     let marked =
@@ -74,7 +74,10 @@ pub(crate) fn content(question: &Question) -> Vec<String> {
             let reason = field("outside").filter(|_| question.about == QuestionKind::Sandbox);
             let reason = reason.map(|why| format!("reason: {}", visible_line(why)));
             let command = lines(&question.description).map(|line| visible(line).into_owned());
-            command.chain(reason).collect()
+            let hosts =
+                question.hosts().into_iter().filter(|_| question.about == QuestionKind::Sandbox);
+            let hosts = hosts.map(|host| format!("host: {host}"));
+            command.chain(reason).chain(hosts).collect()
         }
     }
 }

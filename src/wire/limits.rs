@@ -57,6 +57,10 @@ pub const LEAD_LOSS_GRACE: Duration = Duration::from_secs(30);
 pub const LEAD_LOSS_EXIT: Duration = Duration::from_secs(35);
 /// The number of processes that one command may run at a time: more than a build needs, fewer than a fork bomb.
 pub const COMMAND_PROCESSES: usize = 512;
+/// The number of connections that the proxy of one command serves at a time; further ones wait.
+pub const PROXY_CONNECTIONS: usize = 256;
+/// The time that each step of a connection through the proxy may take until bytes flow.
+pub const PROXY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The size of a command's outbox that its agent reads: an untrusted command writes the file.
 pub const OUTBOX_BYTES: u64 = MIB;

@@ -9,6 +9,7 @@ pub mod chat;
 pub mod file_view;
 pub mod front_matter;
 pub mod hook;
+pub mod host;
 pub mod inbox_block;
 pub mod isolation;
 pub mod limits;

@@ -1,5 +1,6 @@
 //! Permissions in settings, messages and transcripts: modes, rules, questions and decisions.
 
+use super::host::HostPattern;
 use super::message::Scope;
 use super::tool::ToolSpec;
 use super::words::words;
@@ -130,6 +131,12 @@ pub struct Question {
 }
 
 impl Question {
+    /// Returns the hosts that the call is to reach.
+    pub fn hosts(&self) -> Vec<HostPattern> {
+        let listed = self.input.get("hosts").and_then(Value::as_array).into_iter().flatten();
+        listed.filter_map(|host| HostPattern::parse(host.as_str()?).ok()).collect()
+    }
+
     /// Returns the arguments with another command; `None` if the tool, which `tool` describes, runs no command.
     pub fn with_command(&self, tool: Option<&ToolSpec>, command: String) -> Option<Value> {
         let argument = tool?.command_argument()?;

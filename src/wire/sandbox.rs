@@ -1,5 +1,6 @@
 //! The sandbox of commands: its level, its access to the network, and its exceptions.
 
+use super::host::HostPattern;
 use super::words::words;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,8 @@ pub enum SandboxNetwork {
     /// TCP and UDP to every address.
     #[default]
     Open,
+    /// Named hosts, through a proxy of the agent.
+    Hosts,
     /// A loopback that belongs to the command alone.
     Own,
     /// No address, the loopback included.
@@ -70,6 +73,9 @@ pub struct Sandbox {
     pub level: SandboxLevel,
     /// Its access to the network.
     pub network: SandboxNetwork,
+    /// The hosts that commands reach without a question, where the network is that of named hosts.
+    #[serde(default)]
+    pub hosts: Vec<HostPattern>,
     /// Further paths that commands may change; a leading `~/` is the home folder.
     #[serde(default)]
     pub write: Vec<String>,
@@ -123,6 +129,7 @@ impl SandboxNetwork {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Open => "open",
+            Self::Hosts => "hosts",
             Self::Own => "own",
             Self::Off => "off",
         }
@@ -132,7 +139,7 @@ impl SandboxNetwork {
 impl Sandbox {
     /// Whether all walls of the level stand, so that a command reaches neither the team nor the secrets of the user.
     pub fn is_whole(&self) -> bool {
-        self.level != SandboxLevel::Off && !self.is_partial
+        self.level != SandboxLevel::Off && !self.is_partial && self.missing().next().is_none()
     }
 
     /// Whether commands inside the walls need no question.

@@ -86,7 +86,8 @@ impl Place {
         let env = self.environment();
         // The end of a command ends every process of its run: each test needs a run of its own.
         let run_id = format!("run-{name}-{}", self.folder.path().display());
-        let setup = CommandSetup { env, run_id: run_id.replace('/', "-"), walls: None };
+        let (run_id, granted_hosts) = (run_id.replace('/', "-"), Vec::new());
+        let setup = CommandSetup { env, run_id, walls: None, granted_hosts };
         Saver { name: order.name, place, setup }
     }
 

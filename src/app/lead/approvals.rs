@@ -392,9 +392,10 @@ fn always_rules(question: &Question, subject: &str) -> Vec<String> {
     let what = subject.to_owned();
     let argument = find(&question.tool).map(|tool| tool.subject);
     let subject = match (question.about, argument) {
-        (QuestionKind::Sandbox, Some(SubjectArgument::Command(_))) => {
-            PermissionSubject::Unsandboxed(what)
-        }
+        (QuestionKind::Sandbox, Some(SubjectArgument::Command(_))) => match question.hosts() {
+            hosts if hosts.is_empty() => PermissionSubject::Unsandboxed(what),
+            hosts => PermissionSubject::Hosts { command: what, hosts },
+        },
         (QuestionKind::Sandbox, _) => PermissionSubject::Outside(what),
         (_, Some(SubjectArgument::Command(_))) => PermissionSubject::Command(what),
         (_, Some(SubjectArgument::File(_))) => PermissionSubject::Path(what),

@@ -6,12 +6,12 @@
 //! SIGKILL if there are too many processes, and by SIGTERM if its standard input (the *lifeline*, whose other end
 //! only the agent holds) reports end of file. It has no settings, no log and no runtime.
 
-use super::containment::{self, Containment, ProcessLimit};
+use super::containment::{self, CommandStart, Containment, ProcessLimit};
 use crate::os::process::child::reset_signals;
 use crate::os::process::pidfd::ExitKind;
 use crate::os::process::process_tree;
 use crate::os::process::program::{COMMAND_SUPERVISOR_NAME, adopt_control};
-use crate::os::wall::WallPolicy;
+use crate::os::wall::{ConnectFilter, WallPolicy};
 use crate::wire::limits::COMMAND_PROCESSES;
 use nix::errno::Errno;
 use nix::libc;
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// The hidden first argument that makes a program of the team a supervisor. The `run_id`, the command, and the
-/// descriptors of its input and of its walls follow.
+/// descriptors of its input, of its walls, and of its way to the agent's proxy follow.
 pub(super) const ARGUMENT: &str = "__guard";
 
 /// The argument in place of a descriptor that there is not.
@@ -43,21 +43,23 @@ pub fn intercept() -> Option<ExitCode> {
         return None;
     }
     let (run_id, command) = (args.next(), args.next());
-    let files = [args.next(), args.next()];
+    let files = [args.next(), args.next(), args.next()];
     Some(match (run_id, command, files, args.next()) {
-        (Some(run_id), Some(command), [Some(input), Some(walls)], None) => {
-            supervise(&run_id.to_string_lossy(), &command, [&input, &walls])
+        (Some(run_id), Some(command), [Some(input), Some(walls), Some(agent)], None) => {
+            supervise(&run_id.to_string_lossy(), &command, [&input, &walls, &agent])
         }
         _ => ExitCode::from(2),
     })
 }
 
-fn supervise(run_id: &str, command: &OsStr, files: [&OsStr; 2]) -> ExitCode {
+fn supervise(run_id: &str, command: &OsStr, files: [&OsStr; 3]) -> ExitCode {
     let start = || {
-        let [input, walls] = files.map(adopt);
-        let (input, walls) = (input?, walls?);
+        let [input, walls, agent] = files.map(adopt);
+        let (input, walls, agent) = (input?, walls?, agent?);
         let walls = walls.map(|file| WallPolicy::from_file(file.into())).transpose()?;
-        watch(run_id, command, input.as_ref(), walls.as_ref())
+        let with =
+            CommandStart { input: input.as_ref(), walls: walls.as_ref(), agent: agent.as_ref() };
+        watch(run_id, command, with)
     };
     match start() {
         Ok(ExitKind::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
@@ -79,12 +81,7 @@ fn adopt(argument: &OsStr) -> io::Result<Option<OwnedFd>> {
     adopt_control(number).map(Some)
 }
 
-fn watch(
-    run_id: &str,
-    command: &OsStr,
-    input: Option<&OwnedFd>,
-    walls: Option<&WallPolicy>,
-) -> io::Result<ExitKind> {
+fn watch(run_id: &str, command: &OsStr, with: CommandStart<'_>) -> io::Result<ExitKind> {
     prctl::set_name(COMMAND_SUPERVISOR_NAME)?;
     prctl::set_child_subreaper(true)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
@@ -94,20 +91,32 @@ fn watch(
     let child_ends = SigSet::from(Signal::SIGCHLD);
     let child_ends = SignalFd::with_flags(&child_ends, SfdFlags::SFD_CLOEXEC)?;
     let mut process_limit = ProcessLimit::watch();
-    let containment = Containment::start(run_id, command, input, walls)?;
+    let mut containment = Containment::start(run_id, command, with)?;
 
     let lifeline = io::stdin();
     let pause = PollTimeout::try_from(containment::LOOK_EVERY).unwrap_or(PollTimeout::MAX);
     loop {
-        let mut fds = [
+        let connects = containment.connect_filter.as_ref().and_then(ConnectFilter::requests);
+        let connects = connects.map(|requests| PollFd::new(requests, PollFlags::POLLIN));
+        let mut fds = vec![
             PollFd::new(child_ends.as_fd(), PollFlags::POLLIN),
             PollFd::new(lifeline.as_fd(), PollFlags::empty()),
         ];
+        fds.extend(connects);
         match poll(&mut fds, pause) {
             Err(Errno::EINTR) => continue,
             ready => ready?,
         };
-        let [child_ended, cut] = fds.map(|fd| fd.any().unwrap_or(false));
+        let is_ready = |at: usize| fds.get(at).and_then(PollFd::any).unwrap_or(false);
+        let (child_ended, cut) = (is_ready(0), is_ready(1));
+        let connects = fds.get(2).and_then(PollFd::revents);
+        if let Some(filter) = &mut containment.connect_filter {
+            match connects {
+                Some(ready) if ready.contains(PollFlags::POLLIN) => filter.answer(),
+                Some(ready) if !ready.is_empty() => filter.close(),
+                Some(_) | None => {}
+            }
+        }
         if child_ended {
             child_ends.read_signal()?;
             if let Some(end) = containment.reap() {

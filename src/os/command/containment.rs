@@ -9,7 +9,7 @@ use crate::os::process::cgroup::Cgroup;
 use crate::os::process::child::{isolate, set_oom_score};
 use crate::os::process::pidfd::ExitKind;
 use crate::os::process::{process_tree, processes};
-use crate::os::wall::{Wall, WallPolicy};
+use crate::os::wall::{ConnectFilter, PreparedWalls, Wall, WallPolicy};
 use crate::wire::limits::COMMAND_PROCESSES;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -46,24 +46,30 @@ pub(super) struct Containment {
     group: Option<Cgroup>,
     /// The leader of the process group. It is reaped last, so that the number of the group is not reused.
     shell: Pid,
+    /// The judge of its connections, where walls need one.
+    pub(super) connect_filter: Option<ConnectFilter>,
+}
+
+/// The descriptors and walls that a command starts with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CommandStart<'a> {
+    pub(super) input: Option<&'a OwnedFd>,
+    pub(super) walls: Option<&'a WallPolicy>,
+    /// The way to the agent's proxy.
+    pub(super) agent: Option<&'a OwnedFd>,
 }
 
 impl Containment {
-    pub(super) fn start(
-        run_id: &str,
-        command: &OsStr,
-        input: Option<&OwnedFd>,
-        walls: Option<&WallPolicy>,
-    ) -> io::Result<Self> {
+    pub(super) fn start(run_id: &str, command: &OsStr, with: CommandStart<'_>) -> io::Result<Self> {
         let group = Cgroup::make(run_id);
         let entrance = group.as_ref().and_then(|group| group.open("cgroup.procs").ok());
-        let start = |program| start_shell(program, command, input, entrance.as_ref(), walls);
+        let start = |program| start_shell(program, command, with, entrance.as_ref());
         let started = match start("bash") {
             Err(why) if why.kind() == io::ErrorKind::NotFound => start("sh"),
             started => started,
         };
         match started {
-            Ok(shell) => Ok(Self { group, shell }),
+            Ok((shell, connect_filter)) => Ok(Self { group, shell, connect_filter }),
             Err(why) => {
                 group.map(Cgroup::end).unwrap_or_default();
                 Err(why)
@@ -105,11 +111,16 @@ impl Containment {
 fn start_shell(
     program: &str,
     command: &OsStr,
-    input: Option<&OwnedFd>,
+    CommandStart { input, walls, agent }: CommandStart<'_>,
     entrance: Option<&File>,
-    walls: Option<&WallPolicy>,
-) -> io::Result<Pid> {
-    let (wall, report) = walls.map(Wall::prepare).transpose()?.unzip();
+) -> io::Result<(Pid, Option<ConnectFilter>)> {
+    let prepared = walls.map(|walls| Wall::prepare(walls, agent)).transpose()?;
+    let (wall, report, mut connect_filter) = match prepared {
+        Some(PreparedWalls { wall, report, connect_filter }) => {
+            (Some(wall), Some(report), connect_filter)
+        }
+        None => (None, None, None),
+    };
     let mut shell = Command::new(program);
     // `--`: a command may begin with a dash.
     shell.args([OsStr::new("-c"), OsStr::new("--"), command]).process_group(0);
@@ -124,11 +135,21 @@ fn start_shell(
     });
     let started = shell.spawn();
     drop(shell);
-    let started = started.map_err(|why| match report {
+    let mut started = started.map_err(|why| match report {
         Some(report) => report.explain(why),
         None => why,
     })?;
-    Ok(Pid::from_raw(i32::try_from(started.id()).map_err(io::Error::other)?))
+    if let Some(filter) = &mut connect_filter {
+        let attached = filter.attach();
+        // Without its judge no connection would ever be answered.
+        if let Err(why) = attached {
+            started.kill()?;
+            started.wait()?;
+            return Err(why);
+        }
+    }
+    let shell = Pid::from_raw(i32::try_from(started.id()).map_err(io::Error::other)?);
+    Ok((shell, connect_filter))
 }
 
 /// The limit on the number of processes below this one, checked from time to time.

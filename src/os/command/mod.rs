@@ -11,7 +11,8 @@ use crate::os::process::cgroup::Cgroup;
 use crate::os::process::child::{isolate, spawn};
 use crate::os::process::pidfd::{ExitKind, Pidfd};
 use crate::os::process::{process_tree, program};
-use crate::os::wall::Walls;
+use crate::os::wall::{Walls, proxy_door};
+use crate::wire::host::HostPattern;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -19,7 +20,7 @@ use nix::unistd::setsid;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Seek, Write};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::{ffi::OsStrExt, process::CommandExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,11 +57,15 @@ pub(crate) struct CommandSetup {
     pub(crate) run_id: String,
     /// The walls around it; `None` for the rights of the user.
     pub(crate) walls: Option<Arc<Walls>>,
+    /// The hosts that this command may reach besides those of the walls.
+    pub(crate) granted_hosts: Vec<HostPattern>,
 }
 
 #[derive(Debug)]
 pub(crate) struct RunningCommand {
     supervisor: Arc<Pidfd>,
+    /// The end on which the socket comes at which the command looks for the agent's proxy.
+    proxy: Option<OwnedFd>,
     /// Taken by the first caller that ends the command.
     cleanup: Option<Cleanup>,
 }
@@ -85,7 +90,14 @@ pub(crate) fn start(
     program::set_nonblocking(&output)?;
     let (lifeline_end, lifeline) = io::pipe()?;
     let walls = setup.walls.as_ref().map(|walls| walls.policy_file()).transpose()?;
-    let files = [input.as_ref(), walls.as_ref()].map(|file| file.map(AsRawFd::as_raw_fd));
+    let has_proxy = setup.walls.as_ref().is_some_and(|walls| walls.proxied_hosts().is_some());
+    let proxy = has_proxy.then(proxy_door::channel).transpose()?;
+    let (proxy, agent) = proxy.unzip();
+    let files = [
+        input.as_ref().map(AsRawFd::as_raw_fd),
+        walls.as_ref().map(AsRawFd::as_raw_fd),
+        agent.as_ref().map(AsRawFd::as_raw_fd),
+    ];
     let mut program = Command::new(supervisor_program());
     program.arg0(OsStr::from_bytes(program::COMMAND_SUPERVISOR_NAME.to_bytes()));
     program.arg(command_supervisor::ARGUMENT).arg(&setup.run_id);
@@ -96,11 +108,11 @@ pub(crate) fn start(
     let inherited = files.into_iter().flatten().collect();
     isolate(&mut program, inherited, || Ok(setsid().map(drop)?));
     let supervisor = Arc::new(spawn(&mut program)?);
-    drop((input, walls));
+    drop((input, walls, agent));
     let (run_id, unsettled) = (setup.run_id.clone(), CleanupsPending::count());
     let cleanup =
         Some(Cleanup { supervisor: Arc::clone(&supervisor), lifeline, run_id, unsettled });
-    Ok((RunningCommand { supervisor, cleanup }, output))
+    Ok((RunningCommand { supervisor, proxy, cleanup }, output))
 }
 
 /// Returns the argument that names a descriptor, or that there is none.
@@ -160,6 +172,11 @@ impl RunningCommand {
     /// Returns the supervisor, which exits when the command and all of its processes have.
     pub(crate) fn supervisor(&self) -> &Pidfd {
         &self.supervisor
+    }
+
+    /// Takes the end on which the socket for the agent's proxy comes; `None` if the command has no proxy.
+    pub(crate) fn take_proxy(&mut self) -> Option<OwnedFd> {
+        self.proxy.take()
     }
 
     /// Ends the command and every process that escaped its supervisor; returns the exit of the shell. Blocks for

@@ -4,6 +4,7 @@
 //! fork and exec. A wall that cannot be put up is an error that names it: no command runs without its walls.
 
 mod capabilities;
+mod connect_filter;
 mod landlock;
 mod mount_calls;
 mod named_error;
@@ -11,13 +12,18 @@ mod namespaces;
 pub(crate) mod outbox;
 mod own_loopback;
 mod policy;
+pub(in crate::os) mod proxy_door;
 mod seccomp;
 pub(in crate::os) mod temp_folder;
 
+pub(in crate::os) use connect_filter::ConnectFilter;
 pub(crate) use landlock::VERSION_WITH_SIGNALS;
 pub(crate) use policy::WallPolicy;
+pub(crate) use proxy_door::{PROXY_ADDRESS, receive_listener};
 
+use crate::wire::host::HostPattern;
 use crate::wire::sandbox::SandboxNetwork;
+use connect_filter::ConnectFilterSetup;
 use landlock::LandlockRules;
 use named_error::named;
 use namespaces::MountPlan;
@@ -25,6 +31,7 @@ use outbox::Outbox;
 use seccomp::Filters;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use temp_folder::TempFolder;
 
@@ -57,6 +64,7 @@ impl Walls {
             self.policy.writable.iter().map(|path| path.display().to_string()).collect();
         let network = match self.policy.network {
             SandboxNetwork::Open => "",
+            SandboxNetwork::Hosts => ", and only named hosts are reached, through a proxy",
             SandboxNetwork::Own => ", and the network is a loopback of the command's own",
             SandboxNetwork::Off => ", and there is no network",
         };
@@ -79,6 +87,17 @@ impl Walls {
         self.temp.as_ref().map(|temp| Outbox::new(temp.path()))
     }
 
+    /// Whether commands reach every address.
+    pub(crate) fn has_open_network(&self) -> bool {
+        self.policy.network == SandboxNetwork::Open
+    }
+
+    /// Returns the hosts that commands reach without a question; `None` if they have no proxy.
+    pub(crate) fn proxied_hosts(&self) -> Option<&[HostPattern]> {
+        let has_proxy = self.policy.network == SandboxNetwork::Hosts;
+        has_proxy.then_some(&self.policy.hosts)
+    }
+
     pub(in crate::os) fn policy_file(&self) -> io::Result<File> {
         self.policy.to_file()
     }
@@ -90,7 +109,19 @@ pub(in crate::os) struct Wall {
     mounts: Option<MountPlan>,
     rules: Option<LandlockRules>,
     filters: Filters,
+    /// The agent's end for the socket on which its proxy listens, where the command's process makes that socket.
+    agent: Option<OwnedFd>,
+    connect_filter: Option<ConnectFilterSetup>,
     report: PipeWriter,
+}
+
+/// The parts of the walls of one command.
+#[derive(Debug)]
+pub(in crate::os) struct PreparedWalls {
+    pub(in crate::os) wall: Wall,
+    pub(in crate::os) report: WallReport,
+    /// The part that stays with the supervisor, where there is one.
+    pub(in crate::os) connect_filter: Option<ConnectFilter>,
 }
 
 /// The text about a wall that could not be entered, written by the command's process.
@@ -98,8 +129,12 @@ pub(in crate::os) struct Wall {
 pub(in crate::os) struct WallReport(PipeReader);
 
 impl Wall {
-    /// Opens the files that the rules name and compiles the filters. The error names the wall.
-    pub(in crate::os) fn prepare(policy: &WallPolicy) -> io::Result<(Self, WallReport)> {
+    /// Opens the files that the rules name and compiles the filters. `agent` is the way to the agent's proxy. The error
+    /// names the wall.
+    pub(in crate::os) fn prepare(
+        policy: &WallPolicy,
+        agent: Option<&OwnedFd>,
+    ) -> io::Result<PreparedWalls> {
         let (reader, report) = io::pipe()?;
         let (hidden, holes) = policy.split_hidden();
         let all_hidden = || [hidden.as_slice(), &holes].concat();
@@ -121,7 +156,16 @@ impl Wall {
         let rules = (!policy.lacks_landlock).then(|| LandlockRules::prepare(policy, &hidden, abi));
         let rules = rules.transpose().map_err(|why| named("Landlock", &why))?;
         let filters = Filters::compile(policy, abi).map_err(|why| named("seccomp", &why))?;
-        Ok((Self { mounts, rules, filters, report }, WallReport(reader)))
+        let agent = agent.filter(|_| policy.network == SandboxNetwork::Hosts);
+        let (agent, connect) = match (agent, &mounts) {
+            (Some(agent), None) => (None, Some(ConnectFilter::prepare(agent))),
+            (agent, _) => (agent.map(OwnedFd::try_clone), None),
+        };
+        let connect = connect.transpose().map_err(|why| named("network", &why))?;
+        let (connect_filter, setup) = connect.unzip();
+        let agent = agent.transpose()?;
+        let wall = Self { mounts, rules, filters, agent, connect_filter: setup, report };
+        Ok(PreparedWalls { wall, report: WallReport(reader), connect_filter })
     }
 
     /// Enters the walls. Runs between fork and exec, in the child of a process with a single thread, so it may
@@ -136,11 +180,19 @@ impl Wall {
         if let Some(mounts) = &self.mounts {
             mounts.enter().map_err(|why| named("namespaces", &why))?;
         }
+        if let Some(agent) = &self.agent {
+            let listener = proxy_door::listen_for_commands();
+            let sent = listener.and_then(|listener| proxy_door::send(agent, &listener));
+            sent.map_err(|why| named("network", &why))?;
+        }
         capabilities::drop_all_but_few().map_err(|why| named("capabilities", &why))?;
         let private = self.mounts.iter().flat_map(MountPlan::private);
         let enforced = self.rules.as_ref().map_or(Ok(()), |rules| rules.enforce(private));
         enforced.map_err(|why| named("Landlock", &why))?;
-        self.filters.install().map_err(|why| named("seccomp", &why))
+        self.filters.install().map_err(|why| named("seccomp", &why))?;
+        let connect_filter = self.connect_filter.as_ref();
+        let installed = connect_filter.map_or(Ok(()), ConnectFilterSetup::install);
+        installed.map_err(|why| named("network", &why))
     }
 }
 

@@ -52,7 +52,7 @@ struct Cover {
 impl MountPlan {
     pub(super) fn of(policy: &WallPolicy, hidden: &[PathBuf]) -> io::Result<Self> {
         let mut namespaces = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
-        if policy.network == SandboxNetwork::Own {
+        if matches!(policy.network, SandboxNetwork::Own | SandboxNetwork::Hosts) {
             namespaces |= CloneFlags::CLONE_NEWNET;
         }
         // Root needs no user namespace, and keeps the owners of files without one.

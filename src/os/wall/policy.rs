@@ -1,6 +1,7 @@
 //! The policy of the walls around a command, and its way into the supervisor: a memory file, so that it is in no
 //! argument and no environment.
 
+use crate::wire::host::HostPattern;
 use crate::wire::sandbox::SandboxNetwork;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub(crate) struct WallPolicy {
     #[serde(with = "paths_of_any_bytes")]
     pub(crate) protected: Vec<PathBuf>,
     pub(crate) network: SandboxNetwork,
+    /// The hosts that the agent's proxy lets through. The supervisor does not need them.
+    #[serde(skip)]
+    pub(crate) hosts: Vec<HostPattern>,
     /// Whether the command has user, mount and IPC namespaces of its own.
     pub(crate) has_namespaces: bool,
     /// Whether the command does without Landlock.
@@ -130,6 +134,7 @@ mod tests {
             pinned: vec![PathBuf::from(OsStr::from_bytes(b"/odd\xff"))],
             protected: Vec::new(),
             network: SandboxNetwork::Open,
+            hosts: Vec::new(),
             has_namespaces: false,
             lacks_landlock: false,
             allows_holes: false,

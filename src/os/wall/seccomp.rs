@@ -143,6 +143,9 @@ impl Filters {
             refusals.0.insert(*call, Vec::new());
         }
         add_sockets(&mut refusals, policy.network)?;
+        if policy.network == SandboxNetwork::Hosts && !policy.has_namespaces {
+            add_all_but_connections(&mut refusals)?;
+        }
         add_processes(&mut refusals)?;
         let mut absent = vec![libc::SYS_clone3];
         if landlock < ABI_WITH_TRUNCATE {
@@ -166,7 +169,7 @@ impl Filters {
 fn add_sockets(refusals: &mut Refusals, network: SandboxNetwork) -> io::Result<()> {
     let (family, kind, protocol) = (word(0), word(1), word(2));
     let families = match network {
-        SandboxNetwork::Open | SandboxNetwork::Own => {
+        SandboxNetwork::Open | SandboxNetwork::Hosts | SandboxNetwork::Own => {
             &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK][..]
         }
         SandboxNetwork::Off => &[libc::AF_NETLINK][..],
@@ -192,6 +195,17 @@ fn add_sockets(refusals: &mut Refusals, network: SandboxNetwork) -> io::Result<(
     let is_tcp = word(1).is(Eq, bits(libc::IPPROTO_TCP))?;
     let is_fast = word(2).is(Eq, bits(libc::TCP_FASTOPEN_CONNECT))?;
     refusals.add(libc::SYS_setsockopt, vec![is_tcp, is_fast])
+}
+
+/// Refuses UDP, and to be connected to, where the command has the network of the machine. Its connections are judged one
+/// by one.
+fn add_all_but_connections(refusals: &mut Refusals) -> io::Result<()> {
+    refusals.0.insert(libc::SYS_listen, Vec::new());
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let is_udp = word(1).has(SOCKET_TYPE, libc::SOCK_DGRAM)?;
+        refusals.add(libc::SYS_socket, vec![word(0).is(Eq, bits(family))?, is_udp])?;
+    }
+    Ok(())
 }
 
 /// Refuses new namespaces, and the limits and priorities of other processes.

@@ -8,6 +8,7 @@
 mod glob;
 mod shell;
 
+use crate::wire::host::HostPattern;
 use crate::wire::permission::{PermissionMode, QuestionKind, RuleLists};
 use crate::wire::tool::{Effect, ToolSpec};
 
@@ -16,6 +17,9 @@ pub(crate) const OUTSIDE: &str = "outside";
 
 /// The word that replaces the tool in rules about commands outside the walls.
 pub(crate) const UNSANDBOXED: &str = "unsandboxed";
+
+/// The word that replaces the tool in rules about hosts that a command may reach.
+pub(crate) const NETWORK: &str = "network";
 
 /// The subject of a call, to which rules apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub(crate) enum PermissionSubject {
     Command(String),
     /// A command that is to run outside the walls.
     Unsandboxed(String),
+    /// A command that is to reach hosts besides those of the settings.
+    Hosts { command: String, hosts: Vec<HostPattern> },
     /// A file in the workspace: its real path.
     Path(String),
     /// A file outside the workspace: its real, absolute path.
@@ -36,7 +42,7 @@ pub(crate) enum PermissionSubject {
 pub(crate) enum PermissionVerdict {
     Run,
     Ask,
-    /// Ask for permission to leave the workspace or the walls.
+    /// Ask for permission to leave the workspace or the walls, or to reach a host.
     AskToLeave,
     /// Refuse it, with the reason and advice.
     Refuse(String),
@@ -59,11 +65,13 @@ struct Rule {
 }
 
 impl PermissionSubject {
-    /// Returns the word for the tool in rules that let the call leave the workspace or the walls; `None` if it stays.
+    /// Returns the word for the tool in rules that let the call leave the workspace or the walls, or reach a host; `None`
+    /// if it stays.
     fn way_out(&self) -> Option<&'static str> {
         match self {
             Self::Outside(_) => Some(OUTSIDE),
             Self::Unsandboxed(_) => Some(UNSANDBOXED),
+            Self::Hosts { .. } => Some(NETWORK),
             Self::Nothing | Self::Command(_) | Self::Path(_) => None,
         }
     }
@@ -71,8 +79,13 @@ impl PermissionSubject {
     fn command(&self) -> Option<&str> {
         match self {
             Self::Command(line) | Self::Unsandboxed(line) => Some(line),
+            Self::Hosts { command, .. } => Some(command),
             Self::Nothing | Self::Path(_) | Self::Outside(_) => None,
         }
+    }
+
+    fn hosts(&self) -> &[HostPattern] {
+        if let Self::Hosts { hosts, .. } = self { hosts } else { &[] }
     }
 }
 
@@ -94,23 +107,51 @@ impl Rule {
         if pattern.is_some_and(|pattern| pattern.trim().is_empty()) {
             return Err(bad("its pattern is empty; leave the parentheses out to mean every call"));
         }
+        if tool == NETWORK && pattern.is_some_and(|host| HostPattern::parse(host).is_err()) {
+            let why = "it names no host; write network(crates.io), network(*.crates.io) or network(db.internal:5432)";
+            return Err(bad(why));
+        }
         let pattern = pattern.map(ToOwned::to_owned);
         Ok(Self { text: trimmed.into(), tool: tool.into(), pattern })
     }
 
     fn covers(&self, tool: &str, subject: &PermissionSubject) -> bool {
-        use PermissionSubject::{Command, Nothing, Outside, Path, Unsandboxed};
+        use PermissionSubject::{Command, Hosts, Nothing, Outside, Path, Unsandboxed};
         let Some(pattern) = &self.pattern else { return self.tool == tool };
         self.tool == tool
             && match subject {
                 Nothing => false,
                 Path(path) | Outside(path) => glob::matches(pattern, path),
-                Command(line) | Unsandboxed(line) => line.trim() == pattern.trim(),
+                Hosts { hosts, .. } if tool == NETWORK => {
+                    hosts.iter().all(|host| self.covers_host(host))
+                }
+                Command(line) | Unsandboxed(line) | Hosts { command: line, .. } => {
+                    line.trim() == pattern.trim()
+                }
             }
+    }
+
+    /// Whether the rule is one about the network, and covers a host.
+    fn covers_host(&self, host: &HostPattern) -> bool {
+        self.tool == NETWORK && self.host().is_none_or(|own| own.covers(host))
+    }
+
+    /// Whether the rule is one about the network, and is about a part of what a pattern means.
+    fn touches_host(&self, host: &HostPattern) -> bool {
+        self.covers_host(host)
+            || self.tool == NETWORK && self.host().is_some_and(|own| host.covers(&own))
+    }
+
+    /// Returns the host of a rule; `None` for all.
+    fn host(&self) -> Option<HostPattern> {
+        HostPattern::parse(self.pattern.as_deref()?).ok()
     }
 
     /// Whether the rule covers any part of the call.
     fn touches(&self, tool: &str, subject: &PermissionSubject) -> bool {
+        if tool == NETWORK {
+            return subject.hosts().iter().any(|host| self.touches_host(host));
+        }
         let part = |line: &str| shell::guessed(line).iter().any(|words| self.covers_command(words));
         self.covers(tool, subject) || self.tool == tool && subject.command().is_some_and(part)
     }
@@ -201,7 +242,9 @@ impl Policy {
         }
         let free = match subject {
             PermissionSubject::Path(_) => self.mode == PermissionMode::AcceptEdits,
-            PermissionSubject::Command(_) => self.frees_walled_commands,
+            PermissionSubject::Command(_) | PermissionSubject::Hosts { .. } => {
+                self.frees_walled_commands
+            }
             PermissionSubject::Nothing
             | PermissionSubject::Outside(_)
             | PermissionSubject::Unsandboxed(_) => false,
@@ -215,8 +258,14 @@ impl Policy {
         }
     }
 
-    /// Whether the rules let a call leave the workspace for this path, or the walls for this command.
+    /// Whether the rules let a call leave the workspace for this path, or the walls for this command, or reach these
+    /// hosts.
     fn opens(&self, way: &str, subject: &PermissionSubject) -> bool {
+        if way == NETWORK {
+            let is_open = |host| self.allow.iter().any(|rule| rule.covers_host(host));
+            let asks = |rule: &Rule| rule.touches(way, subject);
+            return subject.hosts().iter().all(is_open) && !self.asks(asks);
+        }
         let asks = |rule: &Rule| rule.covers(way, subject);
         self.allows(way, subject) && !self.asks(asks)
     }
@@ -241,16 +290,25 @@ impl Policy {
 
 /// Returns the refusal of a call that leaves the workspace or the walls in mode `bypass`.
 fn stays(way: &str, subject: &PermissionSubject) -> String {
-    let (place, advice) = if way == UNSANDBOXED {
-        ("walls", "do without `outside`")
-    } else {
-        ("workspace", "give a path inside it")
+    let (place, advice) = match way {
+        UNSANDBOXED => ("walls", "do without `outside`"),
+        NETWORK => ("hosts of the settings", "do without `hosts`"),
+        _ => ("workspace", "give a path inside it"),
     };
+    let rules = way_rules(way, subject);
+    let rule = rules.first().map_or("", String::as_str);
     format!(
         "not done: this leads out of the {place}, and in mode bypass nobody is asked; {advice} (a rule such \
-         as {:?} under `allow` would open it)",
-        rule(way, subject)
+         as {rule:?} under `allow` would open it)"
     )
+}
+
+/// Returns the rules that let a call go this way out.
+fn way_rules(way: &str, subject: &PermissionSubject) -> Vec<String> {
+    if way == NETWORK {
+        return subject.hosts().iter().map(|host| format!("{NETWORK}({host})")).collect();
+    }
+    vec![rule(way, subject)]
 }
 
 /// Returns the rules that the answer "always" adds: for exactly this command, this file, or the tool.
@@ -260,10 +318,10 @@ pub(crate) fn rules_for(
     subject: &PermissionSubject,
 ) -> Vec<String> {
     let leave = subject.way_out().filter(|_| about == QuestionKind::Sandbox);
-    let leave = leave.map(|way| rule(way, subject));
+    let leave = leave.into_iter().flat_map(|way| way_rules(way, subject));
     // A command that may leave the walls needs no further rule.
     let stay = (!matches!(subject, PermissionSubject::Unsandboxed(_))).then(|| rule(tool, subject));
-    leave.into_iter().chain(stay).collect()
+    leave.chain(stay).collect()
 }
 
 /// Returns the advice for a call that nobody could approve: the first of these rules.
@@ -277,7 +335,9 @@ pub(crate) fn would_allow(rules: &[String]) -> String {
 fn rule(tool: &str, subject: &PermissionSubject) -> String {
     match subject {
         PermissionSubject::Nothing => tool.into(),
-        PermissionSubject::Command(line) | PermissionSubject::Unsandboxed(line) => {
+        PermissionSubject::Command(line)
+        | PermissionSubject::Unsandboxed(line)
+        | PermissionSubject::Hosts { command: line, .. } => {
             format!("{tool}({})", line.trim())
         }
         PermissionSubject::Path(path) | PermissionSubject::Outside(path) => {

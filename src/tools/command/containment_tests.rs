@@ -162,6 +162,7 @@ fn walls_of(folder: &Path) -> WallPolicy {
         pinned: Vec::new(),
         protected: Vec::new(),
         network: SandboxNetwork::Open,
+        hosts: Vec::new(),
         has_namespaces: true,
         lacks_landlock: false,
         allows_holes: false,
@@ -191,7 +192,7 @@ async fn bash(
     let setup = command_setup(variable("PATH").into_iter().collect(), run_id.to_owned(), walls);
     let output_store =
         OutputStore::below(folder.ancestors().find(|folder| folder.is_dir()).unwrap());
-    let bash = Bash { command: command.into(), timeout: Some(timeout), outside: None };
+    let bash = Bash { command: command.into(), timeout: Some(timeout), outside: None, hosts: None };
     bash.run_in(folder, &setup, &output_store).await
 }
 
@@ -570,7 +571,7 @@ fn sh_replaces_a_missing_bash() {
     std::os::unix::fs::symlink("/bin/sh", fixture.path().join("sh")).unwrap();
     let path = vec![("PATH".into(), fixture.path().display().to_string())];
     let setup = command_setup(path, uuid::Uuid::now_v7().to_string(), None);
-    let bash = Bash { command: "echo $0".into(), timeout: None, outside: None };
+    let bash = Bash { command: "echo $0".into(), timeout: None, outside: None, hosts: None };
     let output_store = OutputStore::below(fixture.path());
     assert_eq!(block_on(bash.run_in(fixture.path(), &setup, &output_store)).unwrap(), "sh\n");
 }

@@ -2,6 +2,9 @@
 
 #[cfg(test)]
 mod containment_tests;
+pub(super) mod host_proxy;
+#[cfg(test)]
+mod network_tests;
 pub(crate) mod outbox;
 pub(super) mod output;
 pub(super) mod shell;
@@ -19,8 +22,9 @@ use crate::os::wall::outbox::{OUTBOX_VARIABLE, Outbox};
 use crate::protocol::permission::PermissionSubject;
 use crate::store::asynchronous::offload;
 use crate::store::unsent_mail::OutboxLine;
+use crate::wire::host::HostPattern;
 use crate::wire::limits::{CALL_SECONDS, MAX_CALL_SECONDS};
-use crate::wire::tool::ParameterType::{self, Text};
+use crate::wire::tool::ParameterType::{self, Text, TextList};
 use crate::wire::tool::{Audience, CompactOffer, Repetition, SubjectArgument, ToolSpec};
 use output::CappedOutput;
 use std::path::Path;
@@ -52,7 +56,7 @@ pub(crate) fn command_setup(
         env.retain(|(name, _)| name != "TMPDIR");
         env.extend(walls.temp_folder().map(|path| ("TMPDIR".into(), path.display().to_string())));
     }
-    CommandSetup { env, run_id, walls }
+    CommandSetup { env, run_id, walls, granted_hosts: Vec::new() }
 }
 
 /// The advice below the output of a command that walls refused something.
@@ -72,6 +76,12 @@ parameters!(Bash {
         Text,
         "Only if walls around commands refused this one, and nothing inside them will do: the reason why it must run \
          outside. The user is asked."
+    ),
+    /// Besides those of the settings.
+    hosts: Option<Vec<String>> = optional(
+        TextList,
+        "Only if the proxy around commands refused hosts: those that this command needs, such as crates.io, \
+         *.crates.io, or db.internal:5432. The user is asked."
     ),
 });
 
@@ -96,16 +106,20 @@ impl Tool for Bash {
         let bash: Self = arguments(call)?;
         bash.check()?;
         let leaves = bash.outside.is_some() && parts.commands.walls.is_some();
+        let hosts = bash.new_hosts(&parts.commands)?;
         Ok(if leaves {
             PermissionSubject::Unsandboxed(bash.command)
-        } else {
+        } else if hosts.is_empty() {
             PermissionSubject::Command(bash.command)
+        } else {
+            PermissionSubject::Hosts { command: bash.command, hosts }
         })
     }
 
     async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let folder = parts.files.workspace.path();
         let mut setup = parts.commands.clone();
+        setup.granted_hosts = self.new_hosts(&setup)?;
         if self.outside.is_some() {
             setup.walls = None;
         }
@@ -137,7 +151,7 @@ impl Bash {
                 let walls = setup.walls.as_ref().filter(|_| is_refusal(&done.output, done.end));
                 let note = walls.map(|it| format!("\n[sandbox: {}{WAY_OUT}]", it.in_words()));
                 let report = report(done.output, done.end, done.timed_out.then_some(limit));
-                Ok(report + &note.unwrap_or_default())
+                Ok(report + &note.unwrap_or_default() + &refused_hosts(&done.refused_hosts))
             }
             Err(why) => Err(ToolError::Reply(format!(
                 "the command could not be run in {}: {why}; try again, or tell the lead if it keeps \
@@ -145,6 +159,23 @@ impl Bash {
                 folder.display()
             ))),
         }
+    }
+
+    /// Returns the hosts that the command needs besides those of the settings. Fails if they cannot be asked for.
+    fn new_hosts(&self, setup: &CommandSetup) -> Result<Vec<HostPattern>, ToolError> {
+        let wanted = self.hosts.iter().flatten().map(|host| HostPattern::parse(host));
+        let wanted: Vec<_> = wanted.collect::<Result<_, _>>().map_err(ToolError::Reply)?;
+        let Some(walls) = &setup.walls else { return Ok(Vec::new()) };
+        if wanted.is_empty() || self.outside.is_some() || walls.has_open_network() {
+            return Ok(Vec::new());
+        }
+        let Some(known) = walls.proxied_hosts() else {
+            let why = "the settings of the user give commands no network, so no host can be asked for; do without \
+                       `hosts`, or ask to let this command run outside the walls with `outside`: the reason";
+            return Err(ToolError::Reply(why.into()));
+        };
+        let is_new = |host: &HostPattern| !known.iter().any(|own| own.covers(host));
+        Ok(wanted.into_iter().filter(is_new).collect())
     }
 
     /// Returns the time limit of the command. Fails if the call cannot run; the error says what to do instead.
@@ -200,6 +231,18 @@ pub(crate) async fn try_out(
         Ok(done) => Err(done.output.trim().to_owned()),
         Err(why) => Err(why.to_string()),
     }
+}
+
+/// Returns the note below the output of a command whose proxy has refused hosts.
+fn refused_hosts(hosts: &[String]) -> String {
+    if hosts.is_empty() {
+        return String::new();
+    }
+    let (named, list) = (hosts.join(", "), serde_json::json!(hosts));
+    format!(
+        "\n[network: the proxy around commands refused {named}. To ask the user for what is needed of them, repeat \
+         the command with \"hosts\": {list}]"
+    )
 }
 
 /// Whether a command failed as one does that walls have refused something.

@@ -1,9 +1,11 @@
 //! Runs one shell command with capped output and a time limit, for `bash` and for hooks.
 
+use super::host_proxy::HostProxy;
 use super::output::CappedOutput;
 use crate::os::async_fd::ReadableFd;
 use crate::os::command::{self, CommandSetup};
 use crate::os::pidfd::ExitKind;
+use crate::os::wall::PROXY_ADDRESS;
 use crate::wire::limits::OUTPUT_DRAIN;
 use std::fs::File;
 use std::io::{self, PipeReader, Read};
@@ -20,6 +22,8 @@ pub(in crate::tools) struct CommandResult {
     pub(in crate::tools) end: ExitKind,
     /// Whether it was killed at the time limit.
     pub(in crate::tools) timed_out: bool,
+    /// The hosts that its proxy has refused.
+    pub(in crate::tools) refused_hosts: Vec<String>,
 }
 
 /// Runs a command and collects its output in `output`. Dropping the future kills the command. Fails if it cannot
@@ -32,16 +36,28 @@ pub(in crate::tools) async fn run(
     limit: Duration,
     mut output: CappedOutput,
 ) -> io::Result<CommandResult> {
-    let (running, pipe) = command::start(command.as_ref(), folder, setup, input)?;
+    let hosts = setup.walls.as_ref().and_then(|walls| walls.proxied_hosts());
+    let all_hosts = hosts.into_iter().flatten().chain(&setup.granted_hosts);
+    let proxy = HostProxy::new(all_hosts.cloned().collect());
+    let setup = &if hosts.is_some() { through_proxy(setup) } else { setup.clone() };
+    let (mut running, pipe) = command::start(command.as_ref(), folder, setup, input)?;
+    let door = running.take_proxy();
     let readable = ReadableFd::to_read(&pipe)?;
     let supervisor = ReadableFd::to_read(running.supervisor())?;
     let mut drained = false;
     let (end, timed_out) = {
         let mut reading = pin!(read_all(pipe, readable, &mut output));
         let mut limit = pin!(sleep(limit));
+        let has_proxy = door.is_some();
+        let mut serving = pin!(async {
+            if let Some(door) = door {
+                proxy.serve(door).await;
+            }
+        });
         let timed_out = loop {
             tokio::select! {
                 () = &mut reading, if !drained => drained = true,
+                () = &mut serving, if has_proxy => {}
                 _ = supervisor.wait() => break false,
                 () = &mut limit => break true,
             }
@@ -59,7 +75,43 @@ pub(in crate::tools) async fn run(
         }
         (end, timed_out)
     };
-    Ok(CommandResult { output: output.finish(), end, timed_out })
+    let refused_hosts = proxy.refused();
+    Ok(CommandResult { output: output.finish(), end, timed_out, refused_hosts })
+}
+
+/// Returns the setup of a command whose programs are to find the proxy around it.
+fn through_proxy(setup: &CommandSetup) -> CommandSetup {
+    let mut setup = setup.clone();
+    setup.env.retain(|(name, _)| !is_about_proxy(name));
+    setup.env.extend(proxy_variables());
+    setup
+}
+
+/// Whether a variable says how programs reach a proxy.
+fn is_about_proxy(name: &str) -> bool {
+    name.to_ascii_lowercase().ends_with("_proxy")
+}
+
+/// Returns the variables by which programs find the proxy around commands.
+fn proxy_variables() -> Vec<(String, String)> {
+    let (address, port) = (format!("http://{PROXY_ADDRESS}"), PROXY_ADDRESS.port());
+    let (host, own) = (PROXY_ADDRESS.ip(), "localhost,127.0.0.1,::1");
+    let java: Vec<String> = ["http", "https"]
+        .map(|kind| format!("-D{kind}.proxyHost={host} -D{kind}.proxyPort={port}"))
+        .into();
+    [
+        ("HTTP_PROXY", &*address),
+        ("http_proxy", &address),
+        ("HTTPS_PROXY", &address),
+        ("https_proxy", &address),
+        ("NO_PROXY", own),
+        ("no_proxy", own),
+        // Programs that look at none of these by themselves.
+        ("NODE_USE_ENV_PROXY", "1"),
+        ("JAVA_TOOL_OPTIONS", &java.join(" ")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
 }
 
 /// Reads until the pipe has no writer.

@@ -16,15 +16,15 @@ use std::sync::Arc;
 const CANARY: &str = "WALL_CANARY=4711";
 
 /// A workspace with a team folder and a repository, beside a home folder and a process.
-struct Fixture {
+pub(super) struct Fixture {
     folder: tempfile::TempDir,
-    policy: WallPolicy,
+    pub(super) policy: WallPolicy,
     bystander: Child,
 }
 
 /// A way to run commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Unwalled,
     /// Landlock and seccomp. The team folder is outside the workspace.
     Rules,
@@ -33,7 +33,7 @@ enum Way {
 }
 
 impl Fixture {
-    fn new(way: Way) -> Self {
+    pub(super) fn new(way: Way) -> Self {
         let place = public_folder().unwrap_or_else(std::env::temp_dir);
         let folder = tempfile::Builder::new().prefix("wall-").tempdir_in(place).unwrap();
         let real = folder.path().canonicalize().unwrap();
@@ -67,6 +67,7 @@ impl Fixture {
             pinned: vec![ws.join(".git")],
             protected: [".git/hooks", ".git/config", ".idea"].map(|name| ws.join(name)).into(),
             network: SandboxNetwork::Open,
+            hosts: Vec::new(),
             has_namespaces: way == Way::Namespaces,
             lacks_landlock: false,
             allows_holes: false,
@@ -82,7 +83,7 @@ impl Fixture {
     }
 
     /// Runs a command in the workspace and returns what it prints.
-    fn run(&self, way: Way, command: &str) -> String {
+    pub(super) fn run(&self, way: Way, command: &str) -> String {
         let path = std::env::vars().find(|(name, _)| name == "PATH").unwrap();
         let paths = [("HOME", "home"), ("TEAM", "team"), ("BASE", ".")];
         let text = |(name, path): (&str, &str)| {
@@ -95,7 +96,7 @@ impl Fixture {
             .then(|| Arc::new(Walls::new(self.policy.clone(), &run_id).unwrap()));
         let setup = command_setup(env, run_id, walls);
         let store = OutputStore::below(self.folder.path());
-        let bash = Bash { command: command.into(), timeout: Some(60), outside: None };
+        let bash = Bash { command: command.into(), timeout: Some(60), outside: None, hosts: None };
         let ws = self.real().join("ws");
         event_loop().unwrap().block_on(bash.run_in(&ws, &setup, &store)).unwrap()
     }
@@ -125,7 +126,7 @@ fn put(path: &Path, text: &str) {
 }
 
 /// The ways with walls that this machine permits.
-fn walled() -> Vec<Way> {
+pub(super) fn walled() -> Vec<Way> {
     let mut ways = Vec::new();
     let all = [Way::Rules, Way::Namespaces];
     let all = if public_folder().is_some() { &all[..] } else { &all[..1] };
