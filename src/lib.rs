@@ -23,6 +23,7 @@ mod app;
 pub mod bus;
 pub mod cli;
 pub mod error;
+mod leases;
 pub mod llm;
 mod os;
 mod protocol;

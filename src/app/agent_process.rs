@@ -3,6 +3,7 @@
 use super::event_loop::SignalStream;
 use crate::agent::{Finished, event::Ending};
 use crate::error::{Exit, Failure};
+use crate::leases;
 use crate::llm::{ModelError, Redactor, Secret};
 use crate::os::{Clock, SystemClock, failpoint::hit, local_time, process_tree, program};
 use crate::settings::{environment::Environment, model::ProviderCredentials};
@@ -152,6 +153,14 @@ pub(super) struct AgentEnd {
     pub(super) broken: Option<String>,
     /// The error of its last model call, if that gave no reply.
     pub(super) model_error: Option<ModelError>,
+}
+
+/// Releases the leases of an agent at its end. Those that stay end with its process.
+pub(super) async fn release_leases(team: &TeamDir, name: &AgentName) {
+    let (team, name) = (team.clone(), name.clone());
+    if let Err(why) = offload(move || leases::release(&team, &name, None)).await {
+        tracing::warn!(%why, "leases are removed by the next claim");
+    }
 }
 
 pub(super) async fn publish_end(finished: Finished, exit: i32, cause: ExitCause) -> AgentEnd {

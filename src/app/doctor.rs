@@ -247,6 +247,11 @@ impl DoctorReport {
                 let remedy = "repair or remove it; the next change of the list puts it beside";
                 self.wrong("tasks", what, remedy);
             }
+            Diagnosis::DamagedLease(what) => {
+                let remedy =
+                    "remove it: it keeps no agent from a file; the next claim puts it beside";
+                self.wrong("leases", what, remedy);
+            }
             Diagnosis::Ghost { name, is_of_another_boot } => {
                 let since = if *is_of_another_boot { ", since before this boot" } else { "" };
                 let found = format!("{name} stands there as living and is dead{since}");

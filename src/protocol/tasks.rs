@@ -18,6 +18,7 @@ mod tests;
 
 pub(crate) use refusal::TaskRefusal;
 
+use super::owner::OwnerLiveness;
 use crate::wire::role::folded;
 use crate::wire::task::{Board, EventKind, HistoryEntry, Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, FORMAT_VERSION, WallTime, WithUnknownFields};
@@ -166,25 +167,10 @@ pub(crate) fn update(board: &Board, id: TaskId, edit: TaskEdit, by: &Actor) -> T
     Ok((changed != *before).then_some(changed))
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum OwnerLiveness {
-    /// No process has the name.
-    Ended,
-    /// A process has the name; its incarnation is unknown.
-    Unknown,
-    /// The process with this incarnation has the name.
-    Running(String),
-}
-
 /// Whether the process that claimed the task has ended.
 pub(crate) fn is_abandoned(task: &Task, owner: &OwnerLiveness) -> bool {
     let is_leased = task.status == TaskStatus::InProgress && task.owner.as_deref() != Some("user");
-    is_leased
-        && match owner {
-            OwnerLiveness::Ended => true,
-            OwnerLiveness::Unknown => false,
-            OwnerLiveness::Running(now) => task.lease.as_ref().is_some_and(|lease| lease != now),
-        }
+    is_leased && owner.has_ended(task.lease.as_deref())
 }
 
 /// Whether the task waits for an agent to which it was assigned.

@@ -11,7 +11,9 @@ use super::mailbox::claim::{ClaimFile, list};
 use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
-use super::{StoreError, TeamDir, file_writes, kept_versions, output_spill, roster, unsent_mail};
+use super::{
+    StoreError, TeamDir, file_writes, kept_versions, leases, output_spill, roster, unsent_mail,
+};
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
 use crate::wire::limits::{LOCK_TIMEOUT, MAX_LINE_BYTES};
@@ -37,8 +39,8 @@ pub(crate) enum CleanError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LeftoverKind {
     Lock,
-    /// The heartbeat, the fifo, the usage count or the mailbox key of a dead process, or the lock of a file of the
-    /// workspace.
+    /// The heartbeat, the fifo, the usage count or the mailbox key of a dead process, a lease, or the lock of a
+    /// file of the workspace.
     State,
     /// A batch of mail that its owner has acted on.
     TakenClaim,
@@ -183,6 +185,8 @@ impl TeamAtRest {
             add(LeftoverKind::KeptVersion, versions.map(|(_, path)| path).collect());
             if name.is_lead() {
                 add(LeftoverKind::State, file_writes::locks(dir)?);
+                // No process runs, so no lease counts.
+                add(LeftoverKind::State, leases::files(dir)?);
             }
             for (kind, path) in files {
                 if let Some(known) = known_if_there(&path)? {

@@ -81,6 +81,28 @@ pub(crate) fn pending(dir: &TeamDir) -> Result<Vec<PathBuf>, StoreError> {
     Ok(paths)
 }
 
+/// Returns the last recorded write of the file with this real path.
+pub(crate) fn last_write(dir: &TeamDir, real: &Path) -> Result<Option<FileWrite>, StoreError> {
+    Ok(read(&dir.file_lock(key(real).as_str()))?.writes.pop())
+}
+
+/// Waits until no write is under way that began before this call, to a file whose real path `is_meant`. The file of a
+/// first write is not known yet, so it counts as meant. Fails if such a write takes longer than `limit`.
+#[track_caller]
+pub(crate) fn wait_for_writes(
+    dir: &TeamDir,
+    is_meant: impl Fn(&Path) -> bool,
+    limit: Duration,
+) -> Result<(), StoreError> {
+    for lock in locks(dir)? {
+        let path = read(&lock)?.path;
+        if path.is_empty() || is_meant(Path::new(&path)) {
+            drop(exclusive(&lock, limit)?);
+        }
+    }
+    Ok(())
+}
+
 /// Reads a record; empty if there is none, or if its writer was killed while it wrote it.
 fn read(lock: &Path) -> Result<FileRecord, StoreError> {
     let Some((file, _)) = open_if_there(lock)? else { return Ok(FileRecord::default()) };
@@ -174,5 +196,21 @@ mod tests {
         assert!(pending(&dir).unwrap().is_empty());
         assert!(FileLock::try_take(&dir, Path::new("/work/b.rs")).unwrap().is_some());
         assert_eq!(locks(&dir).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn only_writes_to_files_that_are_meant_are_waited_for() {
+        let (_folder, dir) = test_team();
+        let limit = Duration::from_millis(20);
+        let real = Path::new("/work/a.rs");
+        let mut lock = FileLock::take(&dir, real, limit).unwrap();
+        let wait = |meant: &str| wait_for_writes(&dir, |path| path.starts_with(meant), limit);
+        assert!(wait("/other").unwrap_err().is_lock_timeout(), "the first write may be any file");
+        lock.begin(write("one")).unwrap();
+        assert!(wait("/work").unwrap_err().is_lock_timeout());
+        wait("/other").unwrap();
+        lock.end(true).unwrap();
+        drop(lock);
+        wait("/work").unwrap();
     }
 }

@@ -16,6 +16,8 @@
 //!   transcript/archive/NAME-N.jsonl   earlier conversations, N counts up
 //!   tasks/ID.json             one task; replaced whole under tasks/.lock/list, which is then touched
 //!   tasks/ID.json.bad-N       a quarantined file that is not a task
+//!   leases/ID.json            paths that one agent alone changes; replaced whole under leases/.lock/list
+//!   leases/ID.json.bad-N      a quarantined file that is not a lease
 //!   run/NAME.lock             held (flock) by a live process; contains the life record of its holder
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
 //!                             NAME.attempts (unfinished deliveries), NAME.bell (fifo that wakes an owner
@@ -50,6 +52,7 @@ mod file;
 pub(crate) mod file_writes;
 pub(crate) mod kept_versions;
 pub mod keyring;
+pub(crate) mod leases;
 pub mod mailbox;
 mod observe;
 pub(crate) mod outbox;

@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The folders of a new team folder.
-const FOLDERS: [&str; 16] = [
+const FOLDERS: [&str; 18] = [
     "inbox",
     "inbox/.lock",
     "inbox/.claim",
@@ -25,6 +25,8 @@ const FOLDERS: [&str; 16] = [
     "transcript/archive",
     "tasks",
     "tasks/.lock",
+    "leases",
+    "leases/.lock",
     "run",
     "run/.state",
     "run/.state/files",
@@ -267,6 +269,9 @@ paths! {
     task(id: TaskId) = "tasks/{id}.json";
     tasks_lock() = "tasks/.lock/list";
     last_task() = "run/.state/tasks.last";
+    leases() = "leases";
+    lease(id: &str) = "leases/{id}.json";
+    leases_lock() = "leases/.lock/list";
     life(name: &AgentName) = "run/{name}.lock";
     fifo(name: &AgentName) = "run/.state/{name}.bell";
     heartbeat(name: &AgentName) = "run/.state/{name}.beat";

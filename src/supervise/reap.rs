@@ -8,6 +8,7 @@ use super::roster_updates::{self, SpawnSpec, cause_of, is_expected_back, write};
 use super::start::StartError;
 use super::stop::ended;
 use super::supervisor::Supervisor;
+use crate::leases;
 use crate::os::failpoint::hit;
 use crate::os::pidfd::{ExitKind, Pidfd};
 use crate::os::process_tree;
@@ -116,10 +117,16 @@ impl Supervisor {
         });
     }
 
-    /// Makes the tasks of dead owners pending again. Returns a sentence about those of this teammate.
+    /// Makes the tasks of dead owners pending again, and removes their leases on files. Returns a sentence about those of this teammate.
     async fn release_tasks(&self, name: &AgentName) -> Option<String> {
         let tasks = Arc::clone(&self.config.tasks);
-        match tokio::task::spawn_blocking(move || tasks.release_abandoned()).await {
+        let release = move || {
+            if let Err(why) = leases::release_abandoned(tasks.dir()) {
+                tracing::warn!(%why, "leases of dead owners are removed by the next claim");
+            }
+            tasks.release_abandoned()
+        };
+        match tokio::task::spawn_blocking(release).await {
             Ok(Ok(released)) => {
                 let its = released.iter().filter(|t| t.owner.as_deref() == Some(name.as_str()));
                 let its: Vec<String> = its.map(|t| format!("{} ({})", t.id, t.subject)).collect();

@@ -8,12 +8,13 @@
 mod tests;
 
 use crate::bus::{Bus, BusError, Outgoing, lock, names};
+use crate::protocol::owner::OwnerLiveness;
 use crate::protocol::tasks::{
-    Actor, NewOwner, NewTask, OwnerLiveness, TaskEdit, TaskRefusal, blockers, claim, create,
-    freed_by, is_abandoned, is_assigned, next_for, release, update,
+    Actor, NewOwner, NewTask, TaskEdit, TaskRefusal, blockers, claim, create, freed_by,
+    is_abandoned, is_assigned, next_for, release, update,
 };
 use crate::store::tasks::{Problem, TaskList};
-use crate::store::{Liveness, SharedClock, StoreError, TeamDir, liveness, roster};
+use crate::store::{SharedClock, StoreError, TeamDir, liveness, roster};
 use crate::wire::message::Body;
 use crate::wire::nearest::nearest;
 use crate::wire::roster::{ExitCause, Roster, Status};
@@ -338,12 +339,7 @@ impl Tasks {
     }
 
     fn liveness_of(&self, name: &str) -> OwnerLiveness {
-        let Ok(name) = AgentName::mailbox(name) else { return OwnerLiveness::Ended };
-        match liveness::probe(self.dir(), &name) {
-            Ok(Liveness::Dead) => OwnerLiveness::Ended,
-            Ok(Liveness::Alive(Some(record))) => OwnerLiveness::Running(record.incarnation),
-            Ok(Liveness::Alive(None)) | Err(_) => OwnerLiveness::Unknown,
-        }
+        liveness::of_owner(self.dir(), name)
     }
 
     fn actor(&self, name: &AgentName) -> Actor {

@@ -12,6 +12,7 @@ pub mod hook;
 pub mod host;
 pub mod inbox_block;
 pub mod isolation;
+pub mod lease;
 pub mod limits;
 pub mod message;
 pub mod money;

@@ -3,7 +3,7 @@
 use super::runtime::LeadRuntime;
 use crate::agent::event::{Ending, Event, MachineEvent, StopCause};
 use crate::agent::{self, Agent, Events};
-use crate::app::agent_process::{AgentEnd, publish_end};
+use crate::app::agent_process::{AgentEnd, publish_end, release_leases};
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::ModelError;
@@ -12,6 +12,7 @@ use crate::protocol::budget::BudgetLimit;
 use crate::protocol::ladder::Urgency;
 use crate::store::asynchronous::SharedMailbox;
 use crate::supervise::{stop::StopOutcome, supervisor::Supervisor};
+use crate::wire::AgentName;
 use crate::wire::limits::{
     TIMEOUT_ASK, TIMEOUT_GIVE_UP, TIMEOUT_GRACE, TIMEOUT_KILL, TIMEOUT_LOOP,
 };
@@ -50,8 +51,9 @@ pub(super) fn spawn_loop(
     inbound: UnboundedReceiver<Event>,
 ) -> JoinHandle<EndedLoop> {
     tokio::task::spawn_local(async move {
-        let mailbox = Arc::clone(&agent.mailbox);
+        let (mailbox, team) = (Arc::clone(&agent.mailbox), agent.bus.dir().clone());
         let finished = agent::run(agent, events, inbound, || {}).await;
+        release_leases(&team, &AgentName::lead()).await;
         EndedLoop { finished, mailbox }
     })
 }

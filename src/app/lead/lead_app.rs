@@ -13,6 +13,7 @@ use crate::app::walls::{self, LevelOrigin};
 use crate::app::{clones, event_loop::SignalStream, model::open_provider};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
+use crate::leases;
 use crate::os::{SystemClock, program::TeammateProgram, wall::Walls};
 use crate::protocol::{budget::LimitOwner, restart::RestartTracker};
 use crate::settings::{Rules, Settings, last_lead::LastLead};
@@ -207,9 +208,12 @@ async fn before_timeout<T>(
     })
 }
 
-/// Opens the task list, and releases the tasks of owners that are dead.
+/// Opens the task list, and releases the tasks and the leases of owners that are dead.
 fn take_over_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
     let tasks = open_tasks(bus);
+    if let Err(why) = leases::release_abandoned(bus.dir()) {
+        tracing::warn!(%why, "leases of dead owners are removed by the next claim");
+    }
     let released = tasks.release_abandoned();
     tracing::info!(?released, "tasks of dead owners were released");
     tasks

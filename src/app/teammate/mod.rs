@@ -10,7 +10,7 @@ mod terminal;
 use crate::agent::event::{Ending, MachineEvent, StopCause};
 use crate::agent::saving::save;
 use crate::agent::{self, Events, Finished, approval::Asks};
-use crate::app::agent_process::{AgentProcess, publish_end, reserve_disk_space};
+use crate::app::agent_process::{AgentProcess, publish_end, release_leases, reserve_disk_space};
 use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
 use crate::app::context::{Context, open_bus, open_tasks};
 use crate::app::event_loop::{self, SignalStream, block_on};
@@ -196,6 +196,7 @@ impl TeammateApp {
         // A person ends a teammate of their own. A machine that shuts down ends the others, which come back.
         let cause = if lead.is_some() { ExitCause::TeamStopped } else { ExitCause::Stopped };
         let (mailbox, work) = (Arc::clone(&agent.mailbox), agent.work.clone());
+        let (team, name) = (agent.bus.dir().clone(), agent.me.name.clone());
         let (lead_events, held) = (events.clone(), Rc::clone(&life));
         let ready = move || {
             hit("child.able");
@@ -207,6 +208,7 @@ impl TeammateApp {
         if let Some(Err(why)) = save(work).await {
             tracing::warn!(%why, "the last work is not saved; it stays in the clone");
         }
+        release_leases(&team, &name).await;
         let late = drain_last_mail(&mailbox).await;
         hit("leave.drained");
         tracing::info!(messages = late.len(), "the last mail is drained");

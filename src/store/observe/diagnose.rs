@@ -6,7 +6,7 @@ use crate::store::mailbox::claim::list;
 use crate::store::mailbox::dead;
 use crate::store::process::liveness::{Liveness, last_record, probe};
 use crate::store::tasks::TaskList;
-use crate::store::{Fsync, StoreError, TeamDir, roster};
+use crate::store::{Fsync, StoreError, TeamDir, leases, roster};
 use crate::wire::AgentName;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,6 +22,8 @@ pub(crate) enum Diagnosis {
     DamagedRoster,
     /// A file of the task list is not a task.
     DamagedTask(String),
+    /// A file of the leases is not a lease.
+    DamagedLease(String),
     /// The roster shows a member as alive, but no process holds its life lock.
     Ghost {
         name: String,
@@ -57,6 +59,9 @@ pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     }
     flaws.extend(tasks.problems().iter().map(|bad| {
         Diagnosis::DamagedTask(format!("{}: {}", dir.tasks().join(&bad.file).display(), bad.why))
+    }));
+    flaws.extend(leases::read(dir)?.problems.iter().map(|bad| {
+        Diagnosis::DamagedLease(format!("{}: {}", dir.leases().join(&bad.file).display(), bad.why))
     }));
     let roster = roster::read(dir)?;
     for (name, _, is_over) in roster::incarnations(&roster) {

@@ -6,6 +6,7 @@
 use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::os::identity::ProcessIdentity;
+use crate::protocol::owner::OwnerLiveness;
 use crate::store::file::atomic::json_line;
 use crate::store::file::lock::{is_named, release, try_exclusive, try_shared};
 use crate::store::file::read::{open_if_there, state_in};
@@ -202,6 +203,16 @@ pub fn probe(dir: &TeamDir, name: &AgentName) -> Result<Liveness, FileError> {
     match open_if_there(&path)? {
         Some((file, _)) if is_held(&file, &path)? => Ok(Liveness::Alive(read_record(&file))),
         Some(_) | None => Ok(Liveness::Dead),
+    }
+}
+
+/// Returns the state of the process that has the name of an owner. A text that is no name has no process.
+pub(crate) fn of_owner(dir: &TeamDir, owner: &str) -> OwnerLiveness {
+    let Ok(name) = AgentName::mailbox(owner) else { return OwnerLiveness::Ended };
+    match probe(dir, &name) {
+        Ok(Liveness::Dead) => OwnerLiveness::Ended,
+        Ok(Liveness::Alive(Some(record))) => OwnerLiveness::Running(record.incarnation),
+        Ok(Liveness::Alive(None)) | Err(_) => OwnerLiveness::Unknown,
     }
 }
 

@@ -1,0 +1,218 @@
+//! Leases on paths of the workspace: applies the rules of `protocol::leases` to the files of `store::leases`.
+//!
+//! A lease binds the file tools and the commands of the other agents that work in the workspace, not the person. A
+//! write looks at the leases while it holds the lock of its file, and a claim waits for the writes that held such a
+//! lock before it. So once a claim has succeeded, no write of another agent to its paths is under way or begins.
+
+use crate::os::local_time;
+use crate::os::{Clock, SystemClock};
+use crate::protocol::leases::{
+    self as rules, LeaseChange, LeaseConflict, LeaseRecord, LeaseRefusal, MOST_PATHS, NewLease,
+    WHY_CHARS,
+};
+use crate::protocol::owner::OwnerLiveness;
+use crate::store::leases::{LeaseFiles, change, read};
+use crate::store::{StoreError, TeamDir, file_writes, liveness};
+use crate::wire::AgentName;
+use crate::wire::lease::Lease;
+use crate::wire::limits::LOCK_TIMEOUT;
+use std::path::Path;
+
+/// The number of hexadecimal digits of an id. A person types it.
+const ID_DIGITS: usize = 8;
+
+/// The reason for which a claim or a release failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LeaseError {
+    #[error("{}", refusal(.0))]
+    Refused(LeaseRefusal),
+    #[error("{0} is not running, and a lease lasts only while its owner is running")]
+    NotRunning(AgentName),
+    #[error("none of these paths is leased by you: {}; {}", .given.join(", "), leased(.held))]
+    NotHeld { given: Vec<String>, held: Vec<String> },
+    #[error("nothing was claimed, since a write of another agent there does not end: {0}")]
+    Busy(StoreError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl LeaseError {
+    pub(crate) fn store_error(&self) -> Option<&StoreError> {
+        if let Self::Store(why) | Self::Busy(why) = self { Some(why) } else { None }
+    }
+
+    /// Returns advice for models.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Refused(LeaseRefusal::Conflicts(conflicts)) => {
+                let owner = conflicts.first().map_or("the owner", |it| it.owner.as_str());
+                format!("nothing was claimed: {}", way_out(owner))
+            }
+            Self::Refused(LeaseRefusal::NoPath) => "give the files or folders to claim".into(),
+            Self::Refused(LeaseRefusal::NoReason | LeaseRefusal::LongReason(_)) => {
+                "say in a few words what you will change there".into()
+            }
+            Self::Refused(LeaseRefusal::TooMany(_)) => {
+                "claim the folder that contains the files, or release what you have finished".into()
+            }
+            Self::NotRunning(_) => "try again".into(),
+            Self::NotHeld { .. } => "give these paths, or none to release all of them".into(),
+            Self::Busy(_) => "try again".into(),
+            Self::Store(why) => why.hint().into(),
+        }
+    }
+}
+
+fn refusal(why: &LeaseRefusal) -> String {
+    match why {
+        LeaseRefusal::NoPath => "no path was given".into(),
+        LeaseRefusal::NoReason => "the reason is empty".into(),
+        LeaseRefusal::LongReason(count) => {
+            format!("the reason has {count} characters, {WHY_CHARS} are allowed")
+        }
+        LeaseRefusal::TooMany(count) => {
+            format!("you would have leased {count} paths, {MOST_PATHS} are allowed")
+        }
+        LeaseRefusal::Conflicts(conflicts) => {
+            conflicts.iter().map(in_words).collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+fn leased(paths: &[String]) -> String {
+    if paths.is_empty() {
+        return "you have leased nothing".into();
+    }
+    format!("you have leased {}", paths.join(", "))
+}
+
+/// Says who has leased a path, why and since when.
+pub(crate) fn in_words(conflict: &LeaseConflict) -> String {
+    let LeaseConflict { path, leased, owner, why, since } = conflict;
+    let whole = if leased == path {
+        String::new()
+    } else if Path::new(path).starts_with(leased) {
+        format!(" with {leased}")
+    } else {
+        format!(" in part ({leased})")
+    };
+    format!("{path} is leased{whole} by {owner} since {} ({why})", local_time(*since))
+}
+
+/// Says what an agent can do about the lease of another one.
+pub(crate) fn way_out(owner: &str) -> String {
+    format!("ask {owner} with send_message to release it, or work on something else")
+}
+
+/// Returns a fresh id. Random digits are not reused, so an id that a person has read means no later lease.
+pub(crate) fn new_id() -> String {
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    id.chars().take(ID_DIGITS).collect()
+}
+
+/// Returns the leases of agents that run, and the files that are no leases.
+pub(crate) fn list(dir: &TeamDir) -> Result<LeaseFiles, StoreError> {
+    read(dir)
+}
+
+/// Returns the lease of another agent that excludes `who` from a path. Call it while the lock of the file is held.
+pub(crate) fn conflict(
+    dir: &TeamDir,
+    who: &AgentName,
+    path: &str,
+) -> Result<Option<LeaseConflict>, StoreError> {
+    Ok(rules::conflict(&read(dir)?.leases, who.as_str(), path))
+}
+
+/// Returns the leases of the other agents that run.
+pub(crate) fn of_others(dir: &TeamDir, who: &AgentName) -> Result<Vec<LeaseRecord>, StoreError> {
+    let mut leases = read(dir)?.leases;
+    leases.retain(|lease| lease.owner != who.as_str());
+    Ok(leases)
+}
+
+/// Claims all these paths or none for `who`, then waits for the writes of others that are under way there. Returns the
+/// paths of the lease.
+pub(crate) fn claim(
+    dir: &TeamDir,
+    who: &AgentName,
+    id: String,
+    paths: Vec<String>,
+    why: String,
+) -> Result<Vec<String>, LeaseError> {
+    let OwnerLiveness::Running(incarnation) = liveness::of_owner(dir, who.as_str()) else {
+        return Err(LeaseError::NotRunning(who.clone()));
+    };
+    let claimed = change(dir, |leases| {
+        let now = SystemClock.now();
+        let owner = who.clone();
+        match rules::claim(leases, NewLease { id, owner, incarnation, paths, why, now }) {
+            Ok(change) => {
+                let lease = change.stored.first().cloned();
+                (change, Ok(lease.map(|lease| lease.paths.clone()).unwrap_or_default()))
+            }
+            Err(why) => (LeaseChange::default(), Err(LeaseError::Refused(why))),
+        }
+    })??;
+    let workspace = dir.workspace();
+    let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+    let is_claimed = |real: &Path| {
+        let path = real.strip_prefix(&workspace).unwrap_or(real);
+        claimed.iter().any(|claimed| rules::overlaps(path, Path::new(claimed)))
+    };
+    if let Err(why) = file_writes::wait_for_writes(dir, is_claimed, LOCK_TIMEOUT) {
+        release(dir, who, Some(&claimed))?;
+        return Err(if why.is_lock_timeout() { LeaseError::Busy(why) } else { why.into() });
+    }
+    Ok(claimed)
+}
+
+/// Releases the leases of `who` at and below these paths; without paths, all. Returns the released paths. Fails if
+/// paths are given and none of them is leased.
+pub(crate) fn release(
+    dir: &TeamDir,
+    who: &AgentName,
+    paths: Option<&[String]>,
+) -> Result<Vec<String>, LeaseError> {
+    if paths.is_none() && read(dir)?.leases.iter().all(|lease| lease.owner != who.as_str()) {
+        return Ok(Vec::new());
+    }
+    let is_given = |path: &str| {
+        paths.is_none_or(|paths| paths.iter().any(|given| Path::new(path).starts_with(given)))
+    };
+    let (released, own) = change(dir, |leases| {
+        let own = leases.iter().filter(|lease| lease.owner == who.as_str());
+        let own: Vec<String> = own.flat_map(|lease| lease.paths.clone()).collect();
+        let is_meant = |lease: &Lease, path: &str| lease.owner == who.as_str() && is_given(path);
+        let (change, released) = rules::release(leases, is_meant);
+        (change, (released, own))
+    })?;
+    match paths {
+        Some(given) if released.is_empty() => {
+            Err(LeaseError::NotHeld { given: given.to_vec(), held: own })
+        }
+        Some(_) | None => Ok(released.into_iter().map(|(_, path)| path).collect()),
+    }
+}
+
+/// Releases the lease with this id, or this path of any lease, for the person. Returns the released paths, each with
+/// its owner; none if there is no such lease.
+pub(crate) fn release_by_hand(
+    dir: &TeamDir,
+    id: &str,
+    path: &str,
+) -> Result<Vec<(String, String)>, StoreError> {
+    change(dir, |leases| {
+        let is_id = leases.iter().any(|lease| lease.id == id);
+        rules::release(leases, |lease, leased| if is_id { lease.id == id } else { leased == path })
+    })
+}
+
+/// Removes the leases of processes that have ended. Returns them.
+pub(crate) fn release_abandoned(dir: &TeamDir) -> Result<Vec<LeaseRecord>, StoreError> {
+    let found = read(dir)?;
+    if found.is_any_over() {
+        change(dir, |_| (LeaseChange::default(), ()))?;
+    }
+    Ok(found.abandoned)
+}
