@@ -1,6 +1,7 @@
 //! Tool calls of a model, and their errors.
 
 use crate::bus::BusError;
+use crate::leases::LeaseError;
 use crate::store::StoreError;
 use crate::tasks::TaskError;
 use crate::wire::NameError;
@@ -71,6 +72,15 @@ impl From<BusError> for ToolError {
 
 impl From<TaskError> for ToolError {
     fn from(why: TaskError) -> Self {
+        if why.store_error().is_some_and(StoreError::is_without_team) {
+            return Self::Fatal(why.to_string());
+        }
+        Self::Reply(format!("{why}; {}", why.hint()))
+    }
+}
+
+impl From<LeaseError> for ToolError {
+    fn from(why: LeaseError) -> Self {
         if why.store_error().is_some_and(StoreError::is_without_team) {
             return Self::Fatal(why.to_string());
         }

@@ -10,6 +10,7 @@ mod call;
 pub(crate) mod command;
 mod files;
 pub(crate) mod hooks;
+mod leases;
 mod mail;
 mod registry;
 pub(crate) mod rules;
@@ -34,6 +35,8 @@ const TOOLS: &[Registration] = &[
     Registration::of::<files::ReadFile>(),
     Registration::of::<files::WriteFile>(),
     Registration::of::<files::EditFile>(),
+    Registration::of::<leases::ClaimFiles>(),
+    Registration::of::<leases::ReleaseFiles>(),
     Registration::of::<mail::SendMessage>(),
     Registration::of::<mail::Broadcast>(),
     Registration::of::<mail::ReadInbox>(),

@@ -89,6 +89,14 @@ impl SafeRoot {
     pub(crate) fn find(&self, path: &Path) -> Result<SafePath, SafePathError> {
         Walk::run(self, MOST_LINKS, path)
     }
+
+    /// Resolves a path like [`SafeRoot::find`], but also that of a folder. Returns it relative to this folder, without
+    /// links and dots; empty for this folder itself.
+    pub(crate) fn resolve(&self, path: &Path) -> Result<PathBuf, SafePathError> {
+        let walk = Walk::to_end(self, MOST_LINKS, path)?;
+        let held = walk.held.iter().map(|(name, _)| name);
+        Ok(held.chain(&walk.missing).collect())
+    }
 }
 
 /// Finds the place of an absolute path in which no name is a link. The path of the result is absolute, too. Fails
@@ -133,6 +141,18 @@ impl<'a> Walk<'a> {
     }
 
     fn run(root: &'a SafeRoot, most_links: usize, path: &Path) -> Result<SafePath, SafePathError> {
+        let mut walk = Self::to_end(root, most_links, path)?;
+        // The last name is a file or does not exist: a folder would be among the held ones.
+        let name = walk.missing.pop().ok_or(SafePathError::Folder)?;
+        let below_root = walk.held.iter().map(|(name, _)| name).collect();
+        let folder = match walk.held.pop() {
+            Some((_, folder)) => folder,
+            None => root.folder.try_clone()?,
+        };
+        Ok(SafePath { folder, below_root, missing: walk.missing, name })
+    }
+
+    fn to_end(root: &'a SafeRoot, most_links: usize, path: &Path) -> Result<Self, SafePathError> {
         let (held, missing, ahead) = (Vec::new(), Vec::new(), Vec::new());
         let mut walk = Self { root, held, missing, ahead, most_links };
         walk.plan(path)?;
@@ -145,14 +165,7 @@ impl<'a> Walk<'a> {
                 (false, false) => walk.missing.push(name),
             }
         }
-        // The last name is a file or does not exist: a folder would be among the held ones.
-        let name = walk.missing.pop().ok_or(SafePathError::Folder)?;
-        let below_root = walk.held.iter().map(|(name, _)| name).collect();
-        let folder = match walk.held.pop() {
-            Some((_, folder)) => folder,
-            None => root.folder.try_clone()?,
-        };
-        Ok(SafePath { folder, below_root, missing: walk.missing, name })
+        Ok(walk)
     }
 
     /// Walks one step, to a name in the folder that was reached last.

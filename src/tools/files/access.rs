@@ -10,6 +10,7 @@ use super::load::path_error;
 use super::locked_file::Writer;
 use super::read_log::ReadLog;
 use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
+use crate::protocol::leases::is_leasable;
 use crate::protocol::permission::PermissionSubject;
 use crate::store::TeamDir;
 use crate::tools::call::{Call, ToolError};
@@ -69,7 +70,12 @@ impl FileAccess {
         let cloned = cloned.map(|cloned| cloned.canonicalize().unwrap_or(cloned));
         let team = dir.root().canonicalize().unwrap_or_else(|_| dir.root().to_owned());
         let team = team.strip_prefix(workspace.path()).ok().map(Path::to_owned);
-        let writer = Writer { dir: dir.clone(), me: me.clone(), folder: folder.to_owned() };
+        let writer = Writer {
+            dir: dir.clone(),
+            me: me.clone(),
+            folder: folder.to_owned(),
+            is_in_clone: clone.is_some(),
+        };
         let (log, judged, last_view) = (RefCell::default(), RefCell::default(), RefCell::default());
         let has_recovered = Cell::new(false);
         Ok(Self { workspace, cloned, team, writer, log, last_view, has_recovered, judged })
@@ -78,16 +84,7 @@ impl FileAccess {
     /// Returns the file that a model's path leads to, for a call of this effect. The result has an absolute path
     /// if the file is outside the workspace; opening it needs an approval.
     fn find(&self, path: &str, effect: Effect) -> Result<SafePath, ToolError> {
-        if path.is_empty() || path.contains('\0') || path.len() > MAX_PATH_BYTES {
-            let problem = match path.len() {
-                0 => "is empty".into(),
-                _ if path.contains('\0') => "contains a NUL character".into(),
-                length => format!("has {length} bytes, {MAX_PATH_BYTES} are allowed"),
-            };
-            return Err(ToolError::Reply(format!(
-                "the path {problem}; give a path inside the workspace, such as src/main.rs"
-            )));
-        }
+        check_text(path)?;
         let spot = match self.workspace.find(Path::new(path)) {
             Err(SafePathError::Outside) => find_outside(self.workspace.path(), Path::new(path)),
             found => found,
@@ -109,20 +106,42 @@ impl FileAccess {
             }
             return Ok(spot);
         }
+        self.check_owner(path, &real)?;
+        Ok(spot)
+    }
+
+    /// Returns the file or folder of the workspace that a model's path leads to, for a lease. Fails for a path that file
+    /// tools do not write, and for the whole workspace.
+    pub(in crate::tools) fn find_leasable(&self, path: &str) -> Result<String, ToolError> {
+        check_text(path)?;
+        let real = self.workspace.resolve(Path::new(path));
+        let real = real.map_err(|why| path_error(path, &why))?;
+        self.check_owner(path, &real)?;
+        let leasable = real.to_str().filter(|real| is_leasable(real));
+        leasable.map(ToOwned::to_owned).ok_or_else(|| {
+            ToolError::Reply(format!(
+                "{path} cannot be claimed: a lease needs a file or folder inside the workspace, with a name in UTF-8; \
+                 give the parts that you will change, such as src/parser"
+            ))
+        })
+    }
+
+    /// Fails for a path in the workspace that belongs to the team or decides what git runs.
+    fn check_owner(&self, path: &str, real: &Path) -> Result<(), ToolError> {
         let in_team = self.team.as_ref().is_some_and(|team| real.starts_with(team));
-        if in_team || names(&real).any(|name| name == ".team") {
+        if in_team || names(real).any(|name| name == ".team") {
             return Err(ToolError::Reply(format!(
                 "{path} belongs to the team folder, which is never written by file tools; use \
                  send_message and the task tools instead"
             )));
         }
-        if runs_code(&real) {
+        if runs_code(real) {
             return Err(ToolError::Reply(format!(
                 "{path} decides what git runs and is never written by file tools; ask the user to \
                  change it"
             )));
         }
-        Ok(spot)
+        Ok(())
     }
 
     /// Returns the file of a call, with links followed, for permission rules. Fails for a path that is never
@@ -170,6 +189,21 @@ impl FileAccess {
             spot.path().display()
         )))
     }
+}
+
+/// Fails for a text that is no path.
+fn check_text(path: &str) -> Result<(), ToolError> {
+    let problem = match path.len() {
+        0 => "is empty".into(),
+        _ if path.contains('\0') => "contains a NUL character".into(),
+        length if length > MAX_PATH_BYTES => {
+            format!("has {length} bytes, {MAX_PATH_BYTES} are allowed")
+        }
+        _ => return Ok(()),
+    };
+    Err(ToolError::Reply(format!(
+        "the path {problem}; give a path inside the workspace, such as src/main.rs"
+    )))
 }
 
 /// Whether git runs code from this file: hooks and configuration, also of submodules and worktrees.

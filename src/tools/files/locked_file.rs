@@ -3,6 +3,7 @@
 
 use super::load::{load, path_error};
 use super::own_versions::{Fate, OwnVersion};
+use crate::leases;
 use crate::os::safe_path::{DraftFile, Placement, SafePath};
 use crate::store::file_writes::{FileLock, draft_name, key};
 use crate::store::{StoreError, TeamDir, kept_versions};
@@ -19,6 +20,8 @@ pub(super) struct Writer {
     pub(super) me: AgentName,
     /// The folder in which the agent works.
     pub(super) folder: PathBuf,
+    /// Whether the folder is a clone of its own, in which leases do not count.
+    pub(super) is_in_clone: bool,
 }
 
 #[derive(Debug)]
@@ -113,6 +116,25 @@ fn lock_error(path: &str, why: &StoreError) -> ToolError {
 impl LockedFile<'_> {
     pub(super) fn record(&self) -> &FileRecord {
         self.lock.record()
+    }
+
+    /// Fails if another agent has leased the file. The lock of the file, which is held here, keeps a lease that is
+    /// claimed meanwhile from taking effect before the write has ended.
+    pub(super) fn check_leases(&self) -> Result<(), ToolError> {
+        let Writer { dir, me, is_in_clone, .. } = self.writer;
+        let path = self.spot.path();
+        if *is_in_clone || path.is_absolute() {
+            return Ok(());
+        }
+        let found = leases::conflict(dir, me, &path.to_string_lossy());
+        match found.map_err(|why| lock_error(self.path, &why))? {
+            None => Ok(()),
+            Some(conflict) => Err(ToolError::Reply(format!(
+                "nothing was written: {}; {}",
+                leases::in_words(&conflict),
+                leases::way_out(&conflict.owner)
+            ))),
+        }
     }
 
     pub(super) fn load(&self) -> Result<Option<Vec<u8>>, ToolError> {

@@ -99,6 +99,7 @@ fn replace(
     own: &mut Option<OwnVersion>,
     next: impl FnOnce(Option<&[u8]>) -> Result<NextVersion, ToolError>,
 ) -> Result<(ContentHash, SeenLines), ToolError> {
+    file.check_leases()?;
     let old = file.load()?;
     let base = old.as_deref().unwrap_or_default();
     *own = own.take().and_then(|own| file.settle(own, base));
