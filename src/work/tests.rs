@@ -86,8 +86,13 @@ impl Place {
         let env = self.environment();
         // The end of a command ends every process of its run: each test needs a run of its own.
         let run_id = format!("run-{name}-{}", self.folder.path().display());
-        let (run_id, granted_hosts) = (run_id.replace('/', "-"), Vec::new());
-        let setup = CommandSetup { env, run_id, walls: None, granted_hosts };
+        let setup = CommandSetup {
+            env,
+            run_id: run_id.replace('/', "-"),
+            walls: None,
+            read_only: Vec::new(),
+            granted_hosts: Vec::new(),
+        };
         Saver { name: order.name, place, setup }
     }
 

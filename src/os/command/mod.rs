@@ -59,6 +59,8 @@ pub(crate) struct CommandSetup {
     pub(crate) walls: Option<Arc<Walls>>,
     /// The hosts that this command may reach besides those of the walls.
     pub(crate) granted_hosts: Vec<HostPattern>,
+    /// Paths that walls with namespaces make read-only for it, besides those of their policy.
+    pub(crate) read_only: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -89,7 +91,8 @@ pub(crate) fn start(
     let (output, output_end) = io::pipe()?;
     program::set_nonblocking(&output)?;
     let (lifeline_end, lifeline) = io::pipe()?;
-    let walls = setup.walls.as_ref().map(|walls| walls.policy_file()).transpose()?;
+    let walls =
+        setup.walls.as_ref().map(|walls| walls.policy_file(&setup.read_only)).transpose()?;
     let has_proxy = setup.walls.as_ref().is_some_and(|walls| walls.proxied_hosts().is_some());
     let proxy = has_proxy.then(proxy_door::channel).transpose()?;
     let (proxy, agent) = proxy.unzip();

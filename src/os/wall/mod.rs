@@ -32,7 +32,7 @@ use seccomp::Filters;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use temp_folder::TempFolder;
 
 /// The words in front of the wall that could not be put up.
@@ -98,8 +98,16 @@ impl Walls {
         has_proxy.then_some(&self.policy.hosts)
     }
 
-    pub(in crate::os) fn policy_file(&self) -> io::Result<File> {
-        self.policy.to_file()
+    /// Whether a command can have read-only mounts of its own.
+    pub(crate) fn has_namespaces(&self) -> bool {
+        self.policy.has_namespaces
+    }
+
+    /// Returns the file with the policy for one command, which may only read these further paths.
+    pub(in crate::os) fn policy_file(&self, read_only: &[PathBuf]) -> io::Result<File> {
+        let mut policy = self.policy.clone();
+        policy.protected.extend_from_slice(read_only);
+        policy.to_file()
     }
 }
 

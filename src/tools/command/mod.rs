@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod containment_tests;
 pub(super) mod host_proxy;
+mod lease_guard;
 #[cfg(test)]
 mod network_tests;
 pub(crate) mod outbox;
@@ -26,6 +27,7 @@ use crate::wire::host::HostPattern;
 use crate::wire::limits::{CALL_SECONDS, MAX_CALL_SECONDS};
 use crate::wire::tool::ParameterType::{self, Text, TextList};
 use crate::wire::tool::{Audience, CompactOffer, Repetition, SubjectArgument, ToolSpec};
+use lease_guard::LeaseGuard;
 use output::CappedOutput;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +58,7 @@ pub(crate) fn command_setup(
         env.retain(|(name, _)| name != "TMPDIR");
         env.extend(walls.temp_folder().map(|path| ("TMPDIR".into(), path.display().to_string())));
     }
-    CommandSetup { env, run_id, walls, granted_hosts: Vec::new() }
+    CommandSetup { env, run_id, walls, read_only: Vec::new(), granted_hosts: Vec::new() }
 }
 
 /// The advice below the output of a command that walls refused something.
@@ -116,7 +118,7 @@ impl Tool for Bash {
         })
     }
 
-    async fn run(self, _: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+    async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let folder = parts.files.workspace.path();
         let mut setup = parts.commands.clone();
         setup.granted_hosts = self.new_hosts(&setup)?;
@@ -128,7 +130,10 @@ impl Tool for Bash {
         if let Some(outbox) = &outbox {
             setup.env.push((OUTBOX_VARIABLE.into(), outbox.path().display().to_string()));
         }
-        let result = self.run_in(folder, &setup, &parts.output_store).await?;
+        let guard = LeaseGuard::of(parts, setup.walls.as_deref()).await;
+        setup.read_only = guard.read_only();
+        let mut result = self.run_in(folder, &setup, &parts.output_store).await?;
+        result += &guard.report(call, (&self.command, &result), parts).await;
         let Some(outbox) = outbox else { return Ok(result) };
         let report = send_outbox(outbox, &parts.team).await?;
         let report = report.map(|report| format!("\n[outbox: {report}]")).unwrap_or_default();
