@@ -14,6 +14,7 @@ pub(crate) mod doctor;
 pub(crate) mod event_loop;
 pub(crate) mod inbox_view;
 pub(crate) mod lead;
+pub(crate) mod lease_view;
 pub(crate) mod merged_log;
 mod model;
 pub(crate) mod names;

@@ -16,6 +16,7 @@ mod doctor;
 mod inbox;
 mod init;
 mod lead;
+mod leases;
 mod log;
 mod ls;
 mod man;
@@ -83,6 +84,8 @@ verbs! {
     Stop = stop,
     /// Add, show and change tasks of the team's shared task list
     Task = task,
+    /// Show the files and folders that agents have leased; `release` one
+    Leases = leases,
     /// Show the work of teammates in clones; `diff`, `take` and `drop` one
     Work = work,
     /// Show the requests that wait for a decision

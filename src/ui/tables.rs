@@ -7,6 +7,7 @@ use super::style::Palette;
 use super::view::View;
 use crate::os::local_time as date;
 use crate::wire::WithUnknownFields;
+use crate::wire::lease::Lease;
 use crate::wire::role::Role;
 use crate::wire::task::{EventKind, HistoryEntry, Task, TaskId, TaskStatus};
 
@@ -60,6 +61,20 @@ fn standing(row: &TaskRow<'_>) -> String {
 
 fn list(ids: &[TaskId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Renders a row for each leased path.
+pub(crate) fn lease_table<'a>(leases: impl Iterator<Item = &'a Lease>, palette: Palette) -> String {
+    let row = |lease: &Lease, path: &String| {
+        let (owner, why) = (one_line(&lease.owner, 32), one_line(&lease.why, PROSE));
+        [one_line(path, PROSE), owner, date(lease.created_at), one_line(&lease.id, 32), why]
+    };
+    let rows = leases.flat_map(|lease| lease.paths.iter().map(move |path| row(lease, path)));
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return "no path is leased\n".into();
+    }
+    table(["PATH", "OWNER", "SINCE", "ID", "WHY"], rows.into_iter(), palette)
 }
 
 /// Renders one task with all its fields and its history.
