@@ -216,3 +216,112 @@ pub(crate) fn release_abandoned(dir: &TeamDir) -> Result<Vec<LeaseRecord>, Store
     }
     Ok(found.abandoned)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{LifeLock, LifeRecord, test_team};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread;
+
+    fn name(name: &str) -> AgentName {
+        AgentName::member(name).unwrap()
+    }
+
+    fn start(dir: &TeamDir, who: &str) -> LifeLock {
+        let incarnation = format!("{who}-1");
+        let record = LifeRecord { incarnation, ..LifeRecord::of_this_process() };
+        LifeLock::take(dir, &name(who), record).unwrap()
+    }
+
+    fn claim_as(dir: &TeamDir, who: &str, paths: &[&str]) -> Result<Vec<String>, LeaseError> {
+        let paths = paths.iter().map(|path| (*path).into()).collect();
+        claim(dir, &name(who), new_id(), paths, "why".into())
+    }
+
+    #[test]
+    fn once_a_claim_has_succeeded_no_write_is_under_way_or_begins() {
+        let (_folder, dir) = test_team();
+        let _alice = start(&dir, "alice");
+        let real = dir.workspace().canonicalize().unwrap().join("src/a");
+        let (is_over, is_writing) = (AtomicBool::new(false), AtomicBool::new(false));
+        let writes = AtomicUsize::new(0);
+        let write = || {
+            let _lock = file_writes::FileLock::take(&dir, &real, LOCK_TIMEOUT).unwrap();
+            if conflict(&dir, &name("bob"), "src/a").unwrap().is_none() {
+                is_writing.store(true, Ordering::SeqCst);
+                thread::yield_now();
+                writes.fetch_add(1, Ordering::SeqCst);
+                is_writing.store(false, Ordering::SeqCst);
+            }
+        };
+        thread::scope(|scope| {
+            let writer = || {
+                while !is_over.load(Ordering::SeqCst) {
+                    write();
+                }
+            };
+            scope.spawn(writer);
+            scope.spawn(writer);
+            for round in 0..50 {
+                // The writers have written something since the last round.
+                let before = writes.load(Ordering::SeqCst);
+                while writes.load(Ordering::SeqCst) == before {
+                    thread::yield_now();
+                }
+                claim_as(&dir, "alice", &["src"]).unwrap();
+                let seen = writes.load(Ordering::SeqCst);
+                for _ in 0..20 {
+                    assert!(!is_writing.load(Ordering::SeqCst), "round {round}");
+                    thread::yield_now();
+                }
+                assert_eq!(writes.load(Ordering::SeqCst), seen, "round {round}");
+                release(&dir, &name("alice"), None).unwrap();
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+    }
+
+    #[test]
+    fn of_concurrent_claims_one_succeeds() {
+        let (_folder, dir) = test_team();
+        let names = ["alice", "bob", "carol"];
+        let _lives = names.map(|who| start(&dir, who));
+        for round in 0..20 {
+            let claimed = thread::scope(|scope| {
+                let claims = names.map(|who| scope.spawn(|| claim_as(&dir, who, &["src/x", who])));
+                claims.map(|claim| claim.join().unwrap().is_ok())
+            });
+            assert_eq!(claimed.iter().filter(|is_ok| **is_ok).count(), 1, "{round}: {claimed:?}");
+            let paths: usize = list(&dir).unwrap().leases.iter().map(|it| it.paths.len()).sum();
+            assert_eq!(paths, 2, "a refused claim leaves nothing");
+            for who in names {
+                release(&dir, &name(who), None).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_lease_ends_with_its_process_and_its_files_are_removed_by_the_next_look() {
+        let (_folder, dir) = test_team();
+        let (alice, _bob) = (start(&dir, "alice"), start(&dir, "bob"));
+        claim_as(&dir, "alice", &["src"]).unwrap();
+        let refused = claim_as(&dir, "bob", &["src/a"]).unwrap_err();
+        assert!(refused.to_string().contains("src/a is leased with src by alice"), "{refused}");
+        assert!(refused.hint().contains("ask alice with send_message"), "{}", refused.hint());
+        drop(alice);
+        assert!(conflict(&dir, &name("bob"), "src/a").unwrap().is_none());
+        assert_eq!(release_abandoned(&dir).unwrap().len(), 1);
+        assert_eq!(release_abandoned(&dir).unwrap().len(), 0);
+        let _alice = start(&dir, "alice");
+        claim_as(&dir, "alice", &["src", "docs"]).unwrap();
+        let id = list(&dir).unwrap().leases[0].id.clone();
+        assert!(release_by_hand(&dir, "src/a", "src/a").unwrap().is_empty());
+        let released = release_by_hand(&dir, "src", "src").unwrap();
+        assert_eq!(released, [("alice".into(), "src".into())]);
+        let released = release_by_hand(&dir, &id, &id).unwrap();
+        assert_eq!(released, [("alice".into(), "docs".into())]);
+        let refused = release(&dir, &name("alice"), Some(&["src".into()])).unwrap_err();
+        assert!(refused.to_string().contains("you have leased nothing"), "{refused}");
+    }
+}

@@ -88,6 +88,7 @@ pub(super) fn build_agent(
         me: name.clone(),
         workspace: folder.to_owned(),
         setup: commands.clone(),
+        leases: place.is_none().then(|| team.clone()),
     };
     let is_teammate = !name.is_lead();
     let me = Identity {

@@ -139,7 +139,8 @@ pub(crate) fn take(context: &Context, name: &str) -> Result<String, Failure> {
     let (name, place) = place_of(context, bus.dir(), name)?;
     let team = bus.dir().clone();
     let environment = command_setup(environment(context), String::new(), None).env;
-    let taker = Taker { team, name: name.clone(), place, environment };
+    let by = AgentName::user();
+    let taker = Taker { team, name: name.clone(), place, by, environment };
     match taker.take(WorkToTake::OfferOrSaved)? {
         Merged::Clean { stat } => {
             Ok(format!("{stat}\nTaken into the workspace; nothing is committed."))

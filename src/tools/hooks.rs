@@ -5,11 +5,14 @@
 //! does not stop a team.
 
 use super::call::ToolError;
+use super::command::lease_guard::read_only_paths;
 use super::command::output::CappedOutput;
 use super::command::shell::{self, CommandResult};
 use crate::os::command::{self, CommandSetup};
 use crate::os::pidfd::ExitKind;
 use crate::os::{Clock, SystemClock};
+use crate::store::TeamDir;
+use crate::store::asynchronous::offload;
 use crate::wire::AgentName;
 use crate::wire::hook::{Hook, HookEvent};
 use serde_json::{Value, json};
@@ -29,6 +32,8 @@ pub(crate) struct Hooks {
     pub(crate) me: AgentName,
     pub(crate) workspace: PathBuf,
     pub(crate) setup: CommandSetup,
+    /// The team whose leases make paths read-only for hooks behind walls; `None` in a clone.
+    pub(crate) leases: Option<TeamDir>,
 }
 
 impl Hooks {
@@ -58,6 +63,17 @@ impl Hooks {
         Ok(())
     }
 
+    /// Returns the setup of a hook that starts now.
+    async fn setup_now(&self) -> CommandSetup {
+        let mut setup = self.setup.clone();
+        let has_mounts = setup.walls.as_ref().is_some_and(|walls| walls.has_namespaces());
+        if let Some(dir) = self.leases.clone().filter(|_| has_mounts) {
+            let (me, workspace) = (self.me.clone(), self.workspace.clone());
+            setup.read_only = offload(move || read_only_paths(&dir, &me, &workspace)).await;
+        }
+        setup
+    }
+
     /// Runs one hook; returns its reason if it refuses.
     async fn run(&self, hook: &Hook, told: &str) -> Option<String> {
         let limit = Duration::from_secs(hook.timeout);
@@ -65,7 +81,8 @@ impl Hooks {
         let line = format!("exec >/dev/null\n{}", hook.command);
         let done = async {
             let (input, output) = (command::input(told)?, CappedOutput::default());
-            shell::run(&line, &self.workspace, &self.setup, Some(input), limit, output).await
+            let setup = self.setup_now().await;
+            shell::run(&line, &self.workspace, &setup, Some(input), limit, output).await
         };
         let (event, command) = (hook.event.word(), hook.command.as_str());
         match done.await {

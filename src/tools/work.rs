@@ -87,7 +87,8 @@ impl Tool for TakeWork {
             return Err(ToolError::Reply(why));
         };
         let environment = parts.commands.env.clone();
-        let taker = Taker { team: dir, name: name.clone(), place, environment };
+        let by = team.me.clone();
+        let taker = Taker { team: dir, name: name.clone(), place, by, environment };
         match offload(move || taker.take(WorkToTake::Offer)).await.map_err(ToolError::reply)? {
             Merged::Clean { stat } => {
                 Ok(format!("Taken into the workspace, not committed:\n{stat}"))

@@ -4,6 +4,7 @@
 use super::error::WorkError;
 use super::repository::Repository;
 use super::save::Saver;
+use crate::leases;
 use crate::os::git::{GitError, GitOutput, split};
 use crate::store::TeamDir;
 use crate::store::file_writes::FileLock;
@@ -48,6 +49,8 @@ pub(crate) struct Taker {
     pub(crate) team: TeamDir,
     pub(crate) name: AgentName,
     pub(crate) place: ClonePlace,
+    /// The agent that takes it, which leases bind, or the person.
+    pub(crate) by: AgentName,
     /// The environment of git.
     pub(crate) environment: Vec<(String, String)>,
 }
@@ -80,7 +83,8 @@ pub(crate) fn offer(saver: &Saver, team: &TeamDir) -> Result<Merged, WorkError> 
     };
     repository.point(name, "offer", &wip, None).map_err(git_error)?;
     let environment = saver.setup.env.clone();
-    let taker = Taker { team: team.clone(), name: name.clone(), place: place.clone(), environment };
+    let (by, name, place) = (name.clone(), name.clone(), place.clone());
+    let taker = Taker { team: team.clone(), name, place, by, environment };
     let merge = taker.merge(&repository, &wip)?;
     merge.told(&repository).map_err(git_error)
 }
@@ -195,6 +199,7 @@ impl Taker {
         let submodules = changed.iter().filter(|(_, it)| it.modes.iter().any(|m| m == SUBMODULE));
         let submodules = submodules.map(|(path, _)| path).collect();
         refuse(submodules, "it changes repositories in the repository", hint)?;
+        self.check_leases(repository, changed.keys())?;
         let head = repository.tree(&merge.head).map_err(git_error)?;
         let dirty = changes(repository, &head, &merge.view).map_err(git_error)?;
         let taken = ["for-each-ref", "--format=%(refname)", "refs/team/*/taken"];
@@ -218,6 +223,30 @@ impl Taker {
         };
         let files = changed.iter().filter(is_in_the_way).map(|(path, _)| path).collect();
         refuse(files, "ignored files are in the way", "move these files, then take the work")
+    }
+
+    /// Fails if another agent than the taker has leased a file.
+    fn check_leases<'a>(
+        &self,
+        repository: &Repository,
+        files: impl Iterator<Item = &'a String>,
+    ) -> Result<(), WorkError> {
+        if self.by.is_user() {
+            return Ok(());
+        }
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let (workspace, top) = (real(self.team.workspace()), real(&repository.top));
+        let what = format!("the work of {} was not taken", self.name);
+        for file in files {
+            let path = top.join(file);
+            let Ok(path) = path.strip_prefix(&workspace) else { continue };
+            let found = leases::conflict(&self.team, &self.by, &path.to_string_lossy());
+            if let Some(conflict) = found.map_err(|why| WorkError::new(&*what, &why, why.hint()))? {
+                let hint = leases::way_out(&conflict.owner);
+                return Err(WorkError::new(what, leases::in_words(&conflict), hint));
+            }
+        }
+        Ok(())
     }
 
     /// Takes the locks of files, so that no agent of the team writes them meanwhile.

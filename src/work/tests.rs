@@ -5,8 +5,9 @@ use super::overview::{OfferState, diff, overview};
 use super::remove::drop_clone;
 use super::save::Saver;
 use super::take::{Merged, Taker, WorkToTake, offer};
+use crate::leases::{self, LeaseError};
 use crate::os::command::CommandSetup;
-use crate::store::TeamDir;
+use crate::store::{LifeLock, LifeRecord, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::isolation::{CloneBase, ClonePlace};
 use std::collections::BTreeSet;
@@ -98,7 +99,8 @@ impl Place {
 
     fn taker(&self, saver: &Saver) -> Taker {
         let (name, place) = (saver.name.clone(), saver.place.clone());
-        Taker { team: self.team.clone(), name, place, environment: self.environment() }
+        let by = AgentName::lead();
+        Taker { team: self.team.clone(), name, place, by, environment: self.environment() }
     }
 
     /// Returns the status, index, stash and branches of the user.
@@ -274,6 +276,32 @@ fn work_is_taken_only_into_clean_files_and_never_against_a_conflict() {
     assert_eq!(fs::read_to_string(main.join("a.txt")).unwrap(), "ONE\ntwo\nTHREE\n");
     let shown = overview(&bob.name, &bob.place, &place.environment()).unwrap();
     assert_eq!(shown.offer, OfferState::Taken);
+}
+
+#[test]
+fn files_that_another_agent_has_leased_are_taken_by_the_person_alone() {
+    let place = Place::new();
+    let alice = place.clone_for("alice");
+    write(&path(&alice).join("a.txt"), "ONE\ntwo\nthree\n");
+    offer(&alice, &place.team).unwrap();
+    let bob = AgentName::member("bob").unwrap();
+    let life = LifeLock::take(&place.team, &bob, LifeRecord::of_this_process()).unwrap();
+    let claim = |path: &str| {
+        leases::claim(&place.team, &bob, leases::new_id(), vec![path.into()], "rework".into())
+    };
+    claim("a.txt").unwrap();
+    let take = |by: &str| {
+        let by = AgentName::mailbox(by).unwrap();
+        Taker { by, ..place.taker(&alice) }.take(WorkToTake::Offer)
+    };
+    let said = take("lead").unwrap_err().to_string();
+    assert!(said.contains("a.txt is leased by bob") && said.contains("(rework)"), "{said}");
+    let text = || fs::read_to_string(place.main().join("a.txt")).unwrap();
+    assert_eq!(text(), "one\ntwo\nthree\n");
+    take("user").unwrap();
+    assert_eq!(text(), "ONE\ntwo\nthree\n");
+    drop(life);
+    assert!(matches!(claim("b.txt"), Err(LeaseError::NotRunning(_))));
 }
 
 #[test]

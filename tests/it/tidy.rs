@@ -15,10 +15,10 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("protocol", &["wire"]),
     ("store", &["wire", "os", "protocol"]),
     ("llm", &["wire", "os"]),
-    ("work", &["wire", "os", "store"]),
+    ("leases", &["wire", "os", "protocol", "store"]),
+    ("work", &["wire", "os", "store", "leases"]),
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
-    ("leases", &["wire", "os", "protocol", "store"]),
     ("tools", &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work"]),
     ("agent", &["wire", "os", "protocol", "store", "bus", "tasks", "llm", "tools", "work"]),
     (

@@ -233,6 +233,7 @@ fn lead_hooks(
         me: AgentName::lead(),
         workspace: team.workspace().to_owned(),
         setup: command_setup(variables, process.run_id.clone(), walls),
+        leases: Some(team.clone()),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Leases of other agents while a command runs: their paths are read-only for it, or it is said that they were changed.
 //!
 //! Behind walls with namespaces, a leased path is a read-only mount of the command. A path that does not exist cannot be
-//! mounted, and without namespaces none can: such paths are compared before and after the command. A change is said to
-//! the agent and to the owner of the lease, and is not undone.
+//! mounted, and without namespaces none can: such paths are compared before and after the command. Of a mounted path only
+//! the inodes on the way to it are compared: a folder above it can be moved, and the mount of a file ends when its owner
+//! replaces the file. A change is said to the agent and to the owner of the lease, and is not undone.
 
 use crate::bus::Outgoing;
 use crate::leases;
@@ -61,6 +62,7 @@ struct LeasedPath {
 #[derive(Debug)]
 struct ComparedPath {
     leased: LeasedPath,
+    is_mounted: bool,
     before: Contents,
 }
 
@@ -101,12 +103,12 @@ impl LeaseGuard {
         let mut left = MOST_COMPARED;
         for leased in leased_by_others(dir, me, workspace) {
             let is_there = fs::symlink_metadata(&leased.real).is_ok();
-            if has_mounts && is_there && guard.mounted.len() < MOST_MOUNTED {
-                guard.mounted.push(leased);
-            } else {
-                let before = Contents::of(&leased.real, &mut left);
-                guard.compared.push(ComparedPath { leased, before });
+            let is_mounted = has_mounts && is_there && guard.mounted.len() < MOST_MOUNTED;
+            if is_mounted {
+                guard.mounted.push(leased.clone());
             }
+            let before = leased.look(workspace, is_mounted, &mut left);
+            guard.compared.push(ComparedPath { leased, is_mounted, before });
         }
         guard
     }
@@ -169,6 +171,17 @@ impl LeaseGuard {
     }
 }
 
+/// Returns the paths that a hook of this agent may only read.
+pub(in crate::tools) fn read_only_paths(
+    dir: &TeamDir,
+    me: &AgentName,
+    workspace: &Path,
+) -> Vec<PathBuf> {
+    let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+    let leased = leased_by_others(dir, me, &workspace).into_iter().map(|leased| leased.real);
+    leased.filter(|real| fs::symlink_metadata(real).is_ok()).take(MOST_MOUNTED).collect()
+}
+
 /// Returns the paths that other agents have leased. If the leases cannot be read, the command runs without them.
 fn leased_by_others(dir: &TeamDir, me: &AgentName, workspace: &Path) -> Vec<LeasedPath> {
     let leases = leases::of_others(dir, me).unwrap_or_else(|why| {
@@ -198,10 +211,13 @@ fn changed(
     let still = leased_by_others(dir, me, workspace);
     let mut left = MOST_COMPARED;
     let mut found = Vec::new();
-    for ComparedPath { leased, before } in compared {
-        let now = Contents::of(&leased.real, &mut left);
+    for ComparedPath { leased, is_mounted, before } in compared {
+        let now = leased.look(workspace, is_mounted, &mut left);
         let mut files = before.changes(&now);
         files.retain(|real| !is_written_by(dir, &leased.owner, real));
+        if is_mounted && !files.is_empty() {
+            files = vec![leased.real.clone()];
+        }
         if !files.is_empty() && still.contains(&leased) {
             let shown =
                 |real: &PathBuf| real.strip_prefix(workspace).unwrap_or(real).display().to_string();
@@ -221,6 +237,17 @@ fn is_written_by(dir: &TeamDir, owner: &str, real: &Path) -> bool {
     });
     file.is_some_and(|file| file.take(MOST_HASHED).read_to_end(&mut bytes).is_ok())
         && ContentHash::of(&bytes) == last.hash
+}
+
+impl LeasedPath {
+    /// Looks at what a command can change of this path.
+    fn look(&self, workspace: &Path, is_mounted: bool, left: &mut usize) -> Contents {
+        if is_mounted {
+            Contents::of_way(&self.real, workspace)
+        } else {
+            Contents::of(&self.real, left)
+        }
+    }
 }
 
 impl FileState {
@@ -248,6 +275,16 @@ impl Contents {
             }
         }
         found
+    }
+
+    /// Looks at the inodes of a path and of the folders above it, up to the workspace.
+    fn of_way(path: &Path, workspace: &Path) -> Self {
+        let inode = |path: &Path| {
+            let known = fs::symlink_metadata(path).ok()?;
+            Some((path.to_owned(), FileState(0, 0, 0, known.ino())))
+        };
+        let way = path.ancestors().take_while(|path| *path != workspace);
+        Self { files: way.filter_map(inode).collect(), is_whole: true }
     }
 
     /// Returns the files that differ between this look and a later one. New files are found if this one was whole.
@@ -331,6 +368,22 @@ mod tests {
         assert!(found.iter().all(|path| part.files.contains_key(path)), "{found:?}");
         assert!(found.iter().all(|path| expected.contains(path)), "{found:?}");
         assert_eq!(missing.changes(&Contents::of(&at("new"), &mut 9)), [at("new/file")]);
+    }
+
+    #[test]
+    fn a_mounted_path_has_changed_if_it_or_a_folder_above_it_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        put(&at("a/b/file"), "old");
+        let look = || Contents::of_way(&at("a/b/file"), folder.path());
+        let before = look();
+        put(&at("a/b/file"), "longer");
+        put(&at("a/b/beside"), "new");
+        assert!(before.changes(&look()).is_empty(), "the mount keeps the content");
+        fs::rename(at("a/b"), at("a/moved")).unwrap();
+        assert_eq!(before.changes(&look()), [at("a/b"), at("a/b/file")]);
+        put(&at("a/b/file"), "longer");
+        assert_eq!(before.changes(&look()), [at("a/b"), at("a/b/file")]);
     }
 
     #[test]

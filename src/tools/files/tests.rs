@@ -48,7 +48,7 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let bus = Arc::new(Bus::new(dir, MailLimits::default(), Arc::clone(&clock)));
     let commands = command_setup(Vec::new(), "run".into(), None);
     let (folder, setup) = (workspace.to_owned(), commands.clone());
-    let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup };
+    let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup, leases: None };
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
     let parts = ToolParts { commands, output_store, files, team, tasks, work: None, ops: None };

@@ -6,6 +6,7 @@ mod hang_detection;
 mod headless;
 mod inheritance;
 mod lead_killed;
+pub(crate) mod leases;
 mod leaving;
 mod long_transcripts;
 mod manual_teammates;

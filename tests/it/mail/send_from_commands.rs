@@ -34,6 +34,7 @@ fn an_agents_command_sends_as_the_agent_and_steers_nothing() {
         ("task-done", format!("{bin} task done 1")),
         ("task-fail", format!("{bin} task fail 1")),
         ("task-cancel", format!("{bin} task cancel 1")),
+        ("leases-release", format!("{bin} leases release src")),
         ("drain", format!("{bin} inbox lead --drain")),
     ];
     let mut lines: Vec<String> = tries

@@ -3,6 +3,7 @@
 mod attack_table;
 mod attacks;
 pub(crate) mod lacking;
+mod leases;
 mod leaving;
 mod outbox;
 mod teams;

@@ -1,6 +1,7 @@
 //! A teammate in a clone leaves no mark in the workspace, nor in the clone of another.
 
 use super::{Repository, spawn_clone, write_file};
+use crate::lifecycle::leases::{claim, release};
 use crate::support::child_process::write;
 use crate::support::scripts::{bash, calls, says, scripted_lead, tool_results, turns};
 use crate::walls::lacking::can_wall;
@@ -79,6 +80,42 @@ fn leaves_marks_only_in_its_clone(it: &Repository, is_walled: bool) {
         let refused = results.iter().filter(|(_, text, _)| text.contains("\nrefused\n"));
         assert_eq!(refused.count(), 3, "{results:#?}");
     }
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+}
+
+/// Bob leases a file of the workspace. Alice, who works in a clone, needs no lease and changes that file in her clone.
+#[test]
+fn a_lease_does_not_bind_a_clone() {
+    let it = Repository::new();
+    let team = &it.team;
+    let edit = json!({ "path": "a.txt", "old_text": "two", "new_text": "2" });
+    let lines = [
+        calls("lead", &[claim(&["a.txt"], "rework"), spawn_clone("alice")]),
+        says("lead", "begun"),
+        says("lead", "told"),
+        calls(
+            "alice",
+            &[
+                claim(&["a.txt"], "rework, too"),
+                ("read_file", json!({ "path": "a.txt" })),
+                ("edit_file", edit),
+                bash("echo four >>a.txt"),
+                release(&["a.txt"]),
+            ],
+        ),
+        says("alice", "done"),
+    ];
+    let mut lead = scripted_lead(team, &lines);
+    team.eventually("alice is done", || turns(team, "alice") == 1);
+    let results = tool_results(team, "alice");
+    assert!(results.iter().all(|(_, text, is_error)| !is_error && !text.contains("[lease")));
+    for at in [0, 4] {
+        assert!(results[at].1.contains("a clone of your own"), "{results:#?}");
+    }
+    let text = |folder: &std::path::Path| fs::read_to_string(folder.join("a.txt")).unwrap();
+    assert_eq!(text(&it.clone_of("alice")), "one\n2\nthree\nfour\n");
+    assert_eq!(text(it.main()), "one\ntwo\nthree\n");
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
 }
