@@ -55,9 +55,8 @@ impl LeaseError {
             Self::Refused(LeaseRefusal::TooMany(_)) => {
                 "claim the folder that contains the files, or release what you have finished".into()
             }
-            Self::NotRunning(_) => "try again".into(),
             Self::NotHeld { .. } => "give these paths, or none to release all of them".into(),
-            Self::Busy(_) => "try again".into(),
+            Self::NotRunning(_) | Self::Busy(_) => "try again".into(),
             Self::Store(why) => why.hint().into(),
         }
     }

@@ -121,8 +121,7 @@ pub(super) fn build_agent(
         rules.max_sends,
         hooks,
     ));
-    let known = Rc::clone(&secrets);
-    let clone = place.as_ref().map(|place| PathBuf::from(&place.path));
+    let (known, clone) = (Rc::clone(&secrets), place.as_ref().map(|it| PathBuf::from(&it.path)));
     let redact = Rc::new(move |text: String| known.part(&text));
     let files = FileAccess::open(&team, name, folder, place.as_ref())
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?;

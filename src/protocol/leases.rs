@@ -171,7 +171,7 @@ fn without<'a>(
 fn outermost(mut paths: Vec<String>) -> Vec<String> {
     paths.sort_by(|one, other| Path::new(one).cmp(Path::new(other)));
     // A folder comes directly before all that is below it.
-    paths.dedup_by(|next, kept| Path::new(next).starts_with(&kept));
+    paths.dedup_by(|next, kept| Path::new(next).starts_with(kept));
     paths
 }
 

@@ -5,9 +5,9 @@
 //! does not stop a team.
 
 use super::call::ToolError;
-use super::command::lease_guard::read_only_paths;
 use super::command::output::CappedOutput;
 use super::command::shell::{self, CommandResult};
+use super::leased_paths::read_only_paths;
 use crate::os::command::{self, CommandSetup};
 use crate::os::pidfd::ExitKind;
 use crate::os::{Clock, SystemClock};

@@ -10,6 +10,7 @@ mod call;
 pub(crate) mod command;
 mod files;
 pub(crate) mod hooks;
+mod leased_paths;
 mod leases;
 mod mail;
 mod registry;

@@ -101,7 +101,8 @@ impl LeadApp {
         let used_before = roster::read(team)?.used();
         let of_run = |tokens| RunBudget { tokens, before: used_before.tokens() };
         rules.run = options.request.budget.tokens.map(of_run);
-        let tasks = take_over_tasks(&bus);
+        let of_team = Arc::clone(&bus);
+        let tasks = offload(move || take_over_tasks(&of_team)).await;
         let LeadOptions { model, credentials, permissions, .. } = &options;
         let (me, conversation) = (&process, startup.conversation.as_deref());
         let provider =

@@ -6,12 +6,11 @@
 //! replaces the file. A change is said to the agent and to the owner of the lease, and is not undone.
 
 use crate::bus::Outgoing;
-use crate::leases;
 use crate::os::wall::Walls;
-use crate::protocol::leases::LeaseRecord;
 use crate::store::asynchronous::offload;
 use crate::store::{TeamDir, file_writes};
 use crate::tools::call::Call;
+use crate::tools::leased_paths::{LeasedPath, MOST_MOUNTED, leased_by_others};
 use crate::tools::registry::{TeamContext, ToolParts};
 use crate::wire::AgentName;
 use crate::wire::file_view::ContentHash;
@@ -22,9 +21,6 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The maximum number of leased paths that are mounted for a command, at about 20 µs each. The others are compared.
-const MOST_MOUNTED: usize = 256;
 
 /// The maximum number of files that are compared for a command. Of larger folders only a part is.
 const MOST_COMPARED: usize = 10_000;
@@ -45,18 +41,6 @@ const REFUSALS: [&str; 2] = ["read-only file system", "device or resource busy"]
 pub(super) struct LeaseGuard {
     mounted: Vec<LeasedPath>,
     compared: Vec<ComparedPath>,
-}
-
-/// A path that another agent has leased.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct LeasedPath {
-    /// The id of the lease.
-    id: String,
-    path: String,
-    /// The absolute path.
-    real: PathBuf,
-    owner: String,
-    why: String,
 }
 
 #[derive(Debug)]
@@ -107,7 +91,7 @@ impl LeaseGuard {
             if is_mounted {
                 guard.mounted.push(leased.clone());
             }
-            let before = leased.look(workspace, is_mounted, &mut left);
+            let before = look(&leased, workspace, is_mounted, &mut left);
             guard.compared.push(ComparedPath { leased, is_mounted, before });
         }
         guard
@@ -171,36 +155,6 @@ impl LeaseGuard {
     }
 }
 
-/// Returns the paths that a hook of this agent may only read.
-pub(in crate::tools) fn read_only_paths(
-    dir: &TeamDir,
-    me: &AgentName,
-    workspace: &Path,
-) -> Vec<PathBuf> {
-    let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
-    let leased = leased_by_others(dir, me, &workspace).into_iter().map(|leased| leased.real);
-    leased.filter(|real| fs::symlink_metadata(real).is_ok()).take(MOST_MOUNTED).collect()
-}
-
-/// Returns the paths that other agents have leased. If the leases cannot be read, the command runs without them.
-fn leased_by_others(dir: &TeamDir, me: &AgentName, workspace: &Path) -> Vec<LeasedPath> {
-    let leases = leases::of_others(dir, me).unwrap_or_else(|why| {
-        tracing::warn!(%why, "a command runs without the leases of others");
-        Vec::new()
-    });
-    let paths = |lease: LeaseRecord| {
-        let leased = |path: &String| LeasedPath {
-            id: lease.id.clone(),
-            path: path.clone(),
-            real: workspace.join(path),
-            owner: lease.owner.clone(),
-            why: lease.why.clone(),
-        };
-        lease.paths.iter().map(leased).collect::<Vec<_>>()
-    };
-    leases.into_iter().flat_map(paths).collect()
-}
-
 /// Returns the changes of paths that are still leased.
 fn changed(
     dir: &TeamDir,
@@ -212,7 +166,7 @@ fn changed(
     let mut left = MOST_COMPARED;
     let mut found = Vec::new();
     for ComparedPath { leased, is_mounted, before } in compared {
-        let now = leased.look(workspace, is_mounted, &mut left);
+        let now = look(&leased, workspace, is_mounted, &mut left);
         let mut files = before.changes(&now);
         files.retain(|real| !is_written_by(dir, &leased.owner, real));
         if is_mounted && !files.is_empty() {
@@ -239,14 +193,12 @@ fn is_written_by(dir: &TeamDir, owner: &str, real: &Path) -> bool {
         && ContentHash::of(&bytes) == last.hash
 }
 
-impl LeasedPath {
-    /// Looks at what a command can change of this path.
-    fn look(&self, workspace: &Path, is_mounted: bool, left: &mut usize) -> Contents {
-        if is_mounted {
-            Contents::of_way(&self.real, workspace)
-        } else {
-            Contents::of(&self.real, left)
-        }
+/// Looks at what a command can change of a leased path.
+fn look(leased: &LeasedPath, workspace: &Path, is_mounted: bool, left: &mut usize) -> Contents {
+    if is_mounted {
+        Contents::of_way(&leased.real, workspace)
+    } else {
+        Contents::of(&leased.real, left)
     }
 }
 

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod containment_tests;
 pub(super) mod host_proxy;
-pub(super) mod lease_guard;
+mod lease_guard;
 #[cfg(test)]
 mod network_tests;
 pub(crate) mod outbox;

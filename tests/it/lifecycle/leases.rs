@@ -243,7 +243,7 @@ fn without_namespaces_a_changed_lease_is_told_to_both() {
     end(&team, lead);
 }
 
-/// An invalid file of a lease keeps nobody from writing, and is named.
+/// An invalid file of a lease keeps nobody from writing, and is named. That of a dead owner is removed at the start.
 #[test]
 fn an_invalid_lease_file_blocks_nothing() {
     let team = Team::new();
@@ -255,10 +255,12 @@ fn an_invalid_lease_file_blocks_nothing() {
     fs::create_dir_all(team.path("leases")).unwrap();
     write(&team.path("leases/1.json"), "{\"owner\":\"alice\",\"paths\":[\"../src\"]}");
     write(&team.path("leases/2.json"), "no json");
+    write(&team.path("leases/3.json"), "{\"owner\":\"alice\",\"paths\":[\"src\"]}");
     let lead = scripted_lead(&team, &lines);
     team.eventually("the lead has a lease", || team.team(&["leases"]).out.contains("rework"));
     let seen = team.team(&["leases"]).expect(0);
     assert!(seen.err.contains("1.json.bad-1") && seen.err.contains("2.json.bad-1"), "{seen:?}");
+    assert!(!team.path("leases/3.json").exists());
     let doctor = team.team(&["doctor"]);
     assert!(doctor.out.contains("leases/1.json.bad-1: no lease could be read"), "{doctor:?}");
     signal(&team, "looked");
