@@ -5,8 +5,8 @@
 //! - `sh`: the commands run in a live team: a lead at its terminal, alice (coder) and bob (tester). They have
 //!   worked and are idle; the lead was started with `--mode bypass`. A document has one team for all its blocks.
 //! - `sh alone`: the commands run in an empty folder without a team, a new one for each block.
-//! - `json`: valid JSON that the program accepts as a task, a dead letter, a message or, in docs/script.md, a
-//!   script. `toml`: settings that the program accepts. `markdown`: a role that it accepts. `yaml`: a workflow whose
+//! - `json`: valid JSON that the program accepts as a task, a lease, a dead letter, a message or, in docs/script.md,
+//!   a script. `toml`: settings that the program accepts. `markdown`: a role that it accepts. `yaml`: a workflow whose
 //!   script runs.
 //! - `console`, `text` and all others are not run (cargo, a real key, a recorded session).
 //!
@@ -312,6 +312,12 @@ fn json_in_the_documents_is_valid() {
             for (key, value) in value.as_object().unwrap() {
                 assert_eq!(&shown[key], value, "{key}");
             }
+        } else if value.get("paths").is_some() {
+            let file = format!("leases/{}.json", value["id"].as_str().unwrap());
+            crate::support::child_process::write(&team.path(&file), &block);
+            // Its owner does not run.
+            let shown = team.team(&["leases", "--json"]).expect(0).json();
+            assert_eq!(shown, serde_json::json!({ "schema": 1, "leases": [], "problems": [] }));
         } else if value.get("raw").is_some() {
             crate::support::child_process::write(
                 &team.path("dead/zoe.jsonl"),
