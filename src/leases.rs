@@ -130,6 +130,12 @@ pub(crate) fn of_others(dir: &TeamDir, who: &AgentName) -> Result<Vec<LeaseRecor
     Ok(leases)
 }
 
+/// Returns the paths that `who` has leased.
+pub(crate) fn of_agent(dir: &TeamDir, who: &AgentName) -> Result<Vec<String>, StoreError> {
+    let leases = read(dir)?.leases.into_iter().filter(|lease| lease.owner == who.as_str());
+    Ok(leases.flat_map(|lease| lease.paths.clone()).collect())
+}
+
 /// Claims all these paths or none for `who`, then waits for the writes of others that are under way there. Returns the
 /// paths of the lease.
 pub(crate) fn claim(
@@ -173,7 +179,7 @@ pub(crate) fn release(
     who: &AgentName,
     paths: Option<&[String]>,
 ) -> Result<Vec<String>, LeaseError> {
-    if paths.is_none() && read(dir)?.leases.iter().all(|lease| lease.owner != who.as_str()) {
+    if paths.is_none() && of_agent(dir, who)?.is_empty() {
         return Ok(Vec::new());
     }
     let is_given = |path: &str| {
@@ -220,6 +226,7 @@ pub(crate) fn release_abandoned(dir: &TeamDir) -> Result<Vec<LeaseRecord>, Store
 mod tests {
     use super::*;
     use crate::store::{LifeLock, LifeRecord, test_team};
+    use crate::wire::file_view::{ContentHash, FileWrite};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::thread;
 
@@ -246,15 +253,17 @@ mod tests {
         let (is_over, is_writing) = (AtomicBool::new(false), AtomicBool::new(false));
         let writes = AtomicUsize::new(0);
         let write = || {
-            let _lock = file_writes::FileLock::take(&dir, &real, LOCK_TIMEOUT).unwrap();
+            let mut lock = file_writes::FileLock::take(&dir, &real, LOCK_TIMEOUT).unwrap();
             if conflict(&dir, &name("bob"), "src/a").unwrap().is_none() {
                 is_writing.store(true, Ordering::SeqCst);
-                thread::yield_now();
+                let hash = ContentHash::of(b"text");
+                lock.begin(FileWrite { by: "bob".into(), hash, base: None }).unwrap();
                 writes.fetch_add(1, Ordering::SeqCst);
                 is_writing.store(false, Ordering::SeqCst);
+                lock.end(true).unwrap();
             }
         };
-        thread::scope(|scope| {
+        let is_broken = thread::scope(|scope| {
             let writer = || {
                 while !is_over.load(Ordering::SeqCst) {
                     write();
@@ -262,7 +271,7 @@ mod tests {
             };
             scope.spawn(writer);
             scope.spawn(writer);
-            for round in 0..50 {
+            let round = || {
                 // The writers have written something since the last round.
                 let before = writes.load(Ordering::SeqCst);
                 while writes.load(Ordering::SeqCst) == before {
@@ -270,15 +279,21 @@ mod tests {
                 }
                 claim_as(&dir, "alice", &["src"]).unwrap();
                 let seen = writes.load(Ordering::SeqCst);
+                let mut is_broken = false;
                 for _ in 0..20 {
-                    assert!(!is_writing.load(Ordering::SeqCst), "round {round}");
+                    is_broken |= is_writing.load(Ordering::SeqCst);
                     thread::yield_now();
                 }
-                assert_eq!(writes.load(Ordering::SeqCst), seen, "round {round}");
+                is_broken |= writes.load(Ordering::SeqCst) != seen;
                 release(&dir, &name("alice"), None).unwrap();
-            }
+                is_broken
+            };
+            // A panic here would leave the writers running.
+            let is_broken = (0..50).any(|_| round());
             is_over.store(true, Ordering::SeqCst);
+            is_broken
         });
+        assert!(!is_broken);
     }
 
     #[test]

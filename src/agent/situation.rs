@@ -1,6 +1,7 @@
 //! The situation of a member as its program knows it. It is added to a summary of the conversation.
 
 use super::conversation::cut;
+use crate::leases;
 use crate::store::roster;
 use crate::tasks::Tasks;
 use crate::wire::task::{Board, Task};
@@ -11,7 +12,10 @@ use std::fmt::Write as _;
 const TASKS_NAMED: usize = 20;
 const SUBJECT_BYTES: usize = 200;
 
-/// Describes the agent, the other members of the team, and the open tasks.
+/// The maximum number of leased paths that are listed.
+const PATHS_NAMED: usize = 20;
+
+/// Describes the agent, the other members of the team, what it has leased, and the open tasks.
 pub(super) fn situation(tasks: &Tasks, name: &AgentName) -> String {
     let mut text = format!("You are {name}");
     let roster = roster::read(tasks.dir()).unwrap_or_default();
@@ -24,6 +28,12 @@ pub(super) fn situation(tasks: &Tasks, name: &AgentName) -> String {
         let _infallible = write!(text, ", {} ({}, {status})", member.name, member.role);
     }
     text.push('.');
+    let leased = leases::of_agent(tasks.dir(), name).unwrap_or_default();
+    if !leased.is_empty() {
+        let named: Vec<&str> = leased.iter().take(PATHS_NAMED).map(String::as_str).collect();
+        let more = if leased.len() > PATHS_NAMED { " and more" } else { "" };
+        let _infallible = write!(text, " You have leased {}{more}.", named.join(", "));
+    }
     // The model can still call list_tasks if the list cannot be read now.
     let board = tasks.snapshot().map(|seen| seen.board).unwrap_or_default();
     text.push_str(&open_tasks(&board, name));
@@ -59,7 +69,24 @@ fn open_tasks(board: &Board, name: &AgentName) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bus::{Bus, MailLimits};
+    use crate::store::{LifeLock, LifeRecord, SharedClock, SystemClock, test_team};
     use crate::wire::task::{TaskId, TaskStatus};
+    use std::sync::Arc;
+
+    #[test]
+    fn own_leases_are_named() {
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        let _life = LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap();
+        let paths = ["docs", "src"].map(str::to_owned).into();
+        leases::claim(&dir, &alice, leases::new_id(), paths, "rework".into()).unwrap();
+        let clock: SharedClock = Arc::new(SystemClock);
+        let bus = Arc::new(Bus::new(dir, MailLimits::default(), Arc::clone(&clock)));
+        let tasks = Tasks::new(bus, clock, |_, _| true);
+        let told = "You are alice. The team now: lead. You have leased docs, src.";
+        assert_eq!(situation(&tasks, &alice), told);
+    }
 
     #[test]
     fn open_tasks_are_listed_with_the_own_ones_first() {

@@ -38,8 +38,8 @@ impl Tool for ClaimFiles {
         let claimed =
             with_leases(parts, move |dir, me| leases::claim(dir, me, id, paths, why)).await?;
         Ok(format!(
-            "Leased by you until you release it or end: {}\nCommands of others that were started before may still \
-             change it.",
+            "Leased by you until you release it, end or are restarted: {}\nCommands of others that were started before \
+             may still change it.",
             claimed.join(", ")
         ))
     }

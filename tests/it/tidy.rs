@@ -20,7 +20,10 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
     ("tools", &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work"]),
-    ("agent", &["wire", "os", "protocol", "store", "bus", "tasks", "llm", "tools", "work"]),
+    (
+        "agent",
+        &["wire", "os", "protocol", "store", "bus", "tasks", "leases", "llm", "tools", "work"],
+    ),
     (
         "supervise",
         &[
