@@ -298,6 +298,22 @@ mod tests {
     }
 
     #[test]
+    fn leases_and_files_that_are_none_are_removed() {
+        let (_folder, dir) = test_team();
+        let names = ["1.json", "2.json.bad-1", ".3.json.new"];
+        for name in names {
+            put(&dir.leases().join(name), "{}\n");
+        }
+        let quiet = TeamAtRest::take(&dir).unwrap();
+        let finds = quiet.find().unwrap();
+        let mut found: Vec<_> = finds.iter().map(|it| (it.kind, it.path.clone())).collect();
+        found.retain(|(_, path)| path.starts_with(dir.leases()));
+        let mut expected = names.map(|name| (LeftoverKind::State, dir.leases().join(name)));
+        expected.sort();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
     fn mail_that_a_killed_agent_has_not_sent_is_precious() {
         let (_folder, dir) = test_team();
         let alice = AgentName::member("alice").unwrap();
