@@ -4,7 +4,7 @@ use super::agent_process::fresh_id;
 use super::walls::policy;
 use crate::error::{Failure, OrFail};
 use crate::os::command::CommandSetup;
-use crate::os::wall::Walls;
+use crate::os::wall::{WallPolicy, Walls};
 use crate::settings::Settings;
 use crate::settings::environment::{Environment, PassedNames};
 use crate::store::{TeamDir, roster};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The variable by which commands in a clone find the team.
 const TEAM_DIR: &str = "TEAM_DIR";
 
-/// Makes the walls of an agent that works in a clone: in place of the workspace, the clone is writable.
+/// Makes the walls of an agent that works in a clone.
 pub(super) fn raise(
     sandbox: &Sandbox,
     team: &TeamDir,
@@ -30,6 +30,18 @@ pub(super) fn raise(
     if sandbox.level == SandboxLevel::Off {
         return Ok(None);
     }
+    let what = "the folder for temporary files of commands cannot be made";
+    let walls = Walls::new(policy_in(sandbox, team, place, environment), run_id);
+    walls.map(|walls| Some(Arc::new(walls))).or_fail(what, "check TMPDIR, or the folder /tmp")
+}
+
+/// Returns the policy of an agent that works in a clone: in place of the workspace, the clone is writable.
+fn policy_in(
+    sandbox: &Sandbox,
+    team: &TeamDir,
+    place: &ClonePlace,
+    environment: &Environment,
+) -> WallPolicy {
     let mut policy = policy(sandbox, team, environment);
     let clone = Path::new(&place.path);
     for path in policy.writable.iter_mut().filter(|path| *path == team.workspace()) {
@@ -40,9 +52,7 @@ pub(super) fn raise(
     policy.visible.extend(borrowed(place));
     policy.pinned.clear();
     policy.protected.clear();
-    let what = "the folder for temporary files of commands cannot be made";
-    let walls = Walls::new(policy, run_id);
-    walls.map(|walls| Some(Arc::new(walls))).or_fail(what, "check TMPDIR, or the folder /tmp")
+    policy
 }
 
 /// Returns the variables of commands in a clone.
@@ -58,21 +68,23 @@ pub(super) fn variables(
 }
 
 /// Returns the setup of the commands that save a clone. They have the walls of the agent, and can always write the
-/// clone.
+/// clone. They have no folder for temporary files, which a kill would leave behind.
 pub(super) fn saving_setup(
     sandbox: &Sandbox,
     team: &TeamDir,
     place: &ClonePlace,
     environment: &Environment,
     further: &PassedNames,
-) -> Result<CommandSetup, Failure> {
+) -> CommandSetup {
     let level = match sandbox.level {
         SandboxLevel::ReadOnly => SandboxLevel::Workspace,
         level @ (SandboxLevel::Off | SandboxLevel::Workspace) => level,
     };
     let (sandbox, run_id) = (Sandbox { level, ..sandbox.clone() }, fresh_id());
-    let walls = raise(&sandbox, team, place, &run_id, environment)?;
-    Ok(command_setup(variables(environment, further, team), run_id, walls))
+    let walls = (level != SandboxLevel::Off).then(|| {
+        Arc::new(Walls::without_temp_folder(policy_in(&sandbox, team, place, environment)))
+    });
+    command_setup(variables(environment, further, team), run_id, walls)
 }
 
 /// Returns the folder for the clones of a team; `None` if the user has none for the state of programs.
@@ -92,9 +104,7 @@ pub(super) fn config(
     let (isolation, base) = (settings.isolation.value, settings.clone_base.value);
     let folder = folder(team, environment);
     let (team, environment) = (team.clone(), environment.clone());
-    let setup = move |place: &ClonePlace| {
-        let setup = saving_setup(&sandbox, &team, place, &environment, &further);
-        setup.map_err(|why| why.to_string())
-    };
+    let setup =
+        move |place: &ClonePlace| saving_setup(&sandbox, &team, place, &environment, &further);
     CloneConfig { isolation, base, folder, setup: Box::new(setup) }
 }

@@ -175,7 +175,7 @@ pub(crate) fn remove(context: &Context, name: &str) -> Result<String, Failure> {
     )?;
     let further = &settings.pass_environment.value;
     let sandbox = settings.sandbox();
-    let setup = saving_setup(&sandbox, &team, &place, &context.environment, further)?;
+    let setup = saving_setup(&sandbox, &team, &place, &context.environment, further);
     let saver = Saver { name: name.clone(), place, setup };
     let Removed { ignored, was_missing } = drop_clone(&saver)?;
     roster::update(&team, settings.fsync.value, |roster: &mut WithUnknownFields<Roster>| {

@@ -4,8 +4,8 @@ use crate::os::command::CommandSetup;
 use crate::wire::isolation::{CloneBase, ClonePlace, Isolation};
 use std::path::PathBuf;
 
-/// Returns the setup of commands in a clone, or the reason for which there is none.
-type SetupOfClone = Box<dyn Fn(&ClonePlace) -> Result<CommandSetup, String>>;
+/// Returns the setup of the commands that save a clone.
+type SetupOfClone = Box<dyn Fn(&ClonePlace) -> CommandSetup>;
 
 /// The clones of a team.
 pub(crate) struct CloneConfig {

@@ -86,13 +86,7 @@ impl Supervisor {
             return;
         };
         let name = id.name.clone();
-        let setup = match (self.config.clones.setup)(&place) {
-            Ok(setup) => setup,
-            Err(why) => {
-                tracing::warn!(%name, why, "the work of an ended teammate is not saved yet");
-                return;
-            }
-        };
+        let setup = (self.config.clones.setup)(&place);
         let saver = Saver { name, place, setup };
         match offload(move || saver.save()).await {
             Ok(saved) => tracing::info!(name = %id.name, ?saved, "the work is saved"),

@@ -1,8 +1,8 @@
 //! Hosts that a command may reach: a name, perhaps with a wildcard, or a host with its port.
 
+use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::net::IpAddr;
 
 /// The ports of a host that is named without one: those of HTTP and TLS.
 pub const WEB_PORTS: [u16; 2] = [80, 443];

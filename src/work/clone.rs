@@ -10,7 +10,7 @@ use crate::wire::isolation::{CloneBase, ClonePlace};
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// The file of the workspace that lists ignored files for clones, in the syntax of `.gitignore`.
@@ -190,12 +190,34 @@ fn describe(clones: &Path, name: &AgentName, place: &ClonePlace) -> io::Result<(
     fs::rename(draft, file)
 }
 
-/// Removes a folder, if it exists.
+/// Removes a folder, if it exists, also with folders in it that nobody may change: caches of packages make such ones.
 pub(super) fn remove(folder: &Path) -> Result<(), WorkError> {
-    match fs::remove_dir_all(folder) {
+    let removed = fs::remove_dir_all(folder).or_else(|why| {
+        if why.kind() != io::ErrorKind::PermissionDenied {
+            return Err(why);
+        }
+        make_changeable(folder)?;
+        fs::remove_dir_all(folder)
+    });
+    match removed {
         Err(why) if why.kind() != io::ErrorKind::NotFound => Err(WorkError::file(folder, &why)),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Gives the user all rights on a folder and the folders in it. No link is followed.
+fn make_changeable(folder: &Path) -> io::Result<()> {
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                open.push(entry.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Makes the clone in `folder`. Returns its base.

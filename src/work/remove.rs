@@ -36,12 +36,15 @@ pub(crate) fn drop_clone(saver: &Saver) -> Result<Removed, WorkError> {
     let Some(clones) = path.parent() else {
         return Err(WorkError::new(kept, "its path has no parent", "remove it by hand"));
     };
-    // A roster can name any path.
-    if known(clones, &saver.name).is_none_or(|made| made.path != saver.place.path) {
+    let going = clones.join(format!(".{}.dropped", saver.name));
+    let is_there = fs::symlink_metadata(path).is_ok();
+    // A roster can name any path. One that is not there may be what an interrupted removal has left.
+    if known(clones, &saver.name).is_none_or(|made| made.path != saver.place.path) && is_there {
         let why = format!("no clone was made there: {}", path.display());
         return Err(WorkError::new(kept, why, "remove it by hand"));
     }
-    if fs::symlink_metadata(path).is_err() {
+    if !is_there {
+        remove(&going)?;
         forget(saver, clones)?;
         return Ok(Removed { ignored: Vec::new(), was_missing: true });
     }
@@ -65,11 +68,11 @@ pub(crate) fn drop_clone(saver: &Saver) -> Result<Removed, WorkError> {
         let why = format!("{} of its commits could not be saved", lost.len());
         return Err(WorkError::new(kept, why, format!("look at `git -C {} fsck`", path.display())));
     }
-    let going = clones.join(format!(".{}.dropped", saver.name));
     remove(&going)?;
     fs::rename(path, &going).map_err(|why| WorkError::file(path, &why))?;
-    forget(saver, clones)?;
+    // Until the description is gone, a repeated removal goes on from here.
     remove(&going)?;
+    forget(saver, clones)?;
     Ok(Removed { ignored, was_missing: false })
 }
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The time after which the commands of a snapshot are killed.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// The maximum size of what a snapshot prints: about 800,000 commits.
 const MAX_OUTPUT: usize = 64 * 1024 * 1024;
@@ -30,6 +30,8 @@ set -e
 export GIT_NO_LAZY_FETCH=1 GIT_TERMINAL_PROMPT=0
 own=$PWD/.git/team-index
 rm -f "$own.lock"
+# An agent can put anything there: a pipe would never be read to its end.
+[ -f "$own" ] || rm -rf "$own"
 [ -e "$own" ] || GIT_INDEX_FILE=$own g read-tree HEAD
 # The agent may have added ignored files.
 g ls-files -z --cached | GIT_INDEX_FILE=$own g update-index -z --add --remove --stdin 2>/dev/null || :

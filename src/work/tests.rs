@@ -323,6 +323,37 @@ fn the_team_folder_and_ignored_files_are_never_overwritten() {
     assert_eq!(fs::read_to_string(place.main().join(".env")).unwrap(), "of the user\n");
 }
 
+/// Caches of packages make folders that nobody may change. Root may, so only another user sees the difference.
+#[test]
+fn a_removal_that_was_interrupted_goes_on_and_unchangeable_folders_are_removed() {
+    let place = Place::new();
+    let saver = place.clone_for("alice");
+    let clone = path(&saver);
+    place.shell(&clone, "mkdir -p target/cache; echo x >target/cache/x; chmod 555 target/cache");
+    drop_clone(&saver).unwrap();
+    let left = || fs::read_dir(clone.parent().unwrap()).unwrap().count();
+    assert_eq!(left(), 0);
+    // The roster may still name it.
+    assert!(drop_clone(&saver).unwrap().was_missing);
+    let saver = place.clone_for("alice");
+    fs::rename(path(&saver), clone.with_file_name(".alice.dropped")).unwrap();
+    assert!(drop_clone(&saver).unwrap().was_missing);
+    assert_eq!(left(), 0);
+    assert!(path(&place.clone_for("alice")).exists(), "the name can be used again");
+}
+
+#[test]
+fn no_file_in_the_place_of_the_index_keeps_a_save_waiting() {
+    let place = Place::new();
+    let saver = place.clone_for("alice");
+    place.shell(&path(&saver), "echo new >new.txt; rm .git/team-index; mkfifo .git/team-index");
+    let wip = saver.save().unwrap().wip.unwrap();
+    assert_eq!(content(&place, &wip, "new.txt"), "new");
+    place.shell(&path(&saver), "echo newer >new.txt; rm .git/team-index; mkdir .git/team-index");
+    let wip = saver.save().unwrap().wip.unwrap();
+    assert_eq!(content(&place, &wip, "new.txt"), "newer");
+}
+
 #[test]
 fn a_clone_is_dropped_only_if_everything_in_it_is_saved() {
     let place = Place::new();

@@ -147,7 +147,7 @@ impl TeammateApp {
                 clones::raise(&handshake.sandbox, team, place, &process.run_id, environment)?
             }
         };
-        let work = open_clone(&options, team, environment)?;
+        let work = open_clone(&options, team, environment);
         let (events, inbound) = unbounded_channel();
         let has_person = is_by_hand && std::io::stdin().is_terminal();
         let terminal = OwnTerminal::new(context);
@@ -225,12 +225,12 @@ fn open_clone(
     options: &TeammateOptions,
     team: &TeamDir,
     environment: &Environment,
-) -> Result<Option<Arc<Saver>>, Failure> {
+) -> Option<Arc<Saver>> {
     let TeammateOptions { name, handshake, .. } = options;
-    let Some(place) = &handshake.work else { return Ok(None) };
+    let place = handshake.work.as_ref()?;
     let (sandbox, further) = (&handshake.sandbox, &handshake.pass_environment);
-    let setup = clones::saving_setup(sandbox, team, place, environment, further)?;
-    Ok(Some(Arc::new(Saver { name: name.clone(), place: place.clone(), setup })))
+    let setup = clones::saving_setup(sandbox, team, place, environment, further);
+    Some(Arc::new(Saver { name: name.clone(), place: place.clone(), setup }))
 }
 
 /// Stops the agent at every signal. The last signal decides the exit code.

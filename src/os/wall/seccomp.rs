@@ -59,7 +59,7 @@ const REFUSED: &[libc::c_long] = &[
 ];
 
 /// Memory, queues and semaphores of all processes of the user, unless the command has a namespace of its own for them.
-const SYSTEM_V: [libc::c_long; 11] = [
+const SHARED_BY_NAME: [libc::c_long; 13] = [
     libc::SYS_shmget,
     libc::SYS_shmat,
     libc::SYS_shmctl,
@@ -71,6 +71,8 @@ const SYSTEM_V: [libc::c_long; 11] = [
     libc::SYS_semop,
     libc::SYS_semtimedop,
     libc::SYS_semctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
 ];
 
 /// The flags of `clone` that make a namespace.
@@ -138,7 +140,7 @@ impl Filters {
     pub(super) fn compile(policy: &WallPolicy, landlock: i32) -> io::Result<Self> {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
         let mut refusals = Refusals::default();
-        let shared = if policy.has_namespaces { &[][..] } else { &SYSTEM_V };
+        let shared = if policy.has_namespaces { &[][..] } else { &SHARED_BY_NAME };
         for call in REFUSED.iter().chain(shared) {
             refusals.0.insert(*call, Vec::new());
         }

@@ -106,7 +106,7 @@ fn no_other_host_is_reached_through_the_proxy() {
     }
 }
 
-/// What is not the proxy is not reached at all.
+/// No connection around the proxy succeeds.
 #[test]
 fn no_address_is_reached_past_the_proxy() {
     for way in walled() {
@@ -155,7 +155,7 @@ fn no_address_is_reached_past_the_proxy() {
     }
 }
 
-/// Without the network named for it, the way out is a socket of the command's own, by any family that walls permit.
+/// The attempts would succeed where the network is open.
 #[test]
 fn the_attempts_get_out_where_the_network_is_open() {
     for way in walled() {
@@ -177,7 +177,7 @@ fn many_connections_at_once_are_served() {
     }
 }
 
-/// A kill of the supervisor takes the judge of connections away: none is made then.
+/// The socket of the proxy ends with its command.
 #[test]
 fn a_command_that_ends_leaves_no_proxy_behind() {
     for way in walled() {

@@ -2,6 +2,7 @@
 
 mod attack_table;
 mod attacks;
+mod hosts;
 pub(crate) mod lacking;
 mod leases;
 mod leaving;
