@@ -435,12 +435,12 @@ impl Settings {
         let list = TrustList::of(environment);
         let is_listed = |folder: &Path| list.has(folder, &layers.risks);
         if layers.risks.is_empty() || folder_file.parent().is_some_and(is_listed) {
-            return Ok(settings);
+            return Ok(settings.with_implied());
         }
         layers.is_trusted = false;
         let settings = Self::read(&mut layers).map_err(one)?;
         let ignored = (!layers.ignored.is_empty()).then(|| untrusted(folder_file, &layers.ignored));
-        Ok(Self { ignored, ..settings })
+        Ok(Self { ignored, ..settings.with_implied() })
     }
 
     /// Returns the path of the user's own settings file.
@@ -501,7 +501,7 @@ impl Settings {
     pub(crate) fn sandbox(&self) -> Sandbox {
         Sandbox {
             level: self.sandbox_level.value,
-            network: self.network(),
+            network: self.sandbox_network.value,
             hosts: self.sandbox_hosts.value.0.clone(),
             write: self.sandbox_write.value.all(),
             hide: self.sandbox_hide.value.all(),
@@ -513,13 +513,13 @@ impl Settings {
         }
     }
 
-    /// Returns the network of commands. Hosts are listed by a person who wants no others to be reached.
-    fn network(&self) -> SandboxNetwork {
-        let (network, hosts) = (&self.sandbox_network, &self.sandbox_hosts);
-        if network.is_default() && !hosts.value.0.is_empty() {
-            return SandboxNetwork::Hosts;
+    /// Fills in what a setting implies for another: hosts are listed by a person who wants no others to be reached.
+    fn with_implied(mut self) -> Self {
+        if self.sandbox_network.is_default() && !self.sandbox_hosts.value.0.is_empty() {
+            let source = format!("sandbox.hosts, {}", self.sandbox_hosts.source);
+            self.sandbox_network = Setting { value: SandboxNetwork::Hosts, source };
         }
-        network.value
+        self
     }
 
     /// Whether a person has chosen the level of the sandbox; otherwise it is the default.
