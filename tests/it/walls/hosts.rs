@@ -61,6 +61,8 @@ fn a_new_host_is_a_question(team: &Team) {
     );
     let host = server();
     let get = fetch(&host);
+    // Each question shows text of its own, so that no answer is typed under another one.
+    let marked = |mark: &str| format!("echo {mark}; {get}");
     let replies = [
         calls("lead", &[spawn("alice")]),
         says("lead", "spawned"),
@@ -70,9 +72,9 @@ fn a_new_host_is_a_question(team: &Team) {
                 bash(&get),
                 reaching(&get, &["a.denied.test"]),
                 reaching("echo ran", &["b.allowed.test"]),
-                reaching(&get, &[&host]),
-                reaching(&get, &[&host]),
-                reaching(&get, &[&host]),
+                reaching(&marked("first"), &[&host]),
+                reaching(&marked("second"), &[&host]),
+                reaching(&marked("third"), &[&host]),
                 reaching(&get, &[&host]),
                 bash(&get),
             ],
@@ -82,14 +84,18 @@ fn a_new_host_is_a_question(team: &Team) {
     ];
     let mut lead = scripted_lead(team, &replies);
     lead.expect(&format!("alice asks to reach {host} with:"));
+    lead.expect("echo first;");
     wait_asked(team, "alice");
     let asked = &requests(team)[0];
-    assert_eq!((&asked["kind"], &asked["description"]), (&json!("sandbox"), &json!(get)));
+    assert_eq!(
+        (&asked["kind"], &asked["description"]),
+        (&json!("sandbox"), &json!(marked("first")))
+    );
     lead.type_line("n not there");
-    lead.expect("asks to reach");
+    lead.expect("echo second;");
     wait_asked(team, "alice");
     lead.type_line("y");
-    lead.expect("asks to reach");
+    lead.expect("echo third;");
     wait_asked(team, "alice");
     lead.type_line("always");
     lead.expect("the lead is done");
@@ -104,8 +110,8 @@ fn a_new_host_is_a_question(team: &Team) {
     refused(1, "denied by the rule \"network(*.denied.test)\"");
     assert_eq!(results[2].1, "ran\n", "a rule needs no question");
     refused(3, "not there");
-    for at in 4..=6 {
-        assert_eq!(results[at].1, "hello\n", "{at}: {results:#?}");
+    for (at, printed) in [(4, "second\nhello\n"), (5, "third\nhello\n"), (6, "hello\n")] {
+        assert_eq!(results[at].1, printed, "{at}: {results:#?}");
     }
     refused(7, "refused");
     lead.type_line("/quit");
