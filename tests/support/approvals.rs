@@ -35,7 +35,11 @@ pub(crate) fn wait_asked(team: &Team, name: &str) -> String {
 
 /// Appends a line to an inbox without taking the program's locks.
 pub(crate) fn append(team: &Team, inbox: &str, line: &Value) {
-    let file = team.path(&format!("inbox/{inbox}.jsonl"));
-    let mut inbox = OpenOptions::new().append(true).open(file).unwrap();
-    inbox.write_all(format!("{line}\n").as_bytes()).unwrap();
+    append_to(team, &format!("inbox/{inbox}.jsonl"), line);
+}
+
+/// Appends a line to a file of the team without taking the program's locks.
+pub(crate) fn append_to(team: &Team, inside: &str, line: &Value) {
+    let mut file = OpenOptions::new().append(true).open(team.path(inside)).unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }

@@ -18,7 +18,7 @@ use crate::ui::view::View;
 use crate::view::requests::visible;
 use crate::wire::message::{Body, Message, Scope};
 use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleLists};
-use crate::wire::roster::{Roster, Status};
+use crate::wire::roster::{Member, Roster, Status};
 use crate::wire::{AgentName, tool::SubjectArgument};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -59,14 +59,15 @@ impl Approvals {
         let (replaced_at, shown, edited) = (None, None, None);
         let mut approvals =
             Self { runtime, nobody, queue, replaced_at, shown, edited, notices, unread_notices };
-        approvals.find_open_questions();
+        approvals.find_open_questions(|member| member.status == Status::Waiting);
         approvals
     }
 
-    /// Queues the open questions of waiting members from their transcripts, such as questions to an earlier lead.
-    fn find_open_questions(&mut self) {
+    /// Queues the open questions of the members that `of` selects from their transcripts, such as questions to an
+    /// earlier lead.
+    fn find_open_questions(&mut self, of: impl Fn(&Member) -> bool) {
         let Ok(roster) = roster::read(self.runtime.team()) else { return };
-        for member in roster.members.iter().filter(|member| member.status == Status::Waiting) {
+        for member in roster.members.iter().filter(|member| of(member)) {
             let Ok(owner) = AgentName::member(&member.name) else { continue };
             let open = transcript::open_questions(self.runtime.team(), &owner).unwrap_or_default();
             for open in open.into_iter().filter(|open| open.decider == "lead") {
@@ -161,8 +162,8 @@ impl Approvals {
         let id = message.request_id.as_deref().filter(|_| bound);
         let queue = Rc::clone(&self.runtime.approval_queue);
         if id.is_some_and(|id| queue.find(id).is_none()) {
-            // The answer can arrive before the question.
-            self.find_open_questions();
+            // The answer can arrive before the question, and before its owner's status says that it waits.
+            self.find_open_questions(|member| !member.status.is_over());
         }
         let asked = id.and_then(|id| queue.find(id));
         match asked {

@@ -1,6 +1,6 @@
 //! Requests from another shell: what each would run or write, and the short ids and names that answer them.
 
-use crate::support::approvals::{careful_team, requests, wait_asked};
+use crate::support::approvals::{append_to, careful_team, requests, wait_asked};
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, kill_9, says, scripted_lead, spawn, turns,
 };
@@ -77,6 +77,34 @@ fn requests_show_their_content_and_are_answered_by_name_or_short_id() {
     team.eventually("alice is done", || turns(&team, "alice") == 1);
     assert!(team.workspace().join("a.txt").exists() && team.workspace().join("second").exists());
     assert_eq!(team.team(&["requests"]).expect(0).out, "nothing waits for a decision\n");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn an_answer_counts_before_its_question_has_arrived_and_before_the_status_says_that_it_waits() {
+    let team = careful_team();
+    let script = [calls("lead", &[spawn("alice")]), says("lead", "spawned")];
+    let alice = [calls("alice", &[bash("touch first")]), says("alice", "over")];
+    let mut lead = scripted_lead(&team, &[script, alice].concat());
+    wait_asked(&team, "alice");
+    team.team(&["approve", "alice"]).expect(0);
+    team.wait_status("alice", "idle");
+
+    // The moment after a question is recorded, and before it is sent.
+    let asked = team.lines("transcript/alice.jsonl");
+    let mut next = asked.into_iter().find(|line| line["kind"] == "request").unwrap();
+    next["request_id"] = json!("alice:next");
+    append_to(&team, "transcript/alice.jsonl", &next);
+    let mut approve = team.start(&["approve", "alice:next"]);
+    team.eventually("the answer is passed on", || {
+        let mail = team.mail_of("alice").into_iter();
+        mail.filter(|mail| mail["type"] == "permission_response")
+            .any(|mail| mail["request_id"] == "alice:next" && mail["approve"] == true)
+    });
+    approve.kill().unwrap();
+    approve.wait().unwrap();
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
     assert_left_in_order(&team);
