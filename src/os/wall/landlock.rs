@@ -3,6 +3,7 @@
 //! Landlock only grants. A hidden path is one that no grant covers: each folder around it is granted entry by entry.
 //! The names in a hidden folder can still be listed, since listing is granted everywhere.
 
+use super::devices::{self, DEVICES, SHARED_MEMORY};
 use super::policy::{WallPolicy, real_paths};
 use ::landlock::{
     ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
@@ -19,10 +20,6 @@ pub(super) const LATEST: i32 = 6;
 
 /// The version from which the rules also keep signals in.
 pub(crate) const VERSION_WITH_SIGNALS: i32 = 6;
-
-/// Device files that a command may write.
-const DEVICES: [&str; 7] =
-    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"];
 
 /// The rules of one command.
 #[derive(Debug)]
@@ -99,13 +96,16 @@ impl LandlockRules {
     }
 }
 
-/// Returns the largest trees of the machine without a hidden path in them. Links are left out: their targets have
-/// grants of their own.
+/// Returns the largest trees of the machine without a hidden path or a device in them. Links are left out: their
+/// targets have grants of their own.
 fn unhidden_paths(hidden: &[PathBuf]) -> Vec<PathBuf> {
+    let (root, devices) = (Path::new("/"), Path::new(devices::FOLDER));
     let mut found = Vec::new();
-    let mut open = vec![PathBuf::from("/")];
+    let mut open = vec![root.to_owned()];
     while let Some(path) = open.pop() {
-        if !hidden.iter().any(|hidden| hidden.starts_with(&path)) {
+        if path == devices {
+            open.push(SHARED_MEMORY.into());
+        } else if path != root && !hidden.iter().any(|hidden| hidden.starts_with(&path)) {
             found.push(path);
         } else if !hidden.contains(&path) {
             let entries = fs::read_dir(&path).into_iter().flatten().flatten();
@@ -140,6 +140,11 @@ mod tests {
         inside.sort();
         assert_eq!(inside, [&home.join(".config/git"), &home.join("work")]);
         assert!(found.contains(&PathBuf::from("/usr")));
-        assert_eq!(unhidden_paths(&[]), [PathBuf::from("/")]);
+        let devices = |found: Vec<PathBuf>| {
+            found.into_iter().filter(|path| path.starts_with(devices::FOLDER)).collect::<Vec<_>>()
+        };
+        assert!(!unhidden_paths(&[]).contains(&PathBuf::from("/")));
+        assert_eq!(devices(unhidden_paths(&[])), [PathBuf::from(SHARED_MEMORY)]);
+        assert_eq!(devices(unhidden_paths(&[SHARED_MEMORY.into()])), [PathBuf::new(); 0]);
     }
 }

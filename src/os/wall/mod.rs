@@ -5,6 +5,7 @@
 
 mod capabilities;
 mod connect_filter;
+mod devices;
 mod landlock;
 mod mount_calls;
 mod named_error;
@@ -15,6 +16,7 @@ mod policy;
 pub(in crate::os) mod proxy_door;
 mod seccomp;
 pub(in crate::os) mod temp_folder;
+mod trees;
 
 pub(in crate::os) use connect_filter::ConnectFilter;
 pub(crate) use landlock::VERSION_WITH_SIGNALS;

@@ -1,27 +1,25 @@
 //! User, mount and IPC namespaces of a command: a read-only view of the machine with a writable workspace, private
 //! temporary folders, and empty folders over hidden ones; perhaps a network with nothing but a loopback.
 
+use super::devices::{self, SHARED_MEMORY, TERMINALS};
 use super::mount_calls::{
     Extent, attach, clone_mounts, mount_memory, mount_terminals, open_place, set_read_only,
 };
 use super::named_error::named;
 use super::own_loopback;
 use super::policy::{WallPolicy, real_paths};
+use super::trees::{Cover, at, is_absent, make_place, trees, with_trees};
 use crate::wire::sandbox::SandboxNetwork;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The folders that are private to a command and empty at its start.
-const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
-
-/// The folder of pseudo terminals, which are private to a command.
-const TERMINALS: &str = "/dev/pts";
+const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", SHARED_MEMORY];
 
 /// The number of the capability that mounting needs: `CAP_SYS_ADMIN`.
 const SYS_ADMIN: u32 = 21;
@@ -34,19 +32,15 @@ pub(super) struct MountPlan {
     terminals: Option<PathBuf>,
     writable: Vec<PathBuf>,
     visible: Vec<PathBuf>,
+    /// Whether `/dev` has nothing but the devices of commands: Landlock does not close the others.
+    hides_devices: bool,
+    /// Hidden folders around writable ones: of these alone something is left in them.
+    around: Vec<Cover>,
     covered: Vec<Cover>,
     pinned: Vec<PathBuf>,
     protected: Vec<PathBuf>,
     /// The folder in which the command starts.
     folder: PathBuf,
-}
-
-/// A path with nothing to read: an empty folder, or an empty file.
-#[derive(Debug)]
-struct Cover {
-    path: PathBuf,
-    /// Paths in the folder that stay readable.
-    readable: Vec<PathBuf>,
 }
 
 impl MountPlan {
@@ -68,23 +62,29 @@ impl MountPlan {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let is_below = |path: &Path, folder: &Path| path.starts_with(folder);
-        // A hidden folder around a writable one stays; Landlock hides the rest of it.
+        let is_around = |path: &PathBuf| writable.iter().any(|writable| is_below(writable, path));
         let is_covered = |path: &&PathBuf| {
-            let is_around = writable.iter().any(|writable| is_below(writable, path));
             // Landlock grants all of a private folder.
             let is_hole = writable.iter().chain(&visible).any(|folder| is_below(path, folder));
-            !is_around && (is_hole || path.is_dir() || policy.lacks_landlock)
+            is_hole || path.is_dir() || policy.lacks_landlock
+        };
+        let cover = |path: &PathBuf| {
+            let within = |paths: &[PathBuf]| {
+                paths.iter().filter(|kept| is_below(kept, path)).cloned().collect()
+            };
+            Cover { path: path.clone(), readable: within(&readable), writable: within(&writable) }
         };
         // An outer cover hides inner paths as well, so it comes first.
         let mut hidden = hidden.to_vec();
         hidden.sort();
-        let cover = |path: &PathBuf| {
-            let readable = readable.iter().filter(|kept| is_below(kept, path));
-            Cover { path: path.clone(), readable: readable.cloned().collect() }
-        };
+        let (mut around, inside): (Vec<_>, Vec<_>) = hidden.into_iter().partition(is_around);
+        // Landlock hides what else is in a hidden folder around a writable one.
+        around.retain(|_| policy.lacks_landlock);
         Ok(Self {
             namespaces,
-            covered: hidden.iter().filter(is_covered).map(cover).collect(),
+            hides_devices: policy.lacks_landlock,
+            around: around.iter().map(cover).collect(),
+            covered: inside.iter().filter(is_covered).map(cover).collect(),
             visible,
             private,
             terminals: Some(PathBuf::from(TERMINALS)).filter(|path| path.is_dir()),
@@ -114,12 +114,15 @@ impl MountPlan {
         let slave = mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none);
         step("the mounts of the machine", slave.map_err(io::Error::from))?;
         let (writable, visible) = (trees(&self.writable)?, trees(&self.visible)?);
-        let mut covers = Vec::new();
-        for Cover { path, readable } in &self.covered {
-            covers.push((path, trees(readable)?));
-        }
+        let (around, covered) = (with_trees(&self.around)?, with_trees(&self.covered)?);
         let all = open_place(Path::new("/"));
         step("a read-only view", all.and_then(|all| set_read_only(all, Extent::ThisAndBelow)))?;
+        if self.hides_devices {
+            step("its devices", devices::leave_few(&writable))?;
+        }
+        for (cover, readable) in &around {
+            at(&cover.path, cover.put_over(readable, &writable))?;
+        }
         for path in &self.private {
             let place = open_place(path);
             at(path, place.and_then(|place| mount_memory(&place, c"mode=1777")))?;
@@ -134,8 +137,8 @@ impl MountPlan {
         for (path, tree) in &writable {
             at(path, self.attach_at(path, tree))?;
         }
-        for (path, readable) in &covers {
-            at(path, cover(path, readable))?;
+        for (cover, readable) in &covered {
+            at(&cover.path, cover.put_over(readable, &[]))?;
         }
         for path in self.pinned.iter().chain(&self.protected) {
             at(path, self.attach_to_itself(path))?;
@@ -173,51 +176,6 @@ fn within(paths: &[PathBuf], folders: &[PathBuf]) -> Vec<PathBuf> {
     paths.iter().filter(is_below).cloned().collect()
 }
 
-/// Clones the mounts of each path; paths that are gone are left out.
-fn trees(paths: &[PathBuf]) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
-    let mut trees = Vec::new();
-    for path in paths {
-        match open_place(path).and_then(|place| clone_mounts(&place)) {
-            Err(why) if is_absent(&why) => {}
-            tree => trees.push((path.clone(), at(path, tree)?)),
-        }
-    }
-    Ok(trees)
-}
-
-/// Mounts an empty, read-only folder or file over a path, with the readable parts of the folder in it.
-fn cover(path: &Path, readable: &[(PathBuf, OwnedFd)]) -> io::Result<()> {
-    let place = match open_place(path) {
-        // A private folder or an outer cover hides it already.
-        Err(why) if is_absent(&why) => return Ok(()),
-        place => place?,
-    };
-    if !path.is_dir() {
-        let nothing = clone_mounts(&open_place(Path::new("/dev/null"))?)?;
-        return attach(&nothing, &place);
-    }
-    mount_memory(&place, c"mode=755,size=64k")?;
-    for (kept, tree) in readable {
-        make_place(kept, tree)?;
-        set_read_only(tree, Extent::ThisAndBelow)?;
-        attach(tree, &open_place(kept)?)?;
-    }
-    set_read_only(open_place(path)?, Extent::This)
-}
-
-/// Creates the empty folder or file at which a tree is attached.
-fn make_place(path: &Path, tree: &OwnedFd) -> io::Result<()> {
-    let is_folder = File::from(tree.try_clone()?).metadata()?.is_dir();
-    let folder = if is_folder { Some(path) } else { path.parent() };
-    if let Some(folder) = folder {
-        DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
-    }
-    if !is_folder {
-        File::create_new(path)?;
-    }
-    Ok(())
-}
-
 /// Maps the user and the group to themselves, which needs no privileges.
 fn map_user(user: u32, group: u32) -> io::Result<()> {
     let write = |file: &str, text: &str| {
@@ -235,16 +193,6 @@ fn may_mount() -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let set = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
     set.unwrap_or_default() & 1 << SYS_ADMIN != 0
-}
-
-/// Whether a path does not exist or leads through a link.
-fn is_absent(why: &io::Error) -> bool {
-    let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
-    kinds.contains(&why.kind()) || why.raw_os_error() == Some(nix::libc::ELOOP)
-}
-
-fn at<T>(path: &Path, done: io::Result<T>) -> io::Result<T> {
-    done.map_err(|why| named(path.display(), &why))
 }
 
 fn step<T>(name: &str, done: io::Result<T>) -> io::Result<T> {

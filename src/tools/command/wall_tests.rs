@@ -307,6 +307,62 @@ fn a_visible_folder_is_readable_below_a_private_one() {
     );
 }
 
+/// Root reads and writes the disks of the machine by their devices, and everybody may read the log of some kernels.
+#[test]
+fn a_command_has_few_devices() {
+    let open = "for it in $(find /dev -type b -o -name kmsg); do (exec 3<$it) 2>&- && echo out; done; echo over";
+    let use_few = "for it in null zero full random urandom; do head -c 1 /dev/$it | wc -c; done; echo x >/dev/null; \
+                   echo six >/dev/stderr; cat <(echo seven)";
+    let terminal = "python3 -c 'import os, pty; print(os.ttyname(pty.openpty()[1]))'";
+    if !Fixture::new(Way::Unwalled).run(Way::Unwalled, open).contains("out") {
+        return skipped("no disk can be read without walls either");
+    }
+    for way in walled() {
+        for lacks_landlock in [false, true] {
+            if lacks_landlock && way == Way::Rules {
+                continue;
+            }
+            let mut fixture = Fixture::new(way);
+            fixture.policy.lacks_landlock = lacks_landlock;
+            assert_eq!(fixture.run(way, open), "over\n", "{way:?}, no Landlock: {lacks_landlock}");
+            assert_eq!(fixture.run(way, use_few), "0\n1\n1\n1\n1\nsix\nseven\n", "{way:?}");
+            if way == Way::Namespaces {
+                assert_eq!(fixture.run(way, terminal), "/dev/pts/0\n");
+            }
+            if lacks_landlock {
+                let listed = fixture.run(way, "echo /dev/*");
+                let few = "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero";
+                let few: Vec<String> = few.split(' ').map(|name| format!("/dev/{name}")).collect();
+                assert_eq!(listed.trim(), few.join(" "));
+            }
+        }
+    }
+}
+
+/// A clone of a teammate is a writable folder in the hidden team folder.
+#[test]
+fn without_landlock_a_hidden_folder_around_a_writable_one_is_empty_but_for_it() {
+    let way = Way::Namespaces;
+    if !walled().contains(&way) {
+        return;
+    }
+    for lacks_landlock in [false, true] {
+        let mut fixture = Fixture::new(way);
+        let clone = fixture.real().join("ws/.team/clones/alice");
+        fs::create_dir_all(&clone).unwrap();
+        put(&clone.join("own"), "own\n");
+        fixture.policy.writable = vec![clone.clone()];
+        fixture.policy.lacks_landlock = lacks_landlock;
+        let read =
+            format!("cat $TEAM/letters/bob.mail; cat {}/own; echo x >{0}/new", clone.display());
+        let said = fixture.run(way, &read);
+        assert!(said.ends_with("own\n") && !said.contains("secret"), "{lacks_landlock}: {said}");
+        assert_eq!(fs::read_to_string(clone.join("new")).unwrap(), "x\n");
+        let said = fixture.run(way, "cat $TEAM/settings.toml; echo x >$TEAM/new");
+        assert!(said.starts_with("[sandbox]\n") && said.contains("Read-only"), "{said}");
+    }
+}
+
 #[test]
 fn without_a_network_no_address_is_reached() {
     for way in walled() {
