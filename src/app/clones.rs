@@ -1,7 +1,7 @@
 //! The clone of an agent: its walls, and the setup of the commands that save its work.
 
 use super::agent_process::fresh_id;
-use super::walls::policy;
+use super::walls::{policy, real};
 use crate::error::{Failure, OrFail};
 use crate::os::command::CommandSetup;
 use crate::os::wall::{WallPolicy, Walls};
@@ -43,8 +43,8 @@ fn policy_in(
     environment: &Environment,
 ) -> WallPolicy {
     let mut policy = policy(sandbox, team, environment);
-    let clone = Path::new(&place.path);
-    for path in policy.writable.iter_mut().filter(|path| *path == team.workspace()) {
+    let (clone, workspace) = (real(Path::new(&place.path)), real(team.workspace()));
+    for path in policy.writable.iter_mut().filter(|path| **path == workspace) {
         clone.clone_into(path);
     }
     // The clones of others are beside it. Its git folder is its own.

@@ -27,8 +27,16 @@ const OPEN_WALL: &str = "TEAM_OPEN_WALL";
 const GIT: &str = ".git";
 
 /// Files of the workspace that run commands or instruct agents outside the walls.
-const PROTECTED: [&str; 7] =
-    [".git/hooks", ".git/config", ".vscode", ".idea", ".envrc", ".mcp.json", ".claude"];
+const PROTECTED: [&str; 8] = [
+    ".git/hooks",
+    ".git/config",
+    ".git/config.worktree",
+    ".vscode",
+    ".idea",
+    ".envrc",
+    ".mcp.json",
+    ".claude",
+];
 
 /// The walls that this machine has.
 pub(super) struct Attained {
@@ -279,7 +287,7 @@ async fn try_walls(
 }
 
 pub(super) fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environment) -> WallPolicy {
-    let workspace = team.workspace();
+    let (workspace, root) = (real(team.workspace()), real(team.root()));
     let home = environment.get("HOME");
     let expanded = |path: &String| match (path.strip_prefix("~/"), home) {
         (Some(below), Some(home)) => Some(PathBuf::from(home).join(below)),
@@ -288,13 +296,14 @@ pub(super) fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environmen
     };
     let mut writable: Vec<PathBuf> = sandbox.write.iter().filter_map(expanded).collect();
     if sandbox.level == SandboxLevel::Workspace {
-        writable.push(workspace.to_owned());
+        writable.push(workspace.clone());
     }
+    let writable = without_nested(writable);
     let hidden = sandbox.hide.iter().filter_map(expanded);
     WallPolicy {
         writable,
-        hidden: hidden.chain([team.root().to_owned()]).collect(),
-        readable: team.committed_paths().into(),
+        hidden: hidden.chain([root]).collect(),
+        readable: team.committed_paths().map(|path| real_parent(&path)).into(),
         visible: Vec::new(),
         pinned: vec![workspace.join(GIT)],
         protected: PROTECTED.map(|name| workspace.join(name)).into(),
@@ -307,16 +316,39 @@ pub(super) fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environmen
     }
 }
 
+/// Returns the real paths, without those below another one: a command could put a link to another folder in the place of
+/// such a path, which is writable anyway.
+fn without_nested(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let named: Vec<PathBuf> = paths.iter().map(|path| real_parent(path)).collect();
+    let is_nested =
+        |path: &Path| named.iter().any(|other| path != other && path.starts_with(real(other)));
+    let outer = named.iter().filter(|path| !is_nested(path));
+    outer.map(|path| real(path)).collect()
+}
+
+/// Returns a path without links, as far as it exists.
+pub(super) fn real(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| real_parent(path))
+}
+
+/// Returns a path without links in the folders around its last part, as far as they exist.
+fn real_parent(path: &Path) -> PathBuf {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => real(parent).join(name),
+        _ => path.to_owned(),
+    }
+}
+
 /// Makes the wall that [`OPEN_WALL`] names one that looks like the others and does not hold.
 fn with_open_wall(mut policy: WallPolicy, team: &TeamDir, environment: &Environment) -> WallPolicy {
     let open = environment.get(OPEN_WALL).filter(|_| cfg!(debug_assertions));
     let Some(open) = open else { return policy };
     match SandboxWall::ALL.into_iter().find(|wall| wall.word() == open) {
         Some(SandboxWall::Files) => {
-            policy.writable.extend(team.workspace().parent().map(Path::to_owned));
+            policy.writable.extend(real(team.workspace()).parent().map(Path::to_owned));
         }
-        Some(SandboxWall::TeamFolder) => policy.hidden.retain(|path| path != team.root()),
-        Some(SandboxWall::Secrets) => policy.hidden = vec![team.root().to_owned()],
+        Some(SandboxWall::TeamFolder) => policy.hidden.retain(|path| *path != real(team.root())),
+        Some(SandboxWall::Secrets) => policy.hidden = vec![real(team.root())],
         Some(SandboxWall::Signals) => policy.landlock_cap = Some(VERSION_WITH_SIGNALS - 1),
         Some(SandboxWall::Network) => policy.network = SandboxNetwork::Open,
         Some(SandboxWall::GitFiles) => policy.protected.clear(),

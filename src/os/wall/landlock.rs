@@ -4,7 +4,7 @@
 //! The names in a hidden folder can still be listed, since listing is granted everywhere.
 
 use super::devices::{self, DEVICES, SHARED_MEMORY};
-use super::policy::{WallPolicy, real_paths};
+use super::policy::WallPolicy;
 use ::landlock::{
     ABI, Access, AccessFs, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
@@ -58,10 +58,10 @@ impl LandlockRules {
         let mut rules = Self { ruleset: ruleset.create().map_err(io_error)?, abi };
         let read = AccessFs::from_read(abi);
         rules.grant(Path::new("/"), AccessFs::ReadDir.into())?;
-        for path in unhidden_paths(hidden).iter().chain(&real_paths(&policy.readable)) {
+        for path in unhidden_paths(hidden).iter().chain(&policy.readable_paths()) {
             rules.grant(path, read)?;
         }
-        for path in real_paths(&policy.writable) {
+        for path in policy.writable_paths() {
             rules.grant(&path, AccessFs::from_all(abi))?;
         }
         for path in DEVICES {

@@ -15,6 +15,7 @@ mod own_loopback;
 mod policy;
 pub(in crate::os) mod proxy_door;
 mod seccomp;
+mod submodules;
 pub(in crate::os) mod temp_folder;
 mod trees;
 

@@ -8,6 +8,7 @@ use super::mount_calls::{
 use super::named_error::named;
 use super::own_loopback;
 use super::policy::{WallPolicy, real_paths};
+use super::submodules::SubmodulePaths;
 use super::trees::{Cover, at, is_absent, make_place, trees, with_trees};
 use crate::wire::sandbox::SandboxNetwork;
 use nix::mount::{MsFlags, mount};
@@ -55,7 +56,7 @@ impl MountPlan {
         }
         let mut private = real_paths(PRIVATE);
         private.retain(|path| path.is_dir());
-        let (writable, readable) = (real_paths(&policy.writable), real_paths(&policy.readable));
+        let (writable, readable) = (policy.writable_paths(), policy.readable_paths());
         let visible = within(&real_paths(&policy.visible), &private);
         if writable.iter().any(|path| path == Path::new("/")) {
             let why = "the root folder cannot be a writable path";
@@ -80,6 +81,12 @@ impl MountPlan {
         let (mut around, inside): (Vec<_>, Vec<_>) = hidden.into_iter().partition(is_around);
         // Landlock hides what else is in a hidden folder around a writable one.
         around.retain(|_| policy.lacks_landlock);
+        let mut submodules = SubmodulePaths::default();
+        for git in &policy.pinned {
+            let SubmodulePaths { pinned, protected } = SubmodulePaths::of(git);
+            submodules.pinned.extend(pinned);
+            submodules.protected.extend(protected);
+        }
         Ok(Self {
             namespaces,
             hides_devices: policy.lacks_landlock,
@@ -89,8 +96,8 @@ impl MountPlan {
             private,
             terminals: Some(PathBuf::from(TERMINALS)).filter(|path| path.is_dir()),
             writable,
-            pinned: policy.pinned.clone(),
-            protected: policy.protected.clone(),
+            pinned: [policy.pinned.clone(), submodules.pinned].concat(),
+            protected: [policy.protected.clone(), submodules.protected].concat(),
             folder: std::env::current_dir()?,
         })
     }

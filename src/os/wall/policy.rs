@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The files and sockets that a command may reach. All paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WallPolicy {
-    /// Files and folders that the command may change. Paths that do not exist are left out.
+    /// Files and folders that the command may change, without links in their paths. Paths that do not exist are left out.
     #[serde(with = "paths_of_any_bytes")]
     pub(crate) writable: Vec<PathBuf>,
     /// Files and folders that the command cannot read. A trailing `*` completes the last name.
@@ -67,9 +67,24 @@ impl WallPolicy {
         self.split_hidden().1
     }
 
+    /// Returns the writable paths that exist. One that leads through a link was put there since the policy was made,
+    /// perhaps by a command, and is left out.
+    pub(super) fn writable_paths(&self) -> Vec<PathBuf> {
+        let mut real = real_paths(&self.writable);
+        real.retain(|path| self.writable.contains(path));
+        real
+    }
+
+    /// Returns the paths that exist and stay readable, without those that lead through a link.
+    pub(super) fn readable_paths(&self) -> Vec<PathBuf> {
+        let mut real = real_paths(&self.readable);
+        real.retain(|path| self.readable.contains(path));
+        real
+    }
+
     /// Returns the hidden paths outside writable folders, and those in them.
     pub(super) fn split_hidden(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
-        let writable = real_paths(&self.writable);
+        let writable = self.writable_paths();
         let is_outside = |path: &PathBuf| !writable.iter().any(|folder| path.starts_with(folder));
         self.hidden_paths().into_iter().partition(is_outside)
     }

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod containment_tests;
+mod git_guard;
 pub(super) mod host_proxy;
 mod lease_guard;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::wire::host::HostPattern;
 use crate::wire::limits::{CALL_SECONDS, MAX_CALL_SECONDS};
 use crate::wire::tool::ParameterType::{self, Text, TextList};
 use crate::wire::tool::{Audience, CompactOffer, Repetition, SubjectArgument, ToolSpec};
+use git_guard::GitGuard;
 use lease_guard::LeaseGuard;
 use output::CappedOutput;
 use std::path::Path;
@@ -132,7 +134,9 @@ impl Tool for Bash {
         }
         let guard = LeaseGuard::of(parts, setup.walls.as_deref()).await;
         setup.read_only = guard.read_only();
+        let git_guard = GitGuard::of(parts, setup.walls.as_deref()).await;
         let mut result = self.run_in(folder, &setup, &parts.output_store).await?;
+        result += &git_guard.report().await;
         result += &guard.report(call, (&self.command, &result), parts).await;
         let Some(outbox) = outbox else { return Ok(result) };
         let report = send_outbox(outbox, &parts.team).await?;

@@ -206,12 +206,14 @@ fn check_text(path: &str) -> Result<(), ToolError> {
     )))
 }
 
+/// Names in a git folder by which git runs code.
+const RUN_CODE: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
+
 /// Whether git runs code from this file: hooks and configuration, also of submodules and worktrees.
 fn runs_code(path: &Path) -> bool {
     let from_git: Vec<String> = names(path).skip_while(|name| name != ".git").collect();
     // `.git` can be a file that names another git folder.
-    from_git.len() == 1
-        || from_git.iter().any(|name| matches!(&**name, "hooks" | "config" | "config.worktree"))
+    from_git.len() == 1 || from_git.iter().any(|name| RUN_CODE.contains(&&**name))
 }
 
 /// Returns the file outside `workspace` at `path`. Fails if the path contains a link, or leads into the workspace

@@ -2,6 +2,7 @@
 
 mod attack_table;
 mod attacks;
+mod git_files;
 mod hosts;
 pub(crate) mod lacking;
 mod leases;

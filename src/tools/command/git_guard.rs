@@ -1,0 +1,140 @@
+//! Files by which a command could have the next git command of the user run code, and which walls cannot protect because
+//! they do not exist yet: what has appeared when a command has ended is set aside.
+//!
+//! Nothing of this is decided by what was there before another agent's command, whose files are its own guard's matter,
+//! but for `config.worktree`: where the user has one, it is protected.
+
+use crate::os::wall::Walls;
+use crate::store::asynchronous::offload;
+use crate::tools::registry::ToolParts;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The maximum number of folders that are looked through.
+const MOST_FOLDERS: usize = 1000;
+
+/// The maximum size of a file that names a git folder, in bytes.
+const MOST_BYTES: u64 = 8192;
+
+/// The file that names the git folder with the configuration, of a linked worktree alone.
+const COMMON: &str = "commondir";
+
+/// The content of that file in each linked worktree.
+const COMMON_OF_WORKTREES: &str = "../..\n";
+
+/// The configuration of one worktree.
+const WORKTREE_CONFIG: &str = "config.worktree";
+
+/// The suffix of a file that was set aside.
+const ASIDE: &str = ".set-aside";
+
+#[derive(Debug, Default)]
+pub(super) struct GitGuard {
+    /// The git folder of the workspace; `None` if it has none, or if nothing is guarded.
+    git: Option<PathBuf>,
+    configs: BTreeSet<PathBuf>,
+}
+
+impl GitGuard {
+    /// Prepares the guard of a command. A clone has none: the user runs no git command there.
+    pub(super) async fn of(parts: &ToolParts, walls: Option<&Walls>) -> Self {
+        let git = parts.files.workspace.path().join(".git");
+        if parts.work.is_some() || walls.is_none() || !is_folder(&git) {
+            return Self::default();
+        }
+        offload(move || {
+            let configs = git_folders(&git).into_iter().map(|it| it.join(WORKTREE_CONFIG));
+            let configs = configs.filter(|path| exists(path)).collect();
+            Self { git: Some(git), configs }
+        })
+        .await
+    }
+
+    /// Sets aside what the command, which has ended, has left. Returns a text below its output.
+    pub(super) async fn report(self) -> String {
+        let Self { git: Some(git), configs } = self else { return String::new() };
+        offload(move || set_aside(&git, &configs)).await
+    }
+}
+
+fn set_aside(git: &Path, configs: &BTreeSet<PathBuf>) -> String {
+    let mut text = String::new();
+    let mut planted = Vec::new();
+    for folder in git_folders(git) {
+        let (common, config) = (folder.join(COMMON), folder.join(WORKTREE_CONFIG));
+        let is_worktree = folder.parent().is_some_and(|parent| parent == git.join("worktrees"));
+        if exists(&common) && !(is_worktree && names_folder(&common, git)) {
+            planted.push((common, is_worktree.then_some(COMMON_OF_WORKTREES)));
+        }
+        if exists(&config) && !configs.contains(&config) {
+            planted.push((config, None));
+        }
+    }
+    for (path, right) in planted {
+        let done = put_aside(&path, right);
+        tracing::warn!(path = %path.display(), ?done, "a command left a file by which git runs code");
+        let shown = path.strip_prefix(git.parent().unwrap_or(git)).unwrap_or(&path).display();
+        text += &match done {
+            Ok(()) => format!(
+                "\n[git: {shown} would have the user's git commands run what it names; it was renamed to {shown}{ASIDE}]"
+            ),
+            Err(why) => format!(
+                "\n[git: {shown} has the user's git commands run what it names, and could not be renamed ({why}); remove it]"
+            ),
+        };
+    }
+    text
+}
+
+/// Renames a file, and puts the right content in its place if it is to be there.
+fn put_aside(path: &Path, right: Option<&str>) -> io::Result<()> {
+    let mut aside = OsString::from(path);
+    aside.push(ASIDE);
+    fs::rename(path, aside)?;
+    right.map_or(Ok(()), |right| {
+        io::Write::write_all(&mut fs::File::create_new(path)?, right.as_bytes())
+    })
+}
+
+/// Returns a git folder with those of its worktrees and submodules.
+fn git_folders(git: &Path) -> Vec<PathBuf> {
+    let mut found = vec![git.to_owned()];
+    let mut ahead = vec![git.join("worktrees"), git.join("modules")];
+    for _ in 0..MOST_FOLDERS {
+        let Some(folder) = ahead.pop() else { break };
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()).filter(|path| is_folder(path)) {
+            if exists(&path.join("HEAD")) {
+                ahead.push(path.join("modules"));
+                found.push(path);
+            } else {
+                ahead.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Whether the file names this folder, as git reads it.
+fn names_folder(file: &Path, folder: &Path) -> bool {
+    // A pipe would be read for ever.
+    let is_small = |known: fs::Metadata| known.is_file() && known.len() <= MOST_BYTES;
+    if !fs::symlink_metadata(file).is_ok_and(is_small) {
+        return false;
+    }
+    let (Ok(text), Some(own)) = (fs::read_to_string(file), file.parent()) else { return false };
+    let named = own.join(text.trim_end_matches(['\n', '\r']));
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    real(&named).is_some_and(|named| Some(named) == real(folder))
+}
+
+fn exists(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+fn is_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|known| known.is_dir())
+}
