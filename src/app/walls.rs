@@ -298,7 +298,7 @@ pub(super) fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environmen
     if sandbox.level == SandboxLevel::Workspace {
         writable.push(workspace.clone());
     }
-    let writable = without_nested(writable);
+    let writable = without_nested(&writable);
     let hidden = sandbox.hide.iter().filter_map(expanded);
     WallPolicy {
         writable,
@@ -318,7 +318,7 @@ pub(super) fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environmen
 
 /// Returns the real paths, without those below another one: a command could put a link to another folder in the place of
 /// such a path, which is writable anyway.
-fn without_nested(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+fn without_nested(paths: &[PathBuf]) -> Vec<PathBuf> {
     let named: Vec<PathBuf> = paths.iter().map(|path| real_parent(path)).collect();
     let is_nested =
         |path: &Path| named.iter().any(|other| path != other && path.starts_with(real(other)));

@@ -145,6 +145,6 @@ mod tests {
         };
         assert!(!unhidden_paths(&[]).contains(&PathBuf::from("/")));
         assert_eq!(devices(unhidden_paths(&[])), [PathBuf::from(SHARED_MEMORY)]);
-        assert_eq!(devices(unhidden_paths(&[SHARED_MEMORY.into()])), [PathBuf::new(); 0]);
+        assert!(devices(unhidden_paths(&[SHARED_MEMORY.into()])).is_empty());
     }
 }

@@ -50,6 +50,9 @@ impl Cover {
     }
 }
 
+/// Clones of mounts, with the paths of the originals.
+type Trees = Vec<(PathBuf, OwnedFd)>;
+
 /// Clones the mounts of each path; paths that are gone are left out.
 pub(super) fn trees(paths: &[PathBuf]) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
     let mut trees = Vec::new();
@@ -63,7 +66,7 @@ pub(super) fn trees(paths: &[PathBuf]) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
 }
 
 /// Returns covers with clones of what stays readable in them.
-pub(super) fn with_trees(covers: &[Cover]) -> io::Result<Vec<(&Cover, Vec<(PathBuf, OwnedFd)>)>> {
+pub(super) fn with_trees(covers: &[Cover]) -> io::Result<Vec<(&Cover, Trees)>> {
     covers.iter().map(|cover| Ok((cover, trees(&cover.readable)?))).collect()
 }
 

@@ -1,5 +1,5 @@
 //! Files by which a command could have the next git command of the user run code, and which walls cannot protect because
-//! they do not exist yet: what has appeared when a command has ended is set aside.
+//! they do not exist yet: what has appeared when a command has ended is quarantined.
 //!
 //! Nothing of this is decided by what was there before another agent's command, whose files are its own guard's matter,
 //! but for `config.worktree`: where the user has one, it is protected.
@@ -28,8 +28,8 @@ const COMMON_OF_WORKTREES: &str = "../..\n";
 /// The configuration of one worktree.
 const WORKTREE_CONFIG: &str = "config.worktree";
 
-/// The suffix of a file that was set aside.
-const ASIDE: &str = ".set-aside";
+/// The suffix of a file that was quarantined.
+const QUARANTINED: &str = ".quarantined";
 
 #[derive(Debug, Default)]
 pub(super) struct GitGuard {
@@ -53,14 +53,14 @@ impl GitGuard {
         .await
     }
 
-    /// Sets aside what the command, which has ended, has left. Returns a text below its output.
+    /// Quarantines what the command, which has ended, has left. Returns a text below its output.
     pub(super) async fn report(self) -> String {
         let Self { git: Some(git), configs } = self else { return String::new() };
-        offload(move || set_aside(&git, &configs)).await
+        offload(move || quarantine_all(&git, &configs)).await
     }
 }
 
-fn set_aside(git: &Path, configs: &BTreeSet<PathBuf>) -> String {
+fn quarantine_all(git: &Path, configs: &BTreeSet<PathBuf>) -> String {
     let mut text = String::new();
     let mut planted = Vec::new();
     for folder in git_folders(git) {
@@ -74,26 +74,27 @@ fn set_aside(git: &Path, configs: &BTreeSet<PathBuf>) -> String {
         }
     }
     for (path, right) in planted {
-        let done = put_aside(&path, right);
+        let done = quarantine(&path, right);
         tracing::warn!(path = %path.display(), ?done, "a command left a file by which git runs code");
         let shown = path.strip_prefix(git.parent().unwrap_or(git)).unwrap_or(&path).display();
-        text += &match done {
+        let told = match done {
             Ok(()) => format!(
-                "\n[git: {shown} would have the user's git commands run what it names; it was renamed to {shown}{ASIDE}]"
+                "\n[git: {shown} would have the user's git commands run what it names; it was renamed to {shown}{QUARANTINED}]"
             ),
             Err(why) => format!(
                 "\n[git: {shown} has the user's git commands run what it names, and could not be renamed ({why}); remove it]"
             ),
         };
+        text.push_str(&told);
     }
     text
 }
 
 /// Renames a file, and puts the right content in its place if it is to be there.
-fn put_aside(path: &Path, right: Option<&str>) -> io::Result<()> {
-    let mut aside = OsString::from(path);
-    aside.push(ASIDE);
-    fs::rename(path, aside)?;
+fn quarantine(path: &Path, right: Option<&str>) -> io::Result<()> {
+    let mut to = OsString::from(path);
+    to.push(QUARANTINED);
+    fs::rename(path, to)?;
     right.map_or(Ok(()), |right| {
         io::Write::write_all(&mut fs::File::create_new(path)?, right.as_bytes())
     })

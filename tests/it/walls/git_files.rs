@@ -78,7 +78,7 @@ fn the_next_git_command_of_the_user_runs_nothing_that_a_command_has_planted() {
             );
         } else {
             assert!(
-                said.contains("\n[git: .git/") && said.contains(".set-aside]"),
+                said.contains("\n[git: .git/") && said.contains(".quarantined]"),
                 "{name}: {said}"
             );
         }
@@ -133,7 +133,7 @@ fn a_writable_path_in_the_workspace_gives_no_access_by_a_link() {
     }
 }
 
-/// What the user has is not touched, and neither are the worktrees and submodules that commands work in.
+/// The user keeps a configuration that was there, and commands their worktrees and submodules.
 #[test]
 fn worktrees_and_submodules_of_commands_are_left_alone() {
     let Some(team) = walled_team("workspace") else { return };
