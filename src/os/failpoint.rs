@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 macro_rules! points {
     ($($topic:ident: $($step:ident)+;)+) => {
         /// Every failpoint, as `topic.step`.
-        pub const POINTS: [&str; 88] =
+        pub const POINTS: [&str; 100] =
             [$($(concat!(stringify!($topic), ".", stringify!($step)),)+)+];
     };
 }
@@ -52,6 +52,9 @@ points! {
     // The lead, and its children that have exited.
     lead: entered recovered closing alone;
     reap: ended noted restart;
+    // A clone that is made, saved, taken and removed.
+    work: pinned filled placed described recorded fetched saved merged applied kept moved
+        removed;
 }
 
 /// The contents of a token file that make the process hang instead of being killed.

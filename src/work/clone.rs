@@ -3,6 +3,7 @@
 use super::error::WorkError;
 use super::repository::{INDEX, Repository};
 use crate::os::event_loop::check_blocking;
+use crate::os::failpoint::hit;
 use crate::os::git::{Git, GitError, split};
 use crate::store::TeamDir;
 use crate::wire::AgentName;
@@ -142,7 +143,9 @@ pub(crate) fn create(order: &CloneOrder) -> Result<ClonePlace, WorkError> {
     let made = fill(order, &repository, &partial);
     let placed = made.and_then(|base| {
         let file = |why: &io::Error| WorkError::file(&path, why);
+        hit("work.filled");
         fs::rename(&partial, &path).map_err(|why| file(&why))?;
+        hit("work.placed");
         let text = |path: &Path| path.display().to_string();
         let place = ClonePlace {
             path: text(&path),
@@ -152,6 +155,7 @@ pub(crate) fn create(order: &CloneOrder) -> Result<ClonePlace, WorkError> {
             repository: text(&repository.top),
         };
         describe(clones, name, &place).map_err(|why| file(&why))?;
+        hit("work.described");
         Ok(place)
     });
     if placed.is_err() {
@@ -225,6 +229,7 @@ fn fill(order: &CloneOrder, repository: &Repository, folder: &Path) -> Result<St
     make_folder(folder)?;
     let git_error = |why: GitError| WorkError::git(WHAT, &why);
     let base = pin_base(order, repository)?;
+    hit("work.pinned");
     let git = Git::new(folder, &order.environment);
     let branch = branch(&order.name);
     let format = format!("--object-format={}", repository.object_format);

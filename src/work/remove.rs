@@ -5,6 +5,7 @@ use super::error::WorkError;
 use super::repository::{Repository, tips};
 use super::save::{Saver, fetch};
 use crate::os::command;
+use crate::os::failpoint::hit;
 use crate::os::git::{GitError, split};
 use crate::os::pidfd::ExitKind;
 use std::collections::BTreeSet;
@@ -15,6 +16,9 @@ use std::time::Duration;
 /// The time for the list of ignored files.
 const LIMIT: Duration = Duration::from_secs(120);
 const MAX_OUTPUT: usize = 16 * 1024 * 1024;
+
+/// The maximum number of repositories that an error names.
+const MOST_NAMED: usize = 5;
 
 /// The maximum number of commits that nothing names, which one drop saves.
 const MOST_LOST: usize = 5000;
@@ -54,10 +58,17 @@ pub(crate) fn drop_clone(saver: &Saver) -> Result<Removed, WorkError> {
         return Err(WorkError::new(kept, format!("the process {pid} works in it"), hint));
     }
     let ignored = ignored(saver)?;
-    let inner = inner_repositories(path, &ignored);
-    if let Some(inner) = inner.first() {
-        let why = format!("{} is a repository of its own, which is saved nowhere", inner.display());
-        return Err(WorkError::new(kept, why, "move it away, then try again"));
+    let inner = inner_repositories(path)?;
+    if !inner.is_empty() {
+        let names: Vec<_> =
+            inner.iter().take(MOST_NAMED).map(|inner| inner.to_string_lossy()).collect();
+        let more = inner.len().saturating_sub(MOST_NAMED);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let why = format!(
+            "it contains repositories, which are saved nowhere: {}{more}",
+            names.join(", ")
+        );
+        return Err(WorkError::new(kept, why, "move them away or remove them, then try again"));
     }
     saver.save()?;
     let repository = saver.repository()?;
@@ -68,10 +79,13 @@ pub(crate) fn drop_clone(saver: &Saver) -> Result<Removed, WorkError> {
         let why = format!("{} of its commits could not be saved", lost.len());
         return Err(WorkError::new(kept, why, format!("look at `git -C {} fsck`", path.display())));
     }
+    hit("work.kept");
     remove(&going)?;
     fs::rename(path, &going).map_err(|why| WorkError::file(path, &why))?;
+    hit("work.moved");
     // Until the description is gone, a repeated removal goes on from here.
     remove(&going)?;
+    hit("work.removed");
     forget(saver, clones)?;
     Ok(Removed { ignored, was_missing: false })
 }
@@ -112,25 +126,29 @@ fn ignored(saver: &Saver) -> Result<Vec<String>, WorkError> {
     }
 }
 
-/// Returns the repositories in a clone besides its own, outside ignored folders.
-fn inner_repositories(path: &Path, ignored: &[String]) -> Vec<PathBuf> {
-    let ignored: BTreeSet<PathBuf> = ignored.iter().map(|name| path.join(name)).collect();
+/// Returns the repositories in a clone besides its own, also in ignored folders and in its git folder, which holds those
+/// of submodules. No link is followed. Fails if a folder cannot be read.
+fn inner_repositories(path: &Path) -> Result<Vec<PathBuf>, WorkError> {
+    let own = path.join(".git");
     let (mut found, mut open) = (Vec::new(), vec![path.to_owned()]);
     while let Some(folder) = open.pop() {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let (inside, is_top) = (entry.path(), folder == path);
-            if entry.file_name() == ".git" {
-                if !is_top {
-                    found.push(folder.clone());
-                }
-            } else if entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && !ignored.contains(&inside)
-            {
-                open.push(inside);
+        let error = |why: std::io::Error| WorkError::file(&folder, &why);
+        let is_bare = folder.join("HEAD").is_file() && folder.join("objects").is_dir();
+        let has_own = fs::symlink_metadata(folder.join(".git")).is_ok();
+        if folder != own && (is_bare || (has_own && folder != path)) {
+            found.push(folder.strip_prefix(path).unwrap_or(&folder).to_owned());
+            continue;
+        }
+        for entry in fs::read_dir(&folder).map_err(error)? {
+            let entry = entry.map_err(error)?;
+            let is_objects = folder == own && entry.file_name() == "objects";
+            if !is_objects && entry.file_type().map_err(error)?.is_dir() {
+                open.push(entry.path());
             }
         }
     }
-    found
+    found.sort();
+    Ok(found)
 }
 
 /// Saves the commits of a clone that none of its references and logs names, such as a dropped stash.

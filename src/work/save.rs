@@ -4,6 +4,7 @@ use super::clone;
 use super::error::WorkError;
 use super::repository::{Repository, is_id, lines, tips, with_parents};
 use crate::os::command::{self, CommandSetup};
+use crate::os::failpoint::hit;
 use crate::os::git::{GitError, OPTIONS};
 use crate::os::pidfd::ExitKind;
 use crate::wire::AgentName;
@@ -27,19 +28,30 @@ const DONE: &str = "snapshot-done";
 /// Records the files of a clone. The agent's index, stash and branches stay as they are.
 const SNAPSHOT: &str = r#"
 set -e
-export GIT_NO_LAZY_FETCH=1 GIT_TERMINAL_PROMPT=0
+# Git before 2.45 knows only the second of these ways to fetch nothing.
+export GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none GIT_TERMINAL_PROMPT=0
+sparse=()
 own=$PWD/.git/team-index
 rm -f "$own.lock"
 # An agent can put anything there: a pipe would never be read to its end.
 [ -f "$own" ] || rm -rf "$own"
 [ -e "$own" ] || GIT_INDEX_FILE=$own g read-tree HEAD
+update() { GIT_INDEX_FILE=$own g update-index -z "$@"; }
+# Files that the agent does not check out are missing on purpose: those of a sparse checkout, which its index marks.
+marked() { g ls-files -z -t --stage | LC_ALL=C sed -zn 's/^S //p'; }
+names() { LC_ALL=C sed -z 's/^[^\t]*\t//'; }
+GIT_INDEX_FILE=$own marked | names | update --no-skip-worktree --stdin
+marked | update --index-info
+marked | names | update --skip-worktree --stdin
+# Those that are there all the same are recorded.
+sparse=(-c core.sparseCheckout=true -c sparse.expectFilesOutsideOfPatterns=false -c index.sparse=false)
 # The agent may have added ignored files.
-g ls-files -z --cached | GIT_INDEX_FILE=$own g update-index -z --add --remove --stdin 2>/dev/null || :
+g ls-files -z --cached | update --add --remove --ignore-skip-worktree-entries --stdin 2>/dev/null || :
 export GIT_INDEX_FILE=$own
 # A folder with a repository of its own and no commit makes `add` fail.
-g add --all . 2>/dev/null ||
+g add --sparse --all . 2>/dev/null ||
     g ls-files -z --cached --others --exclude-standard | { grep -zv '/$' || :; } |
-    g update-index -z --add --remove --stdin
+    update --add --remove --ignore-skip-worktree-entries --stdin
 tree=$(g write-tree)
 head=$(g rev-parse -q --verify 'HEAD^{commit}') || head=
 echo "tree $tree"
@@ -82,6 +94,7 @@ impl Saver {
         let repository = self.repository()?;
         let wip = repository.reference(&self.name, "wip");
         let snapshot = self.snapshot(wip.as_deref())?;
+        hit("work.recorded");
         let what = format!("the work of {} cannot be saved", self.name);
         let saved = self.extend(&repository, snapshot);
         saved.map_err(|why| WorkError::git(&what, &why))
@@ -125,7 +138,8 @@ impl Saver {
         if self.setup.walls.is_none() {
             script += " \"${plain[@]}\"";
         }
-        script += " \"$@\"; }\nplain=()\n";
+        // The configuration of the clone may make git trust old data about files.
+        script += " -c core.ignoreStat=false \"${sparse[@]}\" \"$@\"; }\nplain=()\n";
         if self.setup.walls.is_none() {
             // Without walls, no filter of the clone's own configuration runs.
             script += "while IFS= read -r -d '' key; do plain+=(-c \"$key=\"); done < <(\n\
@@ -149,6 +163,7 @@ impl Saver {
         let Snapshot { tree, commit, tips: mut found } = snapshot;
         found.push(commit.clone());
         fetch(repository, &self.place, &found)?;
+        hit("work.fetched");
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
@@ -169,13 +184,20 @@ impl Saver {
             let next = repository.commit(&tree, &parents, &text)?;
             let before = wip.as_deref().unwrap_or_default();
             match repository.point(&self.name, "wip", &next, Some(before)) {
-                Ok(()) => return Ok(saved(Some(next))),
+                Ok(()) => {
+                    hit("work.saved");
+                    return Ok(saved(Some(next)));
+                }
                 Err(why) if attempts == 0 => return Err(why),
                 Err(_) => {}
             }
         }
     }
 }
+
+/// Serves the objects of a clone. The configuration of the clone can promise objects that another repository has, and
+/// name a command that serves them; git before 2.45 runs it unless no way to reach a repository is allowed.
+const SERVER: &str = "--upload-pack=GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none git-upload-pack";
 
 /// Fetches commits of a clone by their ids. Nothing in the clone is executed by it.
 pub(super) fn fetch(
@@ -191,6 +213,7 @@ pub(super) fn fetch(
         "--no-write-fetch-head",
         "--no-recurse-submodules",
         "--no-auto-maintenance",
+        SERVER,
         "--stdin",
         &place.path,
     ];

@@ -5,6 +5,7 @@ use super::error::WorkError;
 use super::repository::Repository;
 use super::save::Saver;
 use crate::leases;
+use crate::os::failpoint::hit;
 use crate::os::git::{GitError, GitOutput, split};
 use crate::store::TeamDir;
 use crate::store::file_writes::FileLock;
@@ -130,7 +131,9 @@ impl Taker {
             self.check(&repository, &merge, &changed)?;
             // Merged under the locks, and with the same files as before them.
             if before.as_ref() == Some(&merge.view) {
+                hit("work.merged");
                 apply(&repository, &merge.view, tree).map_err(git_error)?;
+                hit("work.applied");
                 let text = format!("Taken from {}", self.name);
                 let taken = repository.commit(tree, &[&work], &text).map_err(git_error)?;
                 repository.point(&self.name, "taken", &taken, None).map_err(git_error)?;
