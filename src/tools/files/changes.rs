@@ -163,7 +163,7 @@ impl Look {
                 Found { path: path.clone(), state, stamp, own: own.clone(), by: None }
             }));
         }
-        let Some(mut locked) = self.writer.try_lock(&name, &spot)? else { return Ok(None) };
+        let Some(mut locked) = self.writer.lock_soon(&name, &spot)? else { return Ok(None) };
         let loaded = load(&name, &spot)?;
         let stamp = loaded.as_ref().and_then(|loaded| loaded.stamp);
         let bytes = loaded.as_ref().map(|loaded| loaded.bytes.as_slice());

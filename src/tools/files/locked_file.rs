@@ -12,6 +12,10 @@ use crate::wire::AgentName;
 use crate::wire::file_view::{ContentHash, FileRecord, FileWrite};
 use crate::wire::limits::LOCK_TIMEOUT;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// The time that a look at a file waits for its lock. Others that look or write hold it for milliseconds.
+const SOON: Duration = Duration::from_secs(1);
 
 /// The agent that writes, and its team folder.
 #[derive(Debug, Clone)]
@@ -59,6 +63,22 @@ impl Writer {
         let real = self.real(spot);
         let lock = FileLock::try_take(&self.dir, &real).map_err(|why| lock_error(path, &why))?;
         lock.map(|lock| self.locked(path, spot, real, lock)).transpose()
+    }
+
+    /// Like [`Writer::lock`], but waits only for [`SOON`]: `None` if the lock is held for longer.
+    pub(super) fn lock_soon<'a>(
+        &'a self,
+        path: &'a str,
+        spot: &'a SafePath,
+    ) -> Result<Option<LockedFile<'a>>, ToolError> {
+        let real = self.real(spot);
+        match FileLock::take(&self.dir, &real, SOON) {
+            Err(why) if why.is_lock_timeout() => Ok(None),
+            lock => {
+                let lock = lock.map_err(|why| lock_error(path, &why))?;
+                self.locked(path, spot, real, lock).map(Some)
+            }
+        }
     }
 
     fn locked<'a>(

@@ -85,6 +85,32 @@ fn kept_in(text: &str) -> Vec<String> {
     words.filter(|word| word.contains("/kept/")).map(str::to_owned).collect()
 }
 
+/// Two members that look at a file at the same moment are both told.
+#[test]
+fn a_lock_that_is_held_for_a_moment_keeps_no_change_from_a_reader() {
+    let shared = Shared::new();
+    let [alice, bob] = ["alice", "bob"].map(|name| shared.agent(name));
+    shared.put("a", "one\n");
+    alice.read("a").unwrap();
+    bob.read("a").unwrap();
+    bob.edit("a", "one", "two").unwrap();
+    let real = shared.path("a").canonicalize().unwrap();
+    let (taken, is_taken) = channel();
+    let (_never, end) = channel::<()>();
+    let (team, path) = (shared.team(), real);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _held = FileLock::take(&team, &path, LOCK_TIMEOUT).unwrap();
+            taken.send(()).unwrap();
+            // Nobody ends the moment.
+            assert!(end.recv_timeout(std::time::Duration::from_millis(50)).is_err());
+        });
+        is_taken.recv().unwrap();
+        let note = alice.note();
+        assert!(note.starts_with("a, which you read, was changed by bob"), "{note}");
+    });
+}
+
 #[test]
 fn a_reader_is_told_once_by_whom_a_file_was_changed() {
     let shared = Shared::new();
