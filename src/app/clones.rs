@@ -44,14 +44,18 @@ fn policy_in(
 ) -> WallPolicy {
     let mut policy = policy(sandbox, team, environment);
     let (clone, workspace) = (real(Path::new(&place.path)), real(team.workspace()));
-    for path in policy.writable.iter_mut().filter(|path| **path == workspace) {
-        clone.clone_into(path);
-    }
+    policy.writable.retain(|path| *path != workspace);
     // The clones of others are beside it. Its git folder is its own.
     policy.hidden.extend(clone.parent().map(Path::to_owned));
     policy.visible.extend(borrowed(place));
-    policy.pinned.clear();
-    policy.protected.clear();
+    // A writable path of the settings may be around the workspace.
+    if !policy.writable.iter().any(|path| workspace.starts_with(path)) {
+        policy.pinned.clear();
+        policy.protected.clear();
+    }
+    if sandbox.level == SandboxLevel::Workspace {
+        policy.writable.push(clone);
+    }
     policy
 }
 
@@ -107,4 +111,41 @@ pub(super) fn config(
     let setup =
         move |place: &ClonePlace| saving_setup(&sandbox, &team, place, &environment, &further);
     CloneConfig { isolation, base, folder, setup: Box::new(setup) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_is_writable_and_the_workspace_only_as_the_settings_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        let clone = real.join("state/clone");
+        for path in ["projects/shop", "state/clone"] {
+            std::fs::create_dir_all(real.join(path)).unwrap();
+        }
+        let team = TeamDir::create(&real.join("projects/shop/.team")).unwrap();
+        let text = |path: &Path| path.display().to_string();
+        let place = ClonePlace {
+            path: text(&clone),
+            folder: text(&clone),
+            branch: String::new(),
+            base: String::new(),
+            repository: text(team.workspace()),
+        };
+        let around = real.join("projects");
+        for (level, write, expected) in [
+            (SandboxLevel::Workspace, None, vec![&clone]),
+            (SandboxLevel::Workspace, Some(&around), vec![&around, &clone]),
+            (SandboxLevel::ReadOnly, Some(&around), vec![&around]),
+        ] {
+            let write: Vec<String> = write.iter().map(|path| text(path)).collect();
+            let sandbox = Sandbox { level, write, ..Sandbox::default() };
+            let policy = policy_in(&sandbox, &team, &place, &Environment::of(&[]));
+            assert_eq!(policy.writable.iter().collect::<Vec<_>>(), expected);
+            // Where the workspace can be changed, the files by which git runs code are protected.
+            assert_eq!(policy.protected.is_empty(), !expected.contains(&&around));
+        }
+    }
 }
