@@ -10,6 +10,7 @@ mod event;
 pub mod failpoint;
 pub(crate) mod file;
 pub(crate) mod git;
+pub(crate) mod git_folders;
 mod process;
 #[cfg(test)]
 #[path = "../../tests/support/skips.rs"]

@@ -15,7 +15,6 @@ mod own_loopback;
 mod policy;
 pub(in crate::os) mod proxy_door;
 mod seccomp;
-mod submodules;
 pub(in crate::os) mod temp_folder;
 mod trees;
 

@@ -8,8 +8,8 @@ use super::mount_calls::{
 use super::named_error::named;
 use super::own_loopback;
 use super::policy::{WallPolicy, real_paths};
-use super::submodules::SubmodulePaths;
 use super::trees::{Cover, at, is_absent, make_place, trees, with_trees};
+use crate::os::git_folders::{RUN_CODE, Submodules};
 use crate::wire::sandbox::SandboxNetwork;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -81,11 +81,13 @@ impl MountPlan {
         let (mut around, inside): (Vec<_>, Vec<_>) = hidden.into_iter().partition(is_around);
         // Landlock hides what else is in a hidden folder around a writable one.
         around.retain(|_| policy.lacks_landlock);
-        let mut submodules = SubmodulePaths::default();
+        let (mut pinned, mut protected) = (policy.pinned.clone(), policy.protected.clone());
         for git in &policy.pinned {
-            let SubmodulePaths { pinned, protected } = SubmodulePaths::of(git);
-            submodules.pinned.extend(pinned);
-            submodules.protected.extend(protected);
+            let Submodules { ways, git_folders } = Submodules::of(git);
+            let run_code = |folder: &PathBuf| RUN_CODE.map(|name| folder.join(name));
+            protected.extend(git_folders.iter().flat_map(run_code));
+            // A folder becomes a mount point before those in it do.
+            pinned.extend(ways);
         }
         Ok(Self {
             namespaces,
@@ -96,8 +98,8 @@ impl MountPlan {
             private,
             terminals: Some(PathBuf::from(TERMINALS)).filter(|path| path.is_dir()),
             writable,
-            pinned: [policy.pinned.clone(), submodules.pinned].concat(),
-            protected: [policy.protected.clone(), submodules.protected].concat(),
+            pinned,
+            protected,
             folder: std::env::current_dir()?,
         })
     }

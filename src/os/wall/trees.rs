@@ -54,7 +54,7 @@ impl Cover {
 type Trees = Vec<(PathBuf, OwnedFd)>;
 
 /// Clones the mounts of each path; paths that are gone are left out.
-pub(super) fn trees(paths: &[PathBuf]) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
+pub(super) fn trees(paths: &[PathBuf]) -> io::Result<Trees> {
     let mut trees = Vec::new();
     for path in paths {
         match open_place(path).and_then(|place| clone_mounts(&place)) {

@@ -1,9 +1,10 @@
 //! Files by which a command could have the next git command of the user run code, and which walls cannot protect because
 //! they do not exist yet: what has appeared when a command has ended is quarantined.
 //!
-//! Nothing of this is decided by what was there before another agent's command, whose files are its own guard's matter,
-//! but for `config.worktree`: where the user has one, it is protected.
+//! A `commondir` is judged by its content alone. A `config.worktree` may stay if it was there before the command: walls
+//! with namespaces protect it then.
 
+use crate::os::git_folders::{COMMON_FOLDER, Submodules, WORKTREE_CONFIG, of_worktrees};
 use crate::os::wall::Walls;
 use crate::store::asynchronous::offload;
 use crate::tools::registry::ToolParts;
@@ -13,20 +14,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The maximum number of folders that are looked through.
-const MOST_FOLDERS: usize = 1000;
-
 /// The maximum size of a file that names a git folder, in bytes.
 const MOST_BYTES: u64 = 8192;
 
-/// The file that names the git folder with the configuration, of a linked worktree alone.
-const COMMON: &str = "commondir";
-
 /// The content of that file in each linked worktree.
 const COMMON_OF_WORKTREES: &str = "../..\n";
-
-/// The configuration of one worktree.
-const WORKTREE_CONFIG: &str = "config.worktree";
 
 /// The suffix of a file that was quarantined.
 const QUARANTINED: &str = ".quarantined";
@@ -64,7 +56,7 @@ fn quarantine_all(git: &Path, configs: &BTreeSet<PathBuf>) -> String {
     let mut text = String::new();
     let mut planted = Vec::new();
     for folder in git_folders(git) {
-        let (common, config) = (folder.join(COMMON), folder.join(WORKTREE_CONFIG));
+        let (common, config) = (folder.join(COMMON_FOLDER), folder.join(WORKTREE_CONFIG));
         let is_worktree = folder.parent().is_some_and(|parent| parent == git.join("worktrees"));
         if exists(&common) && !(is_worktree && names_folder(&common, git)) {
             planted.push((common, is_worktree.then_some(COMMON_OF_WORKTREES)));
@@ -102,21 +94,7 @@ fn quarantine(path: &Path, right: Option<&str>) -> io::Result<()> {
 
 /// Returns a git folder with those of its worktrees and submodules.
 fn git_folders(git: &Path) -> Vec<PathBuf> {
-    let mut found = vec![git.to_owned()];
-    let mut ahead = vec![git.join("worktrees"), git.join("modules")];
-    for _ in 0..MOST_FOLDERS {
-        let Some(folder) = ahead.pop() else { break };
-        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        for path in entries.map(|entry| entry.path()).filter(|path| is_folder(path)) {
-            if exists(&path.join("HEAD")) {
-                ahead.push(path.join("modules"));
-                found.push(path);
-            } else {
-                ahead.push(path);
-            }
-        }
-    }
-    found
+    [vec![git.to_owned()], of_worktrees(git), Submodules::of(git).git_folders].concat()
 }
 
 /// Whether the file names this folder, as git reads it.

@@ -9,6 +9,7 @@
 use super::load::path_error;
 use super::locked_file::Writer;
 use super::read_log::ReadLog;
+use crate::os::git_folders::RUN_CODE;
 use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
 use crate::protocol::leases::is_leasable;
 use crate::protocol::permission::PermissionSubject;
@@ -205,9 +206,6 @@ fn check_text(path: &str) -> Result<(), ToolError> {
         "the path {problem}; give a path inside the workspace, such as src/main.rs"
     )))
 }
-
-/// Names in a git folder by which git runs code.
-const RUN_CODE: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
 
 /// Whether git runs code from this file: hooks and configuration, also of submodules and worktrees.
 fn runs_code(path: &Path) -> bool {
