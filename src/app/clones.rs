@@ -144,7 +144,7 @@ mod tests {
             let sandbox = Sandbox { level, write, ..Sandbox::default() };
             let policy = policy_in(&sandbox, &team, &place, &Environment::of(&[]));
             assert_eq!(policy.writable.iter().collect::<Vec<_>>(), expected);
-            // Where the workspace can be changed, the files by which git runs code are protected.
+            // The files by which git runs code are protected if the workspace can be changed.
             assert_eq!(policy.protected.is_empty(), !expected.contains(&&around));
         }
     }
