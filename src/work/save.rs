@@ -27,7 +27,7 @@ const DONE: &str = "snapshot-done";
 
 /// Records the files of a clone. The agent's index, stash and branches stay as they are.
 const SNAPSHOT: &str = r#"
-set -e
+set -eo pipefail
 # Git before 2.45 knows only the second of these ways to fetch nothing.
 export GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none GIT_TERMINAL_PROMPT=0
 sparse=()
@@ -45,13 +45,16 @@ marked | update --index-info
 marked | names | update --skip-worktree --stdin
 # Those that are there all the same are recorded.
 sparse=(-c core.sparseCheckout=true -c sparse.expectFilesOutsideOfPatterns=false -c index.sparse=false)
-# The agent may have added ignored files.
-g ls-files -z --cached | update --add --remove --ignore-skip-worktree-entries --stdin 2>/dev/null || :
+# The agent may have added ignored files. A folder with a repository cannot be recorded, and keeps no other path away.
+added() { g ls-files -z --cached --ignored --exclude-standard; }
+record() { update --add --remove --ignore-skip-worktree-entries --stdin; }
+added | record 2>/dev/null || added | while IFS= read -r -d '' path; do
+    printf '%s\0' "$path" | record || [ -d "$path" ]
+done
 export GIT_INDEX_FILE=$own
 # A folder with a repository of its own and no commit makes `add` fail.
 g add --sparse --all . 2>/dev/null ||
-    g ls-files -z --cached --others --exclude-standard | { grep -zv '/$' || :; } |
-    update --add --remove --ignore-skip-worktree-entries --stdin
+    g ls-files -z --cached --others --exclude-standard | { grep -zv '/$' || :; } | record
 tree=$(g write-tree)
 head=$(g rev-parse -q --verify 'HEAD^{commit}') || head=
 echo "tree $tree"

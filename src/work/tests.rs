@@ -441,6 +441,23 @@ fn files_outside_a_sparse_checkout_are_saved_as_they_are_committed() {
     assert_eq!(files(), ".gitignore\nin/f\nin/more\nout/2\nout/beside");
 }
 
+/// A path of the agent's index that cannot be recorded keeps no other away.
+#[test]
+fn added_files_that_are_ignored_are_saved_beside_an_entry_without_content() {
+    let place = Place::new();
+    let saver = place.clone_for("alice");
+    place.shell(
+        &path(&saver),
+        "echo '*.log' >.gitignore; echo 1 >a.log; echo 1 >z.log; git init -q inner.log; \
+         git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),inner.log; git add -f a.log z.log; \
+         git rm -q --cached a.log; echo 2 >z.log",
+    );
+    let wip = saver.save().unwrap().wip.unwrap();
+    assert_eq!(content(&place, &wip, "z.log"), "2");
+    let tree = place.git(&place.main(), "ls-tree -r --name-only refs/team/alice/wip");
+    assert!(!tree.contains("a.log") && !tree.contains("inner.log"), "{tree}");
+}
+
 /// An agent can tell git to trust its index about files, and to leave out a file that is there.
 #[test]
 fn no_setting_of_a_clone_hides_a_change() {
