@@ -17,6 +17,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// The interruptions that are no failpoints, where the effects of all are counted.
+const KILLED_AT_CALL: &str = "killed at a call of git";
+const FULL_DISK: &str = "a save without room";
+
 /// The variable with the job of a child process.
 const JOB: &str = "TEAM_TEST_JOB";
 
@@ -396,11 +400,17 @@ impl Story {
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(said.contains("running 1 test"), "{said}");
-        if let Interruption::Failpoint(point) = how
-            && output.status.signal() == Some(9)
-            && !token.exists()
-        {
-            *self.kills.entry(point.clone()).or_default() += 1;
+        let (is_killed, has_failed) = (output.status.signal() == Some(9), !output.status.success());
+        let took_effect = match how {
+            Interruption::Failpoint(point) => (is_killed && !token.exists()).then(|| point.clone()),
+            Interruption::Call { .. } => is_killed.then(|| KILLED_AT_CALL.into()),
+            // Other actions fail for other reasons, too.
+            Interruption::FullDisk { .. } => {
+                (has_failed && action == Action::Save).then(|| FULL_DISK.into())
+            }
+        };
+        if let Some(effect) = took_effect {
+            *self.kills.entry(effect).or_default() += 1;
         }
     }
 }
@@ -470,5 +480,7 @@ fn no_work_is_lost_by_random_changes_saves_and_drops() {
 #[ignore = "long: scripts/check --all runs it"]
 fn no_work_is_lost_by_many_random_changes_saves_and_drops() {
     let kills = nothing_is_lost(100..106, 120);
-    println!("{kills:?}");
+    for effect in [KILLED_AT_CALL, FULL_DISK] {
+        assert!(kills.contains_key(effect), "no interruption took effect: {effect}: {kills:?}");
+    }
 }
