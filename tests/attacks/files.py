@@ -88,10 +88,12 @@ def delete_inbox_dir(world):
 def change_roster(world):
     path = os.path.join(world.team, "config.json")
     with stopped(members(world)):
+        # It is opened for writing first: a command that cannot read it tries to write all the same.
+        fd = os.open(path, os.O_WRONLY)
         before = read(path)
         try:
-            with open(path, "r+b") as roster:
-                roster.write(before.replace(b'"worker"', b'"keyman"'))
+            os.write(fd, before.replace(b'"worker"', b'"keyman"'))
+            os.close(fd)
             must(b'"keyman"' in read(path))
         finally:
             with open(path, "r+b") as roster:
@@ -103,8 +105,12 @@ def replace_roster_by_rename(world):
     path, away = os.path.join(world.team, "config.json"), world.in_workspace("config.away")
     fresh = world.in_workspace("config.fresh")
     with stopped(members(world)), removed_later(fresh):
+        # A command that cannot read the roster tries with one of its own.
+        known = b'{"members":[{"name":"mallory","role":"keyman"}]}'
+        with contextlib.suppress(OSError):
+            known = read(path).replace(b'"worker"', b'"keyman"')
         with open(fresh, "wb") as file:
-            file.write(read(path).replace(b'"worker"', b'"keyman"'))
+            file.write(known)
         os.rename(path, away)
         try:
             os.rename(fresh, path)

@@ -4,7 +4,7 @@ import os
 import stat
 
 from base import (
-    Skip, attack, must, must_read, read, removed_later, restored, run, token,
+    attack, must, must_come, must_read, read, removed_later, restored, run, token, unique,
 )
 
 TOPIC = "home"
@@ -180,16 +180,35 @@ def poison_cargo_registry(world):
     must_append(world.in_home(".cargo/registry/src/index/crate-1.0.0/lib.rs"))
 
 
-@attack(TOPIC)
-def fill_disk(_world):
-    raise Skip("it would take the room of all programs on this machine")
+# The room that an attempt takes on the disk, in bytes. Nothing would stop it before the disk is full.
+ROOM = 256 << 20
 
 
 @attack(TOPIC)
-def crontab_entry(_world):
-    raise Skip("it would change the machine's own tables")
+def fill_disk(world):
+    path = world.in_workspace("room")
+    with removed_later(path):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, ROOM)
+            must(os.fstat(fd).st_blocks * 512 >= ROOM)
+        finally:
+            os.close(fd)
+
+
+def must_run_later(world, spool, lines):
+    """Puts a file into a spool, and waits until the victim, which stands for the daemon, has run the command in it."""
+    text = token()
+    with open(os.path.join(world.outside, "spool", spool, unique()), "x") as job:
+        job.write(lines(f"echo {text}"))
+    must_come(lambda: any(line.startswith("job ") and text in line for line in world.received()))
 
 
 @attack(TOPIC)
-def at_job(_world):
-    raise Skip("it would change the machine's own queue")
+def crontab_entry(world):
+    must_run_later(world, "cron", lambda command: f"* * * * * {command}\n")
+
+
+@attack(TOPIC)
+def at_job(world):
+    must_run_later(world, "at", lambda command: f"#!/bin/sh\n{command}\n")

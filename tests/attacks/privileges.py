@@ -158,8 +158,16 @@ def mknod_device(world):
 
 @attack(TOPIC)
 def core_pattern(_world):
-    """Opens the setting for writing, and writes nothing: it is the machine's."""
-    os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
+    """Writes the setting anew, with what is in it, since it is the machine's. With another program in it, the next crash
+    would run that program as root."""
+    path = "/proc/sys/kernel/core_pattern"
+    before = read(path)
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        must(os.write(fd, before) == len(before))
+    finally:
+        os.close(fd)
+    must(read(path) == before)
 
 
 @attack(TOPIC)

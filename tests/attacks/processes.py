@@ -194,8 +194,13 @@ def setpriority_group(world):
 
 
 @attack(TOPIC)
-def setpriority_whole_user(_world):
-    raise Skip("it would slow all processes of this user, not only the victim")
+def setpriority_whole_user(world):
+    """Sets the priority of all processes of a user: root does it to a user that has one process of this test. Any other
+    user does it to itself, and asks for the normal priority: a process of the victim has a lower one, which stays."""
+    slow = world.victim["slow"]
+    wanted = 7 if world.victim["may_change_user"] else 0
+    os.setpriority(os.PRIO_USER, slow["user"], wanted)
+    must(os.getpriority(os.PRIO_PROCESS, slow["pid"]) == wanted)
 
 
 @attack(TOPIC)
@@ -287,6 +292,34 @@ def sysv_shm(world):
     must(ctypes.string_at(address).decode() == world.victim["secrets"]["shm"], "not-the-content")
 
 
+def queue_of(world, name):
+    queue = world.victim.get(name)
+    if queue is None:
+        raise Skip("the victim has no message queue")
+    return ctypes.c_char_p(queue.encode())
+
+
+@attack(TOPIC)
+def posix_queue(world):
+    """Sends a message to a queue of the victim."""
+    queue = kernel.call("mq_open", queue_of(world, "queue"), os.O_WRONLY, 0, None)
+    text = token()
+    kernel.call("mq_timedsend", queue, ctypes.c_char_p(text.encode()), len(text), 0, None)
+    must_come(lambda: any(line.startswith("queue ") and text in line for line in world.received()))
+
+
+@attack(TOPIC)
+def posix_queue_unlinked(world):
+    """Takes the name from a queue of the victim, so that nobody can open it any more."""
+    name = queue_of(world, "spare_queue")
+    kernel.call("mq_unlink", name)
+    try:
+        kernel.call("mq_open", name, os.O_WRONLY, 0, None)
+    except FileNotFoundError:
+        return
+    raise Refused("still-there")
+
+
 @attack(TOPIC)
 def inherited_fds(world):
     """Looks for a descriptor beside input and outputs that the command got from its agent."""
@@ -296,7 +329,14 @@ def inherited_fds(world):
 @attack(TOPIC)
 def inherited_bash_env(_world):
     """The test starts the team with BASH_ENV, which would run a file in each shell of the agents."""
-    must("BASH_ENV" in os.environ or "LD_PRELOAD" in os.environ, "absent")
+    must("BASH_ENV" in os.environ, "absent")
+
+
+@attack(TOPIC)
+def inherited_preload(world):
+    """The test starts the team with LD_PRELOAD, which would load a library into each program of the agents."""
+    library = world.victim["preload"]
+    must("LD_PRELOAD" in os.environ or library.encode() in read("/proc/self/maps"), "absent")
 
 
 @attack(TOPIC)

@@ -1,9 +1,11 @@
 """Attacks on programs of the user that obey a socket. The test starts each of them for itself, or leaves it out."""
 
 import contextlib
+import json
 import os
 import socket
 import struct
+import subprocess
 
 from base import Skip, attack, must, must_come, must_run, program, removed_later, token
 
@@ -78,16 +80,47 @@ def session_bus(world):
         must(answers.read(2)[1:] == bytes([method_return]))
 
 
-@attack(TOPIC)
-def systemd_run(_world):
-    raise Skip("no service manager of the test's own")
+def has_got(world, kind, text):
+    return any(line.startswith(f"{kind} ") and text in line for line in world.received())
 
 
 @attack(TOPIC)
-def docker_socket(_world):
-    raise Skip("no docker daemon of the test's own")
+def systemd_run(world):
+    """Has the real client ask the service manager of the user for a service. The victim stands for the manager."""
+    text = token()
+    words = [program("systemd-run"), "--user", "--quiet", "--unit", text, "touch", world.in_workspace(text)]
+    client = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "XDG_RUNTIME_DIR": world.outside},
+    )
+    try:
+        must_come(lambda: has_got(world, "systemd", text) or client.poll() is not None)
+        must(has_got(world, "systemd", text))
+    finally:
+        client.kill()
+        client.wait()
 
 
 @attack(TOPIC)
-def display_server(_world):
-    raise Skip("no display server of the test's own")
+def docker_socket(world):
+    """Asks the daemon for a container with the whole machine in it. The victim stands for the daemon."""
+    text = token()
+    body = json.dumps({"Image": text, "HostConfig": {"Binds": ["/:/machine"], "Privileged": True}})
+    head = f"POST /containers/create HTTP/1.1\r\nHost: docker\r\nContent-Length: {len(body)}\r\n\r\n"
+    with connected(world.victim["docker"]) as (daemon, answers):
+        daemon.sendall((head + body).encode())
+        must(b" 201 " in answers.readline())
+    must_come(lambda: has_got(world, "docker", text))
+
+
+@attack(TOPIC)
+def display_server(world):
+    """Becomes a client of the X server, which may type and read in every window. The victim stands for the server."""
+    text = token().encode()
+    with connected(world.victim["display"]) as (server, answers):
+        server.sendall(struct.pack("<BxHHHHxx", ord("l"), 11, 0, 0, 0))
+        must(answers.read(8)[:1] == b"\1")
+        # InternAtom: a name that everybody sees.
+        padded = text + bytes(-len(text) % 4)
+        server.sendall(struct.pack("<BBHHxx", 16, 0, 2 + len(padded) // 4, len(text)) + padded)
+        must_come(lambda: has_got(world, "display", text.decode()))

@@ -10,7 +10,7 @@ import json
 import os
 
 from base import (
-    Refused, attack, eventually, must, must_come, must_run, read, removed_later, token, unique,
+    Refused, attack, eventually, must, must_come, must_run, or_known, read, removed_later, token, unique,
 )
 from files import arrived
 
@@ -30,7 +30,8 @@ def lines(path):
 
 
 def roster(world):
-    return json.loads(read(os.path.join(world.team, "config.json")))
+    look = lambda: json.loads(read(os.path.join(world.team, "config.json")))
+    return or_known(look, lambda: world.known()["roster"])
 
 
 def entry(world, name):
@@ -40,7 +41,8 @@ def entry(world, name):
 
 
 def incarnation(world, name):
-    return json.loads(read(os.path.join(world.team, f"run/{name}.lock")))["incarnation"]
+    look = lambda: json.loads(read(os.path.join(world.team, f"run/{name}.lock")))
+    return or_known(look, lambda: world.known()["members"][name])["incarnation"]
 
 
 def post(world, name, line, key=None):
@@ -72,7 +74,10 @@ def control(world, name, kind, **fields):
 def open_request(world):
     """Waits until bob asks for permission, and returns the id of the request."""
     found = []
-    must(read(world.member("bob", "transcript")))
+    try:
+        must(read(world.member("bob", "transcript")))
+    except OSError:
+        return world.known()["request"]
 
     def asks():
         known = lines(world.member("bob", "transcript"))
@@ -124,12 +129,32 @@ def trust_by_program(world):
     settings = os.path.join(world.team, "settings.toml")
     trusted = world.in_home(".local/state/team/trust.json")
     with removed_later(settings):
-        fd = os.open(settings, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        os.write(fd, b'[permissions]\nallow = ["bash(curl:*)"]\n')
-        os.close(fd)
+        # Where the settings cannot be written, those that are there are trusted.
+        with contextlib.suppress(OSError):
+            fd = os.open(settings, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.write(fd, b'[permissions]\nallow = ["bash(curl:*)"]\n')
+            os.close(fd)
         as_user(world, "trust")
         must(b"bash(curl:*)" in read(trusted))
         as_user(world, "trust", "--revoke")
+
+
+@attack(TOPIC)
+def trust_by_hand(world):
+    """Writes the file in which the program keeps what the user trusts."""
+    path = world.in_home(".local/state/team/trust.json")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    before = read(path) if os.path.exists(path) else None
+    with removed_later(path + ".forged"):
+        with open(path + ".forged", "w") as file:
+            file.write('{"folders":{}}')
+        os.rename(path + ".forged", path)
+        must(read(path) == b'{"folders":{}}')
+    if before is None:
+        os.unlink(path)
+    else:
+        with open(path, "wb") as file:
+            file.write(before)
 
 
 @attack(TOPIC)
@@ -150,7 +175,8 @@ def forge_user_answer(world):
 
 def mailbox_key(world, name):
     """Returns the key that programs of the user read to write to this agent."""
-    return bytes.fromhex(json.loads(read(os.path.join(world.team, f"run/.state/{name}.key")))["key"])
+    look = lambda: json.loads(read(os.path.join(world.team, f"run/.state/{name}.key")))["key"]
+    return bytes.fromhex(or_known(look, lambda: world.known()["keys"][name]))
 
 
 @attack(TOPIC)
@@ -186,11 +212,16 @@ def forge_mode_change(world):
 
 def replayed(world, change):
     """Sends the order of the lead that made bob's mode looser, once more."""
-    mail = [line["message"] for line in lines(world.member("bob", "transcript")) if line["kind"] == "mail"]
-    orders = [it for it in mail if it["type"] == "mode_set_request" and it["mode"] == "bypass"]
-    must(orders, "no-order-seen")
+    def look():
+        must(read(world.member("bob", "transcript")))
+        mail = [line["message"] for line in lines(world.member("bob", "transcript")) if line["kind"] == "mail"]
+        orders = [it for it in mail if it["type"] == "mode_set_request" and it["mode"] == "bypass"]
+        must(orders, "no-order-seen")
+        return orders[0]
+
+    order = or_known(look, lambda: world.known()["order"])
     before = mode_of(world, "bob")
-    post(world, "bob", {**orders[0], **change})
+    post(world, "bob", {**order, **change})
     must_act(world, ["bob"], lambda: mode_of(world, "bob") == "bypass")
     post(world, "bob", control(world, "bob", "mode_set_request", mode=before))
     must_act(world, ["bob"], lambda: mode_of(world, "bob") == before)
@@ -242,9 +273,9 @@ def edit_own_transcript(world):
     """Changes the beginning of its agent's own memory, which a resumed agent reads: in place, and back."""
     path = world.member("alice", "transcript")
     before, after = b"an-earlier-word", b"another-history"
-    at = read(path).find(before)
-    must(at >= 0, "no-such-word")
     with open(path, "r+b") as transcript:
+        at = read(path).find(before)
+        must(at >= 0, "no-such-word")
         transcript.seek(at)
         transcript.write(after)
         transcript.flush()

@@ -17,6 +17,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -36,6 +37,9 @@ SECRETS = {
 }
 
 KEY_LIFE_S = 900
+
+# A user that no machine has: between those of people and those of containers. Each test has one of its own.
+THROW_AWAY_USER = 61200 + os.getpid() % 3000
 KEYCTL_UNLINK, KEYCTL_SET_TIMEOUT, USER_KEYRING = 9, 15, -4
 IPC_RMID, IPC_CREAT = 0, 0o1000
 
@@ -59,6 +63,12 @@ class Victim:
         record = os.path.join(workspace, "received")
         self.record = os.open(record, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.readers = {}
+        # The answers of the programs for which the victim stands, by name: to the first bytes of each caller.
+        self.answers = {
+            "systemd": b"DATA\r\nOK 0123456789abcdef0123456789abcdef\r\nAGREE_UNIX_FD\r\n",
+            "docker": b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n",
+            "display": b"\1\0\x0b\0\0\0\0\0",
+        }
         self.children = []
         self.ends = []
         self.world = {"pid": os.getpid(), "record": record}
@@ -158,6 +168,8 @@ class Victim:
             data = peer.recv(65536)
         if data:
             self.note(name, data)
+            with contextlib.suppress(OSError):
+                peer.sendall(self.answers.get(name, b""))
         else:
             del self.readers[peer]
             peer.close()
@@ -171,12 +183,82 @@ class Victim:
         self.listen("dgram", socket.AF_UNIX, datagram, at("datagram"))
         abstract = f"team-attacks-{os.getpid()}"
         self.listen("abstract", socket.AF_UNIX, stream, f"\0{abstract}")
+        os.makedirs(at("systemd"))
+        self.listen("systemd", socket.AF_UNIX, stream, at("systemd/private"))
+        self.listen("docker", socket.AF_UNIX, stream, at("docker.sock"))
+        self.listen("display", socket.AF_UNIX, stream, at("X0"))
+        self.world |= {"docker": at("docker.sock"), "display": at("X0")}
         self.world |= {"tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1]}
         self.world |= {"unix": at("stream"), "dgram": at("datagram"), "abstract": abstract}
         _, terminal = self.terminal = pty.openpty()
         tty.setraw(terminal)
         self.readers[terminal] = lambda: self.note("tty", os.read(terminal, 4096))
         self.world["tty"] = os.ttyname(terminal)
+
+    def open_queues(self):
+        """Opens a message queue that it reads, and one for an attempt to remove it."""
+        for name in ("queue", "spare_queue"):
+            queue = f"team-attacks-{name}-{os.getpid()}"
+            as_text = ctypes.c_char_p(queue.encode())
+            # The flags, the number of messages, their size, and what the kernel fills in.
+            attributes = ctypes.create_string_buffer(struct.pack("8q", 0, 4, 256, 0, 0, 0, 0, 0))
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NONBLOCK
+            fd = kernel.call("mq_open", as_text, flags, 0o600, attributes)
+            self.ends.append(lambda as_text=as_text: kernel.call("mq_unlink", as_text))
+            self.readers[fd] = lambda fd=fd: self.note("queue", self.message(fd))
+            self.world[name] = queue
+
+    def message(self, queue):
+        text = ctypes.create_string_buffer(256)
+        size = kernel.call("mq_timedreceive", queue, text, len(text), None, None)
+        return text.raw[:size]
+
+    def open_spools(self):
+        """Stands for the daemons of cron and at: runs the commands of each file that comes into their spools."""
+        spool = os.path.join(self.outside, "spool")
+        watch = kernel.checked(kernel.LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+        written = 8
+        for name in ("cron", "at"):
+            folder = os.path.join(spool, name)
+            os.makedirs(folder)
+            kernel.checked(kernel.LIBC.inotify_add_watch(watch, folder.encode(), written))
+        self.readers[watch] = lambda: self.run_jobs(watch, spool)
+
+    def run_jobs(self, watch, spool):
+        os.read(watch, 4096)
+        for folder in ("cron", "at"):
+            for name in os.listdir(os.path.join(spool, folder)):
+                path = os.path.join(spool, folder, name)
+                with open(path) as file:
+                    lines = file.read().splitlines()
+                os.unlink(path)
+                # Five words of a line of cron are its time.
+                jobs = [line.split(None, 5)[5] for line in lines] if folder == "cron" else lines[1:]
+                for job in jobs:
+                    self.note("job", self.must("sh", "-c", job))
+
+    def make_preload(self):
+        """Copies a library for LD_PRELOAD, and makes sure that programs load it, and that shells obey BASH_ENV."""
+        path = os.path.join(self.outside, "preload.so")
+        ctypes.CDLL("libm.so.6")
+        with open("/proc/self/maps") as maps:
+            library = next(line.split()[-1] for line in maps if "/libm" in line)
+        shutil.copy(library, path)
+        maps = self.must("cat", "/proc/self/maps", env={**os.environ, "LD_PRELOAD": path})
+        assert path in maps, "the library is not loaded"
+        trap = os.path.join(self.outside, "each-shell")
+        ran = subprocess.run(["bash", "-c", "true"], env={**os.environ, "BASH_ENV": trap}, check=False)
+        assert ran.returncode == 99, "the shell does not obey BASH_ENV"
+        self.world["preload"] = path
+
+    def start_slow(self):
+        """Starts a process of low priority: as root, of a user that has no other one."""
+        uid = os.getuid()
+        self.world["may_change_user"] = uid == 0
+        options = {"user": THROW_AWAY_USER, "group": THROW_AWAY_USER, "extra_groups": []} if uid == 0 else {}
+        low = 5
+        self.start("sleep", "1000000", preexec_fn=lambda: os.nice(low), cwd="/", **options)
+        self.world["slow"] = {"pid": self.children[-1].pid, "user": options.get("user", uid)}
 
     def start(self, *words, **options):
         child = subprocess.Popen(
@@ -254,6 +336,11 @@ def main(outside, workspace, team, program, _secret):
         victim.make_repositories(workspace)
         victim.open_memory()
         victim.open_sockets()
+        with contextlib.suppress(OSError):
+            victim.open_queues()
+        victim.open_spools()
+        victim.make_preload()
+        victim.start_slow()
         victim.start_programs()
         victim.must(program, "init", "--dir", os.path.join(workspace, "other-team"))
         world = {"workspace": workspace, "team": team, "program": program}

@@ -134,9 +134,12 @@ impl Team {
         self.folder.path()
     }
 
-    /// Returns a path inside `.team`.
+    /// Returns a path inside the team folder: `.team`, or what `TEAM_DIR` names.
     pub(crate) fn path(&self, inside: &str) -> PathBuf {
-        self.workspace().join(".team").join(inside)
+        let extra = self.extra.borrow();
+        let named = extra.iter().rev().find(|(name, _)| name == "TEAM_DIR");
+        let folder = named.map_or(".team", |(_, folder)| folder.as_str());
+        self.workspace().join(folder).join(inside)
     }
 
     /// Returns a command for one of our programs in this workspace, with a clean environment.

@@ -51,25 +51,71 @@ pub(crate) enum Column {
     Landlock,
     /// The same, with this version of Landlock.
     Early(i32),
+    /// The default level on a machine without namespaces: Landlock and seccomp, with the team folder in the workspace.
+    NoNamespaces,
+    /// The default level on a machine without Landlock: namespaces and seccomp.
+    NoLandlock,
     /// Within namespaces, Landlock and seccomp.
     Namespaces,
+    /// The same, with this version of Landlock.
+    Capped(i32),
+    /// Within namespaces, Landlock and seccomp, with this network.
+    Network(SandboxNetwork),
+}
+
+/// A network of walled commands that is not the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SandboxNetwork {
+    Hosts,
+    Own,
+    Off,
+}
+
+impl SandboxNetwork {
+    /// Returns the word of the settings.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Hosts => "hosts",
+            Self::Own => "own",
+            Self::Off => "off",
+        }
+    }
 }
 
 impl Column {
-    const ALL: [Self; 4] = [Self::User, Self::Root, Self::Landlock, Self::Namespaces];
+    /// The columns for all topics.
+    const ALL: [Self; 6] = [
+        Self::User,
+        Self::Root,
+        Self::Landlock,
+        Self::NoNamespaces,
+        Self::NoLandlock,
+        Self::Namespaces,
+    ];
+
+    /// The columns for the topic of sockets, behind all walls.
+    const NETWORKS: [Self; 4] = [
+        Self::Namespaces,
+        Self::Network(SandboxNetwork::Hosts),
+        Self::Network(SandboxNetwork::Own),
+        Self::Network(SandboxNetwork::Off),
+    ];
 
     /// Returns the head of the column on the page.
     fn title(self) -> &'static str {
         match self {
             Self::User => "as a user",
             Self::Root => "as root",
-            Self::Landlock | Self::Early(_) => "behind Landlock alone",
-            Self::Namespaces => "behind walls",
+            Self::Landlock | Self::Early(_) => "`read-only`, Landlock alone",
+            Self::NoNamespaces => "default, Landlock alone",
+            Self::NoLandlock => "default, namespaces alone",
+            Self::Namespaces | Self::Capped(_) => "behind all walls",
+            Self::Network(network) => network.word(),
         }
     }
 }
 
-/// A row: an attack with its outcomes. A column for commands within walls may be absent.
+/// A row: an attack with its outcomes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Row {
@@ -77,38 +123,54 @@ pub(crate) struct Row {
     does: String,
     user: String,
     root: String,
-    landlock: Option<String>,
+    landlock: String,
     /// Other outcomes behind Landlock alone, by the latest version that has them.
     #[serde(default)]
     early: BTreeMap<String, String>,
-    namespaces: Option<String>,
+    /// The outcome at the default level without namespaces, if it is not that behind Landlock alone.
+    no_namespaces: Option<String>,
+    /// The outcome at the default level without Landlock, if it is not that behind all walls.
+    no_landlock: Option<String>,
+    namespaces: String,
+    /// Other outcomes behind all walls, by the latest version of Landlock that has them.
+    #[serde(default)]
+    capped: BTreeMap<String, String>,
+    /// The outcomes behind all walls with these networks, if they are not those with an open network.
+    hosts: Option<String>,
+    own: Option<String>,
+    off: Option<String>,
     /// The condition of the machine without which the attempt does not get out.
     pub(crate) needs: Option<String>,
 }
 
 impl Row {
-    fn text(&self, column: Column) -> Option<&str> {
+    fn text(&self, column: Column) -> &str {
         match column {
-            Column::User => Some(&self.user),
-            Column::Root => Some(&self.root),
-            Column::Landlock => self.landlock.as_deref(),
-            Column::Early(version) => {
-                let early = self.early().find(|(latest, _)| version <= *latest);
-                early.map(|(_, text)| text).or(self.landlock.as_deref())
+            Column::User => &self.user,
+            Column::Root => &self.root,
+            Column::Landlock => &self.landlock,
+            Column::Early(version) => of_version(&self.early, version).unwrap_or(&self.landlock),
+            Column::NoNamespaces => self.no_namespaces.as_ref().unwrap_or(&self.landlock),
+            Column::NoLandlock => self.no_landlock.as_ref().unwrap_or(&self.namespaces),
+            Column::Namespaces => &self.namespaces,
+            Column::Capped(version) => {
+                of_version(&self.capped, version).unwrap_or(&self.namespaces)
             }
-            Column::Namespaces => self.namespaces.as_deref(),
+            Column::Network(network) => {
+                let text = match network {
+                    SandboxNetwork::Hosts => &self.hosts,
+                    SandboxNetwork::Own => &self.own,
+                    SandboxNetwork::Off => &self.off,
+                };
+                text.as_ref().unwrap_or(&self.namespaces)
+            }
         }
-    }
-
-    /// Returns the other outcomes of early versions of Landlock, the earliest version first.
-    fn early(&self) -> impl Iterator<Item = (i32, &str)> {
-        self.early.iter().map(|(version, text)| (version.parse().unwrap(), text.as_str()))
     }
 
     /// Returns the outcomes that a column allows. With more than one, it depends on the kernel or its settings.
     pub(crate) fn outcomes(&self, column: Column) -> Vec<Outcome<'_>> {
         let parse = |text| Outcome::parse(text).unwrap_or_else(|| panic!("{}: {text}", self.does));
-        self.text(column).into_iter().flat_map(|text| text.split(" or ")).map(parse).collect()
+        self.text(column).split(" or ").map(parse).collect()
     }
 
     /// Whether a seen outcome is allowed. `is_met` is the state of the row's condition, if it is known.
@@ -142,6 +204,12 @@ impl Row {
             outcomes.collect::<Vec<_>>().join(" or ")
         })
     }
+}
+
+/// Returns the other outcome of a version of Landlock, if there is one.
+fn of_version(others: &BTreeMap<String, String>, version: i32) -> Option<&String> {
+    let is_meant = |latest: &String| version <= latest.parse().unwrap();
+    others.iter().find(|(latest, _)| is_meant(latest)).map(|(_, text)| text)
 }
 
 /// The rows of the count on the page.
@@ -200,11 +268,16 @@ fn line(first: &str, columns: &[Column], cell: impl Fn(Column) -> String) -> Str
     format!("| {} |", cells.join(" | "))
 }
 
-/// Returns the table of the attempts that get out additionally behind an early Landlock alone.
-fn early_table(table: &Table) -> Vec<String> {
+/// Returns the table of the attempts that get out additionally behind an early Landlock.
+fn early_table(
+    table: &Table,
+    heading: &str,
+    early: impl Fn(i32) -> Column,
+    latest: Column,
+) -> Vec<String> {
     let mut lines = vec![
         String::new(),
-        "### Early versions of Landlock, without namespaces".into(),
+        format!("### Early versions of Landlock, {heading}"),
         String::new(),
         "| attempt that has its effect, too | up to Landlock |".into(),
         "|---|---|".into(),
@@ -212,8 +285,8 @@ fn early_table(table: &Table) -> Vec<String> {
     for (topic, _) in TOPICS {
         for (_, row) in &table[topic] {
             let outs = (1..=LATEST_LANDLOCK)
-                .filter(|version| row.outcomes(Column::Early(*version)).contains(&Outcome::Out));
-            let has_it = row.outcomes(Column::Landlock).contains(&Outcome::Out);
+                .filter(|version| row.outcomes(early(*version)).contains(&Outcome::Out));
+            let has_it = row.outcomes(latest).contains(&Outcome::Out);
             if let Some(version) = outs.max().filter(|_| !has_it) {
                 lines.push(format!("| {} | {version} |", row.does));
             }
@@ -225,22 +298,33 @@ fn early_table(table: &Table) -> Vec<String> {
 /// Returns the part of docs/security.md that shows the table.
 fn page(table: &Table) -> String {
     let rows = || table.values().flatten().map(|(_, row)| row);
-    let is_given = |column: &Column| rows().any(|row| row.text(*column).is_some());
-    let columns: Vec<Column> = Column::ALL.into_iter().filter(is_given).collect();
-    let rule = format!("|---|{}", "---|".repeat(columns.len()));
-    let head = |first: &str| line(first, &columns, |column| column.title().to_owned());
-    let mut lines = vec![head("attempts that"), rule.clone()];
+    let mut lines = head("attempts that", &Column::ALL);
     for summary in SUMMARIES {
         let count = |column| rows().filter(|row| row.summary(column) == summary).count();
-        lines.push(line(summary, &columns, |column| count(column).to_string()));
+        lines.push(line(summary, &Column::ALL, |column| count(column).to_string()));
     }
-    for (topic, heading) in TOPICS {
+    let mut show = |topic: &str, heading: &str, columns: &[Column]| {
         lines.extend([String::new(), format!("### {heading}"), String::new()]);
-        lines.extend([head("attempt"), rule.clone()]);
-        lines.extend(table[topic].iter().map(|(_, row)| row.on_page(&columns)));
+        lines.extend(head("attempt", columns));
+        lines.extend(table[topic].iter().map(|(_, row)| row.on_page(columns)));
+    };
+    for (topic, heading) in TOPICS {
+        show(topic, heading, &Column::ALL);
     }
-    lines.extend(early_table(table));
+    show("network", "Sockets behind all walls, by `sandbox.network`", &Column::NETWORKS);
+    let alone = early_table(table, "without namespaces", Column::Early, Column::Landlock);
+    let walls = early_table(table, "behind all walls", Column::Capped, Column::Namespaces);
+    lines.extend(alone.into_iter().chain(walls));
     lines.join("\n") + "\n"
+}
+
+/// Returns the head of a table on the page.
+fn head(first: &str, columns: &[Column]) -> Vec<String> {
+    let is_by_network = columns == Column::NETWORKS;
+    let is_open = |column| is_by_network && column == Column::Namespaces;
+    let title = |column: Column| if is_open(column) { "open" } else { column.title() };
+    let titles = line(first, columns, |column| title(column).to_owned());
+    vec![titles, format!("|---|{}", "---|".repeat(columns.len()))]
 }
 
 #[test]
@@ -286,7 +370,7 @@ fn every_attack_has_a_row() {
 fn an_outcome_is_compared_with_the_alternatives_and_the_condition() {
     let row: Row =
         toml::from_str(
-            "does = 'x'\nuser = 'out or refused EPERM'\nroot = 'refused'\nlandlock = 'refused EACCES'\nearly = { 2 = 'skip', 5 = 'out' }\n",
+            "does = 'x'\nuser = 'out or refused EPERM'\nroot = 'refused'\nlandlock = 'refused EACCES'\nearly = { 2 = 'skip', 5 = 'out' }\nno_landlock = 'out'\nnamespaces = 'refused'\ncapped = { 5 = 'out' }\n",
         )
         .unwrap();
     let seen = |text| Outcome::parse(text).unwrap();
@@ -305,6 +389,12 @@ fn an_outcome_is_compared_with_the_alternatives_and_the_condition() {
         (Column::Early(5), "out", Some(true), true),
         (Column::Early(3), "refused EACCES", Some(true), false),
         (Column::Early(2), "out", Some(true), false),
+        (Column::NoNamespaces, "refused EACCES", Some(true), true),
+        (Column::NoNamespaces, "out", Some(true), false),
+        (Column::NoLandlock, "out", Some(true), true),
+        (Column::Capped(5), "out", Some(true), true),
+        (Column::Capped(6), "out", Some(true), false),
+        (Column::Network(SandboxNetwork::Off), "refused EPERM", Some(true), true),
     ] {
         assert_eq!(row.allows(column, seen(text), met), is_allowed, "{column:?} {text} {met:?}");
     }

@@ -1,9 +1,10 @@
 //! Attacks of commands, without walls and behind them. The program tests/attacks/attacks.py makes each attempt from a command of
 //! a real agent, against a victim that the test starts; tests/attacks/expected.toml has the outcomes.
 
-use super::attack_table::{Column, LATEST_LANDLOCK, Outcome, Row, table};
-use super::lacking::{WRITABLE, landlock_version, team_without_namespaces};
+use super::attack_table::{Column, Outcome, Row, SandboxNetwork, table};
+use super::lacking::{WRITABLE, can_wall, landlock_version, refuse_calls, team_without_namespaces};
 use super::teams::walled_team;
+use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
 use crate::support::harness::{SYSTEM_PATH, Team, has_python, in_parallel};
 use crate::support::scripts::{
@@ -34,6 +35,13 @@ fn copy_attacks(workspace: &Path) {
     }
 }
 
+/// Returns the folder outside of temporary ones that `scripts/check-unprivileged` makes for its user.
+fn public_folder() -> Option<PathBuf> {
+    std::env::vars_os()
+        .find(|(name, _)| name == "TEAM_PUBLIC_FOLDER")
+        .map(|(_, folder)| folder.into())
+}
+
 /// A process outside of the team with secrets, and the files and programs of its user.
 struct Victim {
     process: Child,
@@ -50,9 +58,9 @@ impl Victim {
         let mut folder = tempfile::Builder::new();
         // Behind walls `/tmp` is private. Elsewhere each file is hidden or protected by itself, but the path of a socket
         // must be short.
-        let tests = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let tests = Some(tests).filter(|folder| folder.as_os_str().len() < 48);
-        let own = tests.and_then(|tests| folder.prefix("victim-").tempdir_in(tests).ok());
+        let tests = [public_folder(), Some(env!("CARGO_TARGET_TMPDIR").into())];
+        let mut tests = tests.into_iter().flatten().filter(|tests| tests.as_os_str().len() < 48);
+        let own = tests.find_map(|tests| folder.prefix("victim-").tempdir_in(tests).ok());
         let folder = own.unwrap_or_else(|| folder.prefix("team-victim-").tempdir().unwrap());
         let real = folder.path().canonicalize().unwrap();
         let home = real.join("home");
@@ -69,10 +77,10 @@ impl Victim {
         let mut command = Command::new("python3");
         copy_attacks(&workspace);
         command.arg("-B").arg(attacks_folder().join("victim.py")).arg(&real);
-        command
-            .arg(&workspace)
-            .arg(team.workspace().join(".team"))
-            .arg(team.programs().join("team"));
+        // Without the slash at its end, and without a link to the workspace.
+        let team_folder: PathBuf = team.path("").components().collect();
+        let team_folder = team.workspace().join(team_folder.file_name().unwrap());
+        command.arg(&workspace).arg(team_folder).arg(team.programs().join("team"));
         command.arg("--password=canary-argument").process_group(0);
         command.env_clear().env("PATH", SYSTEM_PATH).env("HOME", &home).env("LANG", "C.UTF-8");
         command.env("SERVICE_API_KEY", "canary-environment");
@@ -80,6 +88,7 @@ impl Victim {
         let mut said = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
         assert_eq!(said, "ready\n", "the victim has not started");
+        team.variable("LD_PRELOAD", &real.join("preload.so").display().to_string());
         Self { process, workspace, _folder: folder }
     }
 }
@@ -100,6 +109,16 @@ enum Walls {
     /// Landlock and seccomp on a machine that refuses namespaces, with the team folder outside of the writable folder.
     /// The number is the highest version of Landlock.
     Landlock(i32),
+    /// The default level, on a machine that refuses namespaces: the team folder is in the workspace.
+    NoNamespaces,
+    /// The default level, on a machine that refuses Landlock.
+    NoLandlock,
+    /// The level `workspace` with at most this version of Landlock, on a machine with namespaces.
+    Capped(i32),
+    /// The level `workspace` with this network, on a machine with namespaces.
+    Network(SandboxNetwork),
+    /// The default level with this network, on a machine that refuses namespaces.
+    NetworkWithoutNamespaces(SandboxNetwork),
 }
 
 impl Walls {
@@ -107,6 +126,12 @@ impl Walls {
         match self {
             Self::Workspace => Column::Namespaces,
             Self::Landlock(version) => Column::Early(version),
+            Self::NoNamespaces => Column::NoNamespaces,
+            Self::NoLandlock => Column::NoLandlock,
+            Self::Capped(version) => Column::Capped(version),
+            Self::Network(network) => Column::Network(network),
+            // There the command may not listen either.
+            Self::NetworkWithoutNamespaces(_) => Column::Network(SandboxNetwork::Off),
             Self::None if nix::unistd::geteuid().is_root() => Column::Root,
             Self::None => Column::User,
         }
@@ -118,25 +143,69 @@ impl Walls {
             Self::None => Some(Team::without_walls()),
             Self::Workspace => walled_team("workspace"),
             Self::Landlock(version) => team_without_namespaces(version),
+            Self::NoNamespaces => team_without("namespaces", "team folder"),
+            Self::NoLandlock => team_without("landlock", "signals"),
+            Self::Capped(version) => {
+                let team = walled_team("workspace")?;
+                team.variable("TEAM_LANDLOCK_ABI", &version.to_string());
+                Some(team)
+            }
+            Self::Network(network) => {
+                let team = walled_team("workspace")?;
+                team.variable("TEAM_SANDBOX_NETWORK", network.word());
+                can_wall(&team).then_some(team)
+            }
+            Self::NetworkWithoutNamespaces(network) => {
+                let team = team_without("namespaces", "team folder")?;
+                team.variable("TEAM_SANDBOX_NETWORK", network.word());
+                can_wall(&team).then_some(team)
+            }
         }
     }
 
     /// Returns the folder in which commands make their attempts.
     fn workspace(self, team: &Team) -> PathBuf {
         match self {
-            Self::None | Self::Workspace => team.workspace().to_owned(),
             Self::Landlock(_) => team.workspace().join(WRITABLE),
+            Self::None
+            | Self::Workspace
+            | Self::NoNamespaces
+            | Self::NoLandlock
+            | Self::Capped(_)
+            | Self::Network(_)
+            | Self::NetworkWithoutNamespaces(_) => team.workspace().to_owned(),
         }
     }
 
     /// Returns the command that makes attempts: `--topic TOPIC`, or names.
     fn attempts(self, which: &str) -> String {
         let enter = match self {
-            Self::None | Self::Workspace => String::new(),
             Self::Landlock(_) => format!("cd {WRITABLE} && "),
+            Self::None
+            | Self::Workspace
+            | Self::NoNamespaces
+            | Self::NoLandlock
+            | Self::Capped(_)
+            | Self::Network(_)
+            | Self::NetworkWithoutNamespaces(_) => String::new(),
         };
         format!("{enter}python3 -B attacks/attacks.py world.json {which}")
     }
+}
+
+/// Creates a team of the default level, on a machine that refuses some calls: it runs without this wall. Returns `None` if
+/// more is missing.
+fn team_without(calls: &str, wall: &str) -> Option<Team> {
+    let mut team = Team::new();
+    refuse_calls(&mut team, calls);
+    let said = headless(&team, &script(&team, &[]), "begin");
+    let warning = said.err.lines().find(|line| line.starts_with("WARNING: not all walls"));
+    team.team(&["clean", "--purge", "--yes"]);
+    if !warning.is_some_and(|text| text.contains(wall)) {
+        skipped(&format!("the default level without {calls}: {}", said.err.trim()));
+        return None;
+    }
+    Some(team)
 }
 
 fn is_installed(name: &str) -> bool {
@@ -162,6 +231,7 @@ fn is_met(need: &str) -> Option<bool> {
     }
     match need {
         "no Yama" => Some(number("/proc/sys/kernel/yama/ptrace_scope").unwrap_or(0) == 0),
+        "CAP_SETUID" => Some(has_capability(7)),
         "CAP_DAC_READ_SEARCH" => Some(has_capability(2)),
         "CAP_NET_RAW" => Some(has_capability(13)),
         "CAP_SYS_CHROOT" => Some(has_capability(18)),
@@ -185,7 +255,7 @@ fn is_met(need: &str) -> Option<bool> {
             Some(ran.success())
         }
         // No file tells of it: `skip` and refusals are allowed.
-        "Landlock" | "keyrings" | "a setuid program" | "control groups" => None,
+        "Landlock" | "keyrings" | "POSIX queues" | "a setuid program" | "control groups" => None,
         other => panic!("unknown condition: {other}"),
     }
 }
@@ -227,105 +297,136 @@ fn check(team: &Team, victim: &Victim, walls: Walls, said: &str, expected: &[(St
     assert!(wrong.is_empty() && seen.len() == expected.len(), "{wrong:#?}\n{said}");
 }
 
-/// Makes the attempts of a topic from a command of alice, who is in a headless team with bob, and compares the
-/// outcomes with the table.
-fn make_attempts(walls: Walls, topic: &str) {
-    if !has_python(&format!("the attacks of {topic}")) {
+/// All topics but that of orders, which need members that wait for answers.
+const TOPICS: [&str; 7] =
+    ["team_folder", "home", "git", "processes", "privileges", "network", "services"];
+
+/// Makes the attempts of topics from a command of alice, who is in a headless team with bob, and compares the outcomes
+/// with the table.
+fn make_attempts(walls: Walls, topics: &[&str]) {
+    if !has_python(&format!("the attacks of {}", topics.join(", "))) {
         return;
     }
-    let Some(team) = walls.team() else { return };
-    let victim = Victim::start(&team, walls);
-    let model = script(
-        &team,
-        &[
-            calls("lead", &[spawn("bob")]),
-            says("bob", "secret-of-bob"),
-            calls("lead", &[spawn("alice")]),
-            says("lead", "spawned"),
-            calls("alice", &[bash(&walls.attempts(&format!("--topic {topic}")))]),
-            says("alice", "tried"),
-        ],
-    );
-    headless(&team, &model, "begin").expect(0);
-    let results = tool_results(&team, "alice");
-    check(&team, &victim, walls, &results[0].1, &table()[topic]);
+    if let Some(team) = walls.team() {
+        make_attempts_in(&team, walls, topics);
+    }
+}
+
+fn make_attempts_in(team: &Team, walls: Walls, topics: &[&str]) {
+    let victim = Victim::start(team, walls);
+    let attempts = bash(&walls.attempts(&format!("--topic {}", topics.join(" "))));
+    let replies = [
+        calls("lead", &[spawn("bob")]),
+        says("bob", "secret-of-bob"),
+        calls("lead", &[spawn("alice")]),
+        says("lead", "spawned"),
+        calls("alice", &[attempts]),
+        says("alice", "tried"),
+    ];
+    headless(team, &script(team, &replies), "begin").expect(0);
+    let results = tool_results(team, "alice");
+    let mut table = table();
+    let rows: Vec<_> = topics.iter().flat_map(|topic| table.remove(*topic).unwrap()).collect();
+    check(team, &victim, walls, &results[0].1, &rows);
     drop(victim);
-    assert_left_in_order(&team);
+    assert_left_in_order(team);
 }
 
 #[test]
 fn a_command_reaches_the_mail_and_the_state_of_the_team() {
-    make_attempts(Walls::None, "team_folder");
+    make_attempts(Walls::None, &["team_folder"]);
 }
 
 #[test]
 fn a_walled_command_does_not_reach_the_mail_and_the_state_of_the_team() {
-    make_attempts(Walls::Workspace, "team_folder");
+    make_attempts(Walls::Workspace, &["team_folder"]);
 }
 
 #[test]
 fn a_command_reaches_the_files_of_its_user() {
-    make_attempts(Walls::None, "home");
+    make_attempts(Walls::None, &["home"]);
 }
 
 #[test]
 fn a_walled_command_does_not_reach_the_files_of_its_user() {
-    make_attempts(Walls::Workspace, "home");
+    make_attempts(Walls::Workspace, &["home"]);
 }
 
 #[test]
 fn a_command_reaches_its_user_through_git() {
-    make_attempts(Walls::None, "git");
+    make_attempts(Walls::None, &["git"]);
 }
 
 #[test]
 fn a_walled_command_does_not_reach_its_user_through_git() {
-    make_attempts(Walls::Workspace, "git");
+    make_attempts(Walls::Workspace, &["git"]);
 }
 
 #[test]
 fn a_command_reaches_other_processes() {
-    make_attempts(Walls::None, "processes");
+    make_attempts(Walls::None, &["processes"]);
 }
 
 #[test]
 fn a_walled_command_does_not_reach_other_processes() {
-    make_attempts(Walls::Workspace, "processes");
+    make_attempts(Walls::Workspace, &["processes"]);
 }
 
 #[test]
 fn a_command_has_the_privileges_of_its_user() {
-    make_attempts(Walls::None, "privileges");
+    make_attempts(Walls::None, &["privileges"]);
 }
 
 #[test]
 fn a_walled_command_has_no_privileges_of_its_user() {
-    make_attempts(Walls::Workspace, "privileges");
+    make_attempts(Walls::Workspace, &["privileges"]);
 }
 
 #[test]
 fn a_command_reaches_the_network_and_local_sockets() {
-    make_attempts(Walls::None, "network");
+    make_attempts(Walls::None, &["network"]);
 }
 
 #[test]
 fn a_walled_command_does_not_reach_the_network_and_local_sockets() {
-    make_attempts(Walls::Workspace, "network");
+    make_attempts(Walls::Workspace, &["network"]);
 }
 
 #[test]
 fn a_command_reaches_programs_that_obey_a_socket() {
-    make_attempts(Walls::None, "services");
+    make_attempts(Walls::None, &["services"]);
 }
 
 #[test]
 fn a_walled_command_does_not_reach_programs_that_obey_a_socket() {
-    make_attempts(Walls::Workspace, "services");
+    make_attempts(Walls::Workspace, &["services"]);
 }
 
 /// Returns a call that spawns a member; its first prompt is `begin`.
 fn spawn_all(names: &[&'static str]) -> Vec<(&'static str, serde_json::Value)> {
     names.iter().map(|name| spawn(name)).collect()
+}
+
+/// Tells the attacker what it could not read behind walls: with it, the forging itself is tried.
+fn tell(team: &Team, victim: &Victim, question: &str) {
+    let json = |inside: &str| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(team.path(inside)).unwrap()).unwrap()
+    };
+    let names = ["alice", "bob", "carol", "dora", "lead"];
+    let members = names.map(|name| (name.to_owned(), json(&format!("run/{name}.lock"))));
+    let keys = ["bob", "lead"]
+        .map(|name| (name.to_owned(), json(&format!("run/.state/{name}.key"))["key"].clone()));
+    let mail = team.lines("transcript/bob.jsonl").into_iter().filter(|line| line["kind"] == "mail");
+    let mut orders = mail.map(|line| line["message"].clone());
+    let order = orders.find(|it| it["type"] == "mode_set_request" && it["mode"] == "bypass");
+    let known = json!({
+        "roster": team.roster(),
+        "members": serde_json::Map::from_iter(members),
+        "keys": serde_json::Map::from_iter(keys),
+        "order": order.expect("an order of the lead"),
+        "request": question,
+    });
+    write(&victim.workspace.join("known.json"), known.to_string());
 }
 
 /// The person has allowed one command in mode `default`. The command then tries to answer questions, to give orders and to
@@ -367,10 +468,12 @@ fn try_to_give_orders(walls: Walls) {
             ["alice", "bob", "carol", "dora"].iter().all(follows)
         });
     }
-    team.team(&["send", "alice", "begin"]).expect(0);
-    lead.expect("alice asks to run:");
-    lead.type_line("y");
     team.team(&["send", "bob", "begin"]).expect(0);
+    let question = wait_asked(&team, "bob");
+    tell(&team, &victim, &question);
+    team.team(&["send", "alice", "begin"]).expect(0);
+    let of_alice = wait_asked(&team, "alice");
+    team.team(&["approve", &of_alice]).expect(0);
     team.eventually("the attempts are over", || !tool_results(&team, "alice").is_empty());
     let results = tool_results(&team, "alice");
     check(&team, &victim, walls, &results[0].1, &table()["authority"]);
@@ -443,7 +546,7 @@ fn a_walled_hook_reaches_what_a_walled_command_reaches() {
 /// Makes the attempts of a topic behind Landlock alone, in the version of this kernel.
 fn make_attempts_behind_landlock(topic: &str) {
     if has_python(&format!("the attacks of {topic} behind Landlock alone")) {
-        make_attempts(Walls::Landlock(landlock_version()), topic);
+        make_attempts(Walls::Landlock(landlock_version()), &[topic]);
     }
 }
 
@@ -489,17 +592,84 @@ fn behind_landlock_alone_a_command_gives_no_orders_and_no_answers() {
     }
 }
 
+/// All attempts of the column are made in one team, but for those on the team folder: it is open, and a command that may not
+/// stop the members meanwhile ends the team when it moves the folder.
+#[test]
+fn at_the_default_level_without_namespaces_the_team_folder_alone_is_open() {
+    make_attempts(Walls::NoNamespaces, &TOPICS[1..]);
+}
+
+#[test]
+fn at_the_default_level_without_landlock_namespaces_hold_alone() {
+    make_attempts(Walls::NoLandlock, &TOPICS);
+}
+
+#[test]
+fn at_the_default_level_without_namespaces_a_command_gives_orders_as_without_walls() {
+    if has_python("the attacks on authority without namespaces") {
+        try_to_give_orders(Walls::NoNamespaces);
+    }
+}
+
+#[test]
+fn at_the_default_level_without_landlock_a_command_gives_no_orders() {
+    if has_python("the attacks on authority without Landlock") {
+        try_to_give_orders(Walls::NoLandlock);
+    }
+}
+
+#[test]
+fn a_network_that_is_not_open_is_closed_to_each_way_of_sending() {
+    if has_python("the attacks on the networks of commands") {
+        in_parallel([SandboxNetwork::Hosts, SandboxNetwork::Own, SandboxNetwork::Off], |network| {
+            make_attempts(Walls::Network(network), &["network"]);
+        });
+    }
+}
+
+#[test]
+fn a_network_that_is_not_open_is_closed_without_namespaces() {
+    if has_python("the attacks on the networks of commands without namespaces") {
+        in_parallel([SandboxNetwork::Hosts, SandboxNetwork::Off], |network| {
+            make_attempts(Walls::NetworkWithoutNamespaces(network), &["network"]);
+        });
+    }
+}
+
+/// The topics on which a team folder with another name could have an effect.
+const TOPICS_OF_PATHS: [&str; 3] = ["team_folder", "home", "git"];
+
+#[test]
+fn walls_stand_around_a_team_folder_with_another_name() {
+    if !has_python("the attacks on a team folder with another name") {
+        return;
+    }
+    let Some(team) = Walls::Workspace.team() else { return };
+    team.variable("TEAM_DIR", &team.workspace().join("of-team").display().to_string());
+    make_attempts_in(&team, Walls::Workspace, &TOPICS_OF_PATHS);
+}
+
+/// The versions of Landlock to which the walls are capped.
+const VERSIONS: std::ops::RangeInclusive<i32> = 1..=7;
+
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn a_command_behind_an_early_landlock_reaches_what_the_table_says() {
-    const TOPICS: [&str; 7] =
-        ["team_folder", "home", "git", "processes", "privileges", "network", "services"];
     if has_python("the attacks behind early versions of Landlock") {
-        in_parallel(1..=LATEST_LANDLOCK, |version| {
-            for topic in TOPICS {
-                make_attempts(Walls::Landlock(version), topic);
-            }
+        in_parallel(VERSIONS, |version| {
+            make_attempts(Walls::Landlock(version), &TOPICS);
             try_to_give_orders(Walls::Landlock(version));
+        });
+    }
+}
+
+/// The version decides on the rights to files and on signals. No other topic has to do with them.
+#[test]
+#[ignore = "long: scripts/check --all runs it"]
+fn a_command_behind_namespaces_and_an_early_landlock_reaches_what_the_table_says() {
+    if has_python("the attacks behind namespaces and early versions of Landlock") {
+        in_parallel(VERSIONS, |version| {
+            make_attempts(Walls::Capped(version), &["team_folder", "home", "processes"]);
         });
     }
 }
