@@ -143,6 +143,8 @@ def trust_by_program(world):
 def trust_by_hand(world):
     """Writes the file in which the program keeps what the user trusts."""
     path = world.in_home(".local/state/team/trust.json")
+    # A home that is hidden from this process is not made anew.
+    must(os.path.isdir(world.in_home("")), "no-home")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     before = read(path) if os.path.exists(path) else None
     with removed_later(path + ".forged"):

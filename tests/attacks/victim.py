@@ -257,7 +257,13 @@ class Victim:
         self.world["may_change_user"] = uid == 0
         options = {"user": THROW_AWAY_USER, "group": THROW_AWAY_USER, "extra_groups": []} if uid == 0 else {}
         low = 5
-        self.start("sleep", "1000000", preexec_fn=lambda: os.nice(low), cwd="/", **options)
+
+        def prepare():
+            # Only a privileged process may give it a higher priority again, which an attack on the group does.
+            os.setpgid(0, 0)
+            os.nice(low)
+
+        self.start("sleep", "1000000", preexec_fn=prepare, cwd="/", **options)
         self.world["slow"] = {"pid": self.children[-1].pid, "user": options.get("user", uid)}
 
     def start(self, *words, **options):
