@@ -48,6 +48,10 @@ _NUMBERS = {
     "mq_unlink": (241, 181),
     "mq_timedsend": (242, 182),
     "mq_timedreceive": (243, 183),
+    "ioprio_set": (251, 30),
+    "ioprio_get": (252, 31),
+    "sched_setattr": (314, 274),
+    "sched_getattr": (315, 275),
     "rt_sigqueueinfo": (129, 138),
 }
 

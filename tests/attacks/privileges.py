@@ -9,7 +9,7 @@ import struct
 import subprocess
 
 import kernel
-from base import Skip, attack, eventually, must, program, read, removed_later, state_of
+from base import Skip, attack, eventually, must, must_come, program, read, removed_later, state_of
 from files import append
 
 TOPIC = "privileges"
@@ -220,9 +220,31 @@ def exhaust_landlock_layers(world):
     append(world, world.member("bob"))
 
 
+# The names in the workspace that are swapped: a folder of `sandbox.write`, a protected one, and one of git.
+SWAPPED = ["swapped", ".vscode", "folder/inner"]
+
+
 @attack(TOPIC)
-def swap_folder_while_walls_are_built(_world):
-    raise Skip("no test swaps a folder at that moment")
+def swap_folder_while_walls_are_built(world):
+    """Bob runs commands all the time, and so has walls built. Meanwhile this swaps folders of the workspace for links to
+    the user's home. Each command of bob tries to read and to write through them: see swap_probe.sh."""
+    over, home = world.in_workspace("probes-over"), world.home
+    places = [world.in_workspace(name) for name in SWAPPED]
+    for place in places:
+        os.makedirs(place, exist_ok=True)
+        os.symlink(home, place + ".link")
+    with open(world.in_workspace("swap-begins"), "w"):
+        pass
+    must_come(lambda: swap_all(places) or os.path.exists(over), "no-probes", 100)
+    must(b"swapped-in" in read(world.in_home("notes.txt")) or os.path.exists(world.in_workspace("taken-key")))
+
+
+def swap_all(places):
+    """Puts the link in the place of each folder, or the folder in that of the link, in one step."""
+    exchange, here, rounds = 2, -100, 20
+    for place in places * rounds:
+        names = [ctypes.c_char_p(name.encode()) for name in (place, place + ".link")]
+        kernel.checked(kernel.LIBC.renameat2(here, names[0], here, names[1], exchange))
 
 
 @attack(TOPIC)

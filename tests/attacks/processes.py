@@ -204,6 +204,56 @@ def setpriority_whole_user(world):
 
 
 @attack(TOPIC)
+def scheduler_of_victim(world):
+    """Makes the victim one that is run when nothing else wants to run; batch is its way back."""
+    before = os.sched_getscheduler(world.pid)
+    os.sched_setscheduler(world.pid, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        must(os.sched_getscheduler(world.pid) == os.SCHED_BATCH)
+    finally:
+        os.sched_setscheduler(world.pid, before, os.sched_param(0))
+
+
+@attack(TOPIC)
+def scheduler_attributes_of_victim(world):
+    """The same by the later call, which takes its values in memory."""
+    size = 48
+    before = ctypes.create_string_buffer(struct.pack("II", size, 0), size)
+    kernel.call("sched_getattr", world.pid, before, size, 0)
+    # The policy is the second word.
+    changed = ctypes.create_string_buffer(before.raw[:4] + struct.pack("I", os.SCHED_BATCH) + before.raw[8:], size)
+    kernel.call("sched_setattr", world.pid, changed, 0)
+    try:
+        must(os.sched_getscheduler(world.pid) == os.SCHED_BATCH)
+    finally:
+        kernel.call("sched_setattr", world.pid, before, 0)
+
+
+IOPRIO_PROCESS, IOPRIO_GROUP, IOPRIO_IDLE = 1, 2, 3 << 13
+
+
+def must_change_io_priority(world, which):
+    """Lets the victim read and write files only when nobody else does."""
+    before = kernel.call("ioprio_get", IOPRIO_PROCESS, world.pid)
+    kernel.call("ioprio_set", which, world.pid, IOPRIO_IDLE)
+    try:
+        must(kernel.call("ioprio_get", IOPRIO_PROCESS, world.pid) == IOPRIO_IDLE)
+    finally:
+        kernel.call("ioprio_set", which, world.pid, before)
+
+
+@attack(TOPIC)
+def io_priority_of_victim(world):
+    must_change_io_priority(world, IOPRIO_PROCESS)
+
+
+@attack(TOPIC)
+def io_priority_of_group(world):
+    must(os.getpgid(world.pid) == world.pid, "not-a-group-of-its-own")
+    must_change_io_priority(world, IOPRIO_GROUP)
+
+
+@attack(TOPIC)
 def affinity_victim(world):
     before = os.sched_getaffinity(world.pid)
     os.sched_setaffinity(world.pid, {min(before)})
@@ -264,6 +314,30 @@ def ioctl_on_device(world):
         must(fcntl.ioctl(fd, termios.TIOCGWINSZ, bytes(8)) == wanted)
     finally:
         fcntl.ioctl(fd, termios.TIOCSWINSZ, before)
+
+
+@attack(TOPIC)
+def raw_disk(_world):
+    """Reads the begin of a disk of this machine, past all rights of its files. It writes nothing to it."""
+    names = sorted(os.listdir("/sys/class/block"))
+    numbers = [read(f"/sys/class/block/{name}/dev").decode() for name in names]
+    must(numbers, "no-disk")
+    problems = []
+    for name, number in zip(names, numbers):
+        try:
+            disk = os.open(f"/dev/{name}", os.O_RDONLY)
+        except OSError as problem:
+            problems.append(problem)
+            continue
+        try:
+            # Virtual disks that nothing stands behind have no byte.
+            if os.read(disk, 512):
+                must(os.fstat(disk).st_rdev == os.makedev(*map(int, number.split(":"))), "another-device")
+                return
+        finally:
+            os.close(disk)
+    must(problems, "empty-disks")
+    raise problems[0]
 
 
 @attack(TOPIC)

@@ -75,6 +75,13 @@ const SHARED_BY_NAME: [libc::c_long; 13] = [
     libc::SYS_mq_unlink,
 ];
 
+/// Calls that change how a process, 0 for the caller, gets processors.
+const SCHEDULING: [libc::c_long; 3] =
+    [libc::SYS_sched_setscheduler, libc::SYS_sched_setparam, libc::SYS_sched_setattr];
+
+/// The kind of receiver of a disk priority that is one process, 0 for the caller.
+const IO_PRIORITY_OF_PROCESS: u64 = 1;
+
 /// The flags of `clone` that make a namespace.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWUSER,
@@ -222,6 +229,11 @@ fn add_processes(refusals: &mut Refusals) -> io::Result<()> {
     for place in [0, 1] {
         refusals.add(libc::SYS_setpriority, vec![word(place).is(Ne, 0)?])?;
     }
+    for call in SCHEDULING {
+        refusals.add(call, vec![word(0).is(Ne, 0)?])?;
+    }
+    refusals.add(libc::SYS_ioprio_set, vec![word(0).is(Ne, IO_PRIORITY_OF_PROCESS)?])?;
+    refusals.add(libc::SYS_ioprio_set, vec![word(1).is(Ne, 0)?])?;
     for request in TERMINAL_INPUT {
         refusals.add(libc::SYS_ioctl, vec![word(1).is(Eq, u64::from(request))?])?;
     }

@@ -320,8 +320,7 @@ fn page(table: &Table) -> String {
 
 /// Returns the head of a table on the page.
 fn head(first: &str, columns: &[Column]) -> Vec<String> {
-    let is_by_network = columns == Column::NETWORKS;
-    let is_open = |column| is_by_network && column == Column::Namespaces;
+    let is_open = |column| column == Column::Namespaces && columns == Column::NETWORKS;
     let title = |column: Column| if is_open(column) { "open" } else { column.title() };
     let titles = line(first, columns, |column| title(column).to_owned());
     vec![titles, format!("|---|{}", "---|".repeat(columns.len()))]

@@ -30,7 +30,9 @@ fn copy_attacks(workspace: &Path) {
     let folder = workspace.join("attacks");
     fs::create_dir(&folder).unwrap();
     let files = fs::read_dir(attacks_folder()).unwrap().map(|entry| entry.unwrap().path());
-    for file in files.filter(|file| file.extension().is_some_and(|end| end == "py")) {
+    let is_program =
+        |file: &PathBuf| file.extension().is_some_and(|end| end == "py" || end == "sh");
+    for file in files.filter(is_program) {
         fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
     }
 }
@@ -163,33 +165,32 @@ impl Walls {
         }
     }
 
+    /// Whether commands make their attempts in a folder beside the team folder, and not around it.
+    const fn is_beside_team_folder(self) -> bool {
+        matches!(self, Self::Landlock(_))
+    }
+
     /// Returns the folder in which commands make their attempts.
     fn workspace(self, team: &Team) -> PathBuf {
-        match self {
-            Self::Landlock(_) => team.workspace().join(WRITABLE),
-            Self::None
-            | Self::Workspace
-            | Self::NoNamespaces
-            | Self::NoLandlock
-            | Self::Capped(_)
-            | Self::Network(_)
-            | Self::NetworkWithoutNamespaces(_) => team.workspace().to_owned(),
+        if self.is_beside_team_folder() {
+            team.workspace().join(WRITABLE)
+        } else {
+            team.workspace().to_owned()
+        }
+    }
+
+    /// Returns a command in this folder.
+    fn in_workspace(self, command: &str) -> String {
+        if self.is_beside_team_folder() {
+            format!("cd {WRITABLE} && {command}")
+        } else {
+            command.to_owned()
         }
     }
 
     /// Returns the command that makes attempts: `--topic TOPIC`, or names.
     fn attempts(self, which: &str) -> String {
-        let enter = match self {
-            Self::Landlock(_) => format!("cd {WRITABLE} && "),
-            Self::None
-            | Self::Workspace
-            | Self::NoNamespaces
-            | Self::NoLandlock
-            | Self::Capped(_)
-            | Self::Network(_)
-            | Self::NetworkWithoutNamespaces(_) => String::new(),
-        };
-        format!("{enter}python3 -B attacks/attacks.py world.json {which}")
+        self.in_workspace(&format!("python3 -B attacks/attacks.py world.json {which}"))
     }
 }
 
@@ -255,7 +256,8 @@ fn is_met(need: &str) -> Option<bool> {
             Some(ran.success())
         }
         // No file tells of it: `skip` and refusals are allowed.
-        "Landlock" | "keyrings" | "POSIX queues" | "a setuid program" | "control groups" => None,
+        "Landlock" | "a disk" | "keyrings" | "POSIX queues" | "a setuid program"
+        | "control groups" => None,
         other => panic!("unknown condition: {other}"),
     }
 }
@@ -288,9 +290,7 @@ fn check(team: &Team, victim: &Victim, walls: Walls, said: &str, expected: &[(St
         if !text.starts_with("out") && received.contains(&format!("{name}-token-")) {
             wrong.push(format!("{name}: {text}, but it has reached its victim"));
         }
-        // The page names those that are never tried.
-        let is_news = row.outcomes(column) != [Outcome::Skip];
-        if let Some(why) = text.strip_prefix("skip ").filter(|_| is_news) {
+        if let Some(why) = text.strip_prefix("skip ") {
             skipped(&format!("the attack {name}: {why}"));
         }
     }
@@ -300,6 +300,23 @@ fn check(team: &Team, victim: &Victim, walls: Walls, said: &str, expected: &[(St
 /// All topics but that of orders, which need members that wait for answers.
 const TOPICS: [&str; 7] =
     ["team_folder", "home", "git", "processes", "privileges", "network", "services"];
+
+/// The number of commands that bob runs while a folder is swapped.
+const PROBES: usize = 12;
+
+/// Names a folder in the workspace in `sandbox.write`: one that commands can replace.
+fn let_write_swapped(team: &Team, workspace: &Path) {
+    let swapped = workspace.join("swapped");
+    let of_team = team.workspace().join("user-settings/team/settings.toml");
+    if of_team.exists() {
+        let known = fs::read_to_string(&of_team).unwrap();
+        return write(&of_team, known.replace("write = [", &format!("write = [{swapped:?}, ")));
+    }
+    let config = team.workspace().join(".config");
+    fs::create_dir_all(config.join("team")).unwrap();
+    write(&config.join("team/settings.toml"), format!("[sandbox]\nwrite = [{swapped:?}]\n"));
+    team.variable("XDG_CONFIG_HOME", &config.display().to_string());
+}
 
 /// Makes the attempts of topics from a command of alice, who is in a headless team with bob, and compares the outcomes
 /// with the table.
@@ -314,19 +331,29 @@ fn make_attempts(walls: Walls, topics: &[&str]) {
 
 fn make_attempts_in(team: &Team, walls: Walls, topics: &[&str]) {
     let victim = Victim::start(team, walls);
-    let attempts = bash(&walls.attempts(&format!("--topic {}", topics.join(" "))));
-    let replies = [
-        calls("lead", &[spawn("bob")]),
-        says("bob", "secret-of-bob"),
-        calls("lead", &[spawn("alice")]),
-        says("lead", "spawned"),
-        calls("alice", &[attempts]),
-        says("alice", "tried"),
-    ];
+    let is_swapped = topics.contains(&"privileges");
+    let number_of_probes = if is_swapped { PROBES } else { 0 };
+    let probe = |at| bash(&walls.in_workspace(&format!("sh attacks/swap_probe.sh {at} {PROBES}")));
+    let probes: Vec<_> = (1..=number_of_probes).map(probe).collect();
+    if is_swapped {
+        let_write_swapped(team, &victim.workspace);
+    }
+    let mut table = table();
+    let rows = topics.iter().flat_map(|topic| table.remove(*topic).unwrap());
+    let is_tried = |row: &Row| row.outcomes(walls.column()) != [Outcome::Skip];
+    let rows: Vec<_> = rows.filter(|(_, row)| is_tried(row)).collect();
+    let names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
+    let attempts = bash(&walls.attempts(&names.join(" ")));
+    let mut replies = vec![calls("lead", &[spawn("bob")]), says("bob", "secret-of-bob")];
+    let to_bob = ("send_message", json!({ "to": "bob", "content": "probe" }));
+    let and_bob = if is_swapped { vec![spawn("alice"), to_bob] } else { vec![spawn("alice")] };
+    replies.extend([calls("lead", &and_bob), says("lead", "spawned")]);
+    if is_swapped {
+        replies.extend([calls("bob", &probes), says("bob", "probed")]);
+    }
+    replies.extend([calls("alice", &[attempts]), says("alice", "tried")]);
     headless(team, &script(team, &replies), "begin").expect(0);
     let results = tool_results(team, "alice");
-    let mut table = table();
-    let rows: Vec<_> = topics.iter().flat_map(|topic| table.remove(*topic).unwrap()).collect();
     check(team, &victim, walls, &results[0].1, &rows);
     drop(victim);
     assert_left_in_order(team);
@@ -592,11 +619,9 @@ fn behind_landlock_alone_a_command_gives_no_orders_and_no_answers() {
     }
 }
 
-/// All attempts of the column are made in one team, but for those on the team folder: it is open, and a command that may not
-/// stop the members meanwhile ends the team when it moves the folder.
 #[test]
 fn at_the_default_level_without_namespaces_the_team_folder_alone_is_open() {
-    make_attempts(Walls::NoNamespaces, &TOPICS[1..]);
+    make_attempts(Walls::NoNamespaces, &TOPICS);
 }
 
 #[test]
