@@ -1,6 +1,8 @@
 //! The `bash` tool: runs one shell command in the workspace. No process of the command outlives it.
 
 #[cfg(test)]
+mod contained_agent;
+#[cfg(test)]
 mod containment_tests;
 mod git_guard;
 pub(super) mod host_proxy;
@@ -10,6 +12,8 @@ mod network_tests;
 pub(crate) mod outbox;
 pub(super) mod output;
 pub(super) mod shell;
+#[cfg(test)]
+mod wall_start_tests;
 #[cfg(test)]
 mod wall_tests;
 
