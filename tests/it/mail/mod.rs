@@ -8,6 +8,7 @@ mod external_senders;
 mod golden;
 mod idle_notifications;
 mod killed_senders_and_readers;
+mod lead_seals;
 mod mailbox;
 mod seals;
 mod second_implementation;

@@ -4,7 +4,7 @@ use crate::support::approvals::wait_asked;
 use crate::support::child_process::{append, write};
 use crate::support::harness::{Team, program};
 use crate::support::scripts::{
-    assert_left_in_order, bash, calls, headless, kill_9, says, script, spawn, tool_results,
+    assert_left_in_order, bash, calls, headless, kill_9, says, script, signal, spawn, tool_results,
 };
 use crate::support::terminal::Terminal;
 use agent_team::cli::{Greeting, greet};
@@ -14,6 +14,7 @@ use agent_team::wire::permission::PermissionMode;
 use agent_team::wire::roster::{Lead, Member, Status};
 use agent_team::wire::seal::SealKey;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -269,8 +270,30 @@ impl Forger<'_> {
     }
 }
 
-/// 10,000 forged lines in three lives, which end by `kill -9`, beside real ones that are sent twice: none of the forged
-/// is acted on, and each real one is acted on once.
+/// Returns a line that gives alice the mode `accept_edits`, which no forged line names.
+fn mode_line(incarnation: &str, name: &str) -> Value {
+    let mut real = control_line(0, incarnation, &format!("mode-{name}"));
+    (real["mode"], real["id"]) = ("accept_edits".into(), format!("real:{name}").into());
+    real
+}
+
+/// Returns real lines of every kind between forged ones: an answer, rules, modes, and a shutdown of this life.
+fn left_unread(forger: &Forger<'_>) -> String {
+    let (alice, life) = (forger.alice, forger.life);
+    let mut text = String::new();
+    for number in 0..72 {
+        text += &(forger.line(20_000 + number) + "\n");
+        if number % 12 == 6 {
+            let mut real = control_line(number, &alice.incarnation, forger.request_id);
+            real["id"] = format!("left:{life}:{number}").into();
+            text += &(sealed(&real, &alice.key) + "\n").repeat(2);
+        }
+    }
+    text
+}
+
+/// 10,000 forged lines in three lives, which end by `kill -9` with forged and real ones unread, beside real
+/// ones that are sent twice and replayed into later lives: none of the forged is acted on, and each real one is once.
 #[test]
 fn of_ten_thousand_forged_lines_none_is_acted_on_and_each_real_one_is_once() {
     const LIVES: u8 = 3;
@@ -286,7 +309,7 @@ fn of_ten_thousand_forged_lines_none_is_acted_on_and_each_real_one_is_once() {
     .unwrap();
     let model = script(&team, &[calls("alice", &[bash("echo ran >> ran")]), says("alice", "done")]);
     let log = || fs::read_to_string(team.path("log/alice.jsonl")).unwrap();
-    let mut modes = 0;
+    let (mut modes, mut before) = (0, Vec::new());
     for life in 1..=LIVES {
         let mut alice = start(&team, &dir, &model, life);
         if life == 1 {
@@ -298,21 +321,24 @@ fn of_ten_thousand_forged_lines_none_is_acted_on_and_each_real_one_is_once() {
         let asked = team.lines("transcript/alice.jsonl");
         let asked = asked.iter().find_map(|line| line["request_id"].as_str()).unwrap().to_owned();
         let forger = Forger { dir: &dir, alice: &alice, life, request_id: &asked };
+        // True lines of earlier lives, read and unread ones.
+        append(&team.path("inbox/alice.jsonl"), before.concat());
         for number in 0..FORGED {
             append(&team.path("inbox/alice.jsonl"), forger.line(number) + "\n");
             if number % 1000 == 500 {
                 modes += 1;
-                let mut real = control_line(0, &alice.incarnation, &format!("mode-{number}"));
-                real["mode"] = "accept_edits".into();
-                real["id"] = format!("real:{life}:{number}").into();
+                let real = mode_line(&alice.incarnation, &format!("{life}-{number}"));
                 let real = sealed(&real, &alice.key) + "\n";
                 append(&team.path("inbox/alice.jsonl"), real.repeat(2));
+                before.push(real);
             }
         }
         team.eventually("each real line is acted on", || {
             log().matches("permission mode set").count() >= modes
                 && fs::metadata(team.path("inbox/alice.jsonl")).unwrap().len() == 0
         });
+        assert_eq!(team.member("alice")["mode"], "accept_edits", "{}", team.describe());
+        assert!(!team.workspace().join("ran").exists(), "{}", team.describe());
         if life == LIVES {
             let mut real = control_line(12, &alice.incarnation, &asked);
             (real["id"], real["scope"]) = ("real:answer".into(), "once".into());
@@ -323,7 +349,17 @@ fn of_ten_thousand_forged_lines_none_is_acted_on_and_each_real_one_is_once() {
             append(&team.path("inbox/alice.jsonl"), (sealed(&end, &alice.key) + "\n").repeat(2));
         } else {
             assert_eq!(team.status("alice"), "waiting", "{}", team.describe());
+            // She is killed with real lines between forged ones in her inbox. They bind no later life.
+            signal(team.pid_of("alice"), Signal::SIGSTOP);
+            let left = left_unread(&forger);
+            append(&team.path("inbox/alice.jsonl"), &left);
+            before.push(left);
             kill_9(&team, "alice");
+            // The next life finds a line of its own beside them, which was sent before it started.
+            modes += 1;
+            let early = mode_line(&format!("life-{}", life + 1), &format!("early-{life}"));
+            let early = sealed(&early, &key(life + 1)) + "\n";
+            append(&team.path("inbox/alice.jsonl"), early.repeat(2));
         }
         alice.process.wait().unwrap();
     }
