@@ -248,11 +248,20 @@ impl Fixture {
         self.said_by(self.agent(command, timeout).spawn().unwrap())
     }
 
-    /// Starts an agent process, and returns it when its command has escaped in this way and still runs.
-    pub(super) fn agent_with_escaped(&self, way: &str, timeout: u64) -> Child {
-        let agent = self.agent(&escape(self, way, "sleep 300"), timeout).spawn().unwrap();
-        wait_until(&format!("{way} is up"), || self.file("up").exists() && self.survivors() > 0);
-        agent
+    /// Starts an agent process, and returns it when its command has escaped in this way and still runs. Returns `None` if
+    /// its time limit came first.
+    pub(super) fn try_agent_with_escaped(&self, way: &str, timeout: u64) -> Option<Child> {
+        let mut agent = self.agent(&escape(self, way, "sleep 300"), timeout).spawn().unwrap();
+        let mut has_ended = false;
+        wait_until(&format!("{way} is up"), || {
+            has_ended = agent.try_wait().unwrap().is_some();
+            has_ended || (self.file("up").exists() && self.survivors() > 0)
+        });
+        (!has_ended).then_some(agent)
+    }
+
+    pub(super) fn agent_with_escaped(&self, way: &str) -> Child {
+        self.try_agent_with_escaped(way, 60).unwrap()
     }
 }
 
@@ -274,14 +283,30 @@ pub(super) fn escape(fixture: &Fixture, way: &str, then: &str) -> String {
     format!("exec 9>>{}; flock 9\n{way}\nexec 9>&-\n{up}\n{then}", lock.display())
 }
 
-/// Sends a signal to the supervisor of the command of an agent process, from outside.
+/// Sends a signal to the supervisor of the command of an agent process, from outside, unless that one ends before.
 pub(super) fn signal_supervisor(agent: i32, signal: Signal) {
     let is_supervisor = |it: &&Process| it.parent == agent && it.is_named(COMMAND_SUPERVISOR_NAME);
     let mut sent = 0;
     wait_until("its supervisor is signalled", || {
         let all = processes::all();
         sent += all.iter().filter(is_supervisor).map(|it| it.signal(signal)).count();
-        sent > 0
+        sent > 0 || !Process::read(agent).is_some_and(|it| it.can_run())
+    });
+}
+
+/// Stops a process, and waits until each of its threads has stopped: one of them takes the signal, and the others run
+/// until it does.
+pub(super) fn stop(process: &Process) {
+    process.signal(Signal::SIGSTOP);
+    let threads = format!("/proc/{}/task", process.pid);
+    wait_until("all its threads have stopped", || {
+        fs::read_dir(&threads).unwrap().all(|thread| {
+            let status = fs::read_to_string(thread.unwrap().path().join("status"));
+            // A traced one is in a stop of its own.
+            status.is_ok_and(|status| {
+                ["T ", "t "].iter().any(|state| status.contains(&format!("\nState:\t{state}")))
+            })
+        })
     });
 }
 

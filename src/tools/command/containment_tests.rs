@@ -4,7 +4,7 @@
 
 use super::contained_agent::{
     CommandWalls, Containment, Fixture, SHOW_EVIDENCE, bash, block_on, containments, escape, run,
-    signal_supervisor, wait_until,
+    signal_supervisor, stop, wait_until,
 };
 use super::{Bash, OutputStore, command_setup};
 use crate::os::processes::{self, Process};
@@ -104,22 +104,27 @@ fn nothing_outlives_the_timeout() {
 }
 
 /// Has a command signal its supervisor after it has escaped. Behind walls it cannot do that, so this process does it.
-/// Returns the tool's answer.
-fn says_without_supervisor(fixture: &Fixture, way: &str, signal: Signal, timeout: u64) -> String {
+/// Returns the tool's answer, `None` if the time limit of the command, in seconds, came before.
+fn says_without_supervisor(
+    fixture: &Fixture,
+    way: &str,
+    signal: Signal,
+    timeout: u64,
+) -> Option<String> {
     if fixture.containment.walls.are_up() {
-        let agent = fixture.agent_with_escaped(way, timeout);
+        let agent = fixture.try_agent_with_escaped(way, timeout)?;
         signal_supervisor(i32::try_from(agent.id()).unwrap(), signal);
-        return fixture.said_by(agent);
+        return Some(fixture.said_by(agent));
     }
     let then = format!("kill -{} $PPID; sleep 300", signal as i32);
-    fixture.agent_says(&escape(fixture, way, &then), timeout)
+    Some(fixture.agent_says(&escape(fixture, way, &then), timeout))
 }
 
 /// If the supervisor is killed by SIGKILL, the agent adopts the orphans and finds them even without their run id.
 #[test]
 fn nothing_outlives_a_killed_supervisor() {
     each_of(&[ESCAPES, UNMARKED, RESPAWNING], BOTH, |fixture, way| {
-        let said = says_without_supervisor(fixture, way, Signal::SIGKILL, 60);
+        let said = says_without_supervisor(fixture, way, Signal::SIGKILL, 60).unwrap();
         assert!(said.starts_with("[ended by signal 9]"), "{way}: {said}");
     });
 }
@@ -127,9 +132,12 @@ fn nothing_outlives_a_killed_supervisor() {
 #[test]
 fn the_agent_takes_over_from_a_stopped_supervisor() {
     each_of(&[&["setsid STAY &"], UNMARKED], BOTH, |fixture, way| {
-        // The time limit starts with the command, whose process must have escaped before.
-        let timeout = if fixture.containment.walls.are_up() { 4 } else { 1 };
-        let said = says_without_supervisor(fixture, way, Signal::SIGSTOP, timeout);
+        // The command must have escaped within its time limit.
+        let tried = [1, 8, 64].into_iter().find_map(|timeout| {
+            let said = says_without_supervisor(fixture, way, Signal::SIGSTOP, timeout)?;
+            Some((timeout, said))
+        });
+        let (timeout, said) = tried.unwrap();
         assert!(said.starts_with(&format!("[timed out after {timeout} s")), "{said}");
     });
 }
@@ -179,7 +187,7 @@ fn kill(mut agent: Child) {
 #[test]
 fn nothing_outlives_a_killed_agent() {
     each_way(|fixture, way| {
-        kill(fixture.agent_with_escaped(way, 60));
+        kill(fixture.agent_with_escaped(way));
         wait_until("no process is left", || fixture.survivors() == 0);
     });
 }
@@ -188,7 +196,7 @@ fn nothing_outlives_a_killed_agent() {
 #[test]
 fn cleanup_waits_for_the_supervisor() {
     each_of(&[ESCAPES, UNMARKED], &[false], |fixture, way| {
-        kill(fixture.agent_with_escaped(way, 60));
+        kill(fixture.agent_with_escaped(way));
         wait_until("the run has ended", || {
             process_tree::end_run(&fixture.run_id, |_| true).is_empty()
         });
@@ -198,12 +206,12 @@ fn cleanup_waits_for_the_supervisor() {
 /// Kills an agent and the supervisor of its command. Only run id and control group identify the command's
 /// processes after that.
 fn killed_with_its_supervisor(fixture: &Fixture, way: &str) {
-    let agent = fixture.agent_with_escaped(way, 60);
+    let agent = fixture.agent_with_escaped(way);
     let pid = i32::try_from(agent.id()).unwrap();
-    Process::read(pid).unwrap().signal(Signal::SIGSTOP);
+    stop(&Process::read(pid).unwrap());
     signal_supervisor(pid, Signal::SIGKILL);
     kill(agent);
-    assert!(fixture.survivors() > 0, "{way} exited by itself");
+    assert!(fixture.survivors() > 0, "{way} exited by itself: {:?}", fixture.containment);
     wait_until("the run has ended", || process_tree::end_run(&fixture.run_id, |_| true).is_empty());
     // A killed process loses its environment, by which it is found, before it is gone.
     wait_until("no process is left", || fixture.survivors() == 0);
@@ -252,7 +260,7 @@ fn no_control_group_is_left() {
         fixture.assert_walls_stand();
         run(&fixture, "setsid sleep 300 & true", 60);
         assert_eq!(groups(&fixture), "", "{containment:?}");
-        says_without_supervisor(&fixture, "setsid STAY &", Signal::SIGKILL, 60);
+        says_without_supervisor(&fixture, "setsid STAY &", Signal::SIGKILL, 60).unwrap();
         assert_eq!(groups(&fixture), "", "{containment:?}");
     }
     // A group that a command created within its own is removed too.

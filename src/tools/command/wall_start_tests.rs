@@ -5,7 +5,7 @@
 //! agent makes these calls.
 
 use super::contained_agent::{
-    CommandWalls, Containment, Fixture, containments, pause, signal_supervisor, wait_until,
+    CommandWalls, Containment, Fixture, containments, pause, signal_supervisor, stop, wait_until,
 };
 use crate::os::processes::{self, Process};
 use crate::os::skips::skipped;
@@ -159,7 +159,7 @@ fn nothing_outlives_an_agent_killed_while_walls_are_put_up() {
 fn nothing_outlives_agent_and_supervisor_killed_while_walls_are_put_up() {
     each_stopped(&moments(), |fixture, mut strace| {
         let agent = agent_below(&strace);
-        agent.signal(Signal::SIGSTOP);
+        stop(&agent);
         signal_supervisor(agent.pid, Signal::SIGKILL);
         agent.signal(Signal::SIGKILL);
         wait_until("the agent is gone", || {
@@ -225,7 +225,7 @@ fn kill_at(containment: Containment, victim: Victim, delay: Duration) {
         Victim::Supervisor => signal_supervisor(pid, Signal::SIGKILL),
         Victim::Agent => agent.kill().unwrap(),
         Victim::Both => {
-            Process::read(pid).unwrap().signal(Signal::SIGSTOP);
+            stop(&Process::read(pid).unwrap());
             signal_supervisor(pid, Signal::SIGKILL);
             agent.kill().unwrap();
         }
