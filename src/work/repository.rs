@@ -6,6 +6,7 @@ use crate::wire::AgentName;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The author of commits that this program makes.
 const AUTHOR: &str = "team";
@@ -13,6 +14,9 @@ const ADDRESS: &str = "team@localhost";
 
 /// The index from which saves are made, in the git folder of a clone. That of the agent stays as it is.
 pub(super) const INDEX: &str = "team-index";
+
+/// The age from which the lock of a reference has no owner: git holds one for milliseconds.
+const STALE_LOCK: Duration = Duration::from_secs(60);
 
 const NOT_USABLE: &str = "the workspace cannot be cloned";
 
@@ -144,9 +148,20 @@ impl Repository {
         before: Option<&str>,
     ) -> Result<(), GitError> {
         let full = reference(name.as_str(), kind);
+        self.remove_stale_lock(&full);
         let mut words = vec!["update-ref", &full, commit];
         words.extend(before);
         self.git.run(&words).map(drop)
+    }
+
+    /// Removes the lock of a reference that a killed git has left, which nothing else would remove. Only this program, and
+    /// git while it packs references, locks those of teammates, and never for long.
+    fn remove_stale_lock(&self, reference: &str) {
+        let lock = self.common.join(format!("{reference}.lock"));
+        let age = fs::metadata(&lock).and_then(|lock| lock.modified()).map(|time| time.elapsed());
+        if age.is_ok_and(|age| age.is_ok_and(|age| age > STALE_LOCK)) {
+            fs::remove_file(lock).unwrap_or_default();
+        }
     }
 
     /// Returns those of these commits, and of their ancestors, that no commit in `known` reaches, each with its

@@ -53,8 +53,15 @@ added | record 2>/dev/null || added | while IFS= read -r -d '' path; do
 done
 export GIT_INDEX_FILE=$own
 # A folder with a repository of its own and no commit makes `add` fail.
-g add --sparse --all . 2>/dev/null ||
-    g ls-files -z --cached --others --exclude-standard | { grep -zv '/$' || :; } | record
+add() {
+    g add --sparse --all . 2>&1 ||
+        g ls-files -z --cached --others --exclude-standard | { grep -zv '/$' || :; } | record
+}
+said=$(LANGUAGE=en; exec 2>&1; add) || { tail -n 3 <<<"$said"; exit 1; }
+# Git leaves out a folder that it cannot read, and only warns.
+case $said in
+*'could not open directory'*) grep -o -m 1 'could not open directory.\{1,200\}' <<<"$said"; exit 1 ;;
+esac
 tree=$(g write-tree)
 head=$(g rev-parse -q --verify 'HEAD^{commit}') || head=
 echo "tree $tree"

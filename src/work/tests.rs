@@ -441,6 +441,40 @@ fn files_outside_a_sparse_checkout_are_saved_as_they_are_committed() {
     assert_eq!(files(), ".gitignore\nin/f\nin/more\nout/2\nout/beside");
 }
 
+/// Git only warns of a folder that it cannot read, here one whose path is too long.
+#[test]
+fn a_folder_that_git_cannot_read_makes_the_save_fail() {
+    let place = Place::new();
+    let saver = place.clone_for("alice");
+    let deep =
+        "n=$(printf 'd%.0s' {1..250}); for i in {1..18}; do mkdir $n; cd $n; done; echo 1 >f";
+    place.shell(&path(&saver), deep);
+    let why = saver.save().unwrap_err().to_string();
+    assert!(why.contains("could not open directory"), "{why}");
+    assert!(drop_clone(&saver).is_err() && path(&saver).exists());
+    place.shell(&path(&saver), "rm -r dd*; echo new >new.txt");
+    let wip = saver.save().unwrap().wip.unwrap();
+    assert_eq!(content(&place, &wip, "new.txt"), "new");
+}
+
+#[test]
+fn a_lock_that_a_killed_git_has_left_ends_no_saves() {
+    let place = Place::new();
+    let saver = place.clone_for("alice");
+    saver.save().unwrap();
+    place.shell(&path(&saver), "echo new >new.txt");
+    let lock = place.main().join(".git/refs/team/alice/wip.lock");
+    place.shell(
+        &place.main(),
+        &format!("mkdir -p {0}; : >{0}/wip.lock", lock.parent().unwrap().display()),
+    );
+    let why = saver.save().unwrap_err().to_string();
+    assert!(why.contains("wip.lock") && lock.exists(), "a lock may have an owner: {why}");
+    place.shell(&place.main(), &format!("touch -d '2 minutes ago' {}", lock.display()));
+    let wip = saver.save().unwrap().wip.unwrap();
+    assert_eq!(content(&place, &wip, "new.txt"), "new");
+}
+
 /// A path of the agent's index that cannot be recorded keeps no other away.
 #[test]
 fn added_files_that_are_ignored_are_saved_beside_an_entry_without_content() {
