@@ -195,7 +195,10 @@ fn threads_of_machine() -> u64 {
 
 /// Sets the limit of the kernel, for a fork bomb that grows faster than it is counted.
 pub(super) fn limit_threads() -> nix::Result<()> {
-    let running: u64 = processes::all().iter().map(|process| process.threads).sum();
+    let running = match threads_of_machine() {
+        0 => processes::all().iter().map(|process| process.threads).sum(),
+        running => running,
+    };
     let (_, hard) = getrlimit(Resource::RLIMIT_NPROC)?;
     let limit = hard.min(running + THREADS);
     setrlimit(Resource::RLIMIT_NPROC, limit, limit)

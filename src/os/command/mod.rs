@@ -212,7 +212,11 @@ impl Cleanup {
         // A supervisor that was killed leaves its control group and strays behind.
         let group = Cgroup::of_supervisor(&self.run_id, self.supervisor.pid());
         group.map(Cgroup::end).unwrap_or_default();
-        process_tree::end_strays(&self.run_id);
+        // A supervisor that exits by itself has ended all processes below it, and those that it could not end are adopted.
+        let has_exited = matches!(end, Some(Ok(ExitKind::Code(_))));
+        if !has_exited || !process_tree::is_subreaper() || process_tree::has_adopted() {
+            process_tree::end_strays(&self.run_id);
+        }
         let end = end.unwrap_or_else(|| {
             // Strays that forked without a pause may have left it no processor to exit on.
             let ended = self.supervisor.ends_within(KILL_TIMEOUT);

@@ -46,16 +46,21 @@ const REAP_WAIT: Duration = Duration::from_millis(200);
 pub(crate) fn become_subreaper() -> io::Result<()> {
     let mut own = own();
     // The process table is read only if there are children.
-    let any = waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT);
-    if any != Err(Errno::ECHILD) {
+    if has_children() {
         own.extend(children_of_this(&processes::all()));
     }
     Ok(prctl::set_child_subreaper(true)?)
 }
 
+/// Whether this process has a child, also one that has exited and was not reaped.
+fn has_children() -> bool {
+    let any = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    waitid(Id::All, any | WaitPidFlag::__WALL) != Err(Errno::ECHILD)
+}
+
 /// Whether unknown children of this process are adopted ones. In a process that is no subreaper, they were
 /// started by other code.
-fn is_subreaper() -> bool {
+pub(crate) fn is_subreaper() -> bool {
     prctl::get_child_subreaper().unwrap_or(false)
 }
 
@@ -97,7 +102,9 @@ pub(crate) fn has_adopted() -> bool {
 
 /// Kills all adopted processes. Returns the pids of the survivors.
 pub(crate) fn end_adopted() -> Vec<i32> {
-    end(adopted)
+    reap_adopted();
+    // Each process below a subreaper has an ancestor among its children. The process table is slow to read.
+    if is_subreaper() && !has_children() { Vec::new() } else { end(adopted) }
 }
 
 /// Sends SIGTERM to all adopted processes, continues stopped ones, and waits at most `grace` for their exit.
