@@ -47,14 +47,16 @@ fn policy_in(
     policy.writable.retain(|path| *path != workspace);
     // The clones of others are beside it. Its git folder is its own.
     policy.hidden.extend(clone.parent().map(Path::to_owned));
-    policy.visible.extend(borrowed(place));
+    policy.visible = borrowed(place);
     // A writable path of the settings may be around the workspace.
     if !policy.writable.iter().any(|path| workspace.starts_with(path)) {
         policy.pinned.clear();
         policy.protected.clear();
     }
-    if sandbox.level == SandboxLevel::Workspace {
-        policy.writable.push(clone);
+    match sandbox.level {
+        SandboxLevel::Workspace => policy.writable.push(clone),
+        SandboxLevel::ReadOnly => policy.visible.push(clone),
+        SandboxLevel::Off => {}
     }
     policy
 }

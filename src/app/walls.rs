@@ -299,12 +299,15 @@ pub(super) fn policy(sandbox: &Sandbox, team: &TeamDir, environment: &Environmen
         writable.push(workspace.clone());
     }
     let writable = without_nested(&writable);
+    // Commands start there, also where a private temporary folder is around it.
+    let visible =
+        if sandbox.level == SandboxLevel::ReadOnly { vec![workspace.clone()] } else { vec![] };
     let hidden = sandbox.hide.iter().filter_map(expanded);
     WallPolicy {
         writable,
         hidden: hidden.chain([root]).collect(),
         readable: team.committed_paths().map(|path| real_parent(&path)).into(),
-        visible: Vec::new(),
+        visible,
         pinned: vec![workspace.join(GIT)],
         protected: PROTECTED.map(|name| workspace.join(name)).into(),
         network: sandbox.network,

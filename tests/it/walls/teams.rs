@@ -83,7 +83,9 @@ fn the_level_read_only_leaves_the_workspace_unchanged() {
     write(&team.workspace().join("known"), "known\n");
     let commands = ["echo x >new", "rm known", "cat known; echo x >$TMPDIR/x && echo written"];
     let model = script(&team, &[calls("lead", &commands.map(bash))]);
-    headless(&team, &model, "begin");
+    let started = headless(&team, &model, "begin");
+    // The workspace lies in a temporary folder, which is private to a command.
+    assert!(!started.err.contains("No such file"), "{}", started.err);
     let said = printed(&team, "lead");
     assert!(said[0].contains("[exit code") && said[1].contains("[exit code"), "{said:?}");
     assert_eq!(said[2], "known\nwritten\n");
