@@ -11,6 +11,7 @@ pub(crate) mod fake_models;
 pub(crate) mod harness;
 pub(crate) mod history;
 pub(crate) mod http;
+pub(crate) mod machines;
 pub(crate) mod scripts;
 pub(crate) mod skips;
 pub(crate) mod terminal;

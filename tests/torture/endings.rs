@@ -6,6 +6,7 @@ use crate::card::{Finding, Verdict};
 use crate::support::contention::{one_lead_of, one_teammate_of};
 use crate::support::crash_rounds::reap_members;
 use crate::support::harness::Team;
+use crate::support::machines::Machine;
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, kill_9, last_exit, says, scripted_lead, spawn, stop_process,
 };
@@ -37,7 +38,7 @@ const BEHAVIOURS: [(&str, &str); 6] = [
 const THINKER: &str = "thinker";
 
 pub(crate) fn measure(run: Run) -> Vec<Finding> {
-    let (politely, now) = run.of((0, 1), (1, 3), (72, 72));
+    let (politely, now) = run.of((0, 1), (4, 4), (72, 72));
     let mut late = Vec::new();
     let mut slowest = [Duration::ZERO; 2];
     let rounds = [
@@ -45,8 +46,9 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
         (now, LADDER_NOW, &["stop", "--all", "--now"]),
     ];
     for ((times, limit, args), slowest) in rounds.into_iter().zip(&mut slowest) {
-        for _ in 0..times {
-            let took = stop_all(args);
+        // Each kind of walls in turn.
+        for machine in Machine::ALL.into_iter().cycle().take(times) {
+            let took = stop_all(args, machine);
             *slowest = took.max(*slowest);
             if took > limit {
                 late.push(format!("{took:.1?}"));
@@ -63,15 +65,15 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
         slowest[0],
         slowest[1],
     );
-    let measure =
-        "`team stop --all`: idle, in a model call, in a tool, ignoring signals, daemons, stopped";
+    let measure = "`team stop --all`: idle, in a model call, in a tool, ignoring signals, daemons, stopped; in turn \
+         without walls, with all, without namespaces, without Landlock";
     let verdict = if late.is_empty() { Verdict::Met } else { Verdict::of_speed(false) };
     vec![Finding::new(measure, "all within the ladder + 1 s, 0 processes left", &result, verdict)]
 }
 
 /// Runs a `team stop` command on a team with all behaviours. Returns its duration. No process may be left.
-fn stop_all(args: &[&str]) -> Duration {
-    let team = Team::new();
+fn stop_all(args: &[&str], machine: Machine) -> Duration {
+    let team = machine.team();
     let names = BEHAVIOURS.iter().map(|(name, _)| *name).chain([THINKER]);
     let spawned: Vec<(&str, Value)> = names.clone().map(spawn).collect();
     let mut lines = vec![calls("lead", &spawned)];
@@ -93,6 +95,7 @@ fn stop_all(args: &[&str]) -> Duration {
     }
     team.wait_status(THINKER, "working");
     stop_process(&team, "frozen");
+    machine.assert_walls(&team);
     let begun = Instant::now();
     team.team(args);
     let took = begun.elapsed();

@@ -2,11 +2,12 @@
 //! a real agent, against a victim that the test starts; tests/attacks/expected.toml has the outcomes.
 
 use super::attack_table::{Column, Outcome, Row, SandboxNetwork, table};
-use super::lacking::{WRITABLE, can_wall, landlock_version, refuse_calls, team_without_namespaces};
+use super::lacking::{WRITABLE, can_wall, landlock_version, team_without_namespaces};
 use super::teams::walled_team;
 use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
 use crate::support::harness::{SYSTEM_PATH, Team, has_python, in_parallel};
+use crate::support::machines::refuse_calls;
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, headless, says, script, spawn, tool_results,
 };

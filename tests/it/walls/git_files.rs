@@ -1,10 +1,10 @@
 //! Files of git by which a command could have the next git command of the user run code, besides those that the table of
 //! attacks has: what a command leaves is judged when it has ended.
 
-use super::lacking::refuse_calls;
 use super::teams::{printed, walled_team};
 use crate::support::child_process::write;
 use crate::support::harness::Team;
+use crate::support::machines::refuse_calls;
 use crate::support::scripts::{bash, calls, headless, script};
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,10 +1,10 @@
 //! Commands that reach named hosts alone: a new one is a question, and public names hold at a real server.
 
-use super::lacking::refuse_calls;
 use super::teams::printed;
 use crate::support::approvals::{requests, wait_asked};
 use crate::support::child_process::write;
 use crate::support::harness::{Team, has_python};
+use crate::support::machines::refuse_calls;
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, headless, says, script, scripted_lead, spawn, tool_results,
 };

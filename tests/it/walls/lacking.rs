@@ -2,11 +2,12 @@
 
 use crate::support::child_process::write;
 use crate::support::harness::{CommandResult, Team, has_python};
+use crate::support::machines::{calls_filter, refuse_calls};
 use crate::support::scripts::{bash, calls, headless, script, scripted_lead, spawn, tool_results};
 use crate::support::skips::skipped;
 use nix::unistd::geteuid;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// Whether commands of a team can be behind the walls of its level on this machine; reports a skip if not.
@@ -24,22 +25,11 @@ pub(crate) fn can_wall(team: &Team) -> bool {
 /// The name of the writable folder if the workspace is not writable.
 pub(super) const WRITABLE: &str = "work";
 
-/// Returns the program that refuses system calls.
-fn calls_filter() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks/refuse_calls.py")
-}
-
 /// Returns the version of Landlock of this kernel.
 pub(super) fn landlock_version() -> i32 {
     let mut asked = Command::new("python3");
     asked.arg("-B").arg(calls_filter()).arg("--landlock");
     String::from_utf8(asked.output().unwrap().stdout).unwrap().trim().parse().unwrap()
-}
-
-/// Has a filter refuse system calls to all programs of a team: `namespaces` or `landlock`.
-pub(super) fn refuse_calls(team: &mut Team, what: &str) {
-    let script = calls_filter();
-    team.start_by(&["python3", "-B", &script.display().to_string(), what]);
 }
 
 /// Creates a team whose commands may write a folder beside that of the team, on a machine without namespaces. Returns
