@@ -51,13 +51,21 @@ pub(super) struct Attained {
 pub(super) enum LevelOrigin {
     /// A person has chosen it: it is kept, or nothing starts.
     Chosen,
+    /// It is the default, with paths that a person has named: it is kept as far as the machine allows, but not left out.
+    DefaultWithPaths,
     /// It is the default: it is kept as far as the machine allows.
     Default,
 }
 
 impl LevelOrigin {
     pub(super) fn of(settings: &Settings) -> Self {
-        if settings.is_sandbox_level_chosen() { Self::Chosen } else { Self::Default }
+        if settings.is_sandbox_level_chosen() {
+            Self::Chosen
+        } else if settings.are_sandbox_paths_chosen() {
+            Self::DefaultWithPaths
+        } else {
+            Self::Default
+        }
     }
 }
 
@@ -121,6 +129,11 @@ pub(super) async fn attain(
         let broken = match try_walls(&way, team, environment).await? {
             Ok(broken) => broken,
             Err(why) => {
+                let own = with_default_paths(way, environment);
+                let is_by_paths = origin == LevelOrigin::DefaultWithPaths;
+                if is_by_paths && try_walls(&own, team, environment).await?.is_ok() {
+                    return Err(unattainable(&sandbox, &why));
+                }
                 reasons.push(why);
                 continue;
             }
@@ -140,11 +153,17 @@ pub(super) async fn attain(
     }
     let why = reasons.join("; ");
     // A network that is not open has been chosen as well.
-    if is_chosen || sandbox.network != SandboxNetwork::Open {
+    if origin != LevelOrigin::Default || sandbox.network != SandboxNetwork::Open {
         return Err(unattainable(&sandbox, &why));
     }
     let missing = sandbox.walls_of_level().map(|wall| (wall, why.clone())).collect();
     Ok(Attained { sandbox: Sandbox { level: SandboxLevel::Off, ..sandbox }, missing })
+}
+
+/// Returns the sandbox without the paths that a person has named: if its walls stand, those paths are in their way.
+fn with_default_paths(sandbox: Sandbox, environment: &Environment) -> Sandbox {
+    let Sandbox { write, hide, .. } = Settings::defaults().sandbox();
+    with_own_folders(Sandbox { write, hide, ..sandbox }, environment)
 }
 
 /// Returns the sandbox with the user's own folders of the program among the hidden ones. Teammates, which take the
@@ -369,7 +388,7 @@ fn landlock_cap(environment: &Environment) -> Option<i32> {
 fn unattainable(sandbox: &Sandbox, why: &str) -> Failure {
     let level = sandbox.level.word();
     let what = format!("sandbox.level = \"{level}\" cannot be kept on this machine");
-    let hint = "start it where the kernel permits the wall, or set sandbox.level = \"off\": then commands have \
-                all rights of the user";
+    let hint = "start it where the kernel permits the wall; if sandbox.hide or sandbox.write names a folder without which \
+                no program runs, take it out; or set sandbox.level = \"off\": then commands have all rights of the user";
     Failure::new(Exit::Usage, what, why, hint)
 }

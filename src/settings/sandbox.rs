@@ -4,6 +4,7 @@ use super::value::SettingValue;
 use crate::wire::host::HostPattern;
 use crate::wire::sandbox::{SandboxLevel, SandboxNetwork};
 use serde::{Deserialize, Serialize};
+use std::path::{Component, Path};
 
 /// The paths that are hidden from commands by default: keys, tokens and passwords.
 const HIDDEN: [&str; 25] = [
@@ -100,8 +101,11 @@ impl TryFrom<Vec<String>> for HiddenPaths {
 }
 
 fn check(path: &str) -> Result<(), String> {
-    let is_usable = path.starts_with('/') || path.starts_with("~/");
-    is_usable.then_some(()).ok_or_else(|| format!("{path:?} begins with neither / nor ~/"))
+    if !path.starts_with('/') && !path.starts_with("~/") {
+        return Err(format!("{path:?} begins with neither / nor ~/"));
+    }
+    let is_everything = Path::new(path).components().all(|part| part == Component::RootDir);
+    if is_everything { Err(format!("{path:?} is the whole machine")) } else { Ok(()) }
 }
 
 macro_rules! path_list {

@@ -527,6 +527,11 @@ impl Settings {
         !self.sandbox_level.is_default()
     }
 
+    /// Whether a person has named paths that commands may change or not read.
+    pub(crate) fn are_sandbox_paths_chosen(&self) -> bool {
+        !self.sandbox_write.is_default() || !self.sandbox_hide.is_default()
+    }
+
     /// Returns the models that the aliases in role files mean.
     pub(crate) fn model_aliases(&self) -> BTreeMap<&'static str, String> {
         let [sonnet, opus, haiku] = MODEL_ALIASES;

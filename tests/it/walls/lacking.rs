@@ -229,6 +229,21 @@ fn the_default_level_runs_with_the_walls_that_the_machine_has() {
     assert_eq!(results[2].ends_with("refused\n"), walls.contains(&"signals".to_owned()));
 }
 
+/// A folder's settings may hide more without trust. Paths without which no command runs must not leave commands unwalled.
+#[test]
+fn hidden_paths_that_keep_walls_from_standing_end_the_start() {
+    let team = Team::new();
+    if !is_default_on() || !can_wall(&team) {
+        return;
+    }
+    for (path, why) in [("/usr", "could not be started"), ("/proc", "namespaces"), ("/", "whole")] {
+        fs::create_dir_all(team.path("")).unwrap();
+        write(&team.path("settings.toml"), format!("[sandbox]\nhide = [{path:?}]\n"));
+        let said = refusal(&team);
+        assert!(said.err.contains(why) && !said.err.contains("WARNING"), "{path}: {said:?}");
+    }
+}
+
 /// Without namespaces and Landlock, nothing is left.
 #[test]
 fn the_default_level_is_off_where_the_machine_has_no_walls() {
