@@ -2,7 +2,7 @@
 
 use super::clones::{folder, saving_setup};
 use super::context::Context;
-use super::names::{did_you_mean, member_name};
+use super::names::{did_you_mean, member_name, member_names, unknown_name};
 use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
 use crate::settings::Settings;
@@ -72,15 +72,19 @@ fn place_of(
     let name = member_name(name)?;
     let places = places(context, team)?;
     let known: Vec<AgentName> = places.iter().map(|(known, _)| known.clone()).collect();
-    places.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
-        let hint = format!("{}`team work` lists the clones", did_you_mean(&name, &known));
-        Failure::new(
-            Exit::Failure,
-            format!("{name} has no clone"),
-            "it works in the workspace",
-            hint,
-        )
-    })
+    if let Some(found) = places.into_iter().find(|(known, _)| *known == name) {
+        return Ok(found);
+    }
+    let what = format!("{name} has no clone");
+    if !member_names(&*roster::read(team)?).contains(&name) {
+        return Err(unknown_name(team, &name, what, "no teammate of this team has this name"));
+    }
+    let hint = format!(
+        "{}`team work` lists the clones; `git log refs/team/{name}/wip` shows saved work, if there is any",
+        did_you_mean(&name, &known)
+    );
+    let why = "it works in the workspace, or its clone was removed";
+    Err(Failure::new(Exit::Failure, what, why, hint))
 }
 
 impl Work {
@@ -185,7 +189,9 @@ pub(crate) fn remove(context: &Context, name: &str) -> Result<String, Failure> {
         }
     })?;
     drop(life);
-    let saved = format!("its work stays in refs/team/{name}/wip");
+    let saved = format!(
+        "its work stays in refs/team/{name}/wip (`git diff refs/team/{name}/base refs/team/{name}/wip` shows it)"
+    );
     let mut text = if was_missing {
         format!("The clone of {name} was missing, and is forgotten; {saved}.")
     } else {
