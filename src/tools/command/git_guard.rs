@@ -4,6 +4,7 @@
 //! A `commondir` is judged by its content alone. A `config.worktree` may stay if it was there before the command: walls
 //! with namespaces protect it then.
 
+use crate::os::command;
 use crate::os::git_folders::{COMMON_FOLDER, Submodules, WORKTREE_CONFIG, of_worktrees};
 use crate::os::wall::Walls;
 use crate::store::asynchronous::offload;
@@ -11,14 +12,18 @@ use crate::tools::registry::ToolParts;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{io, mem, thread};
 
 /// The maximum size of a file that names a git folder, in bytes.
 const MOST_BYTES: u64 = 8192;
 
 /// The content of that file in each linked worktree.
 const COMMON_OF_WORKTREES: &str = "../..\n";
+
+/// The time in which an interrupted command ends.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The suffix of a file that was quarantined.
 const QUARANTINED: &str = ".quarantined";
@@ -46,9 +51,25 @@ impl GitGuard {
     }
 
     /// Quarantines what the command, which has ended, has left. Returns a text below its output.
-    pub(super) async fn report(self) -> String {
-        let Self { git: Some(git), configs } = self else { return String::new() };
+    pub(super) async fn report(mut self) -> String {
+        let Some(git) = self.git.take() else { return String::new() };
+        let configs = mem::take(&mut self.configs);
         offload(move || quarantine_all(&git, &configs)).await
+    }
+}
+
+/// A call that is interrupted drops its guard, and then its command ends.
+impl Drop for GitGuard {
+    fn drop(&mut self) {
+        let Some(git) = self.git.take() else { return };
+        let configs = mem::take(&mut self.configs);
+        // A thread, because the event loop must not wait. Without one, the file stays as if the agent had been killed.
+        let look = move || {
+            command::settle(END_TIMEOUT);
+            quarantine_all(&git, &configs)
+        };
+        let thread = thread::Builder::new().name("git-guard".into()).spawn(look);
+        thread.map(drop).unwrap_or_default();
     }
 }
 

@@ -5,7 +5,9 @@ use super::teams::{printed, walled_team};
 use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::machines::refuse_calls;
-use crate::support::scripts::{bash, calls, headless, script};
+use crate::support::scripts::{
+    assert_left_in_order, bash, calls, headless, script, scripted_lead, wait_file,
+};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -87,6 +89,22 @@ fn the_next_git_command_of_the_user_runs_nothing_that_a_command_has_planted() {
             assert!(git(&folder, &["status"]), "{name}: {}", folder.display());
         }
     }
+}
+
+#[test]
+fn what_an_interrupted_command_has_planted_is_quarantined() {
+    let Some(team) = walled_team("workspace") else { return };
+    make_repository(&team);
+    let plant = "echo ../other/.git >.git/commondir; touch planted; sleep 1000";
+    let mut lead = scripted_lead(&team, &[calls("lead", &[bash(plant)])]);
+    wait_file(&team, "planted");
+    lead.press("\u{3}");
+    let planted = team.workspace().join(".git/commondir");
+    team.eventually("it is renamed", || !planted.exists());
+    assert!(team.workspace().join(".git/commondir.quarantined").exists());
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
 }
 
 /// A team folder can be named by a path with a link in it.
