@@ -29,7 +29,7 @@ pub(super) struct Repository {
     /// The folder of the workspace in it; empty if it is the top.
     pub(super) prefix: PathBuf,
     /// The git folder of this working tree.
-    own: PathBuf,
+    pub(super) own: PathBuf,
     /// The git folder with the objects.
     pub(super) common: PathBuf,
     pub(super) object_format: String,

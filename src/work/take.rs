@@ -14,6 +14,7 @@ use crate::wire::isolation::ClonePlace;
 use crate::wire::limits::LOCK_TIMEOUT;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,6 +23,9 @@ const MOST_LOCKED: usize = 200;
 
 /// The attempts to merge with files that change meanwhile.
 const ATTEMPTS: usize = 5;
+
+/// The folder in the git folder of the workspace for second names of files.
+const KEPT: &str = "team-take";
 
 /// The mode of an entry that names a commit of another repository.
 const SUBMODULE: &str = "160000";
@@ -132,7 +136,12 @@ impl Taker {
             // Merged under the locks, and with the same files as before them.
             if before.as_ref() == Some(&merge.view) {
                 hit("work.merged");
-                apply(&repository, &merge.view, tree).map_err(git_error)?;
+                let kept = KeptFiles::keep(&repository, &changed).map_err(|why| {
+                    WorkError::new(&*what, why, "look at the git folder of the workspace")
+                })?;
+                let applied = apply(&repository, &merge.view, tree);
+                kept.end(&repository, tree, applied.is_ok());
+                applied.map_err(git_error)?;
                 hit("work.applied");
                 let text = format!("Taken from {}", self.name);
                 let taken = repository.commit(tree, &[&work], &text).map_err(git_error)?;
@@ -268,6 +277,80 @@ impl Taker {
                 .map_err(|why| WorkError::new(format!("{file} is not usable"), why, "try again"))
         };
         files.map(lock).collect()
+    }
+}
+
+/// The files of the user that a take changes, under second names, until it has ended. Git removes each file before it writes
+/// its next version, and leaves those that it has written when one does not fit.
+#[derive(Debug)]
+struct KeptFiles {
+    folder: PathBuf,
+    /// The path in the repository of each file, and its second name; `None` if there is no file.
+    files: Vec<(String, Option<PathBuf>)>,
+}
+
+impl KeptFiles {
+    /// Names the files. One that cannot have a second name, as on another file system, is left out.
+    fn keep(repository: &Repository, changed: &BTreeMap<String, Change>) -> io::Result<Self> {
+        let folder = repository.own.join(KEPT);
+        // A take that was killed may have left it.
+        fs::remove_dir_all(&folder).unwrap_or_default();
+        fs::create_dir(&folder)?;
+        let name = |(number, (path, change)): (usize, (&String, &Change))| {
+            if is_none(&change.ids[0]) {
+                return Some((path.clone(), None));
+            }
+            let second = folder.join(number.to_string());
+            let named = fs::hard_link(repository.top.join(path), &second);
+            named.is_ok().then(|| (path.clone(), Some(second)))
+        };
+        let files = changed.iter().enumerate().filter_map(name).collect();
+        Ok(Self { folder, files })
+    }
+
+    /// Removes the second names. If the take has failed, the files are put back before.
+    fn end(self, repository: &Repository, to: &str, is_taken: bool) {
+        if !is_taken {
+            for (path, second) in &self.files {
+                let done = put_back(repository, to, path, second.as_deref());
+                done.unwrap_or_else(|why| tracing::warn!(%why, path, "a file is not put back"));
+            }
+        }
+        fs::remove_dir_all(&self.folder).unwrap_or_default();
+    }
+}
+
+/// Puts a file back, unless another program has written it meanwhile.
+fn put_back(
+    repository: &Repository,
+    to: &str,
+    path: &str,
+    second: Option<&Path>,
+) -> io::Result<()> {
+    let file = repository.top.join(path);
+    let folder = file.parent().unwrap_or(&repository.top);
+    let is_inside = fs::canonicalize(folder).is_ok_and(|real| real == folder);
+    let is_of_take = || match fs::symlink_metadata(&file) {
+        Err(_) => true,
+        Ok(found) if !found.is_file() => false,
+        Ok(_) => {
+            let new =
+                repository.git.checked(&["cat-file", "--filters", &format!("{to}:{path}")], b"");
+            let now = fs::read(&file).unwrap_or_default();
+            // Not all of it may have fitted.
+            new.is_ok_and(|new| new.starts_with(&now))
+        }
+    };
+    if !is_inside || !is_of_take() {
+        return Ok(());
+    }
+    match second {
+        // Nothing happens if both are the same file.
+        Some(second) => fs::rename(second, &file),
+        None => match fs::remove_file(&file) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why),
+            Ok(()) | Err(_) => Ok(()),
+        },
     }
 }
 

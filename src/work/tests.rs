@@ -15,6 +15,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+mod full_disk;
 mod random;
 
 /// A repository with a team in it, and the clones of its teammates.
