@@ -12,15 +12,17 @@ use crate::os::process::{process_tree, processes};
 use crate::os::wall::{ConnectFilter, PreparedWalls, Wall, WallPolicy};
 use crate::wire::limits::COMMAND_PROCESSES;
 use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
-use nix::unistd::{Pid, write};
+use nix::unistd::{ForkResult, Pid, fork, write};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -133,23 +135,69 @@ fn start_shell(
         entrance.as_ref().map(|entrance| write(entrance, b"0")).map(drop).unwrap_or_default();
         wall.as_ref().map_or(Ok(()), Wall::enter)
     });
-    let started = shell.spawn();
-    drop(shell);
-    let mut started = started.map_err(|why| match report {
+    let started = spawn(shell).map_err(|why| match report {
         Some(report) => report.explain(why),
         None => why,
     })?;
-    if let Some(filter) = &mut connect_filter {
-        let attached = filter.attach();
+    if let Some(filter) = &mut connect_filter
+        && let Err(why) = filter.attach()
+    {
         // Without its judge no connection would ever be answered.
-        if let Err(why) = attached {
-            started.kill()?;
-            started.wait()?;
-            return Err(why);
+        end(started);
+        return Err(why);
+    }
+    Ok((started, connect_filter))
+}
+
+/// Starts a command, and waits until it runs its program. Unlike that of std, it does not wait for a process that is stopped or
+/// stuck before: when the lifeline is cut, the process is killed, and this fails.
+fn spawn(mut command: Command) -> io::Result<Pid> {
+    let (mut start, mut failure) = io::pipe()?;
+    // SAFETY: a supervisor has a single thread.
+    #[expect(unsafe_code, reason = "std waits for the program without a limit")]
+    let forked = unsafe { fork() }?;
+    let ForkResult::Parent { child } = forked else {
+        let number = command.exec().raw_os_error().unwrap_or(libc::EIO);
+        failure.write_all(&number.to_ne_bytes()).unwrap_or_default();
+        // SAFETY: nothing of this process is to be done a second time.
+        #[expect(unsafe_code, reason = "std has no such exit")]
+        unsafe {
+            libc::_exit(126)
+        }
+    };
+    drop((command, failure));
+    let lifeline = io::stdin();
+    loop {
+        let mut fds = [
+            PollFd::new(start.as_fd(), PollFlags::POLLIN),
+            PollFd::new(lifeline.as_fd(), PollFlags::empty()),
+        ];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(Errno::EINTR) => continue,
+            ready => ready?,
+        };
+        let is_ready = |at: usize| fds.get(at).and_then(PollFd::any).unwrap_or(false);
+        if is_ready(0) {
+            break;
+        }
+        if is_ready(1) {
+            end(child);
+            return Err(io::ErrorKind::Interrupted.into());
         }
     }
-    let shell = Pid::from_raw(i32::try_from(started.id()).map_err(io::Error::other)?);
-    Ok((shell, connect_filter))
+    let mut number = [0; 4];
+    // The program's start has closed the pipe, or the end of the process.
+    if start.read_exact(&mut number).is_err() {
+        return Ok(child);
+    }
+    waitpid(child, None)?;
+    Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number)))
+}
+
+/// Kills a child, and reaps it.
+fn end(child: Pid) {
+    kill(child, Signal::SIGKILL).unwrap_or_default();
+    waitpid(child, None).map(drop).unwrap_or_default();
 }
 
 /// The limit on the number of processes below this one, checked from time to time.
