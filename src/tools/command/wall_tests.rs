@@ -226,8 +226,11 @@ fn everyday_commands_work_behind_walls() {
         if way == Way::Rules {
             // The remedy that the documentation names.
             assert!(fixture.run(way, &format!("python3 -c '{pool}'")).contains("PermissionError"));
-            fixture.policy.writable.push("/dev/shm".into());
-            assert_eq!(fixture.run(way, &format!("python3 -c '{pool}'")), "[1, 2]\n");
+            // With the files of the test in it, it cannot be writable without namespaces.
+            if !fixture.real().starts_with("/dev/shm") {
+                fixture.policy.writable.push("/dev/shm".into());
+                assert_eq!(fixture.run(way, &format!("python3 -c '{pool}'")), "[1, 2]\n");
+            }
         } else {
             assert_eq!(fixture.run(way, &format!("python3 -c '{pool}'")), "[1, 2]\n");
             let said = fixture.run(way, &format!("python3 -c '{terminal}'"));
