@@ -57,7 +57,7 @@ add() {
     g add --sparse --all . 2>&1 ||
         g ls-files -z --cached --others --exclude-standard | { grep -zv '/$' || :; } | record
 }
-said=$(LANGUAGE=en; exec 2>&1; add) || { tail -n 3 <<<"$said"; exit 1; }
+said=$(export LANGUAGE=en; exec 2>&1; add) || { tail -n 3 <<<"$said"; exit 1; }
 # Git leaves out a folder that it cannot read, and only warns.
 case $said in
 *'could not open directory'*) grep -o -m 1 'could not open directory.\{1,200\}' <<<"$said"; exit 1 ;;

@@ -24,7 +24,7 @@ const MOST_LOCKED: usize = 200;
 /// The attempts to merge with files that change meanwhile.
 const ATTEMPTS: usize = 5;
 
-/// The folder in the git folder of the workspace for second names of files.
+/// The begin of the name of a folder in the git folder of the workspace, for second names of files.
 const KEPT: &str = "team-take";
 
 /// The mode of an entry that names a commit of another repository.
@@ -292,8 +292,10 @@ struct KeptFiles {
 impl KeptFiles {
     /// Names the files. One that cannot have a second name, as on another file system, is left out.
     fn keep(repository: &Repository, changed: &BTreeMap<String, Change>) -> io::Result<Self> {
-        let folder = repository.own.join(KEPT);
-        // A take that was killed may have left it.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        // Others may take work at the same time. A take that was killed leaves its folder.
+        let number = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let folder = repository.own.join(format!("{KEPT}.{}.{}", number.0, number.1));
         fs::remove_dir_all(&folder).unwrap_or_default();
         fs::create_dir(&folder)?;
         let name = |(number, (path, change)): (usize, (&String, &Change))| {
