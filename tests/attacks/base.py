@@ -11,6 +11,8 @@ import signal
 import subprocess
 import time
 
+import kernel
+
 # The longest wait for an effect, in seconds. Only an attempt without effect waits that long.
 EFFECT_LIMIT = 20.0
 
@@ -166,6 +168,24 @@ def must_run(words, **options):
         number = next(known, None)
         raise Refused(errno.errorcode[number] if number else f"exit-{ran.returncode}")
     return ran.stdout
+
+
+def watcher():
+    """Returns an inotify instance. Waits for one, since all processes of a user share them: 128, if the machine says
+    nothing else, and large teams that run at the same time may hold all of them."""
+    made = []
+
+    def is_made():
+        try:
+            made.append(kernel.checked(kernel.LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)))
+        except OSError as why:
+            if why.errno != errno.EMFILE:
+                raise
+        return made
+
+    if not eventually(is_made, limit=100.0):
+        raise Skip("no inotify instance is free")
+    return made[0]
 
 
 def must_lock(path, mode):

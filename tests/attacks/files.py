@@ -8,7 +8,19 @@ import os
 import struct
 
 import kernel
-from base import attack, must, must_come, must_lock, must_read, read, removed_later, restored, stopped, token
+from base import (
+    attack,
+    must,
+    must_come,
+    must_lock,
+    must_read,
+    read,
+    removed_later,
+    restored,
+    stopped,
+    token,
+    watcher,
+)
 
 TOPIC = "team_folder"
 
@@ -263,7 +275,7 @@ def flock_life_lock(world):
 
 @attack(TOPIC)
 def inotify_watch_inbox(world):
-    watch = kernel.checked(kernel.LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+    watch = watcher()
     path = world.member("user")
     in_attrib = 4
     kernel.checked(kernel.LIBC.inotify_add_watch(watch, path.encode(), in_attrib))

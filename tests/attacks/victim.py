@@ -26,6 +26,7 @@ import tty
 sys.dont_write_bytecode = True
 
 # ruff: noqa: E402
+import base
 import kernel
 
 SIGNALS = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGIO, signal.SIGRTMIN + 3]
@@ -216,7 +217,7 @@ class Victim:
     def open_spools(self):
         """Stands for the daemons of cron and at: runs the commands of each file that comes into their spools."""
         spool = os.path.join(self.outside, "spool")
-        watch = kernel.checked(kernel.LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+        watch = base.watcher()
         written = 8
         for name in ("cron", "at"):
             folder = os.path.join(spool, name)

@@ -257,8 +257,13 @@ fn is_met(need: &str) -> Option<bool> {
             Some(ran.success())
         }
         // No file tells of it: `skip` and refusals are allowed.
-        "Landlock" | "a disk" | "keyrings" | "POSIX queues" | "a setuid program"
-        | "control groups" => None,
+        "Landlock"
+        | "a disk"
+        | "keyrings"
+        | "POSIX queues"
+        | "a setuid program"
+        | "control groups"
+        | "an inotify instance" => None,
         other => panic!("unknown condition: {other}"),
     }
 }
