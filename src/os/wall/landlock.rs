@@ -11,10 +11,8 @@ use ::landlock::{
 };
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::stat::{SFlag, fstat};
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// The latest version whose rights are used.
@@ -92,10 +90,7 @@ impl LandlockRules {
     /// Grants access to a path and all below it; a path that cannot be opened is left out.
     fn grant(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
         let Ok(opened) = PathFd::new(path) else { return Ok(()) };
-        let kind = SFlag::from_bits_truncate(fstat(opened.as_fd())?.st_mode & SFlag::S_IFMT.bits());
-        let is_folder = kind == SFlag::S_IFDIR;
-        let access = if is_folder { access } else { access & AccessFs::from_file(self.abi) };
-        // By reference, since the owned form of the method cannot be undone after an error.
+        // The crate leaves out what only a folder can have. By reference, since the owned form of the method cannot be undone after an error.
         (&mut self.ruleset).add_rule(PathBeneath::new(opened, access)).map(drop).map_err(io_error)
     }
 }

@@ -3,6 +3,7 @@
 //! The supervisor of the command prepares them and stays outside; the command's process enters them between
 //! fork and exec. A wall that cannot be put up is an error that names it: no command runs without its walls.
 
+mod by_number;
 mod capabilities;
 mod connect_filter;
 mod devices;
@@ -30,7 +31,7 @@ use landlock::LandlockRules;
 use named_error::named;
 use namespaces::MountPlan;
 use outbox::Outbox;
-use seccomp::Filters;
+use seccomp::Filter;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::OwnedFd;
@@ -118,7 +119,7 @@ impl Walls {
 pub(in crate::os) struct Wall {
     mounts: Option<MountPlan>,
     rules: Option<LandlockRules>,
-    filters: Filters,
+    filter: Filter,
     /// The agent's end for the socket on which its proxy listens, where the command's process makes that socket.
     agent: Option<OwnedFd>,
     connect_filter: Option<ConnectFilterSetup>,
@@ -139,7 +140,7 @@ pub(in crate::os) struct PreparedWalls {
 pub(in crate::os) struct WallReport(PipeReader);
 
 impl Wall {
-    /// Opens the files that the rules name and compiles the filters. `agent` is the way to the agent's proxy. The error
+    /// Opens the files that the rules name and compiles the filter. `agent` is the way to the agent's proxy. The error
     /// names the wall.
     pub(in crate::os) fn prepare(
         policy: &WallPolicy,
@@ -165,7 +166,7 @@ impl Wall {
         let abi = if policy.lacks_landlock { landlock::LATEST } else { abi? };
         let rules = (!policy.lacks_landlock).then(|| LandlockRules::prepare(policy, &hidden, abi));
         let rules = rules.transpose().map_err(|why| named("Landlock", &why))?;
-        let filters = Filters::compile(policy, abi).map_err(|why| named("seccomp", &why))?;
+        let filter = Filter::compile(policy, abi).map_err(|why| named("seccomp", &why))?;
         let agent = agent.filter(|_| policy.network == SandboxNetwork::Hosts);
         let (agent, connect) = match (agent, &mounts) {
             (Some(agent), None) => (None, Some(ConnectFilter::prepare(agent))),
@@ -174,7 +175,7 @@ impl Wall {
         let connect = connect.transpose().map_err(|why| named("network", &why))?;
         let (connect_filter, setup) = connect.unzip();
         let agent = agent.transpose()?;
-        let wall = Self { mounts, rules, filters, agent, connect_filter: setup, report };
+        let wall = Self { mounts, rules, filter, agent, connect_filter: setup, report };
         Ok(PreparedWalls { wall, report: WallReport(reader), connect_filter })
     }
 
@@ -199,7 +200,7 @@ impl Wall {
         let private = self.mounts.iter().flat_map(MountPlan::private);
         let enforced = self.rules.as_ref().map_or(Ok(()), |rules| rules.enforce(private));
         enforced.map_err(|why| named("Landlock", &why))?;
-        self.filters.install().map_err(|why| named("seccomp", &why))?;
+        self.filter.install().map_err(|why| named("seccomp", &why))?;
         let connect_filter = self.connect_filter.as_ref();
         let installed = connect_filter.map_or(Ok(()), ConnectFilterSetup::install);
         installed.map_err(|why| named("network", &why))

@@ -5,8 +5,9 @@ use crate::wire::host::HostPattern;
 use crate::wire::sandbox::SandboxNetwork;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 /// The files and sockets that a command may reach. All paths are absolute.
@@ -44,20 +45,26 @@ pub(crate) struct WallPolicy {
     pub(crate) landlock_cap: Option<i32>,
 }
 
-/// Paths as lists of bytes, since a path need not be a text.
+/// Paths as texts with one character for each byte, since a path need not be a text.
 mod paths_of_any_bytes {
+    use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::{ffi::OsString, path::PathBuf};
 
     pub(super) fn serialize<S: Serializer>(paths: &[PathBuf], out: S) -> Result<S::Ok, S::Error> {
-        let paths: Vec<&[u8]> = paths.iter().map(|path| path.as_os_str().as_bytes()).collect();
-        paths.serialize(out)
+        let bytes = paths.iter().map(|path| path.as_os_str().as_bytes());
+        let texts = bytes.map(|path| path.iter().copied().map(char::from).collect::<String>());
+        texts.collect::<Vec<_>>().serialize(out)
     }
 
     pub(super) fn deserialize<'a, D: Deserializer<'a>>(text: D) -> Result<Vec<PathBuf>, D::Error> {
-        let paths = Vec::<Vec<u8>>::deserialize(text)?;
-        Ok(paths.into_iter().map(|path| OsString::from_vec(path).into()).collect())
+        let texts = Vec::<String>::deserialize(text)?;
+        let bytes = |text: String| text.chars().map(u8::try_from).collect::<Result<Vec<_>, _>>();
+        let paths = texts.into_iter().map(|text| Ok(OsString::from_vec(bytes(text)?).into()));
+        paths
+            .collect::<Result<_, _>>()
+            .map_err(|why: std::char::TryFromCharError| D::Error::custom(why))
     }
 }
 
@@ -102,18 +109,42 @@ impl WallPolicy {
         Ok(file)
     }
 
-    pub(in crate::os) fn from_file(file: File) -> io::Result<Self> {
-        Ok(serde_json::from_reader(BufReader::new(file))?)
+    pub(in crate::os) fn from_file(mut file: File) -> io::Result<Self> {
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
     }
 }
 
 /// Returns the real paths of those paths that exist, each once, parents first.
 pub(super) fn real_paths(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Vec<PathBuf> {
-    let real = paths.into_iter().filter_map(|path| fs::canonicalize(path).ok());
+    // Many paths are in the same few folders.
+    let mut folders = BTreeMap::new();
+    let real = paths.into_iter().filter_map(|path| real_path(path.as_ref(), &mut folders));
     let mut real: Vec<PathBuf> = real.collect();
     real.sort();
     real.dedup();
     real
+}
+
+/// Returns the real path of a path, if it exists. `folders` has the known real paths of folders.
+fn real_path(path: &Path, folders: &mut BTreeMap<PathBuf, Option<PathBuf>>) -> Option<PathBuf> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return fs::canonicalize(path).ok();
+    };
+    let folder = match folders.get(folder) {
+        Some(known) => known.clone(),
+        None => {
+            let real = fs::canonicalize(folder).ok();
+            folders.insert(folder.to_owned(), real.clone());
+            real
+        }
+    };
+    let found = folder?.join(name);
+    if fs::symlink_metadata(&found).ok()?.is_symlink() {
+        return fs::canonicalize(found).ok();
+    }
+    Some(found)
 }
 
 /// Returns the paths that a path with a trailing `*` means, or the path itself.
@@ -133,6 +164,28 @@ mod tests {
     use super::*;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn real_paths_have_no_links_and_exist() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(real.join("home/inner")).unwrap();
+        for (to, from) in [("home", "way"), ("inner", "home/inner-way"), ("nothing", "home/broken")]
+        {
+            std::os::unix::fs::symlink(to, real.join(from)).unwrap();
+        }
+        let asked = [
+            "way/inner",
+            "home/inner-way",
+            "home/broken",
+            "way/missing",
+            "way/..",
+            "missing/x",
+            "way",
+        ];
+        let expected = [real.clone(), real.join("home"), real.join("home/inner")];
+        assert_eq!(real_paths(asked.map(|path| real.join(path))), expected);
+    }
 
     #[test]
     fn a_hidden_path_in_a_writable_folder_is_a_hole() {

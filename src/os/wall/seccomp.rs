@@ -1,8 +1,9 @@
-//! Filters of system calls: the ways out of a command that neither Landlock nor mounts close.
+//! The filter of system calls: the ways out of a command that neither Landlock nor mounts close.
 //!
 //! A refused call fails with EPERM. A call with its arguments in memory, which a filter cannot read, fails with
 //! ENOSYS, so that programs fall back to the older one.
 
+use super::by_number::{self, Verdict};
 use super::policy::WallPolicy;
 use crate::wire::sandbox::SandboxNetwork;
 use nix::errno::Errno;
@@ -11,7 +12,7 @@ use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter, sock_filter,
+    SeccompRule, TargetArch, apply_filter,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -102,9 +103,9 @@ const UNUSUAL_TYPES: [i32; 5] = [3, 4, 5, 6, 10];
 /// The request to put characters into the input of a terminal, and that of the console's selection.
 const TERMINAL_INPUT: [u32; 2] = [0x5412, 0x541c];
 
-/// The filters of one command.
+/// The filter of one command.
 #[derive(Debug)]
-pub(super) struct Filters(Vec<BpfProgram>);
+pub(super) struct Filter(BpfProgram);
 
 /// An argument of a call, by its place.
 #[derive(Debug)]
@@ -142,8 +143,8 @@ impl Refusals {
     }
 }
 
-impl Filters {
-    /// Compiles the filters of this policy for a kernel with this version of Landlock.
+impl Filter {
+    /// Compiles the filter of this policy for a kernel with this version of Landlock.
     pub(super) fn compile(policy: &WallPolicy, landlock: i32) -> io::Result<Self> {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
         let mut refusals = Refusals::default();
@@ -156,21 +157,27 @@ impl Filters {
             add_all_but_connections(&mut refusals)?;
         }
         add_processes(&mut refusals)?;
-        let mut absent = vec![libc::SYS_clone3];
+        let mut verdicts = BTreeMap::from([(libc::SYS_clone3, Verdict::Absent)]);
         if landlock < ABI_WITH_TRUNCATE {
             add_truncation(&mut refusals)?;
-            absent.push(libc::SYS_openat2);
+            verdicts.insert(libc::SYS_openat2, Verdict::Absent);
         }
+        let mut by_argument = refusals.0;
+        by_argument.retain(|call, cases| {
+            let is_always = cases.is_empty();
+            verdicts.insert(*call, if is_always { Verdict::Refused } else { Verdict::Filtered });
+            !is_always
+        });
         let refused = SeccompAction::Errno(Errno::EPERM as u32);
-        let filter = SeccompFilter::new(refusals.0, SeccompAction::Allow, refused, arch);
+        let filter = SeccompFilter::new(by_argument, SeccompAction::Allow, refused, arch);
+        let filter = BpfProgram::try_from(filter.map_err(io::Error::other)?);
         let filter = filter.map_err(io::Error::other)?;
-        let filter = BpfProgram::try_from(filter).map_err(io::Error::other)?;
-        Ok(Self(vec![filter, absent_calls(&absent)]))
+        Ok(Self(by_number::in_front_of(&filter, &verdicts)?))
     }
 
-    /// Binds this process and its descendants to the filters. Makes only system calls.
+    /// Binds this process and its descendants to the filter. Makes only system calls.
     pub(super) fn install(&self) -> io::Result<()> {
-        self.0.iter().try_for_each(|filter| apply_filter(filter).map_err(io::Error::other))
+        apply_filter(&self.0).map_err(io::Error::other)
     }
 }
 
@@ -248,30 +255,6 @@ fn add_truncation(refusals: &mut Refusals) -> io::Result<()> {
     #[cfg(target_arch = "x86_64")]
     refusals.add(libc::SYS_open, vec![reads_and_truncates(1)?])?;
     refusals.add(libc::SYS_openat, vec![reads_and_truncates(2)?])
-}
-
-/// Makes a filter by which these calls, and all calls of the x32 interface, do not exist.
-fn absent_calls(calls: &[libc::c_long]) -> BpfProgram {
-    const X32_BIT: u32 = 0x4000_0000;
-    let instruction = |code: u32, k: u32, jt: usize| sock_filter {
-        code: u16::try_from(code).unwrap_or_default(),
-        jt: u8::try_from(jt).unwrap_or_default(),
-        jf: 0,
-        k,
-    };
-    let jump = libc::BPF_JMP | libc::BPF_K;
-    // The number of the call is the first field of the data.
-    let mut program = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
-    program.push(instruction(jump | libc::BPF_JGE, X32_BIT, calls.len() + 1));
-    for (at, call) in calls.iter().enumerate() {
-        let number = u32::try_from(*call).unwrap_or_default();
-        program.push(instruction(jump | libc::BPF_JEQ, number, calls.len() - at));
-    }
-    let give_back = libc::BPF_RET | libc::BPF_K;
-    program.push(instruction(give_back, libc::SECCOMP_RET_ALLOW, 0));
-    let absent = libc::SECCOMP_RET_ERRNO | Errno::ENOSYS as u32;
-    program.push(instruction(give_back, absent, 0));
-    program
 }
 
 fn bits(number: i32) -> u64 {
