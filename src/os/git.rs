@@ -104,11 +104,6 @@ impl Git {
         Err(GitError::Failed { command: command.unwrap_or_default().into(), said })
     }
 
-    /// Returns the names that a call separates by NUL characters.
-    pub(crate) fn names(&self, arguments: &[&str]) -> Result<Vec<String>, GitError> {
-        Ok(split(&self.checked(arguments, b"")?))
-    }
-
     /// Runs git to its end.
     pub(crate) fn call(&self, arguments: &[&str], input: &[u8]) -> Result<GitOutput, GitError> {
         check_blocking("git");

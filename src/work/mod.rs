@@ -8,8 +8,10 @@
 //! the agent, behind its walls. From outside, git runs in the user's repository and fetches. It never changes the user's
 //! index, stash or branches; only [`take`] changes files of the user, and only those without other changes.
 
+mod changes;
 pub(crate) mod clone;
 pub(crate) mod error;
+mod exchange;
 pub(crate) mod overview;
 pub(crate) mod remove;
 mod repository;

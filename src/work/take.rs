@@ -1,7 +1,9 @@
 //! Offers the work of a clone, and takes it into the files of the user: only if it merges without conflict, and only
 //! into files without other changes. Index, stash and branches of the user stay as they are.
 
+use super::changes::{self, Change, Changes, is_none};
 use super::error::WorkError;
+use super::exchange::{self, Exchanged};
 use super::repository::Repository;
 use super::save::Saver;
 use crate::leases;
@@ -12,9 +14,7 @@ use crate::store::file_writes::FileLock;
 use crate::wire::AgentName;
 use crate::wire::isolation::ClonePlace;
 use crate::wire::limits::LOCK_TIMEOUT;
-use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,10 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MOST_LOCKED: usize = 200;
 
 /// The attempts to merge with files that change meanwhile.
-const ATTEMPTS: usize = 5;
-
-/// The begin of the name of a folder in the git folder of the workspace, for second names of files.
-const KEPT: &str = "team-take";
+const ATTEMPTS: usize = 6;
 
 /// The mode of an entry that names a commit of another repository.
 const SUBMODULE: &str = "160000";
@@ -58,12 +55,6 @@ pub(crate) struct Taker {
     pub(crate) by: AgentName,
     /// The environment of git.
     pub(crate) environment: Vec<(String, String)>,
-}
-
-/// A change of one file between two trees.
-struct Change {
-    modes: [String; 2],
-    ids: [String; 2],
 }
 
 /// A merge that was not applied yet.
@@ -127,21 +118,26 @@ impl Taker {
         let git_error = |why: GitError| WorkError::git(&what, &why);
         let mut locks = Vec::new();
         let mut before = None;
+        let mut in_use = None;
         for _ in 0..ATTEMPTS {
             let merge = self.merge(&repository, &work)?;
             let told = merge.told(&repository).map_err(git_error)?;
             let Ok(tree) = &merge.result else { return Ok(told) };
-            let changed = changes(&repository, &merge.view, tree).map_err(git_error)?;
+            let changed = changes::between(&repository, &merge.view, tree).map_err(git_error)?;
             self.check(&repository, &merge, &changed)?;
             // Merged under the locks, and with the same files as before them.
-            if before.as_ref() == Some(&merge.view) {
+            if let Some((view, seen)) = &before
+                && *view == merge.view
+            {
                 hit("work.merged");
-                let kept = KeptFiles::keep(&repository, &changed).map_err(|why| {
-                    WorkError::new(&*what, why, "look at the git folder of the workspace")
-                })?;
-                let applied = apply(&repository, &merge.view, tree);
-                kept.end(&repository, tree, applied.is_ok());
-                applied.map_err(git_error)?;
+                let beside = Path::new(&self.place.path);
+                match exchange::run(&repository, beside, tree, &changed, seen)? {
+                    Exchanged::All => {}
+                    Exchanged::None(path) => {
+                        (before, in_use) = (None, Some(path));
+                        continue;
+                    }
+                }
                 hit("work.applied");
                 let text = format!("Taken from {}", self.name);
                 let taken = repository.commit(tree, &[&work], &text).map_err(git_error)?;
@@ -150,9 +146,15 @@ impl Taker {
             }
             drop(std::mem::take(&mut locks));
             locks = self.lock(&repository, changed.keys())?;
-            before = Some(merge.view);
+            let seen = exchange::look(&repository, changed.keys());
+            let seen = seen.map_err(|why| WorkError::file(&repository.top, &why))?;
+            before = Some((merge.view, seen));
         }
-        let why = "the files of the workspace change all the time";
+        let files = in_use.map_or_else(
+            || "the files of the workspace change".to_owned(),
+            |path| format!("another program writes {}", path.display()),
+        );
+        let why = format!("{files} all the time");
         Err(WorkError::new(what, why, "wait until the others are idle, then try again"))
     }
 
@@ -189,12 +191,12 @@ impl Taker {
         &self,
         repository: &Repository,
         merge: &Merge,
-        changed: &BTreeMap<String, Change>,
+        changed: &Changes,
     ) -> Result<(), WorkError> {
         let what = format!("the work of {} was not taken", self.name);
         let git_error = |why: GitError| WorkError::git(&what, &why);
-        let refuse = |files: Vec<&String>, why: &str, hint: &str| {
-            let files: Vec<&str> = files.into_iter().map(String::as_str).collect();
+        let refuse = |files: Vec<&PathBuf>, why: &str, hint: &str| {
+            let files: Vec<_> = files.into_iter().map(|path| path.to_string_lossy()).collect();
             if files.is_empty() {
                 return Ok(());
             }
@@ -202,8 +204,8 @@ impl Taker {
         };
         let team = self.team.root();
         let team = team.canonicalize().unwrap_or_else(|_| team.to_owned());
-        let in_team = |path: &&String| {
-            let is_named = Path::new(path.as_str()).iter().any(|name| name == ".team");
+        let in_team = |path: &&PathBuf| {
+            let is_named = path.iter().any(|name| name == ".team");
             is_named || repository.top.join(path).starts_with(&team)
         };
         let hint = "ask for the work without them";
@@ -213,25 +215,25 @@ impl Taker {
         refuse(submodules, "it changes repositories in the repository", hint)?;
         self.check_leases(repository, changed.keys())?;
         let head = repository.tree(&merge.head).map_err(git_error)?;
-        let dirty = changes(repository, &head, &merge.view).map_err(git_error)?;
+        let dirty = changes::between(repository, &head, &merge.view).map_err(git_error)?;
         let taken = ["for-each-ref", "--format=%(refname)", "refs/team/*/taken"];
         let taken = repository.git.run(&taken).map_err(git_error)?;
-        let is_taken = |path: &String, id: &String| {
+        let is_taken = |path: &Path, id: &String| {
             taken.lines().any(|taken| {
-                let named = format!("{taken}:{path}");
+                let named = format!("{taken}:{}", path.display());
                 let found = repository.git.run(&["rev-parse", "--quiet", "--verify", &named]);
                 found.map_or_else(|_| is_none(id), |found| found == *id)
             })
         };
-        let is_dirty = |path: &&String| {
-            let change = dirty.get(path.as_str());
+        let is_dirty = |path: &&PathBuf| {
+            let change = dirty.get(path.as_path());
             change.is_some_and(|Change { ids: [_, id], .. }| !is_taken(path, id))
         };
         let files = changed.keys().filter(is_dirty).collect();
         let hint = "commit or stash these files, then take the work";
         refuse(files, "these files have changes that are not committed", hint)?;
-        let is_in_the_way = |(path, change): &(&String, &Change)| {
-            is_none(&change.ids[0]) && fs::symlink_metadata(repository.top.join(path)).is_ok()
+        let is_in_the_way = |(path, change): &(&PathBuf, &Change)| {
+            change.is_new() && has_others(&repository.top, path, changed)
         };
         let files = changed.iter().filter(is_in_the_way).map(|(path, _)| path).collect();
         refuse(files, "ignored files are in the way", "move these files, then take the work")
@@ -241,7 +243,7 @@ impl Taker {
     fn check_leases<'a>(
         &self,
         repository: &Repository,
-        files: impl Iterator<Item = &'a String>,
+        files: impl Iterator<Item = &'a PathBuf>,
     ) -> Result<(), WorkError> {
         if self.by.is_user() {
             return Ok(());
@@ -265,128 +267,29 @@ impl Taker {
     fn lock<'a>(
         &self,
         repository: &Repository,
-        files: impl ExactSizeIterator<Item = &'a String>,
+        files: impl ExactSizeIterator<Item = &'a PathBuf>,
     ) -> Result<Vec<FileLock>, WorkError> {
         if files.len() > MOST_LOCKED {
             return Ok(Vec::new());
         }
         let top = repository.top.canonicalize().unwrap_or_else(|_| repository.top.clone());
-        let lock = |file: &String| -> Result<FileLock, WorkError> {
+        let lock = |file: &PathBuf| -> Result<FileLock, WorkError> {
             let real: PathBuf = top.join(file);
-            FileLock::take(&self.team, &real, LOCK_TIMEOUT)
-                .map_err(|why| WorkError::new(format!("{file} is not usable"), why, "try again"))
+            FileLock::take(&self.team, &real, LOCK_TIMEOUT).map_err(|why| {
+                WorkError::new(format!("{} is not usable", file.display()), why, "try again")
+            })
         };
         files.map(lock).collect()
     }
 }
 
-/// The files of the user that a take changes, under second names, until it has ended. Git removes each file before it writes
-/// its next version, and leaves those that it has written when one does not fit.
-#[derive(Debug)]
-struct KeptFiles {
-    folder: PathBuf,
-    /// The path in the repository of each file, and its second name; `None` if there is no file.
-    files: Vec<(String, Option<PathBuf>)>,
-}
-
-impl KeptFiles {
-    /// Names the files. One that cannot have a second name, as on another file system, is left out.
-    fn keep(repository: &Repository, changed: &BTreeMap<String, Change>) -> io::Result<Self> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        // Others may take work at the same time. A take that was killed leaves its folder.
-        let number = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let folder = repository.own.join(format!("{KEPT}.{}.{}", number.0, number.1));
-        fs::remove_dir_all(&folder).unwrap_or_default();
-        fs::create_dir(&folder)?;
-        let name = |(number, (path, change)): (usize, (&String, &Change))| {
-            if is_none(&change.ids[0]) {
-                return Some((path.clone(), None));
-            }
-            let second = folder.join(number.to_string());
-            let named = fs::hard_link(repository.top.join(path), &second);
-            named.is_ok().then(|| (path.clone(), Some(second)))
-        };
-        let files = changed.iter().enumerate().filter_map(name).collect();
-        Ok(Self { folder, files })
+/// Whether something is at a path, or below it, that is not removed.
+fn has_others(top: &Path, path: &Path, changed: &Changes) -> bool {
+    let Ok(found) = fs::symlink_metadata(top.join(path)) else { return false };
+    if !found.is_dir() {
+        return !changed.get(path).is_some_and(Change::is_removal);
     }
-
-    /// Removes the second names. If the take has failed, the files are put back before.
-    fn end(self, repository: &Repository, to: &str, is_taken: bool) {
-        if !is_taken {
-            for (path, second) in &self.files {
-                let done = put_back(repository, to, path, second.as_deref());
-                done.unwrap_or_else(|why| tracing::warn!(%why, path, "a file is not put back"));
-            }
-        }
-        fs::remove_dir_all(&self.folder).unwrap_or_default();
-    }
-}
-
-/// Puts a file back, unless another program has written it meanwhile.
-fn put_back(
-    repository: &Repository,
-    to: &str,
-    path: &str,
-    second: Option<&Path>,
-) -> io::Result<()> {
-    let file = repository.top.join(path);
-    let folder = file.parent().unwrap_or(&repository.top);
-    let is_inside = fs::canonicalize(folder).is_ok_and(|real| real == folder);
-    let is_of_take = || match fs::symlink_metadata(&file) {
-        Err(_) => true,
-        Ok(found) if !found.is_file() => false,
-        Ok(_) => {
-            let new =
-                repository.git.checked(&["cat-file", "--filters", &format!("{to}:{path}")], b"");
-            let now = fs::read(&file).unwrap_or_default();
-            // Not all of it may have fitted.
-            new.is_ok_and(|new| new.starts_with(&now))
-        }
-    };
-    if !is_inside || !is_of_take() {
-        return Ok(());
-    }
-    match second {
-        // Nothing happens if both are the same file.
-        Some(second) => fs::rename(second, &file),
-        None => match fs::remove_file(&file) {
-            Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why),
-            Ok(()) | Err(_) => Ok(()),
-        },
-    }
-}
-
-/// Changes the files of the user. Git checks each file before it changes the first one.
-fn apply(repository: &Repository, from: &str, to: &str) -> Result<(), GitError> {
-    let words = ["diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", from, to];
-    let patch = repository.git.checked(&words, b"")?;
-    if patch.is_empty() {
-        return Ok(());
-    }
-    let plain = ["-c", "apply.ignoreWhitespace=no", "apply", "--whitespace=nowarn", "-"];
-    repository.git.checked(&plain, &patch).map(drop)
-}
-
-/// Whether the id of an object stands for a missing file.
-fn is_none(id: &str) -> bool {
-    id.bytes().all(|byte| byte == b'0')
-}
-
-/// Returns the files that differ between two trees.
-fn changes(
-    repository: &Repository,
-    from: &str,
-    to: &str,
-) -> Result<BTreeMap<String, Change>, GitError> {
-    let words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", from, to];
-    let fields = repository.git.names(&words)?;
-    let mut changes = BTreeMap::new();
-    for pair in fields.chunks_exact(2) {
-        let [about, path] = pair else { continue };
-        let mut words = about.trim_start_matches(':').split(' ').map(ToOwned::to_owned);
-        let mut next = || words.next().unwrap_or_default();
-        let (modes, ids) = ([next(), next()], [next(), next()]);
-        changes.insert(path.clone(), Change { modes, ids });
-    }
-    Ok(changes)
+    let entries = fs::read_dir(top.join(path)).into_iter().flatten().flatten();
+    let entries: Vec<_> = entries.map(|entry| path.join(entry.file_name())).collect();
+    entries.is_empty() || entries.iter().any(|entry| has_others(top, entry, changed))
 }

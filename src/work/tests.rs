@@ -15,6 +15,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+mod foreign_writes;
 mod full_disk;
 mod random;
 

@@ -1,6 +1,7 @@
 //! Files: watches them, resolves paths below a folder, and opens them safely: no link is followed, no open
 //! blocks, and the result is a regular file of this user.
 
+pub(crate) mod held_folder;
 pub(crate) mod lease;
 pub(crate) mod safe_path;
 pub(crate) mod watch;
