@@ -108,15 +108,16 @@ fn check(path: &str) -> Result<(), String> {
     if is_everything { Err(format!("{path:?} is the whole machine")) } else { Ok(()) }
 }
 
-macro_rules! path_list {
-    ($($type:ty: $is_risk:expr),+) => {$(
+macro_rules! list {
+    ($($type:ty: $expected:literal, $is_risk:expr;)+) => {$(
         impl SettingValue for $type {
             fn expected() -> String {
-                "a list of paths in quotes, such as [\"~/.cache\"]".into()
+                $expected.into()
             }
 
             fn shown(&self) -> Option<String> {
-                (!self.0.is_empty()).then(|| self.0.join(", "))
+                let all: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+                (!all.is_empty()).then(|| all.join(", "))
             }
 
             fn is_said(&self) -> bool {
@@ -139,34 +140,10 @@ macro_rules! path_list {
     )+};
 }
 
-path_list!(WritablePaths: |_| true, HiddenPaths: |path| path.starts_with(SHOWN));
-
-impl SettingValue for HostList {
-    fn expected() -> String {
-        "a list of hosts in quotes, such as [\"crates.io\", \"*.crates.io\"]".into()
-    }
-
-    fn shown(&self) -> Option<String> {
-        let hosts: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        (!hosts.is_empty()).then(|| hosts.join(", "))
-    }
-
-    fn is_said(&self) -> bool {
-        !self.0.is_empty()
-    }
-
-    fn with_farther(mut self, farther: Self) -> Self {
-        self.0.extend(farther.0);
-        self
-    }
-
-    fn is_risk(&self) -> bool {
-        self.is_said()
-    }
-
-    fn acts_untrusted(&self, _own: Option<&Self>) -> bool {
-        !self.is_risk()
-    }
+list! {
+    WritablePaths: r#"a list of paths in quotes, such as ["~/.cache"]"#, |_| true;
+    HiddenPaths: r#"a list of paths in quotes, such as ["~/.cache"]"#, |path| path.starts_with(SHOWN);
+    HostList: r#"a list of hosts in quotes, such as ["crates.io", "*.crates.io"]"#, |_| true;
 }
 
 macro_rules! strictness {

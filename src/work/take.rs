@@ -150,11 +150,10 @@ impl Taker {
             let seen = seen.map_err(|why| WorkError::file(&repository.top, &why))?;
             before = Some((merge.view, seen));
         }
-        let files = in_use.map_or_else(
-            || "the files of the workspace change".to_owned(),
-            |path| format!("another program writes {}", path.display()),
+        let why = in_use.map_or_else(
+            || "the files of the workspace change all the time".to_owned(),
+            |path| format!("another program writes {}, or has it open for that", path.display()),
         );
-        let why = format!("{files} all the time");
         Err(WorkError::new(what, why, "wait until the others are idle, then try again"))
     }
 
