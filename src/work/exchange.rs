@@ -164,14 +164,10 @@ fn new_folder(beside: &Path) -> Result<PathBuf, WorkError> {
     let folder = format!("{}.{}.{}.{ASIDE}", beside.display(), number.0, number.1);
     let folder = PathBuf::from(folder);
     // A killed process of this number may have left it.
-    let made = fs::remove_dir_all(&folder).map_or_else(
-        |why| if why.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(why) },
-        Ok,
-    );
-    let made = made.and_then(|()| fs::create_dir_all(folder.join(NEW)));
-    made.and_then(|()| fs::create_dir(folder.join(REMOVED)))
-        .map_err(|why| WorkError::file(&folder, &why))?;
-    Ok(folder)
+    fs::remove_dir_all(&folder).unwrap_or_default();
+    let made = fs::create_dir(&folder).and_then(|()| fs::create_dir(folder.join(NEW)));
+    let made = made.and_then(|()| fs::create_dir(folder.join(REMOVED)));
+    made.map_err(|why| WorkError::file(&folder, &why)).map(|()| folder)
 }
 
 /// Lets git write the new versions, as it writes them into a working tree.
@@ -189,7 +185,7 @@ fn write_new(
     }
     let prefix = format!("--prefix={}/", folder.join(NEW).display());
     let write = || {
-        git.run(&["read-tree", tree])?;
+        git.run(&["read-tree", "--no-sparse-checkout", tree])?;
         git.checked(&["checkout-index", &prefix, "-z", "--stdin"], &names)
     };
     write().map(drop).map_err(|why| WorkError::git(NOT_TAKEN, &why))
@@ -218,6 +214,7 @@ impl Exchange<'_> {
         }
         if matches!(end, Ok(Exchanged::All)) {
             self.remove_beside();
+            self.remove_empty_folders();
         }
         if self.keeps {
             let why = "another program has written files in this moment";
@@ -250,6 +247,12 @@ impl Exchange<'_> {
         if let Some(seen) = seen.filter(|_| way == Way::Exchanged && change.keeps_mode()) {
             places.aside.set_mode_of(&places.aside_name, seen)?;
         }
+        // Once a file has its name, another program can write it.
+        let new_version = |places: &Places<'_>| match way {
+            Way::Removed => Ok(None),
+            Way::Exchanged | Way::Created => places.version_aside(),
+        };
+        let mut new = new_version(&places)?;
         let mut is_beside = false;
         let mut done = places.swap(way);
         if done.as_ref().is_err_and(|why| why.kind() == io::ErrorKind::CrossesDevices) {
@@ -258,13 +261,13 @@ impl Exchange<'_> {
                 places.aside.copy_to(&places.aside_name, &beside.aside, &beside.aside_name)?;
             }
             (places, is_beside) = (beside, true);
+            new = new_version(&places)?;
             done = places.swap(way);
             if done.is_err() && way != Way::Removed {
                 places.aside.remove(&places.aside_name).unwrap_or_default();
             }
         }
         done?;
-        let new = places.folder.version(places.name)?;
         self.done.push(Step::File(FileStep { path: path.into(), way, new, is_beside }));
         // There is nothing aside of a new file.
         let is_as_seen = way == Way::Created
@@ -299,9 +302,10 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Removes the folders in which nothing is left.
+    /// Removes the folders of removed files in which nothing is left.
     fn remove_empty_folders(&mut self) {
-        let paths: Vec<PathBuf> = self.files().map(|step| step.path.clone()).collect();
+        let removed = self.files().filter(|step| step.way == Way::Removed);
+        let paths: Vec<PathBuf> = removed.map(|step| step.path.clone()).collect();
         for path in paths {
             let folders = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
             for path in folders {

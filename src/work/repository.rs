@@ -87,7 +87,7 @@ impl Repository {
             }
             let clones = index.parent().and_then(|clones| self.visible(clones));
             let without = clones.map(|clones| format!(":(top,exclude,literal){clones}"));
-            let mut words = vec!["add", "--all", "--", ":/"];
+            let mut words = vec!["add", "--sparse", "--all", "--", ":/"];
             words.extend(without.as_deref());
             git.run(&words)?;
             git.run(&["write-tree"])

@@ -231,6 +231,12 @@ impl Taker {
         let files = changed.keys().filter(is_dirty).collect();
         let hint = "commit or stash these files, then take the work";
         refuse(files, "these files have changes that are not committed", hint)?;
+        let is_missing = |(path, change): &(&PathBuf, &Change)| {
+            !change.is_new() && fs::symlink_metadata(repository.top.join(path)).is_err()
+        };
+        let files = changed.iter().filter(is_missing).map(|(path, _)| path).collect();
+        let hint = "add them to the checkout (`git sparse-checkout add`), then take the work";
+        refuse(files, "these files are not checked out", hint)?;
         let is_in_the_way = |(path, change): &(&PathBuf, &Change)| {
             change.is_new() && has_others(&repository.top, path, changed)
         };

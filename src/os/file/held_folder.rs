@@ -115,7 +115,9 @@ impl HeldFolder {
                 let mut aside = OsString::from(at);
                 aside.push(".aside");
                 renameat(&self.0, name, &other.0, aside.as_os_str())?;
-                renameat(&other.0, at, &self.0, name)?;
+                renameat(&other.0, at, &self.0, name).inspect_err(|_| {
+                    renameat(&other.0, aside.as_os_str(), &self.0, name).unwrap_or_default();
+                })?;
                 Ok(renameat(&other.0, aside.as_os_str(), &other.0, at)?)
             }
             done => Ok(done?),

@@ -126,3 +126,27 @@ fn files_on_another_file_system_are_taken_or_put_back() {
     let now = place.shell(&sub, "ls -A | grep -v filler; cat changed created z; readlink link");
     assert_eq!(now, "changed\ncreated\nlink\nz\nnew\nnew\nnew\ncreated");
 }
+
+/// A sparse checkout leaves files out. One that is not there is not changed; a new one is made.
+#[test]
+fn work_on_files_that_the_user_has_not_checked_out_is_not_taken() {
+    let place = Place::new();
+    let main = place.main();
+    place.shell(
+        &main,
+        "mkdir in out; echo in >in/f; echo out >out/f; git add in out; git commit -qm both",
+    );
+    let (alice, bob) = (place.clone_for("alice"), place.clone_for("bob"));
+    place.shell(&main, "git sparse-checkout set in; test ! -e out/f");
+    place.shell(&path(&alice), "echo new >out/f; echo new >in/f");
+    place.shell(&path(&bob), "echo new >out/new; echo new >in/f");
+    alice.save().unwrap();
+    bob.save().unwrap();
+    let before = files(&place);
+    let take = |saver: &Saver| place.taker(saver).take(WorkToTake::OfferOrSaved);
+    let why = take(&alice).unwrap_err().to_string();
+    assert!(why.contains("not checked out: out/f") && why.contains("sparse-checkout"), "{why}");
+    assert_eq!(files(&place), before);
+    take(&bob).unwrap();
+    assert_eq!(place.shell(&main, "cat out/new in/f; ls out"), "new\nnew\nnew");
+}
