@@ -7,12 +7,14 @@
 
 use super::changes::{Change, Changes};
 use super::error::WorkError;
+use super::left_takes;
 use super::repository::Repository;
 
 use crate::os::file::held_folder::{FileVersion, HeldFolder};
+use crate::store::lock::try_exclusive;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -137,7 +139,10 @@ pub(super) fn run(
     changed: &Changes,
     seen: &SeenFiles,
 ) -> Result<Exchanged, WorkError> {
-    let folder = new_folder(beside)?;
+    if let Some(clones) = beside.parent() {
+        left_takes::remove(repository, clones, ASIDE);
+    }
+    let (folder, lock) = new_folder(beside).map_err(|why| WorkError::file(beside, &why))?;
     let at_folder = |why: io::Error| WorkError::file(&folder, &why);
     let exchange = Exchange {
         repository,
@@ -148,26 +153,37 @@ pub(super) fn run(
         keeps: false,
     };
     let written = write_new(repository, tree, changed, &folder);
-    written.map_or_else(
+    let end = written.map_or_else(
         |why| {
             fs::remove_dir_all(&folder).unwrap_or_default();
             Err(why)
         },
         |()| exchange.all(changed, seen),
-    )
+    );
+    drop(lock);
+    end
 }
 
-/// Makes the folder aside. Others may take work at the same time.
-fn new_folder(beside: &Path) -> Result<PathBuf, WorkError> {
+/// Makes the folder aside, and locks it: without a lock, it is that of a killed take.
+fn new_folder(beside: &Path) -> io::Result<(PathBuf, File)> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let number = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    let folder = format!("{}.{}.{}.{ASIDE}", beside.display(), number.0, number.1);
-    let folder = PathBuf::from(folder);
-    // A killed process of this number may have left it.
-    fs::remove_dir_all(&folder).unwrap_or_default();
-    let made = fs::create_dir(&folder).and_then(|()| fs::create_dir(folder.join(NEW)));
-    let made = made.and_then(|()| fs::create_dir(folder.join(REMOVED)));
-    made.map_err(|why| WorkError::file(&folder, &why)).map(|()| folder)
+    loop {
+        let number = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{}.{}.{}.{ASIDE}", beside.display(), number.0, number.1);
+        let folder = PathBuf::from(name);
+        match fs::create_dir(&folder) {
+            // A killed process of this number has left it.
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => continue,
+            made => made?,
+        }
+        let lock = File::open(&folder)?;
+        if !try_exclusive(&lock)? {
+            continue;
+        }
+        fs::create_dir(folder.join(NEW))?;
+        fs::create_dir(folder.join(REMOVED))?;
+        return Ok((folder, lock));
+    }
 }
 
 /// Lets git write the new versions, as it writes them into a working tree.

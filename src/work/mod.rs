@@ -12,6 +12,7 @@ mod changes;
 pub(crate) mod clone;
 pub(crate) mod error;
 mod exchange;
+mod left_takes;
 pub(crate) mod overview;
 pub(crate) mod remove;
 mod repository;

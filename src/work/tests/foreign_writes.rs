@@ -2,6 +2,7 @@
 
 use super::full_disk::Disk;
 use super::{Place, path, write};
+use crate::store::lock::try_exclusive;
 use crate::work::save::Saver;
 use crate::work::take::{Merged, WorkToTake};
 use std::ffi::OsStr;
@@ -149,4 +150,24 @@ fn work_on_files_that_the_user_has_not_checked_out_is_not_taken() {
     assert_eq!(files(&place), before);
     take(&bob).unwrap();
     assert_eq!(place.shell(&main, "cat out/new in/f; ls out"), "new\nnew\nnew");
+}
+
+#[test]
+fn what_killed_takes_have_left_is_removed_unless_it_is_nowhere_else() {
+    let (place, saver) = changes_of_each_kind();
+    let clones = path(&saver).parent().unwrap().to_owned();
+    let leave = |name: &str, text: &str| {
+        fs::create_dir_all(clones.join(name).join("new/sub")).unwrap();
+        write(&clones.join(name).join("index"), "of git");
+        write(&clones.join(name).join("new/sub/a.txt"), text);
+        symlink("a.txt", clones.join(name).join("new/link")).unwrap();
+    };
+    leave("alice.1.0.team-take", "one\ntwo\nthree\n");
+    leave("alice.1.1.team-take", "of another program\n");
+    leave("alice.1.2.team-take", "one\ntwo\nthree\n");
+    let running = File::open(clones.join("alice.1.2.team-take")).unwrap();
+    assert!(try_exclusive(&running).unwrap());
+    place.taker(&saver).take(WorkToTake::OfferOrSaved).unwrap();
+    let left = place.shell(&clones, "ls | grep team-take");
+    assert_eq!(left, "alice.1.1.team-take\nalice.1.2.team-take");
 }
