@@ -261,6 +261,9 @@ impl Machine {
     fn record_prompts(&mut self) -> bool {
         let is_prompted = !self.prompts.is_empty();
         if is_prompted {
+            self.push(TurnEffect::Show(Progress::PromptsTaken));
+        }
+        if is_prompted {
             self.exchange_limit.progress();
             self.kept = 0;
         }

@@ -11,6 +11,8 @@ pub(crate) enum Progress {
         /// Whether mail or a hook began the turn, not a prompt.
         by_mail: bool,
     },
+    /// The prompts that the person has typed are in the conversation now.
+    PromptsTaken,
     /// A piece of the model's text.
     Text(String),
     /// The model call failed and is tried again. The text of the failed attempt is void.
@@ -39,6 +41,8 @@ pub(crate) enum Progress {
         name: String,
         summary: String,
     },
+    /// The last line of output so far of the running tool.
+    ToolOutput(String),
     ToolEnded {
         name: String,
         is_error: bool,

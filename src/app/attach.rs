@@ -33,8 +33,11 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
             palette: context.palette(),
             prompt: format!("{name}> "),
             history_file: None,
-            completions: Vec::new(),
+            commands: &[],
+            files: None,
             external_editor: context.external_editor(),
+            is_plain: context.environment.get("TERM").is_none_or(|term| term == "dumb"),
+            notifies: false,
         })
         .or_fail("the terminal cannot be used", hint)?;
         let mut tail = Tail::last(team.transcript(name), FIRST_LINES)?;
@@ -58,7 +61,14 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
                         continue;
                     }
                     // No question is shown here.
-                    Some(Input::Line(_) | Input::Answer(_) | Input::Edited { .. }) => continue,
+                    Some(
+                        Input::Line(_)
+                        | Input::Reply { .. }
+                        | Input::Answer { .. }
+                        | Input::PutOff(_)
+                        | Input::Escape
+                        | Input::Edited { .. },
+                    ) => continue,
                     Some(Input::Interrupt | Input::EndOfInput | Input::Closed) | None => true,
                 },
             };

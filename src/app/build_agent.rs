@@ -123,11 +123,18 @@ pub(super) fn build_agent(
     ));
     let (known, clone) = (Rc::clone(&secrets), place.as_ref().map(|it| PathBuf::from(&it.path)));
     let redact = Rc::new(move |text: String| known.part(&text));
+    let show = Rc::clone(&parts.show);
     let files = FileAccess::open(&team, name, folder, place.as_ref())
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?;
     let mut tools = tools::registry(ToolParts {
         commands,
-        output_store: OutputStore { dir: team.clone(), name: name.clone(), redact, clone },
+        output_store: OutputStore {
+            dir: team.clone(),
+            name: name.clone(),
+            redact,
+            clone,
+            show_line: Some(Rc::new(move |line| show(&Progress::ToolOutput(line.to_owned())))),
+        },
         work: parts.work.clone(),
         files,
         team: Rc::clone(&team_context),

@@ -18,6 +18,9 @@ pub(super) struct Args {
     /// Stop the lead that runs in this folder, then start
     #[arg(long)]
     takeover: bool,
+    /// Plain lines instead of a screen with a pane, as for a screen reader
+    #[arg(long, conflicts_with = "print")]
+    plain: bool,
     /// Headless: run until all agents are done, print the last text, stop the team
     #[arg(short = 'p', long = "print")]
     print: bool,
@@ -70,6 +73,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         budget: Budget { tokens: args.max_tokens, turns: args.max_turns, ..Budget::default() },
         resume: args.resume,
         takeover: args.takeover,
+        is_plain: args.plain || context.environment.get("TERM").is_none_or(|term| term == "dumb"),
     };
     lead::run(context, request)
 }

@@ -1,4 +1,5 @@
-//! The meaning of Ctrl-C at the lead's prompt (SPEC 6): interrupt the turn, stop the team, kill it.
+//! The meaning of Ctrl-C at the lead's prompt (SPEC 6): interrupt the turn, stop the team, kill it. A second press
+//! does not stop the team, because it often means only that the first was not seen to act.
 
 use crate::wire::limits::SECOND_CTRL_C;
 use std::time::Instant;
@@ -15,6 +16,8 @@ pub(crate) enum LeadActivity {
 pub(crate) enum CtrlCAction {
     /// Interrupt the turn; the team continues.
     InterruptTurn,
+    /// Say that another press stops the team.
+    Warn,
     /// Stop the team, beginning with a request.
     StopTeam,
     /// Continue the stop with SIGTERM.
@@ -26,7 +29,9 @@ pub(crate) enum CtrlCAction {
 
 #[derive(Debug, Default)]
 pub(crate) struct CtrlC {
+    /// The time of the last press that counts, and whether it was the warning.
     interrupted_at: Option<Instant>,
+    has_warned: bool,
     was_pressed_while_stopping: bool,
 }
 
@@ -39,9 +44,15 @@ impl CtrlC {
                 self.was_pressed_while_stopping = true;
                 CtrlCAction::StopNow
             }
-            LeadActivity::Idle | LeadActivity::Turn if again => CtrlCAction::StopTeam,
+            LeadActivity::Idle | LeadActivity::Turn if again && self.has_warned => {
+                CtrlCAction::StopTeam
+            }
+            LeadActivity::Idle | LeadActivity::Turn if again => {
+                (self.interrupted_at, self.has_warned) = (Some(now), true);
+                CtrlCAction::Warn
+            }
             LeadActivity::Turn => {
-                self.interrupted_at = Some(now);
+                (self.interrupted_at, self.has_warned) = (Some(now), false);
                 CtrlCAction::InterruptTurn
             }
             LeadActivity::Idle => CtrlCAction::SayHowToQuit,
@@ -52,7 +63,7 @@ impl CtrlC {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use CtrlCAction::{InterruptTurn, SayHowToQuit, StopAtOnce, StopNow, StopTeam};
+    use CtrlCAction::{InterruptTurn, SayHowToQuit, StopAtOnce, StopNow, StopTeam, Warn};
     use LeadActivity::{Idle, Stopping, Turn};
     use std::time::Duration;
 
@@ -61,7 +72,8 @@ mod tests {
         let escalating = [
             (Idle, 0, SayHowToQuit),
             (Turn, 100, InterruptTurn),
-            (Idle, 1900, StopTeam),
+            (Idle, 1900, Warn),
+            (Idle, 1950, StopTeam),
             (Stopping, 2000, StopNow),
             (Stopping, 2100, StopAtOnce),
             (Stopping, 2200, StopAtOnce),
@@ -71,7 +83,10 @@ mod tests {
             (Turn, 0, InterruptTurn),
             (Idle, 3000, SayHowToQuit),
             (Turn, 3000, InterruptTurn),
-            (Turn, 4000, StopTeam),
+            (Turn, 4000, Warn),
+            (Turn, 6100, InterruptTurn),
+            (Idle, 6200, Warn),
+            (Turn, 8100, StopTeam),
         ];
         for presses in [&escalating[..], &slow] {
             let (start, mut keys) = (Instant::now(), CtrlC::default());

@@ -114,10 +114,6 @@ impl Members {
         self.process_is(name, ProcessState::is_unreaped)
     }
 
-    pub(super) fn any_unreaped(&self) -> bool {
-        self.states.borrow().values().any(|state| state.process.is_unreaped())
-    }
-
     /// Returns the names whose process is starting, running, being cleaned up or about to be restarted.
     pub(super) fn with_process(&self) -> BTreeSet<AgentName> {
         let states = self.states.borrow();
@@ -302,7 +298,7 @@ mod tests {
         assert!(!members.take_restart(&id("a1")), "it is being cleaned up");
         assert!(members.is_unreaped(&alice()));
         members.cleaned_up(&id("a1"));
-        assert!(!members.any_unreaped());
+        assert!(!members.is_unreaped(&alice()));
         assert!(members.with_process().contains(&alice()), "a stop of the team must cancel it");
         assert!(members.take_restart(&id("a1")));
         assert!(!members.take_restart(&id("a1")), "it is taken once");
@@ -397,6 +393,6 @@ mod tests {
             members.cleaned_up(&id("a1"));
         });
         assert!(is_reaped);
-        assert!(!members.any_unreaped());
+        assert!(names.iter().all(|name| !members.is_unreaped(name)));
     }
 }

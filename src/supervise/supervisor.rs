@@ -6,6 +6,7 @@ use super::commands::end_commands;
 use super::members::{Members, raise};
 use super::stop::{StopOutcome, StopPlan, open_checked, stop_in_parallel, words};
 use crate::bus::Bus;
+use crate::os::command::CommandSetup;
 use crate::os::program::TeammateProgram;
 use crate::os::{Clock, Signal, process_tree};
 use crate::protocol::ladder::Urgency;
@@ -96,6 +97,11 @@ impl Supervisor {
         self.config.hooks.list.clone()
     }
 
+    /// Returns the setup of commands that the person runs: without walls.
+    pub(crate) fn setup_of_person(&self) -> CommandSetup {
+        CommandSetup { walls: None, ..self.config.hooks.setup.clone() }
+    }
+
     /// Sets the mode of teammates that are spawned from now on.
     pub(crate) fn set_mode(&self, mode: PermissionMode) {
         self.config.permissions.borrow_mut().mode = mode;
@@ -104,11 +110,6 @@ impl Supervisor {
     /// Adds permission rules for teammates that are spawned from now on.
     pub(crate) fn add_rules(&self, rules: &RuleLists) {
         self.config.permissions.borrow_mut().rules.add(rules);
-    }
-
-    /// Whether a teammate of this lead still runs or is being cleaned up.
-    pub(crate) fn has_children(&self) -> bool {
-        self.members.any_unreaped()
     }
 
     /// Returns the operations for the lead's tools.

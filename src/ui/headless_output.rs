@@ -64,13 +64,14 @@ impl<O: Write, N: Write> Headless<O, N> {
 
     /// Writes one event. A closed stdout is an error; a closed stderr only ends the narration.
     pub(crate) fn show(&mut self, progress: &Progress) -> io::Result<()> {
+        let Some(event) = event(progress) else { return Ok(()) };
         if let Some((writer, live)) = &mut self.narration {
             let rows = live.rows(progress, None);
             if writer.write_all(rows.as_bytes()).and_then(|()| writer.flush()).is_err() {
                 self.narration = None;
             }
         }
-        if self.format == Format::StreamJson { self.line(&event(progress)) } else { Ok(()) }
+        if self.format == Format::StreamJson { self.line(&event) } else { Ok(()) }
     }
 
     /// Writes the result. A closed stdout is an error.
@@ -88,8 +89,10 @@ impl<O: Write, N: Write> Headless<O, N> {
     }
 }
 
-fn event(progress: &Progress) -> Value {
-    match progress {
+/// Returns the event for programs; `None` for progress that only a pane shows.
+fn event(progress: &Progress) -> Option<Value> {
+    Some(match progress {
+        Progress::PromptsTaken | Progress::ToolOutput(_) => return None,
         Progress::Mail(message) => json!({
             "type": "mail",
             "message_type": message.body.kind(),
@@ -127,7 +130,7 @@ fn event(progress: &Progress) -> Value {
         Progress::Idle => json!({"type": "idle"}),
         Progress::Warning(text) => json!({"type": "warning", "text": text}),
         Progress::Note(text) => json!({"type": "note", "text": text}),
-    }
+    })
 }
 
 fn result(summary: &Summary) -> Value {

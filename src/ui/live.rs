@@ -2,6 +2,9 @@
 //!
 //! A model's text arrives in pieces. It is printed in whole rows, so that it can appear above a line that is being
 //! typed. Pure: it uses neither a terminal nor a clock.
+//!
+//! On a screen with a pane, a tool call is one row once it has ended, and long mail is folded; a key opens what was
+//! folded last.
 
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::ask;
@@ -10,9 +13,10 @@ use super::sanitize::{columns, one_line, sanitize, wrap};
 use super::style::Palette;
 use super::view::View;
 use crate::agent::progress::Progress;
+use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Outcome};
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 /// The number of lines of a failed tool's result that are shown.
 const ERROR_LINES: usize = 5;
@@ -20,6 +24,8 @@ const ERROR_LINES: usize = 5;
 const MAIL_LINES: usize = 12;
 /// The number of columns of a reason for which a model call is tried again.
 const WHY_COLUMNS: usize = 300;
+/// The number of folded parts that can still be opened.
+const FOLDED: usize = 50;
 /// The pause between two attempts from which on its length is shown.
 const SHORT_WAIT: Duration = Duration::from_secs(10);
 
@@ -36,6 +42,10 @@ pub(crate) struct Live {
     has_spoken: bool,
     /// The reason, shown last, for which the running model call is late or is tried again.
     late: Option<String>,
+    /// The running call, and the time of its start.
+    call: Option<(String, Instant)>,
+    /// What was folded, oldest first: the row that stands for it, and its text.
+    folded: VecDeque<(String, String)>,
 }
 
 impl Live {
@@ -43,19 +53,74 @@ impl Live {
         Self { palette, ..Self::default() }
     }
 
+    /// Returns the rows of the text that is not complete yet.
+    pub(crate) fn preview(&self, width: Option<usize>) -> String {
+        if self.pending.is_empty() { String::new() } else { whole_line(&self.pending, width) }
+    }
+
+    /// Completes the row of text that is not complete yet, because other rows follow.
+    pub(crate) fn finish_row(&mut self, width: Option<usize>) -> String {
+        let rest = std::mem::take(&mut self.pending);
+        if rest.trim().is_empty() { String::new() } else { whole_line(&rest, width) }
+    }
+
+    /// Returns the rows that are left at the end.
+    pub(crate) fn finish(&mut self, width: Option<usize>) -> String {
+        self.finish_row(width)
+    }
+
+    /// Returns the newest folded part in full, and the one before it at the next call; `None` if none is left.
+    pub(crate) fn open_folded(&mut self, width: Option<usize>) -> Option<String> {
+        let (title, text) = self.folded.pop_back()?;
+        let view = View::new(self.palette, width);
+        let rows = view.block(&text, "  ", None).join("\n");
+        let rest = self.finish_row(width);
+        Some(format!("{rest}{}\n{rows}\n", self.palette.bold(&title)))
+    }
+
+    fn fold(&mut self, title: &str, text: &str) {
+        if self.folded.len() >= FOLDED {
+            self.folded.pop_front();
+        }
+        self.folded.push_back((title.to_owned(), text.to_owned()));
+    }
+
     /// Returns the rows that `progress` adds, each with a line end; `width` is as in [`View`].
     pub(crate) fn rows(&mut self, progress: &Progress, width: Option<usize>) -> String {
+        self.rows_of(progress, width, None)
+    }
+
+    /// Returns the rows that `progress` adds at this time above a pane, which shows what goes on.
+    pub(super) fn rows_above_pane(
+        &mut self,
+        progress: &Progress,
+        width: Option<usize>,
+        now: Instant,
+    ) -> String {
+        self.rows_of(progress, width, Some(now))
+    }
+
+    fn rows_of(
+        &mut self,
+        progress: &Progress,
+        width: Option<usize>,
+        above_pane: Option<Instant>,
+    ) -> String {
         if let Progress::Text(text) = progress {
             self.has_spoken = true;
             return self.text(text, width);
+        }
+        if let Progress::ToolOutput(_) | Progress::PromptsTaken = progress {
+            return String::new();
         }
         if matches!(progress, Progress::Retry { .. }) {
             // The pending text belongs to the failed attempt and has not been shown.
             self.pending.clear();
         }
-        let rest = std::mem::take(&mut self.pending);
-        let rest = if rest.trim().is_empty() { String::new() } else { whole_line(&rest, width) };
-        let rows = rest + &self.event(progress, &View::new(self.palette, width));
+        let rest = self.finish_row(width);
+        let view = View::new(self.palette, width);
+        let short = above_pane.and_then(|now| self.event_above_pane(progress, &view, now));
+        let rows = rest + &short.unwrap_or_else(|| self.event(progress, &view));
         self.is_attempt_seen = false;
         rows
     }
@@ -76,12 +141,109 @@ impl Live {
         rows
     }
 
+    /// Returns the rows for an event that has another form where a pane shows what goes on; `None` for all others.
+    fn event_above_pane(
+        &mut self,
+        progress: &Progress,
+        view: &View,
+        now: Instant,
+    ) -> Option<String> {
+        match progress {
+            Progress::TurnStarted { .. } => {
+                self.has_spoken = false;
+                Some(String::new())
+            }
+            Progress::ToolStarted { name, summary } => {
+                self.call = Some((format!("{name}  {}", one_line(summary, 400)), now));
+                Some(String::new())
+            }
+            Progress::ToolEnded { name, is_error, content } => {
+                let (call, began) = self.call.take().unwrap_or_else(|| (name.clone(), now));
+                Some(self.call_row(&call, *is_error, content, now.duration_since(began), view))
+            }
+            Progress::Mail(message) if message.to.as_deref() != Some(AgentName::user().as_str()) => {
+                Some(self.folded_mail(message, view))
+            }
+            Progress::Text(_)
+            | Progress::PromptsTaken
+            | Progress::ToolOutput(_)
+            | Progress::Mail(_)
+            | Progress::Retry { .. }
+            | Progress::Silent { .. }
+            | Progress::Answers
+            | Progress::MemberRetry { .. }
+            | Progress::Asked(_)
+            | Progress::TurnEnded { .. }
+            | Progress::Idle
+            | Progress::Warning(_)
+            | Progress::Note(_) => None,
+        }
+    }
+
+    /// Returns the row of a call that has ended; a failed one is followed by the first lines of the reason.
+    fn call_row(
+        &mut self,
+        call: &str,
+        is_error: bool,
+        content: &str,
+        took: Duration,
+        view: &View,
+    ) -> String {
+        let palette = self.palette;
+        let took = if took < Duration::from_millis(100) {
+            String::new()
+        } else if took < Duration::from_secs(60) {
+            format!(" {:.1} s", took.as_secs_f64())
+        } else {
+            format!(" {}m {}s", took.as_secs() / 60, took.as_secs() % 60)
+        };
+        let mark = if is_error { "✗" } else { "✓" };
+        let end = format!("   {mark}{took}");
+        let room = view.width.unwrap_or(200).saturating_sub(columns(&end) + 3);
+        let call = one_line(call, room);
+        self.fold(&format!("⏺ {call}"), content);
+        let end = if is_error { palette.bad(&end) } else { palette.dim(&end) };
+        let mut rows = format!("⏺ {}{end}\n", palette.dim(&call));
+        if is_error && !content.trim().is_empty() {
+            let why = view.block(content, "  ", Some(ERROR_LINES)).join("\n");
+            rows.push_str(&(palette.bad(&why) + "\n"));
+        }
+        rows
+    }
+
+    /// Returns the first line of a message between agents; the rest is folded.
+    fn folded_mail(&mut self, message: &Message, view: &View) -> String {
+        if let Body::PlanApprovalRequest { .. } | Body::ShutdownResponse { approve: true, .. } =
+            message.body
+        {
+            // A question, and the end of a member, are shown as such.
+            return String::new();
+        }
+        let full = self.mail(message, view);
+        let mut lines = full.lines();
+        let Some(first) = lines.next() else { return full };
+        let more = lines.filter(|line| !line.trim().is_empty()).count();
+        if more == 0 {
+            return full;
+        }
+        let from = one_line(&message.from, NAME_WIDTH);
+        self.fold(&format!("✉ {from}"), &in_words(message));
+        let end = format!("  … {more} more (Ctrl-O)");
+        let room = view.width.unwrap_or(200).saturating_sub(columns(&end));
+        if columns(&sanitize(first)) <= room {
+            return format!("{first}{}\n", self.palette.dim(&end));
+        }
+        format!("{first}\n{}\n", self.palette.dim(&end))
+    }
+
     fn event(&mut self, progress: &Progress, view: &View) -> String {
         let palette = self.palette;
         let row = match progress {
-            Progress::Text(_) | Progress::ToolEnded { is_error: false, .. } | Progress::Idle => {
-                return String::new();
-            }
+            Progress::Text(_)
+            | Progress::PromptsTaken
+            | Progress::ToolOutput(_)
+            | Progress::ToolEnded { is_error: false, .. }
+            | Progress::Idle => return String::new(),
             Progress::Mail(message) => return self.mail(message, view),
             Progress::Asked(question) => return ask("the agent", "", 0, question, view),
             Progress::TurnStarted { by_mail } => {

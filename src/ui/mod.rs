@@ -5,9 +5,9 @@
 //! model, a message or a file passes [`sanitize::sanitize`] before it reaches the terminal.
 
 pub(crate) mod console;
-mod editor;
 pub(crate) mod external_editor;
 pub(crate) mod headless_output;
+pub(crate) mod help;
 pub(crate) mod live;
 pub(crate) mod messages;
 pub(crate) mod question;

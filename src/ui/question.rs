@@ -13,7 +13,8 @@ const MAX_HOSTS_WIDTH: usize = 60;
 
 const INDENT: &str = "    ";
 
-/// Renders a question of the agent with this name and colour word; `more` questions wait after it.
+/// Renders a question of the agent with this name and colour word, with the keys that answer it; `more` questions
+/// wait after it.
 pub(crate) fn ask(
     name: &str,
     color: &str,
@@ -21,45 +22,86 @@ pub(crate) fn ask(
     question: &Question,
     view: &View,
 ) -> String {
-    let palette = view.palette;
-    let name = palette.member(color, &one_line(name, NAME_WIDTH));
-    let tool = one_line(&question.tool, NAME_WIDTH);
-    let object = match find(&question.tool).map(|spec| spec.subject) {
-        Some(SubjectArgument::Command(_)) => "command",
-        Some(SubjectArgument::File(_)) => "file",
-        Some(SubjectArgument::None) | None => "tool",
-    };
-    let always = |object| format!(" · always yes to this very {object}");
-    let edit = if editable(question).is_some() { " · e edit it" } else { "" };
-    let (what, keys) = match question.about {
-        QuestionKind::Plan => ("carry out this plan:".into(), String::new()),
-        QuestionKind::Permission if object == "command" => {
-            ("run:".into(), always(object) + " · e COMMAND run that instead" + edit)
-        }
-        QuestionKind::Permission => (format!("use {tool}:"), always(object) + edit),
-        QuestionKind::Sandbox if !question.hosts().is_empty() => {
-            let hosts: Vec<String> = question.hosts().iter().map(ToString::to_string).collect();
-            let hosts = one_line(&hosts.join(", "), MAX_HOSTS_WIDTH);
-            let keys = " · always yes to these hosts, and to this very command".into();
-            (format!("reach {hosts} with:"), keys)
-        }
-        QuestionKind::Sandbox if object == "command" => (
-            "run outside the walls:".into(),
-            always(object) + " · e COMMAND run that instead" + edit,
-        ),
-        QuestionKind::Sandbox => (format!("leave the workspace with {tool}:"), always("file")),
-    };
-    let mut rows = vec![format!("{} {name} asks to {what}", palette.warn("?"))];
-    let (subject, omitted) = excerpt_rows(question, SHOWN_ROWS, view);
-    rows.extend(subject);
+    let (text, omitted) = body(name, color, question, view);
     let first = match omitted {
         0 => String::new(),
         omitted => format!("v shows the {} in between; then ", counted(omitted)),
     };
+    let keys = choices(question, 0);
+    let keys: Vec<String> = keys.iter().map(|(key, meaning)| format!("{key} {meaning}")).collect();
     let more = if more == 0 { String::new() } else { format!("   ({more} more after this)") };
-    let keys = format!("  {first}y yes · n no · n WHY no, and why{keys}{more}");
-    rows.push(palette.dim(&keys));
-    rows.join("\n") + "\n"
+    let keys = format!("  {first}{}{more}", keys.join(" · "));
+    format!("{text}{}\n", view.palette.dim(&keys))
+}
+
+/// Renders a question without the keys that answer it, and returns the number of rows that are left out.
+pub(crate) fn body(name: &str, color: &str, question: &Question, view: &View) -> (String, usize) {
+    let palette = view.palette;
+    let name = palette.member(color, &one_line(name, NAME_WIDTH));
+    let mut rows = vec![format!("{} {name} asks to {}:", palette.warn("?"), purpose(question))];
+    let (subject, omitted) = excerpt_rows(question, SHOWN_ROWS, view);
+    rows.extend(subject);
+    (rows.join("\n") + "\n", omitted)
+}
+
+/// Returns the completion of "NAME asks to", without the subject.
+fn purpose(question: &Question) -> String {
+    let tool = one_line(&question.tool, NAME_WIDTH);
+    match (question.about, object(question)) {
+        (QuestionKind::Plan, _) => "carry out this plan".into(),
+        (QuestionKind::Permission, "command") => "run".into(),
+        (QuestionKind::Permission, _) => format!("use {tool}"),
+        (QuestionKind::Sandbox, _) if !question.hosts().is_empty() => {
+            let hosts: Vec<String> = question.hosts().iter().map(ToString::to_string).collect();
+            format!("reach {} with", one_line(&hosts.join(", "), MAX_HOSTS_WIDTH))
+        }
+        (QuestionKind::Sandbox, "command") => "run outside the walls".into(),
+        (QuestionKind::Sandbox, _) => format!("leave the workspace with {tool}"),
+    }
+}
+
+/// Returns the completion of "NAME asks to" with the beginning of the subject, on one line.
+pub(crate) fn summary(question: &Question) -> String {
+    let subject = match question.about {
+        QuestionKind::Plan => return "carry out this plan".into(),
+        QuestionKind::Permission | QuestionKind::Sandbox => one_line(&question.description, 200),
+    };
+    format!("{}: {subject}", purpose(question))
+}
+
+fn object(question: &Question) -> &'static str {
+    match find(&question.tool).map(|spec| spec.subject) {
+        Some(SubjectArgument::Command(_)) => "command",
+        Some(SubjectArgument::File(_)) => "file",
+        Some(SubjectArgument::None) | None => "tool",
+    }
+}
+
+/// Returns the keys that answer a question, and what each means; `omitted` rows of the subject are not shown yet.
+pub(crate) fn choices(question: &Question, omitted: usize) -> Vec<(&'static str, String)> {
+    let mut keys = Vec::new();
+    if omitted > 0 {
+        keys.push(("v", format!("shows the {} left out; then", counted(omitted))));
+    }
+    keys.extend([("y", "yes".into()), ("n", "no".into()), ("n WHY", "no, and why".into())]);
+    let object = object(question);
+    let always = |object: &str| ("always", format!("yes to this very {object}"));
+    match question.about {
+        QuestionKind::Plan => {}
+        QuestionKind::Sandbox if !question.hosts().is_empty() => {
+            keys.push(("always", "yes to these hosts, and to this very command".into()));
+        }
+        QuestionKind::Permission | QuestionKind::Sandbox if object == "command" => {
+            keys.extend([always(object), ("e COMMAND", "run that instead".into())]);
+        }
+        QuestionKind::Permission => keys.push(always(object)),
+        QuestionKind::Sandbox => keys.push(always("file")),
+    }
+    let edits = question.about != QuestionKind::Plan && question.hosts().is_empty();
+    if edits && editable(question).is_some() {
+        keys.push(("e", "edit it".into()));
+    }
+    keys
 }
 
 /// Returns the indented rows of the subject of a question, and the number of rows that are left out so that `most`
@@ -91,6 +133,10 @@ fn subject_rows(question: &Question, view: &View) -> Vec<String> {
     rows.map(|row| if row.is_empty() { row } else { format!("{INDENT}{row}") }).collect()
 }
 
+/// The reply to a line that is no answer, while a question waits.
+pub(crate) const NOT_AN_ANSWER: &str =
+    "not an answer, nothing was decided: y, n, or n and why; Esc puts the question off";
+
 /// The reason for which an approval does not count yet.
 pub(crate) fn look_first(omitted: usize) -> String {
     format!("nothing is approved yet: v shows the {} in between; then y", counted(omitted))
@@ -112,18 +158,21 @@ pub(crate) enum TypedAnswer {
     ShowWhole,
 }
 
-/// Parses a line as an answer to an open question; `None` if it is not one.
+/// Parses a line as an answer to an open question; `None` if it is not one. Case does not matter, and a yes or a no
+/// may be polite.
 pub(crate) fn understand(line: &str) -> Option<TypedAnswer> {
     let line = line.trim();
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
-    let lower = word.to_lowercase();
-    // A longer line is an answer only as it is described; a prompt may begin with a capital letter.
-    let word = if rest.is_empty() { &*lower } else { word };
-    match (word, rest) {
-        ("y" | "yes", "") => Some(TypedAnswer::Yes),
-        ("n" | "no", "") => Some(TypedAnswer::No(None)),
-        ("n", why) => Some(TypedAnswer::No(Some(why.into()))),
+    let word = word.trim_end_matches([',', '.', '!', ':', ';']).to_lowercase();
+    let polite = rest.trim_end_matches(['.', '!']).to_lowercase();
+    let is_polite = matches!(&*polite, "" | "please" | "pls" | "thanks" | "thank you" | "sure");
+    match (&*word, rest) {
+        ("y" | "yes" | "yep" | "yeah" | "ok" | "okay" | "sure", _) if is_polite => {
+            Some(TypedAnswer::Yes)
+        }
+        ("n" | "no" | "nope", _) if is_polite => Some(TypedAnswer::No(None)),
+        ("n" | "no", why) => Some(TypedAnswer::No(Some(why.into()))),
         ("a" | "always", "") => Some(TypedAnswer::Always),
         ("v" | "view", "") => Some(TypedAnswer::ShowWhole),
         ("e" | "edit", "") => Some(TypedAnswer::Edit),
@@ -203,11 +252,16 @@ mod tests {
             ("e cargo test", TypedAnswer::Instead("cargo test".into())),
             ("edit", TypedAnswer::Edit),
             ("v", TypedAnswer::ShowWhole),
+            ("YES", TypedAnswer::Yes),
+            ("ok", TypedAnswer::Yes),
+            ("y please", TypedAnswer::Yes),
+            ("Yes, please!", TypedAnswer::Yes),
+            ("no, write it anew", TypedAnswer::No(Some("write it anew".into()))),
         ] {
             assert_eq!(understand(line), Some(said), "{line}");
         }
         for line in
-            ["", "yes please", "no, write it anew", "Y is better", "always do so", "/mode", "what?"]
+            ["", "yes but later", "Y is better", "always do so", "/mode", "what?", "okay then"]
         {
             assert_eq!(understand(line), None, "{line}");
         }

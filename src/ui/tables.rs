@@ -1,4 +1,4 @@
-//! The tables of tasks and roles, one task with its history, and the help of the interactive lead.
+//! The tables of tasks and roles, and one task with its history.
 //!
 //! The caller reads the files, computes which tasks block which, and names the file of each role.
 
@@ -134,59 +134,6 @@ fn tools(role: &Role) -> String {
     one_line(&format!("{given}{but}{}", role.disallowed.join(",")), 48)
 }
 
-/// The slash commands: syntax and description.
-const COMMANDS: [(&str, &str); 9] = [
-    ("/team", "the members, their status and unread mail"),
-    ("/inbox", "your lead's mail: unread, and taken in since you last looked"),
-    ("/tasks", "the task list: who does what, what waits for what"),
-    ("/log NAME", "the last lines of an agent's log"),
-    ("/stop NAME", "end one teammate gracefully"),
-    ("/mode NAME", "show or change the permission mode: plan, default, accept_edits, bypass"),
-    ("/cost", "turns and tokens of all agents"),
-    ("/help", "this text"),
-    ("/quit", "stop the whole team gracefully and leave"),
-];
-
-const EXAMPLES: [&str; 4] = [
-    "Start carol as a reviewer and dave as a coder.",
-    "Ask dave to write hello.py that prints a greeting, then have carol read it.",
-    "Tell everybody that the deadline is Friday.",
-    "Dismiss carol and show who is left.",
-];
-
-const KEYS: [(&str, &str); 8] = [
-    ("@alice TEXT", "write to alice directly, past the lead"),
-    ("y, n, always", "answer the question that is shown; Alt-Y, Alt-N, Alt-A leave the line alone"),
-    ("v, e", "show all of what is asked about; edit it in your editor before it runs"),
-    ("Tab", "complete a command or a name"),
-    ("Alt-Enter", "a new line without sending; a paste keeps its lines"),
-    ("Up, Ctrl-R", "earlier input"),
-    (
-        "Ctrl-C",
-        "clears the line; during a turn interrupts it; again: stops the team; again: at once",
-    ),
-    ("Ctrl-D", "on an empty line: like /quit"),
-];
-
-pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
-    COMMANDS.iter().map(|(usage, _)| usage.split(' ').next().unwrap_or(usage))
-}
-
-pub(crate) fn help(palette: Palette) -> String {
-    let mut text = String::from("Say in your own words what you want done. The lead can:\n");
-    text.extend(EXAMPLES.map(|example| format!("  {}\n", palette.bold(example))));
-    text.push_str("\nYou may type at any time, also while the lead works.\n");
-    for rows in [&COMMANDS[..], &KEYS] {
-        let width = rows.iter().map(|(left, _)| columns(left)).max().unwrap_or_default();
-        text.push('\n');
-        text.extend(
-            rows.iter()
-                .map(|(left, right)| format!("  {}  {right}\n", palette.bold(&pad(left, width)))),
-        );
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,15 +191,5 @@ ID  STATUS       OWNER  SUBJECT
         let wanted = ["a", "roles/a.md", "read_file but broadcast", "rehearsal", "-", "x y"];
         assert_eq!(row.map(str::trim).collect::<Vec<_>>(), wanted);
         assert!(role_table(&[], Palette::plain()).contains("team init"));
-    }
-
-    #[test]
-    fn every_command_is_explained_and_completed() {
-        let text = help(Palette::plain());
-        for command in commands() {
-            assert!(command.starts_with('/') && text.contains(command), "{command}");
-        }
-        assert!(commands().any(|command| command == "/log"));
-        assert!(text.lines().all(|line| columns(line) <= 100), "{text}");
     }
 }

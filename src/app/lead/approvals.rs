@@ -3,6 +3,7 @@
 //! Questions arrive in the lead's inbox, which is not drained while the lead's model answers or a tool
 //! runs. [`Approvals::refresh`] therefore reads undrained mail, too; a question that it finds again is queued once.
 
+use super::question_queue::{QuestionQueue, WaitingQuestion};
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
 use crate::app::requests::{decision_of, editable_text, own_decision, with_text};
@@ -12,16 +13,17 @@ use crate::protocol::request::RequestVerdict;
 use crate::store::{TeamDir, roster, transcript, unread};
 use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
 use crate::tools::find;
-use crate::ui::console::EditableText;
-use crate::ui::question::{TypedAnswer, ask, look_first, omitted_rows, understand, whole};
-use crate::ui::view::View;
+use crate::ui::console::{EditableText, QuestionPrompt};
+use crate::ui::question::{
+    NOT_AN_ANSWER, TypedAnswer, ask, body, choices, look_first, summary, understand, whole,
+};
+use crate::ui::{sanitize::one_line, view::View};
 use crate::view::requests::visible;
 use crate::wire::message::{Body, Message, Scope};
 use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleLists};
 use crate::wire::roster::{Member, Roster, Status};
 use crate::wire::{AgentName, tool::SubjectArgument};
 use serde_json::json;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -29,36 +31,26 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// The time for which answers are ignored after the question in front was withdrawn: they were meant for that one.
 const IGNORE_AFTER_REPLACEMENT: Duration = Duration::from_secs(1);
 
+/// The number of columns of a question's subject in the row about its answer.
+const SUBJECT_COLUMNS: usize = 100;
+
 pub(super) struct Approvals {
     runtime: LeadRuntime,
     /// The reason for which every question is denied, if no person can answer in this run.
     nobody: Option<&'static str>,
-    queue: VecDeque<QueuedRequest>,
+    queue: QuestionQueue,
     /// The time at which the question in front was withdrawn without an answer.
     replaced_at: Option<Instant>,
-    /// The last question that was shown.
-    shown: Option<ShownQuestion>,
-    /// The question in front as the person has changed it in an editor.
-    edited: Option<Question>,
     notices: UnboundedSender<String>,
     unread_notices: UnboundedReceiver<String>,
-}
-
-/// A question on the screen. An approval counts only for a question that was shown in full.
-struct ShownQuestion {
-    id: String,
-    /// The number of rows that were left out, until the person asked for them.
-    omitted: usize,
 }
 
 impl Approvals {
     /// Creates the approvals with the open questions of members that already wait for an answer.
     pub(super) fn new(runtime: LeadRuntime, nobody: Option<&'static str>) -> Self {
         let (notices, unread_notices) = unbounded_channel();
-        let queue = VecDeque::new();
-        let (replaced_at, shown, edited) = (None, None, None);
-        let mut approvals =
-            Self { runtime, nobody, queue, replaced_at, shown, edited, notices, unread_notices };
+        let (queue, replaced_at) = (QuestionQueue::default(), None);
+        let mut approvals = Self { runtime, nobody, queue, replaced_at, notices, unread_notices };
         approvals.find_open_questions(|member| member.status == Status::Waiting);
         approvals
     }
@@ -121,7 +113,7 @@ impl Approvals {
         if !self.runtime.approval_queue.is_for_person(&asked.question) {
             return;
         }
-        let Some(why) = self.nobody else { return self.queue.push_back(asked) };
+        let Some(why) = self.nobody else { return self.queue.push(asked) };
         let question = &asked.question;
         let why = match question.about {
             QuestionKind::Plan => why.to_owned(),
@@ -192,59 +184,110 @@ impl Approvals {
         let approval_queue = Rc::clone(&self.runtime.approval_queue);
         for gone in approval_queue.withdraw(|asked| is_waiting(&team, &roster, asked)) {
             tracing::info!(request_id = gone.question.request_id, "a request was withdrawn");
-            if let Some(at) = self.queue.iter().position(|asked| *asked == gone) {
-                self.queue.remove(at);
+            let id = &gone.question.request_id;
+            let was_in_front = self.queue.front().is_some_and(|front| front.id() == id);
+            if self.queue.remove(id).is_some() {
                 self.notify(format!("({} no longer asks)", gone.owner));
-                if at == 0 {
+                if was_in_front {
                     self.replaced_at = Some(Instant::now());
                 }
             }
         }
-        self.queue.retain(|asked| approval_queue.find(&asked.question.request_id).is_some());
-    }
-
-    /// Returns the question in front if it is not on the screen as it is now.
-    pub(super) fn next_to_show(&mut self) -> Option<QueuedRequest> {
-        let Some(front) = self.queue.front() else {
-            self.shown = None;
-            return None;
-        };
-        let id = &front.question.request_id;
-        if self.edited.as_ref().is_some_and(|edited| edited.request_id != *id) {
-            self.edited = None;
+        let ids: Vec<String> = self.queue.all().iter().map(|it| it.id().to_owned()).collect();
+        for id in ids.into_iter().filter(|id| approval_queue.find(id).is_none()) {
+            self.queue.remove(&id);
         }
-        if self.shown.as_ref().is_some_and(|shown| shown.id == *id) {
-            return None;
+    }
+
+    /// Renders the question in front, once, without its keys where a pane shows them; `None` if it was shown.
+    pub(super) fn next_to_show(&mut self, view: &View, has_pane: bool) -> Option<String> {
+        let front = self.queue.front().filter(|front| front.omitted.is_none())?;
+        let id = front.id().to_owned();
+        let (owner, question) = (front.asked.owner.clone(), front.question().clone());
+        let color = self.color_of(&owner);
+        let (text, omitted) = body(owner.as_str(), &color, &question, view);
+        if let Some(waiting) = self.queue.get(&id) {
+            waiting.omitted = Some(omitted);
         }
-        let question = self.edited.as_ref().unwrap_or(&front.question).clone();
-        Some(QueuedRequest { question, ..front.clone() })
+        let more = self.queue.position(&id).1.saturating_sub(1);
+        let with_keys = || ask(owner.as_str(), &color, more, &question, view);
+        Some(if has_pane { text } else { with_keys() })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+    /// Returns the question in front for the pane.
+    pub(super) fn prompt(&self) -> Option<QuestionPrompt> {
+        let front = self.queue.front()?;
+        let (question, owner) = (front.question(), &front.asked.owner);
+        let mut choices = choices(question, front.omitted.unwrap_or_default());
+        choices.push(("Esc", "later".into()));
+        Some(QuestionPrompt {
+            id: front.id().to_owned(),
+            name: owner.to_string(),
+            color: self.color_of(owner),
+            what: summary(question),
+            choices,
+            position: self.queue.position(front.id()),
+        })
     }
 
-    /// Returns the text of the question on the screen that an editor can change.
-    pub(super) fn editable_text(&self) -> Option<EditableText> {
-        editable_text(self.current()?)
-    }
-
-    /// Returns the question in front, with the changes of the person.
-    fn current(&self) -> Option<&Question> {
-        let front = &self.queue.front()?.question;
-        let edited = self.edited.as_ref().filter(|it| it.request_id == front.request_id);
-        Some(edited.unwrap_or(front))
-    }
-
-    /// Renders a question for the screen.
-    pub(super) fn render(&mut self, asked: &QueuedRequest, view: &View) -> String {
+    fn color_of(&self, owner: &AgentName) -> String {
         let roster = roster::read(self.runtime.team());
-        let color = |roster: &Roster| Some(roster.member(asked.owner.as_str())?.color.clone());
-        let color = roster.ok().and_then(|roster| color(&roster)).unwrap_or_default();
-        let more = self.queue.len().saturating_sub(1);
-        let omitted = omitted_rows(&asked.question, view);
-        self.shown = Some(ShownQuestion { id: asked.question.request_id.clone(), omitted });
-        ask(asked.owner.as_str(), &color, more, &asked.question, view)
+        let color = |roster: &Roster| Some(roster.member(owner.as_str())?.color.clone());
+        roster.ok().and_then(|roster| color(&roster)).unwrap_or_default()
+    }
+
+    /// Returns the number of questions that wait.
+    pub(super) fn count(&self) -> usize {
+        self.queue.all().len()
+    }
+
+    /// Returns the text of the question in front that an editor can change.
+    pub(super) fn editable_text(&self) -> Option<EditableText> {
+        editable_text(self.queue.front()?.question())
+    }
+
+    /// Puts a question off, so that the input is free.
+    pub(super) fn put_off(&mut self, id: &str) {
+        self.queue.put_off(id);
+        self.notify("put off: Enter asks again, /requests lists what waits".into());
+    }
+
+    /// Asks the questions again that were put off; returns whether there was one.
+    pub(super) fn ask_again(&mut self) -> bool {
+        self.queue.ask_again()
+    }
+
+    /// Lists what waits, with the numbers for an answer.
+    pub(super) fn list(&self) -> String {
+        if self.count() == 0 {
+            return "No question waits.".into();
+        }
+        let row = |waiting: &WaitingQuestion| {
+            let what = summary(waiting.question());
+            format!("  {}  {} asks to {what}\n", waiting.number, waiting.asked.owner)
+        };
+        let rows: String = self.queue.all().iter().map(row).collect();
+        format!("{rows}/requests N shows all of one; /approve N, /deny N WHY answer it")
+    }
+
+    /// Renders all of the question with this number.
+    pub(super) fn show_all(&mut self, number: u64) -> String {
+        let Some(waiting) = self.queue.by_number(number) else { return no_question(number) };
+        let id = waiting.id().to_owned();
+        let text = format!("{} asks to {}\n", waiting.asked.owner, summary(waiting.question()));
+        let text = text + &whole(waiting.question());
+        if let Some(waiting) = self.queue.get(&id) {
+            waiting.omitted = Some(0);
+        }
+        text
+    }
+
+    /// Answers the question with this number.
+    pub(super) fn answer_number(&mut self, number: u64, said: TypedAnswer) {
+        match self.queue.by_number(number).map(|waiting| waiting.id().to_owned()) {
+            Some(id) => self.answer(&id, said),
+            None => self.notify(no_question(number)),
+        }
     }
 
     /// Takes the end of the person's editor. A changed question is asked again.
@@ -253,53 +296,76 @@ impl Approvals {
             Ok(text) => text,
             Err(why) => return self.notify(why),
         };
-        let changed = self.current().filter(|question| question.request_id == id);
-        let Some(changed) = changed.and_then(|question| with_text(question, &text)) else {
+        let waiting = self.queue.get(id);
+        let changed = waiting.and_then(|it| Some((with_text(it.question(), &text)?, it)));
+        let Some((changed, waiting)) = changed else {
             let text = visible(&text);
             return self.notify(format!("the question is no longer open; your text was:\n{text}"));
         };
-        self.edited = Some(changed);
-        self.shown = None;
+        (waiting.edited, waiting.omitted) = (Some(changed), None);
         self.notify("changed; y lets the changed one run:".into());
     }
 
-    /// Takes a line as the answer to the question in front. Returns `false` if there is none, or it is no answer.
+    /// Takes a line that was typed without a pane as the answer to the question in front. Returns `false` if there is
+    /// no question, or the line is a command of the prompt.
     pub(super) fn answer_line(&mut self, line: &str) -> bool {
-        let said = self.queue.front().and_then(|_| understand(line));
-        said.map(|said| self.answer(said)).is_some()
+        let Some(front) = self.queue.front() else { return false };
+        let id = front.id().to_owned();
+        let line = line.trim();
+        if line.is_empty() || line.starts_with(['/', '@']) {
+            return false;
+        }
+        if self.is_replaced() {
+            return true;
+        }
+        self.reply(&id, line);
+        true
     }
 
-    pub(super) fn answer_key(&mut self, key: char) {
-        self.answer(match key {
+    /// Takes a line that was typed under the question with this id.
+    pub(super) fn reply(&mut self, id: &str, line: &str) {
+        if self.queue.get(id).is_none() {
+            return self.notify("that question is gone; nothing was answered".into());
+        }
+        match understand(line) {
+            Some(said) => self.answer(id, said),
+            None if line.trim().is_empty() => {}
+            None => self.notify(NOT_AN_ANSWER.into()),
+        }
+    }
+
+    /// Takes a key that answers the question on the screen.
+    pub(super) fn answer_key(&mut self, key: char, question: Option<&str>) {
+        let front = self.queue.front().map(|front| front.id().to_owned());
+        let Some(id) = front else { return self.notify("there is no question".into()) };
+        if self.is_replaced() || question.is_none_or(|shown| shown != id) {
+            return self.notify("the question has just changed: look again, then answer".into());
+        }
+        self.answer(&id, match key {
             'y' => TypedAnswer::Yes,
             'a' => TypedAnswer::Always,
             _ => TypedAnswer::No(None),
         });
     }
 
-    fn answer(&mut self, said: TypedAnswer) {
+    /// Whether the question in front came just now in place of another, for which the answer was meant.
+    fn is_replaced(&mut self) -> bool {
+        self.replaced_at.take().is_some_and(|at| at.elapsed() < IGNORE_AFTER_REPLACEMENT)
+    }
+
+    fn answer(&mut self, id: &str, said: TypedAnswer) {
         use TypedAnswer::{Always, Instead, No, Yes};
-        if self.replaced_at.take().is_some_and(|at| at.elapsed() < IGNORE_AFTER_REPLACEMENT) {
-            return self.notify("the question has just changed: look again, then answer".into());
-        }
-        let Some(question) = self.current().cloned() else {
-            return self.notify("there is no question".into());
-        };
-        let shown = self.shown.as_mut().filter(|shown| shown.id == question.request_id);
+        let Some(waiting) = self.queue.get(id) else { return };
+        let question = waiting.question().clone();
         let said = match said {
             TypedAnswer::ShowWhole => {
-                if let Some(shown) = shown {
-                    shown.omitted = 0;
-                }
+                waiting.omitted = Some(0);
                 return self.notify(whole(&question));
             }
             TypedAnswer::Edit => return self.notify(no_editor(&question).into()),
-            Yes | Always => match shown {
+            Yes | Always => match waiting.omitted {
                 None => return self.notify("the next question came just now: look first".into()),
-                Some(shown) if shown.omitted > 0 => {
-                    let why = look_first(shown.omitted);
-                    return self.notify(why);
-                }
+                Some(omitted) if omitted > 0 => return self.notify(look_first(omitted)),
                 // The person reads each plan, so this answer covers one plan only.
                 Some(_) if question.about == QuestionKind::Plan => Yes,
                 Some(_) => said,
@@ -309,12 +375,11 @@ impl Approvals {
         let Some(mut decision) = decision_of(&question, said) else {
             return self.notify("only a command can be typed anew; e alone edits a file".into());
         };
-        if let Some(asked) = self.queue.pop_front() {
+        if let Some(WaitingQuestion { asked, .. }) = self.queue.remove(id) {
             let is_yes = decision.verdict == RequestVerdict::Approve;
             if is_yes && asked.question.input != question.input {
                 decision.updated_input.get_or_insert(question.input);
             }
-            self.edited = None;
             self.decide(asked, Decider::Person, decision);
         }
     }
@@ -326,11 +391,12 @@ impl Approvals {
 
     fn decide(&mut self, asked: QueuedRequest, decider: Decider, decision: ApprovalDecision) {
         let id = asked.question.request_id.clone();
-        self.queue.retain(|waiting| waiting.question.request_id != id);
+        self.queue.remove(&id);
         let (runtime, notices) = (self.runtime.clone(), self.notices.clone());
         let is_yes = decision.verdict == RequestVerdict::Approve;
         let verdict = if is_yes { "yes" } else { "no" };
-        self.notify(format!("{verdict} to {}: {}", asked.owner, asked.question.tool));
+        let what = one_line(&asked.question.description, SUBJECT_COLUMNS);
+        self.notify(format!("{verdict} to {}: {} {what}", asked.owner, asked.question.tool));
         tokio::task::spawn_local(async move {
             let queue = &runtime.approval_queue;
             if let Err(why) = queue.decide(&id, decider, decision.clone()).await {
@@ -377,6 +443,10 @@ impl Approvals {
             approval_queue.fan_out(request, follows).await;
         });
     }
+}
+
+fn no_question(number: u64) -> String {
+    format!("no question has the number {number}; /requests lists what waits")
 }
 
 /// The reason for which the line `e` opens no editor.

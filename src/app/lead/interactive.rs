@@ -6,13 +6,16 @@ use super::ending::{
     ALL_DONE, Closed, EndReason, EndedLoop, TimeLimit, close, exit_code, stop_loop,
 };
 use super::runtime::LeadRuntime;
+use super::shell_command::{ShellCommands, ShellEvent};
 use super::slash_command::{TypedLine, View as SlashView, parse, render};
 use super::spawn_requests;
 use super::startup::{RosterPlace, Startup};
+use super::team_view::TeamView;
 use super::user_mail::UserMail;
 use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
 use crate::agent::{event::MachineEvent, progress::Progress};
-use crate::app::{context::Context, stop_members::outcome_lines};
+use crate::app::stop_members::{outcome_lines, still_alive};
+use crate::app::{context::Context, file_list, names::member_names};
 use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::{Clock, SystemClock, signals::SignalEvent, terminal::TerminalGuard};
@@ -21,12 +24,9 @@ use crate::protocol::ladder::Urgency;
 use crate::settings::model::credential_variables;
 use crate::store::{TeamDir, asynchronous::offload, roster};
 use crate::supervise::stop::StopOutcome;
-use crate::ui::console::{Console, ConsoleOptions, Input};
-use crate::ui::{sanitize::sanitize, tables, view::View};
-use crate::wire::activity::Activity;
-use crate::wire::roster::{Member, Status};
+use crate::ui::console::{Console, ConsoleOptions, FileList, Input, QuestionPrompt};
+use crate::ui::{help, sanitize::sanitize, view::View};
 use crate::wire::{AgentName, message::Message};
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::pin::pin;
 use std::rc::Rc;
@@ -38,6 +38,9 @@ use tokio::time::{MissedTickBehavior, interval};
 /// Interval at which roster, budgets and open questions are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
+/// The time within which a second Ctrl-D confirms the first.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
+
 pub(super) async fn run(
     context: &Context,
     app: LeadApp,
@@ -45,7 +48,7 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     // Restores the terminal on every exit path, including a panic.
     let terminal = TerminalGuard::save();
-    let (console, mut inputs) = match open_console(context) {
+    let (console, mut inputs) = match open_console(context, app.runtime.team(), app.options.request.is_plain) {
         Ok(opened) => opened,
         Err(why) => {
             entry.give_back(app.runtime.team()).await;
@@ -68,8 +71,11 @@ pub(super) async fn run(
         is_in_turn: false,
         awaits_turn: false,
         ends_at_rest: false,
+        prompt: None,
         outcomes,
-        changes: TeamChanges::default(),
+        team_view: TeamView::default(),
+        shell: ShellCommands::new(),
+        asked_to_leave: None,
     };
     // The agent's loop begins at the next wait, which must come after the first prompt.
     session.open(options, &startup, unshown_mail);
@@ -82,15 +88,19 @@ pub(super) async fn run(
                 let ended = EndedLoop::of(ended)?;
                 break (ended.reason(), Some(ended));
             }
-            Some(progress) = progress.recv() => session.on_progress(&progress),
+            Some(progress) = progress.recv() => session.on_progress(progress),
             Some(input) = inputs.recv() => session.on_input(input).await,
             signal = signals.next() => session.on_signal(signal),
             Some(message) = async { user_mail.as_mut()?.messages.recv().await } => {
-                session.console.show(&Progress::Mail(Box::new(message)));
+                session.console.show(Progress::Mail(Box::new(message)));
                 None
             }
             Some(outcome) = stopped.recv() => {
                 session.console.print(&outcome_lines(&[outcome]));
+                None
+            }
+            event = session.shell.next() => {
+                session.on_shell(event);
                 None
             }
             notice = session.approvals.next_notice() => {
@@ -106,7 +116,8 @@ pub(super) async fn run(
             break (reason, stop_loop(&session.runtime, &mut agent, limit).await?);
         }
     };
-    session.print_closing_line(reason);
+    session.shell.kill();
+    session.show_end(reason);
     let supervisor = Rc::clone(&session.runtime.supervisor);
     let limit = TimeLimit(deadline);
     let mut closing = pin!(close(&supervisor, ended, reason, limit));
@@ -120,6 +131,7 @@ pub(super) async fn run(
             Some(input) = inputs.recv() => if input == Input::Interrupt {
                 session.raise_urgency();
             },
+            _ = check.tick() => session.show_awaited(),
         }
     };
     // The person has seen a failed turn before quitting, so the exit code is still that of success.
@@ -130,37 +142,49 @@ pub(super) async fn run(
     Ok(exit)
 }
 
-fn open_console(context: &Context) -> Result<(Console, UnboundedReceiver<Input>), Failure> {
+fn open_console(
+    context: &Context,
+    team: &TeamDir,
+    is_plain: bool,
+) -> Result<(Console, UnboundedReceiver<Input>), Failure> {
     let hint = "run `team lead -p PROMPT` where there is no usable terminal";
     Console::start(ConsoleOptions {
         palette: context.palette(),
         prompt: "team> ".into(),
         history_file: context.environment.config_home().map(|home| home.join("team/history")),
-        completions: tables::commands().map(ToOwned::to_owned).collect(),
+        commands: help::COMMANDS,
+        files: Some(file_list(team)),
         external_editor: context.external_editor(),
+        is_plain,
+        notifies: true,
     })
     .or_fail("the terminal cannot be used", hint)
 }
 
+fn file_list(team: &TeamDir) -> FileList {
+    let workspace = team.workspace().to_owned();
+    Arc::new(move || file_list::list(&workspace))
+}
+
 /// Shows progress and mail that arrived while the team was being stopped, and closes the console.
 async fn show_rest(
-    mut console: Console,
+    console: Console,
     mut progress: UnboundedReceiver<Progress>,
     user_mail: Option<UserMail>,
     closed: Closed,
 ) {
     while let Ok(progress) = progress.try_recv() {
-        console.show(&progress);
+        console.show(progress);
     }
     for message in closed.last_mail {
-        console.show(&Progress::Mail(Box::new(message)));
+        console.show(Progress::Mail(Box::new(message)));
     }
     for outcome in closed.outcomes {
         console.print(&outcome_lines(&[outcome]));
     }
     if let Some(user_mail) = user_mail {
         for message in user_mail.close().await {
-            console.show(&Progress::Mail(Box::new(message)));
+            console.show(Progress::Mail(Box::new(message)));
         }
     }
     if let Some(why) = &closed.end.broken {
@@ -180,8 +204,13 @@ struct Session {
     awaits_turn: bool,
     /// Whether input has ended without a quit, so that the session ends when all work is done.
     ends_at_rest: bool,
+    /// The question that has the input.
+    prompt: Option<QuestionPrompt>,
     outcomes: UnboundedSender<StopOutcome>,
-    changes: TeamChanges,
+    team_view: TeamView,
+    shell: ShellCommands,
+    /// The time at which Ctrl-D was pressed while agents were at work.
+    asked_to_leave: Option<Instant>,
 }
 
 impl Session {
@@ -204,22 +233,31 @@ impl Session {
              {found}Type what you want done; /help explains, /quit ends the team.\n"
         ));
         for message in unshown_mail {
-            self.console.show(&Progress::Mail(Box::new(message)));
+            self.console.show(Progress::Mail(Box::new(message)));
         }
         if let Some(prompt) = request.prompt {
             self.prompt(prompt);
         }
     }
 
-    fn print_closing_line(&self, reason: EndReason) {
+    fn show_end(&self, reason: EndReason) {
         if let EndReason::Budget(limit) = reason {
             self.console.print(&format!("{limit} are used: the team is stopped"));
         }
-        self.console.print(if self.runtime.supervisor.has_children() {
-            "stopping the team (Ctrl-C: now) …"
-        } else {
-            "stopping …"
-        });
+        self.console.set_question(None);
+        self.show_awaited();
+    }
+
+    /// Shows which agents the end waits for.
+    fn show_awaited(&self) {
+        let team = self.runtime.team();
+        let names = roster::read(team).map(|roster| member_names(&roster)).unwrap_or_default();
+        let alive = still_alive(team, &names);
+        let text = match alive.as_str() {
+            "" => "Stopping …".to_owned(),
+            alive => format!("Stopping the team, waiting for {alive} … (Ctrl-C: now)"),
+        };
+        self.console.set_closing(&text);
     }
 
     /// Handles Ctrl-C while the team is being stopped.
@@ -233,71 +271,162 @@ impl Session {
         self.is_in_turn || self.awaits_turn
     }
 
+    fn run_shell(&mut self, command: String) {
+        let shown = command.clone();
+        if self.shell.start(&self.runtime, command) {
+            self.team_view.set_shell(Some(&shown));
+            self.show_team();
+        } else {
+            self.console.notice("another command runs; Ctrl-C kills it");
+        }
+    }
+
+    fn on_shell(&mut self, event: ShellEvent) {
+        match event {
+            ShellEvent::Line(line) => self.console.show(Progress::ToolOutput(line)),
+            ShellEvent::Ended { command, output } => {
+                self.shell.ended(&command, &output);
+                self.end_shell(&sanitize(&output));
+                let note = "(the lead sees this with your next prompt)";
+                self.console.print(&self.view.palette.dim(note));
+            }
+        }
+    }
+
+    fn end_shell(&mut self, text: &str) {
+        self.team_view.set_shell(None);
+        self.console.show(Progress::ToolOutput(String::new()));
+        self.console.print(text);
+        self.show_team();
+    }
+
     fn prompt(&mut self, text: String) {
+        let text = self.shell.with_reports(text);
         // From now on Ctrl-C interrupts the turn, even before the agent reports its start. A turn that runs takes the
         // prompt in, and no other starts.
         self.awaits_turn |= !self.is_in_turn;
         self.runtime.send(MachineEvent::Prompt(text).into());
     }
 
-    /// Shows the question in front, once.
+    /// Shows the question in front, once, and gives it the input.
     fn show_question(&mut self) {
-        if let Some(asked) = self.approvals.next_to_show() {
+        let view = View::new(self.view.palette, self.console.width());
+        let has_pane = self.console.has_pane();
+        if let Some(question) = self.approvals.next_to_show(&view, has_pane) {
             // The result of the last answer is printed above the next question.
             while let Some(notice) = self.approvals.waiting_notice() {
                 self.console.print(&notice);
             }
-            let view = View::new(self.view.palette, self.console.width());
-            let question = self.approvals.render(&asked, &view);
-            self.console.offer_text(self.approvals.editable_text());
             self.console.print(&question);
-        } else if self.approvals.is_empty() {
-            self.console.offer_text(None);
+        }
+        let prompt = self.approvals.prompt();
+        if prompt != self.prompt {
+            self.console.offer_text(self.approvals.editable_text());
+            self.prompt.clone_from(&prompt);
+            self.console.set_question(prompt);
         }
     }
 
-    fn on_progress(&mut self, progress: &Progress) -> Option<EndReason> {
+    fn on_progress(&mut self, progress: Progress) -> Option<EndReason> {
         if let Progress::Asked(question) = progress {
-            self.approvals.on_own((**question).clone());
+            self.approvals.on_own(*question);
             return None;
         }
-        self.console.show(progress);
-        if let Progress::Mail(message) = progress {
+        self.team_view.on_progress(&progress);
+        if let Progress::Mail(message) = &progress {
             self.approvals.on_mail(message);
             spawn_requests::on_mail(&self.runtime, message);
         }
         if matches!(progress, Progress::TurnStarted { .. }) {
             (self.is_in_turn, self.awaits_turn) = (true, false);
-        } else if *progress == Progress::Idle {
+        } else if progress == Progress::Idle {
             self.is_in_turn = false;
         }
-        self.budgets.count(progress)
+        let end = self.budgets.count(&progress);
+        let changes_work = matches!(
+            progress,
+            Progress::TurnStarted { .. }
+                | Progress::ToolStarted { .. }
+                | Progress::ToolEnded { .. }
+                | Progress::TurnEnded { .. }
+        );
+        self.console.show(progress);
+        if changes_work {
+            self.show_team();
+        }
+        end
+    }
+
+    fn show_team(&mut self) {
+        let questions = self.approvals.count();
+        self.team_view.show(self.runtime.team(), questions, &self.console);
     }
 
     async fn on_input(&mut self, input: Input) -> Option<EndReason> {
         match input {
             Input::Interrupt => self.on_ctrl_c(),
-            Input::EndOfInput => {
-                self.ends_at_rest = true;
-                std::io::stdin().is_terminal().then_some(EndReason::Done)
-            }
+            Input::EndOfInput => self.on_end_of_input(),
             Input::Closed => Some(EndReason::Terminated),
-            Input::Answer(key) => {
-                self.approvals.answer_key(key);
+            Input::Answer { key, question } => {
+                self.approvals.answer_key(key, question.as_deref());
                 None
             }
+            Input::Reply { question, text } => {
+                self.approvals.reply(&question, &text);
+                None
+            }
+            Input::PutOff(question) => {
+                self.approvals.put_off(&question);
+                None
+            }
+            Input::Escape if self.is_busy() => {
+                self.interrupt_turn();
+                None
+            }
+            Input::Escape => None,
             Input::Edited { id, text } => {
                 self.approvals.on_edited(&id, text);
                 None
             }
-            Input::Line(line) if self.approvals.answer_line(&line) => None,
+            Input::Line(line) if !self.console.has_pane() && self.approvals.answer_line(&line) => {
+                None
+            }
             Input::Line(line) => self.on_line(&line).await,
         }
     }
 
+    /// Ends the session at Ctrl-D: at once if nobody works, else at the second.
+    fn on_end_of_input(&mut self) -> Option<EndReason> {
+        if !std::io::stdin().is_terminal() {
+            self.ends_at_rest = true;
+            return None;
+        }
+        let now = SystemClock.monotonic();
+        let is_again = self.asked_to_leave.is_some_and(|at| now - at < CONFIRM_WITHIN);
+        self.show_team();
+        let at_work = self.team_view.at_work();
+        if is_again || at_work.is_empty() || !self.console.has_pane() {
+            return Some(EndReason::Done);
+        }
+        let verb = if at_work.len() == 1 { "is" } else { "are" };
+        let who = at_work.join(", ");
+        self.console.notice(&format!("{who} {verb} at work; Ctrl-D again stops the team"));
+        self.asked_to_leave = Some(now);
+        None
+    }
+
     async fn on_line(&mut self, line: &str) -> Option<EndReason> {
         match parse(line) {
-            TypedLine::Blank => {}
+            TypedLine::Blank => {
+                self.approvals.ask_again();
+            }
+            TypedLine::Requests(None) => self.console.print(&self.approvals.list()),
+            TypedLine::Requests(Some(number)) => {
+                let text = self.approvals.show_all(number);
+                self.console.print(&text);
+            }
+            TypedLine::Answer { number, said } => self.approvals.answer_number(number, said),
+            TypedLine::Shell(command) => self.run_shell(command),
             TypedLine::Prompt(text) => self.prompt(text),
             TypedLine::Quit => return Some(EndReason::Done),
             TypedLine::Stop(name) => self.stop_member(name),
@@ -331,9 +460,9 @@ impl Session {
 
     /// Runs the periodic checks: shows changes and warnings, and returns the reason if the session is over.
     fn check(&mut self, deadline: Option<Instant>) -> Option<EndReason> {
-        self.changes.show(self.runtime.team(), &mut self.console);
+        self.show_team();
         if let Some(warning) = self.budgets.warning() {
-            self.console.show(&Progress::Warning(warning.clone()));
+            self.console.show(Progress::Warning(warning.clone()));
             self.runtime.send(MachineEvent::Notice(warning).into());
         }
         self.approvals.refresh();
@@ -349,19 +478,25 @@ impl Session {
     }
 
     fn on_ctrl_c(&mut self) -> Option<EndReason> {
+        if self.shell.kill() {
+            self.end_shell("killed");
+            return None;
+        }
         let activity = if self.is_busy() { LeadActivity::Turn } else { LeadActivity::Idle };
         match self.keys.pressed(activity, SystemClock.monotonic()) {
-            CtrlCAction::InterruptTurn => {
-                self.awaits_turn = false;
-                self.runtime.send(MachineEvent::Interrupt.into());
-                self.console.print("interrupted; Ctrl-C again within 2 s stops the team");
-            }
-            CtrlCAction::SayHowToQuit => self.console.print("to quit: /quit, or Ctrl-D"),
+            CtrlCAction::InterruptTurn => self.interrupt_turn(),
+            CtrlCAction::Warn => self.console.notice("Ctrl-C once more stops the team"),
+            CtrlCAction::SayHowToQuit => self.console.notice("to quit: /quit, or Ctrl-D"),
             CtrlCAction::StopTeam | CtrlCAction::StopNow | CtrlCAction::StopAtOnce => {
                 return Some(EndReason::Interrupted);
             }
         }
         None
+    }
+
+    fn interrupt_turn(&mut self) {
+        self.awaits_turn = false;
+        self.runtime.send(MachineEvent::Interrupt.into());
     }
 
     /// Stops a member in the background. A second `/stop` shortens the wait.
@@ -383,68 +518,5 @@ impl Session {
                 let _unread = outcomes.send(outcome);
             }
         });
-    }
-}
-
-/// The statuses and activities that were shown last, by name.
-#[derive(Default)]
-struct TeamChanges {
-    shown: BTreeMap<String, (Status, Option<Activity>)>,
-}
-
-impl TeamChanges {
-    fn show(&mut self, team: &TeamDir, console: &mut Console) {
-        let Ok(roster) = roster::read(team) else { return };
-        let names_changed = roster.members.len() != self.shown.len();
-        for member in &roster.members {
-            let now = (member.status, member.activity.clone());
-            let before = self.shown.insert(member.name.clone(), now.clone());
-            if before.as_ref() != Some(&now)
-                && let Some(text) = change(member, before.map(|(status, _)| status))
-            {
-                console.member(member, &text);
-            }
-        }
-        if names_changed {
-            console.set_members(&roster.members);
-        }
-    }
-}
-
-/// Describes a change of a member; `None` for one that is not shown, such as the start of a model call.
-fn change(member: &Member, before: Option<Status>) -> Option<String> {
-    let is_same_status = before == Some(member.status);
-    let cause = member.last_exit.as_ref().map_or("unknown", |exit| exit.cause.word());
-    match (&member.activity, member.status) {
-        (Some(Activity::Retrying(why)), Status::Working) => Some(format!("{why}; trying again")),
-        (Some(activity), Status::Working) if *activity != Activity::Model => {
-            Some(format!("working: {activity}"))
-        }
-        _ if is_same_status && !member.status.is_over() => None,
-        (Some(activity), Status::Starting) => Some(format!("{activity} ({cause})")),
-        (_, status) if status.is_over() => Some(format!("{} ({cause})", status.word())),
-        (_, status) => Some(status.word().to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tool_and_a_new_status_get_a_line_and_a_model_call_does_not() {
-        let tool = || Some(Activity::Tool("grep".into()));
-        let retrying = || Some(Activity::Retrying("reset".into()));
-        for (status, activity, before, line) in [
-            (Status::Working, tool(), Some(Status::Working), Some("working: grep")),
-            (Status::Working, Some(Activity::Model), Some(Status::Working), None),
-            (Status::Working, Some(Activity::Model), Some(Status::Idle), Some("working")),
-            (Status::Working, retrying(), Some(Status::Working), Some("reset; trying again")),
-            (Status::Idle, None, None, Some("idle")),
-            (Status::Failed, None, Some(Status::Failed), Some("failed (unknown)")),
-        ] {
-            let member = Member { status, activity, ..Member::default() };
-            assert_eq!(change(&member, before).as_deref(), line, "{member:?} {before:?}");
-        }
     }
 }

@@ -11,12 +11,15 @@ mod headless;
 mod interactive;
 mod lead_app;
 mod options;
+mod question_queue;
 mod quiescence;
 mod returning;
 mod runtime;
+mod shell_command;
 mod slash_command;
 mod spawn_requests;
 mod startup;
+mod team_view;
 mod user_mail;
 
 pub(crate) use options::LeadRequest;

@@ -27,6 +27,8 @@ pub(crate) struct LeadRequest {
     pub(crate) resume: bool,
     /// Whether the lead that runs in this folder is stopped first.
     pub(crate) takeover: bool,
+    /// Whether an interactive session reads and writes plain lines, also on a terminal.
+    pub(crate) is_plain: bool,
 }
 
 pub(super) struct LeadOptions {

@@ -1,9 +1,11 @@
 //! Lines that a person types at the lead's prompt, and the views of the team's files that slash commands show.
 
 use crate::app::{inbox_view, roster_view, task_view};
+use crate::ui::question::TypedAnswer;
 use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
 use crate::tasks::Tasks;
-use crate::ui::{tables::commands, tables::help, transcript::log_line, view::View as Layout};
+use crate::ui::help::{COMMANDS, command_names, help};
+use crate::ui::{transcript::log_line, view::View as Layout};
 use crate::wire::nearest::nearest;
 use crate::wire::{AgentName, permission::PermissionMode, roster::UsageCount};
 use serde_json::{Map, Value};
@@ -21,7 +23,16 @@ pub(super) enum TypedLine {
         to: String,
         text: String,
     },
+    /// A command of the person, for the shell.
+    Shell(String),
     Show(View),
+    /// The list of questions that wait, or all of the one with this number.
+    Requests(Option<u64>),
+    /// The answer to the question with this number.
+    Answer {
+        number: u64,
+        said: TypedAnswer,
+    },
     Stop(AgentName),
     Mode(PermissionMode),
     Quit,
@@ -46,14 +57,21 @@ pub(super) fn parse(line: &str) -> TypedLine {
         return TypedLine::Blank;
     }
     if let Some(rest) = line.strip_prefix('@') {
-        let (to, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-        if text.trim().is_empty() {
-            let how = "write @NAME TEXT, for example: @alice start with the schema";
-            return TypedLine::Invalid(how.into());
-        }
-        return TypedLine::Direct { to: to.into(), text: text.trim().into() };
+        return mention(line, rest);
     }
-    let Some(command) = line.strip_prefix('/') else { return TypedLine::Prompt(line.into()) };
+    if let Some(command) = line.strip_prefix('!') {
+        return match command.trim() {
+            "" => TypedLine::Invalid("write !COMMAND, for example: !git status".into()),
+            command => TypedLine::Shell(command.into()),
+        };
+    }
+    let Some(command) = line.strip_prefix('/') else {
+        return match line.to_lowercase().as_str() {
+            "quit" | "exit" | ":q" => TypedLine::Quit,
+            "help" | "?" => TypedLine::Show(View::Help),
+            _ => TypedLine::Prompt(line.into()),
+        };
+    };
     let words: Vec<&str> = command.split_whitespace().collect();
     match words.as_slice() {
         ["help" | "?", ..] => TypedLine::Show(View::Help),
@@ -64,24 +82,64 @@ pub(super) fn parse(line: &str) -> TypedLine {
         ["mode"] => TypedLine::Show(View::Mode),
         ["mode", word] => PermissionMode::parse(word)
             .map_or_else(|| TypedLine::Invalid(unknown_mode(word)), TypedLine::Mode),
+        ["requests"] => TypedLine::Requests(None),
+        ["requests", number] => numbered(number, |number| TypedLine::Requests(Some(number))),
+        ["approve", number] => {
+            numbered(number, |number| TypedLine::Answer { number, said: TypedAnswer::Yes })
+        }
+        ["deny", number, why @ ..] => {
+            let why = Some(why.join(" ")).filter(|why| !why.is_empty());
+            numbered(number, |number| TypedLine::Answer { number, said: TypedAnswer::No(why) })
+        }
         ["log", name] => named(name, |name| TypedLine::Show(View::Log(name))),
         ["stop", name] => named(name, TypedLine::Stop),
-        [verb @ ("log" | "stop")] => {
-            TypedLine::Invalid(format!("write /{verb} NAME; /team shows the names"))
-        }
         ["quit" | "exit"] => TypedLine::Quit,
-        [verb @ ("team" | "status" | "inbox" | "tasks" | "cost" | "quit" | "exit"), ..] => {
-            TypedLine::Invalid(format!("/{verb} stands alone: nothing follows it"))
+        [] => TypedLine::Invalid("a command follows the slash; /help lists them".into()),
+        [verb, ..] => TypedLine::Invalid(misused(verb)),
+    }
+}
+
+/// Parses a line that begins with `@`: a message to a member, or a prompt that begins with the name of a file.
+fn mention(line: &str, rest: &str) -> TypedLine {
+    let (to, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    if to.contains(['/', '.']) {
+        return TypedLine::Prompt(line.into());
+    }
+    if text.trim().is_empty() {
+        let how = "write @NAME TEXT, for example: @alice start with the schema";
+        return TypedLine::Invalid(how.into());
+    }
+    TypedLine::Direct { to: to.into(), text: text.trim().into() }
+}
+
+/// Says how a command is used, or which one was probably meant.
+fn misused(verb: &str) -> String {
+    let typed = format!("/{verb}");
+    let known = COMMANDS.iter().find(|command| command.name == typed);
+    if let Some(command) = known {
+        return match command.usage {
+            "" => format!("{typed} takes nothing after it"),
+            usage => format!("write {typed} {usage}: {}", command.about),
+        };
+    }
+    let begins: Vec<&str> =
+        command_names().filter(|name| verb.len() > 1 && name.starts_with(&typed)).collect();
+    let near = nearest(&typed, command_names());
+    match (begins.as_slice(), near) {
+        (&[one], _) | ([], Some(one)) => {
+            format!("{typed} is not a command; did you mean {one}? /help lists them")
         }
-        [verb @ ("mode" | "log" | "stop"), ..] => {
-            TypedLine::Invalid(format!("/{verb} takes one word; /help shows it"))
-        }
-        [] => TypedLine::Invalid("/ is not a command here; /help lists them".into()),
-        [verb, ..] => {
-            let typed = format!("/{verb}");
-            let near = nearest(&typed, commands()).map(|near| format!("did you mean {near}? "));
-            let near = near.unwrap_or_default();
-            TypedLine::Invalid(format!("{typed} is not a command here; {near}/help lists them"))
+        ([], None) => format!("{typed} is not a command; /help lists them"),
+        (several, _) => format!("{typed} is not a command; did you mean {}?", several.join(" or ")),
+    }
+}
+
+fn numbered(text: &str, then: impl FnOnce(u64) -> TypedLine) -> TypedLine {
+    match text.trim_start_matches('#').parse() {
+        Ok(number) => then(number),
+        Err(_) => {
+            let why = format!("{text:?} is not the number of a question; /requests lists them");
+            TypedLine::Invalid(why)
         }
     }
 }
@@ -169,6 +227,10 @@ mod tests {
     #[test]
     fn each_form_of_a_line_is_recognised() {
         let alice = || AgentName::member("alice").unwrap();
+        let no = |why: &str| TypedLine::Answer {
+            number: 2,
+            said: TypedAnswer::No(Some(why.into())),
+        };
         let cases = [
             ("", TypedLine::Blank),
             ("  do it ", TypedLine::Prompt("do it".into())),
@@ -179,6 +241,14 @@ mod tests {
             ("/stop  alice ", TypedLine::Stop(alice())),
             ("/? mode of it", TypedLine::Show(View::Help)),
             ("/exit", TypedLine::Quit),
+            ("Quit", TypedLine::Quit),
+            ("quit the editor", TypedLine::Prompt("quit the editor".into())),
+            ("help", TypedLine::Show(View::Help)),
+            ("/requests", TypedLine::Requests(None)),
+            ("/approve 2", TypedLine::Answer { number: 2, said: TypedAnswer::Yes }),
+            ("/deny 2 too  slow", no("too slow")),
+            ("! git status ", TypedLine::Shell("git status".into())),
+            ("@src/main.rs explain", TypedLine::Prompt("@src/main.rs explain".into())),
             ("@alice  go on", TypedLine::Direct { to: "alice".into(), text: "go on".into() }),
         ];
         for (line, typed) in cases {
@@ -189,15 +259,21 @@ mod tests {
     #[test]
     fn a_wrong_line_is_answered_with_what_to_type_instead() {
         for (line, answer) in [
-            ("/taem", "/taem is not a command here; did you mean /team? /help lists them"),
-            ("/wherever", "/wherever is not a command here; /help lists them"),
-            ("/", "/ is not a command here"),
-            ("/team now", "/team stands alone"),
-            ("/quit now", "/quit stands alone"),
-            ("/log lead alice", "/log takes one word"),
+            ("/taem", "/taem is not a command; did you mean /team? /help lists them"),
+            ("/hel", "/hel is not a command; did you mean /help?"),
+            ("/wherever", "/wherever is not a command; /help lists them"),
+            ("/", "a command follows the slash"),
+            ("/team now", "/team takes nothing after it"),
+            ("/tasks x", "/tasks takes nothing after it"),
+            ("/quit now", "/quit takes nothing after it"),
+            ("/log lead alice", "write /log NAME"),
             ("/stop", "write /stop NAME"),
             ("/log", "write /log NAME"),
             ("/stop Alice", "Alice"),
+            ("/mode fast", "the modes are: plan ("),
+            ("/approve all", "\"all\" is not the number of a question"),
+            ("/deny", "write /deny N WHY"),
+            ("!", "write !COMMAND"),
             ("@alice", "write @NAME TEXT"),
             ("@alice  ", "write @NAME TEXT"),
         ] {

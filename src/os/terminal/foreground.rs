@@ -2,8 +2,9 @@
 
 use crate::os::child::{isolate, spawn};
 use crate::os::pidfd::{ExitKind, Pidfd};
+use crate::os::terminal::raw_mode::suspend;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::termios::{SetArg, tcgetattr, tcsetattr};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgrp, getpid, tcsetpgrp};
@@ -29,7 +30,7 @@ pub(crate) fn run(mut command: Command, started: impl FnOnce(Arc<Pidfd>)) -> io:
     let pid = Pid::from_raw(child.pid());
     while is_suspended(pid)? {
         give_terminal_to(getpgrp())?;
-        raise(Signal::SIGTSTP)?;
+        suspend()?;
         give_terminal_to(pid)?;
         child.signal_group(Signal::SIGCONT)?;
     }

@@ -3,6 +3,7 @@
 pub(crate) mod foreground;
 #[cfg(test)]
 pub(crate) mod pty;
+pub(crate) mod raw_mode;
 pub(crate) mod terminal_size;
 
 use nix::errno::Errno;

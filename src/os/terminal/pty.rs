@@ -30,12 +30,9 @@ impl Pty {
         let mut open = OpenOptions::new();
         open.read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits());
         let inner: OwnedFd = open.open(ptsname_r(&outer)?)?.into();
-        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        #[expect(unsafe_code, reason = "neither std nor nix has a safe call for the window size")]
-        // SAFETY: the request reads one `winsize`, which lives until after the call.
-        let sized = unsafe { libc::ioctl(inner.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
-        Errno::result(sized)?;
-        Ok(Self { outer: File::from(OwnedFd::from(outer)), inner })
+        let outer = File::from(OwnedFd::from(outer));
+        resize(&outer, rows, columns)?;
+        Ok(Self { outer, inner })
     }
 
     /// Starts a program with this terminal as its controlling terminal, stdin and stdout.
@@ -68,6 +65,15 @@ pub(crate) fn read(outer: &mut File, patience: Duration) -> io::Result<Option<Ve
     let length = outer.read(&mut bytes)?;
     bytes.truncate(length);
     Ok(Some(bytes))
+}
+
+/// Changes the size, of which the kernel tells the program by SIGWINCH.
+pub(crate) fn resize(outer: &File, rows: u16, columns: u16) -> io::Result<()> {
+    let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    #[expect(unsafe_code, reason = "neither std nor nix has a safe call for the window size")]
+    // SAFETY: the request reads one `winsize`, which lives until after the call.
+    let sized = unsafe { libc::ioctl(outer.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+    Ok(Errno::result(sized).map(drop)?)
 }
 
 /// Whether the terminal is in canonical mode with echo, as a shell expects.

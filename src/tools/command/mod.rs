@@ -215,6 +215,19 @@ impl Bash {
     }
 }
 
+/// Runs a command of the person, without a time limit; dropping the future kills it. Returns its output, capped as for
+/// a model, and its exit if that was not 0. Fails if the command cannot be started.
+pub(crate) async fn run_for_person(
+    command: &str,
+    folder: &Path,
+    setup: &CommandSetup,
+    output_store: &OutputStore,
+) -> std::io::Result<String> {
+    let output = CappedOutput::stored_in(output_store);
+    let done = shell::run(command, folder, setup, None, Duration::MAX, output).await?;
+    Ok(report(done.output, done.end, None))
+}
+
 /// Sends the mail in the outbox of a command that has ended, then removes the file. Returns a report for the model.
 async fn send_outbox(outbox: Outbox, team: &TeamContext) -> Result<Option<String>, ToolError> {
     let (text, outbox) = offload(move || (outbox.read(), outbox)).await;

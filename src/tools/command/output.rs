@@ -3,6 +3,7 @@
 //! Output that is too long to be shown is stored. This file decides when, and writes the note for the model;
 //! `store::output_spill` owns the files, and the creator of the [`OutputStore`] supplies the redaction of secrets.
 
+use crate::os::{Clock, SystemClock};
 use crate::store::TeamDir;
 use crate::store::output_spill::{LONGEST, MOST, OutputSpill};
 use crate::wire::AgentName;
@@ -13,11 +14,16 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// The number of characters that are kept of the beginning, and of the end.
 const HALF_CHARS: usize = OUTPUT_CHARS / 2;
 /// The number of characters of the end that the note about the cut replaces. The result then has at most 50,000.
 const NOTE_CHARS: usize = 600;
+/// The least time between two lines that are shown to a person.
+const LINE_INTERVAL: Duration = Duration::from_millis(100);
+/// The number of characters of a line that are shown to a person.
+const LINE_CHARS: usize = 400;
 
 /// Collected output. [`CappedOutput::finish`] returns the part that a model sees.
 #[derive(Default)]
@@ -30,14 +36,41 @@ pub(in crate::tools) struct CappedOutput {
     partial: Vec<u8>,
     /// The storage of the whole output, if it is stored.
     stored: Option<StoredOutput>,
+    /// The viewer of the newest line.
+    viewer: Option<LineViewer>,
+}
+
+/// The function that shows a line of output to a person, and the time of the last one.
+struct LineViewer {
+    show: ShowLine,
+    redact: RedactPiece,
+    shown_at: Option<Instant>,
+}
+
+impl LineViewer {
+    /// Shows the last line of new output, unless another was shown just now.
+    fn push(&mut self, text: &str) {
+        let Some(line) = text.lines().rev().find(|line| !line.trim().is_empty()) else { return };
+        let now = SystemClock.monotonic();
+        if self.shown_at.is_some_and(|at| now.duration_since(at) < LINE_INTERVAL) {
+            return;
+        }
+        self.shown_at = Some(now);
+        let line: String = line.chars().take(LINE_CHARS).collect();
+        let (clean, _held) = (self.redact)(line + "\n");
+        (self.show)(clean.trim_end());
+    }
 }
 
 impl CappedOutput {
     /// Creates an output that is stored whole if it is too long.
     pub(super) fn stored_in(output_store: &OutputStore) -> Self {
         let output_store = output_store.clone();
+        let redact = Rc::clone(&output_store.redact);
+        let viewer = output_store.show_line.clone();
+        let viewer = viewer.map(|show| LineViewer { show, redact, shown_at: None });
         let stored = StoredOutput { output_store, spill: None, held: String::new() };
-        Self { stored: Some(stored), ..Self::default() }
+        Self { stored: Some(stored), viewer, ..Self::default() }
     }
 
     /// Returns the part of a text, given in pieces, that a model sees.
@@ -60,7 +93,11 @@ impl CappedOutput {
         if str::from_utf8(end).is_err_and(|why| why.error_len().is_none()) {
             self.partial = bytes.split_off(bytes.len() - end.len());
         }
-        self.push_text(&String::from_utf8_lossy(&bytes));
+        let text = String::from_utf8_lossy(&bytes);
+        if let Some(viewer) = &mut self.viewer {
+            viewer.push(&text);
+        }
+        self.push_text(&text);
     }
 
     fn push_text(&mut self, text: &str) {
@@ -114,6 +151,9 @@ impl CappedOutput {
 /// redacted text, and the end to hold back, which may be the beginning of a secret.
 type RedactPiece = Rc<dyn Fn(String) -> (String, String)>;
 
+/// A function that shows a line of the output of a running command.
+type ShowLine = Rc<dyn Fn(&str)>;
+
 #[derive(Clone)]
 pub(crate) struct OutputStore {
     pub(crate) dir: TeamDir,
@@ -121,6 +161,8 @@ pub(crate) struct OutputStore {
     pub(crate) redact: RedactPiece,
     /// The clone of the agent, which gets a copy that the agent can read.
     pub(crate) clone: Option<PathBuf>,
+    /// Shows the newest line, a few times a second; `None` without a viewer.
+    pub(crate) show_line: Option<ShowLine>,
 }
 
 #[cfg(test)]
@@ -129,7 +171,7 @@ impl OutputStore {
     pub(in crate::tools) fn below(folder: &std::path::Path) -> Self {
         let dir = TeamDir::create(&folder.join(".team")).unwrap();
         let redact: RedactPiece = Rc::new(|text| (text, String::new()));
-        Self { dir, name: AgentName::lead(), redact, clone: None }
+        Self { dir, name: AgentName::lead(), redact, clone: None, show_line: None }
     }
 }
 

@@ -89,7 +89,7 @@ fn only_a_member_that_owes_a_heartbeat_is_hung() {
     }
     assert_eq!(team.member("dave")["restarts"], 0);
     lead.type_line("/quit");
-    lead.expect("stopping the team");
+    lead.expect("Stopping");
     lead.press("\u{3}");
     assert_eq!(lead.wait().code(), Some(0));
     assert_left_in_order(&team);

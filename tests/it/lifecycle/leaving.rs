@@ -91,6 +91,10 @@ fn ctrl_c_at_an_idle_lead_ends_nothing() {
     assert!(!lead.printed().contains("to quit:"), "the first only cleared the line");
     lead.press(CTRL_C);
     lead.expect("to quit: /quit");
+    // The next key removes the hint.
+    lead.press(" ");
+    team.eventually("the hint is gone", || !lead.screen().contains("to quit:"));
+    lead.press("\u{7f}");
     let times = lead.printed().matches("to quit: /quit").count();
     signal(team.pid_of("lead"), Signal::SIGINT);
     team.eventually("the signal means the same", || {
@@ -125,8 +129,8 @@ fn ctrl_c_interrupts_a_turn_and_the_team_stays() {
         turns(&team, "alice") == 1 && team.status("alice") == "idle"
     });
     let alice = team.pid_of("alice");
-    lead.press(CTRL_C);
-    lead.expect("interrupted; Ctrl-C again within 2 s stops the team");
+    lead.press(&CTRL_C.repeat(2));
+    lead.expect("Ctrl-C once more stops the team");
     team.eventually("the command is gone", || {
         !team.processes().iter().any(|(_, line)| line.contains("sleep"))
     });
@@ -149,8 +153,8 @@ fn ctrl_c_interrupts_a_turn_and_the_team_stays() {
     assert_left_in_order(&team);
 }
 
-/// The first press interrupts the turn, the second stops the team politely, the third sends SIGTERM. A fourth one
-/// does not change the outcome.
+/// The first press interrupts the turn, the second only warns, the third stops the team politely, the fourth sends
+/// SIGTERM. A fifth one does not change the outcome.
 #[test]
 fn each_further_ctrl_c_takes_the_next_rung() {
     let team = Team::new();
@@ -166,10 +170,9 @@ fn each_further_ctrl_c_takes_the_next_rung() {
         wait_file(&team, file);
     }
     let before = Instant::now();
-    // The second press must follow within two seconds.
-    lead.press(&CTRL_C.repeat(2));
-    lead.expect("interrupted; Ctrl-C again");
-    lead.expect("stopping the team");
+    // Each press must follow within two seconds.
+    lead.press(&CTRL_C.repeat(3));
+    lead.expect("Stopping the team, waiting for");
     team.wait_status("bob", "stopping");
     team.wait_status("carol", "stopping");
     assert_eq!(lead.child.try_wait().unwrap(), None, "members at work have time");

@@ -125,7 +125,7 @@ fn an_interrupted_send_is_repeated_and_arrives_once() {
     });
     assert_eq!(times(&team, "lead", "only note"), 0, "{}", team.describe());
     lead.type_line("/quit");
-    lead.expect("stopping the team");
+    lead.expect("Stopping");
     lead.press("\u{3}");
     assert_eq!(lead.wait().code(), Some(0));
     assert_left_in_order(&team);

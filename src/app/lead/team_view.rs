@@ -1,0 +1,210 @@
+//! The state of the team as the console shows it: who works at what and since when, and the status line.
+
+use crate::agent::progress::Progress;
+use crate::os::{Clock, SystemClock};
+use crate::store::{TeamDir, roster};
+use crate::ui::console::{Console, MemberMark, StatusLine, WorkingRow};
+use crate::ui::roster::short;
+use crate::wire::activity::Activity;
+use crate::wire::permission::PermissionMode;
+use crate::wire::roster::{Member, Roster, Status};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// The statuses and activities that were shown last, and the lead's own work.
+#[derive(Default)]
+pub(super) struct TeamView {
+    members: BTreeMap<String, Shown>,
+    /// The lead's work and the time of its start; `None` between two turns.
+    lead: Option<(String, Instant)>,
+    /// The person's own command and the time of its start.
+    shell: Option<(String, Instant)>,
+    working: Vec<WorkingRow>,
+    status: StatusLine,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shown {
+    status: Status,
+    activity: Option<Activity>,
+    /// The time at which this activity was first seen.
+    since: Instant,
+}
+
+impl TeamView {
+    /// Follows the lead's own work.
+    pub(super) fn on_progress(&mut self, progress: &Progress) {
+        let now = SystemClock.monotonic();
+        match progress {
+            Progress::TurnStarted { .. } | Progress::ToolEnded { .. } => {
+                self.lead = Some(("thinking".into(), now));
+            }
+            Progress::ToolStarted { name, summary } => {
+                self.lead = Some((format!("{name}  {summary}"), now));
+            }
+            Progress::TurnEnded { .. } | Progress::Idle => self.lead = None,
+            Progress::Text(_)
+            | Progress::Mail(_)
+            | Progress::PromptsTaken
+            | Progress::ToolOutput(_)
+            | Progress::Retry { .. }
+            | Progress::Silent { .. }
+            | Progress::Answers
+            | Progress::MemberRetry { .. }
+            | Progress::Asked(_)
+            | Progress::Warning(_)
+            | Progress::Note(_) => {}
+        }
+    }
+
+    /// Sets the person's own command; `None` when it has ended.
+    pub(super) fn set_shell(&mut self, command: Option<&str>) {
+        self.shell = command.map(|command| (command.to_owned(), SystemClock.monotonic()));
+    }
+
+    /// Shows the changes since the last call: in the pane, and as lines where there is none.
+    pub(super) fn show(&mut self, team: &TeamDir, questions: usize, console: &Console) {
+        let Ok(roster) = roster::read(team) else { return };
+        let names_changed = roster.members.len() != self.members.len();
+        let now = SystemClock.monotonic();
+        for member in &roster.members {
+            let before = self.members.get(&member.name);
+            let is_same = before.is_some_and(|before| {
+                (before.status, &before.activity) == (member.status, &member.activity)
+            });
+            if is_same {
+                continue;
+            }
+            let before = before.map(|before| before.status);
+            if let Some(text) = change(member, before)
+                && (!console.has_pane() || is_news(member))
+            {
+                console.print_member(&member.name, &member.color, &text);
+            }
+            let (status, activity) = (member.status, member.activity.clone());
+            self.members.insert(member.name.clone(), Shown { status, activity, since: now });
+        }
+        if names_changed {
+            console.set_members(&roster.members);
+        }
+        self.show_pane(&roster, questions, console);
+    }
+
+    fn show_pane(&mut self, roster: &Roster, questions: usize, console: &Console) {
+        let working = self.working_rows(roster);
+        if working != self.working {
+            self.working.clone_from(&working);
+            console.set_working(working);
+        }
+        let status = status_line(roster, questions);
+        if status != self.status {
+            self.status.clone_from(&status);
+            console.set_status(status);
+        }
+    }
+
+    fn working_rows(&self, roster: &Roster) -> Vec<WorkingRow> {
+        let own = |name: &str, (what, since): &(String, Instant)| WorkingRow {
+            name: name.to_owned(),
+            color: String::new(),
+            what: what.clone(),
+            since: *since,
+            tokens: 0,
+        };
+        let lead = self.lead.iter().map(|work| own("lead", work));
+        let shell = self.shell.iter().map(|work| own("you", work));
+        let is_at_work = |member: &Member| {
+            matches!(member.status, Status::Working | Status::Starting | Status::Stopping)
+        };
+        let members = roster.members.iter().filter(|member| is_at_work(member));
+        let members = members.filter_map(|member| {
+            let shown = self.members.get(&member.name)?;
+            let what = match (&member.activity, member.status) {
+                (Some(Activity::Model), _) | (None, Status::Working) => "thinking".into(),
+                (Some(activity), _) => activity.to_string(),
+                (None, status) => status.word().to_owned(),
+            };
+            Some(WorkingRow {
+                name: member.name.clone(),
+                color: member.color.clone(),
+                what,
+                since: shown.since,
+                tokens: member.usage.tokens(),
+            })
+        });
+        shell.chain(lead).chain(members).collect()
+    }
+
+    /// Returns the names of the agents that are at work.
+    pub(super) fn at_work(&self) -> Vec<&str> {
+        self.working.iter().map(|row| row.name.as_str()).collect()
+    }
+}
+
+fn status_line(roster: &Roster, questions: usize) -> StatusLine {
+    let lead = roster.lead.as_ref();
+    let mark = |member: &Member| MemberMark {
+        name: member.name.clone(),
+        color: member.color.clone(),
+        status: member.status,
+    };
+    let members = roster.members.iter().filter(|member| !member.status.is_over());
+    let used = roster.used();
+    let tokens = match used.tokens() {
+        0 => String::new(),
+        tokens => format!("{} tokens", short(tokens)),
+    };
+    let cost = used.cost.map(|cost| format!(" · {cost}")).unwrap_or_default();
+    StatusLine {
+        mode: lead.map(|lead| PermissionMode::parse(&lead.mode).unwrap_or_default()),
+        model: lead.map(|lead| lead.model.clone()).unwrap_or_default(),
+        members: members.map(|member| mark(member)).collect(),
+        questions,
+        cost: tokens + &cost,
+        context_percent: None,
+    }
+}
+
+/// Whether a change is told above a pane, which shows the others.
+fn is_news(member: &Member) -> bool {
+    let is_retrying = matches!(member.activity, Some(Activity::Retrying(_)));
+    member.status == Status::Failed || member.activity == Some(Activity::Restarting) || is_retrying
+}
+
+/// Describes a change of a member; `None` for one that is not shown, such as the start of a model call.
+fn change(member: &Member, before: Option<Status>) -> Option<String> {
+    let is_same_status = before == Some(member.status);
+    let cause = member.last_exit.as_ref().map_or("unknown", |exit| exit.cause.word());
+    match (&member.activity, member.status) {
+        (Some(Activity::Retrying(why)), Status::Working) => Some(format!("{why}; trying again")),
+        (Some(activity), Status::Working) if *activity != Activity::Model => {
+            Some(format!("working: {activity}"))
+        }
+        _ if is_same_status && !member.status.is_over() => None,
+        (Some(activity), Status::Starting) => Some(format!("{activity} ({cause})")),
+        (_, status) if status.is_over() => Some(format!("{} ({cause})", status.word())),
+        (_, status) => Some(status.word().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_and_a_new_status_get_a_line_and_a_model_call_does_not() {
+        let tool = || Some(Activity::Tool("grep".into()));
+        let retrying = || Some(Activity::Retrying("reset".into()));
+        for (status, activity, before, line) in [
+            (Status::Working, tool(), Some(Status::Working), Some("working: grep")),
+            (Status::Working, Some(Activity::Model), Some(Status::Working), None),
+            (Status::Working, Some(Activity::Model), Some(Status::Idle), Some("working")),
+            (Status::Working, retrying(), Some(Status::Working), Some("reset; trying again")),
+            (Status::Idle, None, None, Some("idle")),
+            (Status::Failed, None, Some(Status::Failed), Some("failed (unknown)")),
+        ] {
+            let member = Member { status, activity, ..Member::default() };
+            assert_eq!(change(&member, before).as_deref(), line, "{member:?} {before:?}");
+        }
+    }
+}
