@@ -39,6 +39,7 @@ pub(crate) enum Progress {
     Asked(Box<Question>),
     ToolStarted {
         name: String,
+        /// The subject of the call in words, of any length.
         summary: String,
     },
     /// The last line of output so far of the running tool.

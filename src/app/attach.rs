@@ -7,7 +7,7 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::os::terminal::TerminalGuard;
 use crate::store::{StoreError, asynchronous::offload, tail::Tail};
 use crate::ui::console::{Console, ConsoleOptions, Input};
-use crate::ui::transcript;
+use crate::ui::transcript::Conversation;
 use crate::wire::{AgentName, transcript::Line};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
         })
         .or_fail("the terminal cannot be used", hint)?;
         let mut tail = Tail::last(team.transcript(name), FIRST_LINES)?;
+        let mut conversation = Conversation::new(false);
         let mut was_alive = is_alive(&team, name);
         let state = if was_alive { "is running" } else { "is not running" };
         console.print(&format!(
@@ -74,11 +75,16 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
             };
             // Show the new lines, and the start or exit of the process.
             let view = context.view();
+            let mut shown = String::new();
             let mut fresh = tail.fresh()?;
             while let Some(bytes) = fresh.next_line().map_err(StoreError::from)? {
                 if let Some(line) = Line::read(bytes) {
-                    console.print(&transcript::line(&line, &view));
+                    shown.push_str(&conversation.line(&line, &view));
                 }
+            }
+            shown.push_str(&conversation.pause(&view));
+            if !shown.is_empty() {
+                console.print(&shown);
             }
             let alive = is_alive(&team, name);
             if std::mem::replace(&mut was_alive, alive) != alive {

@@ -5,7 +5,7 @@ use crate::app::names::{mailbox_name, unknown_name};
 use crate::app::{context::Context, output::print};
 use crate::error::{Exit, Failure};
 use crate::store::{StoreError, tail::Tail};
-use crate::ui::{transcript, view::View};
+use crate::ui::{transcript::Conversation, view::View};
 use crate::wire::{WallTime, transcript::Line};
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ pub(super) struct Args {
     /// Start at this time: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<WallTime>,
+    /// Show the results of tools in full
+    #[arg(long, conflicts_with = "json")]
+    full: bool,
     #[command(flatten)]
     json: Json,
 }
@@ -38,11 +41,18 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         None => Tail::new(path),
     };
     let view = context.view();
-    follow(args.follow, Duration::from_millis(100), || print_new(&mut tail, &args, &view))
+    let mut conversation = Conversation::new(args.full);
+    let mut print_new = || print_new(&mut tail, &args, &mut conversation, &view);
+    follow(args.follow, Duration::from_millis(100), &mut print_new)
 }
 
 /// Prints what was appended since the last call; `false` when stdout has no reader any more.
-fn print_new(tail: &mut Tail, args: &Args, view: &View) -> Result<bool, Failure> {
+fn print_new(
+    tail: &mut Tail,
+    args: &Args,
+    conversation: &mut Conversation,
+    view: &View,
+) -> Result<bool, Failure> {
     let mut fresh = tail.fresh()?;
     while let Some(bytes) = fresh.next_line().map_err(StoreError::from)? {
         let Some(line) = Line::read(bytes) else { continue };
@@ -53,11 +63,12 @@ fn print_new(tail: &mut Tail, args: &Args, view: &View) -> Result<bool, Failure>
             // The bytes of the file keep what a later version has written.
             String::from_utf8_lossy(bytes).into_owned()
         } else {
-            transcript::line(&line, view)
+            conversation.line(&line, view)
         };
         if !shown.is_empty() && !print(&shown) {
             return Ok(false);
         }
     }
-    Ok(true)
+    let running = conversation.pause(view);
+    Ok(running.is_empty() || print(&running))
 }

@@ -5,6 +5,7 @@
 //! model, a message or a file passes [`sanitize::sanitize`] before it reaches the terminal.
 
 pub(crate) mod console;
+pub(crate) mod diff;
 pub(crate) mod external_editor;
 pub(crate) mod headless_output;
 pub(crate) mod help;
@@ -17,6 +18,7 @@ pub(crate) mod sanitize;
 pub(crate) mod style;
 mod styled_text;
 pub(crate) mod tables;
+pub(crate) mod tool_line;
 pub(crate) mod top;
 pub(crate) mod transcript;
 pub(crate) mod view;

@@ -1,21 +1,190 @@
 //! Rendering of transcript lines as a conversation for people, and of lines of a structured log.
 
+use super::diff::{Diff, diff_of_part};
+use super::markdown;
 use super::messages::{self, NAME_WIDTH};
-use super::sanitize::{one_line, pad};
+use super::sanitize::{columns, one_line, pad};
+use super::tool_line;
 use super::view::View;
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
 use serde_json::{Map, Value};
 
-const RESULT_LINES: usize = 20;
+/// The number of rows of the change of an edit that are shown.
+const DIFF_ROWS: usize = 20;
+/// The number of lines of the result of a failed call that are shown.
+const ERROR_LINES: usize = 5;
+/// The widest result that is shown behind its call, in columns.
+const RESULT_WIDTH: usize = 40;
+/// The width that is used where the output has none.
+const WIDE: usize = 200;
 
-/// Renders one transcript line; empty if it has no information for people.
+/// The lines of a conversation in order, in which each call of a tool and its result are one row.
+#[derive(Debug, Default)]
+pub(crate) struct Conversation {
+    /// Whether results are shown in full.
+    is_full: bool,
+    /// The calls without a result.
+    open: Vec<Call>,
+    /// The id of the call whose row was the last one.
+    last_shown: Option<String>,
+}
+
+#[derive(Debug)]
+struct Call {
+    id: String,
+    name: String,
+    input: Value,
+    is_shown: bool,
+}
+
+impl Conversation {
+    pub(crate) fn new(is_full: bool) -> Self {
+        Self { is_full, ..Self::default() }
+    }
+
+    /// Renders the next line; empty if it has no information for people yet.
+    pub(crate) fn line(&mut self, next: &Line, view: &View) -> String {
+        let rows = match &next.entry {
+            Entry::Assistant { blocks, model, .. } => {
+                let rest = self.pause(view);
+                self.open = blocks.iter().filter_map(Call::of).collect();
+                let model = view.palette.bold(&one_line(model, view.width.unwrap_or(WIDE)));
+                let time = view.palette.dim(&view.clock(Some(next.at)));
+                rest + &reply(&format!("{time} {model}"), blocks, false, view)
+            }
+            Entry::ToolStart { .. } => return String::new(),
+            Entry::ToolResult { tool_use_id, content, is_error, .. } => {
+                return self.result(tool_use_id, content, *is_error, view);
+            }
+            Entry::Session { .. } | Entry::TurnEnd { .. } => {
+                let rest = self.pause(view);
+                self.open.clear();
+                rest + &line(next, view)
+            }
+            Entry::User { .. }
+            | Entry::Mail { .. }
+            | Entry::Request { .. }
+            | Entry::Decision(_)
+            | Entry::Note { .. }
+            | Entry::Compacted { .. }
+            | Entry::Unknown => line(next, view),
+        };
+        if !rows.is_empty() {
+            self.last_shown = None;
+        }
+        rows
+    }
+
+    /// Renders the calls that have no result yet: no further line is there now.
+    pub(crate) fn pause(&mut self, view: &View) -> String {
+        let mut rows = String::new();
+        for call in self.open.iter_mut().filter(|call| !call.is_shown) {
+            call.is_shown = true;
+            rows.push_str(&call_row(&call.name, &call.input, None, view));
+            self.last_shown = Some(call.id.clone());
+        }
+        rows
+    }
+
+    fn result(&mut self, id: &str, content: &str, is_error: bool, view: &View) -> String {
+        let known = self.open.iter().position(|call| call.id == id);
+        let call = known.map(|at| self.open.remove(at));
+        let is_just_shown = self.last_shown.take().is_some_and(|last| last == id);
+        let mut result = ResultText::new(content, is_error, self.is_full, view);
+        let change = call.as_ref().filter(|_| !is_error).map(|call| change_of(&call.input, view));
+        let change = change.unwrap_or_default();
+        if !change.rows.is_empty() {
+            result.words = format!("{} ({})", result.words, change.counts());
+        }
+        let head = match &call {
+            Some(call) if !is_just_shown => call_row(&call.name, &call.input, Some(&result), view),
+            Some(_) | None => result.row(view),
+        };
+        let change: String = change.rows.iter().flat_map(|row| ["    ", row, "\n"]).collect();
+        head + &change + &result.below
+    }
+}
+
+impl Call {
+    fn of(block: &Block) -> Option<Self> {
+        let Block::ToolUse { id, name, input, .. } = block else { return None };
+        Some(Self { id: id.clone(), name: name.clone(), input: input.clone(), is_shown: false })
+    }
+}
+
+/// The result of a call: some words for one row, and the rows below it, each with a line end.
+struct ResultText {
+    words: String,
+    is_error: bool,
+    below: String,
+}
+
+impl ResultText {
+    fn new(content: &str, is_error: bool, is_full: bool, view: &View) -> Self {
+        let folded = tool_line::folded(content, RESULT_WIDTH);
+        let is_short = folded == content.trim();
+        let (most, words) = match (is_full, is_error) {
+            (true, _) if content.trim().is_empty() => (Some(0), String::new()),
+            (true, false) => (None, String::new()),
+            (true, true) => (None, "failed".into()),
+            (false, true) if !is_short => (Some(ERROR_LINES), "failed".into()),
+            (false, _) => (Some(0), folded),
+        };
+        let mark = if is_error { "✗" } else { "✓" };
+        let words = format!("{mark} {words}").trim_end().to_owned();
+        let rows = if most == Some(0) { Vec::new() } else { view.block(content, "    ", most) };
+        let paint = |row: &String| {
+            let palette = view.palette;
+            if is_error { palette.bad(row) } else { palette.dim(row) }
+        };
+        let below = rows.iter().map(|row| paint(row) + "\n").collect();
+        Self { words, is_error, below }
+    }
+
+    fn painted(&self, view: &View) -> String {
+        if self.is_error { view.palette.bad(&self.words) } else { view.palette.dim(&self.words) }
+    }
+
+    fn row(&self, view: &View) -> String {
+        format!("    {}\n", self.painted(view))
+    }
+}
+
+/// Renders a call as one row, with its result if it has one.
+fn call_row(name: &str, input: &Value, result: Option<&ResultText>, view: &View) -> String {
+    let words = result.map(|result| format!("   {}", result.painted(view))).unwrap_or_default();
+    let used = "  ⏺ ".chars().count() + result.map_or(0, |result| columns(&result.words) + 3);
+    // A narrow view shows the beginning of the call all the same.
+    let room = view.width.unwrap_or(WIDE).saturating_sub(used).max(8);
+    let call = tool_line::call(name, input, room);
+    format!("  {} {call}{words}\n", view.palette.dim("⏺"))
+}
+
+/// Returns the change of a call that replaces a piece of a file; no rows for any other call.
+fn change_of(input: &Value, view: &View) -> Diff {
+    let text = |name: &str| input.get(name).and_then(Value::as_str);
+    let (Some(old), Some(new)) = (text("old_text"), text("new_text")) else {
+        return Diff::default();
+    };
+    let inner = View { width: view.width.map(|width| width.saturating_sub(4)), ..view.clone() };
+    let mut change = diff_of_part(old, new, &inner);
+    let omitted = change.rows.len().saturating_sub(DIFF_ROWS);
+    if omitted > 1 {
+        change.rows.truncate(DIFF_ROWS);
+        change.rows.push(view.palette.dim(&format!("… {omitted} more lines")));
+    }
+    change
+}
+
+/// Renders one transcript line without the lines around it; empty if it has no information for people. The result of
+/// a tool is a row of its own.
 pub(crate) fn line(line: &Line, view: &View) -> String {
     let palette = view.palette;
     let time = view.clock(Some(line.at));
     let head = |what: String| format!("{} {what}", palette.dim(&time));
-    let width = view.width.unwrap_or(200);
+    let width = view.width.unwrap_or(WIDE);
     let rows = match &line.entry {
         Entry::Session { incarnation, pid, model } => {
             let what = format!("── session {incarnation}, process {pid}, model {model}");
@@ -37,14 +206,13 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             }
         },
         Entry::Assistant { blocks, model, .. } => {
-            let said = blocks.iter().flat_map(|block| said(block, view)).collect();
-            [vec![head(palette.bold(&one_line(model, width)))], said].concat()
+            let head = head(palette.bold(&one_line(model, width)));
+            return reply(&head, blocks, true, view);
         }
         Entry::ToolStart { .. } => Vec::new(),
         Entry::ToolResult { content, is_error, .. } => {
-            let rows = view.block(content, "    ", Some(RESULT_LINES));
-            let paint = |row: &String| if *is_error { palette.bad(row) } else { palette.dim(row) };
-            rows.iter().map(paint).collect()
+            let result = ResultText::new(content, *is_error, false, view);
+            return result.row(view) + &result.below;
         }
         Entry::Request { question, .. } => {
             let what = format!("? asks ({}): {}", question.about.word(), question.description);
@@ -62,7 +230,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
         }
         Entry::Compacted { summary, .. } => {
             let what = palette.dim("── the conversation until here, summarized");
-            [vec![head(what)], view.block(summary, "  ", None)].concat()
+            return head(what) + "\n" + &text(summary, view);
         }
         Entry::TurnEnd { outcome, rounds, .. } => {
             let calls = if *rounds == 1 { "model call" } else { "model calls" };
@@ -74,17 +242,30 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
     rows.into_iter().map(|row| row + "\n").collect()
 }
 
-fn said(block: &Block, view: &View) -> Vec<String> {
-    match block {
-        Block::Text { text } => view.block(text, "  ", None),
-        Block::ToolUse { name, input, .. } => {
-            let width = view.width.map_or(200, |width| width.saturating_sub(2));
-            let call = one_line(&format!("⏺ {name} {input}"), width);
-            vec![format!("  {}", view.palette.dim(&call))]
+/// Renders a reply of the model below its head.
+fn reply(head: &str, blocks: &[Block], has_calls: bool, view: &View) -> String {
+    let mut rows = format!("{head}\n");
+    for block in blocks {
+        match block {
+            Block::Text { text: said } => rows.push_str(&text(said, view)),
+            Block::ToolUse { name, input, .. } if has_calls => {
+                rows.push_str(&call_row(name, input, None, view));
+            }
+            Block::ToolResult { content, is_error, .. } => {
+                rows.push_str(&ResultText::new(content, *is_error, false, view).row(view));
+            }
+            Block::ToolUse { .. } | Block::Opaque { .. } => {}
         }
-        Block::ToolResult { content, .. } => view.block(content, "    ", Some(RESULT_LINES)),
-        Block::Opaque { .. } => Vec::new(),
     }
+    rows
+}
+
+/// Renders the text of a model as indented rows.
+fn text(text: &str, view: &View) -> String {
+    let width = view.width.map(|width| width.saturating_sub(2));
+    let rows = markdown::render(text, view.palette, width);
+    let indent = |row: &str| if row.is_empty() { "\n".into() } else { format!("  {row}\n") };
+    rows.lines().map(indent).collect()
 }
 
 /// The fields of a log object that are not listed among its details.
@@ -142,10 +323,8 @@ mod tests {
 {"kind":"note","content":"You were restarted."}
 {"kind":"turn_end","outcome":"done","rounds":1}
 {"kind":"of a later version"}"#;
-        let entries = serde_json::Deserializer::from_str(lines).into_iter::<Entry>();
-        let entries = entries.map(|entry| Line { at: 1.0.into(), entry: entry.unwrap() });
         let view = View::fixed(Some(60));
-        let text: String = entries.map(|entry| line(&entry, &view)).collect();
+        let text: String = super::tests::lines(lines).iter().map(|it| line(it, &view)).collect();
         let wanted = "\
 00:00:01 ── session k3f9, process 7, model rehearsal
 00:00:01 user
@@ -154,14 +333,94 @@ mod tests {
 00:00:01 ✉ bob -> alice: hi
 00:00:01 rehearsal
   Looking.
-  ⏺ bash {\"command\":\"ls\"}
-    a
-    b
+  ⏺ bash  ls
+    ✓ 2 lines
   You were restarted.
 00:00:01 ── turn done, 1 model call
 00:00:01 (written by a later version)
 ";
         assert_eq!(text, wanted);
+    }
+
+    fn lines(text: &str) -> Vec<Line> {
+        let entries = serde_json::Deserializer::from_str(text).into_iter::<Entry>();
+        entries.map(|entry| Line { at: 1.0.into(), entry: entry.unwrap() }).collect()
+    }
+
+    const CALLS: &str = r#"{"kind":"assistant","stop_reason":"tool_use","usage":{},"model":"m","blocks":[
+ {"type":"text","text":"**Two** calls:\n\n```rust\nx\n```"},
+ {"type":"tool_use","id":"a","name":"bash","input":{"command":"cargo test"}},
+ {"type":"tool_use","id":"b","name":"edit_file","input":{"path":"a.rs","old_text":"1\n2","new_text":"1\n3"}},
+ {"type":"tool_use","id":"c","name":"bash","input":{"command":"false"}}]}
+{"kind":"tool_start","tool_use_id":"a","name":"bash"}
+{"kind":"tool_result","tool_use_id":"a","content":"x\ny\n","is_error":false}
+{"kind":"tool_result","tool_use_id":"b","content":"edited a.rs","is_error":false}
+{"kind":"tool_result","tool_use_id":"c","content":"1\n2\n3\n4\n5\n6\n7","is_error":true}"#;
+
+    #[test]
+    fn a_call_and_its_result_are_one_row() {
+        let view = View::fixed(Some(60));
+        let mut conversation = Conversation::new(false);
+        let shown: String = lines(CALLS).iter().map(|it| conversation.line(it, &view)).collect();
+        let wanted = "\
+00:00:01 m
+  Two calls:
+
+    x
+  ⏺ bash  cargo test   ✓ 2 lines
+  ⏺ edit_file  a.rs   ✓ edited a.rs (+1 −1)
+      1
+    - 2
+    + 3
+  ⏺ bash  false   ✗ failed
+    1
+    2
+    3
+    4
+    5
+    … 2 more lines
+";
+        assert_eq!(shown, wanted);
+        let mut full = Conversation::new(true);
+        let shown: String = lines(CALLS).iter().map(|it| full.line(it, &view)).collect();
+        assert!(shown.contains("⏺ bash  cargo test   ✓\n    x\n    y\n"), "{shown}");
+        assert!(shown.contains("    5\n    6\n    7\n"), "{shown}");
+    }
+
+    #[test]
+    fn a_call_that_runs_is_shown_once_before_its_result() {
+        let view = View::fixed(Some(60));
+        let mut conversation = Conversation::new(false);
+        let (lines, mut shown) = (lines(CALLS), String::new());
+        for next in &lines {
+            shown.push_str(&conversation.line(next, &view));
+            shown.push_str(&conversation.pause(&view));
+        }
+        let calls = "  ⏺ bash  cargo test\n  ⏺ edit_file  a.rs\n  ⏺ bash  false\n";
+        assert!(shown.contains(calls), "{shown}");
+        // The result of the last row follows it; the others repeat their calls.
+        assert!(shown.contains("  ⏺ bash  cargo test   ✓ 2 lines\n"), "{shown}");
+        let mut conversation = Conversation::new(false);
+        let one = &lines[4..];
+        let shown: String = one.iter().map(|it| conversation.line(it, &view)).collect();
+        assert!(shown.starts_with("    ✗ failed\n    1\n"), "the call is before: {shown}");
+    }
+
+    #[test]
+    fn the_result_of_the_last_row_is_below_it() {
+        let view = View::fixed(Some(60));
+        let text = r#"{"kind":"assistant","stop_reason":"tool_use","usage":{},"model":"m","blocks":[
+ {"type":"tool_use","id":"a","name":"bash","input":{"command":"ls"}}]}
+{"kind":"tool_result","tool_use_id":"a","content":"","is_error":false}
+{"kind":"turn_end","outcome":"done","rounds":2}"#;
+        let mut conversation = Conversation::new(false);
+        let mut shown = String::new();
+        for next in lines(text) {
+            shown.push_str(&conversation.line(&next, &view));
+            shown.push_str(&conversation.pause(&view));
+        }
+        let wanted = "00:00:01 m\n  ⏺ bash  ls\n    ✓\n00:00:01 ── turn done, 2 model calls\n";
+        assert_eq!(shown, wanted);
     }
 
     #[test]

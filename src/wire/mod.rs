@@ -27,6 +27,7 @@ pub mod seal;
 pub mod task;
 pub mod time;
 pub mod tool;
+pub(crate) mod tool_summary;
 pub mod transcript;
 pub mod unknown_fields;
 mod words;

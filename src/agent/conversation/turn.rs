@@ -5,12 +5,13 @@ use super::event::{CallVerdict, HostAction, TurnAction, TurnEffect};
 use super::loop_detector::LoopDetector;
 use super::memory::call_of;
 use crate::agent::progress::Progress;
-use crate::tools::{Call, ToolError, ToolOutput, signal};
+use crate::tools::{Call, ToolError, ToolOutput, find, signal};
 use crate::wire::activity::Activity;
 use crate::wire::chat::{Reply, StopReason};
 use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, DecisionOutcome, PROGRAM, Question, QuestionKind};
 use crate::wire::tool::Signal;
+use crate::wire::tool_summary::summary;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -352,7 +353,7 @@ impl TurnState {
     /// Runs a call. The intent is durable before the tool runs.
     pub(super) fn run(&mut self, call: Call) -> Next {
         let (tool_use_id, name) = (call.id.clone(), call.name.clone());
-        let summary = call.input.to_string();
+        let summary = summary(find(&call.name), &call.input);
         self.record(Entry::ToolStart { tool_use_id, name: name.clone() });
         self.push(TurnEffect::Sync);
         self.push(HostAction::Doing(Activity::Tool(name.clone())));
