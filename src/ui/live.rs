@@ -6,11 +6,13 @@
 //! On a screen with a pane, a tool call is one row once it has ended, and long mail is folded; a key opens what was
 //! folded last.
 
+use super::markdown::{self, MarkdownStream};
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::ask;
 use super::roster::age;
-use super::sanitize::{columns, one_line, sanitize, wrap};
+use super::sanitize::{columns, one_line, sanitize};
 use super::style::Palette;
+use super::tool_line;
 use super::view::View;
 use crate::agent::progress::Progress;
 use crate::wire::AgentName;
@@ -24,6 +26,8 @@ const ERROR_LINES: usize = 5;
 const MAIL_LINES: usize = 12;
 /// The number of columns of a reason for which a model call is tried again.
 const WHY_COLUMNS: usize = 300;
+/// The number of columns of a call where the width is not known.
+const CALL_COLUMNS: usize = 200;
 /// The number of folded parts that can still be opened.
 const FOLDED: usize = 50;
 /// The pause between two attempts from which on its length is shown.
@@ -34,8 +38,8 @@ const SHORT_WAIT: Duration = Duration::from_secs(10);
 pub(crate) struct Live {
     palette: Palette,
     pub(super) colors: BTreeMap<String, String>,
-    /// The text of a row that is not complete yet.
-    pending: String,
+    /// The model's text, of which the last part is not complete yet.
+    text: MarkdownStream,
     /// Whether text of the running model call is on the screen.
     is_attempt_seen: bool,
     /// Whether the model has produced text in this turn.
@@ -50,23 +54,17 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new(palette: Palette) -> Self {
-        Self { palette, ..Self::default() }
+        Self { palette, text: MarkdownStream::new(palette), ..Self::default() }
     }
 
     /// Returns the rows of the text that is not complete yet.
     pub(crate) fn preview(&self, width: Option<usize>) -> String {
-        if self.pending.is_empty() { String::new() } else { whole_line(&self.pending, width) }
+        if self.text.is_empty() { String::new() } else { self.text.preview(width) }
     }
 
-    /// Completes the row of text that is not complete yet, because other rows follow.
-    pub(crate) fn finish_row(&mut self, width: Option<usize>) -> String {
-        let rest = std::mem::take(&mut self.pending);
-        if rest.trim().is_empty() { String::new() } else { whole_line(&rest, width) }
-    }
-
-    /// Returns the rows that are left at the end.
-    pub(crate) fn finish(&mut self, width: Option<usize>) -> String {
-        self.finish_row(width)
+    /// Returns the rest of the text, because other rows follow.
+    pub(crate) fn finish_text(&mut self, width: Option<usize>) -> String {
+        if self.text.is_empty() { String::new() } else { self.text.finish(width) }
     }
 
     /// Returns the newest folded part in full, and the one before it at the next call; `None` if none is left.
@@ -74,7 +72,7 @@ impl Live {
         let (title, text) = self.folded.pop_back()?;
         let view = View::new(self.palette, width);
         let rows = view.block(&text, "  ", None).join("\n");
-        let rest = self.finish_row(width);
+        let rest = self.finish_text(width);
         Some(format!("{rest}{}\n{rows}\n", self.palette.bold(&title)))
     }
 
@@ -108,36 +106,22 @@ impl Live {
     ) -> String {
         if let Progress::Text(text) = progress {
             self.has_spoken = true;
-            return self.text(text, width);
+            let rows = self.text.push(text, width);
+            self.is_attempt_seen |= !rows.is_empty();
+            return rows;
         }
         if let Progress::ToolOutput(_) | Progress::PromptsTaken = progress {
             return String::new();
         }
         if matches!(progress, Progress::Retry { .. }) {
-            // The pending text belongs to the failed attempt and has not been shown.
-            self.pending.clear();
+            // This text belongs to the failed attempt and has not been shown.
+            self.text.discard();
         }
-        let rest = self.finish_row(width);
+        let rest = self.finish_text(width);
         let view = View::new(self.palette, width);
         let short = above_pane.and_then(|now| self.event_above_pane(progress, &view, now));
         let rows = rest + &short.unwrap_or_else(|| self.event(progress, &view));
         self.is_attempt_seen = false;
-        rows
-    }
-
-    fn text(&mut self, text: &str, width: Option<usize>) -> String {
-        self.pending.push_str(text);
-        let mut rows = String::new();
-        while let Some((line, rest)) = self.pending.split_once('\n') {
-            rows.push_str(&whole_line(line, width));
-            self.pending = rest.to_owned();
-        }
-        if width.is_some_and(|width| columns(&self.pending) > width) {
-            let mut wrapped = wrap(&sanitize(&self.pending), width);
-            self.pending = wrapped.pop().unwrap_or_default();
-            rows.extend(wrapped.into_iter().map(|row| row + "\n"));
-        }
-        self.is_attempt_seen |= !rows.is_empty();
         rows
     }
 
@@ -154,7 +138,7 @@ impl Live {
                 Some(String::new())
             }
             Progress::ToolStarted { name, summary } => {
-                self.call = Some((format!("{name}  {}", one_line(summary, 400)), now));
+                self.call = Some((tool_line::line(name, summary, CALL_COLUMNS), now));
                 Some(String::new())
             }
             Progress::ToolEnded { name, is_error, content } => {
@@ -270,8 +254,8 @@ impl Live {
                 palette.warn(&format!("{name}: {}; trying again", one_line(why, WHY_COLUMNS)))
             }
             Progress::ToolStarted { name, summary } => {
-                let call = format!("⏺ {name} {summary}");
-                palette.dim(&one_line(&call, view.width.unwrap_or(200)))
+                let width = view.width.unwrap_or(CALL_COLUMNS).saturating_sub(2);
+                palette.dim(&format!("⏺ {}", tool_line::line(name, summary, width)))
             }
             Progress::ToolEnded { is_error: true, name, content } => {
                 let failed = format!("{name} failed");
@@ -305,7 +289,7 @@ impl Live {
     fn turn_end(&self, outcome: Outcome, text: &str, view: &View) -> String {
         match outcome {
             Outcome::Done if self.has_spoken || text.trim().is_empty() => String::new(),
-            Outcome::Done => view.block(text, "", None).join("\n") + "\n",
+            Outcome::Done => markdown::render(text, self.palette, view.width),
             Outcome::Interrupted => self.palette.warn("(interrupted)") + "\n",
             Outcome::Failed => {
                 let rows = view.block(&format!("✗ {text}"), "", None).join("\n");
@@ -331,13 +315,6 @@ impl Live {
         let rows = view.block(&rows, "  ", Some(MAIL_LINES)).join("\n");
         rows.trim_start().replacen(&head, &self.palette.member(color, &head), 1) + "\n"
     }
-}
-
-/// Returns one line as sanitized rows. Blank lines are kept, because they separate paragraphs.
-fn whole_line(line: &str, width: Option<usize>) -> String {
-    let cleaned = sanitize(line.strip_suffix('\r').unwrap_or(line));
-    let rows = cleaned.split('\n').flat_map(|line| wrap(line.trim_end(), width));
-    rows.map(|row| row + "\n").collect()
 }
 
 #[cfg(test)]

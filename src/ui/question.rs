@@ -81,7 +81,8 @@ fn object(question: &Question) -> &'static str {
 pub(crate) fn choices(question: &Question, omitted: usize) -> Vec<(&'static str, String)> {
     let mut keys = Vec::new();
     if omitted > 0 {
-        keys.push(("v", format!("shows the {} left out; then", counted(omitted))));
+        let what = format!("shows the {} in between, before a yes counts", counted(omitted));
+        keys.push(("v", what));
     }
     keys.extend([("y", "yes".into()), ("n", "no".into()), ("n WHY", "no, and why".into())]);
     let object = object(question);

@@ -17,7 +17,7 @@ pub(super) fn print_lines(palette: Palette, updates: &Receiver<Update>, is_termi
             Update::Progress(progress) => {
                 write_out(&live.rows(&progress, width));
             }
-            Update::Print(text) => write_out(&(live.finish_row(width) + &text)),
+            Update::Print(text) => write_out(&(live.finish_text(width) + &text)),
             Update::Members(members) => live.colors = members.into_iter().collect(),
             // A pane shows these; here they are printed as events.
             Update::Closing(text) | Update::Notice(text) => write_out(&format!("{text}\n")),
@@ -29,7 +29,7 @@ pub(super) fn print_lines(palette: Palette, updates: &Receiver<Update>, is_termi
             Update::End => break,
         }
     }
-    write_out(&live.finish(None));
+    write_out(&live.finish_text(None));
 }
 
 /// Reads lines until the end of the input.

@@ -110,7 +110,7 @@ impl Screen {
             let patience = self.draw_if_due();
             self.wait(patience);
         }
-        let rest = self.live.finish(Some(self.width));
+        let rest = self.live.finish_text(Some(self.width));
         self.above.push_str(&rest);
         if !self.is_gone {
             let pane = self.viewport.remove();
@@ -222,7 +222,7 @@ impl Screen {
                 self.above.push_str(&rows);
             }
             Update::Print(text) => {
-                let rest = self.live.finish_row(width);
+                let rest = self.live.finish_text(width);
                 self.above.push_str(&rest);
                 self.above.push_str(&wrap_all(&text, self.width));
             }
@@ -339,7 +339,7 @@ impl Screen {
 
     /// Prints what the person has typed, as a part of the conversation.
     fn print_typed(&mut self, text: &str) {
-        let rest = self.live.finish_row(Some(self.width));
+        let rest = self.live.finish_text(Some(self.width));
         self.above.push_str(&rest);
         let prompt = self.options.prompt.clone();
         let indent = " ".repeat(prompt.chars().count());

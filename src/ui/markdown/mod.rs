@@ -61,7 +61,6 @@ impl MarkdownStream {
 
     /// Renders the text that [`MarkdownStream::push`] has not returned yet, as if it ended here. Of a very long text
     /// only the end is shown.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the console will show text as it arrives"))]
     pub(crate) fn preview(&self, width: Option<usize>) -> String {
         let open = self.splitter.open_text();
         if open.len() + self.line.len() <= PREVIEW_BYTES {
@@ -89,7 +88,6 @@ impl MarkdownStream {
     }
 
     /// Whether no text has come since the last one ended or was dropped.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the console will show text as it arrives"))]
     pub(crate) fn is_empty(&self) -> bool {
         !self.has_text
     }

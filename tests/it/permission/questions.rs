@@ -71,7 +71,7 @@ fn a_long_question_is_approved_only_after_all_of_it_was_shown() {
     let mut lead = scripted_lead(&team, &replies);
     lead.expect(": line 59.");
     lead.expect("… 22 lines left out here …");
-    lead.expect("v shows the 22 lines in between; then y yes");
+    lead.expect("v shows the 22 lines in between");
     assert!(!lead.printed().contains("touch hidden") && lead.printed().contains("touch last"));
     for yes in ["y\r", "always\r", ALT_Y, ALT_A] {
         press(&team, &mut lead, yes, "nothing is approved yet: v shows the 22 lines");
