@@ -48,6 +48,8 @@ pub(crate) enum MachineEvent {
     /// The decision on a question. Only `Approvals` creates this event.
     Settled(Decision),
     Interrupt,
+    /// An `interrupt_request` that binds this incarnation is in mail that is not drained yet.
+    InterruptAsked(InterruptRequest),
     Stop(StopCause),
     /// The task list has a task that the member would claim on its own.
     TaskInSight,
@@ -79,6 +81,14 @@ impl From<ApprovalEvent> for Event {
     fn from(event: ApprovalEvent) -> Self {
         Self::Approval(event)
     }
+}
+
+/// An `interrupt_request` that binds this incarnation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InterruptRequest {
+    pub(crate) request_id: String,
+    pub(crate) by: String,
+    pub(crate) reason: Option<String>,
 }
 
 /// The reason for which a member is to end.

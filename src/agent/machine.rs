@@ -20,17 +20,18 @@ mod shutdown;
 use super::conversation::{
     HostAction, TurnAction, TurnEffect, TurnEnd, TurnEvent, TurnMachine, WorkResult,
 };
-use super::event::{Action, Ending, MachineEvent, StopCause};
+use super::event::{Action, Ending, InterruptRequest, MachineEvent, StopCause};
 use super::identity::Identity;
+use super::interrupt;
 use super::progress::Progress;
 use crate::tools::Call;
 use crate::wire::activity::Activity;
 use crate::wire::message::{IdleReason, Message, Outcome};
 use crate::wire::roster::Status;
-use crate::wire::transcript::Entry;
+use crate::wire::transcript::{Entry, InterruptOutcome};
 use exchange_limit::{ExchangeLimit, Reason};
 use shutdown::ShutdownRequest;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
 /// The number of times in a row that hooks and open tasks may keep a member from being idle. Each time costs a turn.
@@ -77,6 +78,12 @@ pub(crate) struct Machine {
     exchange_limit: ExchangeLimit,
     /// The tool of the running call.
     running: Option<String>,
+    /// The ids of the interrupt requests that were acted on: a request is found before and by the drain.
+    known_interrupts: BTreeSet<String>,
+    /// Interrupt requests whose effect is recorded at the end of the turn, or of the drain between two turns.
+    interrupts: Vec<InterruptRequest>,
+    /// Whether the last turn was interrupted. The member claims no task by itself until the next turn.
+    was_interrupted: bool,
 }
 
 impl Machine {
@@ -99,6 +106,9 @@ impl Machine {
             published_idle: false,
             kept: 0,
             running: None,
+            known_interrupts: BTreeSet::new(),
+            interrupts: Vec::new(),
+            was_interrupted: false,
         };
         (machine, vec![HostAction::TakeInput.into()])
     }
@@ -159,16 +169,15 @@ impl Machine {
             (Phase::InTurn(turn, stop), Event::Settled(decision)) => {
                 self.in_turn(turn, stop, TurnEvent::Settled(decision))
             }
-            (Phase::InTurn(turn, stop), Event::Interrupt) => {
-                self.in_turn(turn, stop, TurnEvent::Interrupt)
-            }
+            (Phase::InTurn(turn, stop), Event::Interrupt) => self.interrupt(turn, stop),
+            (phase, Event::InterruptAsked(asked)) => self.on_interrupt_asked(phase, asked),
             (phase, Event::Stop(cause)) => self.on_stop(phase, cause),
             (Phase::Leaving(turn), Event::LastCallTimeout) => {
                 self.leaving(turn, TurnEvent::Stop { limit: None })
             }
 
             // The roster shows "working" before the claim, so that the team never looks as if all work were done.
-            (Phase::Idle, Event::TaskInSight) => {
+            (Phase::Idle, Event::TaskInSight) if !self.was_interrupted => {
                 self.publish(Status::Working, Some(Activity::Task));
                 self.todo.push(Action::TakeTask);
                 Phase::Claiming
@@ -212,6 +221,9 @@ impl Machine {
 
     fn on_drained_between_turns(&mut self, mail: &[Message]) -> Phase {
         let stop = self.look_through(mail);
+        let found = self.interrupts_in(mail);
+        self.interrupts.extend(found);
+        self.record_interrupts(InterruptOutcome::NoTurn);
         let is_prompted = self.record_prompts();
         let is_woken = stop.is_none() && self.is_reason_for_a_turn(mail);
         if is_woken {
@@ -237,6 +249,17 @@ impl Machine {
         mail: &[Message],
     ) -> Phase {
         let asked = self.look_through(mail);
+        let interrupts = self.interrupts_in(mail);
+        let turn = if interrupts.is_empty() {
+            turn
+        } else {
+            self.interrupts.extend(interrupts);
+            self.was_interrupted = true;
+            match self.step_turn(turn, TurnEvent::Interrupt) {
+                ControlFlow::Continue(turn) => turn,
+                ControlFlow::Break(end) => return self.end_turn(end, stop),
+            }
+        };
         if turn.takes_prompts() {
             self.record_prompts();
         }
@@ -255,6 +278,54 @@ impl Machine {
         }
         let todo = &mut self.todo;
         ShutdownRequest::find(&self.me, mail, |why| todo.push(TurnEffect::Log(why).into()))
+    }
+
+    /// Returns the interrupt requests in mail that bind this incarnation and were not acted on before.
+    fn interrupts_in(&mut self, mail: &[Message]) -> Vec<InterruptRequest> {
+        let mut found = Vec::new();
+        for message in mail {
+            match interrupt::request_in(&self.me, message) {
+                Some(Ok(asked)) if self.known_interrupts.insert(asked.request_id.clone()) => {
+                    found.push(asked);
+                }
+                Some(Err(why)) => self.push(TurnEffect::Log(why)),
+                Some(Ok(_)) | None => {}
+            }
+        }
+        found
+    }
+
+    /// Acts on an interrupt request that was found before the drain. A request has an effect once.
+    fn on_interrupt_asked(&mut self, phase: Phase, asked: InterruptRequest) -> Phase {
+        if !self.known_interrupts.insert(asked.request_id.clone()) {
+            return phase;
+        }
+        self.interrupts.push(asked);
+        match phase {
+            Phase::InTurn(turn, stop) => self.interrupt(turn, stop),
+            // Nothing is recorded during a drain.
+            Phase::TakingMail => phase,
+            Phase::Idle | Phase::Claiming | Phase::Resting | Phase::Leaving(_) | Phase::Over => {
+                self.record_interrupts(InterruptOutcome::NoTurn);
+                phase
+            }
+        }
+    }
+
+    fn interrupt(&mut self, turn: TurnMachine, stop: Option<StopCause>) -> Phase {
+        self.was_interrupted = true;
+        self.in_turn(turn, stop, TurnEvent::Interrupt)
+    }
+
+    /// Records the effect of the interrupt requests. The model learns of a reason with its next call.
+    fn record_interrupts(&mut self, outcome: InterruptOutcome) {
+        for InterruptRequest { request_id, by, reason } in std::mem::take(&mut self.interrupts) {
+            self.record(Entry::Interrupt { request_id, by, outcome });
+            if let Some(reason) = reason.filter(|_| outcome == InterruptOutcome::Interrupted) {
+                let content = format!("the user interrupted your last turn, and says: {reason}");
+                self.record(Entry::Note { content });
+            }
+        }
     }
 
     /// Records the waiting prompts and notes. Returns whether there was a prompt.
@@ -350,6 +421,7 @@ impl Machine {
     }
 
     fn begin_turn(&mut self, by_mail: bool) -> Phase {
+        self.was_interrupted = false;
         self.push(TurnEffect::Show(Progress::TurnStarted { by_mail }));
         let turn = TurnMachine::new(self.me.max_rounds, VecDeque::new());
         self.in_turn(turn, None, TurnEvent::InputTaken { unseen: 0 })
@@ -407,6 +479,7 @@ impl Machine {
             _ => (!is_told).then(|| text.clone()),
         };
         self.todo.push(Action::EndTurn { outcome, rounds, report, cut_off });
+        self.record_interrupts(InterruptOutcome::Interrupted);
         self.push(TurnEffect::Show(Progress::TurnEnded { outcome, text }));
         if let Some(why) = fatal {
             return self.exit(Ending::Broken(why));
@@ -448,7 +521,7 @@ impl Machine {
             self.todo.push(Action::NotifyIdle(reason));
         }
         self.push(TurnEffect::Show(Progress::Idle));
-        if self.me.takes_tasks {
+        if self.me.takes_tasks && !self.was_interrupted {
             self.todo.push(Action::FindTask);
         }
         Phase::Idle

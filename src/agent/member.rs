@@ -11,6 +11,7 @@ use super::event::{Action, Ending, Event, Events, MachineEvent, StopCause};
 use super::heartbeat::HeartbeatWriter;
 use super::identity::{Identity, MemberContext};
 use super::idle_check::{IdleCheck, IdleQuestion};
+use super::interrupt::InterruptSearch;
 use super::machine::Machine;
 use super::mail_ingest::MailIngest;
 use super::mail_watcher;
@@ -114,6 +115,7 @@ struct Member {
     host: MemberHost,
     ingest: MailIngest,
     unsealed_mail: UnsealedMail,
+    interrupts: InterruptSearch,
     approvals: Approvals,
     budget: BudgetMonitor,
     idle_check: IdleCheck,
@@ -159,6 +161,7 @@ impl Member {
             idle_check: IdleCheck::new(share(), check_ended),
             ingest: MailIngest { context: share(), is_mark_due: false },
             unsealed_mail: UnsealedMail { context: share(), told: BTreeSet::new() },
+            interrupts: InterruptSearch::new(share()),
             approvals,
             budget: BudgetMonitor { budget, context: share(), before_turn },
             task_claimer: TaskClaimer { context: share(), watch: None, failed: Rc::default() },
@@ -231,7 +234,13 @@ impl Member {
             Event::Machine(MachineEvent::Prompt(text)) => {
                 MachineEvent::Prompt(self.conversation.redact(&text))
             }
-            Event::Machine(event) => event,
+            Event::Machine(event) => {
+                // The drain of a busy member waits for the end of its model call or tool call.
+                if matches!(event, MachineEvent::Mail) && self.is_busy() {
+                    self.interrupts.search();
+                }
+                event
+            }
             Event::Approval(event) => {
                 return Ok(settled(self.approvals.on_event(event, &mut self.host.reporter).await));
             }
@@ -255,8 +264,13 @@ impl Member {
         Ok(VecDeque::from([event]))
     }
 
+    fn is_busy(&self) -> bool {
+        !self.context.me.name.is_lead() && self.host.reporter.shown().0 == Status::Working
+    }
+
     /// Adds mail to the memory, then passes it to the role and the approvals. Returns the events for the machine.
     async fn receive_mail(&mut self, drained: Drained) -> Result<VecDeque<MachineEvent>, Ending> {
+        self.interrupts.on_drained();
         let mail = self.ingest.remember(drained, &mut self.conversation.journal);
         self.unsealed_mail.note(&mail);
         if let Some(change) = self.role.update(&mail).await {

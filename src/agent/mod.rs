@@ -13,6 +13,7 @@ pub(crate) mod event;
 pub(crate) mod heartbeat;
 pub(crate) mod identity;
 mod idle_check;
+mod interrupt;
 mod machine;
 mod mail_ingest;
 pub(crate) mod mail_watcher;

@@ -14,6 +14,7 @@ pub(crate) mod doctor;
 pub(crate) mod event_loop;
 mod file_list;
 pub(crate) mod inbox_view;
+pub(crate) mod interrupt;
 pub(crate) mod lead;
 pub(crate) mod lease_view;
 pub(crate) mod merged_log;

@@ -15,6 +15,7 @@ mod config;
 mod doctor;
 mod inbox;
 mod init;
+mod interrupt;
 mod lead;
 mod leases;
 mod log;
@@ -82,6 +83,8 @@ verbs! {
     Inbox = inbox,
     /// Stop members, or the whole team; waits until the processes are gone
     Stop = stop,
+    /// End the running turns of teammates; their processes and memories stay
+    Interrupt = interrupt,
     /// Add, show and change tasks of the team's shared task list
     Task = task,
     /// Show the files and folders that agents have leased; `release` one

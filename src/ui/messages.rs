@@ -103,6 +103,9 @@ fn meaning(body: &Body) -> String {
             let answer = if *approve { "shuts down" } else { "does not want to shut down" };
             format!("{answer}{}", because(reason))
         }
+        Body::InterruptRequest { reason } => {
+            format!("please end the running turn{}", because(reason))
+        }
         Body::PlanApprovalRequest { plan, .. } => format!("asks to approve this plan:\n{plan}"),
         Body::PlanApprovalResponse { approve: true, feedback, mode } => {
             let mode = mode.as_ref().map(|mode| format!(", go on in mode {mode}"));

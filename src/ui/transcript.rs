@@ -8,7 +8,7 @@ use super::tool_line;
 use super::view::View;
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
-use crate::wire::transcript::{Entry, Line};
+use crate::wire::transcript::{Entry, InterruptOutcome, Line};
 use serde_json::{Map, Value};
 
 /// The number of rows of the change of an edit that are shown.
@@ -222,6 +222,13 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             let reason = decision.reason.as_ref().map(|reason| format!(": {reason}"));
             let decided = decision.outcome.word();
             let what = format!("! {decided} by {}{}", decision.by, reason.unwrap_or_default());
+            vec![palette.warn(&one_line(&what, width))]
+        }
+        Entry::Interrupt { by, outcome, .. } => {
+            let what = match outcome {
+                InterruptOutcome::Interrupted => format!("! turn interrupted by {by}"),
+                InterruptOutcome::NoTurn => format!("! {by} interrupts, and no turn was running"),
+            };
             vec![palette.warn(&one_line(&what, width))]
         }
         Entry::Note { content } => {

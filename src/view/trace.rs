@@ -319,6 +319,7 @@ impl Search<'_> {
             | Entry::Compacted { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)
+            | Entry::Interrupt { .. }
             | Entry::Unknown => {}
         }
     }

@@ -7,6 +7,7 @@ use super::chat::{Block, StopReason, Usage};
 use super::file_view::FileView;
 use super::message::Outcome;
 use super::permission::{Decision, Question};
+use super::words::words;
 use super::{WallTime, object_of};
 use serde::ser::Error;
 use serde::{Deserialize, Serialize, Serializer};
@@ -99,6 +100,15 @@ pub enum Entry {
     },
     /// The decision on a request.
     Decision(Decision),
+    /// The program has acted on an `interrupt_request`.
+    Interrupt {
+        /// The id of the request.
+        request_id: String,
+        /// The sender of the request: `user` or `lead`.
+        by: String,
+        /// The effect of the request.
+        outcome: InterruptOutcome,
+    },
     /// A note of the program for the model: a restart, an interruption, a limit.
     Note {
         /// The text.
@@ -137,6 +147,16 @@ pub enum Entry {
 
 fn yes() -> bool {
     true
+}
+
+words! {
+    /// The effect of an interrupt request.
+    pub enum InterruptOutcome {
+        /// It ended the running turn.
+        Interrupted = "interrupted",
+        /// No turn was running, and nothing changed.
+        NoTurn = "no_turn",
+    }
 }
 
 /// The report of a finished turn.
@@ -235,6 +255,7 @@ mod tests {
             r#""tool_result","at":1.5,"tool_use_id":"t","content":"ok","is_error":false,"file":{"path":"a.rs","hash":"00ff","lines":[[1,4],[9,9]]}"#,
             r#""request","at":1.5,"request_id":"a:t","about":"permission","tool_use_id":"t","tool":"bash","input":{"command":"ls"},"description":"ls","decider":"lead","deadline":9.5"#,
             r#""decision","at":1.5,"request_id":"a:t","outcome":"expired","by":"program","scope":"once","reason":"late""#,
+            r#""interrupt","at":1.5,"request_id":"user:1","by":"user","outcome":"interrupted""#,
             r#""note","at":1.5,"content":"n""#,
             r#""compacted","at":1.5,"summary":"s","situation":"a","usage":{"input_tokens":0,"output_tokens":0,"cache_read_input_tokens":0,"cache_creation_input_tokens":0},"context_tokens":9"#,
             r#""turn_end","at":1.5,"outcome":"failed","rounds":2"#,

@@ -117,6 +117,7 @@ fn failpoints(entry: &Entry) -> (fn(), fn()) {
         | Entry::Mail { .. }
         | Entry::Request { .. }
         | Entry::Decision(_)
+        | Entry::Interrupt { .. }
         | Entry::Note { .. }
         | Entry::Compacted { .. }
         | Entry::Unknown => (|| {}, || {}),

@@ -130,8 +130,11 @@ impl Memory {
             Entry::Compacted { summary, situation, context_tokens, .. } => {
                 self.compact(summary, situation, *context_tokens);
             }
-            Entry::Session { .. } | Entry::Request { .. } | Entry::Decision(_) | Entry::Unknown => {
-            }
+            Entry::Session { .. }
+            | Entry::Request { .. }
+            | Entry::Decision(_)
+            | Entry::Interrupt { .. }
+            | Entry::Unknown => {}
         }
     }
 

@@ -71,6 +71,75 @@ pub(super) fn mail(kind: &str, from: &str) -> Event {
     Event::Drained(vec![Message { verification: Verification::Control, ..message }])
 }
 
+pub(super) fn interrupt_asked(id: &str) -> Event {
+    let (request_id, by) = (id.into(), "user".into());
+    Event::InterruptAsked(InterruptRequest { request_id, by, reason: Some("wrong file".into()) })
+}
+
+/// Returns the recorded effects of interrupt requests.
+fn interrupts(actions: &[Action]) -> Vec<InterruptOutcome> {
+    let records = effects(actions).filter_map(|effect| {
+        let TurnEffect::Record(Entry::Interrupt { outcome, .. }) = effect else { return None };
+        Some(*outcome)
+    });
+    records.collect()
+}
+
+#[test]
+fn an_interrupt_request_ends_a_running_turn_once() {
+    use InterruptOutcome::{Interrupted, NoTurn};
+    // During a model call, and during a tool.
+    for begun in [vec![], vec![bash()]] {
+        let mut alice = at_work("alice", 5);
+        run(&mut alice, begun);
+        let ended = alice.step(interrupt_asked("r1"));
+        assert_eq!(interrupts(&ended), [Interrupted]);
+        assert!(effects(&ended).any(|it| *it == TurnEffect::Cancel));
+        let note = "the user interrupted your last turn, and says: wrong file";
+        assert!(effects(&ended).any(
+            |it| matches!(it, TurnEffect::Record(Entry::Note { content }) if content == note)
+        ));
+        // The drain brings the same request, which has been acted on.
+        let rested = alice.step(mail("interrupt_request", "user"));
+        assert_eq!(interrupts(&rested), []);
+        let told = Action::NotifyIdle(IdleReason::Interrupted);
+        assert!(rested.contains(&told), "{rested:?}");
+        // A repeated request ends no later turn, and another one does.
+        run(&mut alice, [prompt(), drained()]);
+        assert_eq!(alice.step(interrupt_asked("r1")), []);
+        assert_eq!(interrupts(&alice.step(interrupt_asked("r2"))), [Interrupted]);
+        run(&mut alice, [drained()]);
+        assert_eq!(interrupts(&alice.step(interrupt_asked("r3"))), [NoTurn]);
+    }
+}
+
+#[test]
+fn an_interrupt_request_that_is_drained_in_a_turn_ends_it_before_the_next_model_call() {
+    let mut alice = at_work("alice", 5);
+    run(&mut alice, [bash(), tool_ended(Ok("ok"))]);
+    let ended = alice.step(mail("interrupt_request", "lead"));
+    assert_eq!(interrupts(&ended), [InterruptOutcome::Interrupted]);
+    assert!(!ended.contains(&CALL_MODEL) && ended.last() == Some(&DRAIN), "{ended:?}");
+    // From a colleague, or to another agent, it counts for nothing.
+    for (name, from) in [("alice", "bob"), ("lead", "user")] {
+        let mut busy = at_work(name, 5);
+        run(&mut busy, [bash(), tool_ended(Ok("ok"))]);
+        let goes_on = busy.step(mail("interrupt_request", from));
+        assert_eq!(goes_on.last(), Some(&CALL_MODEL), "{name} {from}");
+    }
+}
+
+#[test]
+fn an_interrupted_member_claims_no_task_until_its_next_turn() {
+    let mut alice = idle(Identity { takes_tasks: true, ..identity("alice") });
+    run(&mut alice, [prompt(), drained(), interrupt_asked("r1")]);
+    let rested = alice.step(drained());
+    assert!(!rested.contains(&Action::FindTask), "{rested:?}");
+    assert_eq!(alice.step(Event::TaskInSight), []);
+    let rested = run(&mut alice, [prompt(), drained(), reply("done", &[]), drained()]);
+    assert!(rested.contains(&Action::FindTask), "{rested:?}");
+}
+
 pub(super) fn replied(result: Result<Reply, ModelError>) -> Event {
     Event::Work(WorkResult::Replied(result))
 }

@@ -2,8 +2,8 @@
 
 use super::MachineEvent as Event;
 use super::tests::{
-    CALL_MODEL, DRAIN, bash, drained, identity, idle, is_exit, mail, prompt, replied, reply, run,
-    taker, tool_ended,
+    CALL_MODEL, DRAIN, bash, drained, identity, idle, interrupt_asked, is_exit, mail, prompt,
+    replied, reply, run, taker, tool_ended,
 };
 use super::*;
 use crate::agent::conversation::CallVerdict;
@@ -13,7 +13,6 @@ use crate::tools::ToolError;
 use crate::wire::permission::{Decision, DecisionOutcome};
 use proptest::prelude::*;
 use serde_json::json;
-use std::collections::BTreeSet;
 
 /// A result that the event loop must still deliver to the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,6 +98,7 @@ fn deliveries(asked: &str) -> Vec<(Option<Pending>, Event)> {
         prompt(),
         Event::Notice("n".into()),
         Event::Interrupt,
+        interrupt_asked("r9"),
         Event::Stop(StopCause::LeadLost),
     ];
     let owed = [
@@ -106,6 +106,7 @@ fn deliveries(asked: &str) -> Vec<(Option<Pending>, Event)> {
         (Pending::Drain, drained()),
         (Pending::Drain, mail("message", "bob")),
         (Pending::Drain, mail("shutdown_request", "lead")),
+        (Pending::Drain, mail("interrupt_request", "user")),
         (Pending::Drain, Event::DrainFailed("no locks".into())),
         (Pending::Reply, reply("t", &[])),
         (Pending::Reply, reply("", &[("bash", json!({})), ("idle", json!({}))])),
@@ -134,7 +135,7 @@ proptest! {
     /// unexpected, and no action follows the end.
     #[test]
     fn any_order_of_events_keeps_the_invariants(
-        picks in proptest::collection::vec((0usize..26, 0u8..3), 0..80),
+        picks in proptest::collection::vec((0usize..28, 0u8..3), 0..80),
         hooks in any::<bool>(),
     ) {
         let me = Identity { takes_tasks: true, checks_idle: hooks, ..identity("alice") };

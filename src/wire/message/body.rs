@@ -102,6 +102,11 @@ kinds! {
         /// The reason for the answer.
         reason: String,
     }
+    /// Asks a teammate to end its running turn; its process goes on.
+    InterruptRequest = "interrupt_request", ProgramOnly {}, optional {
+        /// The reason, in words.
+        reason: String,
+    }
     /// Asks for approval of a plan. Starts a turn unless a person decides on it.
     PlanApprovalRequest = "plan_approval_request", Control {
         /// The plan.
@@ -294,6 +299,7 @@ impl Body {
         match self {
             Self::ShutdownRequest { .. }
             | Self::ShutdownResponse { .. }
+            | Self::InterruptRequest { .. }
             | Self::PlanApprovalRequest { .. }
             | Self::PlanApprovalResponse { .. }
             | Self::PermissionRequest { .. }

@@ -157,6 +157,7 @@ fn bodies(text: &str, maybe: Option<&str>) -> Vec<Body> {
         { "type": "idle_notification", "reason": "failed" },
         { "type": "shutdown_request", "reason": maybe, "deadline": deadline },
         { "type": "shutdown_response", "approve": maybe.is_some(), "reason": maybe },
+        { "type": "interrupt_request", "reason": maybe },
         { "type": "plan_approval_request", "plan": text, "decider": maybe },
         { "type": "plan_approval_response", "approve": true, "feedback": maybe, "mode": maybe },
         { "type": "permission_request", "tool": text, "input": input, "description": text },

@@ -5,6 +5,7 @@ mod contention;
 mod hang_detection;
 mod headless;
 mod inheritance;
+mod interrupting;
 mod lead_killed;
 pub(crate) mod leases;
 mod leaving;
