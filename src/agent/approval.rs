@@ -14,6 +14,7 @@ use crate::protocol::permission::{self, PermissionSubject, PermissionVerdict, Po
 use crate::protocol::request::{
     IgnoredAnswer, PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
 };
+use crate::store::asynchronous::offload;
 use crate::store::{liveness, roster};
 use crate::tools::{Call, Registry, find, signal};
 use crate::wire::AgentName;
@@ -27,7 +28,7 @@ use crate::wire::tool::{Signal, ToolSpec};
 use crate::wire::transcript::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The addressee of a member's questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +117,9 @@ pub(super) struct Approvals {
     /// The subject of the call that was judged last. An answer applies to this subject, even if a link leads
     /// elsewhere by then.
     judged: Option<PermissionSubject>,
+    /// The time at which the member checks again whether a person is attached to the lead; `None` without a question
+    /// to the lead.
+    check_at: Option<Instant>,
     tools: Rc<Registry>,
     context: Rc<MemberContext>,
 }
@@ -123,7 +127,7 @@ pub(super) struct Approvals {
 impl Approvals {
     pub(super) fn new(gate: ApprovalGate, tools: Rc<Registry>, context: Rc<MemberContext>) -> Self {
         let (ledger, asked, judged) = (RequestLedger::default(), None, None);
-        Self { gate, ledger, asked, judged, tools, context }
+        Self { gate, ledger, asked, judged, check_at: None, tools, context }
     }
 
     pub(super) fn judge(&mut self, call: &Call) -> CallVerdict {
@@ -190,15 +194,17 @@ impl Approvals {
         journal.record(entry, host).await?;
         journal.sync().await?;
         self.asked = Some(question.clone());
-        let id = question.request_id.clone();
+        let (id, now) = (question.request_id.clone(), self.context.clock.monotonic());
         let opened = self.ledger.open(PendingRequest {
             id: id.clone(),
             kind: question.about.into(),
             owner: self.context.me.name.to_string(),
             decider,
             incarnation: self.context.me.incarnation.clone(),
-            deadline: Some(self.context.clock.monotonic() + self.gate.timeout),
+            // A person at this member's own terminal may take any time.
+            deadline: (self.gate.asks == Asks::Lead).then(|| now + self.gate.timeout),
         });
+        self.check_at = (self.gate.asks == Asks::Lead).then(|| now + self.check_interval());
         tracing::info!(request_id = id, tool = question.tool, ?opened, "asked");
         if self.gate.asks != Asks::Lead {
             (self.context.show)(&Progress::Asked(Box::new(question)));
@@ -320,6 +326,9 @@ impl Approvals {
         (from, incarnation): (&str, Option<&str>),
         status: &mut StatusReporter,
     ) -> Option<Decision> {
+        if self.is_late() {
+            self.extend_if_attended().await;
+        }
         let verdict = RequestVerdict::of(decision.outcome == DecisionOutcome::Approved);
         let id = decision.request_id.as_str();
         let answer = RequestAnswer { id: Some(id), kind, from, incarnation, verdict };
@@ -391,8 +400,42 @@ impl Approvals {
         status.set_mode(mode).await;
     }
 
-    /// Expires the questions whose deadline has passed. Returns their decisions.
-    pub(super) fn expire(&mut self) -> Vec<Decision> {
+    /// Returns the time at which a question expires, or at which the member checks for a person.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let check_at = self.check_at.filter(|_| self.ledger.pending().next().is_some());
+        self.ledger.due().into_iter().chain(check_at).min()
+    }
+
+    /// Returns the interval of the checks for a person: short enough that a deadline counts from about the time at which
+    /// the person leaves.
+    fn check_interval(&self) -> Duration {
+        self.gate.timeout / 10
+    }
+
+    fn is_late(&self) -> bool {
+        let now = self.context.clock.monotonic();
+        self.ledger.due().is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Gives the open questions the whole time again while a person is attached to the lead: nobody who is away from the
+    /// terminal for a while is to find them denied.
+    async fn extend_if_attended(&mut self) {
+        let dir = self.context.bus.dir().clone();
+        if self.gate.asks == Asks::Lead && offload(move || roster::is_attended(&dir)).await {
+            self.ledger.extend(self.context.clock.monotonic() + self.gate.timeout);
+        }
+    }
+
+    /// Expires the questions whose deadline has passed and that no attached person may answer. Returns their decisions.
+    pub(super) async fn on_due(&mut self) -> Vec<Decision> {
+        if self.ledger.pending().next().is_some() {
+            self.extend_if_attended().await;
+            self.check_at = Some(self.context.clock.monotonic() + self.check_interval());
+        }
+        self.expire()
+    }
+
+    fn expire(&mut self) -> Vec<Decision> {
         let why = format!("nobody answered within {} s", self.gate.timeout.as_secs());
         let expired = |id: String| Decision::by_program(&id, DecisionOutcome::Expired, &why);
         self.ledger.tick(self.context.clock.monotonic()).into_iter().map(expired).collect()

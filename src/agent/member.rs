@@ -206,7 +206,7 @@ impl Member {
 
     /// Waits for the next wake-up of the event loop. Returns the resulting events for the machine, in order.
     async fn wait(&mut self) -> Result<VecDeque<MachineEvent>, Ending> {
-        match self.host.next(self.approvals.ledger.due()).await {
+        match self.host.next(self.approvals.due()).await {
             Wake::StatusDue => {
                 self.host.reporter.write().await;
                 self.mark_if_due();
@@ -218,7 +218,7 @@ impl Member {
             }
             Wake::Timeout => {
                 self.host.heartbeat.note_event();
-                Ok(settled(self.approvals.expire()))
+                Ok(settled(self.approvals.on_due().await))
             }
             Wake::Event(event) => {
                 self.host.heartbeat.note_event();

@@ -37,6 +37,8 @@ pub(crate) struct OpenRequest {
     owner: AgentName,
     is_alive: bool,
     open: OpenQuestion,
+    /// Whether the person who is asked is attached: then the question does not expire.
+    is_attended: bool,
     /// The short id, such as `alice-3`: the owner and the number of the request among all of its requests.
     short_id: String,
 }
@@ -55,6 +57,7 @@ impl OpenRequest {
 
 pub(crate) fn find(team: &TeamDir) -> Result<Vec<OpenRequest>, Failure> {
     let members = member_names(&*roster::read(team)?);
+    let has_person = roster::is_attended(team);
     let mut found = Vec::new();
     for owner in std::iter::once(AgentName::lead()).chain(members) {
         let is_alive = is_alive(team, &owner);
@@ -63,7 +66,8 @@ pub(crate) fn find(team: &TeamDir) -> Result<Vec<OpenRequest>, Failure> {
         let earlier = if open.is_empty() { 0 } else { archived_questions(team, &owner)? };
         found.extend(open.into_iter().map(|open| {
             let short_id = format!("{owner}-{}", earlier + open.number);
-            OpenRequest { owner: owner.clone(), is_alive, open, short_id }
+            let is_attended = has_person || is_own_terminal(&owner, &open);
+            OpenRequest { owner: owner.clone(), is_alive, open, is_attended, short_id }
         }));
     }
     Ok(found)
@@ -111,14 +115,19 @@ pub(crate) fn json(request: &OpenRequest) -> Value {
         "description": question.description,
         "content": content(question),
         "decider": request.open.decider,
-        "deadline": request.open.deadline,
+        "deadline": (!request.is_attended).then_some(request.open.deadline),
+        "attended": request.is_attended,
         "waiting": request.is_alive,
     })
 }
 
 /// Whether the person at the owner's own terminal decides.
 fn is_at_own_terminal(request: &OpenRequest) -> bool {
-    request.open.decider == "user" && !request.owner.is_lead()
+    is_own_terminal(&request.owner, &request.open)
+}
+
+fn is_own_terminal(owner: &AgentName, open: &OpenQuestion) -> bool {
+    open.decider == "user" && !owner.is_lead()
 }
 
 /// Renders a request: its owner, and what it would run or write, cut unless `is_whole`.
@@ -128,6 +137,8 @@ pub(crate) fn render(request: &OpenRequest, is_whole: bool, view: &View) -> Stri
         "not running; asks again when it is".to_owned()
     } else if is_at_own_terminal(request) {
         "on its own terminal".to_owned()
+    } else if request.is_attended {
+        "no deadline: the lead is attended".to_owned()
     } else {
         format!("{} s left", request.open.deadline.since(SystemClock.now()).as_secs())
     };

@@ -147,6 +147,15 @@ impl RequestLedger {
         open.map(|(_, outcome)| *outcome = Some(DecisionOutcome::Withdrawn)).is_some()
     }
 
+    /// Sets the deadline of every open request.
+    pub(crate) fn extend(&mut self, deadline: Instant) {
+        for (request, outcome) in self.requests.values_mut() {
+            if outcome.is_none() && request.deadline.is_some() {
+                request.deadline = Some(deadline);
+            }
+        }
+    }
+
     /// Closes requests whose deadline has passed. Returns their ids.
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<String> {
         let mut late = Vec::new();
@@ -237,6 +246,19 @@ mod tests {
         assert_eq!(ledger.tick(at), ["s"]);
         assert_eq!(ledger.due(), None);
         assert!(!ledger.withdraw("s"));
+    }
+
+    #[test]
+    fn an_open_request_gets_a_later_deadline_and_a_closed_one_stays_closed() {
+        let now = Instant::now();
+        let [at, later] = [5, 10].map(|secs| now + Duration::from_secs(secs));
+        let mut ledger = ledger(Some(at));
+        ledger.open(request("s", "i1", None)).unwrap();
+        ledger.extend(later);
+        assert_eq!((ledger.due(), ledger.tick(at)), (Some(later), Vec::new()));
+        assert_eq!(ledger.tick(later), ["r"]);
+        ledger.extend(later + Duration::from_secs(5));
+        assert_eq!((ledger.due(), ledger.pending().count()), (None, 1));
     }
 
     #[test]

@@ -178,7 +178,8 @@ settings! {
         /// Rules for calls that never run.
         permissions_deny: Setting<Vec<String>>, key: "permissions.deny", is_file_only: true;
 
-        /// The time until an unanswered question counts as denied, in seconds.
+        /// The time until an unanswered question counts as denied, in seconds. It does not pass while a person is at the
+        /// terminal of the lead.
         permissions_timeout: Setting<u64> = limits::DEFAULT_PERMISSION_SECONDS,
             key: "permissions.timeout", is_file_only: true, is_positive: true;
 

@@ -33,6 +33,15 @@ pub fn effective_status(member: &Member, life: &Liveness, lead: &Liveness) -> St
     status
 }
 
+/// Whether a person is at the terminal of the lead that is alive, so that no question to it expires.
+pub(crate) fn is_attended(dir: &TeamDir) -> bool {
+    let Ok(Liveness::Alive(Some(record))) = probe(dir, &AgentName::lead()) else {
+        return false;
+    };
+    let lead = read(dir).ok().and_then(|roster| roster.lead.clone());
+    lead.is_some_and(|lead| lead.person && lead.incarnation == record.incarnation)
+}
+
 /// Reads the roster. A missing file yields the default; a damaged file yields its repaired contents, which are not
 /// written.
 pub fn read(dir: &TeamDir) -> Result<WithUnknownFields<Roster>, StoreError> {

@@ -154,6 +154,9 @@ pub struct Lead {
     /// The walls around its commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxEntry>,
+    /// Whether this process has a person at its terminal, so that no question expires while it lives.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub person: bool,
 }
 
 /// A teammate's entry.

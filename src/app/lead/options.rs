@@ -14,6 +14,7 @@ use crate::wire::permission::{PermissionMode, Permissions};
 use crate::wire::roster::Lead;
 use crate::wire::sandbox::Sandbox;
 use crate::wire::{WithUnknownFields, budget::Budget, money::Price};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 pub(crate) struct LeadRequest {
@@ -88,6 +89,12 @@ impl LeadOptions {
             price,
             is_fallback_model,
         })
+    }
+
+    /// Whether a person is at the terminal of this lead, and is asked.
+    pub(super) fn has_person(&self) -> bool {
+        let is_headless = self.request.output.is_some();
+        approver(is_headless, std::io::stdin().is_terminal()) == Asks::Person
     }
 }
 

@@ -161,6 +161,7 @@ async fn write_entry(
         mode: options.permissions.mode.word().into(),
         since: SystemClock.now(),
         sandbox: Some(options.sandbox.entry()),
+        person: options.has_person(),
         ..Lead::default()
     };
     let resume = options.request.resume;
@@ -188,8 +189,8 @@ fn enter(
         followers.for_each(|member| member.mode.clone_from(&fresh.mode));
     }
     let lead = roster.lead.get_or_insert_with(|| fresh.clone().into());
-    let Lead { pid, incarnation, model, mode, since, sandbox, .. } = fresh;
-    lead.sandbox = sandbox;
+    let Lead { pid, incarnation, model, mode, since, sandbox, person, .. } = fresh;
+    (lead.sandbox, lead.person) = (sandbox, person);
     (lead.pid, lead.incarnation, lead.model, lead.mode) = (pid, incarnation, model, mode);
     (lead.since, lead.activity) = (since, None);
     let _legal = lifecycle::apply_spawned(&mut lead.status);

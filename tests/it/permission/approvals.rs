@@ -249,8 +249,9 @@ fn a_question_stays_although_the_status_is_late() {
     assert_left_in_order(&team);
 }
 
+/// Ten times its time limit passes, and the question of a teammate and that of the lead stay open.
 #[test]
-fn without_an_answer_it_is_denied_at_the_deadline() {
+fn a_question_does_not_expire_while_a_person_is_attached() {
     let team = careful_team();
     std::fs::create_dir(team.path("")).unwrap();
     write(&team.path("settings.toml"), "[permissions]\ntimeout = 1\n");
@@ -258,17 +259,52 @@ fn without_an_answer_it_is_denied_at_the_deadline() {
         &team,
         &[
             calls("lead", &[spawn("alice")]),
-            says("lead", "spawned"),
-            calls("alice", &[bash("touch never")]),
-            says("alice", "nobody answered"),
+            calls("lead", &[bash("touch late")]),
+            says("lead", "over"),
+            calls("alice", &[bash("touch there")]),
+            says("alice", "I am done"),
         ],
     );
-    team.eventually("alice was told", || told(&team, "alice", "nobody answered within 1 s"));
-    assert!(!exists(&team, "never"));
-    lead.expect("alice no longer asks");
+    wait_asked(&team, "alice");
+    wait_asked(&team, "lead");
+    assert_eq!(team.roster()["lead"]["person"], true);
+    let asked = std::time::Instant::now();
+    team.eventually("four seconds have passed", || asked.elapsed().as_secs() >= 4);
+    for request in requests(&team) {
+        assert_eq!((&request["deadline"], &request["attended"]), (&Value::Null, &json!(true)));
+    }
+    let listed = team.team(&["requests"]).expect(0).out;
+    assert_eq!(listed.matches("no deadline: the lead is attended").count(), 2, "{listed}");
+    team.team(&["approve", "alice"]).expect(0);
+    team.team(&["approve", "lead"]).expect(0);
+    team.eventually("both were allowed to", || exists(&team, "there") && exists(&team, "late"));
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
     assert_left_in_order(&team);
+}
+
+/// The deadline of a teammate that outlives the lead counts from the end of the lead.
+#[test]
+fn without_a_person_a_question_is_denied_at_the_deadline() {
+    let team = careful_team();
+    std::fs::create_dir(team.path("")).unwrap();
+    write(&team.path("settings.toml"), "[permissions]\ntimeout = 2\n");
+    let model = script(&team, &[calls("alice", &[bash("touch never")]), says("alice", "nobody")]);
+    let mut lead = lead(&team, &model);
+    let by_hand = ["teammate", "alice", "--role", "worker", "--prompt", "begin", "--model", &model];
+    let mut alice = team.start(&by_hand);
+    wait_asked(&team, "alice");
+    let asked = std::time::Instant::now();
+    team.eventually("three seconds have passed", || asked.elapsed().as_secs() >= 3);
+    assert_eq!(team.status("alice"), "waiting", "{}", team.describe());
+    kill_9(&team, "lead");
+    let killed = std::time::Instant::now();
+    team.eventually("alice was told", || told(&team, "alice", "nobody answered within 2 s"));
+    assert!(killed.elapsed().as_millis() > 1000, "{:?}", killed.elapsed());
+    assert!(!exists(&team, "never"));
+    lead.wait();
+    team.team(&["stop", "alice"]).expect(0);
+    alice.wait().unwrap();
 }
 
 #[test]
