@@ -55,6 +55,17 @@ fn plan_in(call: &Call) -> Option<&str> {
     plan.and_then(|plan| plan.as_str())
 }
 
+/// Returns the refusal of a call that might change something in mode plan. It names only tools that the agent has.
+fn needs_plan(tool: &str, plan_tool: Option<&str>) -> String {
+    let instead = match plan_tool {
+        Some(plan_tool) => format!(
+            "look around without changing anything, then send your plan with {plan_tool} and go on when it is approved"
+        ),
+        None => "say in your answer what you would change".to_owned(),
+    };
+    format!("not run: in mode plan nothing is changed, and {tool} might; {instead}")
+}
+
 /// Describes a call for the decider: the plan, the command line, the path, or the arguments.
 fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> String {
     match (about, subject) {
@@ -140,7 +151,9 @@ impl Approvals {
         let subject = &subject;
         let about = match verdict {
             PermissionVerdict::Refuse(why) => return self.deny(call, subject, why),
-            PermissionVerdict::NeedsPlan(why) => return CallVerdict::Refuse(why),
+            PermissionVerdict::NeedsPlan => {
+                return CallVerdict::Refuse(needs_plan(&call.name, self.tools.plan_tool()));
+            }
             PermissionVerdict::Run
                 if plan_in(call).is_some() && self.gate.policy.mode() == PermissionMode::Plan =>
             {
@@ -151,6 +164,13 @@ impl Approvals {
             PermissionVerdict::AskToLeave => QuestionKind::Sandbox,
         };
         if let Asks::NoOne(why) = &self.gate.asks {
+            if about == QuestionKind::Plan {
+                let why = format!(
+                    "not approved: {why}, and nothing is changed in mode plan; give the plan as your answer, and end \
+                     your turn"
+                );
+                return self.deny(call, subject, why);
+            }
             let rules = permission::rules_for(about, &call.name, subject);
             let why = format!(
                 "denied: {why}; {}. Do without it, or say in your report what you could not do",
@@ -372,7 +392,8 @@ impl Approvals {
         let verdict = self.gate.policy.judge(tool, &subject);
         self.judged = Some(subject);
         match verdict {
-            PermissionVerdict::Refuse(why) | PermissionVerdict::NeedsPlan(why) => Some(why),
+            PermissionVerdict::Refuse(why) => Some(why),
+            PermissionVerdict::NeedsPlan => Some(needs_plan(tool.name, self.tools.plan_tool())),
             PermissionVerdict::Run | PermissionVerdict::Ask | PermissionVerdict::AskToLeave => None,
         }
     }

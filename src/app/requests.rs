@@ -199,7 +199,7 @@ pub(super) fn editable_text(question: &Question) -> Option<EditableText> {
 
 /// Makes the record of a decision on a call of this process's own agent.
 pub(super) fn own_decision(id: &str, decider: Decider, decision: ApprovalDecision) -> Decision {
-    let ApprovalDecision { verdict, scope, reason, updated_input } = decision;
+    let ApprovalDecision { verdict, scope, reason, updated_input, .. } = decision;
     let (request_id, outcome, by) = (id.into(), outcome_of(verdict), decider.word().into());
     Decision { request_id, outcome, by, scope, reason, updated_input, mode: None }
 }
@@ -228,13 +228,16 @@ pub(crate) async fn decide(
         let why = "the lead passes answers on, and none is running";
         return Err(unanswered(why.into(), hint.into()));
     };
-    let ApprovalDecision { verdict, scope, reason, updated_input } = answer;
+    let ApprovalDecision { verdict, scope, reason, updated_input, mode } = answer;
     let approve = verdict == RequestVerdict::Approve;
     let body = match request.open.question.about {
         QuestionKind::Permission => {
             Body::PermissionResponse { approve, scope, reason, decider: None, updated_input }
         }
-        QuestionKind::Plan => Body::PlanApprovalResponse { approve, feedback: reason, mode: None },
+        QuestionKind::Plan => {
+            let mode = mode.map(|mode| mode.word().to_owned());
+            Body::PlanApprovalResponse { approve, feedback: reason, mode }
+        }
         QuestionKind::Sandbox => {
             Body::SandboxPermissionResponse { approve, scope, reason, decider: None, updated_input }
         }

@@ -53,12 +53,14 @@ pub(crate) struct ApprovalDecision {
     pub(crate) reason: Option<String>,
     /// Arguments that replace those of the call.
     pub(crate) updated_input: Option<Value>,
+    /// The mode in which the agent carries its approved plan out; `None` for `accept_edits`.
+    pub(crate) mode: Option<PermissionMode>,
 }
 
 impl ApprovalDecision {
     /// Creates a decision about one call.
     pub(crate) fn once(verdict: RequestVerdict, reason: Option<String>) -> Self {
-        Self { verdict, scope: Scope::Once, reason, updated_input: None }
+        Self { verdict, scope: Scope::Once, reason, updated_input: None, mode: None }
     }
 }
 
@@ -102,18 +104,21 @@ impl ApprovalQueue {
 
     /// Notes the plan in a message, if the lead's model decides about it.
     pub(crate) fn note_plan(&self, message: &Message) {
-        if let Ok(Some(QueuedRequest { question, .. })) = self.request_in(message)
-            && !self.is_for_person(&question)
+        if let Ok(Some(asked)) = self.request_in(message)
+            && !self.is_for_person(&asked)
         {
-            self.noted_plans.borrow_mut().insert(question.request_id);
+            self.noted_plans.borrow_mut().insert(asked.question.request_id);
         }
     }
 
     /// Whether a plan waits for a decision of the lead's model.
     pub(crate) fn has_plan_for_model(&self) -> bool {
+        if self.mode.get() == PermissionMode::Plan {
+            return false;
+        }
         let is_open = |id: &String| {
             let known = self.find(id);
-            let is_plan = known.as_ref().is_some_and(|asked| !self.is_for_person(&asked.question));
+            let is_plan = known.as_ref().is_some_and(|asked| !self.is_for_person(asked));
             is_plan || (known.is_none() && !self.asked.borrow().contains_key(id))
         };
         let noted = self.noted_plans.borrow();
@@ -168,7 +173,7 @@ impl ApprovalQueue {
         }
         // An agent asks one question at a time, so its other requests are withdrawn.
         self.withdraw(|other| other.owner != item.owner || other.question.request_id == id);
-        let decider = if self.is_for_person(&item.question) { "user" } else { "lead" };
+        let decider = if self.is_for_person(&item) { "user" } else { "lead" };
         self.ledger.borrow_mut().open(PendingRequest {
             id: id.clone(),
             kind: item.question.about.into(),
@@ -182,9 +187,27 @@ impl ApprovalQueue {
         Ok(Some(item))
     }
 
-    /// Whether the person decides, not the lead's model.
-    pub(crate) fn is_for_person(&self, question: &Question) -> bool {
-        question.about != QuestionKind::Plan || self.plan_approval == PlanApproval::Person
+    /// Whether the person decides, not the lead's model. A lead in mode plan lets nobody change anything, and its own
+    /// plan is not its own to approve.
+    pub(crate) fn is_for_person(&self, asked: &QueuedRequest) -> bool {
+        asked.question.about != QuestionKind::Plan
+            || asked.owner.is_lead()
+            || self.plan_approval == PlanApproval::Person
+            || self.mode.get() == PermissionMode::Plan
+    }
+
+    /// Returns the mode in which an agent carries its approved plan out. The person may let files be changed in any mode
+    /// of the lead; the lead's model gives no looser mode than its own.
+    pub(crate) fn mode_after_plan(
+        &self,
+        decider: Decider,
+        wanted: Option<PermissionMode>,
+    ) -> PermissionMode {
+        let most = match decider {
+            Decider::Person => self.mode.get().max(PermissionMode::AcceptEdits),
+            Decider::Model | Decider::Program => self.mode.get(),
+        };
+        wanted.unwrap_or(PermissionMode::AcceptEdits).min(most)
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<QueuedRequest> {
@@ -236,7 +259,8 @@ impl ApprovalQueue {
             return Ok(asked);
         }
         let approve = decision.verdict == RequestVerdict::Approve;
-        let ApprovalDecision { scope, reason, updated_input, .. } = decision;
+        let ApprovalDecision { scope, reason, updated_input, mode, .. } = decision;
+        let mode = approve.then(|| self.mode_after_plan(decider, mode));
         let decider = (decider == Decider::Program).then(|| decider.word().to_owned());
         let body = match asked.question.about {
             QuestionKind::Permission => {
@@ -246,8 +270,6 @@ impl ApprovalQueue {
                 Body::SandboxPermissionResponse { approve, scope, reason, decider, updated_input }
             }
             QuestionKind::Plan => {
-                // An approval never gives a looser mode than the lead's.
-                let mode = approve.then(|| PermissionMode::AcceptEdits.min(self.mode.get()));
                 let mode = mode.map(|mode| mode.word().to_owned());
                 Body::PlanApprovalResponse { approve, feedback: reason, mode }
             }

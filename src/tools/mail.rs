@@ -70,7 +70,7 @@ fn wrong_type(kind: &str) -> String {
         "broadcast" => "use the broadcast tool",
         "shutdown_request" => "use shutdown_teammate (the lead's tool)",
         "shutdown_response" => "use shutdown_response",
-        "plan_approval_request" => "use submit_plan (a teammate's tool)",
+        "plan_approval_request" => "use submit_plan, in mode plan",
         "plan_approval_response" => "use review_plan (the lead's tool)",
         "spawn_request" => "use spawn_teammate (the lead's tool)",
         "permission_response" | "permission_update" | "mode_set_request" => {

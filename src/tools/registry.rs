@@ -27,7 +27,9 @@ use crate::wire::message::{Body, Correlation, Message};
 use crate::wire::newest::Newest;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
-use crate::wire::tool::{Audience, Effect, OfferCondition, Parameter, SubjectArgument, ToolSpec};
+use crate::wire::tool::{
+    Audience, Effect, OfferCondition, Parameter, Signal, SubjectArgument, ToolSpec,
+};
 use crate::work::save::Saver;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -423,7 +425,21 @@ impl Registry {
             compact.is_none_or(|compact| spec.is_offered(audience, &compact.state.borrow()))
         };
         let specs = self.tools.values().map(|tool| tool.spec).filter(|spec| role.has(spec));
-        specs.filter(is_offered).collect()
+        specs.filter(is_offered).filter(|spec| self.fits_mode(spec)).collect()
+    }
+
+    /// Whether a tool is of use in the mode of the agent: a lead submits a plan only in mode plan.
+    fn fits_mode(&self, spec: &ToolSpec) -> bool {
+        let is_of_plans = spec.signal == Signal::SubmitsPlan;
+        let is_lead = self.parts.audience() == Audience::Lead;
+        !(is_of_plans && is_lead) || self.mode.get() == PermissionMode::Plan
+    }
+
+    /// Returns the name of the tool that submits a plan, if the agent has it.
+    pub(crate) fn plan_tool(&self) -> Option<&'static str> {
+        let role = self.role.borrow();
+        let mut specs = self.tools.values().map(|tool| tool.spec).filter(|spec| role.has(spec));
+        specs.find(|spec| spec.signal == Signal::SubmitsPlan).map(|spec| spec.name)
     }
 
     fn find(&self, call: &Call) -> Result<&'static Registration, ToolError> {

@@ -182,10 +182,10 @@ impl Tool for SubmitPlan {
                       you will change, where and why, and how you will check it.",
         compact: Some(CompactOffer::when(
             OfferCondition::PlanMode,
-            Audience::Teammate,
+            Audience::Both,
             "Send your plan and wait for the decision. Before that you can change nothing.",
         )),
-        audience: Audience::Teammate,
+        audience: Audience::Both,
         role_access: RoleAccess::Granted,
         signal: Signal::SubmitsPlan,
         ..TALKS
@@ -231,16 +231,16 @@ impl Tool for ReviewPlan {
                  to give"
             )));
         };
-        if queue.is_for_person(&asked.question) {
+        if queue.mode.get() == PermissionMode::Plan {
+            return Err(ToolError::reply(
+                "you are in mode plan, in which nothing is changed: the user was asked about this plan, \
+                 and decides",
+            ));
+        }
+        if queue.is_for_person(&asked) {
             return Err(ToolError::reply(
                 "this team's settings leave plans to the user (plan_approval = \"person\"); the user \
                  was asked",
-            ));
-        }
-        if self.approve && queue.mode.get() == PermissionMode::Plan {
-            return Err(ToolError::reply(
-                "you are in mode plan yourself, in which nothing is changed: only the user can approve \
-                 this plan",
             ));
         }
         let decision = ApprovalDecision::once(RequestVerdict::of(self.approve), self.feedback);

@@ -59,7 +59,7 @@ list_teammates Both Lead:Always Reads Granted Talk Any Report None None
 spawn_teammate Lead Lead:Always Talks Named Work Any Report None None
 shutdown_teammate Lead Lead:Teammates Talks Named Work Any Report None None
 shutdown_response Teammate - Talks Always Talk Any Report AnswersShutdown None
-submit_plan Teammate Teammate:PlanMode Talks Granted Work Any Report SubmitsPlan None
+submit_plan Both Both:PlanMode Talks Granted Work Any Report SubmitsPlan None
 review_plan Lead Lead:PlanToReview Talks Named Work Any Report None None
 idle Teammate Teammate:Always Reads Always Talk Any Report EndsTurn None
 ";
@@ -97,6 +97,12 @@ fn the_compact_tools_of_every_state_are_few_and_short() {
             // An agent with a task of its own is not offered those of the list.
             if state.contains(&OfferCondition::OwnTask)
                 && state.contains(&OfferCondition::OpenTasks)
+            {
+                continue;
+            }
+            // In mode plan, the person decides on the plans of teammates.
+            if state.contains(&OfferCondition::PlanMode)
+                && state.contains(&OfferCondition::PlanToReview)
             {
                 continue;
             }

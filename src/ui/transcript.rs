@@ -67,6 +67,7 @@ impl Conversation {
             | Entry::Mail { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)
+            | Entry::Interrupt { .. }
             | Entry::Note { .. }
             | Entry::Compacted { .. }
             | Entry::Unknown => line(next, view),

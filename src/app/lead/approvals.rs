@@ -110,7 +110,7 @@ impl Approvals {
     }
 
     fn enqueue(&mut self, asked: QueuedRequest) {
-        if !self.runtime.approval_queue.is_for_person(&asked.question) {
+        if !self.runtime.approval_queue.is_for_person(&asked) {
             return;
         }
         let Some(why) = self.nobody else { return self.queue.push(asked) };
@@ -132,6 +132,7 @@ impl Approvals {
             && message.from == AgentName::user().as_str()
             && message.incarnation.as_deref() == Some(self.runtime.incarnation.as_str());
         let body = message.body.clone();
+        let mut mode = None;
         let (approve, scope, reason, updated_input) =
             if let Body::PermissionResponse { approve, scope, reason, updated_input, .. } = body {
                 (approve, scope, reason, updated_input)
@@ -144,13 +145,14 @@ impl Approvals {
             } = body
             {
                 (approve, scope, reason, updated_input)
-            } else if let Body::PlanApprovalResponse { approve, feedback, .. } = body {
+            } else if let Body::PlanApprovalResponse { approve, feedback, mode: wanted } = body {
+                mode = wanted.as_deref().and_then(PermissionMode::parse);
                 (approve, Scope::Once, feedback, None)
             } else {
                 return;
             };
         let verdict = RequestVerdict::of(approve);
-        let decision = ApprovalDecision { verdict, scope, reason, updated_input };
+        let decision = ApprovalDecision { verdict, scope, reason, updated_input, mode };
         let id = message.request_id.as_deref().filter(|_| bound);
         let queue = Rc::clone(&self.runtime.approval_queue);
         if id.is_some_and(|id| queue.find(id).is_none()) {
@@ -409,7 +411,13 @@ impl Approvals {
             let subject = changed.unwrap_or(&asked.question.description);
             let allow = always_rules(&asked.question, subject);
             if asked.owner.is_lead() {
-                runtime.send(ApprovalEvent::Answered(own_decision(&id, decider, decision)).into());
+                let mut own = own_decision(&id, decider, decision.clone());
+                if is_yes && asked.question.about == QuestionKind::Plan {
+                    let mode = queue.mode_after_plan(decider, decision.mode);
+                    runtime.take_mode(mode).await;
+                    own.mode = Some(mode);
+                }
+                runtime.send(ApprovalEvent::Answered(own).into());
             }
             if is_always {
                 let rules = RuleLists { allow, ..RuleLists::default() };

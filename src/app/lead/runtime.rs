@@ -30,6 +30,14 @@ impl LeadRuntime {
         self.bus.dir()
     }
 
+    /// Notes the mode in which the lead carries its approved plan out. Its teammates keep their modes: their plans are not
+    /// approved with it.
+    pub(super) async fn take_mode(&self, mode: PermissionMode) {
+        self.approval_queue.mode.set(mode);
+        self.supervisor.set_mode(mode);
+        self.record_mode(mode).await;
+    }
+
     /// Records the mode of this lead, for one that resumes the team.
     pub(super) async fn record_mode(&self, mode: PermissionMode) {
         let (last_lead, incarnation) = (Arc::clone(&self.last_lead), self.incarnation.clone());

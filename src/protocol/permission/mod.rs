@@ -47,7 +47,7 @@ pub(crate) enum PermissionVerdict {
     /// Refuse it, with the reason and advice.
     Refuse(String),
     /// The call must wait for the approval of a plan, for this reason.
-    NeedsPlan(String),
+    NeedsPlan,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -223,10 +223,7 @@ impl Policy {
         }
         let changes = spec.effect == Effect::Changes;
         if self.mode == PermissionMode::Plan && changes {
-            return PermissionVerdict::NeedsPlan(format!(
-                "not run: in mode plan nothing is changed, and {tool} might; look with read_file, \
-                 then send your plan with submit_plan and go on when it is approved"
-            ));
+            return PermissionVerdict::NeedsPlan;
         }
         if let Some(way) = way_out {
             let is_open = self.opens(way, subject);

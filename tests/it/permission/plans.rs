@@ -7,8 +7,9 @@ use crate::support::fake::{Fake, Reply};
 use crate::support::fake_models;
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_in_order, bash, calls, headless, listing, says, script, tool_results,
+    assert_left_in_order, bash, calls, headless, listing, says, script, tool_results, wait_file,
 };
+use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -223,5 +224,99 @@ fn where_the_settings_say_so_only_the_person_approves() {
     team.eventually("it is carried out", || team.workspace().join("x.txt").exists());
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+/// Starts a lead at a terminal in this mode.
+fn lead_in(team: &Team, mode: &str, lines: &[Value]) -> Terminal {
+    let model = script(team, lines);
+    let lead = Terminal::start(team.command("team", &["lead", "--model", &model, "--mode", mode]));
+    lead.expect("/quit ends the team");
+    team.wait_status("lead", "idle");
+    lead
+}
+
+fn quit(team: &Team, lead: &mut Terminal) {
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    assert_left_in_order(team);
+}
+
+/// The lead is told of a tool that it has, the person approves its plan, and its files are not asked about again.
+#[test]
+fn a_lead_in_mode_plan_submits_its_plan_to_the_person() {
+    let team = Team::new();
+    let lines = [
+        calls("lead", &[write_file("x.txt")]),
+        calls("lead", &[plan("1. write x.txt")]),
+        calls("lead", &[plan("1. write x.txt, with a test")]),
+        calls("lead", &[write_file("x.txt"), bash("touch asked")]),
+        says("lead", "carried out"),
+    ];
+    let mut lead = lead_in(&team, "plan", &lines);
+    lead.type_line("begin");
+    let first = wait_asked(&team, "lead");
+    team.team(&["deny", &first, "--reason", "and a test"]).expect(0);
+    let mut second = first.clone();
+    team.eventually("it asks again", || {
+        second = wait_asked(&team, "lead");
+        second != first
+    });
+    assert_eq!(team.roster()["lead"]["mode"], "plan");
+    team.team(&["approve", &second]).expect(0);
+    wait_file(&team, "x.txt");
+    assert_eq!(team.roster()["lead"]["mode"], "accept_edits");
+    // A command is not part of the workspace's files.
+    let command = wait_asked(&team, "lead");
+    assert!(!team.workspace().join("asked").exists());
+    team.team(&["approve", &command]).expect(0);
+    wait_file(&team, "asked");
+    let results = tool_results(&team, "lead");
+    let texts: Vec<&str> = results.iter().map(|(_, text, _)| text.as_str()).collect();
+    assert!(texts[0].contains("not run: in mode plan") && texts[0].contains("submit_plan"));
+    assert!(texts[1].contains("Not approved (1 of 5): and a test"), "{texts:?}");
+    assert!(texts[2].contains("Approved. You go on in mode accept_edits"), "{texts:?}");
+    quit(&team, &mut lead);
+}
+
+/// The person approves, so the teammate changes files without further questions, although the lead asks about its own.
+#[test]
+fn after_the_person_has_approved_a_plan_its_files_are_not_asked_about() {
+    for mode in ["default", "plan"] {
+        let team = Team::new();
+        fs::create_dir(team.path("")).unwrap();
+        if mode == "default" {
+            let settings = "[permissions]\nplan_approval = \"person\"\n";
+            write(&team.path("settings.toml"), settings);
+        }
+        let lines = [
+            calls("lead", &[planner("alice")]),
+            says("lead", "spawned"),
+            calls("alice", &[plan("1. write x.txt")]),
+            calls("alice", &[write_file("x.txt")]),
+            says("alice", "carried out"),
+        ];
+        let mut lead = lead_in(&team, mode, &lines);
+        lead.type_line("begin");
+        let id = wait_asked(&team, "alice");
+        lead.expect("alice asks to carry out this plan:");
+        team.team(&["approve", &id]).expect(0);
+        wait_file(&team, "x.txt");
+        assert_eq!(team.member("alice")["mode"], "accept_edits");
+        assert_eq!(team.roster()["lead"]["mode"], mode);
+        quit(&team, &mut lead);
+    }
+}
+
+/// Nobody can approve the plan of a headless lead: it becomes the answer of the run.
+#[test]
+fn a_headless_lead_in_mode_plan_answers_with_its_plan() {
+    let team = Team::new();
+    let lines = [calls("lead", &[plan("1. write x.txt")]), says("lead", "The plan: write x.txt")];
+    let model = script(&team, &lines);
+    let ran = team.team(&["lead", "-p", "begin", "--model", &model, "--mode", "plan"]);
+    assert!(ran.out.contains("The plan: write x.txt"), "{ran:?}");
+    let results = tool_results(&team, "lead");
+    assert!(results[0].1.contains("give the plan as your answer"), "{results:?}");
     assert_left_in_order(&team);
 }
