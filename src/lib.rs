@@ -11,6 +11,7 @@
 //!             bus         protocol      sending and broadcasting | decisions without I/O
 //!   web       view                      the page on loopback | the team as its files show it
 //!             work                      clones of the repository, in which teammates work
+//!             undo                      the changes of files by agents, recorded and taken back
 //!             store                     the disk: the only layer that knows .team/
 //!             os          error         the machine | exit codes and failures
 //!             wire                      data that crosses a process boundary, without I/O
@@ -33,6 +34,7 @@ mod supervise;
 mod tasks;
 mod tools;
 mod ui;
+mod undo;
 mod view;
 mod web;
 pub mod wire;

@@ -29,7 +29,7 @@ use crate::os::Clock;
 use crate::os::failpoint::hit;
 use crate::protocol::budget::{BudgetLimit, BudgetVerdict};
 use crate::store::Drained;
-use crate::store::asynchronous::SharedMailbox;
+use crate::store::asynchronous::{SharedMailbox, offload};
 use crate::tasks::Tasks;
 use crate::tools::rules::denied_by;
 use crate::tools::team::TeamContext;
@@ -232,7 +232,9 @@ impl Member {
     async fn receive(&mut self, event: Event) -> Result<VecDeque<MachineEvent>, Ending> {
         let event = match event {
             Event::Machine(MachineEvent::Prompt(text)) => {
-                MachineEvent::Prompt(self.conversation.redact(&text))
+                let text = self.conversation.redact(&text);
+                self.conversation.tools.recorder().note_input(&text);
+                MachineEvent::Prompt(text)
             }
             Event::Machine(event) => {
                 // The drain of a busy member waits for the end of its model call or tool call.
@@ -282,6 +284,10 @@ impl Member {
         }
         self.task_claimer.begin_assigned(&mail).await;
         self.conversation.tools.note_plans(&mail);
+        if let Some(first) = mail.iter().find(|message| message.body.wakes()) {
+            let about = format!("{}: {}", first.from, first.content);
+            self.conversation.tools.recorder().note_input(&about);
+        }
         let mut events = settled(self.approvals.on_mail(&mail, &mut self.host.reporter).await);
         events.push_front(MachineEvent::Drained(mail));
         Ok(events)
@@ -318,6 +324,7 @@ impl Member {
                 let report = report.map(|text| self.host.prepare_report(&text));
                 let end = Entry::TurnEnd { outcome, rounds, report: report.clone(), cut_off };
                 self.record(end).await?;
+                self.end_turn_for_undo().await;
                 self.end_turn(outcome, rounds, report).await?;
             }
             Action::TellLead(text) => self.host.tell_lead(text).await,
@@ -422,6 +429,14 @@ impl Member {
             hit("turn.reported");
         }
         Ok(())
+    }
+
+    /// Ends the turn in the journal of the agent's changes. A failure costs only what it would have recorded.
+    async fn end_turn_for_undo(&self) {
+        let recorder = Arc::clone(self.conversation.tools.recorder());
+        if let Err(why) = offload(move || recorder.end_turn()).await {
+            tracing::warn!(%why, "the end of a turn was not recorded for undo");
+        }
     }
 
     /// Saves the work in the clone before the turn is reported. The lead is told once that this fails.

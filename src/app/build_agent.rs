@@ -16,10 +16,12 @@ use crate::os::{Clock, SystemClock, wall::Walls};
 use crate::protocol::permission::Policy;
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{PromptProfile, Rules, model::ModelChoice};
+use crate::store::asynchronous::offload;
 use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{self, FileAccess, Ops, ToolParts, hooks::Hooks, team::TeamContext};
+use crate::undo::apply::recover;
 use crate::wire::hook::Hook;
 use crate::wire::{
     AgentName, front_matter::Problem, money::Price, permission::Permissions, role::Role,
@@ -181,9 +183,13 @@ pub(super) fn build_agent(
     })
 }
 
-/// Sends the mail that commands of an earlier process of this agent have left. The model is told with the reason of
-/// the start.
+/// Completes what killed processes have left: an undo, and the mail of commands of this agent. The model is told of the
+/// mail with the reason of the start.
 pub(super) async fn with_left_mail(mut agent: Agent) -> Agent {
+    let team = agent.bus.dir().clone();
+    if let Err(why) = offload(move || recover(&team)).await {
+        tracing::warn!(%why, "an undo that was cut off is not completed");
+    }
     let report = send_left(&agent.team_context).await;
     agent.start_reason = match (agent.start_reason, report) {
         (Some(reason), Some(report)) => Some(format!("{reason}\n{report}")),

@@ -32,6 +32,7 @@ pub(crate) mod stop_members;
 pub(crate) mod task_view;
 pub(crate) mod teammate;
 pub(crate) mod top;
+pub(crate) mod undo;
 mod wall_probe;
 mod walls;
 pub(crate) mod web_control;

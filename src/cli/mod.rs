@@ -12,6 +12,7 @@ mod broadcast;
 mod clean;
 mod completions;
 mod config;
+mod diff;
 mod doctor;
 mod inbox;
 mod init;
@@ -32,6 +33,7 @@ mod top;
 mod trace;
 mod transcript;
 mod trust;
+mod undo;
 mod web;
 mod work;
 
@@ -91,6 +93,10 @@ verbs! {
     Leases = leases,
     /// Show the work of teammates in clones; `diff`, `take` and `drop` one
     Work = work,
+    /// Show what the agents have changed since the session began
+    Diff = diff,
+    /// Take back the changes of an agent: those of its last turn, or more
+    Undo = undo,
     /// Show the requests that wait for a decision
     Requests = requests,
     /// Approve a request (`team requests` lists them)

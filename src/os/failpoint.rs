@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 macro_rules! points {
     ($($topic:ident: $($step:ident)+;)+) => {
         /// Every failpoint, as `topic.step`.
-        pub const POINTS: [&str; 100] =
+        pub const POINTS: [&str; 107] =
             [$($(concat!(stringify!($topic), ".", stringify!($step)),)+)+];
     };
 }
@@ -55,6 +55,8 @@ points! {
     // A clone that is made, saved, taken and removed.
     work: pinned filled placed described recorded fetched saved merged applied kept moved
         removed;
+    // The record of a change for undo, and an undo.
+    undo: kept noted planned journaled swapped changed finished;
 }
 
 /// The contents of a token file that make the process hang instead of being killed.

@@ -12,7 +12,7 @@ use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
 use super::{
-    StoreError, TeamDir, file_writes, kept_versions, leases, output_spill, roster, unsent_mail,
+    StoreError, TeamDir, file_writes, kept_versions, leases, output_spill, roster, undo, unsent_mail,
 };
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
@@ -53,6 +53,8 @@ pub(crate) enum LeftoverKind {
     OutputSpill,
     /// A version of a file that stands nowhere else.
     KeptVersion,
+    /// A version of a file before an agent changed it, or a journal of such changes.
+    Undo,
 }
 
 impl LeftoverKind {
@@ -64,7 +66,8 @@ impl LeftoverKind {
             | Self::DeadLetters
             | Self::Transcript
             | Self::OutputSpill
-            | Self::KeptVersion => true,
+            | Self::KeptVersion
+            | Self::Undo => true,
         }
     }
 
@@ -78,6 +81,7 @@ impl LeftoverKind {
             Self::Transcript => "transcript",
             Self::OutputSpill => "kept result",
             Self::KeptVersion => "kept version",
+            Self::Undo => "version for undo",
         }
     }
 }
@@ -183,6 +187,7 @@ impl TeamAtRest {
             add(LeftoverKind::Transcript, conversations(dir, name)?);
             let versions = kept_versions::all(dir, name)?.into_iter();
             add(LeftoverKind::KeptVersion, versions.map(|(_, path)| path).collect());
+            add(LeftoverKind::Undo, undo::files(dir, name)?);
             if name.is_lead() {
                 add(LeftoverKind::State, file_writes::locks(dir)?);
                 // No process runs, so no lease counts.

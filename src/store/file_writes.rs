@@ -86,6 +86,11 @@ pub(crate) fn last_write(dir: &TeamDir, real: &Path) -> Result<Option<FileWrite>
     Ok(read(&dir.file_lock(key(real).as_str()))?.writes.pop())
 }
 
+/// Returns the record of the writes of the file with this real path.
+pub(crate) fn record(dir: &TeamDir, real: &Path) -> Result<FileRecord, StoreError> {
+    read(&dir.file_lock(key(real).as_str()))
+}
+
 /// Waits until no write is under way that began before this call, to a file whose real path `is_meant`. The file of a
 /// first write is not known yet, so it counts as meant. Fails if such a write takes longer than `limit`.
 #[track_caller]

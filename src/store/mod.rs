@@ -29,6 +29,9 @@
 //!                             reserve (disk space for the last writes)
 //!   run/.state/files/HASH     lock of a file of the workspace while it is written, with the last writes of it
 //!   run/.state/kept/NAME-N    a version of a file that NAME wrote and another program replaced
+//!   undo/NAME.jsonl           the changes of files by NAME, turn by turn; appended under run/.state/undo.lock
+//!   undo/objects/HASH         a version of a file before an agent changed it
+//!   undo/pending.json         an undo that is under way, under run/.state/undo.apply.lock
 //!   log/NAME.jsonl, log/.err/NAME     structured log; output of a spawned member
 //!   log/.out/NAME-N.txt       a whole tool result that was too long for a model
 //! ```
@@ -63,6 +66,7 @@ pub mod roster;
 pub mod tasks;
 mod teamdir;
 pub mod transcript;
+pub(crate) mod undo;
 pub(crate) mod unsent_mail;
 
 pub use crate::os::failpoint;

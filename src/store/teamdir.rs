@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The folders of a new team folder.
-const FOLDERS: [&str; 18] = [
+const FOLDERS: [&str; 20] = [
     "inbox",
     "inbox/.lock",
     "inbox/.claim",
@@ -34,6 +34,8 @@ const FOLDERS: [&str; 18] = [
     "log",
     "log/.err",
     "log/.out",
+    "undo",
+    "undo/objects",
 ];
 
 /// The ignore rules of a team folder: git keeps only settings and roles.
@@ -219,7 +221,7 @@ impl TeamDir {
     /// Returns every name that has a file in the team folder.
     pub fn agents(&self) -> Result<Vec<AgentName>, StoreError> {
         let mut names = self.agents_with_locks()?;
-        for folder in ["inbox", "dead", "transcript", "log"] {
+        for folder in ["inbox", "dead", "transcript", "log", "undo"] {
             names.append(&mut self.agents_in(folder, ".jsonl")?);
         }
         Ok(names.into_iter().collect())
@@ -228,6 +230,11 @@ impl TeamDir {
     /// Returns every name that has a life lock, held or free.
     pub(super) fn agents_with_locks(&self) -> Result<BTreeSet<AgentName>, FileError> {
         self.agents_in("run", ".lock")
+    }
+
+    /// Returns every name that has a journal for undo.
+    pub(crate) fn agents_with_undo(&self) -> Result<BTreeSet<AgentName>, FileError> {
+        self.agents_in("undo", ".jsonl")
     }
 
     fn agents_in(&self, folder: &str, end: &str) -> Result<BTreeSet<AgentName>, FileError> {
@@ -281,6 +288,13 @@ paths! {
     file_locks() = "run/.state/files";
     file_lock(key: &str) = "run/.state/files/{key}";
     kept_versions() = "run/.state/kept";
+    undo_journals() = "undo";
+    undo_journal(name: &AgentName) = "undo/{name}.jsonl";
+    undo_objects() = "undo/objects";
+    undo_object(hash: &str) = "undo/objects/{hash}";
+    pending_undo() = "undo/pending.json";
+    undo_lock() = "run/.state/undo.lock";
+    undo_apply_lock() = "run/.state/undo.apply.lock";
     log(name: &AgentName) = "log/{name}.jsonl";
     kept_results() = "log/.out";
     printed(name: &AgentName) = "log/.err/{name}";

@@ -206,6 +206,19 @@ pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Resu
     Ok(each_line(&dir.transcript(name), read)?)
 }
 
+/// Returns the time of the first line of the transcript of `name`; `None` if there is none.
+pub(crate) fn began(dir: &TeamDir, name: &AgentName) -> Result<Option<WallTime>, StoreError> {
+    let path = dir.transcript(name);
+    let Some((file, _)) = open_if_there(&path)? else { return Ok(None) };
+    let mut lines = Lines::from(file, 0, LONGEST_LINE).at(&path)?;
+    while let Some(Framed { bytes, .. }) = lines.next().at(&path)? {
+        if let Some(at) = Line::time(bytes) {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
+
 /// Returns the incarnation in which the transcript of `name` began; `None` if there is none.
 pub fn first_incarnation(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
     let path = dir.transcript(name);

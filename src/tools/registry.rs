@@ -18,6 +18,7 @@ use crate::protocol::tasks::is_in_hand;
 use crate::store::asynchronous::offload;
 use crate::store::roster;
 use crate::tasks::{TaskError, Tasks};
+use crate::undo::recorder::Recorder;
 use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
 use crate::wire::file_view::FileView;
@@ -329,6 +330,11 @@ impl Registry {
 
     pub(crate) fn set_mode(&self, mode: PermissionMode) {
         self.mode.set(mode);
+    }
+
+    /// Returns the recorder of the changes of this agent's files.
+    pub(crate) fn recorder(&self) -> &Arc<Recorder> {
+        self.parts.files.recorder()
     }
 
     /// Notes the plans in mail that wait for a decision of this agent's model.

@@ -1,6 +1,7 @@
 //! Tools for the work in clones: a teammate offers its work, and the lead takes it into the workspace.
 
 use super::call::{Call, ToolError};
+use super::command::undo_guard::UndoGuard;
 use super::registry::{TALKS, Tool, ToolParts, parameters};
 use crate::bus::{Bus, Outgoing};
 use crate::store::asynchronous::offload;
@@ -89,7 +90,11 @@ impl Tool for TakeWork {
         let environment = parts.commands.env.clone();
         let by = team.me.clone();
         let taker = Taker { team: dir, name: name.clone(), place, by, environment };
-        match offload(move || taker.take(WorkToTake::Offer)).await.map_err(ToolError::reply)? {
+        // What it changes in the workspace is undone like a change of a command.
+        let undo_guard = UndoGuard::before(parts).await;
+        let taken = offload(move || taker.take(WorkToTake::Offer)).await;
+        undo_guard.after().await;
+        match taken.map_err(ToolError::reply)? {
             Merged::Clean { stat } => {
                 Ok(format!("Taken into the workspace, not committed:\n{stat}"))
             }

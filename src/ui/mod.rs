@@ -21,4 +21,5 @@ pub(crate) mod tables;
 pub(crate) mod tool_line;
 pub(crate) mod top;
 pub(crate) mod transcript;
+pub(crate) mod undo;
 pub(crate) mod view;

@@ -134,6 +134,21 @@ pub const OUTPUT_DRAIN: Duration = Duration::from_secs(1);
 /// The number of characters of a tool's output that are sent to a model: head and tail (SPEC 5).
 pub const OUTPUT_CHARS: usize = 50_000;
 
+// Undo.
+
+/// The largest version of a file that is kept for undo: source files are smaller, and a larger one is made by a program.
+pub const UNDO_FILE_BYTES: u64 = 8 * MIB;
+/// The size of all versions that are kept for undo, by default: the oldest turns are dropped first.
+pub const UNDO_BYTES: u64 = 256 * MIB;
+/// The size of the journal of one agent from which its oldest turns are dropped: it is read whole for each undo.
+pub const UNDO_JOURNAL_BYTES: u64 = 4 * MIB;
+/// The number of files that one undo changes: each takes a descriptor for its lock, and 1024 is the usual limit.
+pub const UNDO_FILES: usize = 500;
+/// The number of files that are compared for a command; a larger checkout is not covered, since each takes a `stat`.
+pub const UNDO_COMPARED_FILES: usize = 100_000;
+/// The size of the changed and untracked files that are kept before one command; it is copied while the command waits.
+pub const UNDO_COPIED_BYTES: u64 = 64 * MIB;
+
 // Model calls (LLM.md 1).
 
 /// The time for a connection to an endpoint.

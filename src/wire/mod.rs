@@ -29,6 +29,7 @@ pub mod time;
 pub mod tool;
 pub(crate) mod tool_summary;
 pub mod transcript;
+pub mod undo;
 pub mod unknown_fields;
 mod words;
 

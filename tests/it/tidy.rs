@@ -17,9 +17,10 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("llm", &["wire", "os"]),
     ("leases", &["wire", "os", "protocol", "store"]),
     ("work", &["wire", "os", "store", "leases"]),
+    ("undo", &["wire", "os", "store", "leases"]),
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
-    ("tools", &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work"]),
+    ("tools", &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work", "undo"]),
     (
         "agent",
         &["wire", "os", "protocol", "store", "bus", "tasks", "leases", "llm", "tools", "work"],
@@ -33,7 +34,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("view", &["wire", "os", "protocol", "store", "tools"]),
     ("web", &["wire", "os", "store", "view"]),
-    ("ui", &["wire", "os", "tools", "view", "agent"]),
+    ("ui", &["wire", "os", "tools", "view", "agent", "undo"]),
     (
         "app",
         &[
@@ -54,6 +55,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
             "web",
             "ui",
             "work",
+            "undo",
         ],
     ),
 ];

@@ -54,6 +54,9 @@ impl Member {
             host.send_report(outcome, report).await;
         }
         let cut_off = conversation.answer_open_calls(&asked, host).await?;
+        if cut_off.turn.is_some() {
+            conversation.tools.recorder().continue_turn();
+        }
         if let Some(content) = self.start_note(reason.filter(|_| has_past), has_past, &cut_off) {
             let note = Entry::Note { content };
             self.conversation.journal.record(note, &mut self.host).await?;

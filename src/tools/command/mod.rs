@@ -7,6 +7,7 @@ mod containment_tests;
 mod git_guard;
 pub(super) mod host_proxy;
 mod lease_guard;
+pub(super) mod undo_guard;
 #[cfg(test)]
 mod network_tests;
 pub(crate) mod outbox;
@@ -34,6 +35,7 @@ use crate::wire::tool::ParameterType::{self, Text, TextList};
 use crate::wire::tool::{Audience, CompactOffer, Repetition, SubjectArgument, ToolSpec};
 use git_guard::GitGuard;
 use lease_guard::LeaseGuard;
+use undo_guard::UndoGuard;
 use output::CappedOutput;
 use std::path::Path;
 use std::sync::Arc;
@@ -139,7 +141,10 @@ impl Tool for Bash {
         let guard = LeaseGuard::of(parts, setup.walls.as_deref()).await;
         setup.read_only = guard.read_only();
         let git_guard = GitGuard::of(parts, setup.walls.as_deref()).await;
-        let mut result = self.run_in(folder, &setup, &parts.output_store).await?;
+        let undo_guard = UndoGuard::before(parts).await;
+        let result = self.run_in(folder, &setup, &parts.output_store).await;
+        undo_guard.after().await;
+        let mut result = result?;
         result += &git_guard.report().await;
         result += &guard.report(call, (&self.command, &result), parts).await;
         let Some(outbox) = outbox else { return Ok(result) };

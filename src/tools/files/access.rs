@@ -15,6 +15,7 @@ use crate::protocol::leases::is_leasable;
 use crate::protocol::permission::PermissionSubject;
 use crate::store::TeamDir;
 use crate::tools::call::{Call, ToolError};
+use crate::undo::recorder::Recorder;
 use crate::wire::AgentName;
 use crate::wire::file_view::FileView;
 use crate::wire::isolation::ClonePlace;
@@ -76,10 +77,16 @@ impl FileAccess {
             me: me.clone(),
             folder: folder.to_owned(),
             is_in_clone: clone.is_some(),
+            recorder: Arc::new(Recorder::new(dir, me)),
         };
         let (log, judged, last_view) = (RefCell::default(), RefCell::default(), RefCell::default());
         let has_recovered = Cell::new(false);
         Ok(Self { workspace, cloned, team, writer, log, last_view, has_recovered, judged })
+    }
+
+    /// Returns the recorder of the changes of this agent.
+    pub(in crate::tools) fn recorder(&self) -> &Arc<Recorder> {
+        &self.writer.recorder
     }
 
     /// Returns the file that a model's path leads to, for a call of this effect. The result has an absolute path

@@ -4,6 +4,7 @@ use super::read_log::FileStamp;
 use crate::os::safe_path::{SafePath, SafePathError};
 use crate::tools::call::ToolError;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 
 /// The maximum size of a file that file tools load, in bytes.
 const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
@@ -13,6 +14,8 @@ const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 pub(super) struct Loaded {
     pub(super) bytes: Vec<u8>,
     pub(super) stamp: Option<FileStamp>,
+    /// The permission bits.
+    pub(super) mode: u32,
 }
 
 /// Loads a file; `None` if it does not exist. Fails if it cannot be read or is too large.
@@ -22,6 +25,7 @@ pub(super) fn load(path: &str, spot: &SafePath) -> Result<Option<Loaded>, ToolEr
     let mut bytes = Vec::new();
     let known = file.metadata().map_err(failed)?;
     let (size, stamp) = (known.len(), FileStamp::of(&known));
+    let mode = known.permissions().mode() & 0o7777;
     // One byte more than allowed: the reported size may be wrong or may grow.
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -30,7 +34,7 @@ pub(super) fn load(path: &str, spot: &SafePath) -> Result<Option<Loaded>, ToolEr
              bash (head, tail, sed -n, grep)"
         )));
     }
-    Ok(Some(Loaded { bytes, stamp }))
+    Ok(Some(Loaded { bytes, stamp, mode }))
 }
 
 pub(super) fn path_error(path: &str, why: &SafePathError) -> ToolError {

@@ -11,7 +11,10 @@ use crate::tools::call::ToolError;
 use crate::wire::AgentName;
 use crate::wire::file_view::{ContentHash, FileRecord, FileWrite};
 use crate::wire::limits::LOCK_TIMEOUT;
+use crate::undo::recorder::{self, NewWrite, Recorder};
+use std::cell::Cell;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The time that a look at a file waits for its lock. Others that look or write hold it for milliseconds.
@@ -26,6 +29,7 @@ pub(super) struct Writer {
     pub(super) folder: PathBuf,
     /// Whether the folder is a clone of its own, in which leases do not count.
     pub(super) is_in_clone: bool,
+    pub(super) recorder: Arc<Recorder>,
 }
 
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(super) struct LockedFile<'a> {
     /// The absolute path without links.
     real: PathBuf,
     lock: FileLock,
+    /// The permission bits of the loaded version.
+    mode: Cell<u32>,
     /// Texts for the model about versions that were kept.
     pub(super) kept: Vec<String>,
 }
@@ -88,7 +94,15 @@ impl Writer {
         real: PathBuf,
         lock: FileLock,
     ) -> Result<LockedFile<'a>, ToolError> {
-        let mut file = LockedFile { writer: self, path, spot, real, lock, kept: Vec::new() };
+        let mut file = LockedFile {
+            writer: self,
+            path,
+            spot,
+            real,
+            lock,
+            mode: Cell::default(),
+            kept: Vec::new(),
+        };
         file.recover()?;
         Ok(file)
     }
@@ -158,7 +172,10 @@ impl LockedFile<'_> {
     }
 
     pub(super) fn load(&self) -> Result<Option<Vec<u8>>, ToolError> {
-        Ok(load(self.path, self.spot)?.map(|loaded| loaded.bytes))
+        Ok(load(self.path, self.spot)?.map(|loaded| {
+            self.mode.set(loaded.mode);
+            loaded.bytes
+        }))
     }
 
     /// Decides what has become of the version that this agent wrote last, and keeps it if another program has
@@ -197,8 +214,13 @@ impl LockedFile<'_> {
             draft.discard();
             return Err(lock_error(self.path, &why));
         }
+        let new = (bytes, draft.mode().unwrap_or_default());
+        let recorded = self.record_for_undo(old, new);
         let placed = draft.place(old);
         let is_placed = matches!(placed, Ok(Placement::Placed));
+        if recorded && !is_placed {
+            self.withdraw_for_undo(&ContentHash::of(bytes));
+        }
         if let Ok(Placement::Restored { version, displaced }) = &placed {
             self.keep(version)?;
             if let Some(displaced) = displaced {
@@ -217,6 +239,24 @@ impl LockedFile<'_> {
                 self.path
             ))),
             Placement::Changed | Placement::Restored { .. } => Err(changed(self.path)),
+        }
+    }
+
+    /// Records a write for undo. A write that cannot be recorded is made all the same: the undo then refuses the file,
+    /// since its content is none that the journal names.
+    fn record_for_undo(&self, old: Option<&[u8]>, new: (&[u8], u32)) -> bool {
+        let old = old.map(|old| (old, self.mode.get()));
+        let write = NewWrite { path: &self.real, old, new };
+        let recorded = self.writer.recorder.record_write(&write);
+        if let Err(why) = &recorded {
+            tracing::warn!(%why, path = %self.real.display(), "a write was not recorded for undo");
+        }
+        recorded.is_ok()
+    }
+
+    fn withdraw_for_undo(&self, hash: &ContentHash) {
+        if let Err(why) = self.writer.recorder.withdraw(&self.real, hash) {
+            tracing::warn!(%why, path = %self.real.display(), "a write was not withdrawn for undo");
         }
     }
 
@@ -262,9 +302,19 @@ impl LockedFile<'_> {
         if is_pending {
             let current = self.load()?.map(|bytes| ContentHash::of(&bytes));
             let is_done = current.as_ref() == self.record().writes.last().map(|write| &write.hash);
+            self.void_for_undo(is_done);
             self.lock.end(is_done).map_err(|why| lock_error(self.path, &why))?;
         }
         Ok(())
+    }
+
+    /// Corrects the journal of the agent whose last write was cut off.
+    fn void_for_undo(&self, is_done: bool) {
+        let Some(last) = self.record().writes.last().filter(|_| !is_done) else { return };
+        let Ok(by) = AgentName::mailbox(&last.by) else { return };
+        if let Err(why) = recorder::void(&self.writer.dir, &by, &self.real, &last.hash) {
+            tracing::warn!(%why, path = %self.real.display(), "a write was not withdrawn for undo");
+        }
     }
 
     /// Whether a file has the content that the last write put in place or replaced.

@@ -11,6 +11,8 @@ mod seen_lines;
 mod shared_file_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod undo_tests;
 
 mod write;
 
@@ -53,7 +55,7 @@ impl Tool for ReadFile {
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
         let (path, files) = (&self.path, &parts.files);
         let spot = files.find_judged(call, path, Self::SPEC.effect)?;
-        let Loaded { bytes, stamp } = load(path, &spot)?.ok_or_else(|| missing(path))?;
+        let Loaded { bytes, stamp, .. } = load(path, &spot)?.ok_or_else(|| missing(path))?;
         if bytes.contains(&0) {
             return Err(ToolError::Reply(format!(
                 "{path} is binary ({} bytes); look at it with bash (file, xxd, strings)",

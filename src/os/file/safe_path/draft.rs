@@ -12,7 +12,7 @@ use crate::os::event::event_loop::check_blocking;
 use crate::os::file::lease::{OpenWriters, writers};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, renameat, renameat2};
-use nix::sys::stat::{FileStat, Mode, fchmod, fstat};
+use nix::sys::stat::{FileStat, Mode, fchmod, fstat, fstatat};
 use nix::unistd::{AccessFlags, Gid, Uid, UnlinkatFlags, faccessat, fchown, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -82,6 +82,36 @@ impl SafePath {
         Ok(Draft { target: self, file, bytes })
     }
 
+    /// Removes the file if it has the content `expected`. It gets the name `aside` first, is compared there, and gets its
+    /// name back if it is another version. Afterwards the name `aside` is free, unless the result contains it.
+    pub(crate) fn remove_exactly(
+        &self,
+        aside: &OsStr,
+        expected: &[u8],
+    ) -> Result<Placement, SafePathError> {
+        if !self.missing.is_empty() {
+            return Ok(Placement::Changed);
+        }
+        let file = DraftFile { folder: self.folder.try_clone()?, name: aside.to_owned() };
+        let draft = Draft { target: self, file, bytes: b"" };
+        if let Some(refused) = draft.refusal(Some(expected)) {
+            return Ok(refused);
+        }
+        let Draft { file, .. } = draft;
+        match move_to_free(&self.folder, &self.name, aside) {
+            Err(Errno::ENOENT) => return Ok(Placement::Changed),
+            moved => moved?,
+        }
+        if file.is_exactly(expected) {
+            file.discard();
+            return Ok(Placement::Placed);
+        }
+        match move_to_free(&self.folder, aside, &self.name) {
+            Ok(()) => Ok(Placement::Changed),
+            Err(_) => Ok(Placement::Restored { version: Vec::new(), displaced: Some(file) }),
+        }
+    }
+
     /// Returns the file under the name of a draft that an earlier process left beside this file.
     pub(crate) fn leftover(&self, draft: &OsStr) -> Result<Option<DraftFile>, SafePathError> {
         if !self.missing.is_empty() {
@@ -93,6 +123,20 @@ impl SafePath {
             Err(Errno::ENOENT) => Ok(None),
             Err(why) => Err(why.into()),
         }
+    }
+}
+
+/// Renames a file of a folder to a free name.
+fn move_to_free(folder: &OwnedFd, from: &OsStr, to: &OsStr) -> nix::Result<()> {
+    match renameat2(folder, from, folder, to, RenameFlags::RENAME_NOREPLACE) {
+        Err(Errno::EINVAL | Errno::ENOSYS) => {
+            match fstatat(folder, to, AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Err(Errno::ENOENT) => renameat(folder, from, folder, to),
+                Ok(_) => Err(Errno::EEXIST),
+                Err(why) => Err(why),
+            }
+        }
+        renamed => renamed,
     }
 }
 
@@ -163,6 +207,12 @@ fn is_exactly(file: File, expected: &[u8]) -> bool {
 }
 
 impl Draft<'_> {
+    /// Returns the permission bits that the file will have.
+    pub(crate) fn mode(&self) -> Option<u32> {
+        let known = fstat(self.file.open().ok()?).ok()?;
+        Some(known.st_mode & 0o7777)
+    }
+
     /// Removes the draft instead of placing it.
     pub(crate) fn discard(self) {
         self.file.discard();

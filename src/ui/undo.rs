@@ -1,0 +1,216 @@
+//! The plan of an undo, the turns of an agent, and the changes of a session, as text.
+
+use super::sanitize::{one_line, sanitize};
+use super::style::{BAD, Palette};
+use super::view::View;
+use crate::undo::history::Turn;
+use crate::undo::plan::{UndoAction, UndoPlan, shown};
+use crate::undo::session_diff::{AgentDiff, DiffContent, DiffKind, FileDiff};
+use anstyle::{AnsiColor, Style};
+use std::fmt::Write as _;
+use std::path::Path;
+
+const ADDED: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Green)));
+const PLACE: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Cyan)));
+
+/// The maximum number of files that the line of a turn names.
+const MOST_NAMED: usize = 3;
+
+/// The maximum width of a path or a prompt in a line.
+const WIDTH: usize = 200;
+
+/// Renders what an undo would do.
+pub(crate) fn plan(plan: &UndoPlan, view: &View) -> String {
+    let palette = view.palette;
+    let more = match plan.turns.saturating_sub(1) {
+        0 => String::new(),
+        1 => " and a later one".into(),
+        more => format!(" and {more} later ones"),
+    };
+    let about = one_line(&plan.about, WIDTH);
+    let head = format!("turn {} of {}{more}: {about}", plan.to_turn, plan.agent);
+    let mut rows = vec![palette.bold(&head)];
+    for step in &plan.steps {
+        let path = one_line(&step.shown, WIDTH);
+        let command = if step.is_by_command { "  (changed by a command)" } else { "" };
+        rows.push(format!("  {:<12}{path}{}", step.action.word(), palette.dim(command)));
+    }
+    if plan.steps.is_empty() {
+        rows.push("  no file is to be changed".into());
+    }
+    if !plan.refusals.is_empty() {
+        rows.push(palette.warn("not taken back:"));
+    }
+    for refusal in &plan.refusals {
+        let path = one_line(&refusal.shown, WIDTH);
+        let why = one_line(&refusal.why.in_words(), WIDTH);
+        rows.push(format!("  {path}: {why}"));
+    }
+    rows.extend(uncovered(&plan.uncovered, palette));
+    rows.join("\n")
+}
+
+fn uncovered(reasons: &[String], palette: Palette) -> impl Iterator<Item = String> {
+    reasons.iter().map(move |why| palette.warn(&format!("note: {}", one_line(why, WIDTH))))
+}
+
+/// Renders the turns in which an agent changed files, newest first. `workspace` is left out of paths.
+pub(crate) fn turns(turns: &[Turn], workspace: &Path, view: &View) -> String {
+    let palette = view.palette;
+    let mut rows = Vec::new();
+    for turn in turns.iter().rev() {
+        let mut files: Vec<String> =
+            turn.changes.iter().map(|it| shown(workspace, &it.change.path)).collect();
+        files.sort_unstable();
+        files.dedup();
+        let more = files.len().saturating_sub(MOST_NAMED);
+        files.truncate(MOST_NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let (number, time) = (turn.number, view.clock(Some(turn.at)));
+        let about = one_line(&turn.about, WIDTH);
+        let named = one_line(&format!("{}{more}", files.join(", ")), WIDTH);
+        let state = if turn.is_active || turn.undoes.is_some() { "" } else { " (taken back)" };
+        rows.push(format!("{number:>4}  {}  {about}{}", palette.dim(&time), palette.dim(state)));
+        rows.push(format!("      {}", palette.dim(&named)));
+    }
+    if rows.is_empty() { "no changes are recorded".into() } else { rows.join("\n") }
+}
+
+/// Renders the changes of agents as unified differences, each with the name of the agent.
+pub(crate) fn diff(diffs: &[AgentDiff], palette: Palette) -> String {
+    let mut text = String::new();
+    for AgentDiff { agent, files, uncovered: reasons } in diffs {
+        let count = files.len();
+        let files_word = if count == 1 { "file" } else { "files" };
+        let _infallible =
+            writeln!(text, "{}", palette.bold(&format!("{agent}: {count} {files_word}")));
+        for file in files {
+            text.push_str(&file_text(file, palette));
+        }
+        for note in uncovered(reasons, palette) {
+            let _infallible = writeln!(text, "{note}");
+        }
+        text.push('\n');
+    }
+    if text.is_empty() {
+        return "no changes are recorded since the session began".into();
+    }
+    text.trim_end().to_owned()
+}
+
+fn file_text(file: &FileDiff, palette: Palette) -> String {
+    let path = one_line(&file.shown, WIDTH);
+    let (old, new) = match file.kind {
+        DiffKind::Created => ("/dev/null".to_owned(), format!("b/{path}")),
+        DiffKind::Changed => (format!("a/{path}"), format!("b/{path}")),
+        DiffKind::Removed => (format!("a/{path}"), "/dev/null".to_owned()),
+    };
+    let note = match &file.content {
+        DiffContent::Lines(lines) => {
+            let head = palette.bold(&format!("--- {old}\n+++ {new}"));
+            return format!("{head}\n{}", painted(lines, palette));
+        }
+        DiffContent::Mode(before, after) => format!("mode {before:04o} to {after:04o}"),
+        DiffContent::Binary => "binary content".into(),
+        DiffContent::Unknown(why) => one_line(why, WIDTH),
+    };
+    let kind = match file.kind {
+        DiffKind::Created => "created",
+        DiffKind::Changed => "changed",
+        DiffKind::Removed => "removed",
+    };
+    format!("{}\n", palette.bold(&format!("{path}: {kind} ({note})")))
+}
+
+/// Paints the lines of a difference.
+fn painted(lines: &str, palette: Palette) -> String {
+    let mut text = String::new();
+    for line in sanitize(lines).lines() {
+        let style = match line.chars().next() {
+            Some('+') => ADDED,
+            Some('-') => BAD,
+            Some('@') => PLACE,
+            Some(_) | None => Style::new(),
+        };
+        text.push_str(&palette.paint(style, line));
+        text.push('\n');
+    }
+    text
+}
+
+impl UndoAction {
+    /// Returns the word for people and for JSON.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Restore => "restore",
+            Self::RestoreMode => "restore mode",
+            Self::Remove => "remove",
+            Self::Recreate => "recreate",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ui::style::ColorChoice;
+    use crate::undo::plan::{RefusalReason, UndoRefusal, UndoStep};
+    use crate::wire::AgentName;
+
+    fn alice() -> AgentName {
+        AgentName::member("alice").unwrap()
+    }
+
+    #[test]
+    fn a_plan_names_each_file_what_is_done_and_what_is_refused() {
+        let step = |shown: &str, action, is_by_command| UndoStep {
+            path: format!("/w/{shown}"),
+            shown: shown.into(),
+            action,
+            is_by_command,
+            from: None,
+            to: None,
+        };
+        let refusal = |shown: &str, why| UndoRefusal { shown: shown.into(), why };
+        let planned = UndoPlan {
+            agent: alice(),
+            to_turn: 3,
+            about: "add a\u{1b}[2J page".into(),
+            turns: 2,
+            steps: vec![
+                step("src/a.rs", UndoAction::Restore, false),
+                step("new\u{1b}[31m", UndoAction::Remove, true),
+            ],
+            refusals: vec![refusal("b.rs", RefusalReason::ChangedBy("bob".into()))],
+            uncovered: vec!["changes are not covered".into()],
+        };
+        let text = plan(&planned, &View::fixed(None));
+        let rows: Vec<&str> = text.lines().collect();
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        assert!(rows[0].starts_with("turn 3 of alice and a later one: add a"), "{text}");
+        assert_eq!(rows[1], "  restore     src/a.rs");
+        assert!(rows[2].ends_with("(changed by a command)"), "{text}");
+        assert_eq!(rows[3], "not taken back:");
+        assert_eq!(rows[4], "  b.rs: changed since by bob");
+        assert_eq!(rows[5], "note: changes are not covered");
+    }
+
+    #[test]
+    fn a_difference_is_coloured_by_line_and_cannot_send_codes() {
+        let file = FileDiff {
+            shown: "a.rs".into(),
+            kind: DiffKind::Changed,
+            is_by_command: false,
+            content: DiffContent::Lines("@@ -1 +1 @@\n-old\n+new\u{1b}[2J\n".into()),
+        };
+        let diffs = [AgentDiff { agent: alice(), files: vec![file], uncovered: Vec::new() }];
+        let plain = diff(&diffs, Palette::plain());
+        assert!(plain.starts_with("alice: 1 file\n--- a/a.rs\n+++ b/a.rs\n@@ -1 +1 @@\n-old\n+new"));
+        assert!(!plain.contains('\u{1b}'));
+        let painted = diff(&diffs, Palette::new(ColorChoice::Always, true));
+        assert!(painted.contains("\u{1b}[31m-old\u{1b}[0m"), "{painted:?}");
+        assert!(painted.contains("\u{1b}[32m+new"), "{painted:?}");
+        assert!(!painted.contains("[2J\u{1b}") && !painted.contains("\u{1b}[2J"), "{painted:?}");
+        assert_eq!(diff(&[], Palette::plain()), "no changes are recorded since the session began");
+    }
+}

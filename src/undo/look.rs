@@ -1,0 +1,444 @@
+//! Finds the changes of a command in a checkout of git, by a look at its files before and after it.
+//!
+//! A look takes the metadata of all tracked files and of the untracked ones that are not ignored. Before a command, the
+//! content of each file must be known: git has that of tracked files without changes, and the others are copied, if they
+//! are new since the last look. After the command, only files with other metadata are read. Links are not followed.
+
+use crate::os::git::{Git, GitError, split};
+use crate::store::TeamDir;
+use crate::store::undo::{UndoStore, has};
+use crate::store::{Fsync, StoreError};
+use crate::wire::WallTime;
+use crate::wire::file_view::ContentHash;
+use crate::wire::limits::{UNDO_COMPARED_FILES, UNDO_COPIED_BYTES, UNDO_FILE_BYTES, UNDO_FILES};
+use crate::wire::undo::{ChangeSource, FileChange, FileState, LostReason};
+use std::collections::BTreeMap;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const NO_CHECKOUT: &str =
+    "changes made by commands are not covered here: the folder is not a checkout of git";
+
+/// The metadata of an object, in which each change of a file shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    size: u64,
+    mode: u32,
+    inode: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// The content of a file before a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Content {
+    /// Git has it, as the object with this id.
+    Object(String),
+    Kept(ContentHash),
+    Lost(LostReason),
+}
+
+#[derive(Debug, Clone)]
+struct SeenFile {
+    stamp: Stamp,
+    content: Content,
+}
+
+/// What an agent knows of a checkout from its last look.
+#[derive(Debug, Default)]
+pub(super) struct Looker {
+    folder: PathBuf,
+    top: PathBuf,
+    index_path: PathBuf,
+    index_stamp: Option<Stamp>,
+    /// The ids of the objects of tracked files, by path below the top.
+    index: BTreeMap<String, String>,
+    files: BTreeMap<String, SeenFile>,
+}
+
+/// The look before a command.
+#[derive(Debug)]
+pub(super) struct CommandLook {
+    git: Git,
+    files: BTreeMap<String, SeenFile>,
+    /// The reason for which not all files are known.
+    problem: Option<String>,
+    stored: u64,
+}
+
+/// The changes of a command.
+#[derive(Debug, Default)]
+pub(super) struct FoundChanges {
+    /// Without turn and time.
+    pub(super) changes: Vec<FileChange>,
+    pub(super) uncovered: Option<String>,
+    /// The number of bytes that were stored for them.
+    pub(super) stored: u64,
+}
+
+impl Stamp {
+    fn of(known: &Metadata) -> Self {
+        Self {
+            size: known.len(),
+            mode: known.mode(),
+            inode: known.ino(),
+            modified: (known.mtime(), known.mtime_nsec()),
+            changed: (known.ctime(), known.ctime_nsec()),
+        }
+    }
+
+    fn at(path: &Path) -> Option<Self> {
+        fs::symlink_metadata(path).ok().filter(|known| !known.is_dir()).map(|it| Self::of(&it))
+    }
+
+    /// Returns the reason for which the content of the object is not kept, if there is one.
+    fn refusal(self) -> Option<LostReason> {
+        const KIND: u32 = 0o170_000;
+        match self.mode & KIND {
+            0o100_000 if self.size > UNDO_FILE_BYTES => Some(LostReason::TooLarge),
+            0o100_000 => None,
+            0o120_000 => Some(LostReason::Link),
+            _ => Some(LostReason::NotRegular),
+        }
+    }
+
+    fn permissions(self) -> u32 {
+        self.mode & 0o7777
+    }
+}
+
+impl Looker {
+    /// Returns the reason for which changes of commands in a folder are not found.
+    pub(super) fn refusal(folder: &Path) -> Option<String> {
+        let folder = super::recorder::real(folder);
+        let is_in_checkout = folder.ancestors().any(|above| above.join(".git").exists());
+        (!is_in_checkout).then(|| NO_CHECKOUT.to_owned())
+    }
+
+    /// Looks at the files of the checkout that contains a folder.
+    pub(super) fn before(
+        &mut self,
+        dir: &TeamDir,
+        folder: &Path,
+        environment: &[(String, String)],
+    ) -> CommandLook {
+        let git = Git::new(folder, environment);
+        let (files, problem) = (BTreeMap::new(), None);
+        let mut look = CommandLook { git, files, problem, stored: 0 };
+        if let Err(why) = self.fill(dir, folder, environment, &mut look) {
+            look.problem = Some(format!("changes made by a command are not covered: {why}"));
+        }
+        look
+    }
+
+    fn fill(
+        &mut self,
+        dir: &TeamDir,
+        folder: &Path,
+        environment: &[(String, String)],
+        look: &mut CommandLook,
+    ) -> Result<(), String> {
+        let words = |why: &dyn std::fmt::Display| why.to_string();
+        if self.folder != folder {
+            let asked = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-path", "index"];
+            let text = look.git.run(&asked).map_err(|why| words(&why))?;
+            let (top, index) = text.split_once('\n').ok_or("git does not say where its files are")?;
+            *self = Self { folder: folder.into(), top: top.into(), ..Self::default() };
+            self.index_path = index.into();
+        }
+        look.git = Git::new(&self.top, environment);
+        let clean = self.read_index(&look.git).map_err(|why| words(&why))?;
+        let untracked = untracked(&look.git).map_err(|why| words(&why))?;
+        if self.index.len() + untracked.len() > UNDO_COMPARED_FILES {
+            *self = Self::default();
+            return Err(format!("the checkout has more than {UNDO_COMPARED_FILES} files"));
+        }
+        let mut copies = Copies { dir, bytes: 0, stored: 0 };
+        let mut files = BTreeMap::new();
+        for path in self.index.keys().chain(&untracked) {
+            let real = self.top.join(path);
+            // Nothing of the team is a file of the workspace.
+            if real.starts_with(dir.root()) {
+                continue;
+            }
+            let Some(stamp) = Stamp::at(&real) else { continue };
+            let known = self.files.get(path).filter(|known| known.stamp == stamp);
+            let known = known.filter(|known| match &known.content {
+                Content::Kept(hash) => has(dir, hash),
+                Content::Object(_) => true,
+                // The limit of the last look may be why.
+                Content::Lost(why) => *why != LostReason::NotKept,
+            });
+            let content = match (known, self.index.get(path)) {
+                (Some(known), _) => known.content.clone(),
+                (None, Some(id)) if clean.get(path) == Some(&stamp) => Content::Object(id.clone()),
+                (None, _) => copies.keep(&real, stamp).map_err(|why| words(&why))?,
+            };
+            files.insert(path.clone(), SeenFile { stamp, content });
+        }
+        look.stored = copies.stored;
+        look.files.clone_from(&files);
+        self.files = files;
+        Ok(())
+    }
+
+    /// Reads the index of git if it has changed. Then it returns the tracked files without changes.
+    fn read_index(&mut self, git: &Git) -> Result<BTreeMap<String, Stamp>, GitError> {
+        let stamp = Stamp::at(&self.index_path);
+        if stamp.is_some() && stamp == self.index_stamp {
+            return Ok(BTreeMap::new());
+        }
+        let listed = git.checked(&["ls-files", "--stage", "-v", "-z"], b"")?;
+        let listed: Vec<_> = split(&listed).iter().filter_map(|line| staged(line)).collect();
+        let compared = listed.iter().filter(|tracked| tracked.is_compared);
+        // The metadata come first: a file that is changed after the comparison has others.
+        let stamps = compared
+            .filter_map(|it| Some((it.path.clone(), Stamp::at(&self.top.join(&it.path))?)));
+        let mut clean: BTreeMap<String, Stamp> = stamps.collect();
+        for path in split(&git.checked(&["diff-files", "--name-only", "-z"], b"")?) {
+            clean.remove(&path);
+        }
+        self.index = listed.into_iter().map(|tracked| (tracked.path, tracked.id)).collect();
+        self.index_stamp = stamp;
+        Ok(clean)
+    }
+
+    /// Finds what has changed since a look.
+    pub(super) fn after(&mut self, dir: &TeamDir, look: CommandLook) -> FoundChanges {
+        if look.problem.is_some() {
+            return FoundChanges { uncovered: look.problem, ..FoundChanges::default() };
+        }
+        let stored = look.stored;
+        match self.compare(dir, look) {
+            Ok(found) => FoundChanges { stored: found.stored + stored, ..found },
+            Err(why) => {
+                let uncovered = Some(format!("the changes made by a command are not known: {why}"));
+                FoundChanges { uncovered, stored, ..FoundChanges::default() }
+            }
+        }
+    }
+
+    fn compare(&mut self, dir: &TeamDir, look: CommandLook) -> Result<FoundChanges, String> {
+        let words = |why: &dyn std::fmt::Display| why.to_string();
+        let mut paths: Vec<String> = look.files.keys().cloned().collect();
+        let is_new = |path: &String| !look.files.contains_key(path);
+        paths.extend(untracked(&look.git).map_err(|why| words(&why))?.into_iter().filter(is_new));
+        let stamp = Stamp::at(&self.index_path);
+        if stamp != self.index_stamp {
+            // A new file may be tracked by now.
+            let listed = look.git.checked(&["ls-files", "-z"], b"").map_err(|why| words(&why))?;
+            paths.extend(split(&listed).into_iter().filter(is_new));
+        }
+        paths.sort_unstable();
+        paths.dedup();
+        let mut changed = Vec::new();
+        for path in paths {
+            let real = self.top.join(&path);
+            if real.starts_with(dir.root()) {
+                continue;
+            }
+            let (old, now) = (look.files.get(&path), Stamp::at(&real));
+            if old.map(|old| old.stamp) != now {
+                self.files.remove(&path);
+                changed.push((path, old, now));
+            }
+        }
+        let mut found = FoundChanges::default();
+        let surplus = changed.len().saturating_sub(UNDO_FILES);
+        if surplus > 0 {
+            changed.truncate(UNDO_FILES);
+            found.uncovered =
+                Some(format!("a command changed {surplus} more files, which are not covered"));
+        }
+        let objects = objects(&look.git, &changed);
+        for (path, old, now) in changed {
+            let change = Compared { real: self.top.join(&path), old, now };
+            let change = change.change(dir, &objects, &mut found.stored);
+            found.changes.extend(change.map_err(|why| words(&why))?);
+        }
+        Ok(found)
+    }
+}
+
+/// A tracked file.
+struct Tracked {
+    path: String,
+    /// The id of its object.
+    id: String,
+    /// Whether git compares the file with its object.
+    is_compared: bool,
+}
+
+/// Parses a line of `git ls-files --stage -v`, unless it is a submodule or in conflict.
+fn staged(line: &str) -> Option<Tracked> {
+    let (about, path) = line.split_once('\t')?;
+    let mut about = about.split(' ');
+    let (tag, mode, id) = (about.next()?, about.next()?, about.next()?);
+    let is_file = mode != "160000" && about.next()? == "0" && !path.contains('\u{fffd}');
+    let (path, id, is_compared) = (path.to_owned(), id.to_owned(), tag == "H");
+    is_file.then_some(Tracked { path, id, is_compared })
+}
+
+fn untracked(git: &Git) -> Result<Vec<String>, GitError> {
+    let listed = git.checked(&["ls-files", "--others", "--exclude-standard", "-z"], b"")?;
+    // A name that is not text is not covered, and the name of a nested repository ends with a slash.
+    let mut paths = split(&listed);
+    paths.retain(|path| !path.ends_with('/') && !path.contains('\u{fffd}'));
+    Ok(paths)
+}
+
+/// Reads the objects that were the contents of changed files from git, as many as fit the limit.
+fn objects(
+    git: &Git,
+    changed: &[(String, Option<&SeenFile>, Option<Stamp>)],
+) -> BTreeMap<String, Vec<u8>> {
+    let mut asked = Vec::new();
+    let mut left = UNDO_COPIED_BYTES;
+    for old in changed.iter().filter_map(|(_, old, _)| *old) {
+        if let Content::Object(id) = &old.content
+            && old.stamp.size <= UNDO_FILE_BYTES.min(left)
+        {
+            left -= old.stamp.size;
+            asked.extend_from_slice(id.as_bytes());
+            asked.push(b'\n');
+        }
+    }
+    if asked.is_empty() {
+        return BTreeMap::new();
+    }
+    let read = git.checked(&["cat-file", "--batch"], &asked);
+    read.map(|output| parse_batch(&output)).unwrap_or_default()
+}
+
+/// Parses the output of `git cat-file --batch`: lines `ID blob SIZE`, each followed by the content and a newline.
+fn parse_batch(mut output: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    while let Some(end) = output.iter().position(|byte| *byte == b'\n') {
+        let (line, rest) = output.split_at(end);
+        output = rest.get(1..).unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        let mut words = line.split(' ');
+        let (Some(id), Some("blob"), Some(size)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let Some(content) = size.parse().ok().and_then(|size: usize| output.get(..size)) else { break };
+        found.insert(id.to_owned(), content.to_vec());
+        output = output.get(content.len() + 1..).unwrap_or_default();
+    }
+    found
+}
+
+/// The copies of one look.
+struct Copies<'a> {
+    dir: &'a TeamDir,
+    /// The number of bytes that were read.
+    bytes: u64,
+    stored: u64,
+}
+
+impl Copies<'_> {
+    /// Keeps the content of a file, unless the limit of the look is reached.
+    fn keep(&mut self, real: &Path, stamp: Stamp) -> Result<Content, StoreError> {
+        if let Some(why) = stamp.refusal() {
+            return Ok(Content::Lost(why));
+        }
+        if self.bytes + stamp.size > UNDO_COPIED_BYTES {
+            return Ok(Content::Lost(LostReason::NotKept));
+        }
+        self.bytes += stamp.size;
+        // A file that changes now, or may not be read, is not covered.
+        let Some(bytes) = read(real, stamp) else { return Ok(Content::Lost(LostReason::NotKept)) };
+        let (hash, stored) = UndoStore::lock(self.dir)?.keep(&bytes, Fsync::Never)?;
+        self.stored += stored;
+        Ok(Content::Kept(hash))
+    }
+}
+
+/// Reads a regular file that has this stamp before and after.
+fn read(real: &Path, stamp: Stamp) -> Option<Vec<u8>> {
+    let open = || -> io::Result<Option<Vec<u8>>> {
+        let mut options = File::options();
+        options.read(true).custom_flags(crate::os::file::NO_LINK);
+        let file = options.open(real)?;
+        if Stamp::of(&file.metadata()?) != stamp {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        (&file).take(UNDO_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+        Ok((Stamp::of(&file.metadata()?) == stamp).then_some(bytes))
+    };
+    open().ok().flatten()
+}
+
+/// A file whose metadata differ between two looks.
+struct Compared<'a> {
+    real: PathBuf,
+    old: Option<&'a SeenFile>,
+    now: Option<Stamp>,
+}
+
+impl Compared<'_> {
+    /// Returns the change, if the content or the permissions differ. Keeps the content before.
+    fn change(
+        &self,
+        dir: &TeamDir,
+        objects: &BTreeMap<String, Vec<u8>>,
+        stored: &mut u64,
+    ) -> Result<Option<FileChange>, StoreError> {
+        let Some(path) = self.real.to_str() else { return Ok(None) };
+        let mut lost = None;
+        let after = match self.now {
+            None => None,
+            Some(stamp) => match (stamp.refusal(), read(&self.real, stamp)) {
+                (None, Some(bytes)) => {
+                    Some(FileState { hash: ContentHash::of(&bytes), mode: stamp.permissions() })
+                }
+                (why, _) => {
+                    lost = Some(why.unwrap_or(LostReason::NotKept));
+                    None
+                }
+            },
+        };
+        let before = match self.old {
+            None => None,
+            Some(SeenFile { stamp, content }) => {
+                let version = match content {
+                    Content::Kept(hash) if has(dir, hash) => Ok(Version::Kept(hash.clone())),
+                    Content::Kept(_) => Err(LostReason::NotKept),
+                    Content::Lost(why) => Err(*why),
+                    // A filter of git may have changed the size.
+                    Content::Object(id) => objects
+                        .get(id)
+                        .filter(|bytes| bytes.len() as u64 == stamp.size)
+                        .map(Version::Read)
+                        .ok_or(stamp.refusal().unwrap_or(LostReason::NotKept)),
+                };
+                let hash = version.as_ref().map(|version| match version {
+                    Version::Kept(hash) => hash.clone(),
+                    Version::Read(bytes) => ContentHash::of(bytes),
+                });
+                let state = hash.ok().map(|hash| FileState { hash, mode: stamp.permissions() });
+                if state.is_some() && state == after && lost.is_none() {
+                    return Ok(None);
+                }
+                match version {
+                    Ok(Version::Read(bytes)) => {
+                        *stored += UndoStore::lock(dir)?.keep(bytes, Fsync::Never)?.1;
+                    }
+                    Ok(Version::Kept(_)) => {}
+                    Err(why) => lost = lost.or(Some(why)),
+                }
+                state
+            }
+        };
+        let (path, by, at) = (path.to_owned(), ChangeSource::Command, WallTime::default());
+        Ok(Some(FileChange { turn: 0, at, path, before, after, by, lost }))
+    }
+}
+
+enum Version<'a> {
+    Kept(ContentHash),
+    Read(&'a Vec<u8>),
+}

@@ -1,0 +1,302 @@
+//! Records the changes of one agent's file tools and commands, turn by turn.
+//!
+//! *Invariant:* the version before a change is stored, and the change is in the journal, before the file is changed. Of
+//! a file that an agent changes several times in a turn, only the version before the first change is stored.
+
+use super::history::{CUT_OFF, hash};
+use super::look::{CommandLook, Looker};
+use crate::os::{Clock, SystemClock};
+use crate::store::undo::{UndoStore, is_look_due, last_entry, read};
+use crate::store::{Fsync, StoreError, TeamDir, liveness};
+use crate::wire::AgentName;
+use crate::wire::file_view::ContentHash;
+use crate::wire::limits::UNDO_FILE_BYTES;
+use crate::wire::undo::{ChangeSource, FileChange, FileState, LostReason, UndoEntry};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The maximum number of characters of a prompt that stand for a turn.
+const ABOUT_CHARS: usize = 80;
+
+/// The recorder of one agent. Its methods use the disk and wait for locks.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    dir: TeamDir,
+    me: AgentName,
+    input: Mutex<TurnInput>,
+    state: Mutex<RecorderState>,
+}
+
+/// What the event loop of the agent knows about its turn. Its lock is held for no work.
+#[derive(Debug, Default)]
+struct TurnInput {
+    /// The begin of the prompt or mail of the current turn.
+    about: String,
+    /// Whether the next change belongs to the last turn of the journal, which a crash cut off.
+    continues: bool,
+}
+
+#[derive(Debug, Default)]
+struct RecorderState {
+    turn: Option<OpenTurn>,
+    /// The size of the journal after the last change.
+    journal_size: u64,
+    /// The number of bytes that were stored since the last look at their sum.
+    stored: u64,
+    looker: Looker,
+    /// The look before a command that runs, or was cut off.
+    look: Option<CommandLook>,
+}
+
+/// A turn that changes files.
+#[derive(Debug)]
+struct OpenTurn {
+    number: u64,
+    /// The states after its last changes, by path.
+    after: BTreeMap<String, Option<FileState>>,
+}
+
+/// A write of a file tool, which is about to be made.
+#[derive(Debug)]
+pub(crate) struct NewWrite<'a> {
+    /// The real path.
+    pub(crate) path: &'a Path,
+    /// The content and the permission bits of the file; `None` if there is none.
+    pub(crate) old: Option<(&'a [u8], u32)>,
+    /// The content and the permission bits that it gets.
+    pub(crate) new: (&'a [u8], u32),
+}
+
+impl Recorder {
+    pub(crate) fn new(dir: &TeamDir, me: &AgentName) -> Self {
+        let (input, state) = (Mutex::default(), Mutex::default());
+        Self { dir: dir.clone(), me: me.clone(), input, state }
+    }
+
+    fn input(&self) -> MutexGuard<'_, TurnInput> {
+        self.input.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, RecorderState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a prompt or mail. The first one of a turn stands for the turn. Does not use the disk.
+    pub(crate) fn note_input(&self, text: &str) {
+        let mut input = self.input();
+        if input.about.is_empty() {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            input.about = words.join(" ").chars().take(ABOUT_CHARS).collect();
+        }
+    }
+
+    /// Notes that the agent continues a turn that a crash cut off. Does not use the disk.
+    pub(crate) fn continue_turn(&self) {
+        self.input().continues = true;
+    }
+
+    /// Records that the turn has ended, and the changes of a command that was cut off.
+    pub(crate) fn end_turn(&self) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if let Some(look) = state.look.take() {
+            self.end_look(&mut state, look)?;
+        }
+        *self.input() = TurnInput::default();
+        let Some(OpenTurn { number, .. }) = state.turn.take() else { return Ok(()) };
+        let end = UndoEntry::TurnEnd { turn: number };
+        let store = UndoStore::lock(&self.dir)?;
+        state.journal_size = store.append(&self.me, &[end], Fsync::Never)?;
+        store.shorten(&self.me)
+    }
+
+    /// Records a write that is about to be made. The caller holds the lock of the file.
+    pub(crate) fn record_write(&self, write: &NewWrite<'_>) -> Result<(), StoreError> {
+        // A path that is not text is not covered.
+        let Some(path) = write.path.to_str() else { return Ok(()) };
+        let state_of = |(bytes, mode): (&[u8], u32)| FileState { hash: ContentHash::of(bytes), mode };
+        let before = write.old.map(state_of);
+        let after = Some(state_of(write.new));
+        let mut state = self.state();
+        let store = UndoStore::lock(&self.dir)?;
+        let turn = self.open_turn(&store, &mut state)?;
+        let known = turn.after.get(path).map(|state| hash(state.as_ref()));
+        let is_known = known == Some(hash(before.as_ref()));
+        let number = turn.number;
+        let mut lost = None;
+        if let Some((bytes, _)) = write.old.filter(|_| !is_known) {
+            if bytes.len() as u64 > UNDO_FILE_BYTES {
+                lost = Some(LostReason::TooLarge);
+            } else {
+                state.stored += store.keep(bytes, Fsync::Always)?.1;
+            }
+        }
+        if write.new.0.len() as u64 > UNDO_FILE_BYTES {
+            lost = Some(LostReason::TooLarge);
+        }
+        let at = SystemClock.now();
+        let by = ChangeSource::File;
+        let change = FileChange {
+            turn: number,
+            at,
+            path: path.into(),
+            before,
+            after: after.clone(),
+            by,
+            lost,
+        };
+        let entry = UndoEntry::Change(change);
+        state.journal_size = store.append(&self.me, &[entry], Fsync::Never)?;
+        if let Some(turn) = &mut state.turn {
+            turn.after.insert(path.into(), after);
+        }
+        if is_look_due(state.stored) {
+            store.make_room()?;
+            state.stored = 0;
+            state.journal_size = store.journal_size(&self.me)?;
+        }
+        Ok(())
+    }
+
+    /// Records that the last recorded write of this file, which was to lead to this content, was not made.
+    pub(crate) fn withdraw(&self, path: &Path, content: &ContentHash) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if let (Some(turn), Some(path)) = (&mut state.turn, path.to_str()) {
+            turn.after.remove(path);
+        }
+        state.journal_size = void(&self.dir, &self.me, path, content)?;
+        Ok(())
+    }
+
+    /// Looks at the files of a folder before a command, so that its changes are found.
+    pub(crate) fn begin_command(
+        &self,
+        folder: &Path,
+        environment: &[(String, String)],
+        is_covered: Result<(), &str>,
+    ) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if let Some(look) = state.look.take() {
+            self.end_look(&mut state, look)?;
+        }
+        let uncovered = match is_covered {
+            Ok(()) => Looker::refusal(folder),
+            Err(why) => Some(why.to_owned()),
+        };
+        let is_first = state.turn.is_none();
+        {
+            let store = UndoStore::lock(&self.dir)?;
+            self.end_cut_off(&store)?;
+            let turn = self.open_turn(&store, &mut state)?.number;
+            let at = SystemClock.now();
+            // Without coverage, the reason is recorded once for a turn.
+            if uncovered.is_none() || is_first {
+                let entry = UndoEntry::Command { turn, at, uncovered: uncovered.clone() };
+                state.journal_size = store.append(&self.me, &[entry], Fsync::Never)?;
+            }
+        }
+        if uncovered.is_none() {
+            let look = state.looker.before(&self.dir, folder, environment);
+            state.look = Some(look);
+        }
+        Ok(())
+    }
+
+    /// Records the changes of the command, which has ended.
+    pub(crate) fn end_command(&self) -> Result<(), StoreError> {
+        let mut state = self.state();
+        let Some(look) = state.look.take() else { return Ok(()) };
+        self.end_look(&mut state, look)
+    }
+
+    fn end_look(&self, state: &mut RecorderState, look: CommandLook) -> Result<(), StoreError> {
+        let found = state.looker.after(&self.dir, look);
+        let store = UndoStore::lock(&self.dir)?;
+        let turn = self.open_turn(&store, state)?;
+        let number = turn.number;
+        let at = SystemClock.now();
+        let mut entries = Vec::new();
+        for change in found.changes {
+            turn.after.insert(change.path.clone(), change.after.clone());
+            let FileChange { path, before, after, lost, .. } = change;
+            let by = ChangeSource::Command;
+            let change = FileChange { turn: number, at, path, before, after, by, lost };
+            entries.push(UndoEntry::Change(change));
+        }
+        entries.push(UndoEntry::CommandEnd { at, uncovered: found.uncovered });
+        state.journal_size = store.append(&self.me, &entries, Fsync::Never)?;
+        state.stored += found.stored;
+        if is_look_due(state.stored) {
+            store.make_room()?;
+            state.stored = 0;
+            state.journal_size = store.journal_size(&self.me)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the turn to which changes belong now. After an undo of the person in the middle of a turn, a new one
+    /// begins.
+    fn open_turn<'a>(
+        &self,
+        store: &UndoStore<'_>,
+        state: &'a mut RecorderState,
+    ) -> Result<&'a mut OpenTurn, StoreError> {
+        let size = store.journal_size(&self.me)?;
+        let is_current = state.turn.is_some() && size == state.journal_size;
+        if !is_current {
+            let entries = read(&self.dir, &self.me)?;
+            let last = entries.iter().rev().find_map(UndoEntry::begun_turn).map(|(turn, _)| turn);
+            let is_last = state.turn.as_ref().is_some_and(|turn| Some(turn.number) == last);
+            let is_over = last.is_none_or(|turn| entries.contains(&UndoEntry::TurnEnd { turn }));
+            let continues = std::mem::take(&mut self.input().continues);
+            let continued = last.filter(|_| !is_over && continues && state.turn.is_none());
+            if let Some(number) = continued {
+                let changes = entries.iter().filter_map(UndoEntry::change);
+                let changes = changes.filter(|change| change.turn == number);
+                let after = changes.map(|it| (it.path.clone(), it.after.clone())).collect();
+                state.turn = Some(OpenTurn { number, after });
+            } else if !is_last {
+                let own = state.turn.as_ref().map(|turn| turn.number);
+                let number = last.max(own).unwrap_or_default() + 1;
+                let about = self.input().about.clone();
+                let at = SystemClock.now();
+                let begin = UndoEntry::Turn { turn: number, at, about, undoes: None };
+                store.append(&self.me, &[begin], Fsync::Never)?;
+                state.turn = Some(OpenTurn { number, after: BTreeMap::new() });
+            }
+            state.journal_size = store.journal_size(&self.me)?;
+        }
+        Ok(state.turn.get_or_insert_with(|| OpenTurn { number: 1, after: BTreeMap::new() }))
+    }
+
+    /// Records the ends of commands whose agents were killed, so that later changes are not taken for theirs.
+    fn end_cut_off(&self, store: &UndoStore<'_>) -> Result<(), StoreError> {
+        for name in self.dir.agents_with_undo()? {
+            let last = last_entry(&self.dir, &name)?;
+            let is_open = matches!(last, Some(UndoEntry::Command { uncovered: None, .. }));
+            if is_open && (name == self.me || !liveness::probe(&self.dir, &name)?.is_alive()) {
+                let at = SystemClock.now();
+                let end = UndoEntry::CommandEnd { at, uncovered: Some(CUT_OFF.into()) };
+                store.append(&name, &[end], Fsync::Never)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Records that a write of an agent, which was to lead to this content, was not made. Returns the size of its journal.
+pub(crate) fn void(
+    dir: &TeamDir,
+    name: &AgentName,
+    path: &Path,
+    content: &ContentHash,
+) -> Result<u64, StoreError> {
+    let store = UndoStore::lock(dir)?;
+    let entry = UndoEntry::Void { path: path.display().to_string(), hash: Some(content.clone()) };
+    store.append(name, &[entry], Fsync::Never)
+}
+
+/// Returns the real path of a folder.
+pub(super) fn real(folder: &Path) -> PathBuf {
+    folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
+}
