@@ -54,11 +54,11 @@ pub(crate) fn apply(
     let agent = &plan.agent;
     let undone =
         apply::apply(bus.dir(), plan, leaves_refused).map_err(|why| failure(agent, &why))?;
-    let told = match bus.send(&AgentName::user(), agent.as_str(), Outgoing::text(mail(&undone, plan)))
-    {
-        Ok(_) => format!("{agent} was told"),
-        Err(why) => format!("{agent} was not told: {why}"),
-    };
+    let told =
+        match bus.send(&AgentName::user(), agent.as_str(), Outgoing::text(mail(&undone, plan))) {
+            Ok(_) => format!("{agent} was told"),
+            Err(why) => format!("{agent} was not told: {why}"),
+        };
     Ok((undone, told))
 }
 
@@ -88,11 +88,16 @@ fn failure(agent: &AgentName, why: &UndoError) -> Failure {
             Exit::Failure,
             "with --partial the other files are taken back, and these stay as they are".into(),
         ),
-        UndoError::Changed(_) | UndoError::Busy(_) => {
-            (Exit::Failure, "no file was changed: look at the plan again with the same command".into())
+        UndoError::Changed(_) | UndoError::Busy(_) => (
+            Exit::Failure,
+            "no file was changed: look at the plan again with the same command".into(),
+        ),
+        UndoError::File(..) => {
+            (Exit::Failure, "no file was changed: check it, then try again".into())
         }
-        UndoError::File(..) => (Exit::Failure, "no file was changed: check it, then try again".into()),
-        UndoError::Mixed(_) => (Exit::Failure, "look at these files; all others are as before".into()),
+        UndoError::Mixed(_) => {
+            (Exit::Failure, "look at these files; all others are as before".into())
+        }
         UndoError::Plan(PlanError::Store(why)) | UndoError::Store(why) => {
             let exit = if why.is_lock_timeout() { Exit::InUse } else { Exit::Failure };
             (exit, why.hint().to_owned())

@@ -12,7 +12,8 @@ use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
 use super::{
-    StoreError, TeamDir, file_writes, kept_versions, leases, output_spill, roster, undo, unsent_mail,
+    StoreError, TeamDir, file_writes, kept_versions, leases, output_spill, roster, undo,
+    unsent_mail,
 };
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;

@@ -63,10 +63,7 @@ pub(crate) fn read(dir: &TeamDir, name: &AgentName) -> Result<Vec<UndoEntry>, St
 }
 
 /// Reads the last entry of the journal of an agent, if it is short: the begin or the end of a command.
-pub(crate) fn last_entry(
-    dir: &TeamDir,
-    name: &AgentName,
-) -> Result<Option<UndoEntry>, StoreError> {
+pub(crate) fn last_entry(dir: &TeamDir, name: &AgentName) -> Result<Option<UndoEntry>, StoreError> {
     let path = dir.undo_journal(name);
     let Some((file, known)) = open_if_there(&path)? else { return Ok(None) };
     let mut tail = vec![0; SHORT_LINE];

@@ -205,7 +205,9 @@ mod tests {
         };
         let diffs = [AgentDiff { agent: alice(), files: vec![file], uncovered: Vec::new() }];
         let plain = diff(&diffs, Palette::plain());
-        assert!(plain.starts_with("alice: 1 file\n--- a/a.rs\n+++ b/a.rs\n@@ -1 +1 @@\n-old\n+new"));
+        assert!(
+            plain.starts_with("alice: 1 file\n--- a/a.rs\n+++ b/a.rs\n@@ -1 +1 @@\n-old\n+new")
+        );
         assert!(!plain.contains('\u{1b}'));
         let painted = diff(&diffs, Palette::new(ColorChoice::Always, true));
         assert!(painted.contains("\u{1b}[31m-old\u{1b}[0m"), "{painted:?}");

@@ -17,9 +17,7 @@ use crate::store::{Fsync, StoreError, TeamDir, kept_versions};
 use crate::wire::AgentName;
 use crate::wire::file_view::{ContentHash, FileWrite};
 use crate::wire::limits::LOCK_TIMEOUT;
-use crate::wire::undo::{
-    ChangeSource, FileChange, FileState, PendingFile, PendingUndo, UndoEntry,
-};
+use crate::wire::undo::{ChangeSource, FileChange, FileState, PendingFile, PendingUndo, UndoEntry};
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::io;
@@ -125,16 +123,12 @@ pub(crate) fn recover(dir: &TeamDir) -> Result<(), UndoError> {
 }
 
 /// Takes the locks of files in the order of their paths. File tools hold one such lock at a time.
-fn lock_all<'a>(
-    dir: &TeamDir,
-    paths: impl Iterator<Item = &'a str>,
-) -> Result<Locks, StoreError> {
+fn lock_all<'a>(dir: &TeamDir, paths: impl Iterator<Item = &'a str>) -> Result<Locks, StoreError> {
     let mut paths: Vec<&str> = paths.collect();
     paths.sort_unstable();
     paths.dedup();
-    let lock = |path: &str| {
-        Ok((path.to_owned(), FileLock::take(dir, Path::new(path), LOCK_TIMEOUT)?))
-    };
+    let lock =
+        |path: &str| Ok((path.to_owned(), FileLock::take(dir, Path::new(path), LOCK_TIMEOUT)?));
     paths.into_iter().map(lock).collect()
 }
 
@@ -178,8 +172,7 @@ fn journal(
 ) -> Result<(), StoreError> {
     let PendingUndo { turn, at, undoes, .. } = undo;
     let about = format!("undo of turn {undoes}: {about}");
-    let mut entries =
-        vec![UndoEntry::Turn { turn: *turn, at: *at, about, undoes: Some(*undoes) }];
+    let mut entries = vec![UndoEntry::Turn { turn: *turn, at: *at, about, undoes: Some(*undoes) }];
     entries.extend(undo.files.iter().map(|file| {
         UndoEntry::Change(FileChange {
             turn: *turn,
@@ -343,7 +336,8 @@ fn settle_draft(
         let bytes = leftover.read().map_err(DraftError::Path)?;
         let hash = ContentHash::of(&bytes);
         let last = record.writes.last();
-        let is_of_write = last.is_some_and(|last| last.hash == hash || last.base == Some(hash.clone()));
+        let is_of_write =
+            last.is_some_and(|last| last.hash == hash || last.base == Some(hash.clone()));
         let states = [file.from.as_ref(), file.to.as_ref()];
         let is_of_undo = states.into_iter().flatten().any(|state| state.hash == hash);
         if is_pending && !is_of_write && !is_of_undo {

@@ -40,8 +40,7 @@ struct Window {
 
 impl Window {
     fn overlaps(self, other: Self) -> bool {
-        let ends_before =
-            |one: Self, next: Self| one.end.is_some_and(|end| end < next.begin);
+        let ends_before = |one: Self, next: Self| one.end.is_some_and(|end| end < next.begin);
         !ends_before(self, other) && !ends_before(other, self)
     }
 

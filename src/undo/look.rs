@@ -142,9 +142,11 @@ impl Looker {
     ) -> Result<(), String> {
         let words = |why: &dyn std::fmt::Display| why.to_string();
         if self.folder != folder {
-            let asked = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-path", "index"];
+            let asked =
+                ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-path", "index"];
             let text = look.git.run(&asked).map_err(|why| words(&why))?;
-            let (top, index) = text.split_once('\n').ok_or("git does not say where its files are")?;
+            let (top, index) =
+                text.split_once('\n').ok_or("git does not say where its files are")?;
             *self = Self { folder: folder.into(), top: top.into(), ..Self::default() };
             self.index_path = index.into();
         }
@@ -194,8 +196,8 @@ impl Looker {
         let listed: Vec<_> = split(&listed).iter().filter_map(|line| staged(line)).collect();
         let compared = listed.iter().filter(|tracked| tracked.is_compared);
         // The metadata come first: a file that is changed after the comparison has others.
-        let stamps = compared
-            .filter_map(|it| Some((it.path.clone(), Stamp::at(&self.top.join(&it.path))?)));
+        let stamps =
+            compared.filter_map(|it| Some((it.path.clone(), Stamp::at(&self.top.join(&it.path))?)));
         let mut clean: BTreeMap<String, Stamp> = stamps.collect();
         for path in split(&git.checked(&["diff-files", "--name-only", "-z"], b"")?) {
             clean.remove(&path);
@@ -320,10 +322,13 @@ fn parse_batch(mut output: &[u8]) -> BTreeMap<String, Vec<u8>> {
         output = rest.get(1..).unwrap_or_default();
         let line = String::from_utf8_lossy(line);
         let mut words = line.split(' ');
-        let (Some(id), Some("blob"), Some(size)) = (words.next(), words.next(), words.next()) else {
+        let (Some(id), Some("blob"), Some(size)) = (words.next(), words.next(), words.next())
+        else {
             continue;
         };
-        let Some(content) = size.parse().ok().and_then(|size: usize| output.get(..size)) else { break };
+        let Some(content) = size.parse().ok().and_then(|size: usize| output.get(..size)) else {
+            break;
+        };
         found.insert(id.to_owned(), content.to_vec());
         output = output.get(content.len() + 1..).unwrap_or_default();
     }

@@ -89,7 +89,9 @@ impl RefusalReason {
             Self::Unattributable(name) => format!(
                 "changed while a command of {name} ran as well, so it may be a change of {name}"
             ),
-            Self::Lost(LostReason::TooLarge) => "too large: versions of up to 8 MiB are kept".into(),
+            Self::Lost(LostReason::TooLarge) => {
+                "too large: versions of up to 8 MiB are kept".into()
+            }
             Self::Lost(LostReason::Link) => "a link, which is not covered".into(),
             Self::Lost(LostReason::NotRegular) => "not a regular file, which is not covered".into(),
             Self::Lost(LostReason::NotKept | LostReason::Unknown) => {

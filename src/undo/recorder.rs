@@ -114,7 +114,8 @@ impl Recorder {
     pub(crate) fn record_write(&self, write: &NewWrite<'_>) -> Result<(), StoreError> {
         // A path that is not text is not covered.
         let Some(path) = write.path.to_str() else { return Ok(()) };
-        let state_of = |(bytes, mode): (&[u8], u32)| FileState { hash: ContentHash::of(bytes), mode };
+        let state_of =
+            |(bytes, mode): (&[u8], u32)| FileState { hash: ContentHash::of(bytes), mode };
         let before = write.old.map(state_of);
         let after = Some(state_of(write.new));
         let mut state = self.state();

@@ -63,7 +63,8 @@ pub(crate) fn session_diff(
     let is_meant = |name: &&AgentName| agents.is_empty() || agents.contains(name);
     for agent in journals.keys().filter(is_meant) {
         let turns = turns(&journals, agent).into_iter();
-        let turns: Vec<_> = turns.filter(|turn| since.is_none_or(|since| turn.at >= since)).collect();
+        let turns: Vec<_> =
+            turns.filter(|turn| since.is_none_or(|since| turn.at >= since)).collect();
         let mut by_path: BTreeMap<&str, Vec<&TurnChange>> = BTreeMap::new();
         let mut uncovered: Vec<String> = Vec::new();
         for turn in &turns {

@@ -97,8 +97,14 @@ fn environment() -> Vec<(String, String)> {
 #[test]
 fn what_a_command_changed_is_found_and_taken_back() {
     let files = [
-        ("tracked", "1"), ("edited", "1"), ("removed", "1"), ("mode", "1"), ("touched", "1"),
-        ("same", "1"), ("sub/deep", "1"), (".gitignore", "ignored\n"),
+        ("tracked", "1"),
+        ("edited", "1"),
+        ("removed", "1"),
+        ("mode", "1"),
+        ("touched", "1"),
+        ("same", "1"),
+        ("sub/deep", "1"),
+        (".gitignore", "ignored\n"),
     ];
     let checkout = Checkout::new(&files);
     checkout.put("edited", "the person's change");
@@ -110,7 +116,12 @@ fn what_a_command_changed_is_found_and_taken_back() {
     }
     fs::remove_file(checkout.path("removed")).unwrap();
     fs::set_permissions(checkout.path("mode"), fs::Permissions::from_mode(0o755)).unwrap();
-    File::options().append(true).open(checkout.path("touched")).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    File::options()
+        .append(true)
+        .open(checkout.path("touched"))
+        .unwrap()
+        .set_modified(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
     checkout.git(&["add", "added"]);
     alice.end_command().unwrap();
     alice.end_turn().unwrap();
@@ -121,9 +132,18 @@ fn what_a_command_changed_is_found_and_taken_back() {
     assert!(plan.steps.iter().all(|step| step.is_by_command));
     let undone = apply(&checkout.dir, &plan, false).unwrap();
     let text = |name: &str| checkout.text(name).unwrap();
-    assert_eq!((text("tracked"), text("removed"), text("sub/deep")), ("1".into(), "1".into(), "1".into()));
-    assert_eq!((text("edited"), text("untracked")), ("the person's change".into(), "the person's file".into()));
-    assert_eq!((checkout.text("new"), checkout.text("added"), text("ignored")), (None, None, "by the command".into()));
+    assert_eq!(
+        (text("tracked"), text("removed"), text("sub/deep")),
+        ("1".into(), "1".into(), "1".into())
+    );
+    assert_eq!(
+        (text("edited"), text("untracked")),
+        ("the person's change".into(), "the person's file".into())
+    );
+    assert_eq!(
+        (checkout.text("new"), checkout.text("added"), text("ignored")),
+        (None, None, "by the command".into())
+    );
     let mode = fs::metadata(checkout.path("mode")).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode & 0o111, 0);
     let redo = super::plan::plan(&checkout.dir, &member("alice"), Some(undone.turn)).unwrap();
@@ -222,7 +242,10 @@ fn a_file_tool_of_another_agent_during_a_command_has_made_its_change() {
     let plan = checkout.plan("alice");
     let steps: Vec<&str> = plan.steps.iter().map(|step| step.shown.as_str()).collect();
     assert_eq!(steps, ["c"]);
-    assert_eq!(checkout.refusals("alice"), [("b".to_owned(), RefusalReason::Unattributable("bob".into()))]);
+    assert_eq!(
+        checkout.refusals("alice"),
+        [("b".to_owned(), RefusalReason::Unattributable("bob".into()))]
+    );
     let of_bob = checkout.plan("bob");
     let steps: Vec<&str> = of_bob.steps.iter().map(|step| step.shown.as_str()).collect();
     assert_eq!((steps, of_bob.refusals.len()), (vec!["a"], 1));
@@ -245,7 +268,8 @@ fn an_undo_during_a_command_is_not_taken_for_a_change_of_it() {
 fn a_command_that_was_cut_off_ends_when_its_agent_is_dead() {
     let checkout = Checkout::new(&[("a", "1"), ("b", "1")]);
     let [alice, bob] = ["alice", "bob"].map(|name| checkout.recorder(name));
-    let life = LifeLock::take(&checkout.dir, &member("bob"), LifeRecord::of_this_process()).unwrap();
+    let life =
+        LifeLock::take(&checkout.dir, &member("bob"), LifeRecord::of_this_process()).unwrap();
     checkout.begin(&bob);
     checkout.begin(&alice);
     checkout.put("a", "2");

@@ -241,6 +241,7 @@ pub(crate) fn assert_left_in_order(team: &Team) {
         "settings.toml",
         "tasks",
         "transcript",
+        "undo",
     ];
     for name in names(".") {
         assert!(known.contains(&name.as_str()), "{name} is in .team");
@@ -251,6 +252,7 @@ pub(crate) fn assert_left_in_order(team: &Team) {
         ("tasks", [".lock"].as_slice(), ".json"),
         ("leases", [".lock"].as_slice(), ".json"),
         ("transcript", ["archive"].as_slice(), ".jsonl"),
+        ("undo", ["objects"].as_slice(), ".jsonl"),
         ("run", [".state"].as_slice(), ".lock"),
         ("log", [".err", ".out"].as_slice(), ".jsonl"),
     ] {

@@ -7,12 +7,12 @@ mod containment_tests;
 mod git_guard;
 pub(super) mod host_proxy;
 mod lease_guard;
-pub(super) mod undo_guard;
 #[cfg(test)]
 mod network_tests;
 pub(crate) mod outbox;
 pub(super) mod output;
 pub(super) mod shell;
+pub(super) mod undo_guard;
 #[cfg(test)]
 mod wall_start_tests;
 #[cfg(test)]
@@ -35,11 +35,11 @@ use crate::wire::tool::ParameterType::{self, Text, TextList};
 use crate::wire::tool::{Audience, CompactOffer, Repetition, SubjectArgument, ToolSpec};
 use git_guard::GitGuard;
 use lease_guard::LeaseGuard;
-use undo_guard::UndoGuard;
 use output::CappedOutput;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use undo_guard::UndoGuard;
 
 /// Suffixes of the names of variables with credentials of model endpoints. Commands never get these variables,
 /// even if the caller's allow-list names one.

@@ -156,7 +156,10 @@ fn a_refusal_names_the_one_who_changed_the_file_and_nothing_is_changed() {
     let plan = fixture.plan("alice", None);
     assert_eq!(plan.refusals[0].why, RefusalReason::ChangedBy("bob".into()));
     assert!(matches!(apply(&fixture.dir, &plan, false), Err(UndoError::Refused(1))));
-    assert_eq!((fixture.text("a").as_deref(), fixture.text("b").as_deref()), (Some("three"), Some("two")));
+    assert_eq!(
+        (fixture.text("a").as_deref(), fixture.text("b").as_deref()),
+        (Some("three"), Some("two"))
+    );
     apply(&fixture.dir, &plan, true).unwrap();
     assert_eq!((fixture.text("a").as_deref(), fixture.text("b")), (Some("three"), None));
     fixture.end_turn("alice");
@@ -270,7 +273,13 @@ struct Oracle {
 
 impl Oracle {
     /// Returns the state to which an undo leads a file: `Ok(None)` for the present one, an error for a refusal.
-    fn expected(&self, agent: usize, to: u64, file: usize, now: Option<&String>) -> Result<Option<Option<String>>, ()> {
+    fn expected(
+        &self,
+        agent: usize,
+        to: u64,
+        file: usize,
+        now: Option<&String>,
+    ) -> Result<Option<Option<String>>, ()> {
         let own = self.log.iter().filter(|it| {
             it.file == file && it.by.is_some_and(|(by, turn)| by == agent && turn >= to)
         });

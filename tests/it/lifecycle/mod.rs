@@ -24,3 +24,4 @@ mod stopping;
 mod task_work;
 mod tasks;
 mod timeouts;
+mod undo;
