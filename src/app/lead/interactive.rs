@@ -16,17 +16,16 @@ use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
 use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::stop_members::{outcome_lines, still_alive};
 use crate::app::{context::Context, file_list, names::member_names};
-use crate::bus::Outgoing;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::{Clock, SystemClock, signals::SignalEvent, terminal::TerminalGuard};
 use crate::protocol::ctrl_c::{CtrlC, CtrlCAction, LeadActivity};
 use crate::protocol::ladder::Urgency;
 use crate::settings::model::credential_variables;
-use crate::store::{TeamDir, asynchronous::offload, roster};
-use crate::supervise::stop::StopOutcome;
+use crate::store::{TeamDir, roster};
 use crate::ui::console::{Console, ConsoleOptions, FileList, Input, QuestionPrompt};
 use crate::ui::{help, sanitize::sanitize, view::View};
-use crate::wire::{AgentName, message::Message};
+use crate::undo::plan::UndoPlan;
+use crate::wire::message::Message;
 use std::io::IsTerminal;
 use std::pin::pin;
 use std::rc::Rc;
@@ -57,8 +56,7 @@ pub(super) async fn run(
     };
     let LeadApp { runtime, mut agent, mut progress, mut signals, budgets, .. } = app;
     let LeadApp { options, startup, unshown_mail, life: _life, deadline, .. } = app;
-    // The outcomes of the stops that the person has ordered.
-    let (outcomes, mut stopped) = unbounded_channel();
+    let (outcomes, mut results) = unbounded_channel();
     let nobody = "standard input is not a terminal, so no question can be asked";
     let nobody = (!std::io::stdin().is_terminal()).then_some(nobody);
     let mut session = Session {
@@ -72,6 +70,7 @@ pub(super) async fn run(
         awaits_turn: false,
         ends_at_rest: false,
         prompt: None,
+        planned_undo: None,
         outcomes,
         team_view: TeamView::default(),
         shell: ShellCommands::new(),
@@ -95,8 +94,8 @@ pub(super) async fn run(
                 session.console.show(Progress::Mail(Box::new(message)));
                 None
             }
-            Some(outcome) = stopped.recv() => {
-                session.console.print(&outcome_lines(&[outcome]));
+            Some(outcome) = results.recv() => {
+                session.console.print(&outcome);
                 None
             }
             event = session.shell.next() => {
@@ -192,11 +191,11 @@ async fn show_rest(
     }
 }
 
-struct Session {
-    runtime: LeadRuntime,
-    console: Console,
+pub(super) struct Session {
+    pub(super) runtime: LeadRuntime,
+    pub(super) console: Console,
     approvals: Approvals,
-    view: View,
+    pub(super) view: View,
     budgets: BudgetWatch,
     keys: CtrlC,
     is_in_turn: bool,
@@ -206,7 +205,10 @@ struct Session {
     ends_at_rest: bool,
     /// The question that has the input.
     prompt: Option<QuestionPrompt>,
-    outcomes: UnboundedSender<StopOutcome>,
+    /// The results of commands that run in the background, for the person.
+    pub(super) outcomes: UnboundedSender<String>,
+    /// An undo that the person has seen and not confirmed.
+    pub(super) planned_undo: Option<UndoPlan>,
     team_view: TeamView,
     shell: ShellCommands,
     /// The time at which Ctrl-D was pressed while agents were at work.
@@ -319,7 +321,7 @@ impl Session {
             }
             self.console.print(&question);
         }
-        let prompt = self.approvals.prompt();
+        let prompt = self.undo_prompt().or_else(|| self.approvals.prompt());
         if prompt != self.prompt {
             self.console.offer_text(self.approvals.editable_text());
             self.prompt.clone_from(&prompt);
@@ -367,16 +369,24 @@ impl Session {
             Input::Interrupt => self.on_ctrl_c(),
             Input::EndOfInput => self.on_end_of_input(),
             Input::Closed => Some(EndReason::Terminated),
+            Input::Answer { key, question: Some(id) } if self.is_about_undo(&id) => {
+                self.answer_undo(&id, &key.to_string()).await;
+                None
+            }
             Input::Answer { key, question } => {
                 self.approvals.answer_key(key, question.as_deref());
                 None
             }
             Input::Reply { question, text } => {
-                self.approvals.reply(&question, &text);
+                if !self.answer_undo(&question, &text).await {
+                    self.approvals.reply(&question, &text);
+                }
                 None
             }
             Input::PutOff(question) => {
-                self.approvals.put_off(&question);
+                if !self.answer_undo(&question, "n").await {
+                    self.approvals.put_off(&question);
+                }
                 None
             }
             Input::Escape if self.is_busy() => {
@@ -388,11 +398,20 @@ impl Session {
                 self.approvals.on_edited(&id, text);
                 None
             }
-            Input::Line(line) if !self.console.has_pane() && self.approvals.answer_line(&line) => {
-                None
-            }
+            Input::Line(line) if self.takes_plain_answer(&line).await => None,
             Input::Line(line) => self.on_line(&line).await,
         }
+    }
+
+    /// Takes a line as the answer to what is asked, where no pane tells apart what it was typed for.
+    async fn takes_plain_answer(&mut self, line: &str) -> bool {
+        if self.console.has_pane() {
+            return false;
+        }
+        if let Some(prompt) = self.undo_prompt() {
+            return self.answer_undo(&prompt.id, line).await;
+        }
+        self.approvals.answer_line(line)
     }
 
     /// Ends the session at Ctrl-D: at once if nobody works, else at the second.
@@ -430,6 +449,10 @@ impl Session {
             TypedLine::Prompt(text) => self.prompt(text),
             TypedLine::Quit => return Some(EndReason::Done),
             TypedLine::Stop(name) => self.stop_member(name),
+            TypedLine::Interrupt(name) => self.interrupt_member(&name),
+            TypedLine::Undo { name, to_turn } => self.plan_undo(&name, to_turn).await,
+            TypedLine::Turns(name) => self.list_turns(&name),
+            TypedLine::Diff(name) => self.show_diff(name).await,
             TypedLine::Direct { to, text } => self.send(to, text).await,
             TypedLine::Show(what) => self.show(&what),
             TypedLine::Mode(mode) => {
@@ -439,15 +462,6 @@ impl Session {
             TypedLine::Invalid(why) => self.console.print(&why),
         }
         None
-    }
-
-    async fn send(&self, to: String, text: String) {
-        let bus = Arc::clone(&self.runtime.bus);
-        let send = move || match bus.send(&AgentName::user(), &to, Outgoing::text(text)) {
-            Ok(_) => format!("sent to {to}"),
-            Err(why) => format!("nothing was sent: {why}; {}", why.hint()),
-        };
-        self.console.print(&offload(send).await);
     }
 
     fn show(&self, what: &SlashView) {
@@ -497,26 +511,5 @@ impl Session {
     fn interrupt_turn(&mut self) {
         self.awaits_turn = false;
         self.runtime.send(MachineEvent::Interrupt.into());
-    }
-
-    /// Stops a member in the background. A second `/stop` shortens the wait.
-    fn stop_member(&self, name: AgentName) {
-        let roster = roster::read(self.runtime.team());
-        if !roster.is_ok_and(|roster| roster.member(name.as_str()).is_some()) {
-            let hint =
-                if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
-            return self.console.print(&format!("there is no teammate {name}; {hint}"));
-        }
-        if self.runtime.supervisor.raise_urgency_of(&name) {
-            return self.console.print(&format!("{name} is not waited for any longer"));
-        }
-        self.console.print(&format!("stopping {name} … (/stop {name} again does not wait)"));
-        let (supervisor, outcomes) = (Rc::clone(&self.runtime.supervisor), self.outcomes.clone());
-        tokio::task::spawn_local(async move {
-            if let Some(outcome) = supervisor.stop_named(name, "the user stops you").await {
-                // A session that ends meanwhile reports the outcome itself.
-                let _unread = outcomes.send(outcome);
-            }
-        });
     }
 }

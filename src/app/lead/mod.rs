@@ -15,6 +15,7 @@ mod question_queue;
 mod quiescence;
 mod returning;
 mod runtime;
+mod session_commands;
 mod shell_command;
 mod slash_command;
 mod spawn_requests;

@@ -34,6 +34,17 @@ pub(super) enum TypedLine {
         said: TypedAnswer,
     },
     Stop(AgentName),
+    /// The name of the teammate whose turn is to be interrupted.
+    Interrupt(String),
+    /// Take back the last turn of an agent, or this turn and all later ones.
+    Undo {
+        name: String,
+        to_turn: Option<u64>,
+    },
+    /// List the turns of an agent that can be taken back.
+    Turns(String),
+    /// Show what all have changed, or one agent.
+    Diff(Option<String>),
     Mode(PermissionMode),
     Quit,
     /// A line that is not understood, with the reason and the correct form.
@@ -93,6 +104,15 @@ pub(super) fn parse(line: &str) -> TypedLine {
         }
         ["log", name] => named(name, |name| TypedLine::Show(View::Log(name))),
         ["stop", name] => named(name, TypedLine::Stop),
+        ["interrupt", name] => TypedLine::Interrupt((*name).into()),
+        ["undo", name] => TypedLine::Undo { name: (*name).into(), to_turn: None },
+        ["undo", name, "list"] => TypedLine::Turns((*name).into()),
+        ["undo", name, turn] => match turn.parse() {
+            Ok(turn) => TypedLine::Undo { name: (*name).into(), to_turn: Some(turn) },
+            Err(_) => TypedLine::Invalid(misused("undo")),
+        },
+        ["diff"] => TypedLine::Diff(None),
+        ["diff", name] => TypedLine::Diff(Some((*name).into())),
         ["quit" | "exit"] => TypedLine::Quit,
         [] => TypedLine::Invalid("a command follows the slash; /help lists them".into()),
         [verb, ..] => TypedLine::Invalid(misused(verb)),
@@ -245,6 +265,11 @@ mod tests {
             ("quit the editor", TypedLine::Prompt("quit the editor".into())),
             ("help", TypedLine::Show(View::Help)),
             ("/requests", TypedLine::Requests(None)),
+            ("/interrupt alice", TypedLine::Interrupt("alice".into())),
+            ("/undo alice", TypedLine::Undo { name: "alice".into(), to_turn: None }),
+            ("/undo alice 3", TypedLine::Undo { name: "alice".into(), to_turn: Some(3) }),
+            ("/undo alice list", TypedLine::Turns("alice".into())),
+            ("/diff", TypedLine::Diff(None)),
             ("/approve 2", TypedLine::Answer { number: 2, said: TypedAnswer::Yes }),
             ("/deny 2 too  slow", no("too slow")),
             ("! git status ", TypedLine::Shell("git status".into())),
@@ -271,6 +296,8 @@ mod tests {
             ("/log", "write /log NAME"),
             ("/stop Alice", "Alice"),
             ("/mode fast", "the modes are: plan ("),
+            ("/undo", "write /undo NAME [TURN|list]"),
+            ("/undo alice now", "write /undo NAME [TURN|list]"),
             ("/approve all", "\"all\" is not the number of a question"),
             ("/deny", "write /deny N WHY"),
             ("!", "write !COMMAND"),

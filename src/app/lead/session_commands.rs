@@ -1,0 +1,173 @@
+//! The commands of a session that change something: each runs in the background and prints its result.
+
+use super::interactive::Session;
+use crate::app::{interrupt, undo};
+use crate::bus::Outgoing;
+use crate::error::Failure;
+use crate::store::{asynchronous::offload, roster};
+use crate::ui::console::QuestionPrompt;
+use crate::ui::question::{TypedAnswer, understand};
+use crate::ui::{self, view::View};
+use crate::undo::plan::UndoPlan;
+use crate::wire::AgentName;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The id of the question that confirms an undo; no request of an agent has it.
+const UNDO_QUESTION: &str = "undo";
+
+impl Session {
+    pub(super) async fn send(&self, to: String, text: String) {
+        let bus = Arc::clone(&self.runtime.bus);
+        let send = move || match bus.send(&AgentName::user(), &to, Outgoing::text(text)) {
+            Ok(_) => format!("sent to {to}"),
+            Err(why) => format!("nothing was sent: {why}; {}", why.hint()),
+        };
+        self.console.print(&offload(send).await);
+    }
+
+    /// Interrupts the turn of a teammate, which goes on running.
+    pub(super) fn interrupt_member(&self, given: &str) {
+        if given == "lead" {
+            return self.console.print("the lead's own turn: Esc or Ctrl-C interrupts it");
+        }
+        let name = match interrupt::interruptible(self.runtime.team(), given) {
+            Ok(name) => name,
+            Err(why) => return self.console.print(&why.to_string()),
+        };
+        let (bus, outcomes) = (Arc::clone(&self.runtime.bus), self.outcomes.clone());
+        tokio::task::spawn_local(async move {
+            let text = match interrupt::interrupt(&bus, &name, None).await {
+                Ok(outcome) => format!("{name} {}", outcome.words()),
+                Err(why) => why.to_string(),
+            };
+            // A session that has ended prints nothing any more.
+            let _unread = outcomes.send(text);
+        });
+    }
+
+    /// Stops a member in the background. A second `/stop` shortens the wait.
+    pub(super) fn stop_member(&self, name: AgentName) {
+        let roster = roster::read(self.runtime.team());
+        if !roster.is_ok_and(|roster| roster.member(name.as_str()).is_some()) {
+            let hint =
+                if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
+            return self.console.print(&format!("there is no teammate {name}; {hint}"));
+        }
+        if self.runtime.supervisor.raise_urgency_of(&name) {
+            return self.console.print(&format!("{name} is not waited for any longer"));
+        }
+        self.console.print(&format!("stopping {name} … (/stop {name} again does not wait)"));
+        let (supervisor, outcomes) = (Rc::clone(&self.runtime.supervisor), self.outcomes.clone());
+        tokio::task::spawn_local(async move {
+            if let Some(outcome) = supervisor.stop_named(name, "the user stops you").await {
+                // A session that ends meanwhile reports the outcome itself.
+                let _unread = outcomes.send(format!("{} {}", outcome.name, outcome.words()));
+            }
+        });
+    }
+
+    /// Shows what an undo would do, and asks whether it is to be done.
+    pub(super) async fn plan_undo(&mut self, name: &str, to_turn: Option<u64>) {
+        let (team, given) = (self.runtime.team().clone(), name.to_owned());
+        let make = move || {
+            let agent = undo::agent(&team, &given)?;
+            undo::plan(&team, &agent, to_turn)
+        };
+        let plan = match offload(make).await {
+            Ok(plan) => plan,
+            Err(why) => return self.console.print(&why.to_string()),
+        };
+        let view = View::new(self.view.palette, self.console.width());
+        self.console.print(&ui::undo::plan(&plan, &view));
+        if plan.steps.is_empty() || !plan.refusals.is_empty() {
+            let hint = format!("`team undo {name} --partial` takes back the others");
+            let hint = if plan.steps.is_empty() { "nothing to take back" } else { &hint };
+            return self.console.print(hint);
+        }
+        if !self.console.has_pane() {
+            self.console.print("take this back? y or n");
+        }
+        self.planned_undo = Some(plan);
+    }
+
+    /// Lists the turns of an agent that can be taken back.
+    pub(super) fn list_turns(&self, name: &str) {
+        let team = self.runtime.team();
+        let turns = undo::agent(team, name).and_then(|agent| undo::turns(team, &agent));
+        let workspace = team.workspace();
+        let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+        self.console.print(&match turns {
+            Ok(turns) => ui::undo::turns(&turns, &workspace, &self.view),
+            Err(why) => why.to_string(),
+        });
+    }
+
+    /// Returns the question that confirms an undo, if one is planned.
+    pub(super) fn undo_prompt(&self) -> Option<QuestionPrompt> {
+        let plan = self.planned_undo.as_ref()?;
+        let count = plan.steps.len();
+        let files = if count == 1 { "file" } else { "files" };
+        Some(QuestionPrompt {
+            id: UNDO_QUESTION.into(),
+            name: "undo".into(),
+            color: String::new(),
+            what: format!("take back {count} {files} of {}", plan.agent),
+            choices: vec![("y", "yes".into()), ("n", "no".into())],
+            position: (1, 1),
+        })
+    }
+
+    pub(super) fn is_about_undo(&self, question: &str) -> bool {
+        question == UNDO_QUESTION && self.planned_undo.is_some()
+    }
+
+    /// Takes the answer to the question about an undo; returns `false` if it is for another question.
+    pub(super) async fn answer_undo(&mut self, question: &str, line: &str) -> bool {
+        if question != UNDO_QUESTION {
+            return false;
+        }
+        let Some(plan) = self.planned_undo.take() else { return true };
+        match understand(line) {
+            Some(TypedAnswer::Yes) => {
+                let bus = Arc::clone(&self.runtime.bus);
+                let done = offload(move || undone(&bus, &plan)).await;
+                self.console.print(&done.unwrap_or_else(|why| why.to_string()));
+            }
+            Some(TypedAnswer::No(_)) => self.console.print("nothing was taken back"),
+            Some(
+                TypedAnswer::Always
+                | TypedAnswer::Instead(_)
+                | TypedAnswer::Edit
+                | TypedAnswer::ShowWhole,
+            )
+            | None => {
+                self.planned_undo = Some(plan);
+                self.console.print("y takes it back, n does not");
+            }
+        }
+        true
+    }
+
+    /// Shows what agents have changed since the session began.
+    pub(super) async fn show_diff(&self, name: Option<String>) {
+        let (team, palette) = (self.runtime.team().clone(), self.view.palette);
+        let show = move || {
+            let agents = name.map(|name| undo::agent(&team, &name)).transpose()?;
+            let agents: Vec<AgentName> = agents.into_iter().collect();
+            Ok::<_, Failure>(ui::undo::diff(&undo::session_diff(&team, &agents)?, palette))
+        };
+        self.console.print(&offload(show).await.unwrap_or_else(|why| why.to_string()));
+    }
+}
+
+fn undone(bus: &crate::bus::Bus, plan: &UndoPlan) -> Result<String, Failure> {
+    let (undone, told) = undo::apply(bus, plan, false)?;
+    let count = undone.files.len();
+    let files = if count == 1 { "file is" } else { "files are" };
+    let agent = &plan.agent;
+    Ok(format!(
+        "{count} {files} as before; {told}; /undo {agent} {} brings the changes back",
+        undone.turn
+    ))
+}
