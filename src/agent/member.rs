@@ -251,6 +251,15 @@ impl Member {
                 Some(result) => MachineEvent::Work(result),
                 None => return Ok(VecDeque::new()),
             },
+            Event::Compact => {
+                let text = if self.conversation.compact_next() {
+                    "the conversation is summarized before the next model call"
+                } else {
+                    "the conversation is too short to be summarized"
+                };
+                (self.context.show)(&Progress::Note(text.into()));
+                return Ok(VecDeque::new());
+            }
             Event::ModelRetry(why) => {
                 self.publish_delay(why).await;
                 return Ok(VecDeque::new());

@@ -42,6 +42,11 @@ pub(crate) enum Progress {
         /// The subject of the call in words, of any length.
         summary: String,
     },
+    /// The model is called with a conversation that takes this many tokens, of those that the context can hold.
+    ContextUsed {
+        tokens: u64,
+        limit: Option<u64>,
+    },
     /// The last line of output so far of the running tool.
     ToolOutput(String),
     ToolEnded {

@@ -92,7 +92,9 @@ impl<O: Write, N: Write> Headless<O, N> {
 /// Returns the event for programs; `None` for progress that only a pane shows.
 fn event(progress: &Progress) -> Option<Value> {
     Some(match progress {
-        Progress::PromptsTaken | Progress::ToolOutput(_) => return None,
+        Progress::PromptsTaken | Progress::ToolOutput(_) | Progress::ContextUsed { .. } => {
+            return None;
+        }
         Progress::Mail(message) => json!({
             "type": "mail",
             "message_type": message.body.kind(),

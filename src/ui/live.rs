@@ -110,7 +110,9 @@ impl Live {
             self.is_attempt_seen |= !rows.is_empty();
             return rows;
         }
-        if let Progress::ToolOutput(_) | Progress::PromptsTaken = progress {
+        if let Progress::ToolOutput(_) | Progress::PromptsTaken | Progress::ContextUsed { .. } =
+            progress
+        {
             return String::new();
         }
         if matches!(progress, Progress::Retry { .. }) {
@@ -151,6 +153,7 @@ impl Live {
             Progress::Text(_)
             | Progress::PromptsTaken
             | Progress::ToolOutput(_)
+            | Progress::ContextUsed { .. }
             | Progress::Mail(_)
             | Progress::Retry { .. }
             | Progress::Silent { .. }
@@ -226,6 +229,7 @@ impl Live {
             Progress::Text(_)
             | Progress::PromptsTaken
             | Progress::ToolOutput(_)
+            | Progress::ContextUsed { .. }
             | Progress::ToolEnded { is_error: false, .. }
             | Progress::Idle => return String::new(),
             Progress::Mail(message) => return self.mail(message, view),

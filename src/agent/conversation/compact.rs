@@ -45,6 +45,8 @@ pub(crate) enum CompactionReason {
     NearlyFull,
     /// The endpoint refused a request as too long.
     Refused,
+    /// The person asked for it.
+    Asked,
 }
 
 /// Whether the conversation must be summarized before the model is called again.
@@ -66,7 +68,7 @@ pub(super) async fn compact(
     let shown = match reason {
         // From now on the refused size counts as the size of the context.
         CompactionReason::Refused => Some(memory.tokens()),
-        CompactionReason::NearlyFull => memory.context_shown,
+        CompactionReason::NearlyFull | CompactionReason::Asked => memory.context_shown,
     };
     let limit = shown.or(context_tokens);
     let text = as_text(&memory.messages());

@@ -37,6 +37,7 @@ pub(crate) use turn::TurnEnd;
 pub(crate) use turn_machine::TurnMachine;
 pub(crate) use work_set::{WorkId, WorkSet};
 
+use crate::agent::progress::Progress;
 use crate::llm::ModelError;
 use crate::os::failpoint::hit;
 use crate::tools::{Call, Registry};
@@ -52,6 +53,8 @@ pub(crate) struct Conversation {
     work: WorkSet<WorkResult>,
     awaited: Option<WorkId>,
     pub(crate) model_error: Option<ModelError>,
+    /// Whether the person has asked for a summary before the next model call.
+    compacts_next: bool,
 }
 
 impl Conversation {
@@ -64,7 +67,8 @@ impl Conversation {
         report: impl Fn(WorkId, WorkResult) + 'static,
     ) -> Self {
         let work = WorkSet::new(report);
-        Self { journal, model, tools, work, awaited: None, model_error: None }
+        let (awaited, model_error, compacts_next) = (None, None, false);
+        Self { journal, model, tools, work, awaited, model_error, compacts_next }
     }
 
     /// Adds an entry, which is in the transcript already, to the memory and to the read log of the tools.
@@ -139,9 +143,20 @@ impl Conversation {
         if is_due(memory, self.model.context_tokens) {
             return self.compact(CompactionReason::NearlyFull);
         }
+        if std::mem::take(&mut self.compacts_next) && memory.is_worth_compacting() {
+            return self.compact(CompactionReason::Asked);
+        }
+        let limit = memory.context_shown.or(self.model.context_tokens);
+        (self.model.show)(&Progress::ContextUsed { tokens: memory.tokens(), limit });
         let tools = Rc::clone(&self.tools);
         let call = self.model.call(memory, async move { tools.definitions().await });
         self.awaited = Some(self.work.start(call));
+    }
+
+    /// Summarizes the conversation before the next model call. Returns whether there is enough to summarize.
+    pub(crate) fn compact_next(&mut self) -> bool {
+        self.compacts_next = self.journal.memory.is_worth_compacting();
+        self.compacts_next
     }
 
     fn compact(&mut self, reason: CompactionReason) {

@@ -2,7 +2,6 @@
 //! roster, no life lock and no team folder.
 
 use super::*;
-use crate::agent::progress::Progress;
 use crate::llm::{Redactor, Scripted};
 use crate::os::SystemClock;
 use crate::store::{Fsync, StoreError, Transcript};

@@ -13,7 +13,8 @@ use super::startup::{RosterPlace, Startup};
 use super::team_view::TeamView;
 use super::user_mail::UserMail;
 use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
-use crate::agent::{event::MachineEvent, progress::Progress};
+use crate::agent::event::{Event, MachineEvent};
+use crate::agent::progress::Progress;
 use crate::app::stop_members::{outcome_lines, still_alive};
 use crate::app::{context::Context, file_list, names::member_names};
 use crate::error::{Exit, Failure, OrFail};
@@ -459,6 +460,7 @@ impl Session {
                 self.approvals.set_mode(mode);
                 self.console.print(&format!("mode {mode}: {}", mode.meaning()));
             }
+            TypedLine::Compact => self.runtime.send(Event::Compact),
             TypedLine::Invalid(why) => self.console.print(&why),
         }
         None

@@ -46,6 +46,7 @@ pub(super) enum TypedLine {
     /// Show what all have changed, or one agent.
     Diff(Option<String>),
     Mode(PermissionMode),
+    Compact,
     Quit,
     /// A line that is not understood, with the reason and the correct form.
     Invalid(String),
@@ -89,6 +90,7 @@ pub(super) fn parse(line: &str) -> TypedLine {
         ["team" | "status"] => TypedLine::Show(View::Team),
         ["inbox"] => TypedLine::Show(View::Inbox),
         ["tasks"] => TypedLine::Show(View::Tasks),
+        ["compact"] => TypedLine::Compact,
         ["cost"] => TypedLine::Show(View::Cost),
         ["mode"] => TypedLine::Show(View::Mode),
         ["mode", word] => PermissionMode::parse(word)

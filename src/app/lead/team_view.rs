@@ -19,6 +19,8 @@ pub(super) struct TeamView {
     lead: Option<(String, Instant)>,
     /// The person's own command and the time of its start.
     shell: Option<(String, Instant)>,
+    /// The share of the context that the lead's last model call has used.
+    context_percent: Option<u64>,
     working: Vec<WorkingRow>,
     status: StatusLine,
 }
@@ -43,6 +45,10 @@ impl TeamView {
                 self.lead = Some((format!("{name}  {summary}"), now));
             }
             Progress::TurnEnded { .. } | Progress::Idle => self.lead = None,
+            Progress::ContextUsed { tokens, limit } => {
+                let percent = limit.filter(|limit| *limit > 0).map(|limit| tokens * 100 / limit);
+                self.context_percent = percent;
+            }
             Progress::Text(_)
             | Progress::Mail(_)
             | Progress::PromptsTaken
@@ -96,7 +102,8 @@ impl TeamView {
             self.working.clone_from(&working);
             console.set_working(working);
         }
-        let status = status_line(roster, questions);
+        let context_percent = self.context_percent;
+        let status = StatusLine { context_percent, ..status_line(roster, questions) };
         if status != self.status {
             self.status.clone_from(&status);
             console.set_status(status);
