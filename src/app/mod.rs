@@ -24,6 +24,7 @@ pub(crate) mod output;
 pub(crate) mod own_mailbox;
 pub(crate) mod permission_rules;
 mod progress_line;
+mod question_file;
 pub(crate) mod requests;
 pub(crate) mod roster_view;
 pub(crate) mod send;

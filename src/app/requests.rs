@@ -3,7 +3,7 @@
 //! An answer from outside the lead is sent to the lead as `user`, and the lead's program passes it on: a member
 //! acts only on the decisions of its lead.
 
-use super::{names::member_names, stop_members::is_alive};
+use super::{names::member_names, question_file::file_of, stop_members::is_alive};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
@@ -131,7 +131,7 @@ fn is_own_terminal(owner: &AgentName, open: &OpenQuestion) -> bool {
 }
 
 /// Renders a request: its owner, and what it would run or write, cut unless `is_whole`.
-pub(crate) fn render(request: &OpenRequest, is_whole: bool, view: &View) -> String {
+pub(crate) fn render(team: &TeamDir, request: &OpenRequest, is_whole: bool, view: &View) -> String {
     let question = &request.open.question;
     let state = if !request.is_alive {
         "not running; asks again when it is".to_owned()
@@ -147,7 +147,8 @@ pub(crate) fn render(request: &OpenRequest, is_whole: bool, view: &View) -> Stri
     let mut rows =
         vec![format!("{}  {owner} asks ({kind}) {tool}:  ({state})", view.palette.bold(id))];
     let most = if is_whole { usize::MAX } else { LISTED_ROWS };
-    let (subject, omitted) = excerpt_rows(question, most, view);
+    let file = file_of(team, owner, question);
+    let (subject, omitted) = excerpt_rows(question, file.as_ref(), most, view);
     rows.extend(subject);
     let last = if is_whole {
         format!("    its full id: {}", one_line(&question.request_id, 200))

@@ -29,7 +29,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     };
     let as_text = || {
         let (is_whole, view) = (args.id.is_some(), context.view());
-        let texts = shown.iter().map(|request| requests::render(request, is_whole, &view));
+        let texts = shown.iter().map(|request| requests::render(&team, request, is_whole, &view));
         match shown.as_slice() {
             [] => "nothing waits for a decision".into(),
             _ => texts.collect::<Vec<_>>().join("\n"),

@@ -1,10 +1,14 @@
 //! The rows of a question, and the parsing of a line that answers it.
 
+use super::diff::diff;
+use super::markdown;
 use super::messages::NAME_WIDTH;
 use super::sanitize::{one_line, wrap};
 use super::view::View;
 use crate::tools::find;
-use crate::view::requests::{Excerpt, SHOWN_ROWS, content, counted, editable};
+use crate::view::requests::{
+    Excerpt, FileChange, FileNow, SHOWN_ROWS, content, counted, editable, visible, visible_line,
+};
 use crate::wire::permission::{Question, QuestionKind};
 use crate::wire::tool::SubjectArgument;
 
@@ -22,7 +26,19 @@ pub(crate) fn ask(
     question: &Question,
     view: &View,
 ) -> String {
-    let (text, omitted) = body(name, color, question, view);
+    ask_about(name, color, more, question, None, view)
+}
+
+/// Renders a question like [`ask`], with the change to `file`, the file that it would change.
+pub(crate) fn ask_about(
+    name: &str,
+    color: &str,
+    more: usize,
+    question: &Question,
+    file: Option<&FileNow>,
+    view: &View,
+) -> String {
+    let (text, omitted) = body(name, color, question, file, view);
     let first = match omitted {
         0 => String::new(),
         omitted => format!("v shows the {} in between; then ", counted(omitted)),
@@ -35,11 +51,17 @@ pub(crate) fn ask(
 }
 
 /// Renders a question without the keys that answer it, and returns the number of rows that are left out.
-pub(crate) fn body(name: &str, color: &str, question: &Question, view: &View) -> (String, usize) {
+pub(crate) fn body(
+    name: &str,
+    color: &str,
+    question: &Question,
+    file: Option<&FileNow>,
+    view: &View,
+) -> (String, usize) {
     let palette = view.palette;
     let name = palette.member(color, &one_line(name, NAME_WIDTH));
     let mut rows = vec![format!("{} {name} asks to {}:", palette.warn("?"), purpose(question))];
-    let (subject, omitted) = excerpt_rows(question, SHOWN_ROWS, view);
+    let (subject, omitted) = excerpt_rows(question, file, SHOWN_ROWS, view);
     rows.extend(subject);
     (rows.join("\n") + "\n", omitted)
 }
@@ -107,8 +129,13 @@ pub(crate) fn choices(question: &Question, omitted: usize) -> Vec<(&'static str,
 
 /// Returns the indented rows of the subject of a question, and the number of rows that are left out so that `most`
 /// remain.
-pub(crate) fn excerpt_rows(question: &Question, most: usize, view: &View) -> (Vec<String>, usize) {
-    let subject = subject_rows(question, view);
+pub(crate) fn excerpt_rows(
+    question: &Question,
+    file: Option<&FileNow>,
+    most: usize,
+    view: &View,
+) -> (Vec<String>, usize) {
+    let subject = subject_rows(question, file, view);
     let excerpt = Excerpt::of(&subject, most);
     let mut rows = excerpt.head.to_vec();
     if excerpt.omitted > 0 {
@@ -120,7 +147,12 @@ pub(crate) fn excerpt_rows(question: &Question, most: usize, view: &View) -> (Ve
 
 /// Returns the number of rows that [`ask`] leaves out of the question.
 pub(crate) fn omitted_rows(question: &Question, view: &View) -> usize {
-    Excerpt::of(&subject_rows(question, view), SHOWN_ROWS).omitted
+    omitted_of(&subject_rows(question, None, view))
+}
+
+/// Returns the number of these rows of a subject that a question leaves out.
+pub(crate) fn omitted_of(rows: &[String]) -> usize {
+    Excerpt::of(rows, SHOWN_ROWS).omitted
 }
 
 /// Returns the subject of a question in full: a person must be able to read all of it before approving.
@@ -128,10 +160,60 @@ pub(crate) fn whole(question: &Question) -> String {
     content(question).join("\n")
 }
 
-fn subject_rows(question: &Question, view: &View) -> Vec<String> {
+/// Returns the indented rows of the subject of a question, all of them: a plan as markdown, the change to `file` with
+/// its line numbers, or the lines of what it asks for.
+pub(crate) fn subject_rows(
+    question: &Question,
+    file: Option<&FileNow>,
+    view: &View,
+) -> Vec<String> {
     let room = view.width.map(|width| width.saturating_sub(INDENT.len()));
-    let rows = content(question).into_iter().flat_map(|line| wrap(line.trim_end(), room));
-    rows.map(|row| if row.is_empty() { row } else { format!("{INDENT}{row}") }).collect()
+    let view = View { width: room, ..view.clone() };
+    let rows = match file.and_then(|file| FileChange::of(question, file)) {
+        Some(change) => change_rows(question, &change, &view),
+        None if question.about == QuestionKind::Plan => {
+            let plan = markdown::render(&visible(&question.description), view.palette, room);
+            plan.lines().map(ToOwned::to_owned).collect()
+        }
+        None => wrapped(content(question), room),
+    };
+    let indent = |row: String| if row.is_empty() { row } else { format!("{INDENT}{row}") };
+    rows.into_iter().map(indent).collect()
+}
+
+fn change_rows(question: &Question, change: &FileChange<'_>, view: &View) -> Vec<String> {
+    let path = visible_line(&question.description);
+    let notice = |text: String| {
+        let rows = wrapped(vec![text], view.width);
+        rows.iter().map(|row| view.palette.warn(row)).collect::<Vec<_>>()
+    };
+    match change {
+        FileChange::Versions { before, after } => {
+            let diff = diff(before.unwrap_or_default(), after, view);
+            let state = match before {
+                None => format!("new file, {}", counted(after.lines().count())),
+                Some(_) if diff.rows.is_empty() => "no change".into(),
+                Some(_) => diff.counts(),
+            };
+            [wrapped(vec![format!("{path}  {state}")], view.width), diff.rows].concat()
+        }
+        FileChange::NoPlace { found } => {
+            let why = match found {
+                0 => "the text to replace is not in the file any more; the edit would fail".into(),
+                found => {
+                    format!("the text to replace is in the file {found} times; the edit would fail")
+                }
+            };
+            let mut lines = content(question);
+            let rest = lines.split_off(1.min(lines.len()));
+            let head = wrapped(lines, view.width);
+            [head, notice(why), wrapped(rest, view.width)].concat()
+        }
+    }
+}
+
+fn wrapped(lines: Vec<String>, width: Option<usize>) -> Vec<String> {
+    lines.into_iter().flat_map(|line| wrap(line.trim_end(), width)).collect()
 }
 
 /// The reply to a line that is no answer, while a question waits.
@@ -237,6 +319,70 @@ mod tests {
         let wide = question("bash", &wide, &json!({ "command": wide }));
         assert_eq!(omitted_rows(&wide, &View::fixed(Some(99))), 1);
         assert_eq!(omitted_rows(&wide, &View::fixed(None)), 0);
+    }
+
+    fn shown_with(question: &Question, file: &FileNow) -> String {
+        ask_about("alice", "", 0, question, Some(file), &View::fixed(Some(80)))
+    }
+
+    #[test]
+    fn a_change_of_a_file_has_its_line_numbers_and_its_context() {
+        let before: Vec<String> = (1..=20).map(|line| format!("line {line}\n")).collect();
+        let before = before.concat();
+        let file = FileNow::Text(before.clone());
+        let input = json!({"path": "a.rs", "old_text": "line 10", "new_text": "line ten\u{1b}[2J"});
+        let edit = question("edit_file", "a.rs", &input);
+        let wanted = "\
+? alice asks to use edit_file:
+    a.rs  +1 −1
+     7  7   line 7
+     8  8   line 8
+     9  9   line 9
+    10    - line 10
+       10 + line ten<U+001B>[2J
+    11 11   line 11
+    12 12   line 12
+    13 13   line 13
+";
+        let text = shown_with(&edit, &file);
+        assert!(text.starts_with(wanted), "{text}");
+        let write = |content: &str| {
+            question("write_file", "a.rs", &json!({"path": "a.rs", "content": content}))
+        };
+        let text = shown_with(&write("one\ntwo\n"), &FileNow::Missing);
+        assert!(
+            text.contains("    a.rs  new file, 2 lines\n      1 + one\n      2 + two\n"),
+            "{text}"
+        );
+        let text = shown_with(&write(&before), &file);
+        assert!(text.contains("    a.rs  no change\n  y yes"), "{text}");
+        let text = shown_with(&edit, &FileNow::Text("other\n".into()));
+        let notice =
+            "    a.rs\n    the text to replace is not in the file any more; the edit would fail\n";
+        assert!(text.contains(notice) && text.contains("    - line 10\n    + line ten"), "{text}");
+        let text = shown_with(&edit, &FileNow::Text("line 10, line 100\n".into()));
+        assert!(text.contains("is in the file 2 times"), "{text}");
+    }
+
+    #[test]
+    fn a_long_change_is_left_out_in_its_middle() {
+        let content: Vec<String> = (1..=60).map(|line| format!("line {line}.\n")).collect();
+        let input = json!({"path": "a", "content": content.concat()});
+        let long = question("write_file", "a", &input);
+        let text = shown_with(&long, &FileNow::Missing);
+        assert!(text.contains("… 21 lines left out here …"), "{text}");
+        let rows = subject_rows(&long, Some(&FileNow::Missing), &View::fixed(Some(60)));
+        assert_eq!((rows.len(), omitted_of(&rows)), (61, 21));
+        let all = rows.concat();
+        assert!((1..=60).all(|line| all.contains(&format!("line {line}."))), "{all}");
+    }
+
+    #[test]
+    fn a_plan_is_markdown_in_which_nothing_is_hidden() {
+        let plan = "# Plan\n1. **look**\n2. write\u{202e}\n\n```sh and hidden\nls\n```\n<!-- x -->";
+        let text = shown(&question("submit_plan", plan, &json!({})), 0);
+        let wanted = "    # Plan\n    1. look\n    2. write<U+202E>\n\n      sh and hidden\n      ls\n    <!-- x -->\n";
+        assert!(text.contains(wanted), "{text}");
     }
 
     #[test]

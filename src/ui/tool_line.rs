@@ -31,6 +31,16 @@ pub(crate) fn folded(content: &str, width: usize) -> String {
     if is_whole { text } else { fit(&counted(lines), width).into_owned() }
 }
 
+/// Splits the result of a command that did not succeed into its output and the words about its end, such as
+/// `exit code 1`.
+pub(crate) fn exit_note(content: &str) -> Option<(&str, &str)> {
+    let content = content.trim_end();
+    let (output, last) = content.rsplit_once('\n').unwrap_or(("", content));
+    let note = last.strip_prefix('[')?.strip_suffix(']')?;
+    let is_note = ["exit code ", "ended by signal ", "timed out after "];
+    is_note.iter().any(|words| note.starts_with(words)).then_some((output, note))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +78,15 @@ mod tests {
             assert_eq!(call(name, &input, 60), wanted);
         }
         assert_eq!(call("bash", &json!({"command": "cargo test"}), 12), "bash  cargo…");
+    }
+
+    #[test]
+    fn the_end_of_a_command_is_told_by_its_last_line() {
+        assert_eq!(exit_note("a\nb\n[exit code 1]"), Some(("a\nb", "exit code 1")));
+        assert_eq!(exit_note("[ended by signal 9]\n"), Some(("", "ended by signal 9")));
+        for other in ["", "a", "[x]", "exit code 1", "[exit code 1]\nb"] {
+            assert_eq!(exit_note(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::messages::{self, NAME_WIDTH};
 use super::sanitize::{columns, one_line, pad};
 use super::tool_line;
 use super::view::View;
+use crate::view::requests::counted;
 use crate::wire::chat::Block;
 use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, InterruptOutcome, Line};
@@ -124,24 +125,31 @@ struct ResultText {
 
 impl ResultText {
     fn new(content: &str, is_error: bool, is_full: bool, view: &View) -> Self {
-        let folded = tool_line::folded(content, RESULT_WIDTH);
-        let is_short = folded == content.trim();
-        let (most, words) = match (is_full, is_error) {
-            (true, _) if content.trim().is_empty() => (Some(0), String::new()),
-            (true, false) => (None, String::new()),
-            (true, true) => (None, "failed".into()),
-            (false, true) if !is_short => (Some(ERROR_LINES), "failed".into()),
-            (false, _) => (Some(0), folded),
+        let end = tool_line::exit_note(content).filter(|_| !is_error);
+        let is_failed = is_error || end.is_some();
+        let (output, end) = end.unwrap_or((content, ""));
+        let folded = tool_line::folded(output, RESULT_WIDTH);
+        let is_short = folded == output.trim();
+        let words = match (is_failed, end) {
+            (_, end) if !end.is_empty() => one_line(end, RESULT_WIDTH),
+            (true, _) if is_full || !is_short => "failed".into(),
+            (false, _) if is_full => String::new(),
+            _ => folded,
         };
-        let mark = if is_error { "✗" } else { "✓" };
+        let mark = if is_failed { "✗" } else { "✓" };
         let words = format!("{mark} {words}").trim_end().to_owned();
-        let rows = if most == Some(0) { Vec::new() } else { view.block(content, "    ", most) };
-        let paint = |row: &String| {
-            let palette = view.palette;
-            if is_error { palette.bad(row) } else { palette.dim(row) }
+        let is_told = output.trim().is_empty() || is_short && words.ends_with(output.trim());
+        let rows = match (is_told, is_full || is_failed) {
+            (true, _) | (_, false) => Vec::new(),
+            _ if is_full => view.block(output, "    ", None),
+            // The end of a command's output tells why it failed, the beginning of other errors.
+            _ if end.is_empty() => view.block(output, "    ", Some(ERROR_LINES)),
+            _ => last_rows(output, view),
         };
+        let palette = view.palette;
+        let paint = |row: &String| if is_error { palette.bad(row) } else { palette.dim(row) };
         let below = rows.iter().map(|row| paint(row) + "\n").collect();
-        Self { words, is_error, below }
+        Self { words, is_error: is_failed, below }
     }
 
     fn painted(&self, view: &View) -> String {
@@ -151,6 +159,15 @@ impl ResultText {
     fn row(&self, view: &View) -> String {
         format!("    {}\n", self.painted(view))
     }
+}
+
+/// Renders the last lines of a long output.
+fn last_rows(output: &str, view: &View) -> Vec<String> {
+    let lines: Vec<&str> = output.trim_end().lines().collect();
+    let omitted = lines.len().saturating_sub(ERROR_LINES);
+    let last = lines.get(omitted..).unwrap_or_default().join("\n");
+    let gap = (omitted > 0).then(|| format!("    … {} before", counted(omitted)));
+    gap.into_iter().chain(view.block(&last, "    ", None)).collect()
 }
 
 /// Renders a call as one row, with its result if it has one.
@@ -393,6 +410,26 @@ mod tests {
         let shown: String = lines(CALLS).iter().map(|it| full.line(it, &view)).collect();
         assert!(shown.contains("⏺ bash  cargo test   ✓\n    x\n    y\n"), "{shown}");
         assert!(shown.contains("    5\n    6\n    7\n"), "{shown}");
+    }
+
+    #[test]
+    fn a_result_tells_why_a_call_failed() {
+        let view = View::fixed(Some(60));
+        let of = |content: &str, is_error| {
+            let result = ResultText::new(content, is_error, false, &view);
+            result.row(&view) + &result.below
+        };
+        assert_eq!(
+            of("1\n2\n3\n4\n5\n6\n[exit code 1]", false),
+            "    ✗ exit code 1\n    … 1 line before\n    2\n    3\n    4\n    5\n    6\n"
+        );
+        assert_eq!(of("[exit code 1]", false), "    ✗ exit code 1\n");
+        assert_eq!(of("a.rs does not exist", true), "    ✗ a.rs does not exist\n");
+        assert_eq!(of("a\nb", true), "    ✗ failed\n    a\n    b\n");
+        assert_eq!(of("", true), "    ✗\n");
+        let long = "word ".repeat(20);
+        let rows = of(&long, true);
+        assert!(rows.starts_with("    ✗ failed\n    word"), "{rows}");
     }
 
     #[test]

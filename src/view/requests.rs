@@ -82,6 +82,42 @@ pub(crate) fn content(question: &Question) -> Vec<String> {
     }
 }
 
+/// The file that a question would change, as it is on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FileNow {
+    Missing,
+    Text(String),
+}
+
+/// The change that a call would make to a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FileChange<'a> {
+    /// The file gets other content; it may not exist before.
+    Versions { before: Option<&'a str>, after: Cow<'a, str> },
+    /// The call would fail: the text to replace is in the file so many times instead of once.
+    NoPlace { found: usize },
+}
+
+impl<'a> FileChange<'a> {
+    /// Returns the change of a call that writes a file or a piece of it; `None` for any other call.
+    pub(crate) fn of(question: &'a Question, file: &'a FileNow) -> Option<Self> {
+        let field = |name: &str| question.input.get(name).and_then(Value::as_str);
+        let before = match file {
+            FileNow::Missing => None,
+            FileNow::Text(text) => Some(text.as_str()),
+        };
+        if let Some(content) = field("content") {
+            return Some(Self::Versions { before, after: Cow::Borrowed(content) });
+        }
+        let (old, new) = (field("old_text").filter(|old| !old.is_empty())?, field("new_text")?);
+        let text = before.unwrap_or_default();
+        Some(match text.matches(old).count() {
+            1 => Self::Versions { before, after: Cow::Owned(text.replacen(old, new, 1)) },
+            found => Self::NoPlace { found },
+        })
+    }
+}
+
 fn is_file(question: &Question) -> bool {
     let subject = find(&question.tool).map(|tool| tool.subject);
     let leaves = question.about == QuestionKind::Sandbox;
@@ -177,6 +213,33 @@ mod tests {
                 "tool": tool, "description": "d", "input": input});
             let question: Question = serde_json::from_value(question).unwrap();
             assert_eq!(editable(&question), wanted, "{tool}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_made_to_the_file_as_it_is() {
+        let change = |input: Value, file: &FileNow| {
+            let question = json!({"request_id": "a:t", "tool_use_id": "t", "about": "permission",
+                "tool": "edit_file", "description": "a", "input": input});
+            let question: Question = serde_json::from_value(question).unwrap();
+            match FileChange::of(&question, file)? {
+                FileChange::Versions { before, after } => Some(format!("{before:?} {after:?}")),
+                FileChange::NoPlace { found } => Some(found.to_string()),
+            }
+        };
+        let text = FileNow::Text("one two".into());
+        let edit = |old: &str| json!({"path": "a", "old_text": old, "new_text": "2"});
+        for (input, file, wanted) in [
+            (edit("two"), &text, Some("Some(\"one two\") \"one 2\"")),
+            (edit("three"), &text, Some("0")),
+            (edit("o"), &text, Some("2")),
+            (edit(""), &text, None),
+            (edit("two"), &FileNow::Missing, Some("0")),
+            (json!({"content": "x"}), &text, Some("Some(\"one two\") \"x\"")),
+            (json!({"content": "x"}), &FileNow::Missing, Some("None \"x\"")),
+            (json!({"command": "x"}), &text, None),
+        ] {
+            assert_eq!(change(input.clone(), file).as_deref(), wanted, "{input}");
         }
     }
 

@@ -78,24 +78,25 @@ fn in_words(value: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ParameterType::{Boolean, Count, Text, TextList};
     use serde_json::json;
+
+    const SEND: &[Parameter] = &[
+        Parameter::required("to", Text, ""),
+        Parameter::optional("urgent", Boolean, ""),
+        Parameter::required("content", Text, ""),
+    ];
+    const CLAIM: &[Parameter] = &[
+        Parameter::required("paths", TextList, ""),
+        Parameter::optional("why", Text, ""),
+        Parameter::optional("count", Count { most: None }, ""),
+    ];
 
     #[test]
     fn a_call_is_told_by_its_subject() {
-        use ParameterType::{Boolean, Count, Text, TextList};
-        let of = |subject, parameters| ToolSpec { subject, parameters, ..ToolSpec::STRICT };
+        let of = |subject, parameters| ToolSpec { parameters, subject, ..ToolSpec::STRICT };
         let file = of(SubjectArgument::File("path"), &[]);
         let command = of(SubjectArgument::Command("line"), &[]);
-        const SEND: &[Parameter] = &[
-            Parameter::required("to", Text, ""),
-            Parameter::optional("urgent", Boolean, ""),
-            Parameter::required("content", Text, ""),
-        ];
-        const CLAIM: &[Parameter] = &[
-            Parameter::required("paths", TextList, ""),
-            Parameter::optional("why", Text, ""),
-            Parameter::optional("count", Count { most: None }, ""),
-        ];
         let (send, claim) = (of(SubjectArgument::None, SEND), of(SubjectArgument::None, CLAIM));
         for (spec, input, wanted) in [
             (Some(&command), json!({"line": "cargo test\nls", "timeout": 9}), "cargo test\nls"),

@@ -6,6 +6,7 @@
 use super::question_queue::{QuestionQueue, WaitingQuestion};
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
+use crate::app::question_file::file_of;
 use crate::app::requests::{decision_of, editable_text, own_decision, with_text};
 use crate::app::stop_members::is_alive;
 use crate::protocol::permission::{PermissionSubject, Policy, rules_for, would_allow};
@@ -15,7 +16,8 @@ use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
 use crate::tools::find;
 use crate::ui::console::{EditableText, QuestionPrompt};
 use crate::ui::question::{
-    NOT_AN_ANSWER, TypedAnswer, ask, body, choices, look_first, summary, understand, whole,
+    NOT_AN_ANSWER, TypedAnswer, ask_about, body, choices, look_first, omitted_of, subject_rows,
+    summary, understand, whole,
 };
 use crate::ui::{sanitize::one_line, view::View};
 use crate::view::requests::visible;
@@ -207,13 +209,18 @@ impl Approvals {
         let id = front.id().to_owned();
         let (owner, question) = (front.asked.owner.clone(), front.question().clone());
         let color = self.color_of(&owner);
-        let (text, omitted) = body(owner.as_str(), &color, &question, view);
+        let file = file_of(self.runtime.team(), &owner, &question);
+        let file = file.as_ref();
+        let rows = subject_rows(&question, file, view);
         if let Some(waiting) = self.queue.get(&id) {
-            waiting.omitted = Some(omitted);
+            (waiting.omitted, waiting.whole) = (Some(omitted_of(&rows)), rows.join("\n"));
         }
         let more = self.queue.position(&id).1.saturating_sub(1);
-        let with_keys = || ask(owner.as_str(), &color, more, &question, view);
-        Some(if has_pane { text } else { with_keys() })
+        Some(if has_pane {
+            body(owner.as_str(), &color, &question, file, view).0
+        } else {
+            ask_about(owner.as_str(), &color, more, &question, file, view)
+        })
     }
 
     /// Returns the question in front for the pane.
@@ -362,7 +369,8 @@ impl Approvals {
         let said = match said {
             TypedAnswer::ShowWhole => {
                 waiting.omitted = Some(0);
-                return self.notify(whole(&question));
+                let shown = waiting.whole.clone();
+                return self.notify(if shown.is_empty() { whole(&question) } else { shown });
             }
             TypedAnswer::Edit => return self.notify(no_editor(&question).into()),
             Yes | Always => match waiting.omitted {

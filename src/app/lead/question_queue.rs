@@ -14,6 +14,8 @@ pub(super) struct WaitingQuestion {
     pub(super) edited: Option<Question>,
     /// The number of rows that were left out when it was shown; `None` until it is shown.
     pub(super) omitted: Option<usize>,
+    /// The whole subject as it was when it was shown; a file may change meanwhile.
+    pub(super) whole: String,
     is_put_off: bool,
 }
 
@@ -38,8 +40,9 @@ impl QuestionQueue {
     pub(super) fn push(&mut self, asked: QueuedRequest) {
         self.last_number += 1;
         let number = self.last_number;
-        let (edited, omitted, is_put_off) = (None, None, false);
-        self.waiting.push(WaitingQuestion { number, asked, edited, omitted, is_put_off });
+        let (edited, omitted, whole) = (None, None, String::new());
+        let is_put_off = false;
+        self.waiting.push(WaitingQuestion { number, asked, edited, omitted, whole, is_put_off });
     }
 
     pub(super) fn all(&self) -> &[WaitingQuestion] {

@@ -51,8 +51,8 @@ const LANGUAGES: &[Language] = &[
         blocks: &[("/*", "*/", COMMENT), ("r#\"", "\"#", STRING), ("\"", "\"", STRING)],
         quotes: "'",
         keywords: "as async await break const continue crate dyn else enum extern false fn for if impl in let loop \
-                   match mod move mut pub ref return self Self static struct super trait true type unsafe use where \
-                   while",
+                   match mod move mut pub ref return self Self static struct super trait true type use where \
+                   while unsafe",
         has_lifetimes: true,
     },
     Language {

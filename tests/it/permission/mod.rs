@@ -2,6 +2,7 @@
 
 mod approvals;
 mod external_paths;
+mod file_changes;
 mod hooks;
 mod interrupted_requests;
 mod modes_and_rules;

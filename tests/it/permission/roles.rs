@@ -196,7 +196,6 @@ fn a_member_whose_role_file_is_gone_is_not_started_without_limits() {
     let gone = bash("rm .team/roles/auditor.md");
     let lines = [
         calls("lead", &[order("a", "auditor")]),
-        says("lead", "spawned"),
         says("a", "ready"),
         calls(
             "lead",

@@ -8,6 +8,7 @@ mod demo;
 mod doctor_and_clean;
 mod log_and_trace;
 mod page;
+mod reading;
 mod top;
 mod views;
 mod web;

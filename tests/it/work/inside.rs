@@ -120,6 +120,37 @@ fn a_lease_does_not_bind_a_clone() {
     assert_eq!(lead.wait().code(), Some(0));
 }
 
+/// The second edit replaces a text that only the file in the clone has.
+#[test]
+fn a_question_shows_the_change_to_the_file_in_the_clone() {
+    let it = Repository::new();
+    it.team.variable("TEAM_MODE", "default");
+    let edit = |old: &str, new: &str| {
+        ("edit_file", json!({ "path": "a.txt", "old_text": old, "new_text": new }))
+    };
+    let read = ("read_file", json!({ "path": "a.txt" }));
+    let lines = [
+        calls("lead", &[spawn_clone("bob")]),
+        says("lead", "begun"),
+        says("lead", "heard"),
+        calls("bob", &[read, edit("two", "2"), edit("2", "zwei")]),
+        says("bob", "done"),
+    ];
+    let mut lead = scripted_lead(&it.team, &lines);
+    lead.expect("2   - two");
+    lead.expect("2 + 2");
+    lead.type_line("y");
+    lead.expect("2   - 2");
+    lead.expect("2 + zwei");
+    lead.type_line("y");
+    it.team.eventually("bob is done", || turns(&it.team, "bob") == 1);
+    let text = |folder: &std::path::Path| fs::read_to_string(folder.join("a.txt")).unwrap();
+    assert_eq!(text(&it.clone_of("bob")), "one\nzwei\nthree\n");
+    assert_eq!(text(it.main()), "one\ntwo\nthree\n");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+}
+
 #[test]
 fn a_teammate_leaves_marks_only_in_its_clone() {
     leaves_marks_only_in_its_clone(&Repository::new(), false);
