@@ -90,7 +90,7 @@ impl Tool for TakeWork {
         let environment = parts.commands.env.clone();
         let by = team.me.clone();
         let taker = Taker { team: dir, name: name.clone(), place, by, environment };
-        // What it changes in the workspace is undone like a change of a command.
+        // The changes in the workspace are undone like those of a command.
         let undo_guard = UndoGuard::before(parts).await;
         let taken = offload(move || taker.take(WorkToTake::Offer)).await;
         undo_guard.after().await;

@@ -112,7 +112,7 @@ impl Stamp {
 impl Looker {
     /// Returns the reason for which changes of commands in a folder are not found.
     pub(super) fn refusal(folder: &Path) -> Option<String> {
-        let folder = super::recorder::real(folder);
+        let folder = real(folder);
         let is_in_checkout = folder.ancestors().any(|above| above.join(".git").exists());
         (!is_in_checkout).then(|| NO_CHECKOUT.to_owned())
     }
@@ -157,23 +157,22 @@ impl Looker {
             *self = Self::default();
             return Err(format!("the checkout has more than {UNDO_COMPARED_FILES} files"));
         }
+        let team = real(dir.root());
         let mut copies = Copies { dir, bytes: 0, stored: 0 };
         let mut files = BTreeMap::new();
         for path in self.index.keys().chain(&untracked) {
             let real = self.top.join(path);
             // Nothing of the team is a file of the workspace.
-            if real.starts_with(dir.root()) {
+            if real.starts_with(&team) {
                 continue;
             }
             let Some(stamp) = Stamp::at(&real) else { continue };
             let known = self.files.get(path).filter(|known| known.stamp == stamp);
-            let known = known.filter(|known| match &known.content {
-                Content::Kept(hash) => has(dir, hash),
-                Content::Object(_) => true,
-                // The limit of the last look may be why.
-                Content::Lost(why) => *why != LostReason::NotKept,
-            });
             let content = match (known, self.index.get(path)) {
+                // A version that did not fit is not copied again and again.
+                (Some(SeenFile { content: Content::Kept(hash), .. }), _) if !has(dir, hash) => {
+                    Content::Lost(LostReason::NotKept)
+                }
                 (Some(known), _) => known.content.clone(),
                 (None, Some(id)) if clean.get(path) == Some(&stamp) => Content::Object(id.clone()),
                 (None, _) => copies.keep(&real, stamp).map_err(|why| words(&why))?,
@@ -213,7 +212,7 @@ impl Looker {
             return FoundChanges { uncovered: look.problem, ..FoundChanges::default() };
         }
         let stored = look.stored;
-        match self.compare(dir, look) {
+        match self.compare(dir, &look) {
             Ok(found) => FoundChanges { stored: found.stored + stored, ..found },
             Err(why) => {
                 let uncovered = Some(format!("the changes made by a command are not known: {why}"));
@@ -222,7 +221,7 @@ impl Looker {
         }
     }
 
-    fn compare(&mut self, dir: &TeamDir, look: CommandLook) -> Result<FoundChanges, String> {
+    fn compare(&mut self, dir: &TeamDir, look: &CommandLook) -> Result<FoundChanges, String> {
         let words = |why: &dyn std::fmt::Display| why.to_string();
         let mut paths: Vec<String> = look.files.keys().cloned().collect();
         let is_new = |path: &String| !look.files.contains_key(path);
@@ -235,10 +234,11 @@ impl Looker {
         }
         paths.sort_unstable();
         paths.dedup();
+        let team = real(dir.root());
         let mut changed = Vec::new();
         for path in paths {
             let real = self.top.join(&path);
-            if real.starts_with(dir.root()) {
+            if real.starts_with(&team) {
                 continue;
             }
             let (old, now) = (look.files.get(&path), Stamp::at(&real));
@@ -441,6 +441,11 @@ impl Compared<'_> {
         let (path, by, at) = (path.to_owned(), ChangeSource::Command, WallTime::default());
         Ok(Some(FileChange { turn: 0, at, path, before, after, by, lost }))
     }
+}
+
+/// Returns the path of a folder without links.
+fn real(folder: &Path) -> PathBuf {
+    folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
 }
 
 enum Version<'a> {

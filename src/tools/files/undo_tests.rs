@@ -216,7 +216,9 @@ fn the_changes_of_the_session_are_shown_for_each_agent() {
     let diffs = session_diff(&fixture.dir, None, &[]).unwrap();
     let lines = |agent: usize, file: usize| match &diffs[agent].files[file].content {
         DiffContent::Lines(lines) => lines.clone(),
-        other => panic!("{other:?}"),
+        DiffContent::Mode(..) | DiffContent::Binary | DiffContent::Unknown(_) => {
+            panic!("{diffs:?}")
+        }
     };
     assert_eq!((diffs.len(), diffs[0].files.len(), diffs[1].files.len()), (2, 2, 2));
     assert!(lines(0, 0).ends_with(" one\n+two\n"), "{}", lines(0, 0));
@@ -272,27 +274,33 @@ struct Oracle {
 }
 
 impl Oracle {
-    /// Returns the state to which an undo leads a file: `Ok(None)` for the present one, an error for a refusal.
-    fn expected(
-        &self,
-        agent: usize,
-        to: u64,
-        file: usize,
-        now: Option<&String>,
-    ) -> Result<Option<Option<String>>, ()> {
+    /// Returns what becomes of a file by an undo.
+    fn expected(&self, agent: usize, to: u64, file: usize, now: Option<&String>) -> Expected {
         let own = self.log.iter().filter(|it| {
             it.file == file && it.by.is_some_and(|(by, turn)| by == agent && turn >= to)
         });
         let own: Vec<&Known> = own.collect();
-        let (Some(first), Some(last)) = (own.first(), own.last()) else { return Ok(None) };
+        let (Some(first), Some(last)) = (own.first(), own.last()) else { return Expected::Same };
         if own.windows(2).any(|pair| pair[0].after != pair[1].before) {
-            return Err(());
+            return Expected::Refused;
         }
         if first.before == last.after || now == first.before.as_ref() {
-            return Ok(None);
+            return Expected::Same;
         }
-        if now == last.after.as_ref() { Ok(Some(first.before.clone())) } else { Err(()) }
+        if now == last.after.as_ref() {
+            Expected::State(first.before.clone())
+        } else {
+            Expected::Refused
+        }
     }
+}
+
+/// What becomes of a file by an undo.
+#[derive(PartialEq)]
+enum Expected {
+    Same,
+    State(Option<String>),
+    Refused,
 }
 
 fn take_step(fixture: &Fixture, oracle: &mut Oracle, step: &Step) -> Result<(), TestCaseError> {
@@ -330,10 +338,16 @@ fn take_step(fixture: &Fixture, oracle: &mut Oracle, step: &Step) -> Result<(), 
             let refused: Vec<&str> = plan.refusals.iter().map(|it| it.shown.as_str()).collect();
             for (file, expected) in expected.iter().enumerate() {
                 let is_refused = refused.contains(&FILES[file]);
-                prop_assert_eq!(expected.is_err(), is_refused, "{} {:?}", FILES[file], plan);
+                prop_assert_eq!(
+                    *expected == Expected::Refused,
+                    is_refused,
+                    "{} {:?}",
+                    FILES[file],
+                    plan
+                );
                 let wanted = match expected {
-                    Ok(Some(state)) if done.is_ok() => state,
-                    _ => &before[file],
+                    Expected::State(state) if done.is_ok() => state,
+                    Expected::State(_) | Expected::Same | Expected::Refused => &before[file],
                 };
                 prop_assert_eq!(&fixture.text(FILES[file]), wanted, "{} {:?}", FILES[file], plan);
             }
@@ -343,7 +357,7 @@ fn take_step(fixture: &Fixture, oracle: &mut Oracle, step: &Step) -> Result<(), 
             prop_assert_eq!(undone.turn, oracle.last_turn[agent]);
             oracle.is_open[agent] = false;
             for (file, expected) in expected.into_iter().enumerate() {
-                if let Ok(Some(after)) = expected {
+                if let Expected::State(after) = expected {
                     let by = Some((agent, undone.turn));
                     oracle.log.push(Known { file, by, before: before[file].clone(), after });
                 }
