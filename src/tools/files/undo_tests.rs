@@ -295,7 +295,7 @@ impl Oracle {
     }
 }
 
-/// What becomes of a file by an undo.
+/// The effect of an undo on a file.
 #[derive(PartialEq)]
 enum Expected {
     Same,
