@@ -90,6 +90,7 @@ fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
         reason,
         decider,
         updated_input: changed,
+        ..
     } = &message.body
     {
         (scope, updated_input) = (*given, changed.clone());
@@ -101,6 +102,7 @@ fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
         reason,
         decider,
         updated_input: changed,
+        ..
     } = &message.body
     {
         (scope, updated_input) = (*given, changed.clone());
@@ -294,6 +296,10 @@ impl Approvals {
                 self.add_rules(&rules);
                 None
             }
+            ApprovalEvent::RevokeRules(rules) => {
+                self.revoke_rules(&rules);
+                None
+            }
         }
     }
 
@@ -319,17 +325,24 @@ impl Approvals {
     }
 
     async fn on_control_mail(&mut self, message: &Message, status: &mut StatusReporter) {
-        // The control key is shared with the lead alone.
-        let is_bound = message.verification == Verification::Control
-            && !self.context.me.name.is_lead()
+        let is_addressed = !self.context.me.name.is_lead()
+            && message.from == AgentName::lead().as_str()
             && message.request_id.is_some()
             && message.incarnation.as_deref() == Some(self.context.me.incarnation.as_str());
+        // The control key is shared with the lead alone.
+        let is_bound = is_addressed && message.verification == Verification::Control;
         if let Body::ModeSetRequest { mode } = &message.body {
             match PermissionMode::parse(mode).filter(|_| is_bound) {
                 Some(mode) => self.set_mode(mode, status).await,
                 None => ignored(message),
             }
-        } else if let Body::PermissionUpdate { rules } = &message.body {
+        } else if let Body::PermissionUpdate { rules, removed, .. } = &message.body {
+            // A teammate that was started by hand has no control key; it may still be asked more often.
+            let removed = removed.clone().filter(|_| is_addressed);
+            if let Some(removed) = removed.and_then(|it| serde_json::from_value(it).ok()) {
+                let RuleLists { allow, .. } = removed;
+                return self.revoke_rules(&allow);
+            }
             match serde_json::from_value(rules.clone()).ok().filter(|_| is_bound) {
                 Some(rules) => self.add_rules(&rules),
                 None => ignored(message),
@@ -408,9 +421,15 @@ impl Approvals {
     /// Adds rules for the rest of this incarnation.
     pub(super) fn add_rules(&mut self, rules: &RuleLists) {
         match self.gate.policy.add(rules) {
-            Ok(()) => tracing::info!(?rules, "permission rules added"),
+            Ok(()) => tracing::info!(rules = %rules, "permission rules added"),
             Err(why) => tracing::warn!(%why, "permission rules were not added"),
         }
+    }
+
+    /// Removes rules of earlier answers: the calls ask again.
+    fn revoke_rules(&mut self, rules: &[String]) {
+        self.gate.policy.revoke(rules);
+        tracing::info!(rules = rules.join(", "), "permission rules taken back");
     }
 
     async fn set_mode(&mut self, mode: PermissionMode, status: &mut StatusReporter) {

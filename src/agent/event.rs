@@ -71,6 +71,8 @@ pub(crate) enum ApprovalEvent {
     /// The user sets the permission mode.
     SetMode(PermissionMode),
     AddRules(RuleLists),
+    /// Rules of earlier answers no longer hold.
+    RevokeRules(Vec<String>),
 }
 
 impl From<MachineEvent> for Event {

@@ -24,7 +24,11 @@ use crate::tools::{self, FileAccess, Ops, ToolParts, hooks::Hooks, team::TeamCon
 use crate::undo::apply::recover;
 use crate::wire::hook::Hook;
 use crate::wire::{
-    AgentName, front_matter::Problem, money::Price, permission::Permissions, role::Role,
+    AgentName,
+    front_matter::Problem,
+    money::Price,
+    permission::{GrantedAllow, Permissions, RuleLists},
+    role::Role,
     roster::UsageCount,
 };
 use crate::work::save::Saver;
@@ -102,7 +106,7 @@ pub(super) fn build_agent(
         checks_idle: is_teammate,
     };
     let mode = parts.permissions.mode;
-    let mut approval = approval_gate(parts.permissions, parts.asks, &role)?;
+    let mut approval = approval_gate(parts.permissions, parts.asks, &role, name)?;
     if parts.frees_walled_commands {
         approval.policy.free_walled_commands();
     }
@@ -275,7 +279,7 @@ fn role_list(team: &TeamDir, profile: Profile) -> String {
 pub(super) fn check_lead_rules(team: &TeamDir, permissions: &Permissions) -> Result<(), Failure> {
     let (nobody, lead) = (Asks::NoOne(String::new()), AgentName::lead());
     let role = read_role(team, &lead, lead.as_str(), None)?;
-    approval_gate(permissions.clone(), nobody, &role).map(drop)
+    approval_gate(permissions.clone(), nobody, &role, &lead).map(drop)
 }
 
 /// Creates the gate of tool calls. A role can only refuse more than the permissions do.
@@ -283,14 +287,20 @@ fn approval_gate(
     permissions: Permissions,
     asks: Asks,
     role: &Role,
+    name: &AgentName,
 ) -> Result<ApprovalGate, Failure> {
-    let Permissions { mode, rules: mut lists, timeout, plan_approval } = permissions;
+    let Permissions { mode, rules: mut lists, timeout, plan_approval, granted } = permissions;
     lists.deny.extend(tools::rules::denied_by(role));
-    let policy = Policy::new(mode, &lists).or_exit(
+    let mut policy = Policy::new(mode, &lists).or_exit(
         Exit::Usage,
         "a permission rule is not understood",
         "correct it under [permissions], or in the file of the role",
     )?;
+    let is_own = |it: &GrantedAllow| it.agent.as_deref().is_none_or(|agent| agent == name.as_str());
+    let allow = granted.into_iter().filter(is_own).map(|it| it.rule).collect();
+    if let Err(why) = policy.add(&RuleLists { allow, ..RuleLists::default() }) {
+        tracing::warn!(%why, "rules of earlier answers are not used");
+    }
     Ok(ApprovalGate { policy, asks, timeout: Duration::from_secs(timeout), plan_approval })
 }
 

@@ -23,6 +23,7 @@ pub(crate) mod names;
 pub(crate) mod output;
 pub(crate) mod own_mailbox;
 pub(crate) mod permission_rules;
+pub(crate) mod permissions;
 mod progress_line;
 mod question_file;
 pub(crate) mod requests;

@@ -4,7 +4,7 @@
 use super::context::Context;
 use crate::error::{Exit, Failure, OrFail};
 use crate::protocol::permission::{NETWORK, OUTSIDE, Policy, UNSANDBOXED};
-use crate::settings::Settings;
+use crate::settings::{Settings, granted::GrantedFile};
 use crate::store::TeamDir;
 use crate::tools::rules::{RuleProblem, parts, under_own_names};
 use crate::tools::specs;
@@ -51,6 +51,8 @@ pub(crate) fn permissions(
         }
     }
     permissions.rules = RuleLists { allow: allowed, ask, deny };
+    permissions.granted =
+        GrantedFile::of(&context.environment, &context.team_path).for_good().allows();
     Ok((permissions, warnings))
 }
 
@@ -73,14 +75,19 @@ fn advice(rule: &str) -> String {
 
 /// Returns the file and the line that contain a rule, followed by a colon.
 fn place(context: &Context, rule: &str) -> String {
+    file_and_line(context, rule).map(|place| format!("{place}: ")).unwrap_or_default()
+}
+
+/// Returns the file and the line that contain a rule.
+pub(super) fn file_and_line(context: &Context, rule: &str) -> Option<String> {
     let folder = TeamDir::settings_in(&context.team_path);
     let files = [Some(folder), Settings::user_file(&context.environment)];
     let line_of = |file: PathBuf| {
         let text = std::fs::read_to_string(&file).ok()?;
         let line = text.lines().position(|line| line.contains(rule))? + 1;
-        Some(format!("{} line {line}: ", file.display()))
+        Some(format!("{} line {line}", file.display()))
     };
-    files.into_iter().flatten().find_map(line_of).unwrap_or_default()
+    files.into_iter().flatten().find_map(line_of)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::{names::member_names, question_file::file_of, stop_members::is_alive}
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock};
+use crate::protocol::permission::{PermissionSubject, rules_for};
 use crate::protocol::request::RequestVerdict;
 use crate::store::asynchronous::offload;
 use crate::store::transcript::{OpenQuestion, archived_questions, decision, open_questions};
@@ -118,6 +119,7 @@ pub(crate) fn json(request: &OpenRequest) -> Value {
         "deadline": (!request.is_attended).then_some(request.open.deadline),
         "attended": request.is_attended,
         "waiting": request.is_alive,
+        "always_allows": rules_of_always(question),
     })
 }
 
@@ -198,6 +200,31 @@ pub(super) fn editable_text(question: &Question) -> Option<EditableText> {
     Some(EditableText { id, name: name.into(), text: text.into() })
 }
 
+/// Returns the rules that always allow the call of a question with this subject.
+pub(crate) fn always_rules(question: &Question, subject: &str) -> Vec<String> {
+    let what = subject.to_owned();
+    let argument = find_tool(&question.tool).map(|tool| tool.subject);
+    let subject = match (question.about, argument) {
+        (QuestionKind::Sandbox, Some(SubjectArgument::Command(_))) => match question.hosts() {
+            hosts if hosts.is_empty() => PermissionSubject::Unsandboxed(what),
+            hosts => PermissionSubject::Hosts { command: what, hosts },
+        },
+        (QuestionKind::Sandbox, _) => PermissionSubject::Outside(what),
+        (_, Some(SubjectArgument::Command(_))) => PermissionSubject::Command(what),
+        (_, Some(SubjectArgument::File(_))) => PermissionSubject::Path(what),
+        (_, Some(SubjectArgument::None) | None) => PermissionSubject::Nothing,
+    };
+    rules_for(question.about, &question.tool, &subject)
+}
+
+/// Returns the text of the rules that an answer makes which allows the call of a question from now on.
+pub(crate) fn rules_of_always(question: &Question) -> Vec<String> {
+    if question.about == QuestionKind::Plan {
+        return Vec::new();
+    }
+    always_rules(question, &question.description)
+}
+
 /// Makes the record of a decision on a call of this process's own agent.
 pub(super) fn own_decision(id: &str, decider: Decider, decision: ApprovalDecision) -> Decision {
     let ApprovalDecision { verdict, scope, reason, updated_input, .. } = decision;
@@ -229,19 +256,26 @@ pub(crate) async fn decide(
         let why = "the lead passes answers on, and none is running";
         return Err(unanswered(why.into(), hint.into()));
     };
-    let ApprovalDecision { verdict, scope, reason, updated_input, mode } = answer;
+    let ApprovalDecision { verdict, scope, rule_scope, reason, updated_input, mode } = answer;
+    let rule_scope = rule_scope.map(|scope| scope.word().to_owned());
+    let decider = None;
     let approve = verdict == RequestVerdict::Approve;
     let body = match request.open.question.about {
         QuestionKind::Permission => {
-            Body::PermissionResponse { approve, scope, reason, decider: None, updated_input }
+            Body::PermissionResponse { approve, scope, reason, decider, rule_scope, updated_input }
         }
         QuestionKind::Plan => {
             let mode = mode.map(|mode| mode.word().to_owned());
             Body::PlanApprovalResponse { approve, feedback: reason, mode }
         }
-        QuestionKind::Sandbox => {
-            Body::SandboxPermissionResponse { approve, scope, reason, decider: None, updated_input }
-        }
+        QuestionKind::Sandbox => Body::SandboxPermissionResponse {
+            approve,
+            scope,
+            reason,
+            decider,
+            rule_scope,
+            updated_input,
+        },
     };
     let correlation = Correlation { request_id: id.into(), incarnation: record.incarnation };
     let sender = Arc::clone(bus);

@@ -23,6 +23,7 @@ mod log;
 mod ls;
 mod man;
 mod names;
+mod permissions;
 mod requests;
 mod roles;
 mod send;
@@ -103,6 +104,8 @@ verbs! {
     Approve = approve,
     /// Deny a request
     Deny = deny,
+    /// Show the permission rules in force; `revoke` those of your answers
+    Permissions = permissions,
     /// Trust this folder's settings, as they are now, to run code and loosen permissions
     Trust = trust,
     /// Show the roles for agents, and errors in their files

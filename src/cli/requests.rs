@@ -5,7 +5,7 @@ use crate::app::{context::Context, event_loop::block_on, output::print_result, r
 use crate::error::{Exit, Failure};
 use crate::protocol::request::RequestVerdict;
 use crate::tools::approval_queue::ApprovalDecision;
-use crate::wire::message::Scope;
+use crate::wire::permission::RuleScope;
 use serde_json::{Value, json};
 
 #[derive(Debug, clap::Args)]
@@ -53,14 +53,13 @@ impl Request {
         self,
         context: &Context,
         verb: &str,
-        verdict: RequestVerdict,
-        scope: Scope,
+        answer: ApprovalDecision,
         Json { json }: Json,
     ) -> Result<Exit, Failure> {
         context.refuse_inside_agent(verb)?;
         let (bus, given) = (context.team_bus()?, self.id);
         let request = requests::one_meant(bus.dir(), &given)?;
-        let answer = ApprovalDecision { scope, ..ApprovalDecision::once(verdict, self.reason) };
+        let answer = ApprovalDecision { reason: self.reason, ..answer };
         let outcome = block_on(requests::decide(&bus, request.id(), answer))??;
         let as_json = || json!({ "schema": 1, "request_id": request.id(), "outcome": outcome });
         let as_text = || {
@@ -73,27 +72,42 @@ impl Request {
 }
 
 pub(super) mod approve {
-    use super::{Context, Exit, Failure, Json, Request, RequestVerdict, Scope};
+    use super::{
+        ApprovalDecision, Context, Exit, Failure, Json, Request, RequestVerdict, RuleScope,
+    };
 
     #[derive(Debug, clap::Args)]
     pub(in crate::cli) struct Args {
         #[command(flatten)]
         request: Request,
-        /// Allow the same from now on without asking
+        /// Allow the same from now on without asking, for the whole team
         #[arg(long)]
         always: bool,
+        /// Allow the same from now on, for `agent` (the one that asks, until the lead ends), `session` (all agents, until the
+        /// lead ends), `team` (all, also after --resume) or `good` (all in this folder, for good)
+        #[arg(long, value_name = "SCOPE", conflicts_with = "always", value_parser = rule_scope)]
+        scope: Option<RuleScope>,
         #[command(flatten)]
         json: Json,
     }
 
     pub(in crate::cli) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
-        let scope = if args.always { Scope::Always } else { Scope::Once };
-        args.request.answer(context, "approve", RequestVerdict::Approve, scope, args.json)
+        let scope = args.scope.or(args.always.then_some(RuleScope::Team));
+        let answer = match scope {
+            Some(scope) => ApprovalDecision::with_rule(scope),
+            None => ApprovalDecision::once(RequestVerdict::Approve, None),
+        };
+        args.request.answer(context, "approve", answer, args.json)
+    }
+
+    fn rule_scope(word: &str) -> Result<RuleScope, String> {
+        let words = RuleScope::ALL.map(RuleScope::word).join(", ");
+        RuleScope::parse(word).ok_or_else(|| format!("give one of {words}"))
     }
 }
 
 pub(super) mod deny {
-    use super::{Context, Exit, Failure, Json, Request, RequestVerdict, Scope};
+    use super::{ApprovalDecision, Context, Exit, Failure, Json, Request, RequestVerdict};
 
     #[derive(Debug, clap::Args)]
     pub(in crate::cli) struct Args {
@@ -104,6 +118,7 @@ pub(super) mod deny {
     }
 
     pub(in crate::cli) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
-        args.request.answer(context, "deny", RequestVerdict::Reject, Scope::Once, args.json)
+        let answer = ApprovalDecision::once(RequestVerdict::Reject, None);
+        args.request.answer(context, "deny", answer, args.json)
     }
 }

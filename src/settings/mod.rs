@@ -7,6 +7,7 @@
 
 pub(crate) mod endpoints;
 pub(crate) mod environment;
+pub(crate) mod granted;
 mod isolation;
 pub(crate) mod last_lead;
 mod layers;

@@ -495,6 +495,7 @@ impl Settings {
             },
             timeout: self.permissions_timeout.value,
             plan_approval: self.permissions_plan_approval.value,
+            granted: Vec::new(),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::tools::{SpawnOrder, TeamOps, ToolError, ToolFuture};
 use crate::wire::AgentName;
 use crate::wire::hook::{Hook, HookEvent};
 use crate::wire::money::Price;
-use crate::wire::permission::{PermissionMode, Permissions, RuleLists};
+use crate::wire::permission::{GrantedAllow, PermissionMode, Permissions};
 use crate::wire::roster::{ExitCause, StartedBy};
 use crate::wire::sandbox::Sandbox;
 use std::cell::{Cell, RefCell};
@@ -107,9 +107,9 @@ impl Supervisor {
         self.config.permissions.borrow_mut().mode = mode;
     }
 
-    /// Adds permission rules for teammates that are spawned from now on.
-    pub(crate) fn add_rules(&self, rules: &RuleLists) {
-        self.config.permissions.borrow_mut().rules.add(rules);
+    /// Sets the calls that answers of the person allow to teammates that are spawned from now on.
+    pub(crate) fn set_granted(&self, granted: Vec<GrantedAllow>) {
+        self.config.permissions.borrow_mut().granted = granted;
     }
 
     /// Returns the operations for the lead's tools.

@@ -12,7 +12,9 @@ use crate::store::asynchronous::offload;
 use crate::store::roster;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Message, Scope};
-use crate::wire::permission::{PROGRAM, PermissionMode, PlanApproval, Question, QuestionKind};
+use crate::wire::permission::{
+    PROGRAM, PermissionMode, PlanApproval, Question, QuestionKind, RuleScope,
+};
 use crate::wire::tool::{ToolLookup, ToolSpec};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -50,6 +52,8 @@ impl Decider {
 pub(crate) struct ApprovalDecision {
     pub(crate) verdict: RequestVerdict,
     pub(crate) scope: Scope,
+    /// The agents and the time for which `scope` holds; `None` for the whole team.
+    pub(crate) rule_scope: Option<RuleScope>,
     pub(crate) reason: Option<String>,
     /// Arguments that replace those of the call.
     pub(crate) updated_input: Option<Value>,
@@ -60,7 +64,21 @@ pub(crate) struct ApprovalDecision {
 impl ApprovalDecision {
     /// Creates a decision about one call.
     pub(crate) fn once(verdict: RequestVerdict, reason: Option<String>) -> Self {
-        Self { verdict, scope: Scope::Once, reason, updated_input: None, mode: None }
+        let (scope, rule_scope) = (Scope::Once, None);
+        Self { verdict, scope, rule_scope, reason, updated_input: None, mode: None }
+    }
+
+    /// Creates an approval that also allows the same call from now on.
+    pub(crate) fn with_rule(rule_scope: RuleScope) -> Self {
+        let yes = Self::once(RequestVerdict::Approve, None);
+        Self { scope: rule_scope.answer(), rule_scope: Some(rule_scope), ..yes }
+    }
+
+    /// Returns the agents and the time for which the answer makes a rule; `None` if it makes none.
+    pub(crate) fn makes_rule(&self) -> Option<RuleScope> {
+        let is_yes = self.verdict == RequestVerdict::Approve;
+        let scope = RuleScope::of_answer(self.scope, self.rule_scope.map(RuleScope::word));
+        scope.filter(|_| is_yes)
     }
 }
 
@@ -259,16 +277,27 @@ impl ApprovalQueue {
             return Ok(asked);
         }
         let approve = decision.verdict == RequestVerdict::Approve;
-        let ApprovalDecision { scope, reason, updated_input, mode, .. } = decision;
+        let ApprovalDecision { scope, rule_scope, reason, updated_input, mode, .. } = decision;
+        let rule_scope = rule_scope.map(|scope| scope.word().to_owned());
         let mode = approve.then(|| self.mode_after_plan(decider, mode));
         let decider = (decider == Decider::Program).then(|| decider.word().to_owned());
         let body = match asked.question.about {
-            QuestionKind::Permission => {
-                Body::PermissionResponse { approve, scope, reason, decider, updated_input }
-            }
-            QuestionKind::Sandbox => {
-                Body::SandboxPermissionResponse { approve, scope, reason, decider, updated_input }
-            }
+            QuestionKind::Permission => Body::PermissionResponse {
+                approve,
+                scope,
+                reason,
+                decider,
+                rule_scope,
+                updated_input,
+            },
+            QuestionKind::Sandbox => Body::SandboxPermissionResponse {
+                approve,
+                scope,
+                reason,
+                decider,
+                rule_scope,
+                updated_input,
+            },
             QuestionKind::Plan => {
                 let mode = mode.map(|mode| mode.word().to_owned());
                 Body::PlanApprovalResponse { approve, feedback: reason, mode }
@@ -298,9 +327,13 @@ impl ApprovalQueue {
         let mut sent = 0;
         for member in &roster.members {
             let Ok(name) = AgentName::member(&member.name) else { continue };
-            // A teammate that was started by hand takes modes and rules only at its own terminal.
+            // A teammate that was started by hand takes modes and rules only at its own terminal. Without a rule it asks more.
+            let only_removes = matches!(&body, Body::PermissionUpdate { removed: Some(_), .. });
             let is_ours = self.bus.keyring().has_control_key(&name, &member.incarnation);
-            if member.status.is_over() || !is_ours || !to(&member.name, &member.mode) {
+            if member.status.is_over()
+                || !(is_ours || only_removes)
+                || !to(&member.name, &member.mode)
+            {
                 continue;
             }
             let request_id = crate::bus::new_id(&AgentName::lead());

@@ -4,6 +4,7 @@ use super::sanitize::{columns, one_line};
 use super::view::View;
 use crate::view::trace::{Step, TraceEvent};
 use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};
+use crate::wire::permission::RuleLists;
 
 /// The state of a message in an inbox view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +129,16 @@ fn meaning(body: &Body) -> String {
             let verdict = if *approve { "allowed" } else { "denied" };
             format!("{verdict} {scope}{}", because(reason))
         }
-        Body::PermissionUpdate { rules } => format!("new permission rules {rules}"),
+        Body::PermissionUpdate { revoked: Some(numbers), .. } => {
+            let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+            format!("takes back the permission rules {}", numbers.join(", "))
+        }
+        Body::PermissionUpdate { removed: Some(removed), .. } => {
+            format!("permission rules taken back: {}", rules_in_words(removed))
+        }
+        Body::PermissionUpdate { rules, .. } => {
+            format!("new permission rules: {}", rules_in_words(rules))
+        }
         Body::ModeSetRequest { mode } => format!("go on in mode {mode}"),
         Body::SandboxPermissionRequest { host: None, path: None, tool, input } => {
             let tool = tool.as_deref().unwrap_or("a tool");
@@ -161,6 +171,11 @@ fn meaning(body: &Body) -> String {
             format!("{name} has ended: {cause} ({exit})")
         }
     }
+}
+
+fn rules_in_words(rules: &serde_json::Value) -> String {
+    let lists = serde_json::from_value::<RuleLists>(rules.clone());
+    lists.map_or_else(|_| rules.to_string(), |lists| lists.to_string())
 }
 
 /// Returns the words for a step, which follow the name of its agent.

@@ -63,6 +63,17 @@ pub struct RuleLists {
     pub deny: Vec<String>,
 }
 
+impl fmt::Display for RuleLists {
+    /// Writes the lists that have rules, such as `allow bash(ls), bash(pwd); deny bash(rm:*)`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lists = [("allow", &self.allow), ("ask", &self.ask), ("deny", &self.deny)];
+        let lists = lists.iter().filter(|(_, rules)| !rules.is_empty());
+        let lists: Vec<String> =
+            lists.map(|(list, rules)| format!("{list} {}", rules.join(", "))).collect();
+        out.write_str(&lists.join("; "))
+    }
+}
+
 impl RuleLists {
     /// Adds the rules of `other`, each once.
     pub fn add(&mut self, other: &Self) {
@@ -75,6 +86,64 @@ impl RuleLists {
             }
         }
     }
+}
+
+words! {
+    /// The agents and the time for which an answer allows the same call again.
+    #[derive(PartialOrd, Ord)]
+    pub enum RuleScope {
+        /// The agent that asked, until the lead ends.
+        Agent = "agent",
+        /// All agents, until the lead ends.
+        Session = "session",
+        /// All agents, also after the lead is resumed.
+        Team = "team",
+        /// All agents of every team in the folder.
+        Good = "good",
+    }
+}
+
+impl RuleScope {
+    /// Returns the scope of that word; `None` if there is none.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.word() == word)
+    }
+
+    /// Returns the meaning for a person; `agent` is the agent that asked.
+    pub fn meaning(self, agent: &str) -> String {
+        match self {
+            Self::Agent => format!("{agent}, until the lead ends"),
+            Self::Session => "all agents, until the lead ends".into(),
+            Self::Team => "all agents, also after --resume".into(),
+            Self::Good => "all agents in this folder, for good".into(),
+        }
+    }
+
+    /// Returns the scope of an answer, which older programs give without its `rule_scope`; `None` if the answer holds for
+    /// one call.
+    pub fn of_answer(scope: Scope, word: Option<&str>) -> Option<Self> {
+        let known = word.and_then(Self::parse);
+        match scope {
+            Scope::Once => None,
+            // This one never covers another agent.
+            Scope::Session => Some(Self::Agent),
+            Scope::Always => Some(known.unwrap_or(Self::Team)),
+        }
+    }
+
+    /// Returns the scope for programs that know no other.
+    pub fn answer(self) -> Scope {
+        if self == Self::Agent { Scope::Session } else { Scope::Always }
+    }
+}
+
+/// A call that an answer of the person allows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantedAllow {
+    /// The rule, under the tool's own name.
+    pub rule: String,
+    /// The only agent for which it holds; `None` for all.
+    pub agent: Option<String>,
 }
 
 /// The decider on plans.
@@ -99,6 +168,9 @@ pub struct Permissions {
     pub timeout: u64,
     /// The decider on plans.
     pub plan_approval: PlanApproval,
+    /// The calls that answers of the person allow.
+    #[serde(default)]
+    pub granted: Vec<GrantedAllow>,
 }
 
 words! {
@@ -131,6 +203,11 @@ pub struct Question {
 }
 
 impl Question {
+    /// Whether it is about a plan.
+    pub fn is_plan(&self) -> bool {
+        self.about == QuestionKind::Plan
+    }
+
     /// Returns the hosts that the call is to reach.
     pub fn hosts(&self) -> Vec<HostPattern> {
         let listed = self.input.get("hosts").and_then(Value::as_array).into_iter().flatten();

@@ -7,13 +7,12 @@ use super::question_queue::{QuestionQueue, WaitingQuestion};
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
 use crate::app::question_file::file_of;
-use crate::app::requests::{decision_of, editable_text, own_decision, with_text};
+use crate::app::requests::{always_rules, decision_of, editable_text, own_decision, with_text};
 use crate::app::stop_members::is_alive;
-use crate::protocol::permission::{PermissionSubject, Policy, rules_for, would_allow};
+use crate::protocol::permission::would_allow;
 use crate::protocol::request::RequestVerdict;
 use crate::store::{TeamDir, roster, transcript, unread};
 use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
-use crate::tools::find;
 use crate::ui::console::{EditableText, QuestionPrompt};
 use crate::ui::question::{
     NOT_AN_ANSWER, TypedAnswer, ask_about, body, choices, look_first, omitted_of, subject_rows,
@@ -21,11 +20,10 @@ use crate::ui::question::{
 };
 use crate::ui::{sanitize::one_line, view::View};
 use crate::view::requests::visible;
+use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Scope};
-use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleLists};
+use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleScope};
 use crate::wire::roster::{Member, Roster, Status};
-use crate::wire::{AgentName, tool::SubjectArgument};
-use serde_json::json;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -93,6 +91,7 @@ impl Approvals {
 
     /// Handles mail to the lead: a question, or the person's answer from outside the lead.
     pub(super) fn on_mail(&mut self, message: &Message) {
+        self.runtime.revoke_by_mail(message);
         match self.runtime.approval_queue.accept(message) {
             Ok(Some(asked)) => self.enqueue(asked),
             Ok(None) => self.relay_answer(message),
@@ -134,27 +133,37 @@ impl Approvals {
             && message.from == AgentName::user().as_str()
             && message.incarnation.as_deref() == Some(self.runtime.incarnation.as_str());
         let body = message.body.clone();
-        let mut mode = None;
-        let (approve, scope, reason, updated_input) =
-            if let Body::PermissionResponse { approve, scope, reason, updated_input, .. } = body {
-                (approve, scope, reason, updated_input)
-            } else if let Body::SandboxPermissionResponse {
-                approve,
-                scope,
-                reason,
-                updated_input,
-                ..
-            } = body
-            {
-                (approve, scope, reason, updated_input)
-            } else if let Body::PlanApprovalResponse { approve, feedback, mode: wanted } = body {
-                mode = wanted.as_deref().and_then(PermissionMode::parse);
-                (approve, Scope::Once, feedback, None)
-            } else {
-                return;
-            };
+        let (mut mode, mut rule_scope) = (None, None);
+        let (approve, scope, reason, updated_input) = if let Body::PermissionResponse {
+            approve,
+            scope,
+            reason,
+            updated_input,
+            rule_scope: word,
+            ..
+        } = body
+        {
+            rule_scope = word.as_deref().and_then(RuleScope::parse);
+            (approve, scope, reason, updated_input)
+        } else if let Body::SandboxPermissionResponse {
+            approve,
+            scope,
+            reason,
+            updated_input,
+            rule_scope: word,
+            ..
+        } = body
+        {
+            rule_scope = word.as_deref().and_then(RuleScope::parse);
+            (approve, scope, reason, updated_input)
+        } else if let Body::PlanApprovalResponse { approve, feedback, mode: wanted } = body {
+            mode = wanted.as_deref().and_then(PermissionMode::parse);
+            (approve, Scope::Once, feedback, None)
+        } else {
+            return;
+        };
         let verdict = RequestVerdict::of(approve);
-        let decision = ApprovalDecision { verdict, scope, reason, updated_input, mode };
+        let decision = ApprovalDecision { verdict, scope, rule_scope, reason, updated_input, mode };
         let id = message.request_id.as_deref().filter(|_| bound);
         let queue = Rc::clone(&self.runtime.approval_queue);
         if id.is_some_and(|id| queue.find(id).is_none()) {
@@ -175,6 +184,7 @@ impl Approvals {
     /// Finds questions in undrained mail, and withdraws questions whose owner no longer waits.
     pub(super) fn refresh(&mut self) {
         let team = self.runtime.team().clone();
+        self.runtime.search_revocations();
         let Ok(roster) = roster::read(&team) else { return };
         let mut statuses = roster.members.iter().map(|member| member.status);
         if statuses.any(|status| status == Status::Waiting) || is_lead_waiting(&roster) {
@@ -413,7 +423,6 @@ impl Approvals {
                 let _unread = notices.send(why.to_string());
                 return;
             }
-            let is_always = is_yes && decision.scope == Scope::Always;
             let changed = decision.updated_input.as_ref();
             let changed = changed.and_then(|input| input.get("command")?.as_str());
             let subject = changed.unwrap_or(&asked.question.description);
@@ -427,16 +436,11 @@ impl Approvals {
                 }
                 runtime.send(ApprovalEvent::Answered(own).into());
             }
-            if is_always {
-                let rules = RuleLists { allow, ..RuleLists::default() };
-                // A question may name an unknown tool; a member that starts with a rule for it would fail.
-                if let Err(why) = Policy::new(PermissionMode::Default, &rules) {
-                    let _unread = notices.send(why.to_string());
-                    return;
-                }
-                runtime.supervisor.add_rules(&rules);
-                runtime.send(ApprovalEvent::AddRules(rules.clone()).into());
-                queue.fan_out(Body::PermissionUpdate { rules: json!(rules) }, |_, _| true).await;
+            let rule_scope = decision.makes_rule().filter(|_| !asked.question.is_plan());
+            if let Some(scope) = rule_scope
+                && let Err(why) = runtime.grant(&asked.owner, scope, &allow).await
+            {
+                let _unread = notices.send(why);
             }
         });
     }
@@ -472,23 +476,6 @@ fn no_editor(question: &Question) -> &'static str {
     } else {
         "this question has nothing to edit; say y, or n and why"
     }
-}
-
-/// Returns the rules that always allow the call of a question with this subject.
-fn always_rules(question: &Question, subject: &str) -> Vec<String> {
-    let what = subject.to_owned();
-    let argument = find(&question.tool).map(|tool| tool.subject);
-    let subject = match (question.about, argument) {
-        (QuestionKind::Sandbox, Some(SubjectArgument::Command(_))) => match question.hosts() {
-            hosts if hosts.is_empty() => PermissionSubject::Unsandboxed(what),
-            hosts => PermissionSubject::Hosts { command: what, hosts },
-        },
-        (QuestionKind::Sandbox, _) => PermissionSubject::Outside(what),
-        (_, Some(SubjectArgument::Command(_))) => PermissionSubject::Command(what),
-        (_, Some(SubjectArgument::File(_))) => PermissionSubject::Path(what),
-        (_, Some(SubjectArgument::None) | None) => PermissionSubject::Nothing,
-    };
-    rules_for(question.about, &question.tool, &subject)
 }
 
 /// Whether the owner of a question still waits for its answer. A status may be written late, if the roster is locked,

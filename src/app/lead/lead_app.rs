@@ -16,13 +16,15 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::leases;
 use crate::os::{SystemClock, program::TeammateProgram, wall::Walls};
 use crate::protocol::{budget::LimitOwner, restart::RestartTracker};
+use crate::settings::granted::{GrantedFile, RulesOfLead};
 use crate::settings::{Rules, Settings, last_lead::LastLead};
-use crate::store::{LifeLock, TeamDir, asynchronous::offload, roster};
+use crate::store::{LifeLock, TeamDir, asynchronous::offload, roster, tail::Tail};
 use crate::supervise::supervisor::{Supervisor, SupervisorConfig};
 use crate::tasks::Tasks;
 use crate::tools::{
     Ops, approval_queue::ApprovalQueue, command::command_setup, find, hooks::Hooks, team::PLAN_TOOL,
 };
+use crate::wire::permission::Permissions;
 use crate::wire::{AgentName, budget::RunBudget, limits::RESTART_FIRST_PAUSE, message::Message};
 use std::cell::RefCell;
 use std::io::IsTerminal;
@@ -88,7 +90,7 @@ impl LeadApp {
     async fn build(
         context: &Context,
         bus: Arc<Bus>,
-        options: LeadOptions,
+        mut options: LeadOptions,
         mut process: AgentProcess,
         mut startup: Startup,
     ) -> Result<Self, Failure> {
@@ -103,6 +105,8 @@ impl LeadApp {
         rules.run = options.request.budget.tokens.map(of_run);
         let of_team = Arc::clone(&bus);
         let tasks = offload(move || take_over_tasks(&of_team)).await;
+        let granted = granted_rules(context, team, &process, &startup);
+        options.permissions.granted = granted.now().allows();
         let LeadOptions { model, credentials, permissions, .. } = &options;
         let (me, conversation) = (&process, startup.conversation.as_deref());
         let provider =
@@ -110,14 +114,7 @@ impl LeadApp {
         let walls = walls::raise(&options.sandbox, team, &process.run_id, &context.environment)?;
         let hooks = lead_hooks(context, &options, &process, team, walls.clone());
         let supervisor = new_supervisor(context, &options, rules, &process, &tasks, hooks)?;
-        let approval_queue = Rc::new(ApprovalQueue::new(
-            Arc::clone(&bus),
-            process.incarnation.clone(),
-            PLAN_TOOL,
-            find,
-            permissions.plan_approval,
-            permissions.mode,
-        ));
+        let approval_queue = new_queue(&bus, &process, permissions);
         let (events, inbound) = unbounded_channel();
         // Mail that an earlier lead had claimed: a new conversation leaves it to the user, a resumed one drains it.
         let (mut mailbox, life) = open_mailbox(&bus, process.life, rules).await?;
@@ -171,7 +168,12 @@ impl LeadApp {
             events: events.clone(),
             incarnation,
             last_lead: Arc::new(LastLead::of(&context.environment, team.root())),
+            rules: Rc::new(granted),
+            unread_mail: Rc::new(RefCell::new(Tail::new(team.inbox(&AgentName::lead())))),
         };
+        if let Err(why) = runtime.keep().await {
+            tracing::warn!(why, "`team permissions` shows the rules of an earlier lead");
+        }
         runtime.record_mode(permissions.mode).await;
         Ok(Self {
             agent: spawn_loop(with_left_mail(agent).await, events, inbound),
@@ -218,6 +220,32 @@ fn take_over_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
     let released = tasks.release_abandoned();
     tracing::info!(?released, "tasks of dead owners were released");
     tasks
+}
+
+fn granted_rules(
+    context: &Context,
+    team: &TeamDir,
+    process: &AgentProcess,
+    startup: &Startup,
+) -> RulesOfLead {
+    let conversation = startup.conversation.as_deref().unwrap_or(&process.incarnation);
+    let file = GrantedFile::of(&context.environment, team.root());
+    RulesOfLead::of(file, &process.incarnation, conversation)
+}
+
+fn new_queue(
+    bus: &Arc<Bus>,
+    process: &AgentProcess,
+    permissions: &Permissions,
+) -> Rc<ApprovalQueue> {
+    Rc::new(ApprovalQueue::new(
+        Arc::clone(bus),
+        process.incarnation.clone(),
+        PLAN_TOOL,
+        find,
+        permissions.plan_approval,
+        permissions.mode,
+    ))
 }
 
 fn lead_hooks(

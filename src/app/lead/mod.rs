@@ -7,6 +7,7 @@
 mod approvals;
 mod budget_watch;
 mod ending;
+mod granted_rules;
 mod headless;
 mod interactive;
 mod lead_app;

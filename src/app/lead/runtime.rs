@@ -3,12 +3,15 @@
 use crate::agent::Events;
 use crate::agent::event::Event;
 use crate::bus::Bus;
+use crate::settings::granted::RulesOfLead;
 use crate::settings::last_lead::LastLead;
+use crate::store::tail::Tail;
 use crate::store::{TeamDir, asynchronous::offload};
 use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::tools::approval_queue::ApprovalQueue;
 use crate::wire::permission::PermissionMode;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,6 +26,10 @@ pub(super) struct LeadRuntime {
     pub(super) events: Events,
     pub(super) incarnation: String,
     pub(super) last_lead: Arc<LastLead>,
+    /// The rules that answers of the person have made.
+    pub(super) rules: Rc<RulesOfLead>,
+    /// The mail that the lead has not drained yet.
+    pub(super) unread_mail: Rc<RefCell<Tail>>,
 }
 
 impl LeadRuntime {

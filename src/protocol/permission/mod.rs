@@ -173,6 +173,8 @@ pub(crate) struct Policy {
     allow: Vec<Rule>,
     ask: Vec<Rule>,
     deny: Vec<Rule>,
+    /// Rules of answers, which allow calls and can be taken back.
+    granted: Vec<Rule>,
     /// Whether commands inside the walls run without a question, except in mode `plan`.
     frees_walled_commands: bool,
 }
@@ -183,7 +185,8 @@ impl Policy {
             list.iter().map(|rule| Rule::parse(rule)).collect()
         };
         let [allow, ask, deny] = [&lists.allow, &lists.ask, &lists.deny].map(parse);
-        Ok(Self { mode, allow: allow?, ask: ask?, deny: deny?, frees_walled_commands: false })
+        let (granted, frees_walled_commands) = (Vec::new(), false);
+        Ok(Self { mode, allow: allow?, ask: ask?, deny: deny?, granted, frees_walled_commands })
     }
 
     /// Lets commands inside the walls run without a question, unless a rule asks. The walls must be whole.
@@ -199,12 +202,26 @@ impl Policy {
         self.mode = mode;
     }
 
+    /// Adds rules while the agent runs. Those that allow calls are rules of answers.
     pub(crate) fn add(&mut self, lists: &RuleLists) -> Result<(), BadRule> {
         let more = Self::new(self.mode, lists)?;
-        self.allow.extend(more.allow);
+        for rule in more.allow {
+            if !self.granted.contains(&rule) {
+                self.granted.push(rule);
+            }
+        }
         self.ask.extend(more.ask);
         self.deny.extend(more.deny);
         Ok(())
+    }
+
+    /// Removes rules of answers. The rules of the settings stay.
+    pub(crate) fn revoke(&mut self, rules: &[String]) {
+        self.granted.retain(|rule| !rules.iter().any(|gone| gone.trim() == rule.text));
+    }
+
+    fn allowing(&self) -> impl Iterator<Item = &Rule> {
+        self.allow.iter().chain(&self.granted)
     }
 
     pub(crate) fn judge(&self, spec: &ToolSpec, subject: &PermissionSubject) -> PermissionVerdict {
@@ -259,7 +276,7 @@ impl Policy {
     /// hosts.
     fn opens(&self, way: &str, subject: &PermissionSubject) -> bool {
         if way == NETWORK {
-            let is_open = |host| self.allow.iter().any(|rule| rule.covers_host(host));
+            let is_open = |host| self.allowing().any(|rule| rule.covers_host(host));
             let asks = |rule: &Rule| rule.touches(way, subject);
             return subject.hosts().iter().all(is_open) && !self.asks(asks);
         }
@@ -274,11 +291,11 @@ impl Policy {
 
     /// Whether the rules allow the whole subject of the call, or every part of its command line.
     fn allows(&self, tool: &str, subject: &PermissionSubject) -> bool {
-        if self.allow.iter().any(|rule| rule.covers(tool, subject)) {
+        if self.allowing().any(|rule| rule.covers(tool, subject)) {
             return true;
         }
         let Some(line) = subject.command() else { return false };
-        let mine = || self.allow.iter().filter(|rule| rule.tool == tool);
+        let mine = || self.allowing().filter(|rule| rule.tool == tool);
         shell::plain(line).is_some_and(|commands| {
             commands.iter().all(|words| mine().any(|rule| rule.covers_command(words)))
         })

@@ -148,13 +148,20 @@ kinds! {
         reason: String,
         /// `program` if nobody could be asked.
         decider: String,
+        /// The agents and the time for which `always` holds: a word of [`crate::wire::permission::RuleScope`].
+        rule_scope: String,
         /// Arguments that replace those of the call.
         updated_input: Value,
     }
-    /// Sends the rules of an "always" answer to every member.
+    /// Sends the rules of an "always" answer to every member, or takes rules of such answers back.
     PermissionUpdate = "permission_update", ProgramOnly {
         /// The rules.
         rules: Value,
+    }, optional {
+        /// Rules of earlier answers that no longer hold.
+        removed: Value,
+        /// The numbers of the rules that the person takes back; from `user` to the lead.
+        revoked: Vec<u64>,
     }
     /// Changes the permission mode of a teammate.
     ModeSetRequest = "mode_set_request", ProgramOnly {
@@ -185,6 +192,8 @@ kinds! {
         reason: String,
         /// `program` if nobody could be asked.
         decider: String,
+        /// The agents and the time for which `always` holds: a word of [`crate::wire::permission::RuleScope`].
+        rule_scope: String,
         /// Arguments that replace those of the call.
         updated_input: Value,
     }

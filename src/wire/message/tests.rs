@@ -119,7 +119,10 @@ fn the_name_of_another_program_for_a_permission_update_is_understood() {
     let line = |kind: &str| json!({ "type": kind, "from": "lead", "rules": rules }).to_string();
     for kind in ["permission_update", "team_permission_update"] {
         let body = read(&line(kind)).unwrap().body;
-        assert_eq!(body, Body::PermissionUpdate { rules: rules.clone() });
+        assert_eq!(
+            body,
+            Body::PermissionUpdate { rules: rules.clone(), removed: None, revoked: None }
+        );
         assert!(body.is_control());
     }
     // Without the field it is data, as every message whose fields do not fit.
@@ -162,13 +165,13 @@ fn bodies(text: &str, maybe: Option<&str>) -> Vec<Body> {
         { "type": "plan_approval_response", "approve": true, "feedback": maybe, "mode": maybe },
         { "type": "permission_request", "tool": text, "input": input, "description": text },
         { "type": "permission_response", "approve": false, "scope": "session", "reason": maybe,
-            "decider": maybe, "updated_input": maybe_input },
-        { "type": "permission_update", "rules": input },
+            "decider": maybe, "rule_scope": maybe, "updated_input": maybe_input },
+        { "type": "permission_update", "rules": input, "removed": maybe_input, "revoked": maybe.map(|_| [7]) },
         { "type": "mode_set_request", "mode": text },
         { "type": "sandbox_permission_request", "host": maybe, "path": maybe, "tool": maybe,
             "input": maybe_input },
         { "type": "sandbox_permission_response", "approve": true, "scope": "always", "reason": maybe,
-            "decider": maybe, "updated_input": maybe_input },
+            "decider": maybe, "rule_scope": maybe, "updated_input": maybe_input },
         { "type": "task_assignment", "task_id": "1", "subject": text, "description": text,
             "assigned_by": "lead", "blocked_by": maybe.into_iter().collect::<Vec<_>>() },
         { "type": "spawn_request", "name": "bob", "role": text, "prompt": text, "model": maybe,

@@ -3,6 +3,7 @@
 mod approvals;
 mod external_paths;
 mod file_changes;
+mod granted_rules;
 mod hooks;
 mod interrupted_requests;
 mod modes_and_rules;
