@@ -19,7 +19,7 @@ use crate::ui::question::{TypedAnswer, excerpt_rows};
 use crate::ui::{sanitize::one_line, view::View};
 use crate::view::requests::{content, editable};
 use crate::wire::AgentName;
-use crate::wire::message::{Body, Correlation, Scope};
+use crate::wire::message::{Body, Correlation};
 use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
 use crate::wire::tool::SubjectArgument;
 use serde_json::{Value, json};
@@ -168,7 +168,9 @@ pub(super) fn decision_of(question: &Question, said: TypedAnswer) -> Option<Appr
     let yes = ApprovalDecision::once(RequestVerdict::Approve, None);
     Some(match said {
         TypedAnswer::Yes => yes,
-        TypedAnswer::Always => ApprovalDecision { scope: Scope::Always, ..yes },
+        TypedAnswer::Always(scope) => {
+            ApprovalDecision { scope: scope.answer(), rule_scope: Some(scope), ..yes }
+        }
         TypedAnswer::No(why) => ApprovalDecision::once(RequestVerdict::Reject, why),
         TypedAnswer::Instead(command) => {
             let input = question.with_command(find_tool(&question.tool), command)?;

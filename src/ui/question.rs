@@ -9,7 +9,7 @@ use crate::tools::find;
 use crate::view::requests::{
     Excerpt, FileChange, FileNow, SHOWN_ROWS, content, counted, editable, visible, visible_line,
 };
-use crate::wire::permission::{Question, QuestionKind};
+use crate::wire::permission::{Question, QuestionKind, RuleScope};
 use crate::wire::tool::SubjectArgument;
 
 /// The maximum width of the hosts in the first row of a question; the rows below have them in full.
@@ -99,6 +99,9 @@ fn object(question: &Question) -> &'static str {
     }
 }
 
+/// The key of an answer that makes a rule. Alone it is for the team.
+pub(crate) const ALWAYS: &str = "always [agent|session|team|good]";
+
 /// Returns the keys that answer a question, and what each means; `omitted` rows of the subject are not shown yet.
 pub(crate) fn choices(question: &Question, omitted: usize) -> Vec<(&'static str, String)> {
     let mut keys = Vec::new();
@@ -108,11 +111,12 @@ pub(crate) fn choices(question: &Question, omitted: usize) -> Vec<(&'static str,
     }
     keys.extend([("y", "yes".into()), ("n", "no".into()), ("n WHY", "no, and why".into())]);
     let object = object(question);
-    let always = |object: &str| ("always", format!("yes to this very {object}"));
+    let always = |object: &str| (ALWAYS, format!("yes to this very {object} from now on"));
     match question.about {
         QuestionKind::Plan => {}
         QuestionKind::Sandbox if !question.hosts().is_empty() => {
-            keys.push(("always", "yes to these hosts, and to this very command".into()));
+            let what = "yes to these hosts, and to this very command, from now on";
+            keys.push((ALWAYS, what.into()));
         }
         QuestionKind::Permission | QuestionKind::Sandbox if object == "command" => {
             keys.extend([always(object), ("e COMMAND", "run that instead".into())]);
@@ -231,8 +235,8 @@ pub(crate) enum TypedAnswer {
     Yes,
     /// No, perhaps with a reason.
     No(Option<String>),
-    /// Yes, and from now on without a question.
-    Always,
+    /// Yes, and from now on without a question, for the agents and the time of the scope.
+    Always(RuleScope),
     /// Run this command instead.
     Instead(String),
     /// Change the subject in the person's editor.
@@ -256,7 +260,12 @@ pub(crate) fn understand(line: &str) -> Option<TypedAnswer> {
         }
         ("n" | "no" | "nope", _) if is_polite => Some(TypedAnswer::No(None)),
         ("n" | "no", why) => Some(TypedAnswer::No(Some(why.into()))),
-        ("a" | "always", "") => Some(TypedAnswer::Always),
+        ("a" | "always", scope) => {
+            let scope = scope.to_lowercase();
+            let scope = scope.trim_start_matches("for ");
+            let scope = if scope.is_empty() { RuleScope::Team } else { RuleScope::parse(scope)? };
+            Some(TypedAnswer::Always(scope))
+        }
         ("v" | "view", "") => Some(TypedAnswer::ShowWhole),
         ("e" | "edit", "") => Some(TypedAnswer::Edit),
         ("e" | "edit", command) => Some(TypedAnswer::Instead(command.into())),
@@ -395,7 +404,9 @@ mod tests {
             (" yes ", TypedAnswer::Yes),
             ("n", TypedAnswer::No(None)),
             ("n too risky", TypedAnswer::No(Some("too risky".into()))),
-            ("always", TypedAnswer::Always),
+            ("always", TypedAnswer::Always(RuleScope::Team)),
+            ("always agent", TypedAnswer::Always(RuleScope::Agent)),
+            ("Always for good", TypedAnswer::Always(RuleScope::Good)),
             ("e cargo test", TypedAnswer::Instead("cargo test".into())),
             ("edit", TypedAnswer::Edit),
             ("v", TypedAnswer::ShowWhole),

@@ -7,7 +7,9 @@ use super::question_queue::{QuestionQueue, WaitingQuestion};
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
 use crate::app::question_file::file_of;
-use crate::app::requests::{always_rules, decision_of, editable_text, own_decision, with_text};
+use crate::app::requests::{
+    always_rules, decision_of, editable_text, own_decision, rules_of_always, with_text,
+};
 use crate::app::stop_members::is_alive;
 use crate::protocol::permission::would_allow;
 use crate::protocol::request::RequestVerdict;
@@ -15,7 +17,7 @@ use crate::store::{TeamDir, roster, transcript, unread};
 use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
 use crate::ui::console::{EditableText, QuestionPrompt};
 use crate::ui::question::{
-    NOT_AN_ANSWER, TypedAnswer, ask_about, body, choices, look_first, omitted_of, subject_rows,
+    ALWAYS, NOT_AN_ANSWER, TypedAnswer, ask_about, body, choices, look_first, omitted_of, subject_rows,
     summary, understand, whole,
 };
 use crate::ui::{sanitize::one_line, view::View};
@@ -30,6 +32,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The time for which answers are ignored after the question in front was withdrawn: they were meant for that one.
 const IGNORE_AFTER_REPLACEMENT: Duration = Duration::from_secs(1);
+
+/// The number of columns of the rule that an answer would make.
+const RULE_COLUMNS: usize = 60;
 
 /// The number of columns of a question's subject in the row about its answer.
 const SUBJECT_COLUMNS: usize = 100;
@@ -238,6 +243,10 @@ impl Approvals {
         let front = self.queue.front()?;
         let (question, owner) = (front.question(), &front.asked.owner);
         let mut choices = choices(question, front.omitted.unwrap_or_default());
+        let rules = rules_of_always(question);
+        if let Some((_, meaning)) = choices.iter_mut().find(|(key, _)| *key == ALWAYS) {
+            *meaning = format!("{meaning}: rule {}", one_line(&rules.join(", "), RULE_COLUMNS));
+        }
         choices.push(("Esc", "later".into()));
         Some(QuestionPrompt {
             id: front.id().to_owned(),
@@ -362,7 +371,7 @@ impl Approvals {
         }
         self.answer(&id, match key {
             'y' => TypedAnswer::Yes,
-            'a' => TypedAnswer::Always,
+            'a' => TypedAnswer::Always(RuleScope::Team),
             _ => TypedAnswer::No(None),
         });
     }
@@ -383,7 +392,7 @@ impl Approvals {
                 return self.notify(if shown.is_empty() { whole(&question) } else { shown });
             }
             TypedAnswer::Edit => return self.notify(no_editor(&question).into()),
-            Yes | Always => match waiting.omitted {
+            Yes | Always(_) => match waiting.omitted {
                 None => return self.notify("the next question came just now: look first".into()),
                 Some(omitted) if omitted > 0 => return self.notify(look_first(omitted)),
                 // The person reads each plan, so this answer covers one plan only.
@@ -416,7 +425,12 @@ impl Approvals {
         let is_yes = decision.verdict == RequestVerdict::Approve;
         let verdict = if is_yes { "yes" } else { "no" };
         let what = one_line(&asked.question.description, SUBJECT_COLUMNS);
-        self.notify(format!("{verdict} to {}: {} {what}", asked.owner, asked.question.tool));
+        let mut text = format!("{verdict} to {}: {} {what}", asked.owner, asked.question.tool);
+        if let Some(scope) = decision.makes_rule().filter(|_| !asked.question.is_plan()) {
+            let scope = scope.meaning(asked.owner.as_str());
+            text += &format!("\nfrom now on without a question: {scope}; /permissions takes it back");
+        }
+        self.notify(text);
         tokio::task::spawn_local(async move {
             let queue = &runtime.approval_queue;
             if let Err(why) = queue.decide(&id, decider, decision.clone()).await {

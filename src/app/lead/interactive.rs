@@ -16,6 +16,7 @@ use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
 use crate::agent::event::{Event, MachineEvent};
 use crate::agent::progress::Progress;
 use crate::app::stop_members::{outcome_lines, still_alive};
+use crate::app::permissions::{RuleInForce, settings_in_force};
 use crate::app::{context::Context, file_list, names::member_names};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::{Clock, SystemClock, signals::SignalEvent, terminal::TerminalGuard};
@@ -72,6 +73,7 @@ pub(super) async fn run(
         ends_at_rest: false,
         prompt: None,
         planned_undo: None,
+        rules_of_settings: settings_in_force(context, &options.settings),
         outcomes,
         team_view: TeamView::default(),
         shell: ShellCommands::new(),
@@ -208,6 +210,8 @@ pub(super) struct Session {
     prompt: Option<QuestionPrompt>,
     /// The results of commands that run in the background, for the person.
     pub(super) outcomes: UnboundedSender<String>,
+    /// The permission rules of the settings.
+    pub(super) rules_of_settings: Vec<RuleInForce>,
     /// An undo that the person has seen and not confirmed.
     pub(super) planned_undo: Option<UndoPlan>,
     team_view: TeamView,
@@ -460,6 +464,8 @@ impl Session {
                 self.approvals.set_mode(mode);
                 self.console.print(&format!("mode {mode}: {}", mode.meaning()));
             }
+            TypedLine::Permissions => self.show_permissions(),
+            TypedLine::Revoke(number) => self.revoke(number).await,
             TypedLine::Compact => self.runtime.send(Event::Compact),
             TypedLine::Invalid(why) => self.console.print(&why),
         }

@@ -1,6 +1,7 @@
 //! The commands of a session that change something: each runs in the background and prints its result.
 
 use super::interactive::Session;
+use crate::app::permissions::{self, granted_in_force};
 use crate::app::{interrupt, undo};
 use crate::bus::Outgoing;
 use crate::error::Failure;
@@ -136,7 +137,7 @@ impl Session {
             }
             Some(TypedAnswer::No(_)) => self.console.print("nothing was taken back"),
             Some(
-                TypedAnswer::Always
+                TypedAnswer::Always(_)
                 | TypedAnswer::Instead(_)
                 | TypedAnswer::Edit
                 | TypedAnswer::ShowWhole,
@@ -147,6 +148,27 @@ impl Session {
             }
         }
         true
+    }
+
+    /// Shows the permission rules in force.
+    pub(super) fn show_permissions(&self) {
+        let granted = granted_in_force(&self.runtime.rules.now().rules);
+        let rules: Vec<_> = self.rules_of_settings.iter().cloned().chain(granted).collect();
+        let table = permissions::table(&rules, self.view.palette);
+        self.console.print(&(table + "/permissions revoke N takes the rule of an answer back"));
+    }
+
+    /// Takes a rule back, so that its calls ask again.
+    pub(super) async fn revoke(&self, number: u64) {
+        let gone = self.runtime.revoke(&[number]).await;
+        let text: Vec<String> =
+            gone.iter().map(|rule| format!("{} asks again", rule.rule)).collect();
+        self.console.print(&match text.join("\n") {
+            none if none.is_empty() => {
+                format!("no answer has made a rule {number}; /permissions lists them")
+            }
+            text => text,
+        });
     }
 
     /// Shows what agents have changed since the session began.

@@ -47,6 +47,10 @@ pub(super) enum TypedLine {
     Diff(Option<String>),
     Mode(PermissionMode),
     Compact,
+    /// List the permission rules in force.
+    Permissions,
+    /// Take back the rule with this number.
+    Revoke(u64),
     Quit,
     /// A line that is not understood, with the reason and the correct form.
     Invalid(String),
@@ -90,6 +94,8 @@ pub(super) fn parse(line: &str) -> TypedLine {
         ["team" | "status"] => TypedLine::Show(View::Team),
         ["inbox"] => TypedLine::Show(View::Inbox),
         ["tasks"] => TypedLine::Show(View::Tasks),
+        ["permissions"] => TypedLine::Permissions,
+        ["permissions", "revoke", number] => numbered(number, TypedLine::Revoke),
         ["compact"] => TypedLine::Compact,
         ["cost"] => TypedLine::Show(View::Cost),
         ["mode"] => TypedLine::Show(View::Mode),

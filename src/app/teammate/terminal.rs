@@ -129,12 +129,12 @@ fn forward_answers(terminal: &OwnTerminal, events: &Events) {
                 edit(terminal, &question);
                 continue;
             }
-            TypedAnswer::Yes | TypedAnswer::Always if state.omitted > 0 => {
+            TypedAnswer::Yes | TypedAnswer::Always(_) if state.omitted > 0 => {
                 output::warn(&question::look_first(state.omitted));
                 continue;
             }
             TypedAnswer::Yes
-            | TypedAnswer::Always
+            | TypedAnswer::Always(_)
             | TypedAnswer::No(_)
             | TypedAnswer::Instead(_) => {}
         }
