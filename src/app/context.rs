@@ -164,7 +164,8 @@ impl Context {
 
     pub(crate) fn palette_for(&self, is_terminal: bool) -> Palette {
         let no_color = self.environment.get("NO_COLOR").is_some();
-        let is_refused = no_color && self.color == ColorChoice::Auto;
+        let is_dumb = self.environment.get("TERM").is_some_and(|term| term == "dumb");
+        let is_refused = (no_color || is_dumb) && self.color == ColorChoice::Auto;
         Palette::new(if is_refused { ColorChoice::Never } else { self.color }, is_terminal)
     }
 

@@ -26,7 +26,12 @@ pub(crate) const COMMANDS: &[SlashCommand] = &[
     command("/diff", "[NAME]", ArgumentKind::Member, "what the team has changed in this session"),
     command("/undo", "NAME [TURN|list]", ArgumentKind::Member, "take an agent's changes back"),
     command("/mode", "[MODE]", ArgumentKind::Mode, "show or change what runs without asking"),
-    command("/permissions", "[revoke N]", ArgumentKind::Text, "the rules in force; take rule N back"),
+    command(
+        "/permissions",
+        "[revoke N]",
+        ArgumentKind::Text,
+        "the rules in force; take rule N back",
+    ),
     command("/compact", "", ArgumentKind::None, "summarize the conversation before the next step"),
     command("/log", "NAME", ArgumentKind::Member, "the last lines of an agent's log"),
     command("/cost", "", ArgumentKind::None, "turns, tokens and cost of each agent"),

@@ -10,7 +10,7 @@ use super::markdown::{self, MarkdownStream};
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::ask;
 use super::roster::age;
-use super::sanitize::{columns, one_line, sanitize};
+use super::sanitize::{columns, fit, one_line, sanitize};
 use super::style::Palette;
 use super::tool_line;
 use super::view::View;
@@ -147,7 +147,9 @@ impl Live {
                 let (call, began) = self.call.take().unwrap_or_else(|| (name.clone(), now));
                 Some(self.call_row(&call, *is_error, content, now.duration_since(began), view))
             }
-            Progress::Mail(message) if message.to.as_deref() != Some(AgentName::user().as_str()) => {
+            Progress::Mail(message)
+                if message.to.as_deref() != Some(AgentName::user().as_str()) =>
+            {
                 Some(self.folded_mail(message, view))
             }
             Progress::Text(_)
@@ -187,11 +189,13 @@ impl Live {
         let mark = if is_error { "✗" } else { "✓" };
         let end = format!("   {mark}{took}");
         let room = view.width.unwrap_or(200).saturating_sub(columns(&end) + 3);
-        let call = one_line(call, room);
+        let call = fit(call, room).into_owned();
         self.fold(&format!("⏺ {call}"), content);
         let end = if is_error { palette.bad(&end) } else { palette.dim(&end) };
         let mut rows = format!("⏺ {}{end}\n", palette.dim(&call));
-        if is_error && !content.trim().is_empty() {
+        // The end of the turn tells of the interrupt.
+        let is_interrupted = content.starts_with("interrupted by ");
+        if is_error && !is_interrupted && !content.trim().is_empty() {
             let why = view.block(content, "  ", Some(ERROR_LINES)).join("\n");
             rows.push_str(&(palette.bad(&why) + "\n"));
         }
@@ -351,9 +355,9 @@ mod tests {
         let mut push = |piece: &str| live.rows(&text(piece), Some(12));
         assert_eq!(push("Hello "), "");
         assert_eq!(push("wor"), "");
-        assert_eq!(push("ld, it's"), "Hello world,\n");
-        assert_eq!(push(" me\n\nand"), "it's me\n\n");
-        assert_eq!(live.rows(&DONE, Some(12)), "and\n\n");
+        assert_eq!(push("ld, it's"), "");
+        assert_eq!(push(" me\n\nand"), "Hello world,\nit's me\n");
+        assert_eq!(live.rows(&DONE, Some(12)), "\nand\n\n");
     }
 
     #[test]
@@ -375,7 +379,7 @@ mod tests {
             (
                 "a tool call is one row and its error a few",
                 vec![text("Trying."), started, broken],
-                "Trying.\n⏺ bash cargo test\n  1\n  2\n  3\n  4\n  5\n  … 2 more lines\n",
+                "Trying.\n⏺ bash  cargo test\n  1\n  2\n  3\n  4\n  5\n  … 2 more lines\n",
             ),
             (
                 "the pending text of a failed attempt is dropped",

@@ -119,6 +119,62 @@ pub(super) fn wrap(line: &str, width: Option<usize>) -> Vec<String> {
     rows
 }
 
+/// Wraps one line with styles to rows of at most `width` columns, at blanks if possible; each row has its styles.
+pub(super) fn wrap_styled(line: &str, width: usize) -> Vec<String> {
+    let width = width.max(4);
+    let mut rows = vec![String::new()];
+    // The style that is on, the columns of the last row, and its last blank: bytes and columns before, and the style.
+    let mut blank: Option<(usize, usize, String)> = None;
+    let (mut style, mut used) = (String::new(), 0_usize);
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        let Some(row) = rows.last_mut() else { break };
+        if let Some(length) = style_length(rest) {
+            let (code, after) = rest.split_at(length);
+            row.push_str(code);
+            if code == "\x1b[0m" {
+                style.clear();
+            } else {
+                style.push_str(code);
+            }
+            rest = after;
+            continue;
+        }
+        let columns = c.width().unwrap_or(0);
+        if used + columns > width {
+            let (tail, left, style_there) = match blank.take() {
+                Some((at, column, there)) if c != ' ' => (row.split_off(at), used - column, there),
+                _ => (String::new(), 0, style.clone()),
+            };
+            let end = if style_there.is_empty() { "" } else { "\x1b[0m" };
+            let kept = row.trim_end().len();
+            row.truncate(kept);
+            row.push_str(end);
+            let tail = tail.strip_prefix(' ').map_or(&*tail, |tail| tail);
+            used = left.saturating_sub(usize::from(left > 0));
+            rows.push(format!("{style_there}{tail}"));
+            if c == ' ' {
+                rest = rest.get(1..).unwrap_or_default();
+            }
+            continue;
+        }
+        if c == ' ' && used > 0 {
+            blank = Some((row.len(), used, style.clone()));
+        }
+        row.push(c);
+        used += columns;
+        rest = rest.get(c.len_utf8()..).unwrap_or_default();
+    }
+    rows
+}
+
+/// Returns the length of the style at the begin of the text; `None` if it begins with another character.
+fn style_length(text: &str) -> Option<usize> {
+    let parameters = text.strip_prefix("\x1b[")?;
+    let end = parameters.find(|c: char| !matches!(c, '0'..='9' | ';'))?;
+    parameters.get(end..)?.starts_with('m').then_some(end + 3)
+}
+
 /// Splits the text after at most `width` columns.
 fn split_at_column(text: &str, width: usize) -> (&str, &str) {
     let mut used = 0;
@@ -183,6 +239,8 @@ mod tests {
         assert_eq!(wrap("abcdefgh", Some(3)), ["abcd", "efgh"]);
         assert_eq!(wrap("      x", Some(4)), ["  x"]);
         assert_eq!(wrap("", Some(10)), [""]);
+        let styled = wrap_styled("one \x1b[1mtwo three\x1b[0m four", 8);
+        assert_eq!(styled, ["one \x1b[1mtwo\x1b[0m", "\x1b[1mthree\x1b[0m", "four"]);
     }
 
     proptest! {
@@ -194,6 +252,25 @@ mod tests {
             }
             let messages = |text: &str| text.chars().filter(|c| *c != ' ').collect::<String>();
             prop_assert_eq!(messages(&rows.concat()), messages(&line));
+        }
+
+        #[test]
+        fn styled_rows_are_not_too_wide_and_keep_words_and_styles(
+            parts in proptest::collection::vec(("[a-zé日]{1,9}", any::<bool>()), 0..12), width in 4usize..30,
+        ) {
+            let paint = |(word, is_bold): &(String, bool)| match is_bold {
+                true => format!("\x1b[1m{word} and\x1b[0m"),
+                false => word.clone(),
+            };
+            let line = parts.iter().map(paint).collect::<Vec<_>>().join(" ");
+            let rows = wrap_styled(&line, width);
+            let bare = |text: &str| sanitize(text).replace(' ', "");
+            for row in &rows {
+                prop_assert!(columns(&sanitize(row)) <= width, "{row:?} at {width}");
+                let on = row.matches("\x1b[1m").count();
+                prop_assert_eq!(on, row.matches("\x1b[0m").count(), "{:?}", row);
+            }
+            prop_assert_eq!(bare(&rows.concat()), bare(&line));
         }
 
         #[test]

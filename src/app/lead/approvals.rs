@@ -17,8 +17,8 @@ use crate::store::{TeamDir, roster, transcript, unread};
 use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
 use crate::ui::console::{EditableText, QuestionPrompt};
 use crate::ui::question::{
-    ALWAYS, NOT_AN_ANSWER, TypedAnswer, ask_about, body, choices, look_first, omitted_of, subject_rows,
-    summary, understand, whole,
+    ALWAYS, NOT_AN_ANSWER, TypedAnswer, ask_about, body, choices, look_first, omitted_of,
+    subject_rows, summary, understand, whole,
 };
 use crate::ui::{sanitize::one_line, view::View};
 use crate::view::requests::visible;
@@ -369,11 +369,14 @@ impl Approvals {
         if self.is_replaced() || question.is_none_or(|shown| shown != id) {
             return self.notify("the question has just changed: look again, then answer".into());
         }
-        self.answer(&id, match key {
-            'y' => TypedAnswer::Yes,
-            'a' => TypedAnswer::Always(RuleScope::Team),
-            _ => TypedAnswer::No(None),
-        });
+        self.answer(
+            &id,
+            match key {
+                'y' => TypedAnswer::Yes,
+                'a' => TypedAnswer::Always(RuleScope::Team),
+                _ => TypedAnswer::No(None),
+            },
+        );
     }
 
     /// Whether the question in front came just now in place of another, for which the answer was meant.
@@ -428,7 +431,8 @@ impl Approvals {
         let mut text = format!("{verdict} to {}: {} {what}", asked.owner, asked.question.tool);
         if let Some(scope) = decision.makes_rule().filter(|_| !asked.question.is_plan()) {
             let scope = scope.meaning(asked.owner.as_str());
-            text += &format!("\nfrom now on without a question: {scope}; /permissions takes it back");
+            text +=
+                &format!("\nfrom now on without a question: {scope}; /permissions takes it back");
         }
         self.notify(text);
         tokio::task::spawn_local(async move {

@@ -15,8 +15,8 @@ use super::user_mail::UserMail;
 use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
 use crate::agent::event::{Event, MachineEvent};
 use crate::agent::progress::Progress;
-use crate::app::stop_members::{outcome_lines, still_alive};
 use crate::app::permissions::{RuleInForce, settings_in_force};
+use crate::app::stop_members::{outcome_lines, still_alive};
 use crate::app::{context::Context, file_list, names::member_names};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::{Clock, SystemClock, signals::SignalEvent, terminal::TerminalGuard};
@@ -49,13 +49,14 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     // Restores the terminal on every exit path, including a panic.
     let terminal = TerminalGuard::save();
-    let (console, mut inputs) = match open_console(context, app.runtime.team(), app.options.request.is_plain) {
-        Ok(opened) => opened,
-        Err(why) => {
-            entry.give_back(app.runtime.team()).await;
-            return Err(why);
-        }
-    };
+    let (console, mut inputs) =
+        match open_console(context, app.runtime.team(), app.options.request.is_plain) {
+            Ok(opened) => opened,
+            Err(why) => {
+                entry.give_back(app.runtime.team()).await;
+                return Err(why);
+            }
+        };
     let LeadApp { runtime, mut agent, mut progress, mut signals, budgets, .. } = app;
     let LeadApp { options, startup, unshown_mail, life: _life, deadline, .. } = app;
     let (outcomes, mut results) = unbounded_channel();
@@ -77,6 +78,7 @@ pub(super) async fn run(
         outcomes,
         team_view: TeamView::default(),
         shell: ShellCommands::new(),
+        closing_text: String::new(),
         asked_to_leave: None,
     };
     // The agent's loop begins at the next wait, which must come after the first prompt.
@@ -216,6 +218,8 @@ pub(super) struct Session {
     pub(super) planned_undo: Option<UndoPlan>,
     team_view: TeamView,
     shell: ShellCommands,
+    /// The last text about the end of the session.
+    closing_text: String,
     /// The time at which Ctrl-D was pressed while agents were at work.
     asked_to_leave: Option<Instant>,
 }
@@ -247,7 +251,7 @@ impl Session {
         }
     }
 
-    fn show_end(&self, reason: EndReason) {
+    fn show_end(&mut self, reason: EndReason) {
         if let EndReason::Budget(limit) = reason {
             self.console.print(&format!("{limit} are used: the team is stopped"));
         }
@@ -256,7 +260,7 @@ impl Session {
     }
 
     /// Shows which agents the end waits for.
-    fn show_awaited(&self) {
+    fn show_awaited(&mut self) {
         let team = self.runtime.team();
         let names = roster::read(team).map(|roster| member_names(&roster)).unwrap_or_default();
         let alive = still_alive(team, &names);
@@ -264,7 +268,10 @@ impl Session {
             "" => "Stopping …".to_owned(),
             alive => format!("Stopping the team, waiting for {alive} … (Ctrl-C: now)"),
         };
-        self.console.set_closing(&text);
+        if text != self.closing_text {
+            self.console.set_closing(&text);
+            self.closing_text = text;
+        }
     }
 
     /// Handles Ctrl-C while the team is being stopped.

@@ -77,7 +77,8 @@ impl ShellCommands {
     /// Notes the end of a command for the next prompt.
     pub(super) fn ended(&mut self, command: &str, output: &str) {
         self.running = None;
-        self.reports.push(format!("I ran `{command}`. It printed:\n```\n{}\n```", output.trim_end()));
+        self.reports
+            .push(format!("I ran `{command}`. It printed:\n```\n{}\n```", output.trim_end()));
     }
 
     /// Returns the prompt with the reports about the commands before it.

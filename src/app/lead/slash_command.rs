@@ -1,10 +1,10 @@
 //! Lines that a person types at the lead's prompt, and the views of the team's files that slash commands show.
 
 use crate::app::{inbox_view, roster_view, task_view};
-use crate::ui::question::TypedAnswer;
 use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
 use crate::tasks::Tasks;
 use crate::ui::help::{COMMANDS, command_names, help};
+use crate::ui::question::TypedAnswer;
 use crate::ui::{transcript::log_line, view::View as Layout};
 use crate::wire::nearest::nearest;
 use crate::wire::{AgentName, permission::PermissionMode, roster::UsageCount};
@@ -255,10 +255,8 @@ mod tests {
     #[test]
     fn each_form_of_a_line_is_recognised() {
         let alice = || AgentName::member("alice").unwrap();
-        let no = |why: &str| TypedLine::Answer {
-            number: 2,
-            said: TypedAnswer::No(Some(why.into())),
-        };
+        let no =
+            |why: &str| TypedLine::Answer { number: 2, said: TypedAnswer::No(Some(why.into())) };
         let cases = [
             ("", TypedLine::Blank),
             ("  do it ", TypedLine::Prompt("do it".into())),

@@ -104,8 +104,9 @@ impl TerminalEvents {
             let arriving = Arc::clone(&arriving);
             // SAFETY: the handler makes one system call on a descriptor that stays open as long as the handler.
             #[expect(unsafe_code, reason = "the safe interface does not tell signals apart")]
-            let handler =
-                unsafe { signal_hook::low_level::register(number, move || post(&arriving, letter)) };
+            let handler = unsafe {
+                signal_hook::low_level::register(number, move || post(&arriving, letter))
+            };
             handlers.push(handler?);
         }
         Ok(Self { arrived, arriving, handlers })

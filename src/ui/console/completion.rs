@@ -141,8 +141,18 @@ mod tests {
     use super::*;
 
     const COMMANDS: [SlashCommand; 3] = [
-        SlashCommand { name: "/mode", usage: "MODE", about: "the mode", argument: ArgumentKind::Mode },
-        SlashCommand { name: "/stop", usage: "NAME", about: "ends", argument: ArgumentKind::Member },
+        SlashCommand {
+            name: "/mode",
+            usage: "MODE",
+            about: "the mode",
+            argument: ArgumentKind::Mode,
+        },
+        SlashCommand {
+            name: "/stop",
+            usage: "NAME",
+            about: "ends",
+            argument: ArgumentKind::Member,
+        },
         SlashCommand { name: "/stats", usage: "", about: "numbers", argument: ArgumentKind::None },
     ];
 

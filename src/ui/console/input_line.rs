@@ -118,12 +118,16 @@ impl InputLine {
         }
         let KeyPress { key: code, ctrl, alt, .. } = key;
         match (code, ctrl, alt) {
-            (KeyCode::Char('c'), true, _) if self.is_empty() => return Some(InputAction::Interrupt),
+            (KeyCode::Char('c'), true, _) if self.is_empty() => {
+                return Some(InputAction::Interrupt);
+            }
             (KeyCode::Char('c'), true, _) => {
                 self.take();
                 self.history.forget_place();
             }
-            (KeyCode::Char('d'), true, _) if self.is_empty() => return Some(InputAction::EndOfInput),
+            (KeyCode::Char('d'), true, _) if self.is_empty() => {
+                return Some(InputAction::EndOfInput);
+            }
             (KeyCode::Char('z'), true, _) => return Some(InputAction::Suspend),
             (KeyCode::Char('l'), true, _) => return Some(InputAction::Redraw),
             (KeyCode::Char('r'), true, _) => self.begin_search(),
@@ -199,8 +203,7 @@ impl InputLine {
     }
 
     fn recall(&mut self, is_older: bool) {
-        let entry =
-            if is_older { self.history.older(&self.text()) } else { self.history.newer() };
+        let entry = if is_older { self.history.older(&self.text()) } else { self.history.newer() };
         if let Some(entry) = entry {
             self.set(&entry);
         }
@@ -402,7 +405,10 @@ mod tests {
         let mut line = line();
         press(&mut line, "the quick brown fox");
         let drawn = line.draw(10, 9);
-        assert_eq!(drawn, TypedRows { rows: vec!["the quick".into(), "brown fox".into()], cursor: (1, 9) });
+        assert_eq!(
+            drawn,
+            TypedRows { rows: vec!["the quick".into(), "brown fox".into()], cursor: (1, 9) }
+        );
         press(&mut line, "\x1b\r1\x1b\r2\x1b\r3");
         let drawn = line.draw(10, 2);
         assert_eq!(drawn, TypedRows { rows: vec!["2".into(), "3".into()], cursor: (1, 1) });

@@ -14,6 +14,9 @@ pub(super) enum TerminalInput {
 const PASTE: &[u8] = b"\x1b[200~";
 const PASTED: &[u8] = b"\x1b[201~";
 
+/// The keys that mean something with Alt, which sends Esc before them.
+const WITH_ALT: &[u8] = b"ynabfdh<>\r\n\x7f\x08";
+
 /// The maximum length of a paste without an end, in bytes.
 const LONGEST_PASTE: usize = 1024 * 1024;
 
@@ -57,7 +60,9 @@ fn first(bytes: &[u8]) -> Option<Found> {
             let letter = rest.first()?;
             Some((sequence(&[*letter]), 3))
         }
-        [0x1b] | [0x1b, 0x1b, ..] => Some((Some(plain(Key::Esc)), 1)),
+        // Esc and a key that were pressed one after the other: only these keys mean something with Alt.
+        [0x1b, key, ..] if !WITH_ALT.contains(key) => Some((Some(plain(Key::Esc)), 1)),
+        [0x1b] => Some((Some(plain(Key::Esc)), 1)),
         [0x1b, rest @ ..] => {
             let (input, length) = single(rest)?;
             let with_alt = |input| match input {
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_bytes_of_each_key_are_decoded() {
-        let cases: [(&[u8], &[TerminalInput]); 16] = [
+        let cases: [(&[u8], &[TerminalInput]); 17] = [
             (b"\x1b[A", &[press(Key::Up, "")]),
             (b"\x1bOB", &[press(Key::Down, "")]),
             (b"\x1b[1;5D", &[press(Key::Left, "c")]),
@@ -163,12 +168,16 @@ mod tests {
             (b"\x1b", &[press(Key::Esc, "")]),
             (b"\x1b\x1b[A", &[press(Key::Esc, ""), press(Key::Up, "")]),
             (b"\x1by", &[press(Key::Char('y'), "a")]),
+            (b"\x1b/", &[press(Key::Esc, ""), press(Key::Char('/'), "")]),
             (b"\x1b\r\n", &[press(Key::Enter, "a"), press(Key::Enter, "")]),
-            (b"\x03\x1a\x1f", &[
-                press(Key::Char('c'), "c"),
-                press(Key::Char('z'), "c"),
-                press(Key::Char('_'), "c"),
-            ]),
+            (
+                b"\x03\x1a\x1f",
+                &[
+                    press(Key::Char('c'), "c"),
+                    press(Key::Char('z'), "c"),
+                    press(Key::Char('_'), "c"),
+                ],
+            ),
             ("é".as_bytes(), &[press(Key::Char('é'), "")]),
             (b"\x1b[I\x1b[O", &[TerminalInput::Focus(true), TerminalInput::Focus(false)]),
             (b"\x1b[200~a\r\nb\rc\x1b[201~", &[TerminalInput::Paste("a\nb\nc".into())]),

@@ -99,7 +99,8 @@ impl Console {
                 thread::Builder::new().name("console-in".into()).spawn(read)?;
             }
         }
-        let console = Self { palette, is_screen, external_editor, updates: Some(updates), waker, finished };
+        let console =
+            Self { palette, is_screen, external_editor, updates: Some(updates), waker, finished };
         if let (true, Some(files), Some(updates), Some(waker)) =
             (is_screen, files, console.updates.clone(), console.waker.clone())
         {

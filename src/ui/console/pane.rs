@@ -155,6 +155,7 @@ impl Pane {
         let searched = input.searched().map(|text| format!("(search) {text}: "));
         let question = self.question.as_ref().map(|_| "answer> ".to_owned());
         let prompt = searched.or(question).unwrap_or_else(|| self.prompt.clone());
+        let prompt = if columns(&prompt) * 2 > width { "> ".to_owned() } else { prompt };
         let indent = columns(&prompt);
         let drawn = input.draw(width.saturating_sub(indent + 1), most);
         let rows = drawn.rows.iter().enumerate().map(|(at, row)| match at {
@@ -283,7 +284,8 @@ impl Pane {
             let (mark, _) = status_mark(member.status, false);
             let dot = mark.split(' ').next().unwrap_or_default();
             let name = one_line(&member.name, NAME_WIDTH);
-            parts.extend([(DIM, " · ".into()), (of_member(&member.color), format!("{dot} {name}"))]);
+            parts
+                .extend([(DIM, " · ".into()), (of_member(&member.color), format!("{dot} {name}"))]);
         }
         if !status.cost.is_empty() {
             parts.push((DIM, format!(" · {}", status.cost)));
@@ -336,7 +338,8 @@ mod tests {
 
     fn work(name: &str, seconds: u64, now: Instant) -> WorkingRow {
         let since = now.checked_sub(Duration::from_secs(seconds)).unwrap();
-        let (name, color, what) = (name.to_owned(), "blue".to_owned(), "bash cargo test".to_owned());
+        let (name, color, what) =
+            (name.to_owned(), "blue".to_owned(), "bash cargo test".to_owned());
         WorkingRow { name, color, what, since, tokens: 5_120 }
     }
 

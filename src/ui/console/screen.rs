@@ -2,7 +2,7 @@
 
 use super::super::live::Live;
 use super::super::question::is_edit;
-use super::super::sanitize::{one_line, sanitize, wrap};
+use super::super::sanitize::{one_line, sanitize, wrap, wrap_styled};
 use super::exchange::{ConsoleOptions, EditableText, FileList, Input, Update, write_out};
 use super::input_line::{InputAction, InputLine};
 use super::keys::{Decoder, KeyCode, KeyPress, TerminalInput};
@@ -76,11 +76,8 @@ impl Screen {
         }));
         let waker = events.waker();
         write_out(BEGIN_INPUT);
-        let pane = Pane {
-            palette: options.palette,
-            prompt: options.prompt.clone(),
-            ..Pane::default()
-        };
+        let pane =
+            Pane { palette: options.palette, prompt: options.prompt.clone(), ..Pane::default() };
         let mut screen = Self {
             raw,
             events,
@@ -213,7 +210,8 @@ impl Screen {
             Update::Progress(progress) => {
                 if let Progress::ToolOutput(line) = &*progress {
                     self.pane.output.clone_from(line);
-                } else if let Progress::ToolStarted { .. } | Progress::ToolEnded { .. } = &*progress {
+                } else if let Progress::ToolStarted { .. } | Progress::ToolEnded { .. } = &*progress
+                {
                     self.pane.output.clear();
                 } else if *progress == Progress::PromptsTaken {
                     self.pane.queued.clear();
@@ -271,7 +269,8 @@ impl Screen {
     fn notify(&self, question: Option<&QuestionPrompt>) {
         let Some(question) = question else { return };
         let text = format!("{} asks to {}", question.name, question.what);
-        let text: String = text.chars().filter(|c| !c.is_control() && *c != ';').take(120).collect();
+        let text: String =
+            text.chars().filter(|c| !c.is_control() && *c != ';').take(120).collect();
         write_out(&format!("\x07\x1b]9;team: {text}\x07\x1b]777;notify;team;{text}\x07"));
     }
 
@@ -397,11 +396,16 @@ impl Screen {
     }
 }
 
-/// Returns text without rows that are too wide. Text with styles was made for this width already.
+/// Returns text without rows that are too wide.
 fn wrap_all(text: &str, width: usize) -> String {
     let rows = text.split_inclusive('\n').map(|row| {
         let line = row.strip_suffix('\n').unwrap_or(row);
-        if line.contains('\x1b') { row.to_owned() } else { wrap(line, Some(width)).join("\n") + "\n" }
+        let rows = if line.contains('\x1b') {
+            wrap_styled(line, width)
+        } else {
+            wrap(line, Some(width))
+        };
+        rows.join("\n") + "\n"
     });
     rows.collect()
 }

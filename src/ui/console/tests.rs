@@ -1,12 +1,12 @@
 //! Tests with a simulated person at a pseudo-terminal, on which a second copy of the test program runs.
 
 use super::*;
-use std::sync::Arc;
 use crate::os::terminal::pty::{self, Pty};
 use crate::wire::roster::Status;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Instant;
 
 const BOUND: Duration = Duration::from_secs(20);
@@ -38,7 +38,11 @@ fn child() {
     console.set_status(StatusLine {
         mode: Some(PermissionMode::Default),
         model: "test".into(),
-        members: vec![MemberMark { name: "alice".into(), color: "blue".into(), status: Status::Idle }],
+        members: vec![MemberMark {
+            name: "alice".into(),
+            color: "blue".into(),
+            status: Status::Idle,
+        }],
         ..StatusLine::default()
     });
     console.print("ready");
@@ -83,7 +87,7 @@ fn question(id: &str) -> QuestionPrompt {
 fn flood(console: &Console) {
     let (_open, never) = mpsc::channel::<()>();
     for number in 0..100 {
-        console.show(Progress::Text(format!("line {number} of the flood\n")));
+        console.print(&format!("line {number} of the flood"));
         // About the speed of a fast model.
         never.recv_timeout(Duration::from_millis(3)).ok();
     }

@@ -141,7 +141,10 @@ mod tests {
         viewport.update("", pane(&["working 1s", "> a", "idle"], (1, 3)));
         assert_eq!(viewport.update("", pane(&["working 1s", "> a", "idle"], (1, 3))), "");
         let key = viewport.update("", pane(&["working 1s", "> ab", "idle"], (1, 4)));
-        assert!(key.contains("> ab") && !key.contains("working") && !key.contains("idle"), "{key:?}");
+        assert!(
+            key.contains("> ab") && !key.contains("working") && !key.contains("idle"),
+            "{key:?}"
+        );
     }
 
     #[test]

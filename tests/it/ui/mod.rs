@@ -9,6 +9,7 @@ mod doctor_and_clean;
 mod log_and_trace;
 mod page;
 mod reading;
+mod session;
 mod top;
 mod views;
 mod web;
