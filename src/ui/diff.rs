@@ -15,6 +15,8 @@ const CONTEXT: usize = 3;
 const MOST_PAIRS: usize = 4_000_000;
 /// The longest line in which changed words are searched, in bytes.
 const MOST_LINE_BYTES: usize = 1000;
+/// The largest sum of the products of the lengths of such lines, in bytes.
+const MOST_BYTE_PAIRS: usize = 40_000_000;
 /// The least width that line numbers leave to the text.
 const LEAST_TEXT: usize = 16;
 
@@ -156,6 +158,7 @@ fn shown(changes: &[Change<'_>]) -> Vec<bool> {
 /// Returns for each line the ranges of its words that changed, if the line replaces a similar one.
 fn emphasis(changes: &[Change<'_>]) -> Vec<Vec<Range<usize>>> {
     let mut emphasis = vec![Vec::new(); changes.len()];
+    let mut left = MOST_BYTE_PAIRS;
     let mut at = 0;
     while at < changes.len() {
         let rest = changes.get(at..).unwrap_or_default();
@@ -165,6 +168,13 @@ fn emphasis(changes: &[Change<'_>]) -> Vec<Vec<Range<usize>>> {
         for pair in 0..removed.min(added) {
             let (old_at, new_at) = (at + pair, at + removed + pair);
             let texts = [old_at, new_at].map(|at| changes.get(at).map_or("", Change::text));
+            if texts.iter().any(|text| text.len() > MOST_LINE_BYTES) {
+                continue;
+            }
+            let Some(rest) = left.checked_sub(texts.map(str::len).iter().product()) else {
+                return emphasis;
+            };
+            left = rest;
             if let Some([old, new]) = changed_words(texts) {
                 for (at, ranges) in [(old_at, old), (new_at, new)] {
                     if let Some(slot) = emphasis.get_mut(at) {
@@ -180,9 +190,6 @@ fn emphasis(changes: &[Change<'_>]) -> Vec<Vec<Range<usize>>> {
 
 /// Returns the ranges of the words in which two lines differ; `None` if most of them do.
 fn changed_words(lines: [&str; 2]) -> Option<[Vec<Range<usize>>; 2]> {
-    if lines.iter().any(|line| line.len() > MOST_LINE_BYTES) {
-        return None;
-    }
     let [old, new] = lines.map(words);
     let operations = capture_diff_slices(Algorithm::Myers, &old, &new);
     let mut ranges = [Vec::new(), Vec::new()];

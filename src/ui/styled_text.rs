@@ -28,7 +28,8 @@ impl StyledLine {
 
     /// Adds text with its blanks. Line ends become blanks, and a tab fills up to its stop.
     pub(super) fn push(&mut self, style: Style, text: &str) {
-        let mut used = self.columns();
+        // Only a tab depends on what is before it.
+        let mut used = if text.contains('\t') { self.columns() } else { 0 };
         let mut clean = String::with_capacity(text.len());
         for c in sanitize(text).chars() {
             match c {

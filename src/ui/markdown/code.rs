@@ -15,6 +15,9 @@ const KEYWORD: Style = AnsiColor::Magenta.on_default();
 const REMOVED: Style = AnsiColor::Red.on_default();
 const ADDED: Style = AnsiColor::Green.on_default();
 
+/// The longest line that gets colours, in bytes: a longer one was hardly written by hand.
+const MOST_LINE_BYTES: usize = 4096;
+
 /// The rules of one language or of a family of them.
 #[derive(Debug)]
 struct Language {
@@ -191,7 +194,10 @@ impl Lexer {
 
     /// Returns a line with colours.
     pub(super) fn line(&mut self, text: &str) -> StyledLine {
-        let Some(language) = self.language else { return StyledLine::new(PLAIN, text) };
+        let is_short = text.len() <= MOST_LINE_BYTES;
+        let Some(language) = self.language.filter(|_| is_short) else {
+            return StyledLine::new(PLAIN, text);
+        };
         if language.names == DIFF {
             return StyledLine::new(diff_style(text), text);
         }

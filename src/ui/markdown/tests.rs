@@ -180,6 +180,26 @@ fn the_cost_of_a_stream_grows_with_its_length_only() {
     }
 }
 
+/// Hostile text costs no more than other text of its length: each of these took minutes if a step were quadratic.
+#[test]
+fn long_lines_and_deep_nesting_are_rendered() {
+    for (begin, piece, count) in [
+        ("```js\n", "'\\'", 200_000),
+        ("```json\n", "{\"a\":1},", 100_000),
+        ("", "a ", 200_000),
+        ("", "> ", 2_000),
+        ("", "- ", 2_000),
+        ("", "*a **b ", 20_000),
+        ("", "[", 20_000),
+        ("", "`", 50_001),
+        ("| a |\n|---|\n", "| b ", 20_000),
+    ] {
+        let text = format!("{begin}{}end", piece.repeat(count));
+        let rows = plain(&text, 80);
+        assert!(rows.contains("end"), "{piece}");
+    }
+}
+
 /// Returns markdown of many kinds, also broken markdown.
 fn markdown() -> impl Strategy<Value = String> {
     let line = prop::sample::select(vec![

@@ -70,7 +70,8 @@ fn requests_show_their_content_and_are_answered_by_name_or_short_id() {
     team.eventually("alice is restarted", || team.member("alice")["incarnation"] != life);
     assert_eq!(wait_asked(&team, "alice"), again);
     let shown = team.team(&["requests", "alice-2"]).expect(0).out;
-    assert!(shown.contains("    a.txt\n    + one\n    + two\n"), "{shown}");
+    let change = "    a.txt  new file, 2 lines\n      1 + one\n      2 + two\n";
+    assert!(shown.contains(change), "{shown}");
     let why = team.team(&["approve", "alice:alice-2"]).expect(1).err;
     assert!(why.contains("no request of that id is open"), "{why}");
     team.team(&["approve", "alice-2"]).expect(0);
