@@ -274,7 +274,7 @@ mod tests {
     fn each_format_has_its_output_and_progress_goes_to_stderr() {
         let (out, narration) = run(Format::Text);
         assert_eq!(out, "All done.\n");
-        assert!(narration.contains("⏺ bash ls") && narration.contains("alice: hi"), "{narration}");
+        assert!(narration.contains("⏺ bash  ls") && narration.contains("alice: hi"), "{narration}");
         assert_eq!(run(Format::Json).0, RESULT);
         assert_eq!(run(Format::StreamJson).0, format!("{EVENTS}{RESULT}"));
     }

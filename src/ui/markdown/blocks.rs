@@ -11,6 +11,8 @@ pub(super) enum Piece {
         text: String,
         /// The number of an item of a numbered list.
         number: Option<u64>,
+        /// The blanks before an item that stands below another one without being nested in it.
+        indent: usize,
         has_gap: bool,
     },
     /// Fenced code begins; `info` is the text after the fence.
@@ -47,6 +49,10 @@ struct Marker {
     /// The bullet, or the character after the number.
     mark: char,
     number: Option<u64>,
+    /// The column at which it stands.
+    indent: usize,
+    /// The column at which it is shown: the first of a list has none.
+    shown_at: usize,
     /// The column at which the content begins.
     content: usize,
     is_empty: bool,
@@ -140,7 +146,7 @@ impl Splitter {
             _ if is_whole => Open::Paragraph,
             _ if indent_of(line) >= 4 => Open::IndentedCode,
             _ if is_quote(line) => Open::Quote,
-            Some(marker) => Open::Item(self.numbered(marker)),
+            Some(marker) => Open::Item(self.placed(marker)),
             None => Open::Paragraph,
         };
         if is_whole {
@@ -148,15 +154,16 @@ impl Splitter {
         }
     }
 
-    /// Returns the marker with the number that is shown: a repeated number counts on.
-    fn numbered(&self, marker: Marker) -> Marker {
-        let before = self.last_item.filter(|last| last.mark == marker.mark);
-        let before = before.and_then(|last| last.number).filter(|_| marker.number.is_some());
+    /// Returns the marker with the number and the column that are shown: a repeated number counts on.
+    fn placed(&self, marker: Marker) -> Marker {
+        let Some(last) = self.last_item else { return marker };
+        let before = last.number.filter(|_| last.mark == marker.mark);
         let number = match before {
             Some(before) if marker.number <= Some(before) => Some(before.saturating_add(1)),
             Some(_) | None => marker.number,
         };
-        Marker { number, ..marker }
+        let shown_at = (last.shown_at + marker.indent).saturating_sub(last.indent);
+        Marker { number, shown_at, ..marker }
     }
 
     fn end(&mut self, pieces: &mut Vec<Piece>) {
@@ -167,8 +174,9 @@ impl Splitter {
         }
         self.last_item = if let Open::Item(marker) = open { Some(marker) } else { None };
         let number = self.last_item.and_then(|item| item.number);
+        let indent = self.last_item.map_or(0, |item| item.shown_at);
         let text = std::mem::take(&mut self.text);
-        pieces.push(Piece::Block { text, number, has_gap: self.has_gap });
+        pieces.push(Piece::Block { text, number, indent, has_gap: self.has_gap });
         self.has_pieces = true;
         self.has_gap = was_blank;
     }
@@ -218,7 +226,8 @@ impl Marker {
         // More blanks than four are code inside of the item.
         let blanks = if blanks > 4 { 1 } else { blanks };
         let content = indent + digits + 1 + blanks;
-        Some(Self { mark, number: number.parse().ok(), content, is_empty })
+        let number = number.parse().ok();
+        Some(Self { mark, number, indent, shown_at: 0, content, is_empty })
     }
 }
 
@@ -291,10 +300,10 @@ mod tests {
         splitter.finish(&mut pieces);
         let gap = |has_gap: bool| if has_gap { "|" } else { "" };
         let shown = pieces.into_iter().map(|piece| match piece {
-            Piece::Block { text, number: Some(number), has_gap } => {
+            Piece::Block { text, number: Some(number), has_gap, .. } => {
                 format!("{}{number}: {text}", gap(has_gap))
             }
-            Piece::Block { text, number: None, has_gap } => format!("{}{text}", gap(has_gap)),
+            Piece::Block { text, number: None, has_gap, .. } => format!("{}{text}", gap(has_gap)),
             Piece::CodeStart { info, has_gap } => format!("{}code {info}", gap(has_gap)),
             Piece::CodeLine(line) => format!("> {line}"),
         });

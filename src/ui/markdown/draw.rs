@@ -50,17 +50,25 @@ pub(super) struct Drawing {
     cell_end: usize,
 }
 
-/// Renders the markdown of one block. `number` replaces the number of its first item.
-pub(super) fn block(
-    text: &str,
-    number: Option<u64>,
-    palette: Palette,
-    width: Option<usize>,
-) -> String {
+/// The place of an item among the items before it, which are drawn apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The number that replaces its own.
+    pub(super) number: Option<u64>,
+    /// The blanks before its mark.
+    pub(super) indent: usize,
+}
+
+/// Renders the markdown of one block.
+pub(super) fn block(text: &str, place: Place, palette: Palette, width: Option<usize>) -> String {
     let source = without_definitions(text);
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut drawing = Drawing::new(palette, width);
+    if place.indent > 0 {
+        let others = StyledLine::new(PLAIN, &" ".repeat(place.indent));
+        drawing.containers.push(Container { first: None, others });
+    }
     for (event, range) in Parser::new_ext(&source, options).into_offset_iter() {
         if is_block(&event) {
             drawing.end_text();
@@ -69,7 +77,7 @@ pub(super) fn block(
         match event {
             Event::Start(Tag::List(Some(start))) => {
                 let is_first = drawing.lists.is_empty();
-                drawing.lists.push(Some(number.filter(|_| is_first).unwrap_or(start)));
+                drawing.lists.push(Some(place.number.filter(|_| is_first).unwrap_or(start)));
             }
             Event::Start(tag) => drawing.start(tag),
             Event::End(tag) => drawing.end(tag, &source, range),

@@ -13,6 +13,7 @@ use super::sanitize::sanitize;
 use super::style::Palette;
 use blocks::{Piece, Splitter};
 use code::Lexer;
+use draw::Place;
 
 /// The maximum length of the text that a preview shows, in bytes.
 const PREVIEW_BYTES: usize = 16 * 1024;
@@ -106,12 +107,12 @@ impl MarkdownStream {
     fn draw(&mut self, piece: Piece, width: Option<usize>) -> String {
         let gap = |has_gap: bool| if has_gap { "\n" } else { "" };
         match piece {
-            Piece::Block { text, number, has_gap } => {
+            Piece::Block { text, number, indent, has_gap } => {
                 #[cfg(test)]
                 {
                     self.parsed += text.len();
                 }
-                let rows = draw::block(&text, number, self.palette, width);
+                let rows = draw::block(&text, Place { number, indent }, self.palette, width);
                 format!("{}{rows}", gap(has_gap))
             }
             Piece::CodeStart { info, has_gap } => {

@@ -70,6 +70,8 @@ fn lists_and_quotes_hang_below_their_marks() {
         "> a b c d e\n> f\n> - g\n>\n> h\n\ni\n"
     );
     assert_eq!(colored("> a", 12), "<2>│ <>a\n");
+    // Too few blanks for a nested list, as models write it.
+    assert_eq!(plain_mark(" 1. a\n   - b\n   - c\n 2. d"), "1. a\n  - b\n  - c\n2. d\n");
 }
 
 #[test]
