@@ -333,7 +333,7 @@ impl Member {
                 let report = report.map(|text| self.host.prepare_report(&text));
                 let end = Entry::TurnEnd { outcome, rounds, report: report.clone(), cut_off };
                 self.record(end).await?;
-                self.end_turn_for_undo().await;
+                self.end_turn_for_undo(cut_off).await;
                 self.end_turn(outcome, rounds, report).await?;
             }
             Action::TellLead(text) => self.host.tell_lead(text).await,
@@ -441,9 +441,9 @@ impl Member {
     }
 
     /// Ends the turn in the journal of the agent's changes. A failure costs only what it would have recorded.
-    async fn end_turn_for_undo(&self) {
+    async fn end_turn_for_undo(&self, is_cut_off: bool) {
         let recorder = Arc::clone(self.conversation.tools.recorder());
-        if let Err(why) = offload(move || recorder.end_turn()).await {
+        if let Err(why) = offload(move || recorder.end_turn(is_cut_off)).await {
             tracing::warn!(%why, "the end of a turn was not recorded for undo");
         }
     }

@@ -1,4 +1,6 @@
 //! Undo and the changes of the session, for the user: the turns of an agent, the plan of an undo, its execution.
+//!
+//! All functions here use the disk, and some wait for locks: an event loop calls them on another thread.
 
 use super::context::Context;
 use super::names::{mailbox_name, unknown_name};

@@ -304,6 +304,43 @@ mod tests {
     }
 
     #[test]
+    fn a_long_journal_loses_its_older_turns() {
+        let (_folder, dir) = test_team();
+        let store = UndoStore::lock(&dir).unwrap();
+        let alice = name("alice");
+        let about = "x".repeat(64 * 1024);
+        let begin = |turn| UndoEntry::Turn {
+            turn,
+            at: WallTime::from_secs(1.0),
+            about: about.clone(),
+            undoes: None,
+        };
+        let entries: Vec<UndoEntry> = (1..=60).map(begin).collect();
+        store.append(&alice, &entries, Fsync::Never).unwrap();
+        store.shorten(&alice).unwrap();
+        assert_eq!(read(&dir, &alice).unwrap().len(), 60, "it is not long enough");
+        let more: Vec<UndoEntry> = (61..=70).map(begin).collect();
+        store.append(&alice, &more, Fsync::Never).unwrap();
+        store.shorten(&alice).unwrap();
+        let left = read(&dir, &alice).unwrap();
+        assert_eq!((left.len(), left[0].begun_turn().unwrap().0), (35, 36));
+    }
+
+    #[test]
+    fn the_last_entry_is_read_if_it_is_short() {
+        let (_folder, dir) = test_team();
+        let alice = name("alice");
+        assert_eq!(last_entry(&dir, &alice).unwrap(), None);
+        let store = UndoStore::lock(&dir).unwrap();
+        let at = WallTime::from_secs(1.5);
+        let command = UndoEntry::Command { turn: 1, at, uncovered: None };
+        let hash = ContentHash::of(b"");
+        let entries = [turn(1, 1.0, hash), [UndoEntry::TurnEnd { turn: 1 }, command.clone()]];
+        store.append(&alice, &entries.concat(), Fsync::Never).unwrap();
+        assert_eq!(last_entry(&dir, &alice).unwrap(), Some(command));
+    }
+
+    #[test]
     fn room_is_made_by_unnamed_versions_first_and_then_by_the_oldest_turns() {
         let (_folder, dir) = test_team();
         let store = UndoStore::lock(&dir).unwrap();

@@ -99,11 +99,15 @@ impl Recorder {
         self.input().continues = true;
     }
 
-    /// Records that the turn has ended, and the changes of a command that was cut off.
-    pub(crate) fn end_turn(&self) -> Result<(), StoreError> {
+    /// Records that the turn has ended, and the changes of a command that was interrupted. A turn that the end of the
+    /// process cuts off is continued later.
+    pub(crate) fn end_turn(&self, is_cut_off: bool) -> Result<(), StoreError> {
         let mut state = self.state();
         if let Some(look) = state.look.take() {
             self.end_look(&mut state, look)?;
+        }
+        if is_cut_off {
+            return Ok(());
         }
         *self.input() = TurnInput::default();
         let Some(OpenTurn { number, .. }) = state.turn.take() else { return Ok(()) };

@@ -124,7 +124,7 @@ fn what_a_command_changed_is_found_and_taken_back() {
         .unwrap();
     checkout.git(&["add", "added"]);
     alice.end_command().unwrap();
-    alice.end_turn().unwrap();
+    alice.end_turn(false).unwrap();
     let plan = checkout.plan("alice");
     let shown: Vec<&str> = plan.steps.iter().map(|step| step.shown.as_str()).collect();
     let all = ["added", "edited", "mode", "new", "removed", "sub/deep", "tracked", "untracked"];
@@ -165,7 +165,7 @@ fn each_command_is_compared_with_the_files_as_they_were_just_before_it() {
     alice.end_command().unwrap();
     assert_eq!(checkout.refusals("alice"), [("a".into(), RefusalReason::ChangedByUnknown)]);
     assert!(checkout.plan("alice").steps.is_empty());
-    alice.end_turn().unwrap();
+    alice.end_turn(false).unwrap();
     checkout.begin(&alice);
     checkout.put("b", "4");
     alice.end_command().unwrap();
@@ -256,7 +256,7 @@ fn an_undo_during_a_command_is_not_taken_for_a_change_of_it() {
     let checkout = Checkout::new(&[("a", "1")]);
     let [alice, bob] = ["alice", "bob"].map(|name| checkout.recorder(name));
     checkout.write(&bob, "a", "2");
-    bob.end_turn().unwrap();
+    bob.end_turn(false).unwrap();
     checkout.begin(&alice);
     apply(&checkout.dir, &checkout.plan("bob"), false).unwrap();
     alice.end_command().unwrap();
@@ -275,7 +275,7 @@ fn a_command_that_was_cut_off_ends_when_its_agent_is_dead() {
     checkout.put("a", "2");
     alice.end_command().unwrap();
     assert_eq!(checkout.refusals("alice").len(), 1, "bob's command still runs");
-    alice.end_turn().unwrap();
+    alice.end_turn(false).unwrap();
     drop((bob, life));
     checkout.begin(&alice);
     checkout.put("b", "2");
@@ -291,7 +291,7 @@ fn an_interrupted_command_is_looked_at_when_its_turn_ends() {
     alice.note_input("  make\n it better ");
     checkout.begin(&alice);
     checkout.put("a", "2");
-    alice.end_turn().unwrap();
+    alice.end_turn(false).unwrap();
     let plan = checkout.plan("alice");
     assert_eq!((plan.about.as_str(), plan.steps.len()), ("make it better", 1));
 }
@@ -310,7 +310,13 @@ fn a_resumed_agent_continues_the_turn_that_a_crash_cut_off_and_no_other() {
         turns.into_iter().map(|turn| turn.number).collect()
     };
     assert_eq!(numbers(), [1]);
-    resumed.end_turn().unwrap();
+    resumed.end_turn(true).unwrap();
+    drop(resumed);
+    let resumed = checkout.recorder("alice");
+    resumed.continue_turn();
+    checkout.write(&resumed, "a", "3b");
+    assert_eq!(numbers(), [1], "the end of the process has cut the turn off");
+    resumed.end_turn(false).unwrap();
     drop(resumed);
     let resumed = checkout.recorder("alice");
     resumed.continue_turn();

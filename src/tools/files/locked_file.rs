@@ -311,7 +311,9 @@ impl LockedFile<'_> {
     /// Corrects the journal of the agent whose last write was cut off.
     fn void_for_undo(&self, is_done: bool) {
         let Some(last) = self.record().writes.last().filter(|_| !is_done) else { return };
-        let Ok(by) = AgentName::mailbox(&last.by) else { return };
+        // An undo of the person has a record of its own.
+        let by = AgentName::mailbox(&last.by).ok().filter(|by| *by != AgentName::user());
+        let Some(by) = by else { return };
         if let Err(why) = recorder::void(&self.writer.dir, &by, &self.real, &last.hash) {
             tracing::warn!(%why, path = %self.real.display(), "a write was not withdrawn for undo");
         }

@@ -1,8 +1,9 @@
 //! Undo of changes that the real file tools of two agents made, while a person changes the same files.
 
 use super::tests::{block_on, call, file_tools_of};
-use crate::store::TeamDir;
+use crate::leases;
 use crate::store::undo::{has, read, read_all};
+use crate::store::{LifeLock, LifeRecord, TeamDir};
 use crate::tools::registry::Registry;
 use crate::undo::apply::{UndoError, apply};
 use crate::undo::history::{last_turn, turns};
@@ -56,7 +57,7 @@ impl Fixture {
     }
 
     fn end_turn(&self, agent: &str) {
-        self.tools[agent].recorder().end_turn().unwrap();
+        self.tools[agent].recorder().end_turn(false).unwrap();
     }
 
     fn plan(&self, agent: &str, to: Option<u64>) -> UndoPlan {
@@ -174,6 +175,40 @@ fn a_refusal_names_the_one_who_changed_the_file_and_nothing_is_changed() {
     fs::create_dir(fixture.path("c")).unwrap();
     assert!(matches!(fixture.refusals("alice")[..], [RefusalReason::NotRegular(_)]));
     assert_eq!(fixture.text("victim").as_deref(), Some("mine"));
+}
+
+#[test]
+fn the_lease_of_a_living_agent_is_respected_in_the_plan_and_after_it() {
+    let fixture = Fixture::new();
+    fixture.write("alice", "src/a", "mine");
+    let plan = fixture.plan("alice", None);
+    let record = LifeRecord { incarnation: "bob-1".into(), ..LifeRecord::of_this_process() };
+    let life = LifeLock::take(&fixture.dir, &member("bob"), record).unwrap();
+    leases::claim(&fixture.dir, &member("bob"), "1".into(), vec!["src".into()], "work".into())
+        .unwrap();
+    let refusals = fixture.refusals("alice");
+    assert!(matches!(&refusals[..], [RefusalReason::Leased(why)] if why.contains("bob")));
+    assert!(matches!(apply(&fixture.dir, &plan, false), Err(UndoError::Changed(_))));
+    assert_eq!(fixture.text("src/a").as_deref(), Some("mine"));
+    drop(life);
+    fixture.undo("alice", None);
+    assert_eq!(fixture.text("src/a"), None);
+}
+
+#[test]
+fn a_write_that_another_program_prevents_is_not_recorded() {
+    let fixture = Fixture::new();
+    fixture.put("a", "one");
+    fixture.write("alice", "a", "two");
+    let writer = fs::File::options().append(true).open(fixture.path("a")).unwrap();
+    let input = json!({"path": "a", "content": "three"});
+    let refused = block_on(call(&fixture.tools["alice"], "write_file", input)).unwrap_err();
+    assert!(refused.contains("open for writing"), "{refused}");
+    drop(writer);
+    let all = turns(&read_all(&fixture.dir).unwrap(), &member("alice"));
+    assert_eq!(all[0].changes.len(), 1, "{all:?}");
+    fixture.undo("alice", None);
+    assert_eq!(fixture.text("a").as_deref(), Some("one"));
 }
 
 #[test]

@@ -226,3 +226,28 @@ fn a_version_of_another_writer_is_never_lost() {
         (0..2000).filter(|it| !present.contains(it.to_string().as_str())).collect();
     assert!(lost.is_empty(), "{lost:?}");
 }
+
+#[test]
+fn only_the_expected_version_of_a_file_is_removed() {
+    let (folder, root) = root();
+    let aside = OsStr::new(".aside");
+    let remove = |path: &str, expected: &str| {
+        root.find(path.as_ref()).unwrap().remove_exactly(aside, expected.as_bytes())
+    };
+    write(&root, "a", "one").unwrap();
+    assert!(matches!(remove("a", "two"), Ok(Placement::Changed)));
+    let writer = File::options().append(true).open(folder.path().join("a")).unwrap();
+    assert!(matches!(remove("a", "one"), Ok(Placement::Busy)));
+    drop(writer);
+    assert_eq!(read(&root, "a").unwrap().unwrap(), "one");
+    assert!(matches!(remove("a", "one"), Ok(Placement::Placed)));
+    assert_eq!(read(&root, "a").unwrap(), None);
+    for missing in ["a", "none/a"] {
+        assert!(matches!(remove(missing, "one"), Ok(Placement::Changed)), "{missing}");
+    }
+    let spot = root.find("a".as_ref()).unwrap();
+    symlink("target", folder.path().join("a")).unwrap();
+    assert!(matches!(spot.remove_exactly(aside, b"one"), Ok(Placement::Changed)));
+    assert!(folder.path().join("a").is_symlink());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left aside");
+}
