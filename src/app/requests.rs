@@ -21,7 +21,7 @@ use crate::view::requests::{content, editable};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
-use crate::wire::tool::SubjectArgument;
+use crate::wire::tool::{SubjectArgument, ToolSpec};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,9 @@ use std::time::Duration;
 const RELAY_LIMIT: Duration = Duration::from_secs(15);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The width to which a command is cut in a line about a decision, in columns.
+const COMMAND_COLUMNS: usize = 200;
 
 /// The number of rows of a request in the list of all.
 const LISTED_ROWS: usize = 12;
@@ -225,6 +228,22 @@ pub(crate) fn rules_of_always(question: &Question) -> Vec<String> {
         return Vec::new();
     }
     always_rules(question, &question.description)
+}
+
+/// Describes the call of a question as it was decided: the tool, or the command that runs instead of the one that was
+/// asked for.
+pub(super) fn decided_call(question: &Question, updated_input: Option<&Value>) -> String {
+    let Some(input) = updated_input.filter(|input| **input != question.input) else {
+        return question.tool.clone();
+    };
+    let argument = find_tool(&question.tool).and_then(ToolSpec::command_argument);
+    let asked = one_line(&question.description, COMMAND_COLUMNS);
+    match argument.and_then(|name| input.get(name)?.as_str()) {
+        Some(command) => {
+            format!("{} (edited, was: {asked})", one_line(command, COMMAND_COLUMNS))
+        }
+        None => format!("{} {asked} (edited)", question.tool),
+    }
 }
 
 /// Makes the record of a decision on a call of this process's own agent.

@@ -26,7 +26,8 @@
 //!                             NAME.key (mailbox key: seals mail to that process), NAME.outbox-RUN (mail that
 //!                             commands of a killed process have left, for the next one to send),
 //!                             tasks.last (last task id), ENDPOINT.hold (shared back-off of an endpoint),
-//!                             reserve (disk space for the last writes)
+//!                             takeover.json (the process that takes the place of a lead, for that lead's last
+//!                             words), reserve (disk space for the last writes)
 //!   run/.state/files/HASH     lock of a file of the workspace while it is written, with the last writes of it
 //!   run/.state/kept/NAME-N    a version of a file that NAME wrote and another program replaced
 //!   undo/NAME.jsonl           the changes of files by NAME, turn by turn; appended under run/.state/undo.lock
@@ -63,6 +64,7 @@ pub(crate) mod output_spill;
 mod process;
 mod roles;
 pub mod roster;
+pub(crate) mod takeover;
 pub mod tasks;
 mod teamdir;
 pub mod transcript;

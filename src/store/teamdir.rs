@@ -276,6 +276,7 @@ paths! {
     task(id: TaskId) = "tasks/{id}.json";
     tasks_lock() = "tasks/.lock/list";
     last_task() = "run/.state/tasks.last";
+    takeover() = "run/.state/takeover.json";
     leases() = "leases";
     lease(id: &str) = "leases/{id}.json";
     leases_lock() = "leases/.lock/list";

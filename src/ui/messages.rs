@@ -5,6 +5,7 @@ use super::view::View;
 use crate::view::trace::{Step, TraceEvent};
 use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};
 use crate::wire::permission::RuleLists;
+use serde_json::Value;
 
 /// The state of a message in an inbox view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,15 +120,16 @@ fn meaning(body: &Body) -> String {
             let what = if description.is_empty() { input.to_string() } else { description.clone() };
             format!("asks to run {tool}: {what}")
         }
-        Body::PermissionResponse { approve, scope, reason, .. }
-        | Body::SandboxPermissionResponse { approve, scope, reason, .. } => {
+        Body::PermissionResponse { approve, scope, reason, updated_input, .. }
+        | Body::SandboxPermissionResponse { approve, scope, reason, updated_input, .. } => {
             let scope = match scope {
                 Scope::Once => "once",
                 Scope::Session => "for this session",
                 Scope::Always => "always",
             };
             let verdict = if *approve { "allowed" } else { "denied" };
-            format!("{verdict} {scope}{}", because(reason))
+            let edited = updated_input.as_ref().map(edited).unwrap_or_default();
+            format!("{verdict} {scope}{edited}{}", because(reason))
         }
         Body::PermissionUpdate { revoked: Some(numbers), .. } => {
             let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
@@ -173,7 +175,14 @@ fn meaning(body: &Body) -> String {
     }
 }
 
-fn rules_in_words(rules: &serde_json::Value) -> String {
+/// Returns the words for arguments that the person has changed: the command or the path, else all of them.
+pub(super) fn edited(input: &Value) -> String {
+    let text = |name: &str| input.get(name).and_then(Value::as_str).map(ToOwned::to_owned);
+    let what = text("command").or_else(|| text("path")).unwrap_or_else(|| input.to_string());
+    format!(", edited to {what}")
+}
+
+fn rules_in_words(rules: &Value) -> String {
     let lists = serde_json::from_value::<RuleLists>(rules.clone());
     lists.map_or_else(|_| rules.to_string(), |lists| lists.to_string())
 }

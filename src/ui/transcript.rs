@@ -239,7 +239,9 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
         Entry::Decision(decision) => {
             let reason = decision.reason.as_ref().map(|reason| format!(": {reason}"));
             let decided = decision.outcome.word();
-            let what = format!("! {decided} by {}{}", decision.by, reason.unwrap_or_default());
+            let edited = decision.updated_input.as_ref().map(messages::edited).unwrap_or_default();
+            let reason = reason.unwrap_or_default();
+            let what = format!("! {decided} by {}{edited}{reason}", decision.by);
             vec![palette.warn(&one_line(&what, width))]
         }
         Entry::Interrupt { by, outcome, .. } => {

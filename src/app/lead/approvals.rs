@@ -8,7 +8,8 @@ use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
 use crate::app::question_file::file_of;
 use crate::app::requests::{
-    always_rules, decision_of, editable_text, own_decision, rules_of_always, with_text,
+    always_rules, decided_call, decision_of, editable_text, own_decision, rules_of_always,
+    with_text,
 };
 use crate::app::stop_members::is_alive;
 use crate::protocol::permission::would_allow;
@@ -35,9 +36,6 @@ const IGNORE_AFTER_REPLACEMENT: Duration = Duration::from_secs(1);
 
 /// The number of columns of the rule that an answer would make.
 const RULE_COLUMNS: usize = 60;
-
-/// The number of columns of a question's subject in the row about its answer.
-const SUBJECT_COLUMNS: usize = 100;
 
 pub(super) struct Approvals {
     runtime: LeadRuntime,
@@ -427,8 +425,8 @@ impl Approvals {
         let (runtime, notices) = (self.runtime.clone(), self.notices.clone());
         let is_yes = decision.verdict == RequestVerdict::Approve;
         let verdict = if is_yes { "yes" } else { "no" };
-        let what = one_line(&asked.question.description, SUBJECT_COLUMNS);
-        let mut text = format!("{verdict} to {}: {} {what}", asked.owner, asked.question.tool);
+        let call = decided_call(&asked.question, decision.updated_input.as_ref());
+        let mut text = format!("{verdict} to {}: {call}", asked.owner);
         if let Some(scope) = decision.makes_rule().filter(|_| !asked.question.is_plan()) {
             let scope = scope.meaning(asked.owner.as_str());
             text +=

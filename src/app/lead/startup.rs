@@ -7,9 +7,11 @@ use crate::app::stop_members::{still_alive, stop_plan};
 use crate::app::{names::member_names, progress_line::during};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure};
+use crate::os::terminal::terminal_name;
 use crate::os::{Clock, SystemClock, failpoint::hit, program};
 use crate::protocol::{ladder::Urgency, lifecycle};
 use crate::store::asynchronous::update_roster;
+use crate::store::takeover::{self, Takeover};
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::supervise::recover::{self, EarlierTeam};
 use crate::supervise::stop::words;
@@ -130,6 +132,16 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
     else {
         return Ok(());
     };
+    let note = Takeover {
+        of: record.incarnation.clone(),
+        pid: std::process::id().cast_signed(),
+        user: program::user_name().unwrap_or_default(),
+        terminal: terminal_name().unwrap_or_default(),
+        at: SystemClock.now(),
+    };
+    if let Err(why) = takeover::leave(team, &note) {
+        tracing::warn!(%why, "the lead that runs here is not told by whom it is replaced");
+    }
     let (reason, cause) = ("another lead takes over", ExitCause::LeadLost);
     let plan = stop_plan(bus, AgentName::user(), reason, cause, Urgency::Polite);
     let names = [lead.clone()];

@@ -7,6 +7,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+/// Returns the name of the user that runs this process; `None` if the system does not know it.
+pub(crate) fn user_name() -> Option<String> {
+    nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.name)
+}
+
 #[cfg(test)]
 use std::process::Command;
 use std::sync::OnceLock;

@@ -39,6 +39,12 @@ pub(crate) fn typed(other: &impl AsFd, patience: Duration) -> io::Result<Vec<u8>
     Ok(bytes)
 }
 
+/// Returns the path of the terminal on standard input, such as `/dev/pts/3`; `None` if it is no terminal.
+pub(crate) fn terminal_name() -> Option<String> {
+    let path = nix::unistd::ttyname(io::stdin()).ok()?;
+    Some(path.display().to_string())
+}
+
 /// Restores the settings of the terminal on standard input when it is dropped, and when any thread panics.
 #[derive(Debug)]
 pub(crate) struct TerminalGuard(Termios);

@@ -376,6 +376,10 @@ fn a_takeover_stops_the_old_lead_and_its_team() {
     let args = ["lead", "--takeover", "--resume", "--model", "rehearsal"];
     let mut second = Terminal::start(team.command("team", &args));
     assert_eq!(first.wait().code(), Some(143));
+    let by = second.child.id();
+    first.expect("another lead took over at ");
+    first.expect(&format!(": process {by} of "));
+    first.expect(" on /dev/pts/");
     second.expect("Back: alice");
     team.wait_status("alice", "idle");
     assert_ne!(team.pid_of("lead"), pid);

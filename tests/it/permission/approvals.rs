@@ -93,6 +93,7 @@ fn typed_answers_allow_deny_change_and_hold_for_the_session() {
     lead.type_line("n too early");
     lead.expect("echo three >> log.txt");
     lead.type_line("e echo four >> log.txt");
+    lead.expect("echo four >> log.txt (edited, was: echo three >> log.txt)");
     // The command that was allowed with "always" ran without a request. With an appended command, it needs one.
     lead.expect("echo one >> log.txt; rm log.txt");
     lead.type_line("n");
@@ -103,6 +104,8 @@ fn typed_answers_allow_deny_change_and_hold_for_the_session() {
     assert_eq!(log, "one\nfour\none\n");
     assert!(exists(&team, "notes/a.txt"));
     assert!(told(&team, "lead", "denied by the user: too early"), "{}", team.describe());
+    let shown = team.team(&["transcript", "lead"]).expect(0).out;
+    assert!(shown.contains("approved by user, edited to echo four >> log.txt"), "{shown}");
     let decided = team.lines("transcript/lead.jsonl");
     let decided = decided.iter().filter(|line| line["kind"] == "decision");
     let outcomes: Vec<&str> = decided.map(|line| line["outcome"].as_str().unwrap()).collect();
