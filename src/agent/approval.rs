@@ -18,6 +18,7 @@ use crate::store::asynchronous::offload;
 use crate::store::{liveness, roster};
 use crate::tools::{Call, Registry, find, signal};
 use crate::wire::AgentName;
+use crate::wire::log_words;
 use crate::wire::message::{Body, Correlation, Message, Scope};
 use crate::wire::permission::{
     Decision, DecisionOutcome, PROGRAM, PermissionMode, PlanApproval, Question, QuestionKind,
@@ -227,7 +228,8 @@ impl Approvals {
             deadline: (self.gate.asks == Asks::Lead).then(|| now + self.gate.timeout),
         });
         self.check_at = (self.gate.asks == Asks::Lead).then(|| now + self.check_interval());
-        tracing::info!(request_id = id, tool = question.tool, ?opened, "asked");
+        let opened = log_words::done(&opened);
+        tracing::info!(request_id = id, tool = question.tool, opened, "asked");
         if self.gate.asks != Asks::Lead {
             (self.context.show)(&Progress::Asked(Box::new(question)));
             return Ok(None);

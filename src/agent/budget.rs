@@ -122,7 +122,7 @@ impl BudgetMonitor {
         let turn = used.since(&std::mem::replace(&mut self.before_turn, used));
         let (input, output) = (turn.input_tokens, turn.output_tokens);
         let (cached, cost) = (turn.cache_read_tokens, turn.cost.map(f64::from));
-        tracing::info!(?outcome, rounds, input, output, cached, cost, "turn ended");
+        tracing::info!(outcome = outcome.word(), rounds, input, output, cached, cost, "turn ended");
     }
 
     /// Writes the member's usage for the agents that share a budget with it, if there is a shared budget.

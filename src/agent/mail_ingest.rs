@@ -9,6 +9,7 @@ use super::progress::Progress;
 use crate::store::asynchronous::{self, sync_transcript};
 use crate::store::{Drained, MailNotice, StoreError};
 use crate::wire::inbox_block::marked;
+use crate::wire::log_words;
 use crate::wire::message::{Body, Message};
 use crate::wire::transcript::{Entry, Line};
 use std::rc::Rc;
@@ -123,7 +124,10 @@ async fn report_dead_letters(context: &MemberContext, drained: &Drained) {
     let tell = move || bus.notify_lead(Body::text(), content, id);
     match tokio::task::spawn_blocking(tell).await {
         Ok(Ok(_)) => {}
-        failed => tracing::error!(?failed, "the lead could not be told of dead letters"),
+        failed => tracing::error!(
+            why = log_words::work_done(&failed),
+            "the lead could not be told of dead letters"
+        ),
     }
 }
 

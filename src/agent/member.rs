@@ -454,7 +454,7 @@ impl Member {
             None => {}
             Some(Ok(saved)) => {
                 self.is_unsaved_told = false;
-                tracing::info!(?saved, "the work is saved");
+                tracing::info!(snapshot = saved.snapshot, "the work is saved");
             }
             Some(Err(why)) => {
                 tracing::warn!(%why, "the work is not saved");

@@ -11,6 +11,7 @@ use crate::store::asynchronous::offload;
 use crate::store::change_watcher::ChangeWatcher;
 use crate::tasks::Tasks;
 use crate::wire::AgentName;
+use crate::wire::log_words;
 use crate::wire::message::{Body, Message};
 use crate::wire::task::TaskId;
 use std::cell::Cell;
@@ -91,7 +92,10 @@ impl TaskClaimer {
                 Ok(Ok(Some(task))) => tracing::info!(id = %task.id, "took a task"),
                 Ok(Ok(None)) => {}
                 refused => {
-                    tracing::warn!(?refused, "a task could not be taken");
+                    tracing::warn!(
+                        why = log_words::work_done(&refused),
+                        "a task could not be taken"
+                    );
                     failed.set(true);
                 }
             }
@@ -106,7 +110,10 @@ async fn is_in_sight(tasks: &Arc<Tasks>, me: &AgentName) -> bool {
     match tokio::task::spawn_blocking(move || tasks.next_for(&me)).await {
         Ok(Ok(next)) => next.is_some(),
         failed => {
-            tracing::warn!(?failed, "the task list could not be looked at");
+            tracing::warn!(
+                why = log_words::work_done(&failed),
+                "the task list could not be looked at"
+            );
             false
         }
     }

@@ -6,6 +6,7 @@ use crate::app::walls::LANDLOCK_CAP;
 use crate::bus::{Bus, MailLimits};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::failpoint::{self, ENABLED, VARIABLE};
+use crate::os::terminal::pager::Pager;
 use crate::os::wall::outbox::OUTBOX_VARIABLE;
 use crate::os::{SystemClock, deadline, terminal_size};
 use crate::settings::environment::{Environment, PassedNames};
@@ -20,6 +21,7 @@ use crate::wire::limits::LOCK_TIMEOUT;
 use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -191,6 +193,24 @@ impl Context {
             variables,
             self.temporary_folder(),
         )
+    }
+
+    /// Starts the person's pager for long output: `PAGER`, else `less -FRX`, which shows a short text as it is. `None` if
+    /// stdout is no terminal, or the person wants none (`cat`, or an empty `PAGER`).
+    pub(crate) fn pager(&self) -> Option<Pager> {
+        let get = |name: &str| self.environment.get(name).map(ToOwned::to_owned);
+        let is_dumb = get("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        let wanted = get("PAGER").map_or_else(|| "less".into(), |pager| pager.trim().to_owned());
+        if !std::io::stdout().is_terminal() || is_dumb || matches!(wanted.as_str(), "" | "cat") {
+            return None;
+        }
+        let mut program = Command::new("sh");
+        // Without the pager, the text is shown as it is.
+        program.arg("-c").arg(format!("{wanted} || exec cat"));
+        let variables = self.environment.passed_on(&PassedNames::default());
+        let less = get("LESS").unwrap_or_else(|| "FRX".into());
+        program.env_clear().envs(variables).env("LESS", less).current_dir(&self.cwd);
+        Pager::start(program).ok()
     }
 
     /// Refuses a verb that steers the team when an agent's command runs it.

@@ -61,6 +61,10 @@ impl MergedLog {
         Self { team, filter, tails: BTreeMap::new() }
     }
 
+    pub(crate) fn team(&self) -> &TeamDir {
+        &self.team
+    }
+
     /// Passes the appended lines to `show` in order of time, with one line of each file in memory. Stops and returns
     /// `false` if `show` returns it.
     pub(crate) fn show_new(
@@ -176,9 +180,12 @@ impl Item {
         Value::Object(self.object)
     }
 
-    pub(crate) fn text(self, name: &AgentName, view: &View) -> String {
+    /// Renders the line; `color` is the colour word of the agent.
+    pub(crate) fn text(self, name: &AgentName, color: &str, view: &View) -> String {
         match self.kind {
-            Kind::Log => ui::transcript::log_line(name.as_str(), &self.object, view),
+            Kind::Log => {
+                ui::transcript::colored_log_line((name.as_str(), color), &self.object, view)
+            }
             Kind::Mail => {
                 let line = Line::read(Value::Object(self.object).to_string().as_bytes());
                 line.map_or_else(String::new, |line| ui::transcript::line(&line, view))

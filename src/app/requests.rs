@@ -155,6 +155,11 @@ pub(crate) fn render(team: &TeamDir, request: &OpenRequest, is_whole: bool, view
     let file = file_of(team, owner, question);
     let (subject, omitted) = excerpt_rows(question, file.as_ref(), most, view);
     rows.extend(subject);
+    let always = rules_of_always(question);
+    if is_whole && !always.is_empty() {
+        let rules = one_line(&always.join(", "), 200);
+        rows.push(view.palette.dim(&format!("    `--always` makes the rule: {rules}")));
+    }
     let last = if is_whole {
         format!("    its full id: {}", one_line(&question.request_id, 200))
     } else if omitted > 0 {

@@ -5,9 +5,10 @@ use crate::app::merged_log::{LogFilter, LogLevel, MergedLog};
 use crate::app::names::{mailbox_name, unknown_name};
 use crate::app::{context::Context, output::print};
 use crate::error::{Exit, Failure};
-use crate::store::TeamDir;
+use crate::store::{TeamDir, roster};
 use crate::wire::message::KINDS;
 use crate::wire::{WallTime, nearest::nearest};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
@@ -27,12 +28,15 @@ pub(super) struct Args {
     /// Show mail of this type instead of log lines; `mail` for all mail, `log` for log lines
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
     types: Vec<String>,
+    /// Print a long log at once, without the pager ($PAGER, else less)
+    #[arg(long)]
+    no_pager: bool,
     #[command(flatten)]
     json: Json,
 }
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
-    let Args { names, follow, since, level, types, json } = args;
+    let Args { names, follow, since, level, types, no_pager, json } = args;
     let team = context.team_to_view()?;
     let names = names.iter().map(|given| mailbox_name(given)).collect::<Result<Vec<_>, _>>()?;
     for name in &names {
@@ -45,12 +49,29 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         require_known_type(&team, kind)?;
     }
     let mut log = MergedLog::new(team, LogFilter { names, since, level, types });
+    let colors = member_colors(log.team());
+    let is_paged = !(no_pager || follow || json.json);
+    let mut pager = is_paged.then(|| context.pager()).flatten();
     args::follow(follow, Duration::from_millis(200), || {
         let view = context.view();
         log.show_new(|name, item| {
-            print(&if json.json { item.json(name).to_string() } else { item.text(name, &view) })
+            let color = colors.get(name.as_str()).map(String::as_str).unwrap_or_default();
+            let text =
+                if json.json { item.json(name).to_string() } else { item.text(name, color, &view) };
+            match &mut pager {
+                Some(pager) => pager.write(&text),
+                None => print(&text),
+            }
         })
+        // The person may leave the pager at any line.
+        .map(|is_shown| is_shown || pager.is_some())
     })
+}
+
+/// Returns the colour word of each member.
+fn member_colors(team: &TeamDir) -> BTreeMap<String, String> {
+    let roster = roster::read(team).unwrap_or_default();
+    roster.members.iter().map(|member| (member.name.clone(), member.color.clone())).collect()
 }
 
 /// Fails for a type that is neither one of the program's nor that of a message in this team.

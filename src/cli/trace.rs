@@ -34,7 +34,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
 }
 
 /// The most ids that an ambiguous beginning lists.
-const SHOWN_IDS: usize = 10;
+const SHOWN_IDS: usize = 5;
 
 /// Returns the one id that was meant. Fails if there is none, or more than one.
 fn one_id(mut ids: Vec<String>, given: &str) -> Result<String, Failure> {
@@ -54,7 +54,8 @@ fn one_id(mut ids: Vec<String>, given: &str) -> Result<String, Failure> {
     if more > 0 {
         shown.push(format!("and {more} more"));
     }
-    let what = format!("{given:?} is the beginning of {} ids", ids.len());
+    let what =
+        format!("ambiguous: {} messages begin with {}", ids.len(), one_line(given, ID_COLUMNS));
     Err(Failure::new(Exit::Failure, what, shown.join(", "), "give more of the id"))
 }
 

@@ -27,6 +27,18 @@ pub(crate) enum Rung {
     GiveUp,
 }
 
+impl Rung {
+    /// Returns the word for the rung in the log.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Terminate => "SIGTERM",
+            Self::Kill => "SIGKILL",
+            Self::GiveUp => "give up",
+        }
+    }
+}
+
 impl Urgency {
     fn first_rung(self) -> Rung {
         match self {

@@ -64,6 +64,14 @@ impl RequestVerdict {
     pub(crate) fn of(approve: bool) -> Self {
         if approve { Self::Approve } else { Self::Reject }
     }
+
+    /// Returns the word for the verdict in the log.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Approve => "yes",
+            Self::Reject => "no",
+        }
+    }
 }
 
 /// The reason for which an answer or a request had no effect.

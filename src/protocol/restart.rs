@@ -26,6 +26,17 @@ pub(crate) enum ProcessEnd {
     NotStarted,
 }
 
+impl fmt::Display for ProcessEnd {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(out, "exit {code}"),
+            Self::Signal(signal) => write!(out, "signal {signal}"),
+            Self::Hung => out.write_str("hung"),
+            Self::NotStarted => out.write_str("not started"),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestartDecision {
     /// No restart: the policy does not cover such an end.

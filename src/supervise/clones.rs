@@ -89,7 +89,9 @@ impl Supervisor {
         let setup = (self.config.clones.setup)(&place);
         let saver = Saver { name, place, setup };
         match offload(move || saver.save()).await {
-            Ok(saved) => tracing::info!(name = %id.name, ?saved, "the work is saved"),
+            Ok(saved) => {
+                tracing::info!(name = %id.name, snapshot = saved.snapshot, "the work is saved");
+            }
             Err(why) => {
                 tracing::warn!(name = %id.name, %why, "the work of an ended teammate is not saved");
             }

@@ -16,6 +16,7 @@ use crate::protocol::restart::{ProcessEnd, RestartDecision};
 use crate::store::{StoreError, liveness, roster};
 use crate::wire::AgentName;
 use crate::wire::hook::HookEvent;
+use crate::wire::log_words;
 use crate::wire::message::Body;
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, Status};
@@ -49,7 +50,8 @@ impl Supervisor {
         // Read before any other step, because a stop under way is over as soon as it has seen the same end.
         let known = self.members.ended(&id);
         let exit = process.wait();
-        tracing::info!(%name, ?exit, "teammate ended");
+        let how = exit.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+        tracing::info!(%name, exit = how, "teammate ended");
         let released = self.release_tasks(name).await;
         let end = match exit {
             _ if known.was_hung => ProcessEnd::Hung,
@@ -91,7 +93,7 @@ impl Supervisor {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => {
                 let name = &id.name;
-                tracing::warn!(%name, ?stuck, "strays of the teammate could not be ended");
+                tracing::warn!(%name, stuck = log_words::work_listed(&stuck), "strays of the teammate could not be ended");
             }
         }
     }
@@ -133,7 +135,7 @@ impl Supervisor {
                 (!its.is_empty()).then(|| format!("Pending again: task {}", its.join(", task ")))
             }
             failed => {
-                tracing::warn!(%name, ?failed, "its tasks stay claimed until the list is read again");
+                tracing::warn!(%name, why = log_words::work_done(&failed), "its tasks stay claimed until the list is read again");
                 None
             }
         }
@@ -173,7 +175,7 @@ impl Supervisor {
         hit("reap.noted");
         let why = match decision {
             RestartDecision::After(pause) => {
-                tracing::warn!(%name, ?end, ?pause, "the teammate will be restarted");
+                tracing::warn!(%name, %end, pause_ms = pause.as_millis(), "the teammate will be restarted");
                 return Some(PlannedRestart { pause, cause, unrecorded });
             }
             RestartDecision::Leave => None,
@@ -264,7 +266,7 @@ impl Supervisor {
         let told =
             tokio::task::spawn_blocking(move || bus.notify_lead(body, content, message_id)).await;
         if !matches!(told, Ok(Ok(_))) {
-            tracing::error!(%name, ?told, "the lead could not be told of the end");
+            tracing::error!(%name, why = log_words::work_done(&told), "the lead could not be told of the end");
         }
     }
 
@@ -300,7 +302,7 @@ impl Supervisor {
             }
             let why = match self.launch(&spec).await {
                 Ok(_) => {
-                    tracing::info!(%name, ?start_reason, "teammate restarted");
+                    tracing::info!(%name, reason = start_reason.words(), "teammate restarted");
                     return;
                 }
                 Err(StartError::Cancelled) => return,

@@ -8,6 +8,7 @@ use crate::os::uptime;
 use crate::store::asynchronous::offload;
 use crate::store::{LifeRecord, Liveness, StoreError, liveness, roster, unread};
 use crate::wire::AgentName;
+use crate::wire::log_words;
 use crate::wire::roster::{StartedBy, Status};
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +77,7 @@ pub(crate) async fn recover(
         let bus = Arc::clone(&stop.bus);
         let end = move || end_commands(bus.dir(), &AgentName::lead(), &run_id, bus.fsync());
         let stuck = offload(end).await;
-        tracing::info!(?stuck, "looked for commands of a dead lead");
+        tracing::info!(stuck = log_words::listed(stuck), "looked for commands of a dead lead");
     }
     let (mut leaving, mut dead) = (Vec::new(), Vec::new());
     for member in &roster.members {
@@ -113,7 +114,7 @@ async fn mark_dead(
             let (bus, owner) = (Arc::clone(&stop.bus), name.clone());
             let end = move || end_commands(bus.dir(), &owner, &record.run_id, bus.fsync());
             let stuck = offload(end).await;
-            tracing::info!(%name, ?stuck, "looked for commands of a dead member");
+            tracing::info!(%name, stuck = log_words::listed(stuck), "looked for commands of a dead member");
         }
         let entry = roster.member(name.as_str()).filter(|member| !member.status.is_over());
         let Some(entry) = entry else { continue };

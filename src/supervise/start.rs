@@ -20,6 +20,7 @@ use crate::store::{Fsync, RoleMatch, StoreError, UnclearRole, keyring, liveness,
 use crate::tools::{SpawnOrder, ToolError, find_by_alias};
 use crate::wire::isolation::Isolation;
 use crate::wire::limits::{READY_TIMEOUT, SPAWNS_PER_TEAMMATE};
+use crate::wire::log_words;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
 use crate::wire::roster::{Roster, Status};
@@ -495,5 +496,6 @@ async fn kill_and_reap(name: &AgentName, process: Pidfd) {
         tracing::warn!(%name, %why, "cannot kill the teammate whose start failed");
     }
     let reaped = tokio::task::spawn_blocking(move || process.wait()).await;
-    tracing::info!(%name, ?reaped, "the teammate whose start failed has ended");
+    let reaped = log_words::work_done(&reaped);
+    tracing::info!(%name, reaped, "the teammate whose start failed has ended");
 }

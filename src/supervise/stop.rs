@@ -18,6 +18,7 @@ use crate::os::{Clock, Signal, identity};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
 use crate::store::{LifeRecord, Liveness, TeamDir, liveness, transcript};
 use crate::tools::team::refusal_reason;
+use crate::wire::log_words;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::roster::{ExitCause, Roster, Status};
 use crate::wire::{AgentName, WithUnknownFields};
@@ -138,7 +139,9 @@ impl StopPlan {
         let end = move || end_commands(bus.dir(), &owner, &record.run_id, bus.fsync());
         match tokio::task::spawn_blocking(end).await {
             Ok(stuck) if stuck.is_empty() => {}
-            stuck => tracing::warn!(%name, ?stuck, "commands could not be ended"),
+            stuck => {
+                tracing::warn!(%name, stuck = log_words::work_listed(&stuck), "commands could not be ended");
+            }
         }
         if rung != Rung::GiveUp {
             hit("stop.gone");
@@ -228,7 +231,7 @@ impl StopPlan {
         let Target { id, pid, process, request_id } = target;
         let (name, rung) = (&id.name, ladder.rung());
         let within = ladder.until().saturating_duration_since(self.clock.monotonic());
-        tracing::info!(%name, ?rung, pid, "shutdown ladder");
+        tracing::info!(%name, rung = rung.word(), pid, "shutdown ladder");
         let done = match rung {
             Rung::Ask if !name.is_lead() => {
                 hit("stop.ask");
@@ -246,7 +249,7 @@ impl StopPlan {
             Rung::GiveUp => Ok(()),
         };
         if let Err(why) = done.map_err(|why| why.to_string()) {
-            tracing::warn!(%name, ?rung, why, "a rung of the ladder failed");
+            tracing::warn!(%name, rung = rung.word(), why, "a rung of the ladder failed");
         }
     }
 
@@ -299,7 +302,7 @@ pub(super) async fn kill_hung(dir: &TeamDir, id: &MemberId) -> Option<Rung> {
         let sent =
             if is_last { process.signal_group(Signal::SIGKILL) } else { terminate(&process) };
         if let Err(why) = sent {
-            tracing::warn!(%name, ?rung, %why, "cannot signal the process");
+            tracing::warn!(%name, rung = rung.word(), %why, "cannot signal the process");
         }
         if tokio::time::timeout(wait, wait_gone(dir, name, Some(&process))).await.is_ok() {
             return Some(rung);

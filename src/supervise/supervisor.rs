@@ -20,6 +20,7 @@ use crate::tools::hooks::Hooks;
 use crate::tools::{SpawnOrder, TeamOps, ToolError, ToolFuture};
 use crate::wire::AgentName;
 use crate::wire::hook::{Hook, HookEvent};
+use crate::wire::log_words;
 use crate::wire::money::Price;
 use crate::wire::permission::{GrantedAllow, PermissionMode, Permissions};
 use crate::wire::roster::{ExitCause, StartedBy};
@@ -154,7 +155,8 @@ impl Supervisor {
             for (_, record) in &records {
                 let process = open_checked(record);
                 let killed = process.map(|process| process.signal_group(Signal::SIGKILL));
-                tracing::warn!(pid = record.pid, ?killed, "a teammate is killed");
+                let killed = killed.map_or_else(|| "not running".into(), |it| log_words::done(&it));
+                tracing::warn!(pid = record.pid, killed, "a teammate is killed");
             }
             // The search for the processes of commands takes longer than the signals.
             let mut stuck = process_tree::end_strays(&run_id);
@@ -165,7 +167,10 @@ impl Supervisor {
         };
         match tokio::task::spawn_blocking(kill).await {
             Ok(stuck) if stuck.is_empty() => {}
-            stuck => tracing::warn!(?stuck, "processes of the team could not be ended"),
+            stuck => tracing::warn!(
+                stuck = log_words::work_listed(&stuck),
+                "processes of the team could not be ended"
+            ),
         }
     }
 
@@ -228,7 +233,10 @@ impl Supervisor {
         let gone = outcomes.iter().filter(|outcome| !outcome.is_stuck());
         let gone: Vec<AgentName> = gone.map(|outcome| outcome.name.clone()).collect();
         if !self.members.wait_reaped(&gone).await {
-            tracing::warn!(?gone, "the cleanup after them takes too long to wait for");
+            tracing::warn!(
+                gone = log_words::listed(&gone),
+                "the cleanup after them takes too long to wait for"
+            );
         }
         self.members.end_stop(&names, &stop);
         outcomes

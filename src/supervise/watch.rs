@@ -10,6 +10,7 @@ use crate::protocol::restart::ProcessEnd;
 use crate::store::roster::Cached;
 use crate::store::{Liveness, heartbeat, liveness, unread};
 use crate::wire::limits::LIVENESS_POLL;
+use crate::wire::log_words;
 use crate::wire::roster::{ExitCause, HeartbeatPolicy, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, WithUnknownFields};
 use std::rc::Rc;
@@ -57,7 +58,10 @@ impl Supervisor {
         }
         match tokio::task::spawn_blocking(process_tree::end_adopted).await {
             Ok(stuck) if stuck.is_empty() => {}
-            stuck => tracing::warn!(?stuck, "adopted processes could not be ended"),
+            stuck => tracing::warn!(
+                stuck = log_words::work_listed(&stuck),
+                "adopted processes could not be ended"
+            ),
         }
     }
 

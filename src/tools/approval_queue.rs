@@ -271,7 +271,7 @@ impl ApprovalQueue {
         };
         let answered = self.ledger.borrow_mut().answer(&answer, Instant::now());
         answered.map_err(|why| ToolError::Reply(format!("{id} was not answered: {why}")))?;
-        tracing::info!(request_id = id, owner = %asked.owner, ?decider, verdict = ?decision.verdict,
+        tracing::info!(request_id = id, owner = %asked.owner, decider = decider.word(), verdict = decision.verdict.word(),
             tool = asked.question.tool, "a request was decided");
         if asked.owner.is_lead() {
             return Ok(asked);

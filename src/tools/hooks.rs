@@ -96,7 +96,7 @@ impl Hooks {
                 return Some(if reason.is_empty() { "no reason was given".into() } else { reason });
             }
             Ok(CommandResult { output, end, timed_out, .. }) => {
-                tracing::warn!(event, command, ?end, timed_out, output, "a hook failed");
+                tracing::warn!(event, command, %end, timed_out, output, "a hook failed");
             }
             Err(why) => tracing::warn!(event, command, %why, "a hook could not be run"),
         }

@@ -16,6 +16,15 @@ pub(crate) enum RuleProblem {
     NoMatch(&'static str),
 }
 
+impl RuleProblem {
+    fn words(&self) -> &'static str {
+        match self {
+            Self::NoTool => "there is no tool of that name",
+            Self::NoMatch(why) => why,
+        }
+    }
+}
+
 const NO_HOST: &str =
     "it names no host; write network(crates.io), network(*.crates.io) or network(db.internal:5432)";
 
@@ -72,7 +81,7 @@ pub(crate) fn denied_by(role: &Role) -> Vec<String> {
             let (name, _) = parts(rule);
             tracing::warn!(
                 rule,
-                ?why,
+                why = why.words(),
                 "a rule of a role is not understood: the whole tool is denied"
             );
             find_by_alias(name).map(|spec| spec.name.to_owned()).into_iter().collect()

@@ -117,7 +117,7 @@ fn meaning(body: &Body) -> String {
             format!("plan not approved{}", because(feedback))
         }
         Body::PermissionRequest { tool, description, input } => {
-            let what = if description.is_empty() { input.to_string() } else { description.clone() };
+            let what = if description.is_empty() { subject(input) } else { description.clone() };
             format!("asks to run {tool}: {what}")
         }
         Body::PermissionResponse { approve, scope, reason, updated_input, .. }
@@ -144,8 +144,8 @@ fn meaning(body: &Body) -> String {
         Body::ModeSetRequest { mode } => format!("go on in mode {mode}"),
         Body::SandboxPermissionRequest { host: None, path: None, tool, input } => {
             let tool = tool.as_deref().unwrap_or("a tool");
-            let input = input.as_ref().map(|input| format!(": {input}")).unwrap_or_default();
-            format!("asks to run {tool} outside the walls{input}")
+            let what = input.as_ref().map(|input| format!(": {}", subject(input)));
+            format!("asks to run {tool} outside the walls{}", what.unwrap_or_default())
         }
         Body::SandboxPermissionRequest { host: Some(host), path: None, tool, .. } => {
             let tool = tool.as_deref().unwrap_or("a tool");
@@ -177,14 +177,26 @@ fn meaning(body: &Body) -> String {
 
 /// Returns the words for arguments that the person has changed: the command or the path, else all of them.
 pub(super) fn edited(input: &Value) -> String {
+    format!(", edited to {}", subject(input))
+}
+
+/// Returns the part of a call's arguments that says what it does: the command or the path, else all values.
+fn subject(input: &Value) -> String {
     let text = |name: &str| input.get(name).and_then(Value::as_str).map(ToOwned::to_owned);
-    let what = text("command").or_else(|| text("path")).unwrap_or_else(|| input.to_string());
-    format!(", edited to {what}")
+    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+    let all = || {
+        let fields = input.as_object().into_iter().flatten();
+        fields
+            .map(|(name, value)| format!("{name} {}", plain(value)))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    text("command").or_else(|| text("path")).unwrap_or_else(all)
 }
 
 fn rules_in_words(rules: &Value) -> String {
     let lists = serde_json::from_value::<RuleLists>(rules.clone());
-    lists.map_or_else(|_| rules.to_string(), |lists| lists.to_string())
+    lists.map_or_else(|_| subject(rules), |lists| lists.to_string())
 }
 
 /// Returns the words for a step, which follow the name of its agent.
@@ -266,6 +278,13 @@ Mail for lead: 1 unread, 1 taken in since you last looked
 {"type":"shutdown_rejected","content":"busy"} => does not want to shut down: busy
 {"type":"plan_approval_request","plan":"1."} => asks to approve this plan:\n1.
 {"type":"permission_request","tool":"bash","input":{"command":"ls"},"description":"ls"} => asks to run bash: ls
+{"type":"permission_request","tool":"read_file","input":{"path":"a.rs","limit":3},"description":""} => asks to run read_file: a.rs
+{"type":"permission_response","approve":true,"scope":"once","updated_input":{"command":"ls -a"}} => allowed once, edited to ls -a
+{"type":"permission_update","rules":{"allow":["bash(ls)"]}} => new permission rules: allow bash(ls)
+{"type":"permission_update","rules":{},"removed":{"allow":["bash(ls)"]}} => permission rules taken back: allow bash(ls)
+{"type":"permission_update","rules":{},"revoked":[2,5]} => takes back the permission rules 2, 5
+{"type":"sandbox_permission_request","tool":"bash","input":{"command":"docker ps"}} => asks to run bash outside the walls: docker ps
+{"type":"interrupt_request","reason":"use cargo"} => please end the running turn: use cargo
 {"type":"result","content":"no model","outcome":"failed"} => the turn failed: no model
 {"type":"result","content":"all green","outcome":"done"} => all green
 {"type":"teammate_terminated","content":"","name":"bob","cause":"crash","exit":"signal 9"} => bob has ended: crash (signal 9)

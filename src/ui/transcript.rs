@@ -298,9 +298,18 @@ fn text(text: &str, view: &View) -> String {
 /// The fields of a log object that are not listed among its details.
 const PLACED: [&str; 7] = ["timestamp", "level", "message", "target", "fields", "span", "spans"];
 
-/// Renders one line of the structured log of the agent `name`: time, level, agent, message, details. The object is
-/// the JSON of `tracing-subscriber`, with the event's fields beside the common ones or under `fields`.
+/// Renders one line of the structured log of the agent `name`, without a colour of the agent.
 pub(crate) fn log_line(name: &str, object: &Map<String, Value>, view: &View) -> String {
+    colored_log_line((name, ""), object, view)
+}
+
+/// Renders one line of the structured log of an agent, which is given by its name and its colour word: time, level, agent, message, details. The object is
+/// the JSON of `tracing-subscriber`, with the event's fields beside the common ones or under `fields`.
+pub(crate) fn colored_log_line(
+    (name, color): (&str, &str),
+    object: &Map<String, Value>,
+    view: &View,
+) -> String {
     let palette = view.palette;
     let inner = object.get("fields").and_then(Value::as_object);
     let message = inner.and_then(|fields| fields.get("message")).or_else(|| object.get("message"));
@@ -319,7 +328,14 @@ pub(crate) fn log_line(name: &str, object: &Map<String, Value>, view: &View) -> 
     let used = "00:00:00 LEVEL ".len() + name.len() + 1;
     let room = view.width.map_or(2000, |width| width.saturating_sub(used).max(20));
     let time = palette.dim(&time(object, view));
-    format!("{time} {head} {} {}\n", palette.bold(&name), one_line(&words.join(" "), room))
+    let words = one_line(&words.join(" "), room);
+    let words = match level.as_str() {
+        "ERROR" => palette.bad(&words),
+        "WARN" => palette.warn(&words),
+        _ => words,
+    };
+    let name = if color.is_empty() { palette.bold(&name) } else { palette.member(color, &name) };
+    format!("{time} {head} {name} {words}\n")
 }
 
 fn time(object: &Map<String, Value>, view: &View) -> String {

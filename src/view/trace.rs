@@ -98,7 +98,8 @@ pub(crate) struct Trace {
     pub(crate) steps: Vec<Step>,
 }
 
-/// Returns the ids that `given` may mean: itself if it is the id of a message, else every id that begins with it.
+/// Returns the ids that `given` may mean: itself if it is the id of a message, else every id that begins with it, with or
+/// without the name of the sender.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -113,11 +114,16 @@ pub(crate) fn ids(team: &TeamDir, given: &str) -> Result<Vec<String>, StoreError
                 None => given,
             };
             if std::str::from_utf8(line).is_ok_and(|line| line.contains(part)) {
-                found.extend(ids_in(&name, spot.place, line).filter(|id| id.starts_with(given)));
+                found.extend(ids_in(&name, spot.place, line).filter(|id| begins_with(id, given)));
             }
         })?;
     }
     Ok(if found.contains(given) { vec![given.to_owned()] } else { found.into_iter().collect() })
+}
+
+/// Whether an id begins with a text, with or without the name of the sender before it.
+fn begins_with(id: &str, given: &str) -> bool {
+    id.starts_with(given) || id.split_once(':').is_some_and(|(_, rest)| rest.starts_with(given))
 }
 
 /// Returns the ids of the messages that a line holds, or that its tool calls send.

@@ -14,6 +14,7 @@ pub mod inbox_block;
 pub mod isolation;
 pub mod lease;
 pub mod limits;
+pub(crate) mod log_words;
 pub mod message;
 pub mod money;
 pub mod name;

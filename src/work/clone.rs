@@ -8,6 +8,7 @@ use crate::os::git::{Git, GitError, split};
 use crate::store::TeamDir;
 use crate::wire::AgentName;
 use crate::wire::isolation::{CloneBase, ClonePlace};
+use crate::wire::log_words;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -172,7 +173,8 @@ pub(crate) fn discard(name: &AgentName, place: &ClonePlace) {
     let Some(clones) = path.parent() else { return };
     let described = fs::remove_file(description(clones, name));
     let removed = remove(path);
-    tracing::info!(%name, ?described, ?removed, "an unused clone is removed");
+    let (described, removed) = (log_words::done(&described), log_words::done(&removed));
+    tracing::info!(%name, described, removed, "an unused clone is removed");
 }
 
 fn branch(name: &AgentName) -> String {

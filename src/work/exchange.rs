@@ -75,6 +75,15 @@ enum Step {
     FolderRemoved(PathBuf),
 }
 
+impl Step {
+    fn path(&self) -> &Path {
+        match self {
+            Self::File(step) => &step.path,
+            Self::FolderMade(path) | Self::FolderRemoved(path) => path,
+        }
+    }
+}
+
 /// A file that was changed.
 #[derive(Debug)]
 struct FileStep {
@@ -362,7 +371,7 @@ impl Exchange<'_> {
                 }
             };
             let is_done = done.unwrap_or_else(|why| {
-                tracing::warn!(%why, ?step, "a file is not put back");
+                tracing::warn!(%why, path = %step.path().display(), "a file is not put back");
                 false
             });
             self.keeps |= !is_done;

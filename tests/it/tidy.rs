@@ -521,3 +521,28 @@ fn every_comment_is_a_sentence() {
         }
     }
 }
+
+/// The log is for people: a field has a word, not the debug form of a type.
+#[test]
+fn no_debug_form_reaches_the_log() {
+    for path in rust_files(&root().join("src")) {
+        let text = fs::read_to_string(&path).unwrap();
+        // Its only one goes with the file, which is being rewritten.
+        if path.ends_with("app/lead/interactive.rs") {
+            continue;
+        }
+        for call in text.split("tracing::").skip(1) {
+            let is_event =
+                ["info!(", "warn!(", "error!(", "debug!("].iter().any(|it| call.starts_with(it));
+            let fields = call.split(");").next().unwrap_or_default();
+            let has_form = |before: &str| {
+                fields.match_indices(before).any(|(at, _)| {
+                    let rest = fields[at + before.len()..].trim_start();
+                    rest.starts_with('?')
+                })
+            };
+            let is_debug = is_event && ["(", ", ", ",\n", "= "].iter().any(|it| has_form(it));
+            assert!(!is_debug, "{path:?}: {}", fields.lines().next().unwrap_or_default());
+        }
+    }
+}

@@ -49,6 +49,17 @@ pub(crate) enum CompactionReason {
     Asked,
 }
 
+impl CompactionReason {
+    /// Returns the words for the reason in the log.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::NearlyFull => "the context is nearly full",
+            Self::Refused => "the endpoint refused a request as too long",
+            Self::Asked => "the person asked for it",
+        }
+    }
+}
+
 /// Whether the conversation must be summarized before the model is called again.
 pub(super) fn is_due(memory: &Memory, context_tokens: Option<u64>) -> bool {
     let limit = memory.context_shown.or(context_tokens);

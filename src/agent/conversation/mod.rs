@@ -116,7 +116,7 @@ impl Conversation {
     /// cancelled before.
     pub(crate) fn end_work(&mut self, id: WorkId, result: WorkResult) -> Option<WorkResult> {
         if !self.work.end(id) {
-            tracing::info!(?id, "the result of cancelled work was dropped");
+            tracing::info!("the result of cancelled work was dropped");
             return None;
         }
         self.awaited = self.awaited.filter(|awaited| *awaited != id);

@@ -78,7 +78,11 @@ impl ModelCaller {
                 let why = "there is nothing to summarize yet".into();
                 return WorkResult::Compacted(Err(ModelError::ContextFull(why)));
             };
-            tracing::info!(?reason, tokens = memory.tokens(), "the conversation is summarized");
+            tracing::info!(
+                reason = reason.word(),
+                tokens = memory.tokens(),
+                "the conversation is summarized"
+            );
             // The text of a summary is for the model only.
             let mut is_late = false;
             let mut sink = |delta| {
@@ -106,11 +110,16 @@ fn show_delay(show: &dyn Fn(&Progress), delta: Delta) {
     match delta {
         Delta::Text(_) => {}
         Delta::Retry { wait, left, why } => {
-            tracing::warn!(why, ?wait, ?left, "the model call is tried again");
+            tracing::warn!(
+                why,
+                wait_ms = wait.as_millis(),
+                left_s = left.as_secs(),
+                "the model call is tried again"
+            );
             show(&Progress::Retry { wait, left, why });
         }
         Delta::Silent { left, why } => {
-            tracing::warn!(why, ?left, "the model's endpoint is silent");
+            tracing::warn!(why, left_s = left.as_secs(), "the model's endpoint is silent");
             show(&Progress::Silent { left, why });
         }
     }

@@ -18,6 +18,7 @@ use crate::wire::limits::{
 };
 use crate::wire::message::{Message, Outcome};
 use crate::wire::roster::ExitCause;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -40,6 +41,18 @@ impl From<SignalEvent> for EndReason {
         match signal {
             SignalEvent::Interrupt => Self::Interrupted,
             SignalEvent::Terminate | SignalEvent::Hangup => Self::Terminated,
+        }
+    }
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => out.write_str("done"),
+            Self::Interrupted => out.write_str("interrupted"),
+            Self::Terminated => out.write_str("terminated"),
+            Self::Timeout => out.write_str("timeout"),
+            Self::Budget(limit) => write!(out, "budget: {limit}"),
         }
     }
 }
@@ -114,7 +127,7 @@ pub(super) async fn close(
         Some((publish_end(finished, 0, cause).await, last_mail))
     });
     let (end, last_mail) = closed.await.flatten().unwrap_or_default();
-    tracing::info!(?reason, "lead ends");
+    tracing::info!(%reason, "lead ends");
     Closed { end, outcomes, last_mail }
 }
 

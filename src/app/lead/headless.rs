@@ -188,7 +188,7 @@ impl HeadlessRun {
                 () = tokio::time::sleep(CHECK_INTERVAL) => self.check(&line),
             };
             if let Some(reason) = verdict {
-                tracing::info!(?reason, "the run ends");
+                tracing::info!(%reason, "the run ends");
                 let limit = TimeLimit(deadline);
                 let stopped = stop_loop(&self.app.runtime, &mut self.app.agent, limit).await?;
                 return Ok((reason, stopped));

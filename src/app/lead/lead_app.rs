@@ -24,6 +24,7 @@ use crate::tasks::Tasks;
 use crate::tools::{
     Ops, approval_queue::ApprovalQueue, command::command_setup, find, hooks::Hooks, team::PLAN_TOOL,
 };
+use crate::wire::log_words;
 use crate::wire::permission::Permissions;
 use crate::wire::{AgentName, budget::RunBudget, limits::RESTART_FIRST_PAUSE, message::Message};
 use std::cell::RefCell;
@@ -217,8 +218,13 @@ fn take_over_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
     if let Err(why) = leases::release_abandoned(bus.dir()) {
         tracing::warn!(%why, "leases of dead owners are removed by the next claim");
     }
-    let released = tasks.release_abandoned();
-    tracing::info!(?released, "tasks of dead owners were released");
+    match tasks.release_abandoned() {
+        Ok(released) => {
+            let tasks = log_words::listed(released.iter().map(|task| task.id));
+            tracing::info!(tasks, "tasks of dead owners were released");
+        }
+        Err(why) => tracing::warn!(%why, "tasks of dead owners were not released"),
+    }
     tasks
 }
 

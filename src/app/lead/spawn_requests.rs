@@ -9,6 +9,7 @@ use crate::store::asynchronous::offload;
 use crate::tools::{SpawnOrder, TeamOps, ToolError};
 use crate::wire::AgentName;
 use crate::wire::isolation::Isolation;
+use crate::wire::log_words;
 use crate::wire::message::{Body, Correlation, Message};
 use crate::wire::permission::PermissionMode;
 use std::sync::Arc;
@@ -34,7 +35,11 @@ pub(super) fn on_mail(runtime: &LeadRuntime, message: &Message) {
             Ok(order) => runtime.supervisor.spawn(order).await.map_err(|why| why.to_string()),
             Err(why) => Err(why.to_string()),
         };
-        tracing::info!(request_id, ?result, "a spawn request was carried out");
+        tracing::info!(
+            request_id,
+            result = log_words::done(&result),
+            "a spawn request was carried out"
+        );
         let approve = result.is_ok();
         if approve {
             let notice = format!("The user has started the teammate {what} without you.");

@@ -15,6 +15,7 @@ use crate::store::takeover::{self, Takeover};
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::supervise::recover::{self, EarlierTeam};
 use crate::supervise::stop::words;
+use crate::wire::log_words;
 use crate::wire::roster::{ExitCause, Lead, Roster, StartedBy, UsageCount};
 use crate::wire::{AgentName, WithUnknownFields};
 use std::sync::Arc;
@@ -63,7 +64,8 @@ impl RosterPlace {
         // A lock that made the start fail must not delay its end as well.
         let restored = tokio::time::timeout(GIVE_BACK_WITHIN, restored).await;
         if !matches!(restored, Ok(Ok(()))) {
-            tracing::warn!(?restored, "the entry of a lead that did not start is left");
+            let why = log_words::work_done(&restored);
+            tracing::warn!(why, "the entry of a lead that did not start is left");
         }
     }
 }

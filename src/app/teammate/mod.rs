@@ -27,6 +27,7 @@ use crate::store::{LifeLock, LifeRecord, StoreError, TeamDir, liveness, transcri
 use crate::supervise::commands::end_commands;
 use crate::supervise::handshake::{self, HandshakeAnswer};
 use crate::wire::AgentName;
+use crate::wire::log_words;
 use crate::wire::roster::{ExitCause, UsageCount};
 use crate::work::save::Saver;
 use options::{TeammateOptions, TeammateRequest};
@@ -102,7 +103,10 @@ impl TeammateApp {
         if let Some(LifeRecord { run_id, .. }) = before.filter(|_| is_by_hand) {
             let (team, name, fsync) = (team.clone(), name.clone(), handshake.rules.fsync);
             let stuck = offload(move || end_commands(&team, &name, &run_id, fsync)).await;
-            tracing::info!(?stuck, "looked for commands of the process before");
+            tracing::info!(
+                stuck = log_words::listed(stuck),
+                "looked for commands of the process before"
+            );
         }
         if let Some(notice) = model.spec().notice.filter(|_| is_by_hand) {
             output::warn(notice);
@@ -242,7 +246,7 @@ async fn forward_signals(
     loop {
         let signal = signals.next().await;
         signalled.set(Some(signal));
-        tracing::info!(?signal, "stopped by a signal");
+        tracing::info!(signal = signal.word(), "stopped by a signal");
         if events.send(MachineEvent::Stop(StopCause::AtOnce).into()).is_err() {
             return;
         }
@@ -282,7 +286,7 @@ async fn end(
     let (exit, cause) = exit_of(&finished.ending, signal, signalled);
     let end = publish_end(finished, exit as i32, cause).await;
     hit("leave.last_word");
-    tracing::info!(?exit, ?cause, "teammate ends");
+    tracing::info!(exit = exit as i32, cause = cause.word(), "teammate ends");
     let Some(why) = end.broken else { return Ok(exit) };
     let hint = "free space or repair the team folder, then start it again";
     Err(Failure::new(Exit::Failure, "the teammate cannot go on", why, hint))

@@ -17,6 +17,17 @@ pub(crate) enum SignalEvent {
     Hangup,
 }
 
+impl SignalEvent {
+    /// Returns the name of the signal.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+            Self::Hangup => "SIGHUP",
+        }
+    }
+}
+
 const EVENTS: [(i32, u8, SignalEvent); 3] = [
     (SIGINT, b'i', SignalEvent::Interrupt),
     (SIGTERM, b't', SignalEvent::Terminate),

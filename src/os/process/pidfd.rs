@@ -10,6 +10,7 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,15 @@ pub(super) fn own() -> MutexGuard<'static, BTreeSet<i32>> {
 pub(crate) enum ExitKind {
     Code(i32),
     Signal(i32),
+}
+
+impl fmt::Display for ExitKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(out, "exit {code}"),
+            Self::Signal(signal) => write!(out, "signal {signal}"),
+        }
+    }
 }
 
 /// A process that is held by a descriptor, which is readable once the process has exited.

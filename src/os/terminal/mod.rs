@@ -1,6 +1,7 @@
 //! The terminal of this process: its keys, its settings and its size.
 
 pub(crate) mod foreground;
+pub(crate) mod pager;
 #[cfg(test)]
 pub(crate) mod pty;
 pub(crate) mod raw_mode;

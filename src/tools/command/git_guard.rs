@@ -9,6 +9,7 @@ use crate::os::git_folders::{COMMON_FOLDER, Submodules, WORKTREE_CONFIG, of_work
 use crate::os::wall::Walls;
 use crate::store::asynchronous::offload;
 use crate::tools::registry::ToolParts;
+use crate::wire::log_words;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -88,7 +89,7 @@ fn quarantine_all(git: &Path, configs: &BTreeSet<PathBuf>) -> String {
     }
     for (path, right) in planted {
         let done = quarantine(&path, right);
-        tracing::warn!(path = %path.display(), ?done, "a command left a file by which git runs code");
+        tracing::warn!(path = %path.display(), done = log_words::done(&done), "a command left a file by which git runs code");
         let shown = path.strip_prefix(git.parent().unwrap_or(git)).unwrap_or(&path).display();
         let told = match done {
             Ok(()) => format!(

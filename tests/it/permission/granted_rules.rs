@@ -58,6 +58,8 @@ fn a_rule_for_one_agent_covers_no_other() {
     lead.type_line("begin");
     let id = wait_asked(&team, "alice");
     assert_eq!(requests(&team)[0]["always_allows"], json!([format!("bash({ONE})")]));
+    let shown = team.team(&["requests", &id]).expect(0).out;
+    assert!(shown.contains(&format!("`--always` makes the rule: bash({ONE})")), "{shown}");
     team.team(&["approve", &id, "--scope", "agent"]).expect(0);
     team.eventually("alice has run it twice", || count(&team, "one.txt") == 2);
     assert_eq!(granted(&team), [(1, format!("bash({ONE})"), "agent".into())]);

@@ -4,6 +4,7 @@
 use crate::support::child_process::write;
 use crate::support::harness::{PATIENCE, Team};
 use crate::support::scripts::{assert_left_in_order, calls, headless, says, script, spawn};
+use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -149,7 +150,21 @@ fn trace_shows_the_path_of_a_message() {
     let dead = team.team(&["trace", "x:de", "--json"]).expect(0).json();
     assert_eq!(dead["id"], "x:dead", "a unique beginning is enough");
     let several = team.team(&["trace", "q:"]).expect(1);
-    assert!(several.out.is_empty() && several.err.contains("q:1, q:2"), "{several:?}");
+    assert!(several.out.is_empty(), "{several:?}");
+    for part in ["ambiguous: 2 messages begin with q:", "q:1, q:2"] {
+        assert!(several.err.contains(part), "{part}: {several:?}");
+    }
+    // A beginning without the name of the sender: all ids of one moment begin so.
+    let sent: Vec<String> = (0..7)
+        .map(|_| team.team(&["send", "lead", "more"]).expect(0).out.trim().to_owned())
+        .collect();
+    let common = &sent[0]["user:".len()..][..6];
+    let several = team.team(&["trace", common]).expect(1);
+    assert!(several.out.is_empty() && several.err.lines().count() <= 4, "{several:?}");
+    assert!(several.err.contains("ambiguous: ") && several.err.contains(" more"), "{several:?}");
+    let last = &sent[6]["user:".len()..];
+    let one = team.team(&["trace", last, "--json"]).expect(0).json();
+    assert_eq!(one["id"], json!(sent[6]));
 }
 
 /// A line of a transcript at second `at`.
@@ -234,4 +249,38 @@ fn a_followed_log_includes_later_members() {
     assert!(line.contains("\"agent\":\"alice\"") && line.contains("born"), "{line}");
     end(&mut following);
     reader.join().unwrap();
+}
+
+/// In a terminal a log has colours and goes through the pager, elsewhere it is plain and goes straight out.
+#[test]
+fn a_log_in_a_terminal_has_colours_and_a_pager() {
+    let team = run_of_two();
+    team.variable("PAGER", "sed s/^/PAGED:/");
+    let in_terminal = |args: &[&str]| {
+        let mut terminal = Terminal::of_size(team.command("team", args), 200, 160);
+        assert_eq!(terminal.wait().code(), Some(0), "{}", terminal.screen());
+        terminal
+    };
+    let paged = in_terminal(&["log"]);
+    assert!(paged.printed().contains("PAGED:"), "{}", paged.printed());
+    assert!(paged.has_colors());
+    for args in [&["log", "--no-pager"][..], &["log", "--json"]] {
+        let plain = in_terminal(args);
+        assert!(!plain.printed().contains("PAGED:"), "{args:?}: {}", plain.printed());
+    }
+    team.variable("PAGER", "no-such-pager-here");
+    assert!(in_terminal(&["log"]).printed().contains("lead started"), "it is shown all the same");
+    let piped = team.team(&["log"]).expect(0).out;
+    assert!(!piped.contains("PAGED:") && !piped.contains('\u{1b}'), "{piped}");
+}
+
+/// People read the log: it has words, and no debug form of a type.
+#[test]
+fn a_log_has_no_debug_forms() {
+    let team = run_of_two();
+    let log = team.team(&["log"]).expect(0).out;
+    for form in ["Ok(", "Some(", "Err(", "None", " { ", "RuleLists", "[]"] {
+        let found = log.lines().find(|line| line.contains(form));
+        assert_eq!(found, None, "{form}");
+    }
 }
