@@ -71,11 +71,19 @@ pub(crate) struct Agent {
     pub(crate) budget: AgentBudget,
     pub(crate) heartbeat: HeartbeatWriter,
     pub(crate) role: String,
-    /// The reason of this start, for a model that resumes a conversation; `None` after a plain spawn.
-    pub(crate) start_reason: Option<String>,
+    pub(crate) start: MemberStart,
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) secrets: Rc<Redactor>,
     pub(crate) show: Rc<dyn Fn(&Progress)>,
+}
+
+/// The circumstances of a start, which matter if the member resumes a conversation.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MemberStart {
+    /// The reason, for the model; `None` after a plain spawn.
+    pub(crate) reason: Option<String>,
+    /// Whether it was started for a new prompt, so that a turn that an earlier process did not finish is over.
+    pub(crate) has_new_prompt: bool,
 }
 
 /// The result of a member's event loop.
@@ -93,8 +101,8 @@ pub(crate) async fn run(
     inbound: UnboundedReceiver<Event>,
     ready: impl FnOnce(),
 ) -> Finished {
-    let (mut member, start_reason) = Member::new(agent, events, inbound);
-    let ending = match member.resume(start_reason).await {
+    let (mut member, start) = Member::new(agent, events, inbound);
+    let ending = match member.resume(start).await {
         Ok(turn) => member.live(turn, ready).await,
         Err(why) => member.host.ending(why),
     };
@@ -127,12 +135,8 @@ struct Member {
 }
 
 impl Member {
-    /// Assembles the parts. Returns the reason of the start as well.
-    fn new(
-        agent: Agent,
-        events: Events,
-        inbound: UnboundedReceiver<Event>,
-    ) -> (Self, Option<String>) {
+    /// Assembles the parts. Returns the circumstances of the start as well.
+    fn new(agent: Agent, events: Events, inbound: UnboundedReceiver<Event>) -> (Self, MemberStart) {
         let Agent { me, mailbox, bus, tasks, team_context, clock, show, reporter, tools, .. } =
             agent;
         let (work_ended, check_ended) = (events.clone(), events.clone());
@@ -178,7 +182,7 @@ impl Member {
             },
             context,
         };
-        (member, agent.start_reason)
+        (member, agent.start)
     }
 
     async fn live(&mut self, turn: Option<VecDeque<Call>>, ready: impl FnOnce()) -> Ending {

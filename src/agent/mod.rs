@@ -30,4 +30,4 @@ mod task_claimer;
 mod unsealed_mail;
 
 pub(crate) use event::Events;
-pub(crate) use member::{Agent, Finished, run};
+pub(crate) use member::{Agent, Finished, MemberStart, run};

@@ -2,6 +2,7 @@
 
 use super::agent_process::AgentProcess;
 use super::clones;
+use crate::agent::MemberStart;
 use crate::agent::approval::{ApprovalGate, Asks};
 use crate::agent::identity::Identity;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
@@ -48,8 +49,7 @@ pub(super) struct AgentParts<'a> {
     pub(super) role: String,
     /// The file of the role, if it has one.
     pub(super) role_file: Option<String>,
-    /// Text about this start, which is sent to the model of an agent that ran before.
-    pub(super) start_reason: Option<String>,
+    pub(super) start: MemberStart,
     pub(super) bus: Arc<Bus>,
     pub(super) tasks: Arc<Tasks>,
     pub(super) mailbox: Mailbox,
@@ -180,7 +180,7 @@ pub(super) fn build_agent(
         ),
         heartbeat,
         role: parts.role,
-        start_reason: parts.start_reason,
+        start: parts.start,
         clock,
         secrets,
         show: parts.show,
@@ -195,7 +195,7 @@ pub(super) async fn with_left_mail(mut agent: Agent) -> Agent {
         tracing::warn!(%why, "an undo that was cut off is not completed");
     }
     let report = send_left(&agent.team_context).await;
-    agent.start_reason = match (agent.start_reason, report) {
+    agent.start.reason = match (agent.start.reason, report) {
         (Some(reason), Some(report)) => Some(format!("{reason}\n{report}")),
         (reason, report) => reason.or(report),
     };

@@ -37,6 +37,8 @@ pub(crate) struct Memory {
     pub(crate) was_interrupted: bool,
     /// Whether the transcript ends with a turn that a stop of the agent cut off.
     pub(crate) is_cut_off: bool,
+    /// The number of the model's replies since the last turn ended.
+    pub(crate) replies: u32,
 }
 
 /// A tool call that was recorded but not answered. After a resume, an earlier process did not finish it.
@@ -72,6 +74,7 @@ impl Default for Memory {
             in_turn: false,
             was_interrupted: false,
             is_cut_off: false,
+            replies: 0,
         }
     }
 }
@@ -96,7 +99,7 @@ impl Memory {
             Entry::Mail { message, verified, .. } => self.push_mail(message, *verified),
             Entry::Note { content } => self.add(Piece::Text(format!("[team: {content}]"))),
             Entry::Assistant { blocks, usage, .. } => {
-                self.in_turn = true;
+                (self.in_turn, self.replies) = (true, self.replies.saturating_add(1));
                 (self.counted, self.uncounted) = (usage.total(), 0);
                 let calls = blocks.iter().filter_map(call_of);
                 self.open_calls.extend(calls.map(|call| OpenCall { call, started: false }));
@@ -121,7 +124,7 @@ impl Memory {
                 }
             }
             Entry::TurnEnd { cut_off, outcome, .. } => {
-                (self.in_turn, self.is_cut_off) = (false, *cut_off);
+                (self.in_turn, self.is_cut_off, self.replies) = (false, *cut_off, 0);
                 self.was_interrupted = *outcome == Outcome::Interrupted && !cut_off;
                 if !cut_off {
                     drop(self.asked.take());

@@ -21,6 +21,8 @@ pub(crate) struct CutOff {
     pub(crate) turn: Option<VecDeque<Call>>,
     /// Whether the turn is mail that came after a turn that a person had interrupted.
     pub(crate) follows_interrupted: bool,
+    /// Whether the model had replied in the turn, so that it is in the middle of it.
+    pub(crate) is_begun: bool,
 }
 
 impl Conversation {
@@ -57,6 +59,7 @@ impl Conversation {
         hit("turn.resumed");
         let memory = &self.journal.memory;
         let turn = memory.in_turn.then_some(to_run);
-        Ok(CutOff { tool, turn, follows_interrupted: memory.was_interrupted })
+        let (follows_interrupted, is_begun) = (memory.was_interrupted, memory.replies > 0);
+        Ok(CutOff { tool, turn, follows_interrupted, is_begun })
     }
 }

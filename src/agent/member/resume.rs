@@ -1,23 +1,25 @@
 //! Resumes a member: reads the conversation back, answers the calls that were cut off, sends the last report
 //! again, and records a note about the start for the model.
 
-use super::Member;
+use super::{Member, MemberStart};
 use crate::agent::conversation::{CutOff, RecordError};
 use crate::store::{transcript, unread};
 use crate::tools::Call;
-use crate::wire::message::Message;
+use crate::wire::message::{Message, Outcome};
 use crate::wire::transcript::{Entry, Line};
 use std::collections::{BTreeSet, VecDeque};
 
 impl Member {
     /// Reads the transcript into the memory and answers the calls that were cut off. Returns the calls that are
     /// still to run if the transcript ends within a turn. If the transcript holds a conversation, the `reason` of
-    /// the start is part of the note. Without a reason the member was spawned again with another prompt, so a turn
-    /// that a stop cut off is not continued. Fails if the transcript cannot be read or written.
+    /// the start is part of the note. Without a reason the member was started again, so a turn that a stop cut off is not
+    /// continued. With a new prompt, neither is one in which the process was killed: it ends here, unless a question of it
+    /// is open. Fails if the transcript cannot be read or written.
     pub(super) async fn resume(
         &mut self,
-        reason: Option<String>,
+        start: MemberStart,
     ) -> Result<Option<VecDeque<Call>>, RecordError> {
+        let MemberStart { reason, has_new_prompt } = start;
         let (mut has_past, mut last_report) = (false, None);
         let mut asked = BTreeSet::new();
         let (conversation, host) = (&mut self.conversation, &mut self.host);
@@ -40,7 +42,7 @@ impl Member {
             },
         );
         read.map_err(|why| RecordError::Broken(why.to_string()))?;
-        if reason.is_some() {
+        if reason.is_some() && !has_new_prompt {
             conversation.journal.reopen_turn();
         }
         let session = Entry::Session {
@@ -53,11 +55,21 @@ impl Member {
         if let Some((outcome, report)) = last_report {
             host.send_report(outcome, report).await;
         }
-        let cut_off = conversation.answer_open_calls(&asked, host).await?;
+        let mut cut_off = conversation.answer_open_calls(&asked, host).await?;
+        // A call that waits for a decision is asked about again, so it does not run unasked.
+        let has_questions = cut_off.turn.as_ref().is_some_and(|calls| !calls.is_empty());
+        let is_over = has_new_prompt && cut_off.is_begun && !has_questions;
+        let is_over = is_over && cut_off.turn.take().is_some();
+        if is_over {
+            let outcome = Outcome::Interrupted;
+            let end = Entry::TurnEnd { outcome, rounds: 0, report: None, cut_off: false };
+            conversation.journal.record(end, host).await?;
+        }
         if cut_off.turn.is_some() {
             conversation.tools.recorder().continue_turn();
         }
-        if let Some(content) = self.start_note(reason.filter(|_| has_past), has_past, &cut_off) {
+        let reason = reason.filter(|_| has_past);
+        if let Some(content) = self.start_note(reason, has_past, is_over, &cut_off) {
             let note = Entry::Note { content };
             self.conversation.journal.record(note, &mut self.host).await?;
         }
@@ -68,17 +80,23 @@ impl Member {
         &self,
         reason: Option<String>,
         has_past: bool,
+        is_over: bool,
         cut_off: &CutOff,
     ) -> Option<String> {
         let mut parts: Vec<String> = reason.into_iter().collect();
-        if cut_off.turn.is_some() && cut_off.follows_interrupted {
+        let tool = cut_off.tool.as_ref();
+        let during = tool.map_or_else(String::new, |tool| format!(" (during {tool})"));
+        if is_over {
+            parts.push(format!(
+                "you were restarted for a new prompt, in the middle of a turn{during}; that turn is over: do not go on \
+                 with it, and do not repeat its calls unless you are asked to"
+            ));
+        } else if cut_off.turn.is_some() && cut_off.follows_interrupted {
             parts.push(
                 "the last mail before this start is not answered yet; the turn before it was interrupted and is over"
                     .into(),
             );
         } else if cut_off.turn.is_some() {
-            let tool = cut_off.tool.as_ref();
-            let during = tool.map_or_else(String::new, |tool| format!(" (during {tool})"));
             parts.push(format!(
                 "you were restarted in the middle of a turn{during}; go on from here"
             ));

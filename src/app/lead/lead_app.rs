@@ -4,7 +4,7 @@ use super::ending::{EndedLoop, spawn_loop};
 use super::options::{LeadOptions, approver};
 use super::startup::{Place, RosterPlace, Startup, recover_team, take_place};
 use super::{budget_watch::BudgetWatch, runtime::LeadRuntime};
-use crate::agent::progress::Progress;
+use crate::agent::{MemberStart, progress::Progress};
 use crate::app::agent_process::{AgentProcess, fresh_id};
 use crate::app::build_agent::{AgentParts, build_agent, check_lead_rules, with_left_mail};
 use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
@@ -130,7 +130,7 @@ impl LeadApp {
             process: &process,
             role: "lead".into(),
             role_file: None,
-            start_reason: startup.start_reason.clone(),
+            start: MemberStart { reason: startup.start_reason.clone(), has_new_prompt: false },
             bus: Arc::clone(&bus),
             tasks: Arc::clone(&tasks),
             mailbox,

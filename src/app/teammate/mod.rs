@@ -9,7 +9,7 @@ mod terminal;
 
 use crate::agent::event::{Ending, MachineEvent, StopCause};
 use crate::agent::saving::save;
-use crate::agent::{self, Events, Finished, approval::Asks};
+use crate::agent::{self, Events, Finished, MemberStart, approval::Asks};
 use crate::app::agent_process::{AgentProcess, publish_end, release_leases, reserve_disk_space};
 use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
 use crate::app::context::{Context, open_bus, open_tasks};
@@ -25,7 +25,7 @@ use crate::settings::environment::Environment;
 use crate::store::asynchronous::offload;
 use crate::store::{LifeLock, LifeRecord, StoreError, TeamDir, liveness, transcript};
 use crate::supervise::commands::end_commands;
-use crate::supervise::handshake::{self, HandshakeAnswer};
+use crate::supervise::handshake::{self, HandshakeAnswer, StartReason};
 use crate::wire::AgentName;
 use crate::wire::log_words;
 use crate::wire::roster::{ExitCause, UsageCount};
@@ -159,7 +159,13 @@ impl TeammateApp {
             process: &process,
             role: handshake.role.clone(),
             role_file: options.role_file.clone(),
-            start_reason: handshake.start_reason.words(),
+            start: MemberStart {
+                reason: handshake.start_reason.words(),
+                has_new_prompt: match handshake.start_reason {
+                    StartReason::Spawned => !is_by_hand || options.prompt.is_some(),
+                    StartReason::Restarted(_) | StartReason::Resumed => false,
+                },
+            },
             tasks: open_tasks(&bus),
             bus,
             mailbox,

@@ -135,7 +135,8 @@ fn a_restart_forgets_no_read() {
         says("bob", "done"),
     ];
     let mut lead = scripted_lead(&team, &lines);
-    team.eventually("bob is done", || turns(&team, "bob") == 1);
+    // The turn that the kill cut off has ended, too.
+    team.eventually("bob is done", || turns(&team, "bob") == 2);
     let results = tool_results(&team, "bob");
     let refusals: Vec<&str> = results[4..]
         .iter()
