@@ -48,9 +48,23 @@ impl Context {
             let found = std::fs::canonicalize(cwd.join(chdir));
             cwd = found.or_exit(Exit::Usage, what, "give a folder that exists")?;
         }
+        if let Some(dir) = dir {
+            let what = format!("--dir {} is not usable", dir.display());
+            let above = cwd.join(dir);
+            let found = above.parent().unwrap_or(&cwd).metadata();
+            found.or_exit(Exit::Usage, what, "name a folder in one that exists")?;
+        }
         let named = dir.or_else(|| environment.get("TEAM_DIR").map(Path::new));
         let team_path = locate(named.map(|dir| cwd.join(dir)).as_deref(), &cwd);
         Ok(Self { environment, cwd, team_path, color })
+    }
+
+    /// Whether a command in the folder in which this process was started finds this team without its name.
+    pub(crate) fn is_found_here(&self) -> bool {
+        std::env::current_dir().is_ok_and(|here| {
+            let named = self.environment.get("TEAM_DIR").map(|dir| here.join(dir));
+            locate(named.as_deref(), &here) == self.team_path
+        })
     }
 
     pub(crate) fn team(&self) -> Result<TeamDir, Failure> {

@@ -29,6 +29,7 @@ mod question_file;
 pub(crate) mod requests;
 pub(crate) mod roster_view;
 pub(crate) mod send;
+pub(crate) mod sessions;
 pub(crate) mod spawn;
 pub(crate) mod stop_members;
 pub(crate) mod task_view;

@@ -41,6 +41,13 @@ pub(crate) fn exit_after(printed: bool) -> Exit {
     if printed { Exit::Ok } else { Exit::Failure }
 }
 
+/// Prints a question to stderr. The answer is typed on the same line.
+pub(crate) fn ask(question: &str) {
+    let mut out = BlockingOutput(io::stderr().lock());
+    // A terminal that is gone gives no answer either.
+    let _lost = out.write_all(question.as_bytes()).and_then(|()| out.flush());
+}
+
 pub(crate) fn warn(text: &str) {
     // A closed stderr leaves no other place to report to.
     let _lost = write_line(BlockingOutput(io::stderr().lock()), text);

@@ -2,7 +2,7 @@
 
 use super::args::{ModelArgs, duration, read_stdin};
 use crate::app::context::Context;
-use crate::app::lead::{self, LeadRequest};
+use crate::app::lead::{self, ConversationChoice, LeadRequest};
 use crate::error::{Exit, Failure};
 use crate::ui::headless_output::Format;
 use crate::wire::budget::Budget;
@@ -12,9 +12,13 @@ pub(super) struct Args {
     /// The first prompt; with -p, `-` reads it from standard input
     #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
-    /// Resume the last team: the lead and its teammates, each with its conversation
-    #[arg(long)]
-    resume: bool,
+    /// Resume the last team: the lead and its teammates, each with its conversation. With an ID, resume that session
+    /// (`team sessions` lists them)
+    #[arg(long, value_name = "ID", num_args = 0..=1, require_equals = true, default_missing_value = LAST)]
+    resume: Option<String>,
+    /// Begin a new session without asking; the last one is kept
+    #[arg(long, conflicts_with = "resume")]
+    new: bool,
     /// Stop the lead that runs in this folder, then start
     #[arg(long)]
     takeover: bool,
@@ -40,6 +44,9 @@ pub(super) struct Args {
     max_tokens: Option<u64>,
 }
 
+/// The value of `--resume` without an ID.
+const LAST: &str = "";
+
 const EMPTY: &str = "the prompt is empty";
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
@@ -57,7 +64,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
                 ("its text is blank", "give a prompt; is a variable of a script not set?");
             return Err(Failure::new(Exit::Usage, EMPTY, why, hint));
         }
-        None if args.print && !args.resume => {
+        None if args.print && args.resume.is_none() => {
             let hint =
                 "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin";
             let (what, why) = ("-p needs a prompt", "nothing was given to do");
@@ -65,13 +72,19 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         }
         prompt => prompt,
     };
+    let conversation = match args.resume {
+        Some(id) if id == LAST => ConversationChoice::Last,
+        Some(id) => ConversationChoice::Chosen(id),
+        None if args.new => ConversationChoice::New,
+        None => ConversationChoice::Ask,
+    };
     let request = LeadRequest {
         prompt,
         output: args.print.then_some(args.output),
         flags: args.model.flags(),
         timeout: args.timeout,
         budget: Budget { tokens: args.max_tokens, turns: args.max_turns, ..Budget::default() },
-        resume: args.resume,
+        conversation,
         takeover: args.takeover,
         is_plain: args.plain || context.environment.get("TERM").is_none_or(|term| term == "dumb"),
     };

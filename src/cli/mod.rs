@@ -27,6 +27,7 @@ mod permissions;
 mod requests;
 mod roles;
 mod send;
+mod sessions;
 mod stop;
 mod task;
 mod teammate;
@@ -114,6 +115,8 @@ verbs! {
     Log = log,
     /// Show an agent's conversation
     Transcript = transcript,
+    /// List the sessions of the lead, current and earlier ones; `show` one
+    Sessions = sessions,
     /// Watch the team live, full-screen; `?` shows the keys
     Top = top,
     /// Serve a live page of the team to a browser on this computer

@@ -42,24 +42,26 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     };
     let view = context.view();
     let mut conversation = Conversation::new(args.full);
-    let mut print_new = || print_new(&mut tail, &args, &mut conversation, &view);
+    let (since, as_json) = (args.since, args.json.json);
+    let mut print_new = || print_new(&mut tail, since, as_json, &mut conversation, &view);
     follow(args.follow, Duration::from_millis(100), &mut print_new)
 }
 
 /// Prints what was appended since the last call; `false` when stdout has no reader any more.
-fn print_new(
+pub(super) fn print_new(
     tail: &mut Tail,
-    args: &Args,
+    since: Option<WallTime>,
+    as_json: bool,
     conversation: &mut Conversation,
     view: &View,
 ) -> Result<bool, Failure> {
     let mut fresh = tail.fresh()?;
     while let Some(bytes) = fresh.next_line().map_err(StoreError::from)? {
         let Some(line) = Line::read(bytes) else { continue };
-        if args.since.is_some_and(|since| line.at < since) {
+        if since.is_some_and(|since| line.at < since) {
             continue;
         }
-        let shown = if args.json.json {
+        let shown = if as_json {
             // The bytes of the file keep what a later version has written.
             String::from_utf8_lossy(bytes).into_owned()
         } else {

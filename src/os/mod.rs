@@ -27,6 +27,6 @@ pub(crate) use command::command_supervisor;
 pub(crate) use event::{aligned_interval, async_fd, event_loop, signals, syscall_timeout};
 pub(crate) use file::{lease, safe_path, watch};
 pub(crate) use process::{child, identity, memory, pidfd, process_tree, processes, program};
-pub(crate) use terminal::terminal_size;
+pub(crate) use terminal::{read_answer, terminal_size};
 
 pub(crate) use nix::sys::signal::Signal;

@@ -13,7 +13,7 @@
 //!   dead/NAME.jsonl           {"gen","offset","reason","at","raw" | "raw_hex" | "file"}
 //!   dead/.claim/NAME.GEN      a claim that could not be read, unchanged
 //!   transcript/NAME.jsonl     {"kind","at",…}; a line of kind "mail" acknowledges its message
-//!   transcript/archive/NAME-N.jsonl   earlier conversations, N counts up
+//!   transcript/archive/NAME-N.jsonl   earlier conversations; the highest N was archived last
 //!   tasks/ID.json             one task; replaced whole under tasks/.lock/list, which is then touched
 //!   tasks/ID.json.bad-N       a quarantined file that is not a task
 //!   leases/ID.json            paths that one agent alone changes; replaced whole under leases/.lock/list
@@ -51,6 +51,7 @@
 
 pub(crate) mod asynchronous;
 pub(crate) mod clean;
+pub(crate) mod conversations;
 mod error;
 mod file;
 pub(crate) mod file_writes;

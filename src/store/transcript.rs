@@ -21,6 +21,9 @@ use std::path::{Path, PathBuf};
 /// The file name ending of transcripts, including archived ones.
 const ENDING: &str = ".jsonl";
 
+/// The number of bytes at the end of a transcript in which its newest mail is looked for.
+const MAIL_BYTES: u64 = 64 * 1024;
+
 /// A question of an agent that is not decided yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenQuestion {
@@ -221,10 +224,14 @@ pub(crate) fn began(dir: &TeamDir, name: &AgentName) -> Result<Option<WallTime>,
 
 /// Returns the incarnation in which the transcript of `name` began; `None` if there is none.
 pub fn first_incarnation(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
-    let path = dir.transcript(name);
-    let Some((file, _)) = open_if_there(&path)? else { return Ok(None) };
-    let mut lines = Lines::from(file, 0, LONGEST_LINE).at(&path)?;
-    while let Some(Framed { bytes, .. }) = lines.next().at(&path)? {
+    first_incarnation_in(&dir.transcript(name))
+}
+
+/// Returns the incarnation in which the transcript in this file began; `None` if there is none.
+pub(crate) fn first_incarnation_in(path: &Path) -> Result<Option<String>, StoreError> {
+    let Some((file, _)) = open_if_there(path)? else { return Ok(None) };
+    let mut lines = Lines::from(file, 0, LONGEST_LINE).at(path)?;
+    while let Some(Framed { bytes, .. }) = lines.next().at(path)? {
         if Line::may_be(bytes, "session")
             && let Some(Entry::Session { incarnation, .. }) = Line::read(bytes).map(|it| it.entry)
         {
@@ -259,27 +266,54 @@ pub(crate) fn conversations(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathB
     Ok(archived.chain([dir.transcript(name)]).collect())
 }
 
-/// Returns the latest archived transcripts of `name`, oldest first, back to one with mail from before the claim
-/// `oldest`. A claim is kept for at least a second, so its mail may be in a transcript that was archived
-/// meanwhile.
+/// Returns the archived transcripts of `name`, oldest first, that may hold mail of the claim `oldest` or a later one, and
+/// the latest ones back to one with mail. A claim is kept for at least a second, and longer for a late writer, so its mail
+/// may be in a transcript that was archived meanwhile. A resumed conversation is archived under a new number, so the
+/// numbers do not tell in which transcript that is.
 pub(crate) fn latest_archives(
     dir: &TeamDir,
     name: &AgentName,
     oldest: Option<&str>,
 ) -> Result<Vec<PathBuf>, FileError> {
     let mut latest = Vec::new();
+    let mut has_mail = false;
     for (_, path) in numbered(&dir.archive(), name, ENDING)?.into_iter().rev() {
-        let mut reaches_back = false;
-        each_mail(&path, |taken_in| {
-            reaches_back |= oldest.is_none_or(|oldest| taken_in.batch_id.as_str() < oldest);
-        })?;
-        latest.push(path);
-        if reaches_back {
+        if has_mail && oldest.is_none() {
             break;
         }
+        let newest = newest_batch(&path)?;
+        let may_hold = oldest.is_some_and(|oldest| newest.as_deref() >= Some(oldest));
+        if may_hold || !has_mail {
+            latest.push(path);
+        }
+        has_mail |= newest.is_some();
     }
     latest.reverse();
     Ok(latest)
+}
+
+/// Returns the newest batch id in the last [`MAIL_BYTES`] of a transcript or, if there is no mail in them, in a larger
+/// part of it. Mail of a late writer may come after mail of a newer batch, so one line would not tell.
+fn newest_batch(path: &Path) -> Result<Option<String>, FileError> {
+    let Some(known) = known_if_there(path)? else { return Ok(None) };
+    let mut bytes = MAIL_BYTES;
+    loop {
+        let begin = known.len().saturating_sub(bytes);
+        let mut newest: Option<String> = None;
+        if let Some((file, _)) = open_if_there(path)? {
+            let mut lines = Lines::from(file, begin, LONGEST_LINE).at(path)?;
+            // The first line may lack its beginning; then it is no mail line.
+            while let Some(Framed { bytes, .. }) = lines.next().at(path)? {
+                if let Some(TakenIn { batch_id, .. }) = TakenIn::read(bytes) {
+                    newest = newest.max(Some(batch_id));
+                }
+            }
+        }
+        if newest.is_some() || begin == 0 {
+            return Ok(newest);
+        }
+        bytes = bytes.saturating_mul(8);
+    }
 }
 
 /// A mail line of a transcript.

@@ -102,6 +102,12 @@ impl Tool for SpawnTeammate {
     }
 }
 
+/// Returns the name that a call gives to a teammate; `None` for another tool.
+pub(crate) fn spawned_name(tool: &str, input: &Value) -> Option<String> {
+    let name = (tool == SpawnTeammate::SPEC.name).then(|| input.get("name"))??;
+    name.as_str().map(ToOwned::to_owned)
+}
+
 parameters!(ShutdownTeammate {
     name: String = required(Text, "the teammate to stop"),
     reason: Option<String> = optional(Text, "why; told to the teammate"),

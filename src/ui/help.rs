@@ -32,6 +32,8 @@ pub(crate) const COMMANDS: &[SlashCommand] = &[
         ArgumentKind::Text,
         "the rules in force; take rule N back",
     ),
+    command("/clear", "", ArgumentKind::None, "begin a new conversation; this one is kept"),
+    command("/resume", "[ID]", ArgumentKind::Text, "list the conversations; go on with one"),
     command("/compact", "", ArgumentKind::None, "summarize the conversation before the next step"),
     command("/log", "NAME", ArgumentKind::Member, "the last lines of an agent's log"),
     command("/cost", "", ArgumentKind::None, "turns, tokens and cost of each agent"),

@@ -15,6 +15,7 @@ pub(crate) mod messages;
 pub(crate) mod question;
 pub(crate) mod roster;
 pub(crate) mod sanitize;
+pub(crate) mod sessions;
 pub(crate) mod style;
 mod styled_text;
 pub(crate) mod tables;

@@ -15,7 +15,7 @@ use crate::wire::task::{EventKind, HistoryEntry, Task, TaskId, TaskStatus};
 const PROSE: usize = 60;
 
 /// Renders a header and rows of cells as aligned columns.
-fn table<const N: usize>(
+pub(super) fn table<const N: usize>(
     header: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
     palette: Palette,

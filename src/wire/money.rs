@@ -32,6 +32,12 @@ impl Money {
         Self { billionths: self.billionths.saturating_sub(other.billionths) }
     }
 
+    /// Returns an amount of so many billionths.
+    #[must_use]
+    pub fn of_billionths(billionths: u64) -> Self {
+        Self { billionths }
+    }
+
     /// Returns the amount in billionths.
     pub fn billionths(self) -> u64 {
         self.billionths

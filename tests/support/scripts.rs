@@ -77,7 +77,7 @@ pub(crate) fn script(team: &Team, lines: &[Value]) -> String {
 
 /// Starts an interactive lead and waits until it is idle.
 pub(crate) fn lead(team: &Team, model: &str) -> Terminal {
-    let lead = Terminal::start(team.command("team", &["lead", "--model", model]));
+    let lead = Terminal::start(team.command("team", &["lead", "--new", "--model", model]));
     lead.expect("/quit ends the team");
     team.wait_status("lead", "idle");
     lead

@@ -129,7 +129,8 @@ fn of_lead(run: Run) -> Finding {
     let kills = run.of(8, 40, 200);
     let mut rng = run.rng(2);
     let team = Team::new();
-    let start = || Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
+    let start =
+        || Terminal::start(team.command("team", &["lead", "--new", "--model", "rehearsal"]));
     let mut lead = start();
     lead.expect("/quit ends the team");
     let dir = TeamDir::open(&team.path("")).unwrap();

@@ -297,7 +297,7 @@ impl HeadlessRun {
         let mut failed = failed_tasks(&runtime.tasks);
         failed.retain(|id| !self.failed_before.contains(id));
         // A run that works on the list, or continues an earlier run, is to leave no task open.
-        let is_of_whole_list = runtime.auto_claim || options.request.resume;
+        let is_of_whole_list = runtime.auto_claim || options.request.resumes();
         let open = open_tasks(&runtime.tasks, (!is_of_whole_list).then_some(self.began_at));
         let roster = roster::read(runtime.team()).unwrap_or_default();
         let mut denied = Vec::new();

@@ -27,7 +27,8 @@ use crate::store::{TeamDir, roster};
 use crate::ui::console::{Console, ConsoleOptions, FileList, Input, QuestionPrompt};
 use crate::ui::{help, sanitize::sanitize, view::View};
 use crate::undo::plan::UndoPlan;
-use crate::wire::message::Message;
+use crate::wire::{message::Message, money::Price};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::pin::pin;
 use std::rc::Rc;
@@ -74,6 +75,7 @@ pub(super) async fn run(
         ends_at_rest: false,
         prompt: None,
         planned_undo: None,
+        prices: options.settings.prices(),
         rules_of_settings: settings_in_force(context, &options.settings),
         outcomes,
         team_view: TeamView::default(),
@@ -212,6 +214,8 @@ pub(super) struct Session {
     prompt: Option<QuestionPrompt>,
     /// The results of commands that run in the background, for the person.
     pub(super) outcomes: UnboundedSender<String>,
+    /// The prices by which the tokens of other conversations are counted.
+    pub(super) prices: BTreeMap<String, Price>,
     /// The permission rules of the settings.
     pub(super) rules_of_settings: Vec<RuleInForce>,
     /// An undo that the person has seen and not confirmed.
@@ -471,6 +475,8 @@ impl Session {
                 self.approvals.set_mode(mode);
                 self.console.print(&format!("mode {mode}: {}", mode.meaning()));
             }
+            TypedLine::Sessions => self.list_sessions(),
+            TypedLine::Next(next) => return self.go_on_with(next),
             TypedLine::Permissions => self.show_permissions(),
             TypedLine::Revoke(number) => self.revoke(number).await,
             TypedLine::Compact => self.runtime.send(Event::Compact),

@@ -3,7 +3,7 @@
 use super::ending::{EndedLoop, spawn_loop};
 use super::options::{LeadOptions, approver};
 use super::startup::{Place, RosterPlace, Startup, recover_team, take_place};
-use super::{budget_watch::BudgetWatch, runtime::LeadRuntime};
+use super::{budget_watch::BudgetWatch, conversation::TakenUp, runtime::LeadRuntime};
 use crate::agent::{MemberStart, progress::Progress};
 use crate::app::agent_process::{AgentProcess, fresh_id};
 use crate::app::build_agent::{AgentParts, build_agent, check_lead_rules, with_left_mail};
@@ -14,11 +14,12 @@ use crate::app::{clones, event_loop::SignalStream, model::open_provider};
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
 use crate::leases;
-use crate::os::{SystemClock, program::TeammateProgram, wall::Walls};
+use crate::os::{Clock, SystemClock, program::TeammateProgram, wall::Walls};
 use crate::protocol::{budget::LimitOwner, restart::RestartTracker};
 use crate::settings::granted::{GrantedFile, RulesOfLead};
 use crate::settings::{Rules, Settings, last_lead::LastLead};
-use crate::store::{LifeLock, TeamDir, asynchronous::offload, roster, tail::Tail};
+use crate::store::{Drained, LifeLock, Mailbox, StoreError, TeamDir};
+use crate::store::{asynchronous::offload, roster, tail::Tail};
 use crate::supervise::supervisor::{Supervisor, SupervisorConfig};
 use crate::tasks::Tasks;
 use crate::tools::{
@@ -26,13 +27,14 @@ use crate::tools::{
 };
 use crate::wire::log_words;
 use crate::wire::permission::Permissions;
-use crate::wire::{AgentName, budget::RunBudget, limits::RESTART_FIRST_PAUSE, message::Message};
+use crate::wire::{AgentName, WallTime};
+use crate::wire::{budget::RunBudget, limits::RESTART_FIRST_PAUSE, message::Message};
 use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
 /// The variable with the first pause before a restart, in milliseconds. For tests; a release build ignores it.
@@ -70,9 +72,9 @@ impl LeadApp {
         options.sandbox =
             walls::attainable(options.sandbox, origin, team, &context.environment).await?;
         let bus = open_bus(team.clone(), options.settings.rules());
-        let Place { process, entry, before, usage } =
+        let Place { process, entry, before, taken_up, usage } =
             before_timeout(deadline, take_place(&bus, &options)).await?;
-        let recovery = recover_team(&bus, &options, before, usage);
+        let recovery = recover_team(&bus, &options, before, taken_up, usage);
         let recovered = before_timeout(deadline, recovery).await;
         let built = match recovered {
             Ok(startup) => Self::build(context, bus, options, process, startup).await,
@@ -117,15 +119,13 @@ impl LeadApp {
         let supervisor = new_supervisor(context, &options, rules, &process, &tasks, hooks)?;
         let approval_queue = new_queue(&bus, &process, permissions);
         let (events, inbound) = unbounded_channel();
-        // Mail that an earlier lead had claimed: a new conversation leaves it to the user, a resumed one drains it.
-        let (mut mailbox, life) = open_mailbox(&bus, process.life, rules).await?;
+        // Mail that an earlier lead had claimed: another conversation leaves it to the user, a resumed one drains it.
+        let (mailbox, life) = open_mailbox(&bus, process.life, rules).await?;
         process.life = life;
-        let mut unshown = Vec::new();
-        if !options.request.resume {
-            let (claimed, opened) = offload(move || (mailbox.start_anew(), mailbox)).await;
-            (unshown, mailbox) = (claimed?.mail, opened);
-        }
-        let (shown, progress) = unbounded_channel::<Progress>();
+        let (claimed, mailbox) = take_over_mail(mailbox, startup.taken_up.clone()).await?;
+        // A script that reads the progress of a run gets all mail.
+        let began_at = options.request.output.is_none().then(|| SystemClock.now());
+        let (shown, progress) = unbounded_channel();
         let parts = AgentParts {
             process: &process,
             role: "lead".into(),
@@ -147,8 +147,7 @@ impl LeadApp {
             ops: Some(Ops { team: supervisor.ops(), approval_queue: Rc::clone(&approval_queue) }),
             usage: startup.usage,
             price: options.price,
-            // The agent continues even if its session no longer reads its progress.
-            show: Rc::new(move |progress| drop(shown.send(progress.clone()))),
+            show: show_progress(shown, began_at),
         };
         let agent = build_agent(parts, &context.environment)?;
         let warnings = agent.budget.warnings.clone();
@@ -171,6 +170,7 @@ impl LeadApp {
             last_lead: Arc::new(LastLead::of(&context.environment, team.root())),
             rules: Rc::new(granted),
             unread_mail: Rc::new(RefCell::new(Tail::new(team.inbox(&AgentName::lead())))),
+            next_session: Rc::default(),
         };
         if let Err(why) = runtime.keep().await {
             tracing::warn!(why, "`team permissions` shows the rules of an earlier lead");
@@ -191,11 +191,50 @@ impl LeadApp {
             },
             options,
             startup,
-            unshown_mail: unshown.into_iter().map(|mail| *mail.message).collect(),
+            unshown_mail: claimed.into_iter().filter(|mail| !is_old_news(mail, began_at)).collect(),
             life,
             deadline: None,
         })
     }
+}
+
+/// Begins the conversation that the lead has taken up. Returns the mail that an earlier lead had claimed and that is not
+/// for this conversation.
+async fn take_over_mail(
+    mut mailbox: Mailbox,
+    taken_up: TakenUp,
+) -> Result<(Vec<Message>, Mailbox), StoreError> {
+    let begin = move || {
+        let claimed = match &taken_up {
+            TakenUp::Current => Ok(Drained::default()),
+            TakenUp::New => mailbox.start_anew(),
+            TakenUp::Archived(path) => mailbox.continue_archived(path),
+        };
+        claimed.map(|claimed| (claimed.mail, mailbox))
+    };
+    let (claimed, mailbox) = offload(begin).await?;
+    Ok((claimed.into_iter().map(|mail| *mail.message).collect(), mailbox))
+}
+
+/// Returns the function that shows the progress of the lead's agent. For a person, old news are left out: those from
+/// before `began_at`.
+fn show_progress(
+    shown: UnboundedSender<Progress>,
+    began_at: Option<WallTime>,
+) -> Rc<dyn Fn(&Progress)> {
+    Rc::new(move |progress| {
+        if !matches!(progress, Progress::Mail(mail) if is_old_news(mail, began_at)) {
+            // The agent continues even if its session no longer reads its progress.
+            let _unread = shown.send(progress.clone());
+        }
+    })
+}
+
+/// Whether a message says that a member of an earlier process of the team rests or has ended. The lead's model may still
+/// get it, but the person has seen that team end.
+fn is_old_news(mail: &Message, began_at: Option<WallTime>) -> bool {
+    let is_old = |sent: WallTime| began_at.is_some_and(|began| sent < began);
+    mail.body.is_farewell() && mail.timestamp.is_some_and(is_old)
 }
 
 /// Does a step of the start. Fails when `--timeout` passes meanwhile.

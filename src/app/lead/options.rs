@@ -1,5 +1,6 @@
 //! The options of a lead: its request, the settings, and the model that follows from both.
 
+use super::conversation::{ConversationChoice, NextSession};
 use crate::agent::approval::Asks;
 use crate::app::context::Context;
 use crate::app::permission_rules::permissions;
@@ -17,6 +18,7 @@ use crate::wire::{WithUnknownFields, budget::Budget, money::Price};
 use std::io::IsTerminal;
 use std::time::Duration;
 
+#[derive(Debug, Clone)]
 pub(crate) struct LeadRequest {
     pub(crate) prompt: Option<String>,
     /// The output of a headless run; `None` for an interactive session.
@@ -25,11 +27,31 @@ pub(crate) struct LeadRequest {
     pub(crate) timeout: Option<Duration>,
     /// Limits of the run: turns of the lead, and tokens of all agents.
     pub(crate) budget: Budget,
-    pub(crate) resume: bool,
+    pub(crate) conversation: ConversationChoice,
     /// Whether the lead that runs in this folder is stopped first.
     pub(crate) takeover: bool,
     /// Whether an interactive session reads and writes plain lines, also on a terminal.
     pub(crate) is_plain: bool,
+}
+
+impl LeadRequest {
+    /// Whether an earlier conversation goes on, with its teammates.
+    pub(super) fn resumes(&self) -> bool {
+        match self.conversation {
+            ConversationChoice::Last | ConversationChoice::Chosen(_) => true,
+            ConversationChoice::Ask | ConversationChoice::New => false,
+        }
+    }
+
+    /// Turns the request into that of the session that follows in this process.
+    pub(super) fn follow(&mut self, next: NextSession) {
+        self.prompt = None;
+        self.takeover = false;
+        self.conversation = match next {
+            NextSession::New => ConversationChoice::New,
+            NextSession::Resume(id) => ConversationChoice::Chosen(id),
+        };
+    }
 }
 
 pub(super) struct LeadOptions {
@@ -58,13 +80,13 @@ impl LeadOptions {
         }
         settings.ignored.iter().for_each(|ignored| warn(ignored));
         let mut mode_note = None;
-        if request.resume && !settings.permissions_mode.is_of_this_run() {
+        if request.resumes() && !settings.permissions_mode.is_of_this_run() {
             (permissions.mode, mode_note) = resumed_mode(context, permissions.mode);
         }
         let is_headless = request.output.is_some();
         let mut named =
             model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
-        if named.is_none() && request.resume {
+        if named.is_none() && request.resumes() {
             named = last_model(context);
         }
         if named.is_none() && !is_headless {

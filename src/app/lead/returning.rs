@@ -6,18 +6,26 @@ use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, Member, Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, message::Outcome};
+use std::collections::BTreeSet;
 
-/// Selects the teammates that come back, at most `max_teammates`, with a text for the user and the lead's model.
+/// Selects the teammates that come back, at most `max_teammates`, with a text for the user and the lead's model. Of a
+/// conversation that is not the last one, only its own teammates (`of`) come back.
 pub(super) fn returning(
     team: &TeamDir,
     roster: &Roster,
     max_teammates: usize,
+    of: Option<&BTreeSet<String>>,
 ) -> (Vec<AgentName>, String) {
-    let (names, stopped) = split(roster, max_teammates);
+    let (names, stopped) = split(roster, max_teammates, of);
     let text = words(&names, &stopped, |name| {
         last_state(&read_lines(team, name)) + &stricter_mode(roster, name)
     });
     (names, text)
+}
+
+/// Returns the number of teammates that come back with the last conversation.
+pub(super) fn count(roster: &Roster, max_teammates: usize) -> usize {
+    split(roster, max_teammates, None).0.len()
 }
 
 /// Names the mode of a teammate that is stricter than that of its lead.
@@ -34,12 +42,17 @@ fn read_lines(team: &TeamDir, name: &AgentName) -> Vec<Line> {
 }
 
 /// Splits the teammates that a lead started into those that come back and those that do not.
-fn split(roster: &Roster, max_teammates: usize) -> (Vec<AgentName>, Vec<&str>) {
+fn split<'a>(
+    roster: &'a Roster,
+    max_teammates: usize,
+    of: Option<&BTreeSet<String>>,
+) -> (Vec<AgentName>, Vec<&'a str>) {
     let (back, stopped): (Vec<&Member>, Vec<&Member>) = roster
         .members
         .iter()
         .map(|member| &**member)
         .filter(|member| member.started_by == StartedBy::Lead)
+        .filter(|member| of.is_none_or(|names| names.contains(&member.name)))
         .partition(|member| {
             // A teammate that was not stopped by name still belongs to the team.
             let cause = member.last_exit.as_ref().map(|exit| exit.cause);
@@ -118,10 +131,13 @@ mod tests {
             let member = Member { name, status, last_exit, started_by: by, ..Member::default() };
             roster.members.push(member.into());
         }
-        let (names, stopped) = split(&roster, 9);
+        let (names, stopped) = split(&roster, 9, None);
         let names: Vec<&str> = names.iter().map(AgentName::as_str).collect();
         assert_eq!((names, stopped), (vec!["ended", "crashed"], vec!["stopped", "running"]));
-        assert_eq!(split(&roster, 1).0.len(), 1, "no more than the settings allow");
+        let own = BTreeSet::from(["crashed".to_owned()]);
+        let (names, stopped) = split(&roster, 9, Some(&own));
+        assert_eq!((names.len(), stopped), (1, Vec::new()), "of another conversation");
+        assert_eq!(split(&roster, 1, None).0.len(), 1, "no more than the settings allow");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The parts of a running lead that its session, its approvals and its end share.
 
+use super::conversation::NextSession;
 use crate::agent::Events;
 use crate::agent::event::Event;
 use crate::bus::Bus;
@@ -11,7 +12,7 @@ use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::tools::approval_queue::ApprovalQueue;
 use crate::wire::permission::PermissionMode;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ pub(super) struct LeadRuntime {
     pub(super) rules: Rc<RulesOfLead>,
     /// The mail that the lead has not drained yet.
     pub(super) unread_mail: Rc<RefCell<Tail>>,
+    /// The session that follows in this process, for a session that sets it before it ends in order.
+    pub(super) next_session: Rc<Cell<Option<NextSession>>>,
 }
 
 impl LeadRuntime {

@@ -1,8 +1,10 @@
 //! The commands of a session that change something: each runs in the background and prints its result.
 
+use super::conversation::NextSession;
+use super::ending::EndReason;
 use super::interactive::Session;
 use crate::app::permissions::{self, granted_in_force};
-use crate::app::{interrupt, undo};
+use crate::app::{interrupt, sessions, undo};
 use crate::bus::Outgoing;
 use crate::error::Failure;
 use crate::store::{asynchronous::offload, roster};
@@ -148,6 +150,38 @@ impl Session {
             }
         }
         true
+    }
+
+    /// Lists the conversations of the lead, with the way back to each.
+    pub(super) fn list_sessions(&self) {
+        self.console.print(&match sessions::list(self.runtime.team(), &self.prices) {
+            Ok(list) if list.is_empty() => "There is no earlier conversation.".into(),
+            Ok(list) => {
+                sessions::table(&list, self.view.palette) + "/resume ID goes on with one of them"
+            }
+            Err(why) => why.to_string(),
+        });
+    }
+
+    /// Ends this session and goes on with another conversation. Returns the reason for the end, if there is one to go on
+    /// with.
+    pub(super) fn go_on_with(&self, next: NextSession) -> Option<EndReason> {
+        let next = match next {
+            NextSession::New => NextSession::New,
+            NextSession::Resume(id) => match sessions::chosen(self.runtime.team(), &id) {
+                Ok(found) if found.is_current => {
+                    self.console.print("this is the current conversation");
+                    return None;
+                }
+                Ok(found) => NextSession::Resume(found.id),
+                Err(why) => {
+                    self.console.print(&why.to_string());
+                    return None;
+                }
+            },
+        };
+        self.runtime.next_session.set(Some(next));
+        Some(EndReason::Done)
     }
 
     /// Shows the permission rules in force.

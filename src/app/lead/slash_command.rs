@@ -1,5 +1,6 @@
 //! Lines that a person types at the lead's prompt, and the views of the team's files that slash commands show.
 
+use super::conversation::NextSession;
 use crate::app::{inbox_view, roster_view, task_view};
 use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
 use crate::tasks::Tasks;
@@ -47,6 +48,10 @@ pub(super) enum TypedLine {
     Diff(Option<String>),
     Mode(PermissionMode),
     Compact,
+    /// List the conversations of the lead.
+    Sessions,
+    /// End this session and go on with another conversation.
+    Next(NextSession),
     /// List the permission rules in force.
     Permissions,
     /// Take back the rule with this number.
@@ -94,6 +99,9 @@ pub(super) fn parse(line: &str) -> TypedLine {
         ["team" | "status"] => TypedLine::Show(View::Team),
         ["inbox"] => TypedLine::Show(View::Inbox),
         ["tasks"] => TypedLine::Show(View::Tasks),
+        ["clear" | "new"] => TypedLine::Next(NextSession::New),
+        ["sessions" | "resume"] => TypedLine::Sessions,
+        ["resume", id] => TypedLine::Next(NextSession::Resume((*id).into())),
         ["permissions"] => TypedLine::Permissions,
         ["permissions", "revoke", number] => numbered(number, TypedLine::Revoke),
         ["compact"] => TypedLine::Compact,

@@ -1,6 +1,8 @@
 //! The first steps of a lead in a folder: takeover, life lock, roster entry, recovery from an earlier team.
 
+use super::conversation::TakenUp;
 use super::options::LeadOptions;
+use super::past::take_up;
 use super::returning::returning;
 use crate::app::agent_process::{AgentProcess, fresh_id, reserve_disk_space};
 use crate::app::stop_members::{still_alive, stop_plan};
@@ -12,12 +14,15 @@ use crate::os::{Clock, SystemClock, failpoint::hit, program};
 use crate::protocol::{ladder::Urgency, lifecycle};
 use crate::store::asynchronous::update_roster;
 use crate::store::takeover::{self, Takeover};
-use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
+use crate::store::{Fsync, Liveness, StoreError, TeamDir};
+use crate::store::{conversations, liveness, roster, transcript};
 use crate::supervise::recover::{self, EarlierTeam};
 use crate::supervise::stop::words;
+use crate::tools::team::spawned_name;
 use crate::wire::log_words;
 use crate::wire::roster::{ExitCause, Lead, Roster, StartedBy, UsageCount};
 use crate::wire::{AgentName, WithUnknownFields};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +37,8 @@ pub(super) struct Startup {
     pub(super) returning: Vec<AgentName>,
     /// The text that is sent to the model of a resumed lead.
     pub(super) start_reason: Option<String>,
+    /// The conversation that the lead has taken up.
+    pub(super) taken_up: TakenUp,
     /// The incarnation in which the resumed conversation began.
     pub(super) conversation: Option<String>,
     pub(super) usage: UsageCount,
@@ -43,6 +50,7 @@ pub(super) struct Place {
     pub(super) entry: RosterPlace,
     /// The state of the earlier team, for its recovery.
     pub(super) before: EarlierTeam,
+    pub(super) taken_up: TakenUp,
     pub(super) usage: UsageCount,
 }
 
@@ -84,12 +92,15 @@ pub(super) async fn take_place(bus: &Arc<Bus>, options: &LeadOptions) -> Result<
     let process = AgentProcess::start(team, lead, fresh_id(), "hand", &options.credentials).await?;
     program::raise_descriptors();
     reserve_disk_space(team);
-    let (earlier, usage) = write_entry(team, options, &process.incarnation).await?;
+    let settings = &options.settings;
+    let (choice, fsync) = (&options.request.conversation, settings.rules().fsync);
+    let (taken_up, used) = take_up(team, choice, fsync, settings.prices()).await?;
+    let (earlier, usage) = write_entry(team, options, &process.incarnation, used).await?;
     hit("lead.entered");
     let lead = earlier.as_ref().map(|lead| lead.status);
     let before = EarlierTeam { lead, run_id, was_damaged };
     let entry = RosterPlace { incarnation: process.incarnation.clone(), earlier };
-    Ok(Place { process, entry, before, usage })
+    Ok(Place { process, entry, before, taken_up, usage })
 }
 
 /// Recovers from an earlier team, and selects the returning teammates.
@@ -97,6 +108,7 @@ pub(super) async fn recover_team(
     bus: &Arc<Bus>,
     options: &LeadOptions,
     before: EarlierTeam,
+    taken_up: TakenUp,
     usage: UsageCount,
 ) -> Result<Startup, Failure> {
     let team = bus.dir();
@@ -108,21 +120,24 @@ pub(super) async fn recover_team(
     let what = "waiting for the last team:";
     let recovered = during(what, recovery, || still_alive(team, &names)).await?;
     hit("lead.recovered");
-    let mut startup = Startup { found: recovered.summary(), usage, ..Startup::default() };
-    if options.request.resume {
-        startup.resume(team, options.settings.max_teammates.value)?;
+    let found = recovered.summary();
+    let mut startup = Startup { found, taken_up, usage, ..Startup::default() };
+    if let Some(path) = startup.taken_up.transcript(team) {
+        startup.resume(team, &path, options.settings.max_teammates.value)?;
     }
     Ok(startup)
 }
 
 impl Startup {
-    fn resume(&mut self, team: &TeamDir, max_teammates: usize) -> Result<(), Failure> {
-        let (names, text) = returning(team, &*roster::read(team)?, max_teammates);
+    fn resume(&mut self, team: &TeamDir, path: &Path, max_teammates: usize) -> Result<(), Failure> {
+        let is_archived = matches!(self.taken_up, TakenUp::Archived(_));
+        let own = is_archived.then(|| conversations::teammates(path, spawned_name)).transpose()?;
+        let (names, text) = returning(team, &*roster::read(team)?, max_teammates, own.as_ref());
         self.returning = names;
         self.start_reason = Some(format!("the user goes on with the team. {text}"));
         let found = self.found.take().map(|found| found + "\n").unwrap_or_default();
         self.found = Some(found + &text);
-        self.conversation = transcript::first_incarnation(team, &AgentName::lead())?;
+        self.conversation = transcript::first_incarnation_in(path)?;
         Ok(())
     }
 }
@@ -161,11 +176,13 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts this lead on the roster. Returns the entry of the earlier lead and the usage of this one.
+/// Puts this lead on the roster. `used` is the usage of a resumed conversation that was not the last one. Returns the entry
+/// of the earlier lead and the usage of this one.
 async fn write_entry(
     team: &TeamDir,
     options: &LeadOptions,
     incarnation: &str,
+    used: Option<UsageCount>,
 ) -> Result<(Option<WithUnknownFields<Lead>>, UsageCount), StoreError> {
     let fresh = Lead {
         name: AgentName::lead().to_string(),
@@ -178,11 +195,11 @@ async fn write_entry(
         person: options.has_person(),
         ..Lead::default()
     };
-    let resume = options.request.resume;
+    let resume = options.request.resumes();
     let team_name = options.settings.team_name.value.clone().map(String::from);
     let change = move |roster: &mut WithUnknownFields<Roster>| {
         roster.begin(fresh.since, team_name);
-        enter(roster, fresh, resume)
+        enter(roster, fresh, resume, used)
     };
     update_roster(team, Fsync::Always, change).await
 }
@@ -191,6 +208,7 @@ fn enter(
     roster: &mut Roster,
     fresh: Lead,
     resume: bool,
+    used: Option<UsageCount>,
 ) -> (Option<WithUnknownFields<Lead>>, UsageCount) {
     let used_by_members = roster.used_by_members();
     let earlier = roster.lead.clone();
@@ -208,9 +226,9 @@ fn enter(
     (lead.pid, lead.incarnation, lead.model, lead.mode) = (pid, incarnation, model, mode);
     (lead.since, lead.activity) = (since, None);
     let _legal = lifecycle::apply_spawned(&mut lead.status);
-    if !resume {
-        // The usage of a new conversation is counted from zero.
-        (lead.usage, lead.used_before) = (UsageCount::default(), used_by_members);
+    if !resume || used.is_some() {
+        // The usage of a new conversation is counted from zero, and that of the teammates from here on.
+        (lead.usage, lead.used_before) = (used.unwrap_or_default(), used_by_members);
     }
     (earlier, lead.usage)
 }
@@ -227,15 +245,18 @@ mod tests {
         let lead = |name: &str| Lead { incarnation: name.into(), ..Lead::default() };
         for (resume, used, used_before) in [(false, 0, 5), (true, 3, 0)] {
             let mut roster = Roster::default();
-            assert_eq!(enter(&mut roster, lead("one"), false), (None, turns(0)));
+            assert_eq!(enter(&mut roster, lead("one"), false, None), (None, turns(0)));
             let earlier = roster.lead.as_mut().unwrap();
             (earlier.usage, earlier.status) = (turns(3), Status::Idle);
             roster.enter("alice", WallTime::default()).usage = turns(5);
-            let entered = enter(&mut roster, lead("two"), resume);
+            let entered = enter(&mut roster, lead("two"), resume, None);
             assert_eq!((entered.0.unwrap().status, entered.1), (Status::Idle, turns(used)));
             let now = roster.lead.as_ref().unwrap();
             assert_eq!((&*now.incarnation, now.status), ("two", Status::Starting));
             assert_eq!(now.used_before, turns(used_before));
+            let of_another = enter(&mut roster, lead("three"), true, Some(turns(9)));
+            let now = roster.lead.as_ref().unwrap();
+            assert_eq!((of_another.1, now.usage, now.used_before), (turns(9), turns(9), turns(5)));
         }
     }
 
@@ -247,7 +268,7 @@ mod tests {
             for (name, mode) in [("alice", "default"), ("bob", "plan")] {
                 roster.enter(name, WallTime::default()).mode = mode.into();
             }
-            enter(&mut roster, in_mode("bypass"), resume);
+            enter(&mut roster, in_mode("bypass"), resume, None);
             assert_eq!(["alice", "bob"].map(|name| &*roster.member(name).unwrap().mode), modes);
         }
     }

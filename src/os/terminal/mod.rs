@@ -7,9 +7,12 @@ pub(crate) mod pty;
 pub(crate) mod raw_mode;
 pub(crate) mod terminal_size;
 
+use crate::os::signals::SignalEvent;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use std::io;
 use std::os::fd::AsFd;
@@ -44,6 +47,49 @@ pub(crate) fn typed(other: &impl AsFd, patience: Duration) -> io::Result<Vec<u8>
 pub(crate) fn terminal_name() -> Option<String> {
     let path = nix::unistd::ttyname(io::stdin()).ok()?;
     Some(path.display().to_string())
+}
+
+/// Reads a line that answers a question on the terminal. Fails if a signal comes instead, which then does not kill this
+/// process; Ctrl-D and a terminal that is gone count as an interrupt. The calling thread must be the only one.
+pub(crate) fn read_answer() -> Result<String, SignalEvent> {
+    let signals: SigSet = AWAY.iter().map(|(signal, _)| *signal).collect();
+    let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let answer = line_or_signal(&signals);
+    if let Ok(before) = before {
+        // The mask was read a moment ago.
+        before.thread_set_mask().unwrap_or_default();
+    }
+    answer
+}
+
+/// The signals by which a person or the system ends a question.
+const AWAY: [(Signal, SignalEvent); 3] = [
+    (Signal::SIGINT, SignalEvent::Interrupt),
+    (Signal::SIGTERM, SignalEvent::Terminate),
+    (Signal::SIGHUP, SignalEvent::Hangup),
+];
+
+fn line_or_signal(signals: &SigSet) -> Result<String, SignalEvent> {
+    let gone = |_| SignalEvent::Interrupt;
+    let arrived = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+    let arrived = arrived.map_err(gone)?;
+    let mut line = Vec::new();
+    loop {
+        // The terminal hands over one line at a time, so no later input is taken away.
+        line.extend(typed(&arrived, Duration::MAX).map_err(|_| SignalEvent::Interrupt)?);
+        if let Ok(Some(info)) = arrived.read_signal() {
+            let is_it = |(signal, _): &&(Signal, SignalEvent)| {
+                i64::from(*signal as i32) == i64::from(info.ssi_signo)
+            };
+            return Err(AWAY
+                .iter()
+                .find(is_it)
+                .map_or(SignalEvent::Interrupt, |(_, event)| *event));
+        }
+        if line.ends_with(b"\n") {
+            return Ok(String::from_utf8_lossy(&line).into_owned());
+        }
+    }
 }
 
 /// Restores the settings of the terminal on standard input when it is dropped, and when any thread panics.

@@ -15,9 +15,10 @@ use super::rotation::InboxRotation;
 use super::wake::WakeMode;
 use super::{Drained, MailPolicy, SettleResult};
 use crate::os::file::{Access, At, FileError, open_known};
+use crate::store::conversations::{bring_back, put_away};
 use crate::store::file::read::open_if_there;
 use crate::store::process::liveness::{LifeLock, LockPlace};
-use crate::store::transcript::{TakenIn, Transcript, archive, each_mail, latest_archives};
+use crate::store::transcript::{TakenIn, Transcript, each_mail, latest_archives};
 use crate::store::{Keyring, SharedClock, StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::limits::LATE_WRITER_DELAY;
@@ -26,6 +27,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -69,7 +71,7 @@ impl Mailbox {
         for conversation in conversations {
             each_mail(&conversation, |taken_in| {
                 record_mail(&taken_in, &mut claims, &mut seen);
-                newest = taken_in.batch_id;
+                newest = std::mem::take(&mut newest).max(taken_in.batch_id);
             })?;
         }
         if !claims.is_empty() {
@@ -133,10 +135,24 @@ impl Mailbox {
     /// Archives the conversation and starts a new one. Claims of an earlier process belong to the old
     /// conversation; their mail is returned. On an error the old conversation continues.
     pub fn start_anew(&mut self) -> Result<Drained, StoreError> {
+        self.change_conversation(None)
+    }
+
+    /// Like [`Mailbox::start_anew`], but an archived conversation continues.
+    pub(crate) fn continue_archived(&mut self, archived: &Path) -> Result<Drained, StoreError> {
+        // Its mail is known from now on: a member that comes back with it may repeat a send.
+        each_mail(archived, |taken_in| record_mail(&taken_in, &mut [], &mut self.ingest.seen))?;
+        self.change_conversation(Some(archived))
+    }
+
+    fn change_conversation(&mut self, archived: Option<&Path>) -> Result<Drained, StoreError> {
         self.deliver_claims()?;
         failpoint::hit("recover.gathered");
-        archive(&self.dir, &self.name, self.ingest.policy.fsync)?;
-        failpoint::hit("recover.archived");
+        let fsync = self.ingest.policy.fsync;
+        match archived {
+            Some(archived) => bring_back(&self.dir, &self.name, archived, fsync)?,
+            None => put_away(&self.dir, &self.name, fsync)?,
+        }
         self.ingest.transcript = Transcript::open(&self.dir, &self.name)?;
         Ok(std::mem::take(&mut self.held_back))
     }

@@ -303,6 +303,16 @@ impl Body {
         self.handling() != Handling::Data
     }
 
+    /// Whether it says that a member rests or ends, which is no news once the team has ended.
+    pub fn is_farewell(&self) -> bool {
+        matches!(
+            self,
+            Self::ShutdownResponse { .. }
+                | Self::TeammateTerminated { .. }
+                | Self::IdleNotification { .. }
+        )
+    }
+
     /// Whether the recipient's program acts on it in the name of its sender, so that it counts only with a seal.
     pub fn needs_seal(&self) -> bool {
         match self {

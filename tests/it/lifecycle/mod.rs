@@ -17,6 +17,7 @@ mod restart;
 mod resume;
 mod resume_and_takeover;
 mod roster;
+mod sessions;
 mod shared_files;
 mod shutdown_requests;
 mod spawning;

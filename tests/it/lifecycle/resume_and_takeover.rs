@@ -332,9 +332,9 @@ fn a_resumed_team_keeps_its_model() {
 #[test]
 fn without_a_team_resume_and_takeover_are_refused() {
     let team = Team::new();
-    let ran = team.team(&["lead", "--resume", "-p", "--model", "rehearsal"]).expect(0);
-    assert!(ran.err.contains("nothing was left to do"), "{ran:?}");
-    assert_left_in_order(&team);
+    let ran = team.team(&["lead", "--resume", "-p", "--model", "rehearsal"]).expect(1);
+    assert!(ran.err.contains("there is no team here"), "{ran:?}");
+    assert!(!team.path("").exists(), "and none is made");
 }
 
 /// Scripted calls have the same ids in every run. The mail of a second run in the same folder must not count as

@@ -64,7 +64,8 @@ impl Scenario {
 
     fn lead(&self, further: &[&str]) -> Terminal {
         let model = if self.model == Model::Fake { "anthropic/fake" } else { "rehearsal" };
-        let words = [&["lead", "--model", model], further].concat();
+        let begin: &[&str] = if further.is_empty() { &["--new"] } else { &[] };
+        let words = [&["lead", "--model", model], begin, further].concat();
         let lead = Terminal::start(self.team.command("team", &words));
         lead.expect("/quit ends the team");
         self.team.wait_status("lead", "idle");
@@ -302,7 +303,7 @@ fn interrupted_shutdown(model: Model, killed_side: KilledSide) {
     }
     let lead = || {
         let word = if model == Model::Fake { "anthropic/fake" } else { "rehearsal" };
-        let lead = Terminal::start(team.command("team", &["lead", "--model", word]));
+        let lead = Terminal::start(team.command("team", &["lead", "--new", "--model", word]));
         lead.expect("/quit ends the team");
         team.wait_status("lead", "idle");
         lead
