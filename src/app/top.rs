@@ -6,13 +6,12 @@ use super::{names::member_name, output, requests, stop_members::stop_members};
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::{Clock, SystemClock, signals::Signals};
-use crate::protocol::{ladder::Urgency, request::RequestVerdict};
+use crate::protocol::ladder::Urgency;
 use crate::supervise::stop::words;
-use crate::tools::approval_queue::ApprovalDecision;
+use crate::ui::question::TypedAnswer;
 use crate::ui::top::{Action, Input, Notice, Top, draw::draw, screen::Screen};
-use crate::ui::view::View;
 use crate::view::Observer;
-use crate::wire::{AgentName, roster::ExitCause};
+use crate::wire::{AgentName, permission::Question, roster::ExitCause};
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -36,9 +35,9 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
     let mut actions =
         Actions { bus: context.bus(team.clone()), notices, received, running: Vec::new() };
     let signals = Signals::listen().or_fail(lost, hint)?;
-    let view = context.view();
+    let top = Top::new(context.view());
     let mut screen = Screen::open().or_fail(lost, hint)?;
-    let end = watch(&mut screen, &signals, &mut Observer::of(&team), &mut actions, &view);
+    let end = watch(&mut screen, &signals, &mut Observer::of(&team), &mut actions, top);
     drop(screen);
     match end {
         Ok(Exit::Ok) => actions.finish(),
@@ -54,10 +53,9 @@ fn watch(
     signals: &Signals,
     observer: &mut Observer,
     actions: &mut Actions,
-    view: &View,
+    mut top: Top,
 ) -> io::Result<Exit> {
     let clock = SystemClock;
-    let mut top = Top::default();
     let (mut read_at, mut draw_at) = (clock.monotonic(), clock.monotonic());
     loop {
         if let Some(signal) = signals.take() {
@@ -75,9 +73,10 @@ fn watch(
             is_news = true;
         }
         observer.follow(&top.selected);
+        observer.open(top.opened_message());
         if is_news || now >= draw_at {
             draw_at = now + DRAW_INTERVAL;
-            screen.draw(|frame| draw(&mut top, &observer.snapshot, clock.now(), view, frame))?;
+            screen.draw(|frame| draw(&mut top, &observer.snapshot, clock.now(), frame))?;
         }
         let timeout = read_at.saturating_duration_since(clock.monotonic());
         for input in screen.next(signals, timeout)? {
@@ -85,7 +84,7 @@ fn watch(
             let action = match input {
                 Input::Resize => None,
                 Input::Paste(text) => {
-                    top.paste(&text);
+                    top.paste(&text, &observer.snapshot);
                     None
                 }
                 Input::Key(key) => top.press(key, &observer.snapshot),
@@ -95,7 +94,9 @@ fn watch(
                 Some(Action::Quit) => return Ok(Exit::Ok),
                 Some(Action::Send { to, text }) => top.notify(actions.send(to, text)),
                 Some(Action::Stop { name }) => top.notify(actions.stop(name)),
-                Some(Action::Answer { id, approve }) => top.notify(actions.answer(id, approve)),
+                Some(Action::Answer { from, question, answer }) => {
+                    top.notify(actions.answer(&from, &question, answer));
+                }
             }
         }
     }
@@ -111,26 +112,34 @@ struct Actions {
 
 impl Actions {
     fn send(&mut self, to: String, text: String) -> Notice {
-        let what = format!("writing to {to}");
+        let what = format!("Writing to {to}");
         self.begin(what, move |bus| {
             let sent = bus.send(&AgentName::user(), &to, Outgoing::text(text));
-            let failed = |why| format!("nothing was sent to {to}: {why}");
-            sent.map(|_| format!("sent to {to}")).map_err(failed)
+            let failed = |why| format!("Nothing was sent to {to}: {why}");
+            sent.map(|_| format!("Sent to {to}")).map_err(failed)
         })
     }
 
     fn stop(&mut self, name: String) -> Notice {
-        self.begin(format!("stopping {name}"), move |bus| match stop_one(bus, &name) {
+        self.begin(format!("Stopping {name}"), move |bus| match stop_one(bus, &name) {
             Ok(how) => Ok(format!("{name} {how}")),
             Err(why) => Err(format!("{name} was not stopped: {}", why.why)),
         })
     }
 
-    fn answer(&mut self, id: String, approve: bool) -> Notice {
-        let answer = ApprovalDecision::once(RequestVerdict::of(approve), None);
-        self.begin("answering".into(), move |bus| {
+    fn answer(&mut self, from: &str, question: &Question, answer: TypedAnswer) -> Notice {
+        let Some(answer) = requests::decision_of(question, answer) else {
+            return Notice::Failed("This is no answer to this question".into());
+        };
+        let (id, from) = (question.request_id.clone(), from.to_owned());
+        self.begin(format!("Answering {from}"), move |bus| {
             let outcome = block_on(requests::decide(bus, &id, answer)).flatten();
-            outcome.map(str::to_owned).map_err(|failure| in_short(&failure))
+            // The id is long, and the person has seen the question.
+            let named = |text: &str| {
+                let name = format!("Question of {from}");
+                text.replace(&format!("{id:?}"), &name).replace(&id, &name)
+            };
+            outcome.map(|word| format!("{from}: {word}")).map_err(|why| named(&in_short(&why)))
         })
     }
 

@@ -103,9 +103,17 @@ pub(crate) struct MessageProgress {
     pub(crate) content: String,
     pub(crate) timestamp: Option<WallTime>,
     pub(crate) stage: Stage,
+    /// Whether it is traffic between the programs of the team.
+    #[serde(skip)]
+    pub(crate) is_protocol: bool,
 }
 
 impl MessageProgress {
+    /// Whether the content may be only the beginning of the message's.
+    pub(crate) fn may_be_cut(&self) -> bool {
+        self.content.chars().nth(CONTENT_CHARS - 1).is_some()
+    }
+
     /// Reads a message in the mail of `owner`; `None` if the object is not a message or has no id yet.
     pub(crate) fn read(owner: &str, object: &Map<String, Value>, stage: Stage) -> Option<Self> {
         let message = Message::read(object).ok()?;
@@ -117,6 +125,7 @@ impl MessageProgress {
         Some(Self {
             id: message.id?,
             kind: message.body.kind().to_owned(),
+            is_protocol: message.body.is_protocol(),
             from: message.from,
             to: owner.to_owned(),
             content: text.chars().take(CONTENT_CHARS).collect(),

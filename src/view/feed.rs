@@ -212,6 +212,7 @@ fn sent_by(name: &AgentName, block: &Block, at: WallTime) -> Option<MessageProgr
         content: field("content").unwrap_or_default(),
         timestamp: Some(at),
         stage: Stage::Sent,
+        is_protocol: false,
     })
 }
 

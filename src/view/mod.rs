@@ -6,6 +6,7 @@
 pub(crate) mod change;
 mod feed;
 mod members;
+mod opened;
 pub(crate) mod requests;
 mod snapshot;
 pub(crate) mod trace;
@@ -13,6 +14,8 @@ pub(crate) mod trace;
 pub(crate) use change::{Change, MessageProgress, Stage};
 pub(crate) use feed::Feed;
 pub(crate) use members::{MemberView, members};
+#[cfg(test)]
+pub(crate) use opened::OpenedMessage;
 pub(crate) use snapshot::{Observer, Snapshot};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use super::change::{Change, LineDiff, MessageProgress, ModelCallUsage, PendingQuestion};
 use super::feed::Feed;
 use super::members::MemberView;
+use super::opened::{self, OpenedMessage};
 use crate::protocol::tasks::blockers;
 use crate::store::TeamDir;
 use crate::store::tail::Tail;
@@ -35,6 +36,8 @@ pub(crate) struct Snapshot {
     pub(crate) requests: Vec<PendingQuestion>,
     /// The end of the conversation that is followed.
     pub(crate) conversation: ConversationTail,
+    /// The message that a person has opened.
+    pub(crate) opened: Option<OpenedMessage>,
     /// The error of the last look at the files.
     pub(crate) trouble: Option<String>,
     config: Vec<String>,
@@ -47,6 +50,8 @@ pub(crate) struct ConversationTail {
     pub(crate) name: String,
     /// The lines, oldest first.
     pub(crate) lines: VecDeque<Line>,
+    /// The number of lines that were read and are kept no longer: line 0 of `lines` has this number.
+    pub(crate) dropped: usize,
     /// The reader of further lines; `None` if no agent can have the name.
     tail: Option<Tail>,
 }
@@ -184,8 +189,23 @@ impl Observer {
         let known = AgentName::mailbox(name).ok();
         let tail = known.map(|name| Tail::of_last(self.team.transcript(&name), LOOK_BACK));
         let (name, lines) = (name.to_owned(), VecDeque::new());
-        self.snapshot.conversation = ConversationTail { name, lines, tail };
+        self.snapshot.conversation = ConversationTail { name, lines, dropped: 0, tail };
         self.read_on();
+    }
+
+    /// Reads all of the message that `wanted` names by recipient and id, once.
+    pub(crate) fn open(&mut self, wanted: Option<(&str, &str)>) {
+        let known = self.snapshot.opened.as_ref().map(|it| (it.to.as_str(), it.id.as_str()));
+        if known == wanted {
+            return;
+        }
+        self.snapshot.opened = wanted.map(|(to, id)| {
+            let message = opened::find(&self.team, to, id).unwrap_or_else(|why| {
+                self.snapshot.trouble = Some(why.to_string());
+                None
+            });
+            OpenedMessage { to: to.to_owned(), id: id.to_owned(), message }
+        });
     }
 
     /// Reads all files again; returns whether anything has changed.
@@ -205,7 +225,7 @@ impl Observer {
 
     /// Reads the new lines of the followed conversation; returns whether it has changed.
     fn read_on(&mut self) -> bool {
-        let ConversationTail { lines, tail, .. } = &mut self.snapshot.conversation;
+        let ConversationTail { lines, dropped, tail, .. } = &mut self.snapshot.conversation;
         let Some(tail) = tail else { return false };
         let before = tail.file();
         let new = match tail.read_new() {
@@ -217,10 +237,13 @@ impl Observer {
         };
         let is_another = before.is_some() && before != tail.file();
         if is_another {
+            *dropped += lines.len();
             lines.clear();
         }
         lines.extend(new.iter().filter_map(|line| Line::read(line)));
-        lines.drain(..lines.len().saturating_sub(LINES));
+        let surplus = lines.len().saturating_sub(LINES);
+        lines.drain(..surplus);
+        *dropped += surplus;
         is_another || !new.is_empty()
     }
 }
@@ -332,7 +355,9 @@ mod tests {
         fs::rename(&path, team.archive().join("lead-000001.jsonl")).unwrap();
         record(&path, &note("a new one"));
         assert!(observer.look());
-        assert_eq!(observer.snapshot.conversation.lines, [line("a new one")]);
+        let conversation = &observer.snapshot.conversation;
+        assert_eq!(conversation.lines, [line("a new one")]);
+        assert!(conversation.dropped > 1, "a line keeps its number");
     }
 
     #[test]

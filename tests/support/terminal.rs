@@ -141,6 +141,17 @@ impl Terminal {
         })
     }
 
+    /// Returns the text of the cells with a background, in their order.
+    pub(crate) fn marked_text(&self) -> String {
+        let screen = self.screen.lock().unwrap();
+        let screen = screen.parser.screen();
+        let (rows, columns) = screen.size();
+        let cells = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        let cells = cells.filter_map(|(row, column)| screen.cell(row, column));
+        let marked = cells.filter(|cell| cell.bgcolor() != vt100::Color::Default);
+        marked.map(|cell| if cell.has_contents() { cell.contents() } else { " " }).collect()
+    }
+
     /// Returns all output so far, without escape sequences.
     pub(crate) fn printed(&self) -> String {
         self.screen.lock().unwrap().printed.clone()

@@ -1,239 +1,296 @@
-//! The frame: the layout of the panes, their content, and the help.
+//! The frame: the layout of the panes, their content, the open text, and the footer.
 
-use super::super::roster::{short, walls_in_words};
-use super::super::sanitize::{columns, one_line};
+use super::super::roster::{age, short, walls_in_words};
+use super::super::sanitize::{columns, one_line, sanitize};
 use super::super::style::{BAD, BOLD, DIM, WARN};
 use super::super::view::View;
-use super::panes;
-use super::{Mode, Notice, Pane, Top};
-use crate::view::{Snapshot, requests::visible_line};
+use super::bindings::{BINDINGS, Binding, Command, Front};
+use super::items::waiting;
+use super::layout::{LEAST, PANES, Place};
+use super::{Mode, Notice, Opened, Top, panes};
+use crate::view::{MemberView, Snapshot};
 use crate::wire::WallTime;
 use crate::wire::money::Money;
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Constraint, Layout, Position, Rect};
-use ratatui::style::Style;
+use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
+use std::time::Duration;
 
-/// The smallest terminal that can show the view, in columns and rows.
-const LEAST: (u16, u16) = (40, 10);
-
-/// The smallest terminal that shows all panes side by side, in columns and rows.
-const WIDE: (u16, u16) = (110, 24);
-
-/// All keys, by task: the help that `?` shows.
-const KEYS: [(&str, &str); 13] = [
-    ("tab, shift-tab, 1-5", "go to another pane"),
-    ("arrows, j, k", "move or scroll by one"),
-    ("page up, page down", "by ten"),
-    ("home, end, g, G", "to the start, to the end"),
-    ("enter", "the conversation of the selected agent"),
-    ("/", "filter by text"),
-    ("esc", "show everything again; back"),
-    ("m", "write to the selected agent"),
-    ("s", "stop the selected teammate (asks first)"),
-    ("a, d", "show the selected request, to approve or deny it"),
-    ("?", "this help; any key closes it"),
-    ("q, ctrl-c", "leave; the team goes on"),
-    ("", "Looking changes nothing: this view only reads the files of the team."),
-];
+/// The longest time until a question counts as denied that is shown.
+const WORTH_SAYING: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Draws the frame; returns the position of the cursor while text is typed.
 pub(crate) fn draw(
     top: &mut Top,
     snapshot: &Snapshot,
     now: WallTime,
-    view: &View,
     buffer: &mut Buffer,
 ) -> Option<Position> {
     let area = buffer.area;
     if area.width < LEAST.0 || area.height < LEAST.1 {
-        let (width, height) = (area.width, area.height);
-        let text = format!("too small: {width}x{height}, needs {}x{}", LEAST.0, LEAST.1);
+        let text = format!("Needs {}x{}", LEAST.0, LEAST.1);
         line(buffer, area, &Line::raw(text));
         return None;
     }
-    let rows = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
-    let [head, body, foot] = area.layout(&Layout::vertical(rows));
-    line(buffer, head, &header(snapshot, head.width, view));
-    if top.mode == Some(Mode::Help) {
-        let rows = KEYS.map(|(key, what)| {
-            let key = Span::styled(format!("  {key:<22}"), view.style(BOLD));
-            Line::from(vec![key, Span::raw(what)])
-        });
-        fill(buffer, body, rows.into_iter());
-    } else {
-        for (pane, place) in arrange(top, snapshot, body) {
-            let [head, inside] =
-                place.layout(&Layout::vertical([Constraint::Length(1), Constraint::Min(0)]));
-            let view = View { width: Some(usize::from(inside.width)), ..view.clone() };
-            let rows = panes::rows(pane, top, snapshot, now, &view, usize::from(inside.height));
-            line(buffer, head, &title(top, pane, &rows.title, head.width, &view));
-            fill(buffer, inside, rows.lines.into_iter());
+    top.area = area;
+    top.update(snapshot);
+    let frame = top.frame(snapshot);
+    line(buffer, frame.header, &header(snapshot, frame.header.width, &top.view));
+    line(buffer, frame.tabs, &tabs(top, snapshot, frame.tabs.width));
+    for (pane, place) in &frame.panes {
+        let (width, height) = (place.inside.width.into(), place.inside.height.into());
+        let mut rows = panes::rows(*pane, top, snapshot, now, width, height);
+        if *pane == top.focus {
+            rows.lines = highlighted(top, rows.lines);
         }
+        let text = format!("{} {}", pane.number(), rows.title);
+        title(buffer, *place, &text, *pane == top.focus, top);
+        fill(buffer, place.inside, rows.lines);
     }
-    if let Some(Mode::Review(review)) = &mut top.mode {
-        for row in body.rows() {
-            buffer.set_stringn(
-                row.x,
-                row.y,
-                " ".repeat(usize::from(row.width)),
-                row.width.into(),
-                Style::new(),
-            );
-        }
-        let view = View { width: Some(usize::from(body.width)), ..view.clone() };
-        fill(buffer, body, panes::review(review, &view, usize::from(body.height)).into_iter());
+    if let Some(place) = frame.text {
+        draw_text(top, snapshot, now, place, buffer);
     }
-    draw_footer(top, view, buffer, foot)
+    draw_footer(top, snapshot, buffer, frame.footer)
 }
 
-/// Renders the team in one line: the parts that fit in `width` columns as a whole.
+/// Draws the open text. All rows of a question that are drawn count as shown.
+fn draw_text(top: &mut Top, snapshot: &Snapshot, now: WallTime, place: Place, buffer: &mut Buffer) {
+    let (width, height): (usize, usize) = (place.inside.width.into(), place.inside.height.into());
+    let text = match top.opened {
+        None | Some(Opened::Conversation) => &top.conversation,
+        Some(_) => &top.text,
+    };
+    let (rows, all, first) = (text.visible(height), text.len(), text.scroll.first);
+    let rows_shown = text.place(height).map(|place| format!(", {place}")).unwrap_or_default();
+    let protocol = panes::protocol(top);
+    let name = match &mut top.opened {
+        None => String::new(),
+        Some(Opened::Help) => "Keys".into(),
+        Some(Opened::Conversation) => {
+            format!("Conversation of {} ({protocol})", snapshot.conversation.name)
+        }
+        Some(Opened::Message((to, _))) => format!("Message to {to}"),
+        Some(Opened::Task((_, id))) => format!("Task {id}"),
+        Some(Opened::Question(open)) => {
+            open.draw(first..first + rows.len(), all, width);
+            let left = open.asked.deadline.since(now);
+            let left = (left <= WORTH_SAYING).then(|| format!(", {} left", age(left)));
+            let state = if open.still_waits(snapshot) {
+                left.unwrap_or_default()
+            } else {
+                ", waits no longer".into()
+            };
+            format!("Question of {}{state}", open.asked.from)
+        }
+    };
+    title(buffer, place, &format!("{name}{rows_shown}"), true, top);
+    fill(buffer, place.inside, highlighted(top, rows));
+}
+
+fn highlighted(top: &Top, rows: Vec<Line<'static>>) -> Vec<Line<'static>> {
+    let style = top.view.match_style();
+    rows.into_iter().map(|row| top.pattern.highlight(row, style)).collect()
+}
+
+/// Renders the team in one line: the waiting questions, then the parts that fit in `width` columns as a whole.
 fn header(snapshot: &Snapshot, width: u16, view: &View) -> Line<'static> {
+    let mut spans = vec![Span::styled("team", view.style(BOLD))];
+    let asked = match waiting(snapshot).count() {
+        0 => String::new(),
+        count if width < 24 => format!("  {count} asked"),
+        1 => "  1 question waits".into(),
+        count => format!("  {count} questions wait"),
+    };
     let alive = snapshot.members.iter().filter(|member| member.alive).count();
     let tokens: u64 = snapshot.members.iter().map(|member| member.usage.tokens()).sum();
     let costs = snapshot.members.iter().filter_map(|member| member.usage.cost);
     let cost = costs.reduce(Money::plus).map(|cost| format!(" · cost {cost}"));
-    let mut text = format!("  {alive} of {} alive", snapshot.members.len());
-    let messages = format!(" · {} messages", snapshot.messages.len());
-    let tokens = format!(" · {} tokens", short(tokens));
-    let members: Vec<_> = snapshot.members.iter().collect();
+    let messages = snapshot.messages.iter().filter(|message| !message.is_protocol).count();
+    let members: Vec<&MemberView> = snapshot.members.iter().collect();
     let walls = walls_in_words(&members).map(|walls| format!(" · walls: {walls}"));
-    for part in [messages, tokens].into_iter().chain(cost).chain(walls) {
-        if columns("team") + columns(&text) + columns(&part) > usize::from(width) {
+    let parts = [
+        format!("  {alive} of {} alive", snapshot.members.len()),
+        format!(" · {messages} messages"),
+        format!(" · {} tokens", short(tokens)),
+    ];
+    let mut text = String::new();
+    for part in parts.into_iter().chain(cost).chain(walls) {
+        if columns("team") + columns(&asked) + columns(&text) + columns(&part) > width.into() {
             break;
         }
         text.push_str(&part);
     }
-    let mut spans =
-        vec![Span::styled("team", view.style(BOLD)), Span::styled(text, view.style(DIM))];
+    spans.extend([Span::styled(asked, view.style(WARN)), Span::styled(text, view.style(DIM))]);
     if let Some(trouble) = &snapshot.trouble {
         spans.push(Span::styled(format!("  {}", one_line(trouble, 200)), view.style(BAD)));
     }
     Line::from(spans)
 }
 
-fn arrange(top: &Top, snapshot: &Snapshot, body: Rect) -> Vec<(Pane, Rect)> {
-    if body.width >= WIDE.0 && body.height + 2 >= WIDE.1 {
-        let halves = [Constraint::Percentage(50), Constraint::Percentage(50)];
-        let [left, right] = body.layout(&Layout::horizontal(halves).spacing(2));
-        let asked = u16::try_from(snapshot.requests.len()).unwrap_or(u16::MAX);
-        let quarter = left.height / 4;
-        let asked = Constraint::Length(asked.saturating_add(2).clamp(2, quarter));
-        let rows = [Constraint::Min(0), Constraint::Length(quarter), asked];
-        let [members, tasks, requests] = left.layout(&Layout::vertical(rows));
-        let [messages, conversation] = right.layout(&Layout::vertical(halves));
-        return vec![
-            (Pane::Members, members),
-            (Pane::Tasks, tasks),
-            (Pane::Requests, requests),
-            (Pane::Messages, messages),
-            (Pane::Conversation, conversation),
-        ];
-    }
-    // Title, table header and all members, as long as enough rows are left for the other pane.
-    let wanted = u16::try_from(snapshot.members.len()).unwrap_or(u16::MAX).max(1).saturating_add(2);
-    let members = wanted.clamp(3, (body.height * 2 / 5).max(3));
-    let rows = [Constraint::Length(members), Constraint::Min(0)];
-    let [members, below] = body.layout(&Layout::vertical(rows));
-    vec![(Pane::Members, members), (top.below.unwrap_or(Pane::Messages), below)]
-}
-
-fn title(top: &Top, pane: Pane, text: &str, width: u16, view: &View) -> Line<'static> {
-    let has_keys = top.focus == pane;
-    let number = pane as usize + 1;
-    let mark = if has_keys { '▸' } else { '─' };
-    let name = format!("{mark} {number} {} ", one_line(text, usize::from(width)));
-    let rule = "─".repeat(usize::from(width).saturating_sub(columns(&name)));
-    let style = view.style(if has_keys { BOLD } else { DIM });
-    Line::from(vec![Span::styled(name, style), Span::styled(rule, view.style(DIM))])
-}
-
-fn draw_footer(top: &Top, view: &View, buffer: &mut Buffer, foot: Rect) -> Option<Position> {
-    let width = usize::from(foot.width);
-    let shown = match (&top.mode, &top.notice) {
-        (Some(Mode::Filter { .. }), _) => {
-            return Some(prompt(buffer, foot, "show only: ", &top.filter, view));
-        }
-        (Some(Mode::Write { to, text }), _) => {
-            return Some(prompt(buffer, foot, &format!("to {to}: "), text, view));
-        }
-        (Some(Mode::Confirm { what, .. }), _) => {
-            Line::styled(format!("{what}? y: yes, any other key: no"), view.style(WARN))
-        }
-        (Some(Mode::Review(_)), Some(Notice::Failed(why) | Notice::Fine(why))) => {
-            Line::styled(one_line(why, width), view.style(BAD))
-        }
-        (Some(Mode::Review(review)), None) => {
-            let verb = if review.approve { "approve" } else { "deny" };
-            let (from, question) = (&review.asked.from, &review.asked.question);
-            let what = visible_line(&question.description);
-            let what = format!("{from} {}: {what}", question.tool);
-            let v = if review.omitted == Some(0) { "" } else { "v: all of it, " };
-            let what = one_line(&what, width.saturating_sub(verb.len() + v.len() + 30));
-            Line::styled(format!("{verb} {what}? {v}y: yes, any other: no"), view.style(WARN))
-        }
-        (None | Some(Mode::Help), Some(Notice::Fine(text))) => {
-            Line::styled(one_line(text, width), view.style(BOLD))
-        }
-        (None | Some(Mode::Help), Some(Notice::Failed(text))) => {
-            Line::styled(one_line(text, width), view.style(BAD))
-        }
-        (None | Some(Mode::Help), None) => {
-            let only = (!top.filter.is_empty()).then(|| {
-                let filter = format!("only: {}  ", one_line(&top.filter, 20));
-                Span::styled(filter, view.style(WARN))
-            });
-            let keys = footer_keys(top).into_iter().flat_map(|(key, what)| {
-                [
-                    Span::styled(key, view.style(BOLD)),
-                    Span::styled(format!(" {what}  "), view.style(DIM)),
-                ]
-            });
-            only.into_iter().chain(keys).collect()
-        }
+/// Renders the row that names all panes with their keys, in the longest form that fits in `width` columns.
+fn tabs(top: &Top, snapshot: &Snapshot, width: u16) -> Line<'static> {
+    let asked = waiting(snapshot).count();
+    let names = |form: usize| {
+        PANES.map(|pane| {
+            let name = pane.names().get(form).copied().unwrap_or_default();
+            let gap = if form < 2 { " " } else { "" };
+            let count = if form < 2 && asked > 0 && pane == super::Pane::Questions {
+                format!(" ({asked})")
+            } else {
+                String::new()
+            };
+            let mark = if pane == top.focus { "▸" } else { " " };
+            (pane, format!("{mark}{}{gap}{name}{count}{gap}", pane.number()))
+        })
     };
-    line(buffer, foot, &shown);
+    let fits = |form: &usize| {
+        names(*form).iter().map(|(_, name)| columns(name)).sum::<usize>() <= width.into()
+    };
+    let form = (0..3).find(fits).unwrap_or(2);
+    let spans = names(form).map(|(pane, name)| {
+        let style = if pane == top.focus {
+            BOLD
+        } else if pane == super::Pane::Questions && asked > 0 {
+            WARN
+        } else {
+            DIM
+        };
+        Span::styled(name, top.view.style(style))
+    });
+    Line::from(spans.to_vec())
+}
+
+/// Draws the title of a pane or of a text, with the text that is searched for if it has the keys.
+fn title(buffer: &mut Buffer, place: Place, text: &str, has_keys: bool, top: &Top) {
+    let (view, width) = (&top.view, usize::from(place.title.width));
+    let mark = if has_keys { '▸' } else { '─' };
+    let pattern = top.pattern.text();
+    let pattern = if has_keys && !pattern.is_empty() {
+        format!("/{} ", one_line(pattern, 20))
+    } else {
+        String::new()
+    };
+    let room = width.saturating_sub(columns(&pattern) + 3);
+    let name = format!("{mark} {} ", one_line(text, room));
+    let rule = "─".repeat(width.saturating_sub(columns(&name) + columns(&pattern)));
+    let style = view.style(if has_keys { BOLD } else { DIM });
+    let spans = vec![
+        Span::styled(name, style),
+        Span::styled(pattern, view.style(WARN)),
+        Span::styled(rule, view.style(DIM)),
+    ];
+    line(buffer, place.title, &Line::from(spans));
+}
+
+fn draw_footer(
+    top: &Top,
+    snapshot: &Snapshot,
+    buffer: &mut Buffer,
+    foot: Rect,
+) -> Option<Position> {
+    let (view, width) = (&top.view, usize::from(foot.width));
+    let notice = top.notice.as_ref().map(|notice| match notice {
+        Notice::Fine(text) => (text, BOLD),
+        Notice::Failed(text) => (text, BAD),
+    });
+    match &top.mode {
+        Some(Mode::Search { .. }) => {
+            let note = notice.map(|(text, _)| text.as_str()).unwrap_or_default();
+            return Some(prompt(buffer, foot, "/", top.pattern.text(), note, view));
+        }
+        Some(Mode::Write { to, text }) => {
+            let label = format!("To {}: ", one_line(to, 32));
+            return Some(prompt(buffer, foot, &label, text, "", view));
+        }
+        Some(Mode::Reason { text }) => {
+            return Some(prompt(buffer, foot, "No, because: ", text, "(enter: no)", view));
+        }
+        Some(Mode::Confirm { what, .. }) => {
+            let text = format!("{what}? y: yes, any other key: no");
+            line(buffer, foot, &Line::styled(text, view.style(WARN)));
+        }
+        None => {
+            let shown = match notice {
+                Some((text, style)) => Line::styled(one_line(text, width), view.style(style)),
+                None => keys_in_front(top, snapshot, width),
+            };
+            line(buffer, foot, &shown);
+        }
+    }
     None
 }
 
-/// Returns the keys that the footer names while no text is typed.
-fn footer_keys(top: &Top) -> Vec<(&'static str, &'static str)> {
-    if top.mode == Some(Mode::Help) {
-        return vec![("any key", "back")];
-    }
-    let mut keys = vec![("q", "quit"), ("?", "help"), ("tab", "pane")];
-    keys.extend(match top.focus {
-        Pane::Members => &[("↑↓", "select"), ("enter", "open")][..],
-        Pane::Requests => &[("↑↓", "scroll"), ("a", "approve"), ("d", "deny")],
-        Pane::Messages | Pane::Conversation | Pane::Tasks => &[("↑↓", "scroll")],
+/// Renders the keys that work in front, as many as fit; the one for all keys is always named.
+fn keys_in_front(top: &Top, snapshot: &Snapshot, width: usize) -> Line<'static> {
+    let front = top.front();
+    let is_searching = !top.pattern.text().is_empty();
+    let waits = waiting(snapshot).nth(usize::from(front == Front::Question)).is_some();
+    let can_go_back = is_searching || top.opened.is_some() || top.is_zoomed;
+    // The row of tabs names the panes.
+    let has_tabs = !top.frame(snapshot).tabs.is_empty();
+    let is_useful = |row: &&Binding| {
+        let useless = [
+            (Command::NextMatch, !is_searching),
+            (Command::PreviousMatch, !is_searching),
+            (Command::GoTo, has_tabs),
+            (Command::NextQuestion, !waits),
+            (Command::Back, !can_go_back),
+        ];
+        !useless.contains(&(row.command, true))
+    };
+    let named = BINDINGS.iter().filter(|row| !row.word.is_empty() && row.scope.includes(front));
+    let (last, mut rows): (Vec<&Binding>, Vec<&Binding>) =
+        named.filter(is_useful).partition(|row| row.command == Command::Help);
+    let room = |rows: &[&Binding]| -> usize {
+        rows.iter().map(|row| columns(key_of(row)) + columns(row.word) + 3).sum()
+    };
+    while room(&rows) + room(&last) > width + 2 && rows.pop().is_some() {}
+    let view = &top.view;
+    let spans = rows.into_iter().chain(last).flat_map(|row| {
+        [
+            Span::styled(key_of(row), view.style(BOLD)),
+            Span::styled(format!(" {}  ", row.word), view.style(DIM)),
+        ]
     });
-    keys.extend([("m", "message"), ("s", "stop"), ("/", "filter")]);
-    if !top.filter.is_empty() {
-        keys.push(("esc", "show all"));
-    } else if top.focus != Pane::Members {
-        keys.push(("esc", "back"));
-    }
-    keys
+    spans.collect()
 }
 
-/// Draws the line being typed, or the end of a long one; returns the position of the cursor.
-fn prompt(buffer: &mut Buffer, foot: Rect, label: &str, text: &str, view: &View) -> Position {
+fn key_of(row: &Binding) -> &'static str {
+    row.names.split(", ").next().unwrap_or_default()
+}
+
+/// Draws the line being typed, or the end of a long one, and a note after it if there is room; returns the position of
+/// the cursor.
+fn prompt(
+    buffer: &mut Buffer,
+    foot: Rect,
+    label: &str,
+    text: &str,
+    note: &str,
+    view: &View,
+) -> Position {
     let room = usize::from(foot.width).saturating_sub(columns(label) + 1);
-    let mut shown = text.replace(['\n', '\t'], " ");
+    let mut shown = sanitize(text).replace(['\n', '\t'], " ");
     while columns(&shown) > room {
         shown.remove(0);
     }
     let end = columns(label) + columns(&shown);
-    let spans = vec![Span::styled(label.to_owned(), view.style(BOLD)), Span::raw(shown)];
+    let spans = vec![
+        Span::styled(label.to_owned(), view.style(BOLD)),
+        Span::raw(shown),
+        Span::styled(format!("  {note}"), view.style(DIM)),
+    ];
     line(buffer, foot, &Line::from(spans));
     Position::new(foot.x.saturating_add(u16::try_from(end).unwrap_or(u16::MAX)), foot.y)
 }
 
 fn line(buffer: &mut Buffer, place: Rect, text: &Line<'_>) {
-    buffer.set_line(place.x, place.y, text, place.width);
+    if !place.is_empty() {
+        buffer.set_line(place.x, place.y, text, place.width);
+    }
 }
 
-fn fill<'a>(buffer: &mut Buffer, place: Rect, rows: impl Iterator<Item = Line<'a>>) {
+fn fill(buffer: &mut Buffer, place: Rect, rows: Vec<Line<'static>>) {
     for (row, text) in place.rows().zip(rows) {
         line(buffer, row, &text);
         buffer.set_style(row, text.style);

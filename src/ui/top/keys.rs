@@ -9,6 +9,8 @@ pub(crate) enum Key {
     BackTab,
     Up,
     Down,
+    Left,
+    Right,
     PageUp,
     PageDown,
     Home,
@@ -16,6 +18,8 @@ pub(crate) enum Key {
     Backspace,
     /// Ctrl-U.
     EraseLine,
+    /// Ctrl-D.
+    EndOfInput,
     /// Ctrl-C.
     Interrupt,
 }
@@ -72,6 +76,7 @@ fn first(bytes: &[u8]) -> Option<(Option<Input>, usize)> {
         [b'\t', ..] => Key::Tab,
         [0x7f | 0x08, ..] => Key::Backspace,
         [0x03, ..] => Key::Interrupt,
+        [0x04, ..] => Key::EndOfInput,
         [0x15, ..] => Key::EraseLine,
         [0x00..=0x1f, ..] => return Some((None, 1)),
         _ => return character(bytes),
@@ -84,6 +89,8 @@ fn sequence(text: &[u8]) -> Option<Key> {
     Some(match text {
         b"A" => Key::Up,
         b"B" => Key::Down,
+        b"C" => Key::Right,
+        b"D" => Key::Left,
         b"H" | b"1~" | b"7~" => Key::Home,
         b"F" | b"4~" | b"8~" => Key::End,
         b"Z" => Key::BackTab,
@@ -123,12 +130,13 @@ mod tests {
 
     #[test]
     fn the_bytes_of_each_key_are_decoded() {
-        let cases: [(&[u8], &[Key]); 8] = [
+        let cases: [(&[u8], &[Key]); 9] = [
             (b"\x1b[A", &[Key::Up]),
             (b"\x1bOB", &[Key::Down]),
             (b"\x1b[6~", &[Key::PageDown]),
             (b"\x1b[Z", &[Key::BackTab]),
             (b"\x1b", &[Key::Esc]),
+            (b"\x04\x15", &[Key::EndOfInput, Key::EraseLine]),
             ("é".as_bytes(), &[Key::Char('é')]),
             (b"\x1b[1;5D\x01\xff", &[]),
             (b"\x1bq", &[Key::Esc, Key::Char('q')]),

@@ -3,55 +3,63 @@
 //! Pure: [`Top::press`] turns a key into at most one [`Action`], [`draw::draw`] turns the state and a
 //! [`Snapshot`] into a frame. Neither uses a file, a clock or a terminal; only [`screen`] uses the terminal.
 
+mod answer;
+mod bindings;
 pub(crate) mod draw;
+mod find;
+mod items;
 mod keys;
+mod layout;
+mod paint;
 mod panes;
+mod question;
+#[cfg(test)]
+mod question_tests;
 pub(crate) mod screen;
+mod search;
 #[cfg(test)]
 mod tests;
+mod text;
+mod text_rows;
 
 pub(crate) use keys::{Input, Key};
 
+use super::question::TypedAnswer;
 use super::sanitize::sanitize;
-use crate::view::change::PendingQuestion;
-use crate::view::requests::counted;
+use super::view::View;
 use crate::view::{MemberView, Snapshot};
+use crate::wire::permission::Question;
+use bindings::{Command, Front, command};
+use items::{Item, ItemKey, items};
+use layout::{Frame, PANES, Pane, Place, Shape, frame};
+use ratatui::layout::Rect;
+use search::Pattern;
 use std::collections::BTreeMap;
+use text::{Scroll, Source, Text};
+use text_rows::ConversationForm;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-enum Pane {
-    #[default]
-    Members,
-    Messages,
-    Conversation,
-    Tasks,
-    Requests,
-}
-
-/// All panes, in their order, which is that of the tab key.
-const PANES: [Pane; 5] =
-    [Pane::Members, Pane::Messages, Pane::Conversation, Pane::Tasks, Pane::Requests];
-
-/// An action outside of the view. An answer approves the request of this id once, or denies it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An action outside of the view.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     Quit,
     Send { to: String, text: String },
     Stop { name: String },
-    Answer { id: String, approve: bool },
+    Answer { from: String, question: Box<Question>, answer: TypedAnswer },
 }
 
-/// The modes in which keys do something other than move and select.
+/// The modes in which keys are typed text or confirm.
 #[derive(Debug, PartialEq)]
 enum Mode {
-    /// Any key closes the help.
-    Help,
-    /// Keys edit the filter; Esc restores the filter `before`.
-    Filter {
-        before: String,
+    /// Keys edit the pattern; Esc restores what was before.
+    Search {
+        before: Box<Before>,
     },
     Write {
         to: String,
+        text: String,
+    },
+    /// Keys edit the reason for a no to the open question.
+    Reason {
         text: String,
     },
     /// `y` confirms an action, which `what` names.
@@ -59,34 +67,48 @@ enum Mode {
         what: String,
         action: Action,
     },
-    /// The content of a request is shown instead of the panes; `y` answers it.
-    Review(Box<Review>),
 }
 
+/// The state before a search.
 #[derive(Debug, PartialEq)]
-struct Review {
-    asked: PendingQuestion,
-    approve: bool,
-    /// Whether all rows are shown, so that they scroll, or only the first and the last ones.
-    is_whole: bool,
-    /// The first row that is shown, if all of them are.
-    first: usize,
-    /// The number of rows that were left out when it was drawn last; `None` before it is drawn.
-    omitted: Option<usize>,
+struct Before {
+    pattern: Pattern,
+    row: usize,
+    scroll: Scroll,
 }
 
-#[derive(Debug, Default)]
+/// A text that is shown instead of the panes.
+#[derive(Debug)]
+enum Opened {
+    Help,
+    Conversation,
+    Message(ItemKey),
+    Task(ItemKey),
+    Question(Box<question::OpenQuestion>),
+}
+
+#[derive(Debug)]
 pub(crate) struct Top {
+    view: View,
+    /// The size of the last frame.
+    area: Rect,
     focus: Pane,
     /// The last pane with the focus below the members; it is shown if not all panes fit.
-    below: Option<Pane>,
+    below: Pane,
+    is_zoomed: bool,
+    shows_protocol: bool,
     /// The selected agent, whose conversation is followed and shown.
     pub(crate) selected: String,
-    filter: String,
+    /// The selected rows of the other lists. Without one the first row is selected; of the messages the last.
+    chosen: BTreeMap<Pane, ItemKey>,
+    /// The first visible row of each list.
+    firsts: BTreeMap<Pane, usize>,
+    conversation: Text,
+    opened: Option<Opened>,
+    /// The rows of the open text, unless it is the conversation.
+    text: Text,
+    pattern: Pattern,
     mode: Option<Mode>,
-    /// The scroll positions in rows: in [`Pane::Tasks`] from the top, in [`Pane::Requests`] the selected row,
-    /// else from the newest.
-    scrolled: BTreeMap<Pane, usize>,
     /// The result of the last action, until the next key.
     notice: Option<Notice>,
 }
@@ -98,38 +120,166 @@ pub(crate) enum Notice {
     Failed(String),
 }
 
-/// The number of rows that a page key moves.
-const PAGE: isize = 10;
-
 impl Top {
+    pub(crate) fn new(view: View) -> Self {
+        Self {
+            view,
+            area: Rect::default(),
+            focus: Pane::Members,
+            below: Pane::Messages,
+            is_zoomed: false,
+            shows_protocol: false,
+            selected: String::new(),
+            chosen: BTreeMap::new(),
+            firsts: BTreeMap::new(),
+            conversation: Text::default(),
+            opened: None,
+            text: Text::default(),
+            pattern: Pattern::default(),
+            mode: None,
+            notice: None,
+        }
+    }
+
     /// Shows a notice until the next key.
     pub(crate) fn notify(&mut self, notice: Notice) {
         self.notice = Some(notice);
     }
 
-    /// Adapts the selection to a changed snapshot: an agent is always selected if there is one. A filter that
-    /// matches no agent applies to the other panes only.
-    pub(crate) fn update(&mut self, snapshot: &Snapshot) {
-        let members = self.members(snapshot);
-        let is_shown = members.iter().any(|member| member.name == self.selected);
-        let is_there = members.is_empty() && snapshot.member(&self.selected).is_some();
-        if !is_shown && !is_there {
-            self.selected = members.first().map(|member| member.name.clone()).unwrap_or_default();
+    fn fail(&mut self, why: impl Into<String>) {
+        self.notify(Notice::Failed(why.into()));
+    }
+
+    /// Returns recipient and id of the message that is open.
+    pub(crate) fn opened_message(&self) -> Option<(&str, &str)> {
+        match &self.opened {
+            Some(Opened::Message((to, id))) => Some((to, id)),
+            _ => None,
         }
     }
 
-    fn members<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a MemberView> {
-        let passes = |member: &&MemberView| {
-            let activity = member.activity.as_deref().unwrap_or_default();
-            let words = [&member.name, &member.role, &member.model, member.status.word(), activity];
-            self.matches(&words)
-        };
-        snapshot.members.iter().filter(passes).collect()
+    /// Adapts selection and texts to a changed snapshot: an agent is always selected if there is one.
+    pub(crate) fn update(&mut self, snapshot: &Snapshot) {
+        if snapshot.member(&self.selected).is_none() {
+            let first = snapshot.members.first().map(|member| member.name.clone());
+            self.selected = first.unwrap_or_default();
+        }
+        let frame = self.frame(snapshot);
+        if let Some(place) = frame.text {
+            self.render_opened(snapshot, place);
+        } else if let Some(place) = frame.place(Pane::Conversation) {
+            let form = self.form(false, place);
+            self.conversation.follow(snapshot, form, &self.view);
+            self.conversation.fit(height(place));
+        }
     }
 
-    fn matches(&self, words: &[&str]) -> bool {
-        let wanted = self.filter.to_lowercase();
-        wanted.is_empty() || words.iter().any(|word| word.to_lowercase().contains(&wanted))
+    /// Returns the places of the parts for the size of the last frame.
+    fn frame(&self, snapshot: &Snapshot) -> Frame {
+        let shape = Shape {
+            focus: self.focus,
+            below: self.below,
+            is_zoomed: self.is_zoomed,
+            is_open: self.opened.is_some(),
+            members: snapshot.members.len(),
+            questions: snapshot.requests.len(),
+        };
+        frame(self.area, &shape)
+    }
+
+    fn render_opened(&mut self, snapshot: &Snapshot, place: Place) {
+        let (width, view) = (width(place), &self.view);
+        let find =
+            |pane, key: &ItemKey| items(pane, snapshot, true).into_iter().find(|item| item.is(key));
+        let source = |name: &str, state| Source { name: name.to_owned(), state: (width, state) };
+        match &self.opened {
+            None => {}
+            Some(Opened::Help) => {
+                self.text.show(source("keys", 0), || text_rows::help_rows(width, view));
+            }
+            Some(Opened::Conversation) => {
+                let form = self.form(true, place);
+                self.conversation.follow(snapshot, form, view);
+            }
+            Some(Opened::Message(key)) => {
+                if let Some(Item::Message(message)) = find(Pane::Messages, key) {
+                    let is_read = snapshot.opened.as_ref().is_some_and(|it| it.id == message.id);
+                    let state = message.stage as usize * 2 + usize::from(is_read);
+                    let source = source(&format!("message {key:?}"), state);
+                    let render = || text_rows::message_rows(message, snapshot, width, view);
+                    self.text.show(source, render);
+                }
+            }
+            Some(Opened::Task(key)) => {
+                if let Some(Item::Task(task, waits_for)) = find(Pane::Tasks, key) {
+                    let source = source(&format!("task {}", key.1), task.history.len());
+                    let render = || text_rows::task_rows(task, waits_for, width, view);
+                    self.text.show(source, render);
+                }
+            }
+            Some(Opened::Question(open)) => {
+                let name = format!("question {}", open.asked.question.request_id);
+                let render = || text_rows::question_rows(&open.asked, width, view);
+                self.text.show(source(&name, 0), render);
+            }
+        }
+        self.scrolled_text().fit(height(place));
+    }
+
+    fn form(&self, is_whole: bool, place: Place) -> ConversationForm {
+        let (shows_protocol, width) = (self.shows_protocol, width(place));
+        ConversationForm { is_whole, shows_protocol, width }
+    }
+
+    /// Returns the text that is open, or the conversation.
+    fn scrolled_text(&mut self) -> &mut Text {
+        match &self.opened {
+            None | Some(Opened::Conversation) => &mut self.conversation,
+            Some(_) => &mut self.text,
+        }
+    }
+
+    fn front(&self) -> Front {
+        match &self.opened {
+            None => Front::Pane(self.focus),
+            Some(Opened::Question(_)) => Front::Question,
+            Some(Opened::Conversation) => Front::Conversation,
+            Some(_) => Front::Text,
+        }
+    }
+
+    /// Whether the front is a list with a selected row, and not a text that scrolls.
+    fn is_list(&self) -> bool {
+        self.opened.is_none() && self.focus != Pane::Conversation
+    }
+
+    /// Returns the index of the selected row of a list.
+    fn at(&self, pane: Pane, rows: &[Item<'_>]) -> usize {
+        let last = rows.len().saturating_sub(1);
+        let of_key = |key: &ItemKey| rows.iter().position(|row| row.is(key));
+        match pane {
+            Pane::Members => of_key(&(self.selected.clone(), String::new())).unwrap_or(0),
+            Pane::Messages => self.chosen.get(&pane).and_then(of_key).unwrap_or(last),
+            Pane::Conversation => 0,
+            Pane::Tasks | Pane::Questions => {
+                self.chosen.get(&pane).and_then(of_key).unwrap_or_default()
+            }
+        }
+    }
+
+    fn choose(&mut self, pane: Pane, rows: &[Item<'_>], at: usize) {
+        let at = at.min(rows.len().saturating_sub(1));
+        // The newest message stays selected while further ones arrive.
+        let follows = pane == Pane::Messages && at + 1 == rows.len();
+        match rows.get(at) {
+            Some(Item::Member(member)) => self.selected.clone_from(&member.name),
+            Some(row) if !follows => {
+                self.chosen.insert(pane, row.key());
+            }
+            Some(_) | None => {
+                self.chosen.remove(&pane);
+            }
+        }
     }
 
     pub(crate) fn press(&mut self, key: Key, snapshot: &Snapshot) -> Option<Action> {
@@ -138,175 +288,174 @@ impl Top {
             return Some(Action::Quit);
         }
         let action = match self.mode.take() {
-            None => self.browse(key, snapshot),
-            Some(Mode::Help) => None,
-            Some(Mode::Filter { before }) => {
-                self.type_filter(key, before);
+            None => command(key, self.front()).and_then(|it| self.run(it, key, snapshot)),
+            Some(Mode::Search { before }) => {
+                self.type_pattern(key, before, snapshot);
                 None
             }
             Some(Mode::Write { to, text }) => self.write(key, to, text),
+            Some(Mode::Reason { text }) => self.type_reason(key, text, snapshot),
             Some(Mode::Confirm { action, .. }) => (key == Key::Char('y')).then_some(action),
-            Some(Mode::Review(review)) => self.review(key, review),
         };
         self.update(snapshot);
         action
     }
 
     /// Adds pasted text to the line being typed; it is never read as keys.
-    pub(crate) fn paste(&mut self, pasted: &str) {
+    pub(crate) fn paste(&mut self, pasted: &str, snapshot: &Snapshot) {
         let pasted = sanitize(pasted);
+        let line = pasted.replace(['\n', '\t'], " ");
         match &mut self.mode {
-            Some(Mode::Filter { .. }) => self.filter.push_str(&pasted.replace(['\n', '\t'], " ")),
+            Some(Mode::Search { before }) => {
+                let from = before.row;
+                self.pattern = Pattern::of(&(self.pattern.text().to_owned() + &line));
+                self.jump_from(from, snapshot);
+            }
             Some(Mode::Write { text, .. }) => text.push_str(&pasted),
-            None | Some(Mode::Help | Mode::Confirm { .. } | Mode::Review(_)) => {}
+            Some(Mode::Reason { text }) => text.push_str(&line),
+            None | Some(Mode::Confirm { .. }) => {}
         }
     }
 
-    fn browse(&mut self, key: Key, snapshot: &Snapshot) -> Option<Action> {
-        match key {
-            Key::Char('q') => return Some(Action::Quit),
-            Key::Char('?') => self.mode = Some(Mode::Help),
-            Key::Char('/') => self.mode = Some(Mode::Filter { before: self.filter.clone() }),
-            Key::Char(key @ ('m' | 's')) => match snapshot.member(&self.selected) {
-                None => self.fail("no member is selected"),
-                Some(MemberView { name, .. }) if key == 'm' => {
-                    self.mode = Some(Mode::Write { to: name.clone(), text: String::new() });
-                }
-                Some(member) => self.ask_to_stop(member),
+    fn run(&mut self, command: Command, key: Key, snapshot: &Snapshot) -> Option<Action> {
+        match command {
+            Command::Yes => return self.approve(TypedAnswer::Yes, snapshot),
+            Command::Always => return self.approve(TypedAnswer::Always, snapshot),
+            Command::No => self.refuse(snapshot),
+            Command::Close if self.opened.is_none() => return Some(Action::Quit),
+            Command::Leave => return Some(Action::Quit),
+            Command::Close => self.opened = None,
+            Command::Back => self.back(),
+            Command::Help => self.open_text(Opened::Help),
+            Command::Open => self.open(snapshot),
+            Command::NextQuestion => self.open_next_question(snapshot),
+            Command::ToggleProtocol => self.shows_protocol = !self.shows_protocol,
+            Command::Write => match self.correspondent(snapshot) {
+                Some(to) => self.mode = Some(Mode::Write { to, text: String::new() }),
+                None => self.fail("There is no member yet"),
             },
-            Key::Char('a') => self.ask_to_decide(true, snapshot),
-            Key::Char('d') => self.ask_to_decide(false, snapshot),
-            Key::Tab => self.focus_on_nth(self.focus as usize + 1),
-            Key::BackTab => self.focus_on_nth(self.focus as usize + PANES.len() - 1),
-            Key::Char(digit @ '1'..='5') => self.focus_on_nth(digit as usize - '1' as usize),
-            Key::Enter if self.focus == Pane::Members => self.focus_on(Pane::Conversation),
-            Key::Esc if self.filter.is_empty() => self.focus_on(Pane::Members),
-            Key::Esc => self.filter.clear(),
-            Key::Up | Key::Char('k') => self.go(-1, snapshot),
-            Key::Down | Key::Char('j') => self.go(1, snapshot),
-            Key::PageUp => self.go(-PAGE, snapshot),
-            Key::PageDown => self.go(PAGE, snapshot),
-            Key::Home | Key::Char('g') => self.go(isize::MIN, snapshot),
-            Key::End | Key::Char('G') => self.go(isize::MAX, snapshot),
-            Key::Char(_) | Key::Enter | Key::Backspace | Key::EraseLine | Key::Interrupt => {}
+            Command::Stop => match snapshot.member(&self.selected) {
+                Some(member) => self.ask_to_stop(member),
+                None => self.fail("There is no member yet"),
+            },
+            Command::Search => self.begin_search(snapshot),
+            Command::NextMatch => self.jump(true, snapshot),
+            Command::PreviousMatch => self.jump(false, snapshot),
+            Command::Zoom => self.is_zoomed = !self.is_zoomed,
+            Command::GoTo => {
+                let number = |pane: &Pane| char::from_digit(pane.number().try_into().ok()?, 10);
+                let is_meant = |pane: &Pane| number(pane).map(Key::Char) == Some(key);
+                self.focus_on(PANES.into_iter().find(is_meant).unwrap_or(self.focus));
+            }
+            Command::NextPane => self.focus_on_next(1),
+            Command::PreviousPane => self.focus_on_next(PANES.len() - 1),
+            Command::Up => self.go(-1, snapshot),
+            Command::Down => self.go(1, snapshot),
+            Command::PageUp => self.go(-self.page(snapshot), snapshot),
+            Command::PageDown => self.go(self.page(snapshot), snapshot),
+            Command::First => self.go(isize::MIN, snapshot),
+            Command::Last => self.go(isize::MAX, snapshot),
         }
         None
     }
 
-    fn focus_on_nth(&mut self, index: usize) {
-        self.focus_on(PANES.into_iter().cycle().nth(index).unwrap_or_default());
+    fn focus_on_next(&mut self, steps: usize) {
+        let next = PANES.into_iter().cycle().nth(self.focus as usize + steps);
+        self.focus_on(next.unwrap_or_default());
     }
 
+    /// Goes to a pane; an open text is closed.
     fn focus_on(&mut self, pane: Pane) {
+        self.opened = None;
         self.focus = pane;
         if pane != Pane::Members {
-            self.below = Some(pane);
+            self.below = pane;
         }
+    }
+
+    /// Goes back by one step: closes the open text, ends the search, ends the zoom, or goes to the members.
+    fn back(&mut self) {
+        if !self.pattern.text().is_empty() {
+            self.pattern = Pattern::default();
+        } else if self.opened.is_some() {
+            self.opened = None;
+        } else if self.is_zoomed {
+            self.is_zoomed = false;
+        } else {
+            self.focus_on(Pane::Members);
+        }
+    }
+
+    /// Shows a text from its start; a conversation stays where it is.
+    fn open_text(&mut self, opened: Opened) {
+        self.text = Text::default();
+        self.opened = Some(opened);
+    }
+
+    /// Opens the selected row in full.
+    fn open(&mut self, snapshot: &Snapshot) {
+        let rows = items(self.focus, snapshot, self.shows_protocol);
+        match (self.focus, rows.get(self.at(self.focus, &rows))) {
+            (Pane::Conversation, _) | (_, Some(Item::Member(_))) => {
+                self.open_text(Opened::Conversation);
+            }
+            (_, Some(row @ Item::Message(_))) => self.open_text(Opened::Message(row.key())),
+            (_, Some(row @ Item::Task(..))) => self.open_text(Opened::Task(row.key())),
+            (_, Some(Item::Question(asked))) => self.open_question(asked),
+            (_, None) => {}
+        }
+    }
+
+    /// Returns the agent to which a message would go: the sender or the recipient of the message in front, else the
+    /// selected agent.
+    fn correspondent(&self, snapshot: &Snapshot) -> Option<String> {
+        let rows = items(Pane::Messages, snapshot, true);
+        let shown = items(Pane::Messages, snapshot, self.shows_protocol);
+        let message = match &self.opened {
+            Some(Opened::Message(key)) => rows.iter().find(|row| row.is(key)),
+            None if self.focus == Pane::Messages => shown.get(self.at(Pane::Messages, &shown)),
+            _ => None,
+        };
+        let names = match message {
+            Some(Item::Message(message)) => [message.from.as_str(), &message.to, &self.selected],
+            _ => [self.selected.as_str(); 3],
+        };
+        names.into_iter().find(|name| snapshot.member(name).is_some()).map(str::to_owned)
+    }
+
+    /// Returns the height of the part in front, in rows.
+    fn height(&self, snapshot: &Snapshot) -> usize {
+        let frame = self.frame(snapshot);
+        frame.text.or_else(|| frame.place(self.focus)).map_or(0, height)
+    }
+
+    /// Returns the number of rows that a page key moves: one row less than are visible.
+    fn page(&self, snapshot: &Snapshot) -> isize {
+        let head = usize::from(self.is_list());
+        isize::try_from(self.height(snapshot).saturating_sub(1 + head).max(1)).unwrap_or(1)
     }
 
     /// Moves by `rows`, downwards if positive.
     fn go(&mut self, rows: isize, snapshot: &Snapshot) {
-        let rows = match self.focus {
-            Pane::Members => return self.select(rows, snapshot),
-            // The position in these panes counts from the end.
-            Pane::Messages | Pane::Conversation => rows.saturating_neg(),
-            Pane::Tasks | Pane::Requests => rows,
-        };
-        let at = self.scrolled.entry(self.focus).or_default();
-        *at = at.saturating_add_signed(rows);
-    }
-
-    fn select(&mut self, rows: isize, snapshot: &Snapshot) {
-        let members = self.members(snapshot);
-        let at = members.iter().position(|member| member.name == self.selected).unwrap_or_default();
-        let at = at.saturating_add_signed(rows).min(members.len().saturating_sub(1));
-        if let Some(member) = members.get(at).filter(|member| member.name != self.selected) {
-            self.selected.clone_from(&member.name);
-            self.scrolled.remove(&Pane::Conversation);
+        if self.is_list() {
+            let all = items(self.focus, snapshot, self.shows_protocol);
+            let at = self.at(self.focus, &all).saturating_add_signed(rows);
+            self.choose(self.focus, &all, at);
+        } else {
+            let height = self.height(snapshot);
+            self.scrolled_text().go(rows, height);
         }
-    }
-
-    /// Limits the scroll position of a pane to `most`, and returns it.
-    fn clamp(&mut self, pane: Pane, most: usize) -> usize {
-        let at = self.scrolled.entry(pane).or_default();
-        *at = (*at).min(most);
-        *at
-    }
-
-    fn fail(&mut self, why: impl Into<String>) {
-        self.notify(Notice::Failed(why.into()));
     }
 
     fn ask_to_stop(&mut self, member: &MemberView) {
         let name = member.name.clone();
         if name == "lead" {
-            self.fail("the lead ends with its team: type /quit there, or team stop --all");
+            self.fail("The lead ends with its team: type /quit there, or run team stop --all");
         } else if !member.alive {
             self.fail(format!("{name} does not run"));
         } else {
-            let what = format!("stop {name}");
+            let what = format!("Stop {name}");
             self.mode = Some(Mode::Confirm { what, action: Action::Stop { name } });
-        }
-    }
-
-    fn ask_to_decide(&mut self, approve: bool, snapshot: &Snapshot) {
-        let at = self.clamp(Pane::Requests, snapshot.requests.len().saturating_sub(1));
-        match snapshot.requests.get(at) {
-            None => self.fail("nothing waits for an answer"),
-            // A request must be on the screen before it is answered.
-            Some(_) if self.focus != Pane::Requests => self.focus_on(Pane::Requests),
-            Some(asked) => {
-                let asked = asked.clone();
-                let review = Review { asked, approve, is_whole: false, first: 0, omitted: None };
-                self.mode = Some(Mode::Review(Box::new(review)));
-            }
-        }
-    }
-
-    /// Handles a key while a request is shown. An approval counts only after all rows could be seen.
-    fn review(&mut self, key: Key, mut review: Box<Review>) -> Option<Action> {
-        let rows = match key {
-            Key::Char('y') if !review.approve || review.omitted == Some(0) => {
-                let id = review.asked.question.request_id;
-                return Some(Action::Answer { id, approve: review.approve });
-            }
-            Key::Char('y') => {
-                let why = review.omitted.map_or("not yet: look first".into(), |omitted| {
-                    format!("not yet: v shows the {} in between; then y", counted(omitted))
-                });
-                self.fail(why);
-                0
-            }
-            Key::Char('v') => {
-                review.is_whole = true;
-                0
-            }
-            Key::Up | Key::Char('k') => -1,
-            Key::Down | Key::Char('j') => 1,
-            Key::PageUp => -PAGE,
-            Key::PageDown => PAGE,
-            Key::Home | Key::Char('g') => isize::MIN,
-            Key::End | Key::Char('G') => isize::MAX,
-            Key::Char(_)
-            | Key::Enter
-            | Key::Esc
-            | Key::Tab
-            | Key::BackTab
-            | Key::Backspace
-            | Key::EraseLine
-            | Key::Interrupt => return None,
-        };
-        review.first = review.first.saturating_add_signed(rows);
-        self.mode = Some(Mode::Review(review));
-        None
-    }
-
-    fn type_filter(&mut self, key: Key, before: String) {
-        if key == Key::Esc {
-            self.filter = before;
-        } else if key != Key::Enter {
-            key.edit(&mut self.filter);
-            self.mode = Some(Mode::Filter { before });
         }
     }
 
@@ -320,4 +469,12 @@ impl Top {
         }
         None
     }
+}
+
+fn height(place: Place) -> usize {
+    place.inside.height.into()
+}
+
+fn width(place: Place) -> usize {
+    place.inside.width.into()
 }

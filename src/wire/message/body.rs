@@ -339,6 +339,11 @@ impl Body {
         }
     }
 
+    /// Whether it is traffic between the programs, which views for people leave out unless they are asked for it.
+    pub fn is_protocol(&self) -> bool {
+        matches!(self.handling(), Handling::Control | Handling::ProgramOnly)
+    }
+
     /// Whether it is never sent to the model, which learns of a permission by the result of the call that waited.
     pub fn is_for_program(&self) -> bool {
         self.handling() == Handling::ProgramOnly

@@ -1,10 +1,15 @@
 //! `team top` in a pseudo-terminal: its content at several sizes, its keys, and that it changes nothing.
 
 use crate::support::harness::Team;
-use crate::support::scripts::{calls, lead, says, script, signal, spawn, stop_process};
+use crate::support::scripts::{
+    calls, kill_9, lead, says, script, signal, spawn, stop_process, turns, wait_file,
+};
 use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;
+
+/// Rows and columns of a small, a usual and a large terminal.
+const SIZES: [(u16, u16); 3] = [(24, 80), (30, 100), (50, 160)];
 
 /// Starts the view in a terminal of this size.
 fn top(team: &Team, rows: u16, columns: u16) -> Terminal {
@@ -13,17 +18,22 @@ fn top(team: &Team, rows: u16, columns: u16) -> Terminal {
 
 /// Starts a lead with alice, and waits until alice is idle after her first turn.
 fn team_of_two(team: &Team) -> Terminal {
+    lead_of(team, "I have begun.")
+}
+
+/// Starts a lead with alice, whose first result is `said`, and waits until both are idle.
+fn lead_of(team: &Team, said: &str) -> Terminal {
     let lines = [
         calls("lead", &[spawn("alice")]),
         says("lead", "she is there"),
-        says("alice", "I have begun."),
+        says("alice", said),
         says("lead", "thank you"),
         says("alice", "heard you"),
         says("lead", "fine"),
     ];
     let mut lead = lead(team, &script(team, &lines));
     lead.type_line("begin");
-    team.eventually("alice has reported", || team.has_mail("lead", "alice", "I have begun."));
+    team.eventually("alice has reported", || team.has_mail("lead", "alice", said));
     team.wait_status("alice", "idle");
     team.wait_status("lead", "idle");
     lead
@@ -35,7 +45,7 @@ fn leave(lead: &mut Terminal) {
 }
 
 #[test]
-fn a_team_is_seen_at_three_sizes_and_steered() {
+fn a_team_is_steered() {
     let team = Team::new();
     let mut lead = team_of_two(&team);
     let mut view = top(&team, 24, 80);
@@ -45,33 +55,21 @@ fn a_team_is_seen_at_three_sizes_and_steered() {
 
     // The keys that the footer names.
     view.press("j\r");
-    view.expect_screen("▸ 3 conversation of alice");
+    view.expect_screen("▸ Conversation of alice");
     view.expect_screen("lead -> alice");
     view.press("?");
-    view.expect_screen("stop the selected teammate");
-    view.press(" \u{1b}");
-    view.expect_screen("▸ 1 members");
+    view.expect_screen("Stop the selected teammate");
+    view.press(" ");
+    view.expect_screen("Leave at once");
+    view.press("\u{1b}");
+    view.expect_screen("▸ 1 Members");
     view.press("mhello from the view\r");
-    view.expect_screen("sent to alice");
+    view.expect_screen("Sent to alice");
     team.eventually("alice has the message", || {
         team.has_mail("alice", "user", "hello from the view")
     });
     view.press("2");
     view.expect_screen("user → alice: hello from the view");
-    view.press("/begun\r");
-    view.expect_screen("only: begun");
-    view.press("\u{1b}");
-
-    view.resize(30, 130);
-    view.expect_screen("▸ 2 messages");
-    view.expect_screen("conversation of alice");
-    view.expect_screen("nothing waits for an answer");
-    view.resize(10, 40);
-    view.expect_screen("› alice");
-    view.resize(5, 30);
-    view.expect_screen("too small: 30x5");
-    view.resize(24, 80);
-    view.expect_screen("▸ 2 messages");
 
     team.wait_status("alice", "idle");
     team.wait_status("lead", "idle");
@@ -79,7 +77,7 @@ fn a_team_is_seen_at_three_sizes_and_steered() {
     // A stopped alice does not end before the view shows that she is asked to.
     stop_process(&team, "alice");
     view.press("sy");
-    view.expect_screen("stopping alice");
+    view.expect_screen("Stopping alice");
     signal(team.pid_of("alice"), Signal::SIGCONT);
     team.wait_status("alice", "shutdown");
     view.expect_screen("· shutdown");
@@ -89,30 +87,359 @@ fn a_team_is_seen_at_three_sizes_and_steered() {
 }
 
 #[test]
-fn requests_are_answered_inside_top() {
+fn every_pane_is_shown_or_named_at_three_sizes() {
     let team = Team::new();
+    let mut lead = team_of_two(&team);
+    let names = ["1 Members", "2 Messages", "3 Conversation", "4 Tasks", "5 Questions"];
+    for (rows, columns) in SIZES {
+        let mut view = top(&team, rows, columns);
+        for name in names {
+            view.expect_screen(name);
+        }
+        let shows_all = columns >= 100;
+        for (key, name) in ("12345".chars()).zip(names) {
+            view.press(&key.to_string());
+            view.expect_screen(&format!("▸ {name} ").replace("3 Conversation ", "3 Conversation"));
+        }
+        // The pane alone has the whole screen, and the row of tabs names all.
+        view.press("4z");
+        view.expect_screen("▸4 Tasks");
+        view.expect_screen("▸ 4 Tasks (0) ─");
+        let tabs = " 1 Members  2 Messages  3 Conversation ▸4 Tasks  5 Questions";
+        view.expect_screen(tabs);
+        team.eventually("the pane is alone", || !view.screen().contains("1 Members ("));
+        view.press("z");
+        view.expect_screen("1 Members (2)");
+        team.eventually("the tabs are there if needed", || {
+            view.screen().contains(tabs) != shows_all
+        });
+        view.press("q");
+        assert_eq!(view.wait().code(), Some(0));
+    }
+    leave(&mut lead);
+}
+
+#[test]
+fn protocol_is_filtered_out_at_three_sizes() {
+    let team = Team::new();
+    let mut lead = team_of_two(&team);
+    for (rows, columns) in SIZES {
+        let mut view = top(&team, rows, columns);
+        view.press("2");
+        view.expect_screen("▸ 2 Messages (2, protocol hidden)");
+        view.expect_screen("[result]: I have begun.");
+        assert!(!view.screen().contains("idle_notification"), "{}", view.screen());
+        view.press("p");
+        view.expect_screen("with protocol) ─");
+        view.expect_screen("[idle_notification]");
+        view.press("p");
+        view.expect_screen("▸ 2 Messages (2, protocol hidden)");
+        team.eventually("it is hidden", || !view.screen().contains("idle_notification"));
+        view.press("q");
+        assert_eq!(view.wait().code(), Some(0));
+    }
+    leave(&mut lead);
+}
+
+#[test]
+fn a_message_and_a_conversation_open_in_full_at_three_sizes() {
+    let team = Team::new();
+    let rows: Vec<String> = (0..300).map(|row| format!("row {row}.")).collect();
+    let mut lead = lead_of(&team, &rows.join("\n"));
+    for (rows, columns) in SIZES {
+        let mut view = top(&team, rows, columns);
+        view.press("2\r");
+        // All of the message is read from the files, not only the beginning that lists show.
+        view.expect_screen("▸ Message to lead, 1-");
+        view.expect_screen(" of 304 ─");
+        view.expect_screen("row 0.");
+        view.press("jj");
+        view.expect_screen("▸ Message to lead, 3-");
+        view.press("k\u{1b}[A");
+        view.expect_screen("▸ Message to lead, 1-");
+        let page = usize::from(rows) - 4;
+        view.press("\u{1b}[6~");
+        view.expect_screen(&format!("to lead, {page}-"));
+        view.press("\u{1b}[5~G");
+        view.expect_screen("-304 of 304");
+        view.expect_screen("row 299.");
+        view.press("\u{1b}[H");
+        view.expect_screen("to lead, 1-");
+        view.press("\u{1b}[F");
+        view.expect_screen("-304 of 304");
+        view.press("g");
+        view.expect_screen("to lead, 1-");
+        view.press("\u{1b}");
+        view.expect_screen("▸ 2 Messages (2, protocol hidden)");
+        // The selected member's conversation.
+        view.press("1j\r");
+        view.expect_screen("▸ Conversation of alice (protocol hidden), ");
+        view.expect_screen("row 299.");
+        view.press("g");
+        view.expect_screen("lead -> alice");
+        view.expect_screen("row 0.");
+        view.press("\u{1b}");
+        view.expect_screen("▸ 1 Members (2)");
+        view.press("q");
+        assert_eq!(view.wait().code(), Some(0));
+    }
+    leave(&mut lead);
+}
+
+#[test]
+fn the_search_finds_in_the_pane_in_front_at_three_sizes() {
+    let team = Team::new();
+    let rows: Vec<String> = (0..300).map(|row| format!("row {row}.")).collect();
+    let mut lead = lead_of(&team, &rows.join("\n"));
+    for (rows, columns) in SIZES {
+        let mut view = top(&team, rows, columns);
+        view.press("2/BEGIN");
+        view.expect_screen("/BEGIN  Match 1 of 1");
+        view.press("\r");
+        view.expect_screen("› ✓");
+        team.eventually("the match is marked", || view.marked_text() == "begin");
+        // In the open message; the keys do not reach the list behind it.
+        view.press("\u{1b}");
+        view.press("G\r/row 7");
+        view.expect_screen("/row 7  Match 1 of 11");
+        view.press("7.\r");
+        view.expect_screen("Match 1 of 1");
+        view.expect_screen("row 77.");
+        team.eventually("the match is marked", || view.marked_text() == "row 77.");
+        view.press("/9.\r");
+        view.expect_screen("Match 8 of 30");
+        view.press("n");
+        view.expect_screen("Match 9 of 30");
+        view.expect_screen("row 89.");
+        view.press("NN");
+        view.expect_screen("Match 7 of 30");
+        view.expect_screen("row 69.");
+        view.press("/nowhere\r");
+        view.expect_screen("No match");
+        view.press("\u{1b}");
+        team.eventually("the search is over", || !view.screen().contains("nowhere"));
+        assert!(view.screen().contains("▸ Message to lead"), "{}", view.screen());
+        view.press("qq");
+        assert_eq!(view.wait().code(), Some(0));
+    }
+    leave(&mut lead);
+}
+
+/// Starts a lead that asks before each command, with alice.
+fn asking_team(team: &Team) -> Terminal {
     let args = ["lead", "--model", "rehearsal", "--mode", "default"];
     let mut lead = Terminal::start(team.command("team", &args));
     lead.expect("/quit ends the team");
     lead.type_line("Spawn alice (coder).");
     team.wait_status("alice", "idle");
-    let mut view = top(&team, 24, 80);
-    for (key, verb, outcome) in [("a", "approve", "approved"), ("d", "deny", "rejected")] {
-        team.team(&["send", "alice", &format!("Run touch {verb}")]).expect(0);
-        team.wait_status("alice", "waiting");
-        view.press("5");
-        view.expect_screen(&format!("asks for bash: touch {verb}"));
-        view.press(key);
-        view.expect_screen(&format!("{verb} alice bash: touch {verb}"));
+    lead
+}
+
+fn asks(team: &Team, command: &str) {
+    team.wait_status("alice", "idle");
+    team.team(&["send", "alice", &format!("Run {command}")]).expect(0);
+    team.wait_status("alice", "waiting");
+}
+
+#[test]
+fn questions_are_flagged_and_answered_at_three_sizes() {
+    let team = Team::new();
+    let mut lead = asking_team(&team);
+    for (rows, columns) in SIZES {
+        let mut view = top(&team, rows, columns);
+        view.expect_screen("5 Questions");
+        view.expect_screen("2 of 2 alive");
+        assert!(!view.screen().contains("waits"), "{}", view.screen());
+        asks(&team, &format!("touch yes{columns}"));
+        view.expect_screen("1 question waits");
+        view.expect_screen(" ? alice");
+        view.expect_screen("5 Questions (1)");
+        // Nothing is answered outside of the question.
+        view.press("ya");
+        view.press("5\r");
+        view.expect_screen("▸ Question of alice");
+        // Nor by keys that are no answer.
+        view.expect_screen(&format!("  touch yes{columns}"));
+        view.expect_screen("y yes  n no  a always");
+        view.press("xis\r");
+        assert_eq!(team.status("alice"), "waiting");
         view.press("y");
-        view.expect_screen(outcome);
+        view.expect_screen("alice: approved");
+        wait_file(&team, &format!("yes{columns}"));
+        view.expect_screen("team  2 of 2 alive");
+        asks(&team, &format!("touch no{columns}"));
+        view.expect_screen("1 question waits");
+        view.press("w");
+        view.expect_screen(&format!("  touch no{columns}"));
+        view.press("nnot yet, y\r");
+        view.expect_screen("alice: rejected");
+        view.expect_screen("team  2 of 2 alive");
         team.wait_status("alice", "idle");
+        let reason = team.lines("transcript/alice.jsonl").into_iter().rev();
+        let reason = reason
+            .filter(|line| line["kind"] == "decision")
+            .find_map(|line| line["reason"].as_str().map(str::to_owned));
+        assert_eq!(reason.as_deref(), Some("not yet, y"));
+        assert!(!team.workspace().join(format!("no{columns}")).exists());
+        asks(&team, &format!("touch always{columns}"));
+        view.expect_screen("1 question waits");
+        view.press("w");
+        view.expect_screen(&format!("  touch always{columns}"));
+        view.press("a");
+        view.expect_screen("alice: approved");
+        wait_file(&team, &format!("always{columns}"));
+        team.wait_status("alice", "idle");
+        // The same command is not asked about again.
+        let turns_before = turns(&team, "alice");
+        let again = format!("Run touch always{columns}");
+        team.team(&["send", "alice", &again]).expect(0);
+        team.eventually("alice is done", || turns(&team, "alice") > turns_before);
+        view.press("q");
+        assert_eq!(view.wait().code(), Some(0));
     }
-    assert!(team.workspace().join("approve").exists());
-    assert!(!team.workspace().join("deny").exists());
+    leave(&mut lead);
+}
+
+#[test]
+fn a_long_question_is_approved_only_after_all_of_it_was_shown() {
+    let team = Team::new();
+    let mut lead = asking_team(&team);
+    for (rows, columns) in SIZES {
+        let long = "x".repeat(15_000);
+        asks(&team, &format!("echo {long} > long{columns}"));
+        let mut view = top(&team, rows, columns);
+        view.expect_screen("1 question waits");
+        view.press("w");
+        view.expect_screen("▸ Question of alice");
+        view.press("y");
+        view.expect_screen("Not yet: ");
+        let end = format!("long{columns}");
+        view.press("G");
+        view.expect_screen(&end);
+        view.press("a");
+        view.expect_screen("Not yet: ");
+        assert_eq!(team.status("alice"), "waiting");
+        // Each page is drawn before the next key.
+        view.press("g");
+        team.eventually("the first page is there", || {
+            view.screen().contains(", 1-") && !view.screen().contains(&end)
+        });
+        let page = usize::from(rows) - 5;
+        let mut first = 1;
+        while !view.screen().contains(&end) {
+            first += page;
+            view.press(" ");
+            team.eventually("the next page is there", || {
+                view.screen().contains(&format!(", {first}-")) || view.screen().contains(&end)
+            });
+        }
+        view.press("y");
+        view.expect_screen("alice: approved");
+        wait_file(&team, &end);
+        view.press("q");
+        assert_eq!(view.wait().code(), Some(0));
+    }
+    leave(&mut lead);
+}
+
+#[test]
+fn an_answer_to_a_question_that_is_gone_does_nothing() {
+    let team = Team::new();
+    let mut lead = asking_team(&team);
+    for (rows, columns) in SIZES {
+        asks(&team, &format!("touch first{columns}"));
+        let mut view = top(&team, rows, columns);
+        view.expect_screen("1 question waits");
+        view.press("w");
+        view.expect_screen(&format!("  touch first{columns}"));
+        team.team(&["deny", "alice"]).expect(0);
+        asks(&team, &format!("touch second{columns}"));
+        view.expect_screen("Question of alice, waits no longer");
+        for key in ["y", "a", "n"] {
+            view.press(key);
+            view.expect_screen("This question waits no longer: nothing was answered");
+            // The next key removes the words.
+            view.press("k");
+            team.eventually("the words are gone", || !view.screen().contains("was answered"));
+        }
+        assert_eq!(team.status("alice"), "waiting");
+        view.expect_screen("1 question waits");
+        view.press("w");
+        view.expect_screen(&format!("  touch second{columns}"));
+        view.press("n\r");
+        view.expect_screen("alice: rejected");
+        for word in ["first", "second"] {
+            assert!(!team.workspace().join(format!("{word}{columns}")).exists());
+        }
+        view.press("q");
+        assert_eq!(view.wait().code(), Some(0));
+    }
+    leave(&mut lead);
+}
+
+#[test]
+fn it_is_resized_while_it_is_open() {
+    let team = Team::new();
+    let mut lead = asking_team(&team);
+    asks(&team, "touch small");
+    let mut view = top(&team, 24, 80);
+    view.expect_screen("? keys");
+    view.resize(5, 20);
+    view.expect_screen("team  1 asked");
+    view.expect_screen("▸1Me 2Ms 3Co 4Ta 5Qu");
+    view.resize(3, 10);
+    view.expect_screen("Needs 20x5");
+    view.resize(50, 160);
+    view.expect_screen("1 question waits");
+    view.expect_screen("▸ 1 Members (2)");
+    view.resize(5, 20);
+    view.expect_screen("▸1Me 2Ms 3Co 4Ta 5Qu");
+    view.press("w");
+    view.expect_screen("  touch small");
+    view.press("\u{1b}?");
+    view.expect_screen("In a pane");
+    view.press("5\r");
+    view.expect_screen("  touch small");
+    view.press("y");
+    view.expect_screen("alice: approved");
+    wait_file(&team, "small");
     view.press("q");
     assert_eq!(view.wait().code(), Some(0));
     leave(&mut lead);
+}
+
+#[test]
+fn a_dead_team_is_shown_and_answers_nothing() {
+    let team = Team::new();
+    let lead = asking_team(&team);
+    asks(&team, "touch late");
+    team.eventually("the mail is taken in", || team.open_claims().is_empty());
+    signal(team.pid_of("lead"), Signal::SIGSTOP);
+    kill_9(&team, "alice");
+    kill_9(&team, "lead");
+    drop(lead);
+    for (rows, columns) in SIZES {
+        let mut view = top(&team, rows, columns);
+        view.expect_screen("0 of 2 alive");
+        // A question of an agent that does not run waits for nobody, and cannot be answered.
+        view.press("5");
+        view.expect_screen("alice (not running) asks for bash: ");
+        assert!(!view.screen().contains("question waits"), "{}", view.screen());
+        view.press("\r");
+        view.expect_screen("  touch late");
+        view.press("y");
+        view.expect_screen("alice is not running; it asks again when it is");
+        view.press("\u{1b}");
+        view.expect_screen("alice (not running)");
+        view.press("m");
+        view.expect_screen("To lead:");
+        view.press("\u{1b}");
+        view.press("1j\r");
+        view.expect_screen("▸ Conversation of alice");
+        view.press("qq");
+        view.wait();
+    }
+    assert!(!team.workspace().join("late").exists());
 }
 
 #[test]
@@ -124,7 +451,7 @@ fn no_message_controls_the_terminal() {
     let mut view = top(&team, 24, 80);
     view.expect_screen("lead → user: ");
     // The footer is drawn last: the whole frame is there.
-    for text in ["live", "messages (1)", "q quit"] {
+    for text in ["live", "Messages (1", "q quit"] {
         view.expect_screen(text);
     }
     let screen = view.screen();
@@ -139,7 +466,7 @@ fn the_terminal_is_restored_after_every_exit() {
     team.team(&["init"]).expect(0);
     for (end, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 143), (Signal::SIGINT, 130)] {
         let mut view = top(&team, 24, 80);
-        view.expect_screen("no members yet");
+        view.expect_screen("No members yet");
         assert!(!view.settings().local_flags.contains(LocalFlags::ICANON));
         signal(i32::try_from(view.child.id()).unwrap(), end);
         assert_eq!(view.wait().code(), Some(code), "{end}");
@@ -148,11 +475,11 @@ fn the_terminal_is_restored_after_every_exit() {
         team.eventually("its own screen is left", || !view.is_on_another_screen());
     }
     let mut view = top(&team, 24, 80);
-    view.expect_screen("no members yet");
+    view.expect_screen("No members yet");
     view.press("\u{3}");
     assert_eq!(view.wait().code(), Some(0));
     let mut view = top(&team, 24, 80);
-    view.expect_screen("no members yet");
+    view.expect_screen("No members yet");
     view.hang_up();
     assert_eq!(view.wait().code(), Some(143));
 }
