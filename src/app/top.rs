@@ -82,7 +82,10 @@ fn watch(
         for input in screen.next(signals, timeout)? {
             draw_at = now;
             let action = match input {
-                Input::Resize => None,
+                Input::Resize(area) => {
+                    top.resize(area, &observer.snapshot);
+                    None
+                }
                 Input::Paste(text) => {
                     top.paste(&text, &observer.snapshot);
                     None

@@ -400,11 +400,8 @@ impl Screen {
 fn wrap_all(text: &str, width: usize) -> String {
     let rows = text.split_inclusive('\n').map(|row| {
         let line = row.strip_suffix('\n').unwrap_or(row);
-        let rows = if line.contains('\x1b') {
-            wrap_styled(line, width)
-        } else {
-            wrap(line, Some(width))
-        };
+        let rows =
+            if line.contains('\x1b') { wrap_styled(line, width) } else { wrap(line, Some(width)) };
         rows.join("\n") + "\n"
     });
     rows.collect()

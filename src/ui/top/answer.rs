@@ -50,7 +50,7 @@ impl Top {
     /// Approves the open question, if it still waits and all of it was shown.
     pub(super) fn approve(&mut self, answer: TypedAnswer, snapshot: &Snapshot) -> Option<Action> {
         let Some(Opened::Question(open)) = &self.opened else { return None };
-        let is_always = answer == TypedAnswer::Always;
+        let is_always = matches!(answer, TypedAnswer::Always(_));
         match open.refusal(snapshot).or_else(|| open.objection(is_always)) {
             None => self.answer(answer),
             Some(why) => {

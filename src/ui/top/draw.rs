@@ -32,8 +32,7 @@ pub(crate) fn draw(
         line(buffer, area, &Line::raw(text));
         return None;
     }
-    top.area = area;
-    top.update(snapshot);
+    top.resize(area, snapshot);
     let frame = top.frame(snapshot);
     line(buffer, frame.header, &header(snapshot, frame.header.width, &top.view));
     line(buffer, frame.tabs, &tabs(top, snapshot, frame.tabs.width));
@@ -65,7 +64,7 @@ fn draw_text(top: &mut Top, snapshot: &Snapshot, now: WallTime, place: Place, bu
     let protocol = panes::protocol(top);
     let name = match &mut top.opened {
         None => String::new(),
-        Some(Opened::Help) => "Keys".into(),
+        Some(Opened::Help(_)) => "Keys".into(),
         Some(Opened::Conversation) => {
             format!("Conversation of {} ({protocol})", snapshot.conversation.name)
         }
@@ -225,6 +224,7 @@ fn keys_in_front(top: &Top, snapshot: &Snapshot, width: usize) -> Line<'static> 
     let front = top.front();
     let is_searching = !top.pattern.text().is_empty();
     let waits = waiting(snapshot).nth(usize::from(front == Front::Question)).is_some();
+    let is_help = matches!(top.opened, Some(Opened::Help(_)));
     let can_go_back = is_searching || top.opened.is_some() || top.is_zoomed;
     // The row of tabs names the panes.
     let has_tabs = !top.frame(snapshot).tabs.is_empty();
@@ -235,6 +235,8 @@ fn keys_in_front(top: &Top, snapshot: &Snapshot, width: usize) -> Line<'static> 
             (Command::GoTo, has_tabs),
             (Command::NextQuestion, !waits),
             (Command::Back, !can_go_back),
+            (Command::Write, is_help),
+            (Command::Stop, is_help),
         ];
         !useless.contains(&(row.command, true))
     };

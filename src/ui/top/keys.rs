@@ -1,5 +1,7 @@
 //! Keys, and the bytes that a terminal sends for them.
 
+use ratatui::layout::Rect;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key {
     Char(char),
@@ -28,7 +30,8 @@ pub(crate) enum Key {
 pub(crate) enum Input {
     Key(Key),
     Paste(String),
-    Resize,
+    /// The terminal has this size from now on.
+    Resize(Rect),
 }
 
 const PASTE: &[u8] = b"\x1b[200~";

@@ -28,10 +28,10 @@ use super::question::TypedAnswer;
 use super::sanitize::sanitize;
 use super::view::View;
 use crate::view::{MemberView, Snapshot};
-use crate::wire::permission::Question;
+use crate::wire::permission::{Question, RuleScope};
 use bindings::{Command, Front, command};
 use items::{Item, ItemKey, items};
-use layout::{Frame, PANES, Pane, Place, Shape, frame};
+use layout::{Frame, LEAST, PANES, Pane, Place, Shape, frame};
 use ratatui::layout::Rect;
 use search::Pattern;
 use std::collections::BTreeMap;
@@ -80,7 +80,8 @@ struct Before {
 /// A text that is shown instead of the panes.
 #[derive(Debug)]
 enum Opened {
-    Help,
+    /// The keys, and the text to which the person goes back from them.
+    Help(Option<Box<Opened>>),
     Conversation,
     Message(ItemKey),
     Task(ItemKey),
@@ -158,6 +159,14 @@ impl Top {
         }
     }
 
+    /// Adapts the texts to the size of the terminal, so that the next keys move by what fits there.
+    pub(crate) fn resize(&mut self, area: Rect, snapshot: &Snapshot) {
+        if area.width >= LEAST.0 && area.height >= LEAST.1 {
+            self.area = area;
+            self.update(snapshot);
+        }
+    }
+
     /// Adapts selection and texts to a changed snapshot: an agent is always selected if there is one.
     pub(crate) fn update(&mut self, snapshot: &Snapshot) {
         if snapshot.member(&self.selected).is_none() {
@@ -194,7 +203,7 @@ impl Top {
         let source = |name: &str, state| Source { name: name.to_owned(), state: (width, state) };
         match &self.opened {
             None => {}
-            Some(Opened::Help) => {
+            Some(Opened::Help(_)) => {
                 self.text.show(source("keys", 0), || text_rows::help_rows(width, view));
             }
             Some(Opened::Conversation) => {
@@ -320,13 +329,17 @@ impl Top {
     fn run(&mut self, command: Command, key: Key, snapshot: &Snapshot) -> Option<Action> {
         match command {
             Command::Yes => return self.approve(TypedAnswer::Yes, snapshot),
-            Command::Always => return self.approve(TypedAnswer::Always, snapshot),
+            Command::Always => return self.approve(TypedAnswer::Always(RuleScope::Team), snapshot),
             Command::No => self.refuse(snapshot),
             Command::Close if self.opened.is_none() => return Some(Action::Quit),
             Command::Leave => return Some(Action::Quit),
-            Command::Close => self.opened = None,
+            Command::Close => self.close(),
             Command::Back => self.back(),
-            Command::Help => self.open_text(Opened::Help),
+            Command::Help if matches!(self.opened, Some(Opened::Help(_))) => self.close(),
+            Command::Help => {
+                let behind = self.opened.take().map(Box::new);
+                self.open_text(Opened::Help(behind));
+            }
             Command::Open => self.open(snapshot),
             Command::NextQuestion => self.open_next_question(snapshot),
             Command::ToggleProtocol => self.shows_protocol = !self.shows_protocol,
@@ -378,12 +391,20 @@ impl Top {
         if !self.pattern.text().is_empty() {
             self.pattern = Pattern::default();
         } else if self.opened.is_some() {
-            self.opened = None;
+            self.close();
         } else if self.is_zoomed {
             self.is_zoomed = false;
         } else {
             self.focus_on(Pane::Members);
         }
+    }
+
+    /// Closes the open text; behind the keys is the text that was open before.
+    fn close(&mut self) {
+        self.opened = match self.opened.take() {
+            Some(Opened::Help(behind)) => behind.map(|behind| *behind),
+            _ => None,
+        };
     }
 
     /// Shows a text from its start; a conversation stays where it is.

@@ -49,7 +49,7 @@ fn an_approval_counts_only_after_all_of_the_question_was_shown() {
     assert_eq!(person.press("y"), Some(yes));
     assert!(person.top.opened.is_none(), "it is closed");
     person.sees("w", &["rm -rf target"]);
-    assert_eq!(person.press("A"), Some(answer(&person, TypedAnswer::Always)));
+    assert_eq!(person.press("A"), Some(answer(&person, TypedAnswer::Always(RuleScope::Team))));
     let long: Vec<String> = (0..50).map(|line| format!("echo {line}; \u{202e}")).collect();
     person.snapshot.requests = vec![question("long", &long.join("\n"))];
     person.sees("w", &["echo 0; <U+202E>", "1-20 of 51"]);

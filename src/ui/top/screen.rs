@@ -84,7 +84,7 @@ impl Screen {
         if area != self.shown.area {
             queue!(stdout(), Clear(ClearType::All))?;
             self.shown = Buffer::empty(area);
-            inputs.push(Input::Resize);
+            inputs.insert(0, Input::Resize(area));
         }
         Ok(inputs)
     }

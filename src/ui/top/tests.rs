@@ -391,7 +391,12 @@ fn an_open_text_is_searched_in_all_of_its_rows() {
     person.sees("/ROW 1\r", &["Match 2 of 111", "row 10."]);
     person.sees("NN", &["Match 111 of 111", "row 199."]);
     person.sees("kkkk", &["n next"]);
-    person.sees("\x1b\x1b", &["▸ 3 Conversation of lead"]);
+    // A key that comes with another size of the terminal goes to a row that is visible there.
+    person.top.resize(Rect::new(0, 0, 80, 6), &person.snapshot);
+    person.press("g/row 2.\rN");
+    person.size = (80, 6);
+    person.sees("", &["row 2."]);
+    person.sees("\x1b\x1b", &["▸3 Conversation"]);
 }
 
 #[test]
@@ -437,6 +442,11 @@ fn the_help_names_every_key() {
     person.frame_of(20, 5);
     person.sees("G", &["of the team.", "? keys"]);
     person.sees("q", &["1Me"]);
+    // Behind the keys is the text from which they were opened.
+    person.size = (80, 24);
+    person.sees("w?", &["▸ Keys"]);
+    person.sees("?", &["▸ Question of alice"]);
+    person.sees("?\x1b", &["▸ Question of alice"]);
 }
 
 #[test]

@@ -2,9 +2,7 @@
 
 use crate::support::approvals::{careful_team, requests};
 use crate::support::harness::{Team, in_parallel};
-use crate::support::scripts::{
-    assert_left_in_order, bash, calls, says, script, spawn, wait_file,
-};
+use crate::support::scripts::{assert_left_in_order, bash, calls, says, script, spawn, wait_file};
 use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
 use std::fs;
@@ -61,7 +59,8 @@ fn a_half_typed_answer_is_for_its_question_alone() {
         lead.press("y");
         lead.expect_screen("answer> y");
         // Somebody else answers the question in front.
-        let front = if lead.screen().contains("? alice asks to run: touch") { "alice" } else { "bob" };
+        let front =
+            if lead.screen().contains("? alice asks to run: touch") { "alice" } else { "bob" };
         let other = if front == "alice" { "bob" } else { "alice" };
         let asked = requests(&team).into_iter().find(|it| it["from"] == front).unwrap();
         team.team(&["deny", asked["request_id"].as_str().unwrap()]).expect(0);
@@ -166,7 +165,8 @@ fn a_running_command_shows_its_time_and_output_and_what_is_queued() {
     in_parallel(SIZES, |size| {
         let team = Team::new();
         let wait = "n=0; until [ -e go ]; do n=$((n+1)); echo step $n; sleep 0.2; done";
-        let lines = [calls("lead", &[bash(wait)]), says("lead", "all done"), says("lead", "more done")];
+        let lines =
+            [calls("lead", &[bash(wait)]), says("lead", "all done"), says("lead", "more done")];
         let mut lead = session(&team, &lines, size);
         lead.type_line("begin");
         lead.expect_screen("lead  bash n=0; until");
@@ -352,7 +352,8 @@ fn lines_are_kept_between_sessions_and_words_are_completed() {
     in_parallel(SIZES, |size| {
         let team = Team::new();
         fs::File::create(team.workspace().join("notes.txt")).unwrap();
-        let lines = [calls("lead", &[spawn("alice")]), says("lead", "here"), says("alice", "ready")];
+        let lines =
+            [calls("lead", &[spawn("alice")]), says("lead", "here"), says("alice", "ready")];
         let mut lead = session(&team, &lines, size);
         lead.type_line("remember this line");
         team.wait_status("alice", "idle");
@@ -406,7 +407,10 @@ fn the_persons_own_command_is_told_to_the_lead_with_the_next_prompt() {
     lead.type_line("what do you think?");
     lead.expect("I see");
     let [prompt] = &prompts(&team)[..] else { panic!("{}", team.describe()) };
-    assert!(prompt.contains("from the shell") && prompt.ends_with("what do you think?"), "{prompt}");
+    assert!(
+        prompt.contains("from the shell") && prompt.ends_with("what do you think?"),
+        "{prompt}"
+    );
     quit(&team, lead);
 }
 

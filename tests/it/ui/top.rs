@@ -62,6 +62,8 @@ fn a_team_is_steered() {
     view.press(" ");
     view.expect_screen("Leave at once");
     view.press("\u{1b}");
+    view.expect_screen("▸ Conversation of alice");
+    view.press("\u{1b}");
     view.expect_screen("▸ 1 Members");
     view.press("mhello from the view\r");
     view.expect_screen("Sent to alice");
