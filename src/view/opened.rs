@@ -22,9 +22,11 @@ pub(crate) struct OpenedMessage {
 /// A file cannot be read.
 pub(super) fn find(team: &TeamDir, to: &str, id: &str) -> Result<Option<Message>, StoreError> {
     let Ok(owner) = AgentName::mailbox(to) else { return Ok(None) };
+    // Most lines are not parsed: they do not have the id as JSON writes it.
+    let written = Value::from(id).to_string();
     let mut found = None;
     each_line(team, &owner, |spot, line| {
-        if found.is_some() || !std::str::from_utf8(line).is_ok_and(|line| line.contains(id)) {
+        if found.is_some() || !std::str::from_utf8(line).is_ok_and(|line| line.contains(&written)) {
             return;
         }
         let object: Option<Map<String, Value>> = match spot.place {
@@ -59,7 +61,8 @@ mod tests {
         let taken =
             json!({"kind":"mail","at":9,"gen":"1-a","offset":0,"message":message("lead:2")});
         record(&team.transcript(&user), &taken);
-        for id in ["lead:1", "lead:2"] {
+        record(&team.inbox(&user), &message("a\"\u{1b}b"));
+        for id in ["lead:1", "lead:2", "a\"\u{1b}b"] {
             let found = find(&team, "user", id).unwrap().unwrap();
             assert_eq!(found.content, long, "{id}");
         }

@@ -52,6 +52,8 @@ pub(crate) struct ConversationTail {
     pub(crate) lines: VecDeque<Line>,
     /// The number of lines that were read and are kept no longer: line 0 of `lines` has this number.
     pub(crate) dropped: usize,
+    /// Whether the file has earlier lines.
+    pub(crate) starts_late: bool,
     /// The reader of further lines; `None` if no agent can have the name.
     tail: Option<Tail>,
 }
@@ -189,7 +191,9 @@ impl Observer {
         let known = AgentName::mailbox(name).ok();
         let tail = known.map(|name| Tail::of_last(self.team.transcript(&name), LOOK_BACK));
         let (name, lines) = (name.to_owned(), VecDeque::new());
-        self.snapshot.conversation = ConversationTail { name, lines, dropped: 0, tail };
+        let starts_late = tail.as_ref().is_some_and(|tail| tail.offset() > 0);
+        self.snapshot.conversation =
+            ConversationTail { name, lines, dropped: 0, starts_late, tail };
         self.read_on();
     }
 
@@ -225,7 +229,8 @@ impl Observer {
 
     /// Reads the new lines of the followed conversation; returns whether it has changed.
     fn read_on(&mut self) -> bool {
-        let ConversationTail { lines, dropped, tail, .. } = &mut self.snapshot.conversation;
+        let ConversationTail { lines, dropped, starts_late, tail, .. } =
+            &mut self.snapshot.conversation;
         let Some(tail) = tail else { return false };
         let before = tail.file();
         let new = match tail.read_new() {
@@ -239,11 +244,13 @@ impl Observer {
         if is_another {
             *dropped += lines.len();
             lines.clear();
+            *starts_late = false;
         }
         lines.extend(new.iter().filter_map(|line| Line::read(line)));
         let surplus = lines.len().saturating_sub(LINES);
         lines.drain(..surplus);
         *dropped += surplus;
+        *starts_late |= surplus > 0;
         is_another || !new.is_empty()
     }
 }
@@ -349,6 +356,7 @@ mod tests {
         observer.look();
         observer.follow("lead");
         let line = |text: &str| Line::read(note(text).to_string().as_bytes()).unwrap();
+        assert!(observer.snapshot.conversation.starts_late);
         let lines = &observer.snapshot.conversation.lines;
         assert!((2..12).contains(&lines.len()), "{}", lines.len());
         assert_eq!(lines.back(), Some(&line("the end")));
@@ -357,6 +365,7 @@ mod tests {
         assert!(observer.look());
         let conversation = &observer.snapshot.conversation;
         assert_eq!(conversation.lines, [line("a new one")]);
+        assert!(!conversation.starts_late, "it is another one");
         assert!(conversation.dropped > 1, "a line keeps its number");
     }
 

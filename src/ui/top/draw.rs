@@ -60,13 +60,17 @@ fn draw_text(top: &mut Top, snapshot: &Snapshot, now: WallTime, place: Place, bu
         Some(_) => &top.text,
     };
     let (rows, all, first) = (text.visible(height), text.len(), text.scroll.first);
-    let rows_shown = text.place(height).map(|place| format!(", {place}")).unwrap_or_default();
+    let mut rows_shown = text.place(height).map(|place| format!(", {place}")).unwrap_or_default();
     let protocol = panes::protocol(top);
     let name = match &mut top.opened {
         None => String::new(),
         Some(Opened::Help(_)) => "Keys".into(),
         Some(Opened::Conversation) => {
-            format!("Conversation of {} ({protocol})", snapshot.conversation.name)
+            let shown = &snapshot.conversation;
+            if first == 0 && shown.starts_late {
+                rows_shown = format!(", before: team transcript {}", shown.name);
+            }
+            format!("Conversation of {} ({protocol})", shown.name)
         }
         Some(Opened::Message((to, _))) => format!("Message to {to}"),
         Some(Opened::Task((_, id))) => format!("Task {id}"),

@@ -316,11 +316,14 @@ fn a_conversation_opens_in_full_and_follows_its_end() {
         .conversation
         .lines
         .push_back(Line::read(result.to_string().as_bytes()).unwrap());
+    person.snapshot.conversation.starts_late = true;
     person.sees("3G", &["out 19.", "… 10 more lines"]);
     person.sees("\r", &["▸ Conversation of lead", "11-30 of 30", "out 29."]);
     person.misses(&["more lines"]);
     person.snapshot.conversation.lines.push_back(note("new"));
     person.sees("", &["12-31 of 31", "  new"]);
+    person.sees("g", &["▸ Conversation of lead (protocol hidden), before: team transcript lead ─"]);
+    person.sees("G", &["12-31 of 31"]);
     // Away from the end, nothing moves while lines arrive and old ones are dropped.
     person.sees("kk", &["10-29 of 31"]);
     person.snapshot.conversation.lines.push_back(note("newer"));
