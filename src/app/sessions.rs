@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use crate::error::{Exit, Failure};
-use crate::os::{Clock, SystemClock, terminal_size};
+use crate::os::{Clock, SystemClock};
 use crate::store::TeamDir;
 use crate::store::conversations::{self, Conversation, NotFound};
 use crate::ui::sessions::{SessionRow, session_table};
@@ -29,7 +29,8 @@ pub(crate) fn list_of(context: &Context, team: &TeamDir) -> Result<Vec<Conversat
 /// Returns the conversation with this id, or with the only id that begins so.
 pub(crate) fn chosen(team: &TeamDir, id: &str) -> Result<Conversation, Failure> {
     let hint = "`team sessions` shows the ids";
-    conversations::find(list(team, &BTreeMap::new())?, id).map_err(|why| match why {
+    conversations::find(team, &AgentName::lead(), id).map_err(|why| match why {
+        NotFound::Store(why) => why.into(),
         NotFound::None => {
             let why = "no conversation of the lead has an id that begins so";
             Failure::new(Exit::Failure, format!("there is no session {id:?}"), why, hint)
@@ -41,8 +42,8 @@ pub(crate) fn chosen(team: &TeamDir, id: &str) -> Result<Conversation, Failure> 
     })
 }
 
-/// Renders the list as a table.
-pub(crate) fn table(list: &[Conversation], palette: Palette) -> String {
+/// Renders the list as a table for a terminal of this width.
+pub(crate) fn table(list: &[Conversation], palette: Palette, width: Option<usize>) -> String {
     let now = SystemClock.now();
     let rows = list.iter().map(|it| SessionRow {
         id: &it.id,
@@ -56,7 +57,7 @@ pub(crate) fn table(list: &[Conversation], palette: Palette) -> String {
         is_exact: it.is_exact,
     });
     let rows: Vec<_> = rows.collect();
-    session_table(&rows, palette, terminal_size::columns())
+    session_table(&rows, palette, width)
 }
 
 /// Returns the list for programs.

@@ -6,6 +6,7 @@ use crate::app::context::Context;
 use crate::app::output::{exit_after, print_result};
 use crate::app::sessions::{chosen, list_json, list_of, table};
 use crate::error::{Exit, Failure};
+use crate::os::terminal_size;
 use crate::store::tail::Tail;
 use crate::ui::transcript::Conversation;
 
@@ -43,6 +44,6 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         return Ok(exit_after(printed));
     }
     let found = list_of(context, &team)?;
-    let text = || table(&found, context.palette());
+    let text = || table(&found, context.palette(), terminal_size::columns());
     Ok(print_result(args.json.json, || list_json(&found), text))
 }

@@ -22,6 +22,9 @@ use std::path::Path;
 /// The maximum width of the title in the question, in columns.
 const TITLE_WIDTH: usize = 40;
 
+/// The width of the numbers before a list, in columns.
+const NUMBER_WIDTH: usize = 4;
+
 /// The number of columns that a question leaves free for the answer.
 const ANSWER_WIDTH: usize = 8;
 
@@ -157,11 +160,12 @@ fn pick(context: &Context, team: &TeamDir) -> Result<Answer<Option<ConversationC
     let prices = context.settings_or_defaults().prices();
     let list = sessions::list(team, &prices)?;
     let mut text = String::new();
-    let rows = sessions::table(&list, context.palette());
+    let width = terminal_size::columns().map(|columns| columns.saturating_sub(NUMBER_WIDTH));
+    let rows = sessions::table(&list, context.palette(), width);
     for (number, row) in rows.lines().enumerate() {
         // The first row is the header.
         let number = if number == 0 { String::new() } else { number.to_string() };
-        let _infallible = writeln!(text, "{number:>3}  {row}");
+        let _infallible = writeln!(text, "{number:<NUMBER_WIDTH$}{row}");
     }
     output::warn(&text);
     loop {
