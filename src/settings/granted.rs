@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
+use tokio::sync::Mutex;
 
 /// A rule that an answer has made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -133,6 +134,8 @@ impl GrantedFile {
 pub(crate) struct RulesOfLead {
     pub(crate) file: GrantedFile,
     rules: RefCell<GrantedRules>,
+    /// Held while the file is written.
+    pub(crate) writing: Mutex<()>,
 }
 
 impl RulesOfLead {
@@ -140,7 +143,7 @@ impl RulesOfLead {
     pub(crate) fn of(file: GrantedFile, lead: &str, conversation: &str) -> Self {
         let mut rules = file.read();
         rules.begin(lead, conversation);
-        Self { file, rules: RefCell::new(rules) }
+        Self { file, rules: RefCell::new(rules), writing: Mutex::default() }
     }
 
     pub(crate) fn now(&self) -> GrantedRules {

@@ -118,7 +118,12 @@ pub(crate) fn ids(team: &TeamDir, given: &str) -> Result<Vec<String>, StoreError
             }
         })?;
     }
-    Ok(if found.contains(given) { vec![given.to_owned()] } else { found.into_iter().collect() })
+    if found.contains(given) {
+        return Ok(vec![given.to_owned()]);
+    }
+    let is_whole = |id: &&String| id.split_once(':').is_some_and(|(_, rest)| rest == given);
+    let whole: Vec<String> = found.iter().filter(is_whole).cloned().collect();
+    Ok(if whole.is_empty() { found.into_iter().collect() } else { whole })
 }
 
 /// Whether an id begins with a text, with or without the name of the sender before it.
@@ -479,7 +484,9 @@ mod tests {
             ("user:d", &["user:dead"]),
             ("us", &["user:a-1", "user:a-10", "user:b", "user:dead"]),
             ("le", &["lead:t1"]),
-            ("a-1", &[]),
+            ("a-", &["user:a-1", "user:a-10"]),
+            ("a-1", &["user:a-1"]),
+            ("t", &["lead:t1"]),
             ("x", &[]),
         ] {
             assert_eq!(ids(&dir, given).unwrap(), wanted, "{given}");

@@ -136,6 +136,8 @@ impl LeadRuntime {
 
     /// Writes the rules, for later leads and for `team permissions`.
     pub(super) async fn keep(&self) -> Result<(), String> {
+        // Two answers at once must not write the same file at once, and the later rules must stay.
+        let _writing = self.rules.writing.lock().await;
         let (file, rules) = (self.rules.file.clone(), self.rules.now());
         let written = offload(move || file.write(&rules)).await;
         written.map_err(|why| format!("the rules are not kept: {why}"))
