@@ -12,7 +12,7 @@ use crate::agent::{
 };
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
-use crate::llm::Provider;
+use crate::llm::{Provider, Redactor};
 use crate::os::{Clock, SystemClock, wall::Walls};
 use crate::protocol::permission::Policy;
 use crate::settings::environment::{Environment, PassedNames};
@@ -24,6 +24,7 @@ use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{self, FileAccess, Ops, ToolParts, hooks::Hooks, team::TeamContext};
 use crate::undo::apply::recover;
 use crate::wire::hook::Hook;
+use crate::wire::isolation::ClonePlace;
 use crate::wire::{
     AgentName,
     front_matter::Problem,
@@ -71,6 +72,24 @@ pub(super) struct AgentParts<'a> {
     pub(super) usage: UsageCount,
     pub(super) price: Option<Price>,
     pub(super) show: Rc<dyn Fn(&Progress)>,
+}
+
+/// Returns the store of long output, which also shows the newest line of a running command.
+fn output_store(
+    team: &TeamDir,
+    name: &AgentName,
+    place: Option<&ClonePlace>,
+    secrets: &Rc<Redactor>,
+    show: &Rc<dyn Fn(&Progress)>,
+) -> OutputStore {
+    let (secrets, show) = (Rc::clone(secrets), Rc::clone(show));
+    OutputStore {
+        dir: team.clone(),
+        name: name.clone(),
+        redact: Rc::new(move |text: String| secrets.part(&text)),
+        clone: place.map(|it| PathBuf::from(&it.path)),
+        show_line: Some(Rc::new(move |line| show(&Progress::ToolOutput(line.to_owned())))),
+    }
 }
 
 /// Builds the agent. Fails if the workspace cannot be opened, or a permission rule is not understood.
@@ -127,20 +146,12 @@ pub(super) fn build_agent(
         rules.max_sends,
         hooks,
     ));
-    let (known, clone) = (Rc::clone(&secrets), place.as_ref().map(|it| PathBuf::from(&it.path)));
-    let redact = Rc::new(move |text: String| known.part(&text));
-    let show = Rc::clone(&parts.show);
+    let output_store = output_store(&team, name, place.as_ref(), &secrets, &parts.show);
     let files = FileAccess::open(&team, name, folder, place.as_ref())
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?;
     let mut tools = tools::registry(ToolParts {
         commands,
-        output_store: OutputStore {
-            dir: team.clone(),
-            name: name.clone(),
-            redact,
-            clone,
-            show_line: Some(Rc::new(move |line| show(&Progress::ToolOutput(line.to_owned())))),
-        },
+        output_store,
         work: parts.work.clone(),
         files,
         team: Rc::clone(&team_context),

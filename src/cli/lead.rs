@@ -8,6 +8,7 @@ use crate::ui::headless_output::Format;
 use crate::wire::budget::Budget;
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(super) struct Args {
     /// The first prompt; with -p, `-` reads it from standard input
     #[arg(value_name = "PROMPT")]

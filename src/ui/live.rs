@@ -48,7 +48,7 @@ pub(crate) struct Live {
     late: Option<String>,
     /// The running call, and the time of its start.
     call: Option<(String, Instant)>,
-    /// What was folded, oldest first: the row that stands for it, and its text.
+    /// The folded parts, oldest first: the row that stands for each, and its text.
     folded: VecDeque<(String, String)>,
 }
 
@@ -389,9 +389,9 @@ mod tests {
             ),
             (
                 "the text of a failed attempt on the screen is void",
-                vec![text("one\ntw"), retry(30), text("one\ntwo"), DONE],
+                vec![text("one\n\ntw"), retry(30), text("one\n\ntwo"), DONE],
                 "one\n(reset; trying again in 30s, for up to 40s; its text above is void and comes again; \
-                 Ctrl-C to stop; `team doctor` checks the endpoint)\none\ntwo\n\n",
+                 Ctrl-C to stop; `team doctor` checks the endpoint)\none\n\ntwo\n\n",
             ),
             (
                 "attempts that fail in the same way are one row, and so is the end of it",

@@ -429,8 +429,9 @@ impl Approvals {
         let mut text = format!("{verdict} to {}: {call}", asked.owner);
         if let Some(scope) = decision.makes_rule().filter(|_| !asked.question.is_plan()) {
             let scope = scope.meaning(asked.owner.as_str());
-            text +=
-                &format!("\nfrom now on without a question: {scope}; /permissions takes it back");
+            text.push_str("\nfrom now on without a question: ");
+            text.push_str(&scope);
+            text.push_str("; /permissions takes it back");
         }
         self.notify(text);
         tokio::task::spawn_local(async move {

@@ -117,7 +117,7 @@ pub(super) async fn run(
         };
         session.show_question();
         if let Some(reason) = verdict {
-            tracing::info!(?reason, "the session ends");
+            tracing::info!(%reason, "the session ends");
             let limit = TimeLimit(deadline);
             break (reason, stop_loop(&session.runtime, &mut agent, limit).await?);
         }

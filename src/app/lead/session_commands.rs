@@ -157,7 +157,8 @@ impl Session {
         self.console.print(&match sessions::list(self.runtime.team(), &self.prices) {
             Ok(list) if list.is_empty() => "There is no earlier conversation.".into(),
             Ok(list) => {
-                sessions::table(&list, self.view.palette) + "/resume ID goes on with one of them"
+                sessions::table(&list, self.view.palette, self.console.width())
+                    + "/resume ID goes on with one of them"
             }
             Err(why) => why.to_string(),
         });

@@ -81,8 +81,11 @@ impl TeamView {
             if is_same {
                 continue;
             }
+            // A member of an earlier session that has ended is no news.
+            let is_old = before.is_none() && member.status.is_over();
             let before = before.map(|before| before.status);
             if let Some(text) = change(member, before)
+                && !is_old
                 && (!console.has_pane() || is_news(member))
             {
                 console.print_member(&member.name, &member.color, &text);

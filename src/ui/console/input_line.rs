@@ -107,16 +107,11 @@ impl InputLine {
     }
 
     /// Handles a key. `can_complete` is false under a question, where commands and files are not typed.
-    pub(super) fn press(&mut self, key: KeyPress, can_complete: bool) -> Option<InputAction> {
-        if self.search.is_some()
-            && let Some(done) = self.press_in_search(&key)
-        {
-            return done;
+    pub(super) fn press(&mut self, key: &KeyPress, can_complete: bool) -> Option<InputAction> {
+        if self.press_in_search(key) || self.press_in_menu(key) {
+            return None;
         }
-        if let Some(done) = self.press_in_menu(&key) {
-            return done;
-        }
-        let KeyPress { key: code, ctrl, alt, .. } = key;
+        let KeyPress { key: code, ctrl, alt, .. } = *key;
         match (code, ctrl, alt) {
             (KeyCode::Char('c'), true, _) if self.is_empty() => {
                 return Some(InputAction::Interrupt);
@@ -135,7 +130,7 @@ impl InputLine {
                 return Some(InputAction::Answer(answer));
             }
             (KeyCode::Esc, ..) => return Some(InputAction::Escape),
-            (KeyCode::Enter, ..) => return self.enter(&key),
+            (KeyCode::Enter, ..) => return self.enter(key),
             (KeyCode::Up, ..) | (KeyCode::Char('p'), true, _) if self.is_on_first_row() => {
                 self.recall(true);
             }
@@ -156,7 +151,7 @@ impl InputLine {
     }
 
     /// Changes the text or moves the cursor by the keys of a shell; returns whether the text has changed.
-    fn edit(&mut self, key: KeyPress) -> bool {
+    fn edit(&mut self, key: &KeyPress) -> bool {
         match (key.key, key.ctrl, key.alt) {
             (KeyCode::Char('u'), true, _) => self.text.delete_line_by_head(),
             (KeyCode::Char('y'), true, _) => self.text.paste(),
@@ -170,7 +165,7 @@ impl InputLine {
                 false
             }
             // No selection: its keys are those that a terminal itself uses.
-            _ => self.text.input(KeyPress { shift: false, ..key }),
+            _ => self.text.input(KeyPress { shift: false, ..key.clone() }),
         }
     }
 
@@ -216,24 +211,26 @@ impl InputLine {
         self.menu = can_complete.then(|| Menu::of(&typed, row == 0, &self.vocabulary)).flatten();
     }
 
-    /// Handles a key for the open menu; `None` if it is for the text.
-    fn press_in_menu(&mut self, key: &KeyPress) -> Option<Option<InputAction>> {
-        let menu = self.menu.as_mut()?;
-        match key.key {
-            KeyCode::Up => menu.select(false),
-            KeyCode::Down => menu.select(true),
-            KeyCode::Tab if key.shift => menu.select(false),
-            KeyCode::Tab => {
-                if menu.selected.is_none() {
-                    menu.select(true);
-                }
-                self.accept();
+    /// Handles a key for the open menu; returns `false` if it is for the text.
+    fn press_in_menu(&mut self, key: &KeyPress) -> bool {
+        let Some(menu) = self.menu.as_mut() else { return false };
+        if key.key == KeyCode::Up || (key.key == KeyCode::Tab && key.shift) {
+            menu.select(false);
+        } else if key.key == KeyCode::Down {
+            menu.select(true);
+        } else if key.key == KeyCode::Tab {
+            if menu.selected.is_none() {
+                menu.select(true);
             }
-            KeyCode::Enter if menu.selected.is_some() => self.accept(),
-            KeyCode::Esc => self.menu = None,
-            _ => return None,
+            self.accept();
+        } else if key.key == KeyCode::Enter && menu.selected.is_some() {
+            self.accept();
+        } else if key.key == KeyCode::Esc {
+            self.menu = None;
+        } else {
+            return false;
         }
-        Some(None)
+        true
     }
 
     /// Replaces the word before the cursor by the selected candidate.
@@ -251,16 +248,17 @@ impl InputLine {
         self.search = Some(Search { text: String::new(), found: None, draft });
     }
 
-    /// Handles a key for the open search; `None` if the search is over and the key is for the text that was found.
-    fn press_in_search(&mut self, key: &KeyPress) -> Option<Option<InputAction>> {
-        let search = self.search.as_mut()?;
+    /// Handles a key for the open search; returns `false` without one, or if it is over and the key is for the text that
+    /// was found.
+    fn press_in_search(&mut self, key: &KeyPress) -> bool {
+        let Some(search) = self.search.as_mut() else { return false };
         let mut before = None;
         match (key.key, key.ctrl) {
             (KeyCode::Char('r'), true) => before = search.found,
             (KeyCode::Char('c' | 'g'), true) | (KeyCode::Esc, _) => {
                 let draft = std::mem::take(&mut search.draft);
                 self.set(&draft);
-                return Some(None);
+                return true;
             }
             (KeyCode::Backspace, _) => {
                 search.text.pop();
@@ -268,14 +266,14 @@ impl InputLine {
             (KeyCode::Char(c), false) if !key.alt => search.text.push(c),
             _ => {
                 self.search = None;
-                return None;
+                return false;
             }
         }
         if let Some((at, entry)) = self.history.find(&search.text, before) {
             search.found = Some(at);
             self.text = area(entry);
         }
-        Some(None)
+        true
     }
 
     /// Draws the text at this width, at most `most` rows of it around the cursor.
@@ -356,7 +354,7 @@ mod tests {
         for input in Decoder::default().feed(bytes.as_bytes()) {
             match input {
                 TerminalInput::Key(key) => {
-                    if let Some(InputAction::Submit(text)) = line.press(key, true) {
+                    if let Some(InputAction::Submit(text)) = line.press(&key, true) {
                         line.remember(&text);
                         submitted.push(text);
                     }
@@ -420,12 +418,12 @@ mod tests {
     fn keys_without_text_act() {
         let mut line = line();
         let key = |c, ctrl, alt| KeyPress { key: KeyCode::Char(c), ctrl, alt, shift: false };
-        assert_eq!(line.press(key('c', true, false), true), Some(InputAction::Interrupt));
-        assert_eq!(line.press(key('d', true, false), true), Some(InputAction::EndOfInput));
+        assert_eq!(line.press(&key('c', true, false), true), Some(InputAction::Interrupt));
+        assert_eq!(line.press(&key('d', true, false), true), Some(InputAction::EndOfInput));
         press(&mut line, "text");
-        assert_eq!(line.press(key('y', false, true), true), Some(InputAction::Answer('y')));
+        assert_eq!(line.press(&key('y', false, true), true), Some(InputAction::Answer('y')));
         assert_eq!(line.text(), "text");
-        assert_eq!(line.press(key('c', true, false), true), None);
+        assert_eq!(line.press(&key('c', true, false), true), None);
         assert!(line.is_empty());
     }
 }

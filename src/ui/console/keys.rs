@@ -116,7 +116,6 @@ fn sequence(text: &[u8]) -> Option<TerminalInput> {
         (b'D', _) => Key::Left,
         (b'H', _) | (b'~', Some(1 | 7)) => Key::Home,
         (b'F', _) | (b'~', Some(4 | 8)) => Key::End,
-        (b'M', None) => Key::Enter,
         (b'Z', _) => {
             shift = true;
             Key::Tab
@@ -125,7 +124,7 @@ fn sequence(text: &[u8]) -> Option<TerminalInput> {
         (b'~', Some(5)) => Key::PageUp,
         (b'~', Some(6)) => Key::PageDown,
         // Keys as a terminal with the Kitty protocol reports them.
-        (b'u', Some(13)) => Key::Enter,
+        (b'M', None) | (b'u', Some(13)) => Key::Enter,
         (b'u', Some(9)) => Key::Tab,
         (b'u', Some(27)) => Key::Esc,
         (b'u', Some(127)) => Key::Backspace,

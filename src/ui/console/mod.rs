@@ -50,6 +50,8 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 pub(crate) struct Console {
     palette: Palette,
     is_screen: bool,
+    /// Whether the output goes to a terminal, which has a width.
+    has_width: bool,
     external_editor: ExternalEditor,
     /// The updates to show; `None` while the console closes.
     updates: Option<mpsc::Sender<Update>>,
@@ -99,8 +101,16 @@ impl Console {
                 thread::Builder::new().name("console-in".into()).spawn(read)?;
             }
         }
-        let console =
-            Self { palette, is_screen, external_editor, updates: Some(updates), waker, finished };
+        let has_width = io::stdout().is_terminal();
+        let console = Self {
+            palette,
+            is_screen,
+            has_width,
+            external_editor,
+            updates: Some(updates),
+            waker,
+            finished,
+        };
         if let (true, Some(files), Some(updates), Some(waker)) =
             (is_screen, files, console.updates.clone(), console.waker.clone())
         {
@@ -180,7 +190,7 @@ impl Console {
 
     /// Returns the width for text in columns; `None` without a terminal.
     pub(crate) fn width(&self) -> Option<usize> {
-        terminal_size::columns().filter(|_| io::stdout().is_terminal())
+        terminal_size::columns().filter(|_| self.has_width)
     }
 
     fn update(&self, update: Update) {

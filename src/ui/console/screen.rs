@@ -138,8 +138,9 @@ impl Screen {
     fn draw_if_due(&mut self) -> Duration {
         let now = SystemClock.monotonic();
         let since = self.drawn_at.map(|at| now.saturating_duration_since(at));
-        if let Some(since) = since.filter(|since| *since < FRAME_GAP) {
-            return FRAME_GAP - since;
+        let early = since.and_then(|since| FRAME_GAP.checked_sub(since));
+        if let Some(early) = early.filter(|early| !early.is_zero()) {
+            return early;
         }
         self.draw(now);
         if self.pane.is_moving() { FRAME } else { AT_REST }
@@ -259,19 +260,10 @@ impl Screen {
                 (None, None) => {}
             }
             if now.is_some() && !self.has_focus && self.options.notifies {
-                self.notify(question.as_ref());
+                question.as_ref().iter().for_each(|question| notify(question));
             }
         }
         self.pane.question = question;
-    }
-
-    /// Rings the bell and sends a notification of the desktop, because a question waits and the window has no focus.
-    fn notify(&self, question: Option<&QuestionPrompt>) {
-        let Some(question) = question else { return };
-        let text = format!("{} asks to {}", question.name, question.what);
-        let text: String =
-            text.chars().filter(|c| !c.is_control() && *c != ';').take(120).collect();
-        write_out(&format!("\x07\x1b]9;team: {text}\x07\x1b]777;notify;team;{text}\x07"));
     }
 
     fn on_terminal_input(&mut self, input: TerminalInput) {
@@ -283,12 +275,12 @@ impl Screen {
             }
             TerminalInput::Key(key) => {
                 self.has_focus = true;
-                self.on_key(key);
+                self.on_key(&key);
             }
         }
     }
 
-    fn on_key(&mut self, key: KeyPress) {
+    fn on_key(&mut self, key: &KeyPress) {
         self.pane.notice.clear();
         if self.pane.closing.is_some() {
             if key.ctrl && key.key == KeyCode::Char('c') {
@@ -344,7 +336,9 @@ impl Screen {
         let indent = " ".repeat(prompt.chars().count());
         let text = sanitize(text).replace('\n', &format!("\n{indent}"));
         let palette = self.options.palette;
-        self.above.push_str(&format!("{}{text}\n", palette.bold(&prompt)));
+        self.above.push_str(&palette.bold(&prompt));
+        self.above.push_str(&text);
+        self.above.push('\n');
         if self.is_lead_at_work() && !text.trim_start().starts_with(['/', '@', '!']) {
             self.pane.queued.push(one_line(&text, 200));
         }
@@ -394,6 +388,13 @@ impl Screen {
         write_out(BEGIN_INPUT);
         self.measure();
     }
+}
+
+/// Rings the bell and sends a notification of the desktop, because a question waits and the window has no focus.
+fn notify(question: &QuestionPrompt) {
+    let text = format!("{} asks to {}", question.name, question.what);
+    let text: String = text.chars().filter(|c| !c.is_control() && *c != ';').take(120).collect();
+    write_out(&format!("\x07\x1b]9;team: {text}\x07\x1b]777;notify;team;{text}\x07"));
 }
 
 /// Returns text without rows that are too wide.

@@ -57,8 +57,7 @@ fn child() {
             Input::Reply { text, .. } if text == "next" => {
                 console.set_question(Some(question("two")));
             }
-            Input::Reply { .. } => console.set_question(None),
-            Input::PutOff(_) => console.set_question(None),
+            Input::Reply { .. } | Input::PutOff(_) => console.set_question(None),
             Input::Escape => console.set_question(Some(question("one"))),
             Input::EndOfInput | Input::Answer { .. } | Input::Edited { .. } => {}
             Input::Closed => break,

@@ -167,7 +167,7 @@ mod tests {
             let mut viewport = Viewport::default();
             let mut text: Vec<String> = Vec::new();
             for (above, rows) in updates {
-                let printed: String = above.iter().map(|row| format!("{row}\n")).collect();
+                let printed = above.iter().fold(String::new(), |text, row| text + row + "\n");
                 text.extend(above);
                 let cursor = (rows.len() - 1, rows[rows.len() - 1].len());
                 let wanted = [text.clone(), rows.clone()].concat().join("\n");

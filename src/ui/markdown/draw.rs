@@ -85,8 +85,8 @@ pub(super) fn block(text: &str, place: Place, palette: Palette, width: Option<us
             Event::Text(text) | Event::InlineHtml(text) => drawing.text(&text),
             Event::Code(code) => drawing.code_span(&code),
             Event::Html(html) => drawing.html(&html),
-            Event::SoftBreak => drawing.text(" "),
-            Event::HardBreak => drawing.end_line(),
+            // A model means the ends of its lines, as authors of comments and messages do.
+            Event::SoftBreak | Event::HardBreak => drawing.end_line(),
             Event::TaskListMarker(is_done) => drawing.text(if is_done { "[x] " } else { "[ ] " }),
             // These need options that are off.
             Event::InlineMath(text) | Event::DisplayMath(text) | Event::FootnoteReference(text) => {

@@ -317,9 +317,9 @@ fn a_conversation_opens_in_full_and_follows_its_end() {
         .lines
         .push_back(Line::read(result.to_string().as_bytes()).unwrap());
     person.snapshot.conversation.starts_late = true;
-    person.sees("3G", &["out 19.", "… 10 more lines"]);
+    person.sees("3G", &["✓ 30 lines"]);
     person.sees("\r", &["▸ Conversation of lead", "11-30 of 30", "out 29."]);
-    person.misses(&["more lines"]);
+    person.misses(&["✓ 30 lines"]);
     person.snapshot.conversation.lines.push_back(note("new"));
     person.sees("", &["12-31 of 31", "  new"]);
     person.sees("g", &["▸ Conversation of lead (protocol hidden), before: team transcript lead ─"]);

@@ -375,7 +375,10 @@ fn lines_are_kept_between_sessions_and_words_are_completed() {
         lead.press(CTRL_C);
         lead.type_line("/quit");
         assert_eq!(lead.wait().code(), Some(0));
-        let mut lead = session(&team, &lines, size);
+        let model = script(&team, &lines);
+        let again = team.command("team", &["lead", "--new", "--model", &model]);
+        let mut lead = Terminal::of_size(again, size.0, size.1);
+        lead.expect("/quit ends the team");
         lead.press(UP);
         lead.expect_screen("team> /quit");
         lead.press(UP);
