@@ -53,6 +53,7 @@ pub(crate) enum GitError {
 pub(crate) struct Git {
     folder: PathBuf,
     environment: Vec<(String, String)>,
+    limit: Duration,
 }
 
 /// The end of a call of git.
@@ -65,7 +66,12 @@ pub(crate) struct GitOutput {
 impl Git {
     /// Creates git in a folder; it gets only these variables.
     pub(crate) fn new(folder: &Path, environment: &[(String, String)]) -> Self {
-        Self { folder: folder.to_owned(), environment: environment.to_vec() }
+        Self { folder: folder.to_owned(), environment: environment.to_vec(), limit: LIMIT }
+    }
+
+    /// Returns this git with another time after which a call is killed.
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// Returns this git with one more variable.
@@ -125,7 +131,7 @@ impl Git {
             let is_missing = why.kind() == io::ErrorKind::NotFound && self.folder.is_dir();
             if is_missing { GitError::Missing } else { GitError::Io(why) }
         })?;
-        let is_late = !process.ends_within(LIMIT);
+        let is_late = !process.ends_within(self.limit);
         if is_late {
             process.signal_group(Signal::SIGKILL)?;
         }
@@ -139,7 +145,7 @@ impl Git {
         let code = match end {
             ExitKind::Code(code) => code,
             ExitKind::Signal(_) if is_late => {
-                let why = format!("git was killed after {} s", LIMIT.as_secs());
+                let why = format!("git was killed after {} s", self.limit.as_secs());
                 return Err(io::Error::other(why).into());
             }
             ExitKind::Signal(signal) => {

@@ -66,7 +66,6 @@ pub(crate) fn apply(
     seen: &UndoPlan,
     leaves_refused: bool,
 ) -> Result<Undone, UndoError> {
-    recover(dir)?;
     if !seen.refusals.is_empty() && !leaves_refused {
         return Err(UndoError::Refused(seen.refusals.len()));
     }
@@ -74,20 +73,24 @@ pub(crate) fn apply(
         return Err(UndoError::Nothing);
     }
     let held = lock_for_apply(dir)?;
+    complete(dir)?;
     let mut locks = lock_all(dir, seen.steps.iter().map(|step| step.path.as_str()))?;
     // Under the locks no file tool changes one of these files.
     let now = plan(dir, &seen.agent, Some(seen.to_turn))?;
-    let is_planned = |step| now.steps.contains(step);
-    if let Some(changed) = seen.steps.iter().find(|step| !is_planned(step)) {
-        return Err(UndoError::Changed(changed.shown.clone()));
+    let differs = |one: &UndoPlan, other: &UndoPlan| {
+        let step = one.steps.iter().find(|step| !other.steps.contains(step));
+        step.map(|step| step.shown.clone())
+    };
+    if let Some(changed) = differs(seen, &now).or_else(|| differs(&now, seen)) {
+        return Err(UndoError::Changed(changed));
     }
     let undo = prepare(dir, seen)?;
-    hit("undo.planned");
-    journal(dir, &seen.agent, &undo, &seen.about)?;
     hit("undo.journaled");
-    let done = change_all(dir, &seen.agent, &undo, &mut locks);
+    let (done, is_settled) = change_all(dir, &seen.agent, &undo, &mut locks);
     hit("undo.changed");
-    clear_pending(dir)?;
+    if is_settled {
+        clear_pending(dir)?;
+    }
     hit("undo.finished");
     drop(locks);
     drop(held);
@@ -102,24 +105,35 @@ pub(crate) fn recover(dir: &TeamDir) -> Result<(), UndoError> {
         return Ok(());
     }
     let held = lock_for_apply(dir)?;
+    let completed = complete(dir);
+    drop(held);
+    completed
+}
+
+/// Does the work of [`recover`] under its lock.
+fn complete(dir: &TeamDir) -> Result<(), UndoError> {
     // The undo may have been under way until now.
     let Some(undo) = pending(dir)? else { return Ok(()) };
     if let Ok(agent) = AgentName::mailbox(&undo.agent) {
-        let is_its_turn =
-            |entry: &UndoEntry| entry.begun_turn().is_some_and(|(turn, _)| turn == undo.turn);
         let entries = read(dir, &agent)?;
+        let is_begun = entries.iter().any(|entry| {
+            matches!(entry, UndoEntry::Turn { turn, at, undoes: Some(first), .. }
+                if *turn == undo.turn && *at == undo.at && *first == undo.undoes)
+        });
         let is_withdrawn = entries.contains(&UndoEntry::Withdrawn { turn: undo.turn });
         // Files change only after the journal names the undo.
-        if entries.iter().any(is_its_turn) && !is_withdrawn {
+        if is_begun && !is_withdrawn {
             let mut locks = lock_all(dir, undo.files.iter().map(|file| file.path.as_str()))?;
-            if let Err(why) = change_all(dir, &agent, &undo, &mut locks) {
+            let (done, is_settled) = change_all(dir, &agent, &undo, &mut locks);
+            if !is_settled {
+                return done;
+            }
+            if let Err(why) = done {
                 tracing::warn!(%why, "an undo that was cut off was put back");
             }
         }
     }
-    clear_pending(dir)?;
-    drop(held);
-    Ok(())
+    Ok(clear_pending(dir)?)
 }
 
 /// Takes the locks of files in the order of their paths. File tools hold one such lock at a time.
@@ -132,7 +146,8 @@ fn lock_all<'a>(dir: &TeamDir, paths: impl Iterator<Item = &'a str>) -> Result<L
     paths.into_iter().map(lock).collect()
 }
 
-/// Keeps the versions that the undo replaces, and records it as pending.
+/// Keeps the versions that the undo replaces, and records it as pending and in the journal. The agent, which may be in a
+/// turn, cannot take the number of the undo meanwhile.
 fn prepare(dir: &TeamDir, plan: &UndoPlan) -> Result<PendingUndo, UndoError> {
     let mut files = Vec::new();
     let store = UndoStore::lock(dir)?;
@@ -160,12 +175,14 @@ fn prepare(dir: &TeamDir, plan: &UndoPlan) -> Result<PendingUndo, UndoError> {
         files,
     };
     set_pending(dir, &undo)?;
+    hit("undo.planned");
+    journal(&store, &plan.agent, &undo, &plan.about)?;
     Ok(undo)
 }
 
 /// Records the undo as a turn of the agent, so that it can be taken back.
 fn journal(
-    dir: &TeamDir,
+    store: &UndoStore<'_>,
     agent: &AgentName,
     undo: &PendingUndo,
     about: &str,
@@ -185,36 +202,58 @@ fn journal(
         })
     }));
     entries.push(UndoEntry::TurnEnd { turn: *turn });
-    UndoStore::lock(dir)?.append(agent, &entries, Fsync::Always)?;
+    store.append(agent, &entries, Fsync::Always)?;
     Ok(())
 }
 
-/// Gives all files their states after the undo. If one fails, gives all their states before it, and records that.
+/// Gives all files their states after the undo. If one fails, gives all their states before it, and records that. Returns
+/// also whether that is the end: if files can be neither changed nor put back now, the next one tries again.
 fn change_all(
     dir: &TeamDir,
     agent: &AgentName,
     undo: &PendingUndo,
     locks: &mut Locks,
-) -> Result<(), UndoError> {
+) -> (Result<(), UndoError>, bool) {
     for file in &undo.files {
         let changed = change(dir, agent, file, (&file.from, &file.to), locks);
         hit("undo.swapped");
-        let Err(why) = changed else { continue };
-        let mut mixed = Vec::new();
-        for file in &undo.files {
-            let is_back = change(dir, agent, file, (&file.to, &file.from), locks);
-            if is_back.is_err() && !is_as(file, file.from.as_ref()) {
+        if let Err(why) = changed {
+            return put_all_back(dir, agent, undo, locks, (file, why));
+        }
+    }
+    (Ok(()), true)
+}
+
+/// Gives all files of an undo, in which one has failed, their states before it.
+fn put_all_back(
+    dir: &TeamDir,
+    agent: &AgentName,
+    undo: &PendingUndo,
+    locks: &mut Locks,
+    (failed, why): (&PendingFile, UndoError),
+) -> (Result<(), UndoError>, bool) {
+    let (mut mixed, mut is_stuck) = (Vec::new(), false);
+    for file in &undo.files {
+        let is_back = change(dir, agent, file, (&file.to, &file.from), locks);
+        if is_back.is_err() && !is_as(file, file.from.as_ref()) {
+            is_stuck |= is_as(file, file.to.as_ref());
+            // The file that made the undo fail was changed by another program before the undo reached it.
+            if file.path != failed.path {
                 mixed.push(super::plan::shown(&workspace(dir), &file.path));
             }
         }
-        let withdrawn = [UndoEntry::Withdrawn { turn: undo.turn }];
-        UndoStore::lock(dir)?.append(agent, &withdrawn, Fsync::Always)?;
-        // The file that made the undo fail was changed by another program before the undo reached it.
-        let failed = super::plan::shown(&workspace(dir), &file.path);
-        mixed.retain(|path| *path != failed);
-        return Err(if mixed.is_empty() { why } else { UndoError::Mixed(mixed) });
     }
-    Ok(())
+    let why = if mixed.is_empty() { why } else { UndoError::Mixed(mixed) };
+    if is_stuck {
+        return (Err(why), false);
+    }
+    let withdrawn = [UndoEntry::Withdrawn { turn: undo.turn }];
+    let stored =
+        UndoStore::lock(dir).and_then(|store| store.append(agent, &withdrawn, Fsync::Always));
+    match stored {
+        Ok(_) => (Err(why), true),
+        Err(why) => (Err(why.into()), false),
+    }
 }
 
 fn is_as(file: &PendingFile, state: Option<&FileState>) -> bool {

@@ -102,14 +102,15 @@ pub(crate) fn turns(journals: &Journals, agent: &AgentName) -> Vec<Turn> {
                 is_command_open = false;
                 note(&mut turns, uncovered.as_ref());
             }
-            UndoEntry::TurnEnd { .. } => {
-                if std::mem::take(&mut is_command_open) {
-                    note(&mut turns, Some(&CUT_OFF.to_owned()));
-                }
-            }
             UndoEntry::Withdrawn { turn } => turns.retain(|it| it.number != *turn),
-            UndoEntry::Change(_) | UndoEntry::Void { .. } | UndoEntry::Unknown => {}
+            UndoEntry::Change(_)
+            | UndoEntry::Void { .. }
+            | UndoEntry::TurnEnd { .. }
+            | UndoEntry::Unknown => {}
         }
+    }
+    if is_command_open {
+        note(&mut turns, Some(&OPEN.to_owned()));
     }
     for change in attributed(journals, agent) {
         if let Some(turn) = turns.iter_mut().find(|turn| turn.number == change.change.turn) {
@@ -122,6 +123,9 @@ pub(crate) fn turns(journals: &Journals, agent: &AgentName) -> Vec<Turn> {
 
 /// The reason for which the changes of a command are not known whose agent was killed.
 pub(super) const CUT_OFF: &str = "a command was cut off, and its changes are not known";
+
+/// The reason for which the changes of a command are not known that has no end yet.
+const OPEN: &str = "a command still runs, or was cut off: its changes are not known";
 
 fn note(turns: &mut [Turn], why: Option<&String>) {
     if let (Some(turn), Some(why)) = (turns.last_mut(), why)
@@ -267,10 +271,11 @@ fn open_window(entries: &[UndoEntry]) -> Option<Window> {
     for entry in entries {
         match entry {
             UndoEntry::Command { at, uncovered: None, .. } => begin = Some(*at),
-            UndoEntry::CommandEnd { .. }
-            | UndoEntry::Command { uncovered: Some(_), .. }
-            | UndoEntry::TurnEnd { .. } => begin = None,
+            UndoEntry::CommandEnd { .. } | UndoEntry::Command { uncovered: Some(_), .. } => {
+                begin = None;
+            }
             UndoEntry::Turn { .. }
+            | UndoEntry::TurnEnd { .. }
             | UndoEntry::Change(_)
             | UndoEntry::Void { .. }
             | UndoEntry::Withdrawn { .. }

@@ -17,9 +17,14 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const NO_CHECKOUT: &str =
     "changes made by commands are not covered here: the folder is not a checkout of git";
+
+/// The time after which a call of git is killed: an agent waits for it. A folder in which that happens is not looked at
+/// again, since a command may have made it so.
+const GIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// The metadata of an object, in which each change of a file shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +51,7 @@ struct SeenFile {
     content: Content,
 }
 
-/// What an agent knows of a checkout from its last look.
+/// The knowledge of an agent about a checkout, from its last look.
 #[derive(Debug, Default)]
 pub(super) struct Looker {
     folder: PathBuf,
@@ -56,6 +61,8 @@ pub(super) struct Looker {
     /// The ids of the objects of tracked files, by path below the top.
     index: BTreeMap<String, String>,
     files: BTreeMap<String, SeenFile>,
+    /// The reason for which no further look is made.
+    broken: Option<String>,
 }
 
 /// The look before a command.
@@ -66,6 +73,19 @@ pub(super) struct CommandLook {
     /// The reason for which not all files are known.
     problem: Option<String>,
     stored: u64,
+}
+
+/// The reason for which a look failed.
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("git does not say where its files are")]
+    Place,
+    #[error("the checkout has more than {UNDO_COMPARED_FILES} files")]
+    TooLarge,
 }
 
 /// The changes of a command.
@@ -111,7 +131,10 @@ impl Stamp {
 
 impl Looker {
     /// Returns the reason for which changes of commands in a folder are not found.
-    pub(super) fn refusal(folder: &Path) -> Option<String> {
+    pub(super) fn refusal(&self, folder: &Path) -> Option<String> {
+        if self.broken.is_some() {
+            return self.broken.clone();
+        }
         let folder = real(folder);
         let is_in_checkout = folder.ancestors().any(|above| above.join(".git").exists());
         (!is_in_checkout).then(|| NO_CHECKOUT.to_owned())
@@ -124,11 +147,13 @@ impl Looker {
         folder: &Path,
         environment: &[(String, String)],
     ) -> CommandLook {
-        let git = Git::new(folder, environment);
+        let git = Git::new(folder, environment).within(GIT_LIMIT);
         let (files, problem) = (BTreeMap::new(), None);
         let mut look = CommandLook { git, files, problem, stored: 0 };
         if let Err(why) = self.fill(dir, folder, environment, &mut look) {
-            look.problem = Some(format!("changes made by a command are not covered: {why}"));
+            let text = format!("changes made by a command are not covered: {why}");
+            self.note_failure(&why, &text);
+            look.problem = Some(text);
         }
         look
     }
@@ -139,23 +164,21 @@ impl Looker {
         folder: &Path,
         environment: &[(String, String)],
         look: &mut CommandLook,
-    ) -> Result<(), String> {
-        let words = |why: &dyn std::fmt::Display| why.to_string();
+    ) -> Result<(), LookError> {
         if self.folder != folder {
             let asked =
                 ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-path", "index"];
-            let text = look.git.run(&asked).map_err(|why| words(&why))?;
-            let (top, index) =
-                text.split_once('\n').ok_or("git does not say where its files are")?;
+            let text = look.git.run(&asked)?;
+            let (top, index) = text.split_once('\n').ok_or(LookError::Place)?;
             *self = Self { folder: folder.into(), top: top.into(), ..Self::default() };
             self.index_path = index.into();
         }
-        look.git = Git::new(&self.top, environment);
-        let clean = self.read_index(&look.git).map_err(|why| words(&why))?;
-        let untracked = untracked(&look.git).map_err(|why| words(&why))?;
+        look.git = Git::new(&self.top, environment).within(GIT_LIMIT);
+        let clean = self.read_index(&look.git)?;
+        let untracked = untracked(&look.git)?;
         if self.index.len() + untracked.len() > UNDO_COMPARED_FILES {
             *self = Self::default();
-            return Err(format!("the checkout has more than {UNDO_COMPARED_FILES} files"));
+            return Err(LookError::TooLarge);
         }
         let team = real(dir.root());
         let mut copies = Copies { dir, bytes: 0, stored: 0 };
@@ -175,7 +198,7 @@ impl Looker {
                 }
                 (Some(known), _) => known.content.clone(),
                 (None, Some(id)) if clean.get(path) == Some(&stamp) => Content::Object(id.clone()),
-                (None, _) => copies.keep(&real, stamp).map_err(|why| words(&why))?,
+                (None, _) => copies.keep(&real, stamp)?,
             };
             files.insert(path.clone(), SeenFile { stamp, content });
         }
@@ -215,21 +238,28 @@ impl Looker {
         match self.compare(dir, &look) {
             Ok(found) => FoundChanges { stored: found.stored + stored, ..found },
             Err(why) => {
-                let uncovered = Some(format!("the changes made by a command are not known: {why}"));
-                FoundChanges { uncovered, stored, ..FoundChanges::default() }
+                let text = format!("changes made by a command are not covered: {why}");
+                self.note_failure(&why, &text);
+                FoundChanges { uncovered: Some(text), stored, ..FoundChanges::default() }
             }
         }
     }
 
-    fn compare(&mut self, dir: &TeamDir, look: &CommandLook) -> Result<FoundChanges, String> {
-        let words = |why: &dyn std::fmt::Display| why.to_string();
+    /// Notes a call of git that was killed.
+    fn note_failure(&mut self, why: &LookError, text: &str) {
+        if matches!(why, LookError::Git(GitError::Io(_))) {
+            *self = Self { broken: Some(text.to_owned()), ..Self::default() };
+        }
+    }
+
+    fn compare(&mut self, dir: &TeamDir, look: &CommandLook) -> Result<FoundChanges, LookError> {
         let mut paths: Vec<String> = look.files.keys().cloned().collect();
         let is_new = |path: &String| !look.files.contains_key(path);
-        paths.extend(untracked(&look.git).map_err(|why| words(&why))?.into_iter().filter(is_new));
+        paths.extend(untracked(&look.git)?.into_iter().filter(is_new));
         let stamp = Stamp::at(&self.index_path);
         if stamp != self.index_stamp {
             // A new file may be tracked by now.
-            let listed = look.git.checked(&["ls-files", "-z"], b"").map_err(|why| words(&why))?;
+            let listed = look.git.checked(&["ls-files", "-z"], b"")?;
             paths.extend(split(&listed).into_iter().filter(is_new));
         }
         paths.sort_unstable();
@@ -258,7 +288,7 @@ impl Looker {
         for (path, old, now) in changed {
             let change = Compared { real: self.top.join(&path), old, now };
             let change = change.change(dir, &objects, &mut found.stored);
-            found.changes.extend(change.map_err(|why| words(&why))?);
+            found.changes.extend(change?);
         }
         Ok(found)
     }

@@ -1,4 +1,4 @@
-//! What an undo would do: each file with its state before and after, and the files that it refuses.
+//! The plan of an undo: each file with its state before and after, and the files that it refuses.
 
 use super::history::{BrokenChain, Chain, TurnChange, chain, hash, last_turn, turns, writer};
 use crate::leases;
@@ -30,7 +30,7 @@ pub(crate) struct UndoPlan {
     pub(crate) uncovered: Vec<String>,
 }
 
-/// What is done with a file.
+/// The effect of an undo on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UndoAction {
     /// It gets its content back.

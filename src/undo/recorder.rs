@@ -31,7 +31,7 @@ pub(crate) struct Recorder {
     state: Mutex<RecorderState>,
 }
 
-/// What the event loop of the agent knows about its turn. Its lock is held for no work.
+/// The part that the event loop of the agent sets. Its lock is held for no work.
 #[derive(Debug, Default)]
 struct TurnInput {
     /// The begin of the prompt or mail of the current turn.
@@ -48,8 +48,19 @@ struct RecorderState {
     /// The number of bytes that were stored since the last look at their sum.
     stored: u64,
     looker: Looker,
-    /// The look before a command that runs, or was cut off.
-    look: Option<CommandLook>,
+    /// The look before a command that runs, or was interrupted a moment ago.
+    look: Option<PendingLook>,
+    /// The id of the last look.
+    last_look: u64,
+}
+
+/// The look before a command.
+#[derive(Debug)]
+struct PendingLook {
+    id: u64,
+    /// The turn of the command.
+    turn: u64,
+    look: CommandLook,
 }
 
 /// A turn that changes files.
@@ -99,16 +110,12 @@ impl Recorder {
         self.input().continues = true;
     }
 
-    /// Records that the turn has ended, and the changes of a command that was interrupted. A turn that the end of the
-    /// process cuts off is continued later.
+    /// Records that the turn has ended. A turn that the end of the process cuts off is continued later.
     pub(crate) fn end_turn(&self, is_cut_off: bool) -> Result<(), StoreError> {
-        let mut state = self.state();
-        if let Some(look) = state.look.take() {
-            self.end_look(&mut state, look)?;
-        }
         if is_cut_off {
             return Ok(());
         }
+        let mut state = self.state();
         *self.input() = TurnInput::default();
         let Some(OpenTurn { number, .. }) = state.turn.take() else { return Ok(()) };
         let end = UndoEntry::TurnEnd { turn: number };
@@ -176,23 +183,23 @@ impl Recorder {
         Ok(())
     }
 
-    /// Looks at the files of a folder before a command, so that its changes are found.
+    /// Looks at the files of a folder before a command, so that its changes are found. Returns the id of the look; `None` if
+    /// they are not covered.
     pub(crate) fn begin_command(
         &self,
         folder: &Path,
         environment: &[(String, String)],
         is_covered: Result<(), &str>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<u64>, StoreError> {
         let mut state = self.state();
-        if let Some(look) = state.look.take() {
-            self.end_look(&mut state, look)?;
-        }
+        // An interrupted command that has not been looked at yet counts as cut off.
+        state.look = None;
         let uncovered = match is_covered {
-            Ok(()) => Looker::refusal(folder),
+            Ok(()) => state.looker.refusal(folder),
             Err(why) => Some(why.to_owned()),
         };
         let is_first = state.turn.is_none();
-        {
+        let turn = {
             let store = UndoStore::lock(&self.dir)?;
             self.end_cut_off(&store)?;
             let turn = self.open_turn(&store, &mut state)?.number;
@@ -202,30 +209,39 @@ impl Recorder {
                 let entry = UndoEntry::Command { turn, at, uncovered: uncovered.clone() };
                 state.journal_size = store.append(&self.me, &[entry], Fsync::Never)?;
             }
+            turn
+        };
+        if uncovered.is_some() {
+            return Ok(None);
         }
-        if uncovered.is_none() {
-            let look = state.looker.before(&self.dir, folder, environment);
-            state.look = Some(look);
-        }
-        Ok(())
+        state.last_look += 1;
+        let id = state.last_look;
+        let look = state.looker.before(&self.dir, folder, environment);
+        state.look = Some(PendingLook { id, turn, look });
+        Ok(Some(id))
     }
 
-    /// Records the changes of the command, which has ended.
-    pub(crate) fn end_command(&self) -> Result<(), StoreError> {
+    /// Records the changes of the command with this look, which has ended. Does nothing if the next one has begun.
+    pub(crate) fn end_command(&self, id: u64) -> Result<(), StoreError> {
         let mut state = self.state();
-        let Some(look) = state.look.take() else { return Ok(()) };
-        self.end_look(&mut state, look)
-    }
-
-    fn end_look(&self, state: &mut RecorderState, look: CommandLook) -> Result<(), StoreError> {
+        let state = &mut *state;
+        let Some(PendingLook { turn: number, look, .. }) = state.look.take_if(|it| it.id == id)
+        else {
+            return Ok(());
+        };
         let found = state.looker.after(&self.dir, look);
         let store = UndoStore::lock(&self.dir)?;
-        let turn = self.open_turn(&store, state)?;
-        let number = turn.number;
+        // The turn of an interrupted command may be over. After an undo in its middle, another one begins.
+        let number = match &state.turn {
+            Some(_) => self.open_turn(&store, state)?.number,
+            None => number,
+        };
         let at = SystemClock.now();
         let mut entries = Vec::new();
         for change in found.changes {
-            turn.after.insert(change.path.clone(), change.after.clone());
+            if let Some(turn) = state.turn.as_mut().filter(|turn| turn.number == number) {
+                turn.after.insert(change.path.clone(), change.after.clone());
+            }
             let FileChange { path, before, after, lost, .. } = change;
             let by = ChangeSource::Command;
             let change = FileChange { turn: number, at, path, before, after, by, lost };

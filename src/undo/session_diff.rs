@@ -1,4 +1,4 @@
-//! What each agent has changed since a time, as differences of its files.
+//! The changes of each agent since a time, as differences of its files.
 
 use super::history::{BrokenChain, Chain, TurnChange, chain, hash, turns};
 use super::plan::{CurrentState, shown, workspace};

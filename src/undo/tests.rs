@@ -62,8 +62,9 @@ impl Checkout {
         Recorder::new(&self.dir, &member(name))
     }
 
-    fn begin(&self, recorder: &Recorder) {
-        recorder.begin_command(self.folder.path(), &environment(), Ok(())).unwrap();
+    fn begin(&self, recorder: &Recorder) -> u64 {
+        let begun = recorder.begin_command(self.folder.path(), &environment(), Ok(())).unwrap();
+        begun.unwrap_or_default()
     }
 
     fn plan(&self, name: &str) -> UndoPlan {
@@ -110,7 +111,7 @@ fn what_a_command_changed_is_found_and_taken_back() {
     checkout.put("edited", "the person's change");
     checkout.put("untracked", "the person's file");
     let alice = checkout.recorder("alice");
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     for name in ["tracked", "edited", "untracked", "new", "sub/deep", "ignored", "added"] {
         checkout.put(name, "by the command");
     }
@@ -123,7 +124,7 @@ fn what_a_command_changed_is_found_and_taken_back() {
         .set_modified(std::time::SystemTime::UNIX_EPOCH)
         .unwrap();
     checkout.git(&["add", "added"]);
-    alice.end_command().unwrap();
+    alice.end_command(of_alice).unwrap();
     alice.end_turn(false).unwrap();
     let plan = checkout.plan("alice");
     let shown: Vec<&str> = plan.steps.iter().map(|step| step.shown.as_str()).collect();
@@ -155,20 +156,20 @@ fn what_a_command_changed_is_found_and_taken_back() {
 fn each_command_is_compared_with_the_files_as_they_were_just_before_it() {
     let checkout = Checkout::new(&[("a", "1"), ("b", "1")]);
     let alice = checkout.recorder("alice");
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     checkout.put("a", "2");
-    alice.end_command().unwrap();
+    alice.end_command(of_alice).unwrap();
     checkout.put("b", "the person's change");
     checkout.put("a", "the person's change");
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     checkout.put("a", "3");
-    alice.end_command().unwrap();
+    alice.end_command(of_alice).unwrap();
     assert_eq!(checkout.refusals("alice"), [("a".into(), RefusalReason::ChangedByUnknown)]);
     assert!(checkout.plan("alice").steps.is_empty());
     alice.end_turn(false).unwrap();
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     checkout.put("b", "4");
-    alice.end_command().unwrap();
+    alice.end_command(of_alice).unwrap();
     apply(&checkout.dir, &checkout.plan("alice"), false).unwrap();
     assert_eq!(checkout.text("b").as_deref(), Some("the person's change"));
 }
@@ -179,12 +180,12 @@ fn links_and_large_files_are_not_covered_and_said_to_be() {
     let large = checkout.path("large");
     File::create(&large).unwrap().set_len(crate::wire::limits::UNDO_FILE_BYTES + 1).unwrap();
     let alice = checkout.recorder("alice");
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     fs::remove_file(checkout.path("a")).unwrap();
     symlink("target", checkout.path("a")).unwrap();
     symlink("target", checkout.path("b")).unwrap();
     File::options().write(true).open(&large).unwrap().set_len(9).unwrap();
-    alice.end_command().unwrap();
+    alice.end_command(of_alice).unwrap();
     let lost = |why| RefusalReason::Lost(why);
     let expected = [
         ("a".to_owned(), lost(LostReason::Link)),
@@ -200,9 +201,9 @@ fn without_a_checkout_the_changes_of_commands_are_said_not_to_be_covered() {
     let checkout = Checkout::new(&[]);
     let alice = checkout.recorder("alice");
     for _ in 0..2 {
-        checkout.begin(&alice);
+        let of_alice = checkout.begin(&alice);
         checkout.put("a", "by the command");
-        alice.end_command().unwrap();
+        alice.end_command(of_alice).unwrap();
     }
     checkout.write(&alice, "b", "by the tool");
     let plan = checkout.plan("alice");
@@ -214,13 +215,13 @@ fn without_a_checkout_the_changes_of_commands_are_said_not_to_be_covered() {
 fn a_change_while_two_commands_ran_belongs_to_neither() {
     let checkout = Checkout::new(&[("a", "1"), ("b", "1"), ("c", "1")]);
     let [alice, bob] = ["alice", "bob"].map(|name| checkout.recorder(name));
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     checkout.put("a", "2");
-    checkout.begin(&bob);
+    let of_bob = checkout.begin(&bob);
     checkout.put("b", "2");
-    alice.end_command().unwrap();
+    alice.end_command(of_alice).unwrap();
     checkout.put("c", "2");
-    bob.end_command().unwrap();
+    bob.end_command(of_bob).unwrap();
     let unclear = |name: &str| RefusalReason::Unattributable(name.into());
     assert_eq!(checkout.refusals("alice"), [("b".to_owned(), unclear("bob"))]);
     assert_eq!(checkout.refusals("bob"), [("b".to_owned(), unclear("alice"))]);
@@ -233,12 +234,12 @@ fn a_change_while_two_commands_ran_belongs_to_neither() {
 fn a_file_tool_of_another_agent_during_a_command_has_made_its_change() {
     let checkout = Checkout::new(&[("a", "1"), ("b", "1"), ("c", "1")]);
     let [alice, bob] = ["alice", "bob"].map(|name| checkout.recorder(name));
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     checkout.write(&bob, "a", "by bob");
     checkout.write(&bob, "b", "by bob");
     checkout.put("b", "by bob and the command");
     checkout.put("c", "by the command");
-    alice.end_command().unwrap();
+    alice.end_command(of_alice).unwrap();
     let plan = checkout.plan("alice");
     let steps: Vec<&str> = plan.steps.iter().map(|step| step.shown.as_str()).collect();
     assert_eq!(steps, ["c"]);
@@ -257,9 +258,9 @@ fn an_undo_during_a_command_is_not_taken_for_a_change_of_it() {
     let [alice, bob] = ["alice", "bob"].map(|name| checkout.recorder(name));
     checkout.write(&bob, "a", "2");
     bob.end_turn(false).unwrap();
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     apply(&checkout.dir, &checkout.plan("bob"), false).unwrap();
-    alice.end_command().unwrap();
+    alice.end_command(of_alice).unwrap();
     let turns = turns(&read_all(&checkout.dir).unwrap(), &member("alice"));
     assert!(turns.iter().all(|turn| turn.changes.is_empty()), "{turns:?}");
 }
@@ -271,29 +272,38 @@ fn a_command_that_was_cut_off_ends_when_its_agent_is_dead() {
     let life =
         LifeLock::take(&checkout.dir, &member("bob"), LifeRecord::of_this_process()).unwrap();
     checkout.begin(&bob);
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     checkout.put("a", "2");
-    alice.end_command().unwrap();
+    alice.end_command(of_alice).unwrap();
     assert_eq!(checkout.refusals("alice").len(), 1, "bob's command still runs");
     alice.end_turn(false).unwrap();
     drop((bob, life));
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     checkout.put("b", "2");
-    alice.end_command().unwrap();
+    alice.end_command(of_alice).unwrap();
     assert_eq!(checkout.plan("alice").steps.len(), 1);
     assert!(checkout.uncovered("bob")[0].contains("cut off"));
 }
 
 #[test]
-fn an_interrupted_command_is_looked_at_when_its_turn_ends() {
+fn an_interrupted_command_is_looked_at_after_the_end_of_its_turn_but_not_after_the_next_one() {
     let checkout = Checkout::new(&[("a", "1")]);
     let alice = checkout.recorder("alice");
     alice.note_input("  make\n it better ");
-    checkout.begin(&alice);
+    let of_alice = checkout.begin(&alice);
     checkout.put("a", "2");
     alice.end_turn(false).unwrap();
+    assert!(checkout.uncovered("alice")[0].contains("still runs"));
+    alice.end_command(of_alice).unwrap();
     let plan = checkout.plan("alice");
     assert_eq!((plan.about.as_str(), plan.steps.len()), ("make it better", 1));
+    let late = checkout.begin(&alice);
+    checkout.put("a", "3");
+    let of_alice = checkout.begin(&alice);
+    alice.end_command(late).unwrap();
+    alice.end_command(of_alice).unwrap();
+    assert_eq!(checkout.plan("alice").steps.len(), 0, "the late look is none of the next command");
+    assert!(checkout.uncovered("alice").iter().any(|why| why.contains("cut off")));
 }
 
 #[test]

@@ -29,11 +29,15 @@ const END_TIMEOUT: Duration = Duration::from_secs(30);
 /// The suffix of a file that was quarantined.
 const QUARANTINED: &str = ".quarantined";
 
-#[derive(Debug, Default)]
+/// The work that follows the quarantine after an interrupted command.
+pub(in crate::tools) type NextLook = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
 pub(super) struct GitGuard {
     /// The git folder of the workspace; `None` if it has none, or if nothing is guarded.
     git: Option<PathBuf>,
     configs: BTreeSet<PathBuf>,
+    next: Option<NextLook>,
 }
 
 impl GitGuard {
@@ -46,13 +50,20 @@ impl GitGuard {
         offload(move || {
             let configs = git_folders(&git).into_iter().map(|it| it.join(WORKTREE_CONFIG));
             let configs = configs.filter(|path| exists(path)).collect();
-            Self { git: Some(git), configs }
+            Self { git: Some(git), configs, next: None }
         })
         .await
     }
 
+    /// Adds work that runs git after an interrupted command.
+    pub(super) fn before(mut self, next: NextLook) -> Self {
+        self.next = Some(next);
+        self
+    }
+
     /// Quarantines what the command, which has ended, has left. Returns a text below its output.
     pub(super) async fn report(mut self) -> String {
+        self.next = None;
         let Some(git) = self.git.take() else { return String::new() };
         let configs = mem::take(&mut self.configs);
         offload(move || quarantine_all(&git, &configs)).await
@@ -62,12 +73,20 @@ impl GitGuard {
 /// A call that is interrupted drops its guard, and then its command ends.
 impl Drop for GitGuard {
     fn drop(&mut self) {
-        let Some(git) = self.git.take() else { return };
+        let (git, next) = (self.git.take(), self.next.take());
+        if git.is_none() && next.is_none() {
+            return;
+        }
         let configs = mem::take(&mut self.configs);
         // A thread, because the event loop must not wait. Without one, the file stays as if the agent had been killed.
         let look = move || {
             command::settle(END_TIMEOUT);
-            quarantine_all(&git, &configs)
+            if let Some(git) = git {
+                quarantine_all(&git, &configs);
+            }
+            if let Some(next) = next {
+                next();
+            }
         };
         let thread = thread::Builder::new().name("git-guard".into()).spawn(look);
         thread.map(drop).unwrap_or_default();

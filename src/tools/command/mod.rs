@@ -142,10 +142,13 @@ impl Tool for Bash {
         setup.read_only = guard.read_only();
         let git_guard = GitGuard::of(parts, setup.walls.as_deref()).await;
         let undo_guard = UndoGuard::before(parts).await;
+        // An interrupted command is looked at, too. Git runs only after the quarantine.
+        let git_guard = git_guard.before(undo_guard.look());
         let result = self.run_in(folder, &setup, &parts.output_store).await;
+        let report = git_guard.report().await;
         undo_guard.after().await;
         let mut result = result?;
-        result += &git_guard.report().await;
+        result += &report;
         result += &guard.report(call, (&self.command, &result), parts).await;
         let Some(outbox) = outbox else { return Ok(result) };
         let report = send_outbox(outbox, &parts.team).await?;

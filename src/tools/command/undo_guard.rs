@@ -1,8 +1,9 @@
 //! Records the changes of a command for undo, by a look before and after it.
 //!
-//! Git runs for this outside of walls, so not in a clone, whose configuration belongs to its agent. The changes of a command
-//! that is interrupted are found at the end of the turn.
+//! Git runs for this outside of walls, so not in a clone, whose configuration belongs to its agent, and not before the files
+//! that a command has planted for git are quarantined.
 
+use super::git_guard::NextLook;
 use crate::store::StoreError;
 use crate::store::asynchronous::offload;
 use crate::tools::registry::ToolParts;
@@ -14,6 +15,8 @@ const IN_CLONE: &str =
 
 pub(in crate::tools) struct UndoGuard {
     recorder: Arc<Recorder>,
+    /// The id of the look; `None` if there is none.
+    id: Option<u64>,
 }
 
 impl UndoGuard {
@@ -23,19 +26,33 @@ impl UndoGuard {
         let folder = parts.files.workspace.path().to_owned();
         let environment = parts.commands.env.clone();
         let is_covered = if parts.work.is_some() { Err(IN_CLONE) } else { Ok(()) };
-        let guard = Self { recorder: Arc::clone(&recorder) };
-        log(offload(move || recorder.begin_command(&folder, &environment, is_covered)).await);
-        guard
+        let own = Arc::clone(&recorder);
+        let begun = move || own.begin_command(&folder, &environment, is_covered);
+        let id = log(offload(begun).await).flatten();
+        Self { recorder, id }
+    }
+
+    /// Returns the work that records what has changed if the command is interrupted.
+    pub(super) fn look(&self) -> NextLook {
+        let (recorder, id) = (Arc::clone(&self.recorder), self.id);
+        Box::new(move || {
+            if let Some(id) = id {
+                log(recorder.end_command(id)).unwrap_or_default();
+            }
+        })
     }
 
     /// Records what has changed since. No process of the command is left.
     pub(in crate::tools) async fn after(self) {
-        log(offload(move || self.recorder.end_command()).await);
+        let Self { recorder, id } = self;
+        let Some(id) = id else { return };
+        log(offload(move || recorder.end_command(id)).await).unwrap_or_default();
     }
 }
 
-fn log(done: Result<(), StoreError>) {
-    if let Err(why) = done {
+fn log<T>(done: Result<T, StoreError>) -> Option<T> {
+    let report = |why: &StoreError| {
         tracing::warn!(%why, "the changes of a command were not recorded for undo");
-    }
+    };
+    done.inspect_err(report).ok()
 }

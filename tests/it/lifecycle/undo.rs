@@ -129,6 +129,27 @@ fn changes_of_a_command_in_a_checkout_are_taken_back_after_a_yes_at_the_terminal
 }
 
 #[test]
+fn the_changes_of_an_interrupted_command_are_taken_back() {
+    let team = Team::new();
+    write(&team.workspace().join("a"), "one\n");
+    git(&team, "init --quiet");
+    git(&team, "add a");
+    let command = "echo two >>a; touch made; sleep 1000";
+    let mut lead = scripted_lead(&team, &[calls("lead", &[bash(command)]), says("lead", "done")]);
+    wait_file(&team, "made");
+    lead.press("\u{3}");
+    team.eventually("the turn and the look have ended", || {
+        let plan = team.team(&["undo", "lead", "--json"]);
+        turns(&team, "lead") == 1 && plan.out.contains("\"path\":\"made\"")
+    });
+    team.team(&["undo", "lead", "--yes"]).expect(0);
+    assert_eq!((text(&team, "a").as_deref(), text(&team, "made")), (Some("one\n"), None));
+    lead.type_line("/quit");
+    lead.wait();
+    assert_left_in_order(&team);
+}
+
+#[test]
 fn an_agent_cannot_undo_and_an_unknown_name_is_told() {
     let team = Team::without_walls();
     let undo = format!("{} undo lead --yes", program("team").display());

@@ -1,6 +1,7 @@
 //! The lead's terminal as a person uses it, at three sizes: questions, steering, reading, and what is typed.
 
 use crate::support::approvals::{careful_team, requests};
+use crate::support::child_process::write;
 use crate::support::harness::{Team, in_parallel};
 use crate::support::scripts::{assert_left_in_order, bash, calls, says, script, spawn, wait_file};
 use crate::support::terminal::Terminal;
@@ -285,7 +286,7 @@ fn text_and_calls_and_changes_are_readable() {
         fs::File::create(team.workspace().join("a.txt")).unwrap();
         let text = "# Heading\n\nSome **bold** words, with `code`.\n\n| who | what |\n|---|---|\n| alice | \
                     edits |\n\n```rust\nfn main() {}\n```\n\n";
-        let long: String = (100..180).map(|n| format!("word{n} ")).collect();
+        let long = (100..180).map(|n| format!("word{n}")).collect::<Vec<_>>().join(" ");
         let write = ("write_file", json!({"path": "a.txt", "content": "one\ntwo\n"}));
         let lines = [
             says("lead", &format!("{text}{long}")),
@@ -421,15 +422,15 @@ fn the_persons_own_command_is_told_to_the_lead_with_the_next_prompt() {
 fn changes_are_shown_and_taken_back_and_a_turn_is_interrupted() {
     in_parallel(SIZES, |size| {
         let team = Team::new();
-        let write = ("write_file", json!({"path": "a.txt", "content": "new\n"}));
+        let change = ("write_file", json!({"path": "a.txt", "content": "new\n"}));
         let lines = [
             calls("lead", &[spawn("alice")]),
             says("lead", "alice is at work"),
-            calls("alice", &[("read_file", json!({"path": "a.txt"})), write]),
+            calls("alice", &[("read_file", json!({"path": "a.txt"})), change]),
             calls("alice", &[bash("touch alice.here; sleep 1000")]),
             says("alice", "I go on"),
         ];
-        fs::write(team.workspace().join("a.txt"), "old\n").unwrap();
+        write(&team.workspace().join("a.txt"), "old\n");
         let mut lead = session(&team, &lines, size);
         lead.type_line("begin");
         wait_file(&team, "alice.here");
