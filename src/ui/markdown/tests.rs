@@ -28,7 +28,7 @@ fn running_text_has_its_styles() {
     for (text, wanted) in [
         ("a **b** *c* `d  e` ~~f~~", "a <1>b<> <3>c<> <36>d  e<> <9>f<>\n"),
         ("***a** b*", "<1><3>a<><3> b<>\n"),
-        ("a\nb  \nc", "a b\nc\n"),
+        ("a\nb  \nc", "a\nb\nc\n"),
         ("# One *it*\n## Two\n### Three", "<1><4>One <><1><3><4>it<>\n<1>Two<>\n<1><3>Three<>\n"),
         ("a\n\n***\nb", "a\n\n<2>────────────────────────────────────────<>\nb\n"),
         ("[t](http://a/b \"c\") <http://d>", "<4>t<><2> (http://a/b \"c\")<> <4>http://d<>\n"),
@@ -135,7 +135,7 @@ fn rows_come_as_soon_as_they_are_final() {
     assert_eq!(push("# Ti"), "");
     assert_eq!(push("tle\nA para"), "# Title\n");
     assert_eq!(push("graph\nof two\n"), "");
-    assert_eq!(push("\n- one\n"), "A paragraph of two\n");
+    assert_eq!(push("\n- one\n"), "A paragraph\nof two\n");
     assert_eq!(push("- two\n```sh\n"), "\n- one\n- two\n");
     assert_eq!(push("ls\npw"), "  ls\n");
     assert_eq!(push("d\n```\n| a |\n|---|\n"), "  pwd\n");

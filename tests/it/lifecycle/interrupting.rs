@@ -42,7 +42,9 @@ fn an_interrupt_ends_a_tool_and_a_model_call_and_the_process_stays() {
     let pid = team.pid_of("alice");
     let done = team.team(&["interrupt", "alice", "--json"]).expect(0).json();
     assert_eq!(done["interrupted"], json!([{"name": "alice", "outcome": "interrupted"}]));
-    assert!(!team.processes().iter().any(|(_, line)| line.contains("sleep 1000")));
+    team.eventually("the command is gone", || {
+        !team.processes().iter().any(|(_, line)| line.contains("sleep 1000"))
+    });
     let results = tool_results(&team, "alice");
     let texts: Vec<&str> = results.iter().map(|(_, text, _)| text.as_str()).collect();
     assert!(texts[0].contains("interrupted by the user"), "{texts:?}");

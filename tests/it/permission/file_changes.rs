@@ -83,10 +83,16 @@ fn a_plan_is_shown_as_markdown_and_a_change_of_a_teammate_with_its_lines() {
     let replies = [
         calls("lead", &[spawn]),
         says("lead", "begun"),
+        calls(
+            "lead",
+            &[("spawn_teammate", json!({"name": "carol", "role": "worker", "prompt": "begin"}))],
+        ),
         says("lead", "heard"),
         calls("bob", &[read(), ("submit_plan", json!({ "plan": plan }))]),
         calls("bob", &[edit("two", "2")]),
         says("bob", "over"),
+        calls("carol", &[read(), edit("three", "3")]),
+        says("carol", "over"),
     ];
     fs::create_dir(team.path("")).unwrap();
     write(&team.path("settings.toml"), "[permissions]\nplan_approval = \"person\"\n");
@@ -97,13 +103,13 @@ fn a_plan_is_shown_as_markdown_and_a_change_of_a_teammate_with_its_lines() {
     let listed = team.team(&["requests", "bob"]).expect(0).out;
     assert!(listed.contains("    # Plan\n\n    1. Read it\n    2. Edit `a.txt`\n"), "{listed}");
     lead.type_line("y");
-    lead.expect("2   - two");
-    lead.expect("2 + 2");
+    let text = || fs::read_to_string(team.workspace().join("a.txt")).unwrap();
+    team.eventually("bob may edit without another question", || text() == "one\n2\nthree\n");
+    lead.expect("3   - three");
+    lead.expect("3 + 3");
     lead.type_line("y");
-    team.eventually("bob has edited", || {
-        fs::read_to_string(team.workspace().join("a.txt")).unwrap() == "one\n2\nthree\n"
-    });
-    team.wait_status("bob", "idle");
+    team.eventually("carol has edited", || text() == "one\n2\n3\n");
+    team.wait_status("carol", "idle");
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     assert_left_in_order(&team);

@@ -213,6 +213,10 @@ fn where_the_settings_say_so_only_the_person_approves() {
     let lines = team.lines("transcript/lead.jsonl");
     let turns = lines.iter().filter(|line| line["kind"] == "turn_end").count();
     assert_eq!(turns, 1, "its model was not woken by the plan");
+    // The question has the input until it is put off.
+    lead.expect_screen("answer>");
+    lead.press("\u{1b}");
+    team.eventually("the input is free", || !lead.screen().contains("answer>"));
     lead.type_line("look around");
     team.eventually("the model was refused", || {
         tool_results(&team, "lead")

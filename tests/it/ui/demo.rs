@@ -125,14 +125,16 @@ fn the_picture_of_the_readme_is_recorded() {
     for picture in [&recorded, &committed] {
         assert!(!picture.contains("<script"), "a picture runs nothing");
         for line in [
-            "REHEARSAL MODEL: this is not a language model.",
-            "No model is configured: set ANTHROPIC_API_KEY or OPENAI_API_KEY",
-            "spawn_teammate {\"name\":\"alice\",\"role\":\"coder\"",
-            "Sent bob: \"Hello bob, this is alice.\"",
-            "asks to use write_file:",
-            "yes to alice: write_file",
-            "Shutting down alice: alice ended when asked.",
+            "spawn_teammate  alice coder: Fix greet.py.",
+            "fixes greet.py",
+            "? alice asks to use edit_file:",
+            "alice asks to use edit_file: greet.py",
+            "yes to alice: edit_file",
+            "answer&gt;",
+            "It prints: Hello, world!",
+            "The change is right.",
             "bob ended when asked",
+            "To resume: team lead --resume",
         ] {
             assert!(picture.contains(line), "{line:?} is missing");
         }

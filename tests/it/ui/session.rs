@@ -264,7 +264,7 @@ fn one_event_is_told_once() {
         assert_eq!(screen.matches("a report of alice").count(), 1, "{screen}");
         assert!(screen.contains("✉ alice: a report of alice  … 1 more (Ctrl-O)"), "{screen}");
         assert!(!screen.contains("a turn begins") && !screen.contains("│ alice"), "{screen}");
-        // What is folded is opened by a key.
+        // A key opens the folded rest.
         team.wait_status("lead", "idle");
         lead.press(CTRL_O);
         lead.expect_screen("  with details");

@@ -53,7 +53,7 @@ fn no_view_changes_anything() {
         team.team(view).expect(0);
         unchanged(view[0]);
     }
-    in_a_terminal(&team, &["top"], "user → bob: waits", "2kj345?x/a\u{1b}q");
+    in_a_terminal(&team, &["top"], "user → bob: waits", "2kj345x?\u{1b}/a\u{1b}q");
     unchanged("top");
     in_a_terminal(&team, &["attach", "bob"], "bob is not running", "\u{4}");
     unchanged("attach");
@@ -68,7 +68,7 @@ fn views_of_a_fresh_clone_change_nothing() {
     fs::set_permissions(team.path(""), Permissions::from_mode(0o755)).unwrap();
     write(&team.path("settings.toml"), "max_rounds = 3\n");
     let before = snapshot(&team.path(""));
-    in_a_terminal(&team, &["top"], "no members yet", "q");
+    in_a_terminal(&team, &["top"], "No members yet", "q");
     in_a_browser(&team, "user:1");
     assert_eq!(snapshot(&team.path("")), before);
 
