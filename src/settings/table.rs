@@ -331,6 +331,10 @@ cache_write = 3.75          # as input, if left out");
         /// Whether idle teammates take the next task of the list by themselves.
         auto_claim: Setting<bool> = false;
 
+        /// Whether a question that comes while the window of the lead's terminal has no focus rings the bell and
+        /// notifies the desktop.
+        notify: Setting<bool> = true;
+
         /// The tokens that the team may use, in and out, the lead's included. At 80 % of a limit there is a
         /// warning, at 100 % work stops. An untrusted folder cannot raise a limit of your own; both hold for
         /// all limits below.

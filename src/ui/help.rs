@@ -34,6 +34,7 @@ pub(crate) const COMMANDS: &[SlashCommand] = &[
     ),
     command("/clear", "", ArgumentKind::None, "begin a new conversation; this one is kept"),
     command("/resume", "[ID]", ArgumentKind::Text, "list the conversations; go on with one"),
+    command("/model", "PROVIDER/NAME", ArgumentKind::Text, "go on with another model"),
     command("/compact", "", ArgumentKind::None, "summarize the conversation before the next step"),
     command("/log", "NAME", ArgumentKind::Member, "the last lines of an agent's log"),
     command("/cost", "", ArgumentKind::None, "turns, tokens and cost of each agent"),

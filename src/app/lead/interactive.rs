@@ -50,14 +50,13 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     // Restores the terminal on every exit path, including a panic.
     let terminal = TerminalGuard::save();
-    let (console, mut inputs) =
-        match open_console(context, app.runtime.team(), app.options.request.is_plain) {
-            Ok(opened) => opened,
-            Err(why) => {
-                entry.give_back(app.runtime.team()).await;
-                return Err(why);
-            }
-        };
+    let (console, mut inputs) = match open_console(context, app.runtime.team(), &app.options) {
+        Ok(opened) => opened,
+        Err(why) => {
+            entry.give_back(app.runtime.team()).await;
+            return Err(why);
+        }
+    };
     let LeadApp { runtime, mut agent, mut progress, mut signals, budgets, .. } = app;
     let LeadApp { options, startup, unshown_mail, life: _life, deadline, .. } = app;
     let (outcomes, mut results) = unbounded_channel();
@@ -151,7 +150,7 @@ pub(super) async fn run(
 fn open_console(
     context: &Context,
     team: &TeamDir,
-    is_plain: bool,
+    options: &LeadOptions,
 ) -> Result<(Console, UnboundedReceiver<Input>), Failure> {
     let hint = "run `team lead -p PROMPT` where there is no usable terminal";
     Console::start(ConsoleOptions {
@@ -161,8 +160,8 @@ fn open_console(
         commands: help::COMMANDS,
         files: Some(file_list(team)),
         external_editor: context.external_editor(),
-        is_plain,
-        notifies: true,
+        is_plain: options.request.is_plain,
+        notifies: options.settings.notify.value,
     })
     .or_fail("the terminal cannot be used", hint)
 }
@@ -330,18 +329,22 @@ impl Session {
     fn show_question(&mut self) {
         let view = View::new(self.view.palette, self.console.width());
         let has_pane = self.console.has_pane();
-        if let Some(question) = self.approvals.next_to_show(&view, has_pane) {
+        let text = self.approvals.next_to_show(&view, has_pane);
+        if text.is_some() {
             // The result of the last answer is printed above the next question.
             while let Some(notice) = self.approvals.waiting_notice() {
                 self.console.print(&notice);
             }
-            self.console.print(&question);
         }
         let prompt = self.undo_prompt().or_else(|| self.approvals.prompt());
         if prompt != self.prompt {
             self.console.offer_text(self.approvals.editable_text());
             self.prompt.clone_from(&prompt);
             self.console.set_question(prompt);
+        }
+        // A person who reads the question must find it at the input.
+        if let Some(text) = text {
+            self.console.print(&text);
         }
     }
 

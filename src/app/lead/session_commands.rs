@@ -7,6 +7,7 @@ use crate::app::permissions::{self, granted_in_force};
 use crate::app::{interrupt, sessions, undo};
 use crate::bus::Outgoing;
 use crate::error::Failure;
+use crate::settings::model::ModelChoice;
 use crate::store::{asynchronous::offload, roster};
 use crate::ui::console::QuestionPrompt;
 use crate::ui::question::{TypedAnswer, understand};
@@ -169,6 +170,15 @@ impl Session {
     pub(super) fn go_on_with(&self, next: NextSession) -> Option<EndReason> {
         let next = match next {
             NextSession::New => NextSession::New,
+            NextSession::OnModel { name, .. } => {
+                if let Err(why) = ModelChoice::parse(&name) {
+                    self.console.print(&why.to_string());
+                    return None;
+                }
+                let list = sessions::list(self.runtime.team(), &self.prices).unwrap_or_default();
+                let is_begun = list.iter().any(|conversation| conversation.is_current);
+                NextSession::OnModel { name, is_begun }
+            }
             NextSession::Resume(id) => match sessions::chosen(self.runtime.team(), &id) {
                 Ok(found) if found.is_current => {
                     self.console.print("this is the current conversation");

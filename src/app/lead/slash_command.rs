@@ -100,6 +100,10 @@ pub(super) fn parse(line: &str) -> TypedLine {
         ["inbox"] => TypedLine::Show(View::Inbox),
         ["tasks"] => TypedLine::Show(View::Tasks),
         ["clear" | "new"] => TypedLine::Next(NextSession::New),
+        ["model", name] => {
+            let name = (*name).to_owned();
+            TypedLine::Next(NextSession::OnModel { name, is_begun: true })
+        }
         ["sessions" | "resume"] => TypedLine::Sessions,
         ["resume", id] => TypedLine::Next(NextSession::Resume((*id).into())),
         ["permissions"] => TypedLine::Permissions,

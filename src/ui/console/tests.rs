@@ -286,6 +286,7 @@ fn a_question_leaves_the_draft_alone_and_rings_without_focus() {
     assert!(written.contains("\x07\x1b]9;team: alice asks to run: one\x07"), "{written:?}");
     person.types("\x1b[I\x1b");
     person.hears("PutOff(\"one\")");
+    person.see("the prompt", |rows| rows.ends_with(&input_row("")));
     person.quits();
 }
 

@@ -126,7 +126,7 @@ fn the_picture_of_the_readme_is_recorded() {
         assert!(!picture.contains("<script"), "a picture runs nothing");
         for line in [
             "spawn_teammate  alice coder: Fix greet.py.",
-            "fixes greet.py",
+            "runs it when she is ready",
             "? alice asks to use edit_file:",
             "alice asks to use edit_file: greet.py",
             "yes to alice: edit_file",

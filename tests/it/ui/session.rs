@@ -3,8 +3,11 @@
 use crate::support::approvals::{careful_team, requests};
 use crate::support::child_process::write;
 use crate::support::harness::{Team, in_parallel};
-use crate::support::scripts::{assert_left_in_order, bash, calls, says, script, spawn, wait_file};
+use crate::support::scripts::{
+    assert_left_in_order, bash, calls, says, script, signal, spawn, wait_file,
+};
 use crate::support::terminal::Terminal;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs;
 
@@ -235,6 +238,13 @@ fn a_suspended_lead_goes_on_with_its_line() {
         terminal.expect_screen("team> half a li");
         terminal.press("ne");
         terminal.expect_screen("team> half a line");
+        // The signal means the same as the key.
+        signal(team.pid_of("lead"), Signal::SIGTSTP);
+        team.eventually("it is suspended again", || {
+            terminal.screen().trim_end().ends_with("shell$")
+        });
+        terminal.type_line("fg");
+        terminal.expect_screen("team> half a line");
         terminal.press(CTRL_C);
         terminal.type_line("/quit");
         team.eventually("the shell is back", || {
@@ -443,6 +453,7 @@ fn changes_are_shown_and_taken_back_and_a_turn_is_interrupted() {
         lead.expect_screen("? undo asks to take back 1 file of alice");
         lead.type_line("n");
         lead.expect("nothing was taken back");
+        team.eventually("the question is closed", || !lead.screen().contains("answer>"));
         lead.type_line("/undo alice");
         lead.expect_screen("? undo asks to take back 1 file of alice");
         lead.type_line("y");
@@ -450,6 +461,38 @@ fn changes_are_shown_and_taken_back_and_a_turn_is_interrupted() {
         assert_eq!(fs::read_to_string(team.workspace().join("a.txt")).unwrap(), "old\n");
         quit(&team, lead);
     });
+}
+
+#[test]
+fn another_model_and_another_conversation_go_on_in_the_same_terminal() {
+    let team = Team::new();
+    let lines = [says("lead", "first answer"), says("lead", "second answer")];
+    let mut lead = session(&team, &lines, SIZES[0]);
+    lead.type_line("/model no-such-model");
+    lead.expect("is not a model that this version can use");
+    lead.type_line("begin");
+    lead.expect("first answer");
+    team.wait_status("lead", "idle");
+    let printed = lead.printed().matches("/quit ends the team").count();
+    let again = |lead: &Terminal, times: usize| {
+        lead.printed().matches("/quit ends the team").count() == printed + times
+    };
+    lead.type_line("/model rehearsal");
+    team.eventually("the next session", || again(&lead, 1));
+    assert_eq!(team.roster()["lead"]["model"], "rehearsal");
+    assert_eq!(prompts(&team), ["begin"], "the conversation goes on");
+    lead.type_line("/clear");
+    team.eventually("a new session", || again(&lead, 2));
+    lead.type_line("/resume");
+    lead.expect("begin");
+    lead.type_line("/resume zzz");
+    lead.expect("there is no session \"zzz\"");
+    let listed = team.team(&["sessions", "--json"]).expect(0).json();
+    let id = listed["sessions"][0]["id"].as_str().unwrap().to_owned();
+    lead.type_line(&format!("/resume {id}"));
+    team.eventually("the old session", || again(&lead, 3));
+    assert_eq!(prompts(&team), ["begin"]);
+    quit(&team, lead);
 }
 
 #[test]
