@@ -127,8 +127,9 @@ fn the_picture_of_the_readme_is_recorded() {
         for line in [
             "spawn_teammate  alice coder: Fix greet.py.",
             "runs it when she is ready",
-            "? alice asks to use edit_file:",
-            "alice asks to use edit_file: greet.py",
+            // The name before it has its own colour, so it is another piece of text.
+            "asks to use edit_file:<",
+            "asks to use edit_file: greet.py<",
             "yes to alice: edit_file",
             "answer&gt;",
             "It prints: Hello, world!",
