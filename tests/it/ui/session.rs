@@ -4,7 +4,7 @@ use crate::support::approvals::{careful_team, requests};
 use crate::support::child_process::write;
 use crate::support::harness::{Team, in_parallel};
 use crate::support::scripts::{
-    assert_left_in_order, bash, calls, says, script, signal, spawn, wait_file,
+    assert_left_in_order, bash, calls, says, script, signal, spawn, turns, wait_file,
 };
 use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
@@ -263,12 +263,16 @@ fn one_event_is_told_once() {
         let lines = [
             calls("lead", &[spawn("alice")]),
             says("lead", "alice is at work"),
+            // Her report comes after the lead's first turn, and so begins another.
+            calls("alice", &[bash("until [ -e go ]; do sleep 0.1; done")]),
             says("alice", "a report of alice\n\nwith details"),
             says("lead", "understood"),
             calls("lead", &[bash("touch lead.here; sleep 1000")]),
         ];
         let mut lead = session(&team, &lines, size);
         lead.type_line("begin");
+        team.eventually("the lead's first turn is over", || turns(&team, "lead") == 1);
+        fs::File::create(team.workspace().join("go")).unwrap();
         lead.expect("understood");
         let screen = lead.screen();
         assert_eq!(screen.matches("a report of alice").count(), 1, "{screen}");
