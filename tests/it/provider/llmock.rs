@@ -4,10 +4,14 @@
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, script};
 use crate::support::skips::skipped;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -17,7 +21,11 @@ const SKIPPED: i32 = 77;
 /// The time limit for the start of the server, including its installation.
 const STARTING: Duration = Duration::from_secs(330);
 
-/// The server process, killed on drop.
+/// Ports that the kernel does not hand to those who ask for any: between the choice of the port and the start of the
+/// server may lie its installation, and another test must not get the port in that time.
+const PORTS: Range<u16> = 20_000..30_000;
+
+/// The server process, killed on drop with what it started.
 struct Server {
     process: Child,
     port: u16,
@@ -26,12 +34,13 @@ struct Server {
 impl Server {
     /// Starts the server, or returns `None` if it cannot be installed here.
     fn start() -> Option<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port =
+            PORTS.into_iter().find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
         let check = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/llmock-check");
-        let process = Command::new(check).arg(port.to_string()).spawn().unwrap();
+        let process = Command::new(check).arg(port.to_string()).process_group(0).spawn().unwrap();
         let mut server = Self { process, port };
         let began = Instant::now();
-        while server.get("/health").is_none() {
+        while !server.is_serving() {
             if let Some(ended) = server.process.try_wait().unwrap() {
                 assert_eq!(ended.code(), Some(SKIPPED), "the server ended");
                 return None;
@@ -40,6 +49,11 @@ impl Server {
             std::thread::park_timeout(Duration::from_millis(50));
         }
         Some(server)
+    }
+
+    /// Whether llmock answers on the port, and not another server.
+    fn is_serving(&self) -> bool {
+        self.get("/health").is_some_and(|body| body.contains("\"version\""))
     }
 
     /// Requests a path. Returns the body of the response, or `None` if there is none.
@@ -73,7 +87,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ended = self.process.kill();
+        let group = Pid::from_raw(i32::try_from(self.process.id()).unwrap());
+        let _ended = killpg(group, Signal::SIGKILL);
         let _reaped = self.process.wait();
     }
 }
