@@ -2,6 +2,7 @@
 
 use super::context::{Context, repair};
 use super::event_loop::{block_on, exit_of};
+use super::interrupt::{interrupt, interruptible};
 use super::{names::member_name, output, requests, stop_members::stop_members};
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure, OrFail};
@@ -96,6 +97,7 @@ fn watch(
                 None => {}
                 Some(Action::Quit) => return Ok(Exit::Ok),
                 Some(Action::Send { to, text }) => top.notify(actions.send(to, text)),
+                Some(Action::InterruptTurn { name }) => top.notify(actions.interrupt(name)),
                 Some(Action::Stop { name }) => top.notify(actions.stop(name)),
                 Some(Action::Answer { from, question, answer }) => {
                     top.notify(actions.answer(&from, &question, answer));
@@ -120,6 +122,14 @@ impl Actions {
             let sent = bus.send(&AgentName::user(), &to, Outgoing::text(text));
             let failed = |why| format!("Nothing was sent to {to}: {why}");
             sent.map(|_| format!("Sent to {to}")).map_err(failed)
+        })
+    }
+
+    fn interrupt(&mut self, name: String) -> Notice {
+        self.begin(format!("Interrupting {name}"), move |bus| {
+            let interrupted = interruptible(bus.dir(), &name)
+                .and_then(|name| block_on(interrupt(bus, &name, None)).flatten());
+            interrupted.map(|it| format!("{name} {}", it.words())).map_err(|why| in_short(&why))
         })
     }
 

@@ -11,6 +11,7 @@ pub(super) enum Command {
     Open,
     ToggleProtocol,
     Write,
+    InterruptTurn,
     Stop,
     NextQuestion,
     Search,
@@ -104,10 +105,10 @@ pub(super) const BINDINGS: &[Binding] = &[
     row(C::ToggleProtocol, Messages, &[Char('p')], "p", "protocol", "Show or hide protocol messages"),
     row(C::Search, NoQuestion, &[Char('/')], "/", "search", "Search in what is in front"),
     row(C::Write, NoQuestion, &[Char('m')], "m", "write", "Write to the selected agent, or answer the message"),
-    // The key `i` is kept for the interruption of the selected member's turn.
+    row(C::InterruptTurn, NoQuestion, &[Char('i')], "i", "interrupt", "End the turn of the selected teammate; asks first"),
     row(C::Stop, NoQuestion, &[Char('s')], "s", "stop", "Stop the selected teammate; asks first"),
-    row(C::Zoom, Panes, &[Char('z')], "z", "zoom", "Give the pane the whole screen, or not"),
     row(C::Close, Panes, &[Char('q')], "q", "quit", "Leave; the team goes on"),
+    row(C::Zoom, Panes, &[Char('z')], "z", "zoom", "Give the pane the whole screen, or not"),
     row(C::GoTo, Anywhere, DIGITS, "1-5", "panes", "Go to the pane of this number"),
     row(C::NextPane, Anywhere, &[Tab, Right, Char('l')], "tab, right, l", "", "Next pane"),
     row(C::PreviousPane, Anywhere, &[BackTab, Left, Char('h')], "shift-tab, left, h", "", "Previous pane"),
@@ -178,8 +179,9 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_an_interruption_is_free() {
-        assert_eq!(command(Char('i'), Front::Pane(Pane::Members)), None);
+    fn a_question_has_its_own_keys() {
+        assert_eq!(command(Char('i'), Front::Text), Some(C::InterruptTurn));
+        assert_eq!(command(Char('i'), Front::Question), None);
         assert_eq!(command(Char('n'), Front::Question), Some(C::No));
         assert_eq!(command(Char('n'), Front::Text), Some(C::NextMatch));
     }

@@ -43,6 +43,7 @@ use text_rows::ConversationForm;
 pub(crate) enum Action {
     Quit,
     Send { to: String, text: String },
+    InterruptTurn { name: String },
     Stop { name: String },
     Answer { from: String, question: Box<Question>, answer: TypedAnswer },
 }
@@ -347,6 +348,10 @@ impl Top {
                 Some(to) => self.mode = Some(Mode::Write { to, text: String::new() }),
                 None => self.fail("There is no member yet"),
             },
+            Command::InterruptTurn => match snapshot.member(&self.selected) {
+                Some(member) => self.ask_to_interrupt(member),
+                None => self.fail("There is no member yet"),
+            },
             Command::Stop => match snapshot.member(&self.selected) {
                 Some(member) => self.ask_to_stop(member),
                 None => self.fail("There is no member yet"),
@@ -473,10 +478,22 @@ impl Top {
         if name == "lead" {
             self.fail("The lead ends with its team: type /quit there, or run team stop --all");
         } else if !member.alive {
-            self.fail(format!("{name} does not run"));
+            self.fail(format!("{name} is not running"));
         } else {
             let what = format!("Stop {name}");
             self.mode = Some(Mode::Confirm { what, action: Action::Stop { name } });
+        }
+    }
+
+    fn ask_to_interrupt(&mut self, member: &MemberView) {
+        let name = member.name.clone();
+        if name == "lead" {
+            self.fail("The turn of the lead is interrupted at its terminal: press Esc there");
+        } else if !member.alive {
+            self.fail(format!("{name} is not running"));
+        } else {
+            let what = format!("Interrupt the turn of {name}");
+            self.mode = Some(Mode::Confirm { what, action: Action::InterruptTurn { name } });
         }
     }
 

@@ -167,7 +167,7 @@ fn a_terminal_of_80_columns_shows_two_panes_and_names_all() {
 
 
 
-    enter open  w answer  / search  m write  s stop  z zoom  q quit  ? keys
+    enter open  w answer  / search  m write  i interrupt  s stop  q quit  ? keys
     ");
 }
 
@@ -197,7 +197,7 @@ fn a_large_terminal_shows_all_panes() {
     ─ 5 Questions (1) ────────────────────────────────────────────
       alice asks for bash: rm -rf target
 
-    enter open  w answer  / search  m write  s stop  z zoom  q quit  1-5 panes  ? keys
+    enter open  w answer  / search  m write  i interrupt  s stop  q quit  z zoom  1-5 panes  ? keys
     ");
 }
 
@@ -423,7 +423,7 @@ fn keys_go_to_panes_and_wrong_keys_do_nothing() {
     person.top.press(Key::BackTab, &person.snapshot);
     person.top.press(Key::Left, &person.snapshot);
     person.sees("", &["▸ 3 Conversation"]);
-    for wrong in ["x", "é", "\x7f", "i", "y", "a", "0", "6", "N"] {
+    for wrong in ["x", "é", "\x7f", "y", "a", "0", "6", "N"] {
         let shown = person.frame();
         assert_eq!(person.press(wrong), None);
         assert!(person.top.opened.is_none() && person.top.mode.is_none(), "{wrong}");
@@ -477,10 +477,20 @@ fn a_member_is_stopped_only_after_confirmation() {
     assert_eq!(person.press("s\r"), None);
     person.sees("s", &["Stop alice? y: yes, any other key: no"]);
     assert_eq!(person.press("y"), Some(Action::Stop { name: "alice".into() }));
-    person.sees("js", &["bob does not run"]);
+    person.sees("js", &["bob is not running"]);
     person.sees("ggs", &["team stop --all"]);
     assert_eq!(person.top.selected, "lead");
     assert_eq!(person.top.press(Key::Interrupt, &person.snapshot), Some(Action::Quit));
+}
+
+#[test]
+fn a_turn_is_interrupted_only_after_confirmation() {
+    let mut person = person();
+    assert_eq!(person.press("jin"), None);
+    person.sees("i", &["Interrupt the turn of alice? y: yes, any other key: no"]);
+    assert_eq!(person.press("y"), Some(Action::InterruptTurn { name: "alice".into() }));
+    person.sees("ji", &["bob is not running"]);
+    person.sees("ggi", &["press Esc there"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    calls, kill_9, lead, says, script, signal, spawn, stop_process, turns, wait_file,
+    bash, calls, kill_9, lead, says, script, signal, spawn, stop_process, turns, wait_file,
 };
 use crate::support::terminal::Terminal;
 use nix::sys::signal::Signal;
@@ -85,6 +85,41 @@ fn a_team_is_steered() {
     view.expect_screen("· shutdown");
     view.press("q");
     assert_eq!(view.wait().code(), Some(0));
+    leave(&mut lead);
+}
+
+#[test]
+fn a_turn_is_interrupted_and_its_teammate_stays_at_three_sizes() {
+    let team = Team::new();
+    let mut lines = vec![calls("lead", &[spawn("alice")]), says("lead", "she is there")];
+    lines.extend(SIZES.map(|(_, columns)| {
+        calls("alice", &[bash(&format!("touch began-{columns}; sleep 1000"))])
+    }));
+    lines.extend(SIZES.map(|_| says("lead", "noted")));
+    let mut lead = lead(&team, &script(&team, &lines));
+    lead.type_line("begin");
+    let mut pid = None;
+    for (rows, columns) in SIZES {
+        wait_file(&team, &format!("began-{columns}"));
+        let mut view = top(&team, rows, columns);
+        view.expect_screen("▸ 1 Members (2)");
+        view.press("i");
+        view.expect_screen("press Esc there");
+        view.press("ji");
+        view.expect_screen("Interrupt the turn of alice? y: yes");
+        view.press("y");
+        view.expect_screen("alice was interrupted and is waiting for mail");
+        team.wait_status("alice", "idle");
+        view.press("i");
+        view.press("y");
+        view.expect_screen("alice is idle: there is no turn to interrupt");
+        assert_eq!(*pid.get_or_insert_with(|| team.pid_of("alice")), team.pid_of("alice"));
+        view.press("mgo on\r");
+        view.expect_screen("Sent to alice");
+        view.press("q");
+        assert_eq!(view.wait().code(), Some(0));
+    }
+    team.team(&["stop", "alice", "--now"]).expect(0);
     leave(&mut lead);
 }
 
