@@ -1,5 +1,6 @@
 //! The progress of an agent, for display. Values only: the viewer decides how they look.
 
+use crate::tools::TextChange;
 use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::Question;
 use std::time::Duration;
@@ -49,11 +50,7 @@ pub(crate) enum Progress {
     },
     /// The last line of output so far of the running tool.
     ToolOutput(String),
-    ToolEnded {
-        name: String,
-        is_error: bool,
-        content: String,
-    },
+    ToolEnded(EndedCall),
     TurnEnded {
         outcome: Outcome,
         /// The model's last text, or the reason for the end.
@@ -65,4 +62,23 @@ pub(crate) enum Progress {
     Warning(String),
     /// A message from the program (a limit reached, a request refused).
     Note(String),
+}
+
+/// A tool call that has ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct EndedCall {
+    pub(crate) name: String,
+    pub(crate) end: CallEnd,
+    pub(crate) content: String,
+    /// The change of a text file, unless a person has seen it before.
+    pub(crate) change: Option<Box<TextChange>>,
+}
+
+/// The end of a tool call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallEnd {
+    Succeeded,
+    Failed,
+    /// The turn was interrupted, or the agent stopped.
+    Interrupted,
 }

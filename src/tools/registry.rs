@@ -400,7 +400,8 @@ impl Registry {
         self.parts.team.has_command_mail.set(false);
         let text = (self.find(call)?.run)(call, &self.parts).await?;
         let has_sent_mail = self.parts.team.has_command_mail.take();
-        Ok(ToolOutput { text, file: self.parts.files.take_view(call), has_sent_mail })
+        let (file, change) = self.parts.files.take_use(call).unzip();
+        Ok(ToolOutput { text, file, has_sent_mail, change: change.flatten() })
     }
 
     /// Restores a file that the agent has seen, from its transcript.

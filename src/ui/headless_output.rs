@@ -6,7 +6,7 @@
 use super::live::Live;
 use super::sanitize::sanitize;
 use super::style::Palette;
-use crate::agent::progress::Progress;
+use crate::agent::progress::{CallEnd, EndedCall, Progress};
 use crate::wire::WithUnknownFields;
 use crate::wire::roster::{Member, UsageCount};
 use serde_json::{Value, json};
@@ -123,7 +123,8 @@ fn event(progress: &Progress) -> Option<Value> {
         Progress::ToolStarted { name, summary } => {
             json!({"type": "tool_started", "name": name, "summary": summary})
         }
-        Progress::ToolEnded { name, is_error, content } => {
+        Progress::ToolEnded(EndedCall { name, end, content, .. }) => {
+            let is_error = *end != CallEnd::Succeeded;
             json!({"type": "tool_ended", "name": name, "is_error": is_error, "content": content})
         }
         Progress::TurnEnded { outcome, text } => {
@@ -202,7 +203,7 @@ mod tests {
             Progress::Answers,
             Progress::MemberRetry { name: "alice".into(), why: "reset".into() },
             Progress::ToolStarted { name: name.clone(), summary: "ls".into() },
-            Progress::ToolEnded { name, is_error: false, content },
+            Progress::ToolEnded(EndedCall { name, end: CallEnd::Succeeded, content, change: None }),
             Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() },
             Progress::Note("late".into()),
         ]

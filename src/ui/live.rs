@@ -6,6 +6,7 @@
 //! On a screen with a pane, a tool call is one row once it has ended, and long mail is folded; a key opens what was
 //! folded last.
 
+use super::diff::diff;
 use super::markdown::{self, MarkdownStream};
 use super::messages::{NAME_WIDTH, in_words};
 use super::question::ask;
@@ -14,7 +15,8 @@ use super::sanitize::{columns, fit, one_line, sanitize};
 use super::style::Palette;
 use super::tool_line;
 use super::view::View;
-use crate::agent::progress::Progress;
+use crate::agent::progress::{CallEnd, EndedCall, Progress};
+use crate::tools::TextChange;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Outcome};
 use std::collections::{BTreeMap, VecDeque};
@@ -26,6 +28,9 @@ const ERROR_LINES: usize = 5;
 const MAIL_LINES: usize = 12;
 /// The number of columns of a reason for which a model call is tried again.
 const WHY_COLUMNS: usize = 300;
+/// The number of rows of a change that are shown.
+const CHANGE_ROWS: usize = 16;
+const CHANGE_INDENT: &str = "  ";
 /// The number of columns of a call where the width is not known.
 const CALL_COLUMNS: usize = 200;
 /// The number of folded parts that can still be opened.
@@ -143,9 +148,9 @@ impl Live {
                 self.call = Some((tool_line::line(name, summary, CALL_COLUMNS), now));
                 Some(String::new())
             }
-            Progress::ToolEnded { name, is_error, content } => {
-                let (call, began) = self.call.take().unwrap_or_else(|| (name.clone(), now));
-                Some(self.call_row(&call, *is_error, content, now.duration_since(began), view))
+            Progress::ToolEnded(ended) => {
+                let (call, began) = self.call.take().unwrap_or_else(|| (ended.name.clone(), now));
+                Some(self.call_rows(&call, ended, now.duration_since(began), view))
             }
             Progress::Mail(message)
                 if message.to.as_deref() != Some(AgentName::user().as_str()) =>
@@ -169,15 +174,11 @@ impl Live {
         }
     }
 
-    /// Returns the row of a call that has ended; a failed one is followed by the first lines of the reason.
-    fn call_row(
-        &mut self,
-        call: &str,
-        is_error: bool,
-        content: &str,
-        took: Duration,
-        view: &View,
-    ) -> String {
+    /// Returns the row of a call that has ended. The first lines of the reason follow if it failed, and the beginning of
+    /// its change of a file.
+    fn call_rows(&mut self, call: &str, ended: &EndedCall, took: Duration, view: &View) -> String {
+        let EndedCall { end: call_end, content, change, .. } = ended;
+        let is_error = *call_end != CallEnd::Succeeded;
         let palette = self.palette;
         let took = if took < Duration::from_millis(100) {
             String::new()
@@ -190,16 +191,17 @@ impl Live {
         let end = format!("   {mark}{took}");
         let room = view.width.unwrap_or(200).saturating_sub(columns(&end) + 3);
         let call = fit(call, room).into_owned();
-        self.fold(&format!("⏺ {call}"), content);
+        let change = change.as_deref().map(|change| Change::of(change, view));
+        let whole = change.as_ref().map(|change| change.rows.join("\n"));
+        self.fold(&format!("⏺ {call}"), whole.as_deref().unwrap_or(content));
         let end = if is_error { palette.bad(&end) } else { palette.dim(&end) };
         let mut rows = format!("⏺ {}{end}\n", palette.dim(&call));
         // The end of the turn tells of the interrupt.
-        let is_interrupted = content.starts_with("interrupted by ");
-        if is_error && !is_interrupted && !content.trim().is_empty() {
+        if *call_end == CallEnd::Failed && !content.trim().is_empty() {
             let why = view.block(content, "  ", Some(ERROR_LINES)).join("\n");
             rows.push_str(&(palette.bad(&why) + "\n"));
         }
-        rows
+        rows + &change.map(|change| change.beginning(" (Ctrl-O)", palette)).unwrap_or_default()
     }
 
     /// Returns the first line of a message between agents; the rest is folded.
@@ -234,7 +236,7 @@ impl Live {
             | Progress::PromptsTaken
             | Progress::ToolOutput(_)
             | Progress::ContextUsed { .. }
-            | Progress::ToolEnded { is_error: false, .. }
+            | Progress::ToolEnded(EndedCall { end: CallEnd::Succeeded, change: None, .. })
             | Progress::Idle => return String::new(),
             Progress::Mail(message) => return self.mail(message, view),
             Progress::Asked(question) => return ask("the agent", "", 0, question, view),
@@ -265,7 +267,10 @@ impl Live {
                 let width = view.width.unwrap_or(CALL_COLUMNS).saturating_sub(2);
                 palette.dim(&format!("⏺ {}", tool_line::line(name, summary, width)))
             }
-            Progress::ToolEnded { is_error: true, name, content } => {
+            Progress::ToolEnded(EndedCall { change: Some(change), .. }) => {
+                return Change::of(change, view).beginning("", palette);
+            }
+            Progress::ToolEnded(EndedCall { name, content, .. }) => {
                 let failed = format!("{name} failed");
                 let why = if content.trim().is_empty() { &failed } else { content };
                 palette.bad(&view.block(why, "  ", Some(ERROR_LINES)).join("\n"))
@@ -325,6 +330,31 @@ impl Live {
     }
 }
 
+/// The rows of a change of a file.
+struct Change {
+    rows: Vec<String>,
+}
+
+impl Change {
+    fn of(change: &TextChange, view: &View) -> Self {
+        let room = view.width.map(|width| width.saturating_sub(CHANGE_INDENT.len()));
+        let view = View { width: room, ..view.clone() };
+        let rows = diff(change.before.as_deref().unwrap_or_default(), &change.after, &view).rows;
+        Self { rows: rows.into_iter().map(|row| format!("{CHANGE_INDENT}{row}")).collect() }
+    }
+
+    /// Returns the first rows, each with a line end, and the number of the others with the key that shows them.
+    fn beginning(&self, key: &str, palette: Palette) -> String {
+        let excerpt = self.rows.iter().take(CHANGE_ROWS).map(|row| format!("{row}\n"));
+        let more = self.rows.len().saturating_sub(CHANGE_ROWS);
+        let more = match more {
+            0 => String::new(),
+            more => palette.dim(&format!("{CHANGE_INDENT}… {more} more{key}")) + "\n",
+        };
+        excerpt.collect::<String>() + &more
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::style::ColorChoice;
@@ -364,7 +394,8 @@ mod tests {
     fn events_are_shown_in_rows() {
         let started = Progress::ToolStarted { name: "bash".into(), summary: "cargo\n test".into() };
         let (name, content) = ("bash".into(), "1\n2\n3\n4\n5\n6\n7".into());
-        let broken = Progress::ToolEnded { name, is_error: true, content };
+        let end = CallEnd::Failed;
+        let broken = Progress::ToolEnded(EndedCall { name, end, content, change: None });
         let seconds = Duration::from_secs;
         let retry = |wait| {
             let (wait, left) = (seconds(wait), seconds(40));

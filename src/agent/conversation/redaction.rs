@@ -6,7 +6,7 @@
 use super::compact::Compacted;
 use super::event::WorkResult;
 use crate::llm::Redactor;
-use crate::tools::{ToolError, ToolOutput};
+use crate::tools::{TextChange, ToolError, ToolOutput};
 use crate::wire::chat::{Block, Reply};
 use serde_json::Value;
 
@@ -21,13 +21,22 @@ pub(super) fn redact(result: WorkResult, secrets: &Redactor) -> WorkResult {
             WorkResult::Compacted(Ok(Compacted { summary: hide(made.summary), ..made }))
         }
         WorkResult::ToolEnded(result) => WorkResult::ToolEnded(match result {
-            Ok(output) => Ok(ToolOutput { text: hide(output.text), ..output }),
+            Ok(output) => {
+                let change = output.change.map(|change| redact_change(*change, secrets));
+                Ok(ToolOutput { text: hide(output.text), change, ..output })
+            }
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(hide(why))),
             Err(ToolError::Fatal(why)) => Err(ToolError::Fatal(hide(why))),
         }),
         // The provider's text about a failure holds no credentials.
         failed @ (WorkResult::Replied(Err(_)) | WorkResult::Compacted(Err(_))) => failed,
     }
+}
+
+fn redact_change(change: TextChange, secrets: &Redactor) -> Box<TextChange> {
+    let hide = |text: String| secrets.hide(&text).into_owned();
+    let TextChange { path, before, after } = change;
+    Box::new(TextChange { path, before: before.map(hide), after: hide(after) })
 }
 
 /// Redacts a block. A signed block cannot be changed, so a signed block that holds a secret is left out.

@@ -4,7 +4,7 @@ use super::compact::Compacted;
 use super::event::{CallVerdict, HostAction, TurnAction, TurnEffect};
 use super::loop_detector::LoopDetector;
 use super::memory::call_of;
-use crate::agent::progress::Progress;
+use crate::agent::progress::{CallEnd, EndedCall, Progress};
 use crate::tools::{Call, ToolError, ToolOutput, find, signal};
 use crate::wire::activity::Activity;
 use crate::wire::chat::{Reply, StopReason};
@@ -82,6 +82,8 @@ pub(super) struct TurnState {
     text: String,
     /// Whether the last tool call sent a message to the lead, so that a report would only repeat it.
     told_lead: bool,
+    /// Whether a person has approved the running call, and seen what it changes.
+    was_asked: bool,
     wants_idle: bool,
     /// Whether the conversation was summarized since the model last answered.
     room: Room,
@@ -161,15 +163,19 @@ impl TurnState {
 
     /// Shows and records the result of a call that has not read or written a file.
     pub(super) fn answer(&mut self, call: &Call, content: impl Into<String>, is_error: bool) {
-        self.answer_with(call, ToolOutput::from(content.into()), is_error);
+        let end = if is_error { CallEnd::Failed } else { CallEnd::Succeeded };
+        self.answer_with(call, ToolOutput::from(content.into()), end);
     }
 
     /// Shows and records the result of a call.
-    fn answer_with(&mut self, call: &Call, output: ToolOutput, is_error: bool) {
+    fn answer_with(&mut self, call: &Call, output: ToolOutput, end: CallEnd) {
         let (name, tool_use_id) = (call.name.clone(), call.id.clone());
-        let ToolOutput { text: content, file, .. } = output;
-        let shown = Progress::ToolEnded { name, is_error, content: content.clone() };
-        self.push(TurnEffect::Show(shown));
+        let ToolOutput { text: content, file, change, .. } = output;
+        let was_asked = std::mem::take(&mut self.was_asked);
+        let change = change.filter(|_| !was_asked);
+        let shown = EndedCall { name, end, content: content.clone(), change };
+        self.push(TurnEffect::Show(Progress::ToolEnded(shown)));
+        let is_error = end != CallEnd::Succeeded;
         let file = file.map(Box::new);
         self.record(Entry::ToolResult { tool_use_id, content, is_error, file });
     }
@@ -389,6 +395,7 @@ impl TurnState {
                     self.note(format!("the user changed this call of {} to {input}", call.name));
                     call.input = input;
                 }
+                self.was_asked = true;
                 self.run(call)
             }
             QuestionKind::Permission | QuestionKind::Sandbox => {
@@ -438,7 +445,7 @@ impl TurnState {
         last: Option<&str>,
     ) -> Next {
         let succeeded = result.is_ok();
-        let ToolOutput { text, file, has_sent_mail } = match result {
+        let output = match result {
             Ok(output) => output,
             Err(ToolError::Reply(why)) => why.into(),
             Err(ToolError::Fatal(why)) => {
@@ -448,8 +455,9 @@ impl TurnState {
                 return end.map_break(|end| TurnEnd { fatal: Some(why), ..end });
             }
         };
-        let text = self.loop_detector.look(self.rounds, call, text, !succeeded);
-        self.answer_with(call, ToolOutput { text, file, has_sent_mail }, !succeeded);
+        let text = self.loop_detector.look(self.rounds, call, output.text, !succeeded);
+        let end = if succeeded { CallEnd::Succeeded } else { CallEnd::Failed };
+        self.answer_with(call, ToolOutput { text, ..output }, end);
         if let Some(others) = last {
             self.refuse_calls(others);
             return self.end(Outcome::Interrupted);
@@ -493,7 +501,8 @@ impl TurnState {
             TurnPhase::Asking(asking) => self.give_up(asking, how),
             TurnPhase::Acting(call) | TurnPhase::ActingLast(call, _) => {
                 self.push(TurnEffect::Cancel);
-                self.answer(&call, how.running, true);
+                let output = ToolOutput::from(how.running.to_owned());
+                self.answer_with(&call, output, CallEnd::Interrupted);
             }
         }
         self.refuse_calls(how.not_run);

@@ -368,7 +368,7 @@ impl Session {
             progress,
             Progress::TurnStarted { .. }
                 | Progress::ToolStarted { .. }
-                | Progress::ToolEnded { .. }
+                | Progress::ToolEnded(_)
                 | Progress::TurnEnded { .. }
         );
         self.console.show(progress);

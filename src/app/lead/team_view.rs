@@ -38,7 +38,7 @@ impl TeamView {
     pub(super) fn on_progress(&mut self, progress: &Progress) {
         let now = SystemClock.monotonic();
         match progress {
-            Progress::TurnStarted { .. } | Progress::ToolEnded { .. } => {
+            Progress::TurnStarted { .. } | Progress::ToolEnded(_) => {
                 self.lead = Some(("thinking".into(), now));
             }
             Progress::ToolStarted { name, summary } => {

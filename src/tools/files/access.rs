@@ -14,7 +14,7 @@ use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
 use crate::protocol::leases::is_leasable;
 use crate::protocol::permission::PermissionSubject;
 use crate::store::TeamDir;
-use crate::tools::call::{Call, ToolError};
+use crate::tools::call::{Call, TextChange, ToolError};
 use crate::undo::recorder::Recorder;
 use crate::wire::AgentName;
 use crate::wire::file_view::FileView;
@@ -50,12 +50,22 @@ pub(crate) struct FileAccess {
     team: Option<PathBuf>,
     pub(super) writer: Writer,
     pub(super) log: RefCell<ReadLog>,
-    /// The id of the last call that read or wrote a file, and the view of that file after the call.
-    pub(super) last_view: RefCell<Option<(String, FileView)>>,
+    /// The last use of a file by a call.
+    pub(super) last_use: RefCell<Option<FileUse>>,
     /// Whether drafts of processes that were killed have been looked for.
     pub(super) has_recovered: Cell<bool>,
     /// The id of the last judged call and its file, to detect a link that was changed later.
     judged: RefCell<Option<(String, PathBuf)>>,
+}
+
+/// The use of a file by a call.
+#[derive(Debug)]
+pub(super) struct FileUse {
+    pub(super) call_id: String,
+    /// The file as the agent has seen it after the call.
+    pub(super) view: FileView,
+    /// The change that the call has made.
+    pub(super) change: Option<Box<TextChange>>,
 }
 
 impl FileAccess {
@@ -79,9 +89,9 @@ impl FileAccess {
             is_in_clone: clone.is_some(),
             recorder: Arc::new(Recorder::new(dir, me)),
         };
-        let (log, judged, last_view) = (RefCell::default(), RefCell::default(), RefCell::default());
+        let (log, judged, last_use) = (RefCell::default(), RefCell::default(), RefCell::default());
         let has_recovered = Cell::new(false);
-        Ok(Self { workspace, cloned, team, writer, log, last_view, has_recovered, judged })
+        Ok(Self { workspace, cloned, team, writer, log, last_use, has_recovered, judged })
     }
 
     /// Returns the recorder of the changes of this agent.
@@ -173,10 +183,13 @@ impl FileAccess {
         self.log.borrow_mut().restore(view);
     }
 
-    /// Returns the view of the file that this call has read or written.
-    pub(in crate::tools) fn take_view(&self, call: &Call) -> Option<FileView> {
-        let (id, view) = self.last_view.take()?;
-        (id == call.id).then_some(view)
+    /// Returns the view of the file that this call has read or written, and its change.
+    pub(in crate::tools) fn take_use(
+        &self,
+        call: &Call,
+    ) -> Option<(FileView, Option<Box<TextChange>>)> {
+        let FileUse { call_id, view, change } = self.last_use.take()?;
+        (call_id == call.id).then_some((view, change))
     }
 
     /// Returns the file of a judged call. Fails if the path now leads to another file than the judged one.

@@ -2,14 +2,14 @@
 //!
 //! *Invariant:* an agent never overwrites lines that it has not seen, or content that has changed since.
 
-use super::access::FileAccess;
+use super::access::{FileAccess, FileUse};
 use super::locked_file::{LockedFile, Writer, changed};
 use super::own_versions::OwnVersion;
 use super::read_log::{FileStamp, SeenFile};
 use super::seen_lines::{Edit, SeenLines, count_lines};
 use crate::os::safe_path::SafePath;
 use crate::store::asynchronous::offload;
-use crate::tools::call::{Call, ToolError};
+use crate::tools::call::{Call, TextChange, ToolError};
 use crate::wire::file_view::ContentHash;
 use crate::wire::limits::OUTPUT_CHARS;
 
@@ -21,10 +21,17 @@ pub(super) struct NextVersion {
 
 /// The end of a write: its result, and the state of the agent's versions.
 struct Written {
-    result: Result<(ContentHash, SeenLines), ToolError>,
+    result: Result<Placed, ToolError>,
     own: Option<OwnVersion>,
     /// Texts about versions that were kept.
     kept: Vec<String>,
+}
+
+/// A version that is in its place.
+struct Placed {
+    hash: ContentHash,
+    lines: SeenLines,
+    change: Option<TextChange>,
 }
 
 impl FileAccess {
@@ -40,7 +47,8 @@ impl FileAccess {
         let path = spot.path();
         let mut log = self.log.borrow_mut();
         log.note(&path, hash, lines, stamp);
-        *self.last_view.borrow_mut() = log.view(&path).map(|view| (call.id.clone(), view));
+        *self.last_use.borrow_mut() =
+            log.view(&path).map(|view| FileUse { call_id: call.id.clone(), view, change: None });
     }
 
     /// Writes the version that `next` returns for the current content (`None` if there is no file) and for the file as
@@ -67,9 +75,13 @@ impl FileAccess {
         log.follow(&real, own);
         let kept = [&[String::new()], kept.as_slice()].concat().join("; ");
         match result {
-            Ok((hash, lines)) => {
+            Ok(Placed { hash, lines, change }) => {
                 log.note(&real, hash, &lines, None);
-                *self.last_view.borrow_mut() = log.view(&real).map(|view| (call.id.clone(), view));
+                *self.last_use.borrow_mut() = log.view(&real).map(|view| FileUse {
+                    call_id: call.id.clone(),
+                    view,
+                    change: change.map(Box::new),
+                });
                 Ok(kept)
             }
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(why + &kept)),
@@ -90,15 +102,16 @@ fn write(
         Err(why) => return Written { result: Err(why), own, kept: Vec::new() },
     };
     let mut own = own;
-    let result = replace(&mut file, &mut own, next);
+    let result = replace(&mut file, &mut own, path, next);
     Written { result, own, kept: file.kept }
 }
 
 fn replace(
     file: &mut LockedFile<'_>,
     own: &mut Option<OwnVersion>,
+    path: &str,
     next: impl FnOnce(Option<&[u8]>) -> Result<NextVersion, ToolError>,
-) -> Result<(ContentHash, SeenLines), ToolError> {
+) -> Result<Placed, ToolError> {
     file.check_leases()?;
     let old = file.load()?;
     let base = old.as_deref().unwrap_or_default();
@@ -106,7 +119,8 @@ fn replace(
     let NextVersion { bytes, lines } = next(old.as_deref())?;
     file.replace(old.as_deref(), &bytes)?;
     *own = OwnVersion::new(own.as_ref(), base, &bytes, file.record());
-    Ok((ContentHash::of(&bytes), lines))
+    let change = TextChange::of(path, old.as_deref(), &bytes);
+    Ok(Placed { hash: ContentHash::of(&bytes), lines, change })
 }
 
 /// Checks that an agent may replace a whole file. Fails if it has not seen every line of the current content.

@@ -211,8 +211,7 @@ impl Screen {
             Update::Progress(progress) => {
                 if let Progress::ToolOutput(line) = &*progress {
                     self.pane.output.clone_from(line);
-                } else if let Progress::ToolStarted { .. } | Progress::ToolEnded { .. } = &*progress
-                {
+                } else if let Progress::ToolStarted { .. } | Progress::ToolEnded(_) = &*progress {
                     self.pane.output.clear();
                 } else if *progress == Progress::PromptsTaken {
                     self.pane.queued.clear();
