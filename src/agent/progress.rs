@@ -1,8 +1,8 @@
 //! The progress of an agent, for display. Values only: the viewer decides how they look.
 
-use crate::tools::TextChange;
 use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::Question;
+use crate::wire::text_change::TextChange;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq)]

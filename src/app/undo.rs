@@ -11,7 +11,7 @@ use crate::store::{TeamDir, transcript};
 use crate::undo::apply::{self, UndoError, Undone};
 use crate::undo::history::{self, Turn};
 use crate::undo::plan::{self, PlanError, UndoPlan, shown};
-use crate::undo::session_diff::{self, AgentDiff, DiffContent, DiffKind};
+use crate::undo::session_diff::{self, AgentDiff, DiffContent, unified};
 use crate::wire::{AgentName, WallTime};
 use serde_json::{Value, json};
 
@@ -174,13 +174,9 @@ pub(crate) fn diff_json(since: Option<WallTime>, diffs: &[AgentDiff]) -> Value {
                 .files
                 .iter()
                 .map(|file| {
-                    let kind = match file.kind {
-                        DiffKind::Created => "created",
-                        DiffKind::Changed => "changed",
-                        DiffKind::Removed => "removed",
-                    };
+                    let kind = file.kind.word();
                     let (lines, note) = match &file.content {
-                        DiffContent::Lines(lines) => (Some(lines.clone()), None),
+                        DiffContent::Text { before, after } => (Some(unified(before, after)), None),
                         DiffContent::Mode(before, after) => {
                             (None, Some(format!("mode {before:04o} to {after:04o}")))
                         }

@@ -21,7 +21,7 @@ pub(crate) mod team;
 mod tests;
 mod work;
 
-pub(crate) use call::{Call, TextChange, ToolError, ToolFuture, ToolOutput};
+pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 pub(crate) use files::FileAccess;
 #[cfg(test)]
 pub(crate) use files::file_tools;

@@ -16,9 +16,9 @@ use super::style::Palette;
 use super::tool_line;
 use super::view::View;
 use crate::agent::progress::{CallEnd, EndedCall, Progress};
-use crate::tools::TextChange;
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Message, Outcome};
+use crate::wire::text_change::TextChange;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -53,8 +53,32 @@ pub(crate) struct Live {
     late: Option<String>,
     /// The running call, and the time of its start.
     call: Option<(String, Instant)>,
-    /// The folded parts, oldest first: the row that stands for each, and its text.
-    folded: VecDeque<(String, String)>,
+    /// The folded parts, oldest first.
+    folded: VecDeque<Folded>,
+}
+
+/// A text of which one row is shown, until a key opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FoldedText {
+    /// The row in place of the text, plain.
+    pub(crate) row: String,
+    /// The text, as a view of this layer has rendered it.
+    pub(crate) text: String,
+}
+
+/// A part of which one row is on the screen.
+#[derive(Debug)]
+struct Folded {
+    /// The row, plain.
+    title: String,
+    content: FoldedContent,
+}
+
+#[derive(Debug)]
+enum FoldedContent {
+    Text(String),
+    /// Rows with styles.
+    Rows(String),
 }
 
 impl Live {
@@ -74,18 +98,32 @@ impl Live {
 
     /// Returns the newest folded part in full, and the one before it at the next call; `None` if none is left.
     pub(crate) fn open_folded(&mut self, width: Option<usize>) -> Option<String> {
-        let (title, text) = self.folded.pop_back()?;
-        let view = View::new(self.palette, width);
-        let rows = view.block(&text, "  ", None).join("\n");
+        let Folded { title, content } = self.folded.pop_back()?;
+        let rows = match content {
+            FoldedContent::Text(text) => {
+                View::new(self.palette, width).block(&text, "  ", None).join("\n")
+            }
+            FoldedContent::Rows(rows) => rows,
+        };
         let rest = self.finish_text(width);
         Some(format!("{rest}{}\n{rows}\n", self.palette.bold(&title)))
     }
 
-    fn fold(&mut self, title: &str, text: &str) {
+    /// Returns the row that stands for a rendered text, which a key opens.
+    pub(super) fn folded_rows(&mut self, folded: FoldedText, width: Option<usize>) -> String {
+        let FoldedText { row, text } = folded;
+        let end = " (Ctrl-O)";
+        let room = width.unwrap_or(CALL_COLUMNS).saturating_sub(end.len() + 1);
+        let shown = fit(&one_line(&row, CALL_COLUMNS), room).into_owned();
+        self.fold(&row, FoldedContent::Rows(text));
+        format!("{}{shown}{}\n", self.finish_text(width), self.palette.dim(end))
+    }
+
+    fn fold(&mut self, title: &str, content: FoldedContent) {
         if self.folded.len() >= FOLDED {
             self.folded.pop_front();
         }
-        self.folded.push_back((title.to_owned(), text.to_owned()));
+        self.folded.push_back(Folded { title: title.to_owned(), content });
     }
 
     /// Returns the rows that `progress` adds, each with a line end; `width` is as in [`View`].
@@ -192,8 +230,9 @@ impl Live {
         let room = view.width.unwrap_or(200).saturating_sub(columns(&end) + 3);
         let call = fit(call, room).into_owned();
         let change = change.as_deref().map(|change| Change::of(change, view));
-        let whole = change.as_ref().map(|change| change.rows.join("\n"));
-        self.fold(&format!("⏺ {call}"), whole.as_deref().unwrap_or(content));
+        let rows = change.as_ref().map(|change| FoldedContent::Rows(change.rows.join("\n")));
+        let folded = rows.unwrap_or_else(|| FoldedContent::Text(content.clone()));
+        self.fold(&format!("⏺ {call}"), folded);
         let end = if is_error { palette.bad(&end) } else { palette.dim(&end) };
         let mut rows = format!("⏺ {}{end}\n", palette.dim(&call));
         // The end of the turn tells of the interrupt.
@@ -220,7 +259,7 @@ impl Live {
             return full;
         }
         let from = one_line(&message.from, NAME_WIDTH);
-        self.fold(&format!("✉ {from}"), &in_words(message));
+        self.fold(&format!("✉ {from}"), FoldedContent::Text(in_words(message)));
         let end = format!("  … {more} more (Ctrl-O)");
         let room = view.width.unwrap_or(200).saturating_sub(columns(&end));
         if columns(&sanitize(first)) <= room {

@@ -1,11 +1,12 @@
 //! The plan of an undo, the turns of an agent, and the changes of a session, as text.
 
+use super::diff;
 use super::sanitize::{one_line, sanitize};
 use super::style::{BAD, Palette};
 use super::view::View;
 use crate::undo::history::Turn;
 use crate::undo::plan::{UndoAction, UndoPlan, shown};
-use crate::undo::session_diff::{AgentDiff, DiffContent, DiffKind, FileDiff};
+use crate::undo::session_diff::{AgentDiff, DiffContent, DiffKind, FileDiff, unified};
 use anstyle::{AnsiColor, Style};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,6 +16,10 @@ const PLACE: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::
 
 /// The maximum number of files that the line of a turn names.
 const MOST_NAMED: usize = 3;
+
+const INDENT: &str = "  ";
+
+const NO_CHANGES: &str = "no changes are recorded since the session began";
 
 /// The maximum width of a path or a prompt in a line.
 const WIDTH: usize = 200;
@@ -80,10 +85,8 @@ pub(crate) fn turns(turns: &[Turn], workspace: &Path, view: &View) -> String {
 pub(crate) fn diff(diffs: &[AgentDiff], palette: Palette) -> String {
     let mut text = String::new();
     for AgentDiff { agent, files, uncovered: reasons } in diffs {
-        let count = files.len();
-        let files_word = if count == 1 { "file" } else { "files" };
-        let _infallible =
-            writeln!(text, "{}", palette.bold(&format!("{agent}: {count} {files_word}")));
+        let head = format!("{agent}: {}", counted(files.len()));
+        let _infallible = writeln!(text, "{}", palette.bold(&head));
         for file in files {
             text.push_str(&file_text(file, palette));
         }
@@ -93,7 +96,7 @@ pub(crate) fn diff(diffs: &[AgentDiff], palette: Palette) -> String {
         text.push('\n');
     }
     if text.is_empty() {
-        return "no changes are recorded since the session began".into();
+        return NO_CHANGES.to_owned();
     }
     text.trim_end().to_owned()
 }
@@ -106,20 +109,83 @@ fn file_text(file: &FileDiff, palette: Palette) -> String {
         DiffKind::Removed => (format!("a/{path}"), "/dev/null".to_owned()),
     };
     let note = match &file.content {
-        DiffContent::Lines(lines) => {
+        DiffContent::Text { before, after } => {
             let head = palette.bold(&format!("--- {old}\n+++ {new}"));
-            return format!("{head}\n{}", painted(lines, palette));
+            return format!("{head}\n{}", painted(&unified(before, after), palette));
         }
-        DiffContent::Mode(before, after) => format!("mode {before:04o} to {after:04o}"),
-        DiffContent::Binary => "binary content".into(),
-        DiffContent::Unknown(why) => one_line(why, WIDTH),
+        DiffContent::Mode(..) | DiffContent::Binary | DiffContent::Unknown(_) => note(file),
     };
-    let kind = match file.kind {
-        DiffKind::Created => "created",
-        DiffKind::Changed => "changed",
-        DiffKind::Removed => "removed",
+    format!("{}\n", palette.bold(&note))
+}
+
+/// Describes a change whose lines are not shown.
+fn note(file: &FileDiff) -> String {
+    let path = one_line(&file.shown, WIDTH);
+    let what = match &file.content {
+        DiffContent::Text { .. } => String::new(),
+        DiffContent::Mode(before, after) => format!(" (mode {before:04o} to {after:04o})"),
+        DiffContent::Binary => " (binary content)".into(),
+        DiffContent::Unknown(why) => format!(" ({})", one_line(why, WIDTH)),
     };
-    format!("{}\n", palette.bold(&format!("{path}: {kind} ({note})")))
+    format!("{path}: {}{what}", file.kind.word())
+}
+
+/// Renders the changes of agents with the numbers of their lines.
+pub(crate) fn numbered(diffs: &[AgentDiff], view: &View) -> String {
+    let palette = view.palette;
+    let room = view.width.map(|width| width.saturating_sub(INDENT.len()));
+    let narrow = View { width: room, ..view.clone() };
+    let mut rows = Vec::new();
+    for AgentDiff { agent, files, uncovered: reasons } in diffs {
+        rows.push(palette.bold(&format!("{agent}: {}", counted(files.len()))));
+        for file in files {
+            let DiffContent::Text { before, after } = &file.content else {
+                rows.push(note(file));
+                continue;
+            };
+            let diff = diff::diff(before, after, &narrow);
+            rows.push(format!("{} {}", note(file), palette.dim(&diff.counts())));
+            rows.extend(diff.rows.into_iter().map(|row| format!("{INDENT}{row}")));
+        }
+        rows.extend(uncovered(reasons, palette));
+    }
+    if rows.is_empty() { NO_CHANGES.to_owned() } else { rows.join("\n") }
+}
+
+/// Renders the changes of an agent as one line, without its name: the files, each with the numbers of its lines.
+pub(crate) fn in_one_line(files: &[FileDiff]) -> String {
+    let named = files.iter().take(MOST_NAMED).map(|file| {
+        let path = one_line(&file.shown, WIDTH);
+        match (&file.content, file.kind) {
+            (DiffContent::Text { before, after }, DiffKind::Created | DiffKind::Changed) => {
+                format!(
+                    "{path} {}",
+                    diff::diff(before, after, &View::new(Palette::default(), None)).counts()
+                )
+            }
+            (_, kind) => format!("{path} {}", kind.word()),
+        }
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    match files.len().saturating_sub(MOST_NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+fn counted(files: usize) -> String {
+    if files == 1 { "1 file".into() } else { format!("{files} files") }
+}
+
+impl DiffKind {
+    /// Returns the word for people and for JSON.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Removed => "removed",
+        }
+    }
 }
 
 /// Paints the lines of a difference.
@@ -201,7 +267,7 @@ mod tests {
             shown: "a.rs".into(),
             kind: DiffKind::Changed,
             is_by_command: false,
-            content: DiffContent::Lines("@@ -1 +1 @@\n-old\n+new\u{1b}[2J\n".into()),
+            content: DiffContent::Text { before: "old\n".into(), after: "new\u{1b}[2J\n".into() },
         };
         let diffs = [AgentDiff { agent: alice(), files: vec![file], uncovered: Vec::new() }];
         let plain = diff(&diffs, Palette::plain());
@@ -213,6 +279,6 @@ mod tests {
         assert!(painted.contains("\u{1b}[31m-old\u{1b}[0m"), "{painted:?}");
         assert!(painted.contains("\u{1b}[32m+new"), "{painted:?}");
         assert!(!painted.contains("[2J\u{1b}") && !painted.contains("\u{1b}[2J"), "{painted:?}");
-        assert_eq!(diff(&[], Palette::plain()), "no changes are recorded since the session began");
+        assert_eq!(diff(&[], Palette::plain()), NO_CHANGES);
     }
 }

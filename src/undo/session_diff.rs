@@ -1,6 +1,6 @@
 //! The changes of each agent since a time, as differences of its files.
 
-use super::history::{BrokenChain, Chain, TurnChange, chain, hash, turns};
+use super::history::{BrokenChain, Chain, Turn, TurnChange, chain, hash, turns};
 use super::plan::{CurrentState, shown, workspace};
 use crate::store::undo::{load, read_all};
 use crate::store::{StoreError, TeamDir};
@@ -42,13 +42,35 @@ pub(crate) enum DiffKind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DiffContent {
-    /// The changed lines in the unified format, without a header.
-    Lines(String),
+    Text {
+        before: String,
+        after: String,
+    },
     /// Only the permission bits differ: before and after.
     Mode(u32, u32),
     Binary,
     /// The reason for which the differences are not known.
     Unknown(String),
+}
+
+/// Returns the changed lines between two texts in the unified format, without a header.
+pub(crate) fn unified(before: &str, after: &str) -> String {
+    TextDiff::from_lines(before, after).unified_diff().context_radius(CONTEXT_LINES).to_string()
+}
+
+/// Returns what an agent has changed in the turns after number `after` that began at or after `since`, and the number of
+/// the last one. Undos do not count.
+pub(crate) fn turn_diff(
+    dir: &TeamDir,
+    agent: &AgentName,
+    since: WallTime,
+    after: u64,
+) -> Result<Option<(u64, AgentDiff)>, StoreError> {
+    let mut turns = turns(&read_all(dir)?, agent);
+    turns.retain(|turn| turn.at >= since && turn.number > after && turn.undoes.is_none());
+    let Some(last) = turns.last().map(|turn| turn.number) else { return Ok(None) };
+    let diff = diff_of(dir, agent, &turns)?;
+    Ok(Some((last, diff)))
 }
 
 /// Returns what these agents, or all, have changed since a time. Agents without changes are left out.
@@ -58,37 +80,40 @@ pub(crate) fn session_diff(
     agents: &[AgentName],
 ) -> Result<Vec<AgentDiff>, StoreError> {
     let journals = read_all(dir)?;
-    let workspace = workspace(dir);
     let mut found = Vec::new();
     let is_meant = |name: &&AgentName| agents.is_empty() || agents.contains(name);
     for agent in journals.keys().filter(is_meant) {
-        let turns = turns(&journals, agent).into_iter();
-        let turns: Vec<_> =
-            turns.filter(|turn| since.is_none_or(|since| turn.at >= since)).collect();
-        let mut by_path: BTreeMap<&str, Vec<&TurnChange>> = BTreeMap::new();
-        let mut uncovered: Vec<String> = Vec::new();
-        for turn in &turns {
-            for change in &turn.changes {
-                by_path.entry(&change.change.path).or_default().push(change);
-            }
-            for why in &turn.uncovered {
-                if !uncovered.contains(why) {
-                    uncovered.push(why.clone());
-                }
-            }
-        }
-        let mut files = Vec::new();
-        for (path, changes) in by_path {
-            for part in parts(&changes) {
-                let file = of_part(dir, path, shown(&workspace, path), part)?;
-                files.extend(file);
-            }
-        }
-        if !files.is_empty() || !uncovered.is_empty() {
-            found.push(AgentDiff { agent: agent.clone(), files, uncovered });
+        let mut turns = turns(&journals, agent);
+        turns.retain(|turn| since.is_none_or(|since| turn.at >= since));
+        let diff = diff_of(dir, agent, &turns)?;
+        if !diff.files.is_empty() || !diff.uncovered.is_empty() {
+            found.push(diff);
         }
     }
     Ok(found)
+}
+
+fn diff_of(dir: &TeamDir, agent: &AgentName, turns: &[Turn]) -> Result<AgentDiff, StoreError> {
+    let workspace = workspace(dir);
+    let mut by_path: BTreeMap<&str, Vec<&TurnChange>> = BTreeMap::new();
+    let mut uncovered: Vec<String> = Vec::new();
+    for turn in turns {
+        for change in &turn.changes {
+            by_path.entry(&change.change.path).or_default().push(change);
+        }
+        for why in &turn.uncovered {
+            if !uncovered.contains(why) {
+                uncovered.push(why.clone());
+            }
+        }
+    }
+    let mut files = Vec::new();
+    for (path, changes) in by_path {
+        for part in parts(&changes) {
+            files.extend(of_part(dir, path, shown(&workspace, path), part)?);
+        }
+    }
+    Ok(AgentDiff { agent: agent.clone(), files, uncovered })
 }
 
 /// Splits the changes of a file where they do not follow one another.
@@ -131,7 +156,7 @@ fn of_part(
             let current = CurrentState::look(Path::new(path));
             let [old, new] = [before, after].map(|state| version(dir, state.as_ref(), &current));
             match (old?, new?) {
-                (Some(old), Some(new)) => lines(&old, &new),
+                (Some(old), Some(new)) => text(old, new),
                 (None, _) => DiffContent::Unknown("the version before is not kept".into()),
                 (_, None) => DiffContent::Unknown(
                     "the version after is not kept, and the file was changed since".into(),
@@ -161,16 +186,13 @@ fn version(
     load(dir, &state.hash)
 }
 
-fn lines(old: &[u8], new: &[u8]) -> DiffContent {
-    let (Ok(old), Ok(new)) = (str::from_utf8(old), str::from_utf8(new)) else {
-        return DiffContent::Binary;
-    };
-    if old.contains('\0') || new.contains('\0') {
-        return DiffContent::Binary;
+fn text(before: Vec<u8>, after: Vec<u8>) -> DiffContent {
+    match (String::from_utf8(before), String::from_utf8(after)) {
+        (Ok(before), Ok(after)) if !before.contains('\0') && !after.contains('\0') => {
+            DiffContent::Text { before, after }
+        }
+        _ => DiffContent::Binary,
     }
-    let diff = TextDiff::from_lines(old, new);
-    let lines = diff.unified_diff().context_radius(CONTEXT_LINES).to_string();
-    DiffContent::Lines(lines)
 }
 
 fn in_words(why: &BrokenChain) -> String {

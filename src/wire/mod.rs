@@ -26,6 +26,7 @@ pub mod roster;
 pub mod sandbox;
 pub mod seal;
 pub mod task;
+pub(crate) mod text_change;
 pub mod time;
 pub mod tool;
 pub(crate) mod tool_summary;

@@ -6,8 +6,9 @@
 use super::compact::Compacted;
 use super::event::WorkResult;
 use crate::llm::Redactor;
-use crate::tools::{TextChange, ToolError, ToolOutput};
+use crate::tools::{ToolError, ToolOutput};
 use crate::wire::chat::{Block, Reply};
+use crate::wire::text_change::TextChange;
 use serde_json::Value;
 
 pub(super) fn redact(result: WorkResult, secrets: &Redactor) -> WorkResult {
@@ -23,6 +24,7 @@ pub(super) fn redact(result: WorkResult, secrets: &Redactor) -> WorkResult {
         WorkResult::ToolEnded(result) => WorkResult::ToolEnded(match result {
             Ok(output) => {
                 let change = output.change.map(|change| redact_change(*change, secrets));
+                let change = change.map(Box::new);
                 Ok(ToolOutput { text: hide(output.text), change, ..output })
             }
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(hide(why))),
@@ -33,10 +35,10 @@ pub(super) fn redact(result: WorkResult, secrets: &Redactor) -> WorkResult {
     }
 }
 
-fn redact_change(change: TextChange, secrets: &Redactor) -> Box<TextChange> {
+fn redact_change(change: TextChange, secrets: &Redactor) -> TextChange {
     let hide = |text: String| secrets.hide(&text).into_owned();
     let TextChange { path, before, after } = change;
-    Box::new(TextChange { path, before: before.map(hide), after: hide(after) })
+    TextChange { path, before: before.map(hide), after: hide(after) }
 }
 
 /// Redacts a block. A signed block cannot be changed, so a signed block that holds a secret is left out.

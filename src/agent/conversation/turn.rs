@@ -82,8 +82,8 @@ pub(super) struct TurnState {
     text: String,
     /// Whether the last tool call sent a message to the lead, so that a report would only repeat it.
     told_lead: bool,
-    /// Whether a person has approved the running call, and seen what it changes.
-    was_asked: bool,
+    /// The id of the last call that a person has approved, and so seen what it changes.
+    approved_call: Option<String>,
     wants_idle: bool,
     /// Whether the conversation was summarized since the model last answered.
     room: Room,
@@ -171,8 +171,8 @@ impl TurnState {
     fn answer_with(&mut self, call: &Call, output: ToolOutput, end: CallEnd) {
         let (name, tool_use_id) = (call.name.clone(), call.id.clone());
         let ToolOutput { text: content, file, change, .. } = output;
-        let was_asked = std::mem::take(&mut self.was_asked);
-        let change = change.filter(|_| !was_asked);
+        let is_known = self.approved_call.as_ref() == Some(&call.id);
+        let change = change.filter(|_| !is_known);
         let shown = EndedCall { name, end, content: content.clone(), change };
         self.push(TurnEffect::Show(Progress::ToolEnded(shown)));
         let is_error = end != CallEnd::Succeeded;
@@ -395,7 +395,7 @@ impl TurnState {
                     self.note(format!("the user changed this call of {} to {input}", call.name));
                     call.input = input;
                 }
-                self.was_asked = true;
+                self.approved_call = Some(call.id.clone());
                 self.run(call)
             }
             QuestionKind::Permission | QuestionKind::Sandbox => {

@@ -11,6 +11,7 @@ use super::slash_command::{TypedLine, View as SlashView, parse, render};
 use super::spawn_requests;
 use super::startup::{RosterPlace, Startup};
 use super::team_view::TeamView;
+use super::turn_changes::TurnChanges;
 use super::user_mail::UserMail;
 use super::{lead_app::LeadApp, options::LeadOptions, quiescence::is_at_rest};
 use crate::agent::event::{Event, MachineEvent};
@@ -78,6 +79,7 @@ pub(super) async fn run(
         rules_of_settings: settings_in_force(context, &options.settings),
         outcomes,
         team_view: TeamView::default(),
+        turn_changes: TurnChanges::new(SystemClock.now()),
         shell: ShellCommands::new(),
         closing_text: String::new(),
         asked_to_leave: None,
@@ -106,6 +108,10 @@ pub(super) async fn run(
             }
             event = session.shell.next() => {
                 session.on_shell(event);
+                None
+            }
+            diff = session.turn_changes.next() => {
+                session.show_changes(diff);
                 None
             }
             notice = session.approvals.next_notice() => {
@@ -220,6 +226,7 @@ pub(super) struct Session {
     /// An undo that the person has seen and not confirmed.
     pub(super) planned_undo: Option<UndoPlan>,
     team_view: TeamView,
+    turn_changes: TurnChanges,
     shell: ShellCommands,
     /// The last text about the end of the session.
     closing_text: String,
@@ -380,7 +387,10 @@ impl Session {
 
     fn show_team(&mut self) {
         let questions = self.approvals.count();
-        self.team_view.show(self.runtime.team(), questions, &self.console);
+        let ended = self.team_view.show(self.runtime.team(), questions, &self.console);
+        for agent in ended {
+            self.turn_changes.turn_ended(self.runtime.team(), &agent);
+        }
     }
 
     async fn on_input(&mut self, input: Input) -> Option<EndReason> {

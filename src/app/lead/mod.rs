@@ -17,6 +17,7 @@ mod past;
 mod question_queue;
 mod quiescence;
 mod returning;
+mod running_calls;
 mod runtime;
 mod session_commands;
 mod shell_command;
@@ -24,6 +25,7 @@ mod slash_command;
 mod spawn_requests;
 mod startup;
 mod team_view;
+mod turn_changes;
 mod user_mail;
 
 pub(crate) use conversation::ConversationChoice;

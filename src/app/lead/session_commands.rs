@@ -9,10 +9,11 @@ use crate::bus::Outgoing;
 use crate::error::Failure;
 use crate::settings::model::ModelChoice;
 use crate::store::{asynchronous::offload, roster};
-use crate::ui::console::QuestionPrompt;
+use crate::ui::console::{FoldedText, QuestionPrompt};
 use crate::ui::question::{TypedAnswer, understand};
 use crate::ui::{self, view::View};
 use crate::undo::plan::UndoPlan;
+use crate::undo::session_diff::AgentDiff;
 use crate::wire::AgentName;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -216,13 +217,28 @@ impl Session {
         });
     }
 
+    /// Shows what an agent has changed in the turn that it has ended.
+    pub(super) fn show_changes(&self, mut diff: AgentDiff) {
+        if diff.agent.is_lead() {
+            // The changes of its file tools were shown when they were made.
+            diff.files.retain(|file| file.is_by_command);
+        }
+        if diff.files.is_empty() {
+            return;
+        }
+        let row = format!("± {}: {}", diff.agent, ui::undo::in_one_line(&diff.files));
+        let view = View::new(self.view.palette, self.console.width());
+        self.console.print_folded(FoldedText { row, text: ui::undo::numbered(&[diff], &view) });
+    }
+
     /// Shows what agents have changed since the session began.
     pub(super) async fn show_diff(&self, name: Option<String>) {
-        let (team, palette) = (self.runtime.team().clone(), self.view.palette);
+        let team = self.runtime.team().clone();
+        let view = View::new(self.view.palette, self.console.width());
         let show = move || {
             let agents = name.map(|name| undo::agent(&team, &name)).transpose()?;
             let agents: Vec<AgentName> = agents.into_iter().collect();
-            Ok::<_, Failure>(ui::undo::diff(&undo::session_diff(&team, &agents)?, palette))
+            Ok::<_, Failure>(ui::undo::numbered(&undo::session_diff(&team, &agents)?, &view))
         };
         self.console.print(&offload(show).await.unwrap_or_else(|why| why.to_string()));
     }

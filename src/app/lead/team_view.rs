@@ -1,10 +1,12 @@
 //! The state of the team as the console shows it: who works at what and since when, and the status line.
 
+use super::running_calls::RunningCalls;
 use crate::agent::progress::Progress;
 use crate::os::{Clock, SystemClock};
 use crate::store::{TeamDir, roster};
 use crate::ui::console::{Console, MemberMark, StatusLine, WorkingRow};
 use crate::ui::roster::short;
+use crate::wire::AgentName;
 use crate::wire::activity::Activity;
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{Member, Roster, Status};
@@ -15,6 +17,7 @@ use std::time::Instant;
 #[derive(Default)]
 pub(super) struct TeamView {
     members: BTreeMap<String, Shown>,
+    calls: RunningCalls,
     /// The lead's work and the time of its start; `None` between two turns.
     lead: Option<(String, Instant)>,
     /// The person's own command and the time of its start.
@@ -29,6 +32,8 @@ pub(super) struct TeamView {
 struct Shown {
     status: Status,
     activity: Option<Activity>,
+    /// The number of finished turns.
+    turns: u64,
     /// The time at which this activity was first seen.
     since: Instant,
 }
@@ -68,19 +73,31 @@ impl TeamView {
         self.shell = command.map(|command| (command.to_owned(), SystemClock.monotonic()));
     }
 
-    /// Shows the changes since the last call: in the pane, and as lines where there is none.
-    pub(super) fn show(&mut self, team: &TeamDir, questions: usize, console: &Console) {
-        let Ok(roster) = roster::read(team) else { return };
+    /// Shows the changes since the last call: in the pane, and as lines where there is none. Returns the members that have
+    /// ended a turn since then.
+    pub(super) fn show(
+        &mut self,
+        team: &TeamDir,
+        questions: usize,
+        console: &Console,
+    ) -> Vec<AgentName> {
+        let Ok(roster) = roster::read(team) else { return Vec::new() };
+        let mut ended = Vec::new();
         let names_changed = roster.members.len() != self.members.len();
         let now = SystemClock.monotonic();
         for member in &roster.members {
             let before = self.members.get(&member.name);
-            let is_same = before.is_some_and(|before| {
+            let turns = member.usage.turns;
+            if before.is_some_and(|before| before.turns < turns) {
+                ended.extend(AgentName::member(&member.name));
+            }
+            let same = before.filter(|before| {
                 (before.status, &before.activity) == (member.status, &member.activity)
             });
-            if is_same {
+            if same.is_some_and(|before| before.turns == turns) {
                 continue;
             }
+            let since = same.map_or(now, |before| before.since);
             // A member of an earlier session that has ended is no news.
             let is_old = before.is_none() && member.status.is_over();
             let before = before.map(|before| before.status);
@@ -91,16 +108,17 @@ impl TeamView {
                 console.print_member(&member.name, &member.color, &text);
             }
             let (status, activity) = (member.status, member.activity.clone());
-            self.members.insert(member.name.clone(), Shown { status, activity, since: now });
+            self.members.insert(member.name.clone(), Shown { status, activity, turns, since });
         }
         if names_changed {
             console.set_members(&roster.members);
         }
-        self.show_pane(&roster, questions, console);
+        self.show_pane(team, &roster, questions, console);
+        ended
     }
 
-    fn show_pane(&mut self, roster: &Roster, questions: usize, console: &Console) {
-        let working = self.working_rows(roster);
+    fn show_pane(&mut self, team: &TeamDir, roster: &Roster, questions: usize, console: &Console) {
+        let working = self.working_rows(team, roster);
         if working != self.working {
             self.working.clone_from(&working);
             console.set_working(working);
@@ -113,10 +131,11 @@ impl TeamView {
         }
     }
 
-    fn working_rows(&self, roster: &Roster) -> Vec<WorkingRow> {
+    fn working_rows(&mut self, team: &TeamDir, roster: &Roster) -> Vec<WorkingRow> {
         let own = |name: &str, (what, since): &(String, Instant)| WorkingRow {
             name: name.to_owned(),
             color: String::new(),
+            has_output: true,
             what: what.clone(),
             since: *since,
             tokens: 0,
@@ -126,23 +145,39 @@ impl TeamView {
         let is_at_work = |member: &Member| {
             matches!(member.status, Status::Working | Status::Starting | Status::Stopping)
         };
-        let members = roster.members.iter().filter(|member| is_at_work(member));
-        let members = members.filter_map(|member| {
-            let shown = self.members.get(&member.name)?;
-            let what = match (&member.activity, member.status) {
-                (Some(Activity::Model), _) | (None, Status::Working) => "thinking".into(),
-                (Some(activity), _) => activity.to_string(),
-                (None, status) => status.word().to_owned(),
+        let mut rows: Vec<WorkingRow> = shell.chain(lead).collect();
+        for member in &roster.members {
+            let Some(shown) = self.members.get(&member.name) else { continue };
+            let tool = match &member.activity {
+                Some(Activity::Tool(tool)) if is_at_work(member) => tool,
+                _ => "",
             };
-            Some(WorkingRow {
+            let now = SystemClock.monotonic();
+            let call = if tool.is_empty() {
+                self.calls.forget(&member.name);
+                None
+            } else {
+                self.calls.look(team, &member.name, now)
+            };
+            if !is_at_work(member) {
+                continue;
+            }
+            let what = match (&member.activity, member.status, call) {
+                (_, _, Some(call)) => format!("{tool}  {}", call.subject),
+                (Some(Activity::Model), _, _) | (None, Status::Working, _) => "thinking".into(),
+                (Some(activity), _, _) => activity.to_string(),
+                (None, status, _) => status.word().to_owned(),
+            };
+            rows.push(WorkingRow {
                 name: member.name.clone(),
                 color: member.color.clone(),
                 what,
-                since: shown.since,
+                has_output: false,
+                since: call.map_or(shown.since, |call| call.since),
                 tokens: member.usage.tokens(),
-            })
-        });
-        shell.chain(lead).chain(members).collect()
+            });
+        }
+        rows
     }
 
     /// Returns the names of the agents that are at work.

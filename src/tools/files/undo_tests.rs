@@ -8,7 +8,7 @@ use crate::tools::registry::Registry;
 use crate::undo::apply::{UndoError, apply};
 use crate::undo::history::{last_turn, turns};
 use crate::undo::plan::{RefusalReason, UndoAction, UndoPlan, plan};
-use crate::undo::session_diff::{DiffContent, session_diff};
+use crate::undo::session_diff::{DiffContent, session_diff, unified};
 use crate::wire::AgentName;
 use crate::wire::undo::{LostReason, UndoEntry};
 use proptest::prelude::*;
@@ -250,7 +250,7 @@ fn the_changes_of_the_session_are_shown_for_each_agent() {
     fixture.write("bob", "new", "text");
     let diffs = session_diff(&fixture.dir, None, &[]).unwrap();
     let lines = |agent: usize, file: usize| match &diffs[agent].files[file].content {
-        DiffContent::Lines(lines) => lines.clone(),
+        DiffContent::Text { before, after } => unified(before, after),
         DiffContent::Mode(..) | DiffContent::Binary | DiffContent::Unknown(_) => {
             panic!("{diffs:?}")
         }

@@ -9,9 +9,10 @@ use super::read_log::{FileStamp, SeenFile};
 use super::seen_lines::{Edit, SeenLines, count_lines};
 use crate::os::safe_path::SafePath;
 use crate::store::asynchronous::offload;
-use crate::tools::call::{Call, TextChange, ToolError};
+use crate::tools::call::{Call, ToolError};
 use crate::wire::file_view::ContentHash;
 use crate::wire::limits::OUTPUT_CHARS;
+use crate::wire::text_change::TextChange;
 
 /// The next version of a file, and the lines of it that the agent has seen.
 pub(super) struct NextVersion {

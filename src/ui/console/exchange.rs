@@ -4,6 +4,7 @@ use super::completion::SlashCommand;
 use super::pane::{QuestionPrompt, StatusLine, WorkingRow};
 use crate::agent::progress::Progress;
 use crate::ui::external_editor::ExternalEditor;
+use crate::ui::live::FoldedText;
 use crate::ui::style::Palette;
 use std::fmt;
 use std::io::{self, Write};
@@ -77,6 +78,8 @@ pub(super) enum Update {
     Progress(Box<Progress>),
     /// Finished text: whole rows.
     Print(String),
+    /// A row that stands for a longer text.
+    Folded(FoldedText),
     /// The names and the colour words of the members.
     Members(Vec<(String, String)>),
     Files(Vec<String>),

@@ -16,6 +16,7 @@ mod screen;
 mod tests;
 mod viewport;
 
+pub(crate) use super::live::FoldedText;
 pub(crate) use completion::{ArgumentKind, SlashCommand};
 pub(crate) use exchange::{ConsoleOptions, EditableText, FileList, Input};
 pub(crate) use pane::{MemberMark, QuestionPrompt, StatusLine, WorkingRow};
@@ -148,6 +149,11 @@ impl Console {
             let end = if text.ends_with('\n') { "" } else { "\n" };
             self.update(Update::Print(format!("{text}{end}")));
         }
+    }
+
+    /// Shows a row of a member that stands for a longer text; without a pane only the row.
+    pub(crate) fn print_folded(&self, folded: FoldedText) {
+        self.update(Update::Folded(folded));
     }
 
     /// Shows a hint until the next key; without a pane it is printed.

@@ -32,6 +32,8 @@ pub(crate) struct WorkingRow {
     /// The colour word of the member; empty for the lead.
     pub(crate) color: String,
     pub(crate) what: String,
+    /// Whether the last line of output is that of this work.
+    pub(crate) has_output: bool,
     pub(crate) since: Instant,
     /// The tokens of the agent so far; 0 is not shown.
     pub(crate) tokens: u64,
@@ -187,8 +189,7 @@ impl Pane {
                 (DIM, end),
             ];
             rows.push(self.row(&parts, width));
-            // Only the commands of the lead and of the person show their output here.
-            if rows.len() == 1 && work.color.is_empty() && !self.output.is_empty() {
+            if rows.len() == 1 && work.has_output && !self.output.is_empty() {
                 let text = format!("  └ {}", self.output);
                 rows.push(self.row(&vec![(DIM, text)], width));
             }
@@ -340,7 +341,7 @@ mod tests {
         let since = now.checked_sub(Duration::from_secs(seconds)).unwrap();
         let (name, color, what) =
             (name.to_owned(), "blue".to_owned(), "bash cargo test".to_owned());
-        WorkingRow { name, color, what, since, tokens: 5_120 }
+        WorkingRow { name, color, what, has_output: false, since, tokens: 5_120 }
     }
 
     fn pane(now: Instant) -> Pane {

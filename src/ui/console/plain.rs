@@ -18,6 +18,9 @@ pub(super) fn print_lines(palette: Palette, updates: &Receiver<Update>, is_termi
                 write_out(&live.rows(&progress, width));
             }
             Update::Print(text) => write_out(&(live.finish_text(width) + &text)),
+            Update::Folded(folded) => {
+                write_out(&(live.finish_text(width) + &folded.row + "\n"));
+            }
             Update::Members(members) => live.colors = members.into_iter().collect(),
             // A pane shows these; here they are printed as events.
             Update::Closing(text) | Update::Notice(text) => write_out(&format!("{text}\n")),

@@ -224,6 +224,10 @@ impl Screen {
                 self.above.push_str(&rest);
                 self.above.push_str(&wrap_all(&text, self.width));
             }
+            Update::Folded(folded) => {
+                let rows = self.live.folded_rows(folded, width);
+                self.above.push_str(&rows);
+            }
             Update::Members(members) => {
                 self.live.colors = members.iter().cloned().collect();
                 self.input.vocabulary().members =

@@ -452,7 +452,7 @@ fn changes_are_shown_and_taken_back_and_a_turn_is_interrupted() {
         lead.expect("alice was interrupted");
         team.wait_status("alice", "idle");
         lead.type_line("/diff");
-        lead.expect("+new");
+        lead.expect("1 + new");
         lead.type_line("/undo alice");
         lead.expect_screen("? undo asks to take back 1 file of alice");
         lead.type_line("n");
