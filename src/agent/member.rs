@@ -6,7 +6,9 @@ mod resume;
 
 use super::approval::{ApprovalGate, Approvals};
 use super::budget::{AgentBudget, BudgetMonitor};
-use super::conversation::{Conversation, HostAction, Journal, ModelCaller, TurnAction, TurnEffect};
+use super::conversation::{
+    Conversation, HostAction, Journal, ModelCaller, NewModel, TurnAction, TurnEffect,
+};
 use super::event::{Action, Ending, Event, Events, MachineEvent, StopCause};
 use super::heartbeat::HeartbeatWriter;
 use super::identity::{Identity, MemberContext};
@@ -42,6 +44,7 @@ use crate::wire::permission::{Decision, QuestionKind, RuleLists};
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, TurnReport};
 use crate::work::save::Saver;
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -75,6 +78,8 @@ pub(crate) struct Agent {
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) secrets: Rc<Redactor>,
     pub(crate) show: Rc<dyn Fn(&Progress)>,
+    /// The model that the person wants from the next model call on.
+    pub(crate) next_model: Rc<Cell<Option<NewModel>>>,
 }
 
 /// The circumstances of a start, which matter if the member resumes a conversation.
@@ -130,6 +135,8 @@ struct Member {
     task_claimer: TaskClaimer,
     role: MemberRole,
     work: Option<Arc<Saver>>,
+    /// The model that is used from the next model call on.
+    next_model: Rc<Cell<Option<NewModel>>>,
     /// Whether the lead knows that the work cannot be saved.
     is_unsaved_told: bool,
 }
@@ -171,6 +178,7 @@ impl Member {
             task_claimer: TaskClaimer { context: share(), watch: None, failed: Rc::default() },
             role: MemberRole { context: share(), name: agent.role },
             work: agent.work,
+            next_model: agent.next_model,
             is_unsaved_told: false,
             host: MemberHost {
                 context: share(),
@@ -398,6 +406,10 @@ impl Member {
     /// before a tool call.
     async fn perform_effect(&mut self, effect: TurnEffect) -> Result<Option<MachineEvent>, Ending> {
         if effect == TurnEffect::CallModel {
+            if let Some(NewModel { provider, context_tokens, price }) = self.next_model.take() {
+                self.conversation.use_model(provider, context_tokens);
+                self.host.reporter.set_price(price);
+            }
             match self.budget.check(&self.host.reporter) {
                 BudgetVerdict::Fine => {}
                 BudgetVerdict::Nearly(limit) => self.warn(limit).await?,

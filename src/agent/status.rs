@@ -73,6 +73,11 @@ impl StatusReporter {
         (self.shown.reported, self.shown.activity.as_ref())
     }
 
+    /// Sets the price of the next model calls.
+    pub(super) fn set_price(&mut self, price: Option<Price>) {
+        self.price = price;
+    }
+
     pub(super) fn count(&mut self, usage: Usage) {
         self.shown.usage.add_call(usage, self.price);
     }

@@ -195,6 +195,7 @@ pub(super) fn build_agent(
         clock,
         secrets,
         show: parts.show,
+        next_model: Rc::default(),
     })
 }
 

@@ -118,11 +118,6 @@ impl Flags {
         let given = |(flag, text): (_, Option<&str>)| Some((flag, text?.to_owned()));
         Self(flags.into_iter().filter_map(given).collect())
     }
-
-    /// Sets the text of a flag.
-    pub(crate) fn set(&mut self, flag: &'static str, text: String) {
-        self.0.insert(flag, text);
-    }
 }
 
 /// Reads the text of a settings file; empty if there is none.

@@ -223,7 +223,7 @@ impl Supervisor {
             return (model.clone(), mode, String::new());
         }
         let Some(wanted) = role.and_then(|role| role.model) else {
-            return (self.config.model.clone(), mode, String::new());
+            return (self.config.model.borrow().clone(), mode, String::new());
         };
         let why = match self.model_of_role(&wanted) {
             Ok(model) => return (model, mode, String::new()),
@@ -231,7 +231,7 @@ impl Supervisor {
         };
         tracing::warn!(name = %order.name, role = order.role, model = wanted, %why, "the model of a role is not used");
         let note = format!(" Its role asks for {wanted}, which is not used: {why}.");
-        (self.config.model.clone(), mode, note)
+        (self.config.model.borrow().clone(), mode, note)
     }
 
     /// Returns the model that a role's word means. Fails if it cannot be used. An alias is only for a lead whose
@@ -241,7 +241,7 @@ impl Supervisor {
         let model = alias.map_or(wanted, String::as_str);
         let chosen = ModelChoice::parse(model).map_err(|why| why.what)?;
         if alias.is_some() {
-            let ours = ModelChoice::parse(&self.config.model).map_err(|why| why.what)?;
+            let ours = ModelChoice::parse(&self.config.model.borrow()).map_err(|why| why.what)?;
             if ours.spec().name != chosen.spec().name {
                 return Err(format!(
                     "it means {model}, and the lead's model is of another provider (set \
@@ -249,7 +249,7 @@ impl Supervisor {
                 ));
             }
         }
-        if self.config.credentials.suffice_for(&chosen) {
+        if self.config.credentials.borrow().suffice_for(&chosen) {
             return Ok(model.to_owned());
         }
         Err("there are no credentials for it".into())
@@ -266,7 +266,7 @@ impl Supervisor {
         let Some(model) = &order.model else { return Ok(()) };
         let chosen = ModelChoice::parse(model)
             .map_err(|why| ToolError::Reply(format!("{}; {USE_OURS}", why.what)))?;
-        if self.config.credentials.suffice_for(&chosen) {
+        if self.config.credentials.borrow().suffice_for(&chosen) {
             return Ok(());
         }
         Err(ToolError::Reply(format!("there are no credentials for {model}; {USE_OURS}")))
@@ -421,7 +421,7 @@ impl Supervisor {
             control_key: Some(control_key),
             role: spec.role.clone(),
             model: spec.model.clone(),
-            credentials: config.credentials.only_for(&chosen),
+            credentials: config.credentials.borrow().only_for(&chosen),
             price: config.prices.get(&spec.model).copied(),
             rules: config.rules,
             hooks: config.hooks.list.clone(),

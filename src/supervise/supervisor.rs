@@ -52,14 +52,14 @@ pub(crate) struct SupervisorConfig {
     /// Time without a sign of life after which a teammate counts as hung; `None` for never.
     pub(crate) hung_after: Option<Duration>,
     /// Model of a teammate for which neither the spawn nor the role names one.
-    pub(crate) model: String,
+    pub(crate) model: RefCell<String>,
     /// The models that the aliases in role files mean.
     pub(crate) model_aliases: BTreeMap<&'static str, String>,
     /// Permissions of the lead, from which those of its teammates are derived.
     pub(crate) permissions: RefCell<Permissions>,
     /// Walls around the commands of its teammates.
     pub(crate) sandbox: Sandbox,
-    pub(crate) credentials: ProviderCredentials,
+    pub(crate) credentials: RefCell<ProviderCredentials>,
     /// Environment of teammates: an allow list.
     pub(crate) environment: Vec<(String, String)>,
     /// Run id that the lead's own commands carry in their environment.
@@ -106,6 +106,12 @@ impl Supervisor {
     /// Sets the mode of teammates that are spawned from now on.
     pub(crate) fn set_mode(&self, mode: PermissionMode) {
         self.config.permissions.borrow_mut().mode = mode;
+    }
+
+    /// Sets the model of teammates that are spawned from now on without one, and the access to all models.
+    pub(crate) fn set_model(&self, model: String, credentials: ProviderCredentials) {
+        self.config.model.replace(model);
+        self.config.credentials.replace(credentials);
     }
 
     /// Sets the calls that answers of the person allow to teammates that are spawned from now on.

@@ -31,14 +31,14 @@ pub(crate) use journal::{
     DiskFullHandler, Journal, NextAttempt, RecordError, SyncFuture, TranscriptWriter,
 };
 pub(crate) use memory::{Memory, cut};
-pub(crate) use model_caller::ModelCaller;
+pub(crate) use model_caller::{ModelCaller, NewModel};
 pub(crate) use resume::CutOff;
 pub(crate) use turn::TurnEnd;
 pub(crate) use turn_machine::TurnMachine;
 pub(crate) use work_set::{WorkId, WorkSet};
 
 use crate::agent::progress::Progress;
-use crate::llm::ModelError;
+use crate::llm::{ModelError, Provider};
 use crate::os::failpoint::hit;
 use crate::tools::{Call, Registry};
 use crate::wire::transcript::Entry;
@@ -151,6 +151,12 @@ impl Conversation {
         let tools = Rc::clone(&self.tools);
         let call = self.model.call(memory, async move { tools.definitions().await });
         self.awaited = Some(self.work.start(call));
+    }
+
+    /// Goes on with another model; a call under way ends with the one before.
+    pub(crate) fn use_model(&mut self, provider: Rc<dyn Provider>, context_tokens: Option<u64>) {
+        (self.model.provider, self.model.context_tokens) = (provider, context_tokens);
+        self.journal.memory.context_shown = None;
     }
 
     /// Summarizes the conversation before the next model call. Returns whether there is enough to summarize.

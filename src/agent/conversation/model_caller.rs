@@ -6,6 +6,8 @@ use super::memory::Memory;
 use crate::agent::progress::Progress;
 use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
 use crate::wire::chat::{Request, Thinking, ToolDefinition};
+use crate::wire::money::Price;
+use std::fmt;
 use std::rc::Rc;
 
 pub(crate) struct ModelCaller {
@@ -18,6 +20,20 @@ pub(crate) struct ModelCaller {
     /// Describes the agent's situation as the program knows it, for a summary.
     pub(crate) situation: Box<dyn Fn() -> String>,
     pub(crate) show: Rc<dyn Fn(&Progress)>,
+}
+
+/// A model that takes the place of another one in a conversation.
+pub(crate) struct NewModel {
+    pub(crate) provider: Rc<dyn Provider>,
+    /// The size of its context; `None` if it is not known.
+    pub(crate) context_tokens: Option<u64>,
+    pub(crate) price: Option<Price>,
+}
+
+impl fmt::Debug for NewModel {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("NewModel").field(&self.provider.label()).finish()
+    }
 }
 
 impl ModelCaller {

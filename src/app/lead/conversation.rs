@@ -22,11 +22,6 @@ pub(crate) enum NextSession {
     New,
     /// The conversation with this id.
     Resume(String),
-    /// The same conversation on this model; a new one if nothing was said in it.
-    OnModel {
-        name: String,
-        is_begun: bool,
-    },
 }
 
 /// The conversation that a lead has taken up, with its life lock held.

@@ -5,6 +5,7 @@ use super::budget_watch::BudgetWatch;
 use super::ending::{
     ALL_DONE, Closed, EndReason, EndedLoop, TimeLimit, close, exit_code, stop_loop,
 };
+use super::model_switch::ModelSwitch;
 use super::runtime::LeadRuntime;
 use super::shell_command::{ShellCommands, ShellEvent};
 use super::slash_command::{TypedLine, View as SlashView, parse, render};
@@ -76,6 +77,11 @@ pub(super) async fn run(
         prompt: None,
         planned_undo: None,
         prices: options.settings.prices(),
+        models: ModelSwitch::new(
+            options.settings.clone(),
+            options.credentials.clone(),
+            startup.conversation.clone(),
+        ),
         rules_of_settings: settings_in_force(context, &options.settings),
         outcomes,
         team_view: TeamView::default(),
@@ -221,6 +227,7 @@ pub(super) struct Session {
     pub(super) outcomes: UnboundedSender<String>,
     /// The prices by which the tokens of other conversations are counted.
     pub(super) prices: BTreeMap<String, Price>,
+    pub(super) models: ModelSwitch,
     /// The permission rules of the settings.
     pub(super) rules_of_settings: Vec<RuleInForce>,
     /// An undo that the person has seen and not confirmed.
@@ -488,6 +495,7 @@ impl Session {
                 self.approvals.set_mode(mode);
                 self.console.print(&format!("mode {mode}: {}", mode.meaning()));
             }
+            TypedLine::Model(name) => self.use_model(&name).await,
             TypedLine::Sessions => self.list_sessions(),
             TypedLine::Next(next) => return self.go_on_with(next),
             TypedLine::Permissions => self.show_permissions(),

@@ -12,6 +12,7 @@ mod granted_rules;
 mod headless;
 mod interactive;
 mod lead_app;
+mod model_switch;
 mod options;
 mod past;
 mod question_queue;

@@ -50,10 +50,6 @@ impl LeadRequest {
         self.conversation = match next {
             NextSession::New => ConversationChoice::New,
             NextSession::Resume(id) => ConversationChoice::Chosen(id),
-            NextSession::OnModel { name, is_begun } => {
-                self.flags.set("--model", name);
-                if is_begun { ConversationChoice::Last } else { ConversationChoice::New }
-            }
         };
     }
 }

@@ -2,6 +2,7 @@
 
 use super::conversation::NextSession;
 use crate::agent::Events;
+use crate::agent::conversation::NewModel;
 use crate::agent::event::Event;
 use crate::bus::Bus;
 use crate::settings::granted::RulesOfLead;
@@ -25,6 +26,8 @@ pub(super) struct LeadRuntime {
     pub(super) supervisor: Rc<Supervisor>,
     pub(super) approval_queue: Rc<ApprovalQueue>,
     pub(super) events: Events,
+    /// The model that the lead's agent uses from its next model call on.
+    pub(super) next_model: Rc<Cell<Option<NewModel>>>,
     pub(super) incarnation: String,
     pub(super) last_lead: Arc<LastLead>,
     /// The rules that answers of the person have made.

@@ -7,7 +7,6 @@ use crate::app::permissions::{self, granted_in_force};
 use crate::app::{interrupt, sessions, undo};
 use crate::bus::Outgoing;
 use crate::error::Failure;
-use crate::settings::model::ModelChoice;
 use crate::store::{asynchronous::offload, roster};
 use crate::ui::console::{FoldedText, QuestionPrompt};
 use crate::ui::question::{TypedAnswer, understand};
@@ -171,15 +170,6 @@ impl Session {
     pub(super) fn go_on_with(&self, next: NextSession) -> Option<EndReason> {
         let next = match next {
             NextSession::New => NextSession::New,
-            NextSession::OnModel { name, .. } => {
-                if let Err(why) = ModelChoice::parse(&name) {
-                    self.console.print(&why.to_string());
-                    return None;
-                }
-                let list = sessions::list(self.runtime.team(), &self.prices).unwrap_or_default();
-                let is_begun = list.iter().any(|conversation| conversation.is_current);
-                NextSession::OnModel { name, is_begun }
-            }
             NextSession::Resume(id) => match sessions::chosen(self.runtime.team(), &id) {
                 Ok(found) if found.is_current => {
                     self.console.print("this is the current conversation");
@@ -194,6 +184,18 @@ impl Session {
         };
         self.runtime.next_session.set(Some(next));
         Some(EndReason::Done)
+    }
+
+    /// Goes on with this conversation on another model.
+    pub(super) async fn use_model(&self, given: &str) {
+        let text = match self.models.use_model(given, &self.runtime).await {
+            Ok(model) => {
+                let notice = model.spec().notice.map(|it| format!("{it}\n")).unwrap_or_default();
+                format!("{notice}model {model} from the next model call on; teammates keep theirs")
+            }
+            Err(why) => why.to_string(),
+        };
+        self.console.print(&text);
     }
 
     /// Shows the permission rules in force.

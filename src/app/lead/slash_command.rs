@@ -52,6 +52,8 @@ pub(super) enum TypedLine {
     Sessions,
     /// End this session and go on with another conversation.
     Next(NextSession),
+    /// Go on with this model.
+    Model(String),
     /// List the permission rules in force.
     Permissions,
     /// Take back the rule with this number.
@@ -100,10 +102,7 @@ pub(super) fn parse(line: &str) -> TypedLine {
         ["inbox"] => TypedLine::Show(View::Inbox),
         ["tasks"] => TypedLine::Show(View::Tasks),
         ["clear" | "new"] => TypedLine::Next(NextSession::New),
-        ["model", name] => {
-            let name = (*name).to_owned();
-            TypedLine::Next(NextSession::OnModel { name, is_begun: true })
-        }
+        ["model", name] => TypedLine::Model((*name).into()),
         ["sessions" | "resume"] => TypedLine::Sessions,
         ["resume", id] => TypedLine::Next(NextSession::Resume((*id).into())),
         ["permissions"] => TypedLine::Permissions,

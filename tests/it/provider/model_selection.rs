@@ -1,9 +1,13 @@
 //! The selection of model and credentials, and the mode that follows from it.
 
 use crate::support::child_process::write;
-use crate::support::fake::{Fake, Reply};
-use crate::support::fake_models::KEY;
+use crate::support::fake::{Fake, Reply, RequestView};
+use crate::support::fake_models::{KEY, call, connect, conversation};
 use crate::support::harness::{CommandResult, Team};
+use crate::support::scripts::{
+    assert_left_in_order, bash, calls, lead, says, script, spawn, wait_file,
+};
+use serde_json::json;
 
 /// A headless run with these variables and the fake endpoint. `base` is appended to its address.
 fn run(variables: &[(&str, &str)], base: &str, args: &[&str]) -> (CommandResult, Fake) {
@@ -150,4 +154,51 @@ fn missing_and_invalid_credentials_have_different_errors() {
         }
         assert_eq!(fake.requests().len(), 0);
     }
+}
+
+/// The reply of the second model: it spawns bob once.
+fn second_model(view: &RequestView) -> Reply {
+    if conversation(view).contains("bob is there") || !view.results().is_empty() {
+        return Reply::text("the other model is here");
+    }
+    let bob = json!({"name": "bob", "role": "worker", "prompt": "bob is there"});
+    call(view, "spawn_teammate", &bob)
+}
+
+#[test]
+fn a_lead_goes_on_with_another_model_and_its_teammates_stay() {
+    let (team, fake) = (Team::new(), Fake::start(second_model));
+    connect(&team, &fake);
+    let lines = [
+        calls("lead", &[spawn("alice")]),
+        says("lead", "alice is at work"),
+        calls("alice", &[bash("touch here; sleep 1000")]),
+    ];
+    let mut lead = lead(&team, &script(&team, &lines));
+    lead.type_line("begin");
+    lead.expect("alice is at work");
+    wait_file(&team, "here");
+    let pid = team.pid_of("alice");
+
+    // A model that cannot be used changes nothing.
+    lead.type_line("/model openai/x");
+    lead.expect("openai/x has no credentials");
+    lead.type_line("/model nonsense/x");
+    lead.expect("is not a model that this version can use");
+    assert!(team.roster()["lead"]["model"].as_str().unwrap().starts_with("script:"));
+
+    lead.type_line("/model anthropic/second");
+    lead.expect("model anthropic/second from the next model call on; teammates keep theirs");
+    assert_eq!(team.roster()["lead"]["model"], "anthropic/second");
+    lead.type_line("go on");
+    lead.expect("the other model is here");
+    let first = fake.requests().into_iter().next().unwrap();
+    assert_eq!(first.model(), "second");
+    let told = conversation(&first);
+    assert!(told.contains("begin") && told.contains("alice is at work"), "{told}");
+    assert_eq!((team.pid_of("alice"), team.status("alice")), (pid, "working".into()));
+    assert_eq!(team.member("bob")["model"], "anthropic/second");
+    team.team(&["stop", "--all", "--now"]).expect(0);
+    lead.wait();
+    assert_left_in_order(&team);
 }

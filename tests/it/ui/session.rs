@@ -485,11 +485,11 @@ fn another_model_and_another_conversation_go_on_in_the_same_terminal() {
         lead.printed().matches("/quit ends the team").count() == printed + times
     };
     lead.type_line("/model rehearsal");
-    team.eventually("the next session", || again(&lead, 1));
+    lead.expect("model rehearsal from the next model call on");
     assert_eq!(team.roster()["lead"]["model"], "rehearsal");
     assert_eq!(prompts(&team), ["begin"], "the conversation goes on");
     lead.type_line("/clear");
-    team.eventually("a new session", || again(&lead, 2));
+    team.eventually("a new session", || again(&lead, 1));
     lead.type_line("/resume");
     lead.expect("begin");
     lead.type_line("/resume zzz");
@@ -497,7 +497,7 @@ fn another_model_and_another_conversation_go_on_in_the_same_terminal() {
     let listed = team.team(&["sessions", "--json"]).expect(0).json();
     let id = listed["sessions"][0]["id"].as_str().unwrap().to_owned();
     lead.type_line(&format!("/resume {id}"));
-    team.eventually("the old session", || again(&lead, 3));
+    team.eventually("the old session", || again(&lead, 2));
     assert_eq!(prompts(&team), ["begin"]);
     quit(&team, lead);
 }
