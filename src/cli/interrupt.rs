@@ -2,7 +2,8 @@
 
 use super::args::Json;
 use crate::app::interrupt::{Interrupted, interrupt, interruptible};
-use crate::app::{context::Context, event_loop::block_on, output::print_result};
+use crate::app::output::{print_result, warn};
+use crate::app::{context::Context, event_loop::block_on};
 use crate::error::{Exit, Failure};
 use crate::wire::AgentName;
 use serde_json::json;
@@ -24,14 +25,17 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let bus = context.team_bus()?;
     let names = args.names.iter().map(|given| interruptible(bus.dir(), given));
     let names = names.collect::<Result<Vec<AgentName>, Failure>>()?;
-    let outcomes = block_on(async {
-        let mut outcomes = Vec::new();
+    // One that does not answer keeps no other from its end.
+    let (outcomes, failures) = block_on(async {
+        let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
         for name in names {
-            let outcome = interrupt(&bus, &name, args.reason.clone()).await?;
-            outcomes.push((name, outcome));
+            match interrupt(&bus, &name, args.reason.clone()).await {
+                Ok(outcome) => outcomes.push((name, outcome)),
+                Err(why) => failures.push(why),
+            }
         }
-        Ok::<_, Failure>(outcomes)
-    })??;
+        (outcomes, failures)
+    })?;
     let as_json = || {
         let outcomes = outcomes.iter();
         let outcomes =
@@ -42,6 +46,14 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         let lines = outcomes.iter().map(|(name, it)| format!("{name} {}", it.words()));
         lines.collect::<Vec<_>>().join("\n")
     };
+    let mut failures = failures.into_iter();
+    if let Some(first) = failures.next() {
+        if !outcomes.is_empty() {
+            print_result(args.json.json, as_json, as_text);
+        }
+        failures.for_each(|why| warn(&why.to_string()));
+        return Err(first);
+    }
     let exit = print_result(args.json.json, as_json, as_text);
     let is_all = outcomes.iter().all(|(_, outcome)| *outcome == Interrupted::Turn);
     Ok(if is_all { exit } else { Exit::Failure })
