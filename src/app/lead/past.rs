@@ -64,7 +64,11 @@ pub(super) fn settle(
         ConversationChoice::New => {}
         ConversationChoice::Ask => match ask(context, request)? {
             Ok(choice) => request.conversation = choice,
-            Err(left) => return Ok(Some(exit_of(left))),
+            Err(left) => {
+                // The shell continues on a row of its own.
+                output::warn("");
+                return Ok(Some(exit_of(left)));
+            }
         },
         ConversationChoice::Last => drop(team_to_resume(context)?),
         ConversationChoice::Chosen(id) => {
