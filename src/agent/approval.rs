@@ -16,6 +16,7 @@ use crate::protocol::request::{
 };
 use crate::store::asynchronous::offload;
 use crate::store::{liveness, roster};
+use crate::tools::approval_decision::ApprovalDecision;
 use crate::tools::{Call, Registry, find, signal};
 use crate::wire::AgentName;
 use crate::wire::log_words;
@@ -84,43 +85,15 @@ fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> St
 
 /// Returns the decision in a message that answers a question, with the kind of the question.
 fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
-    let (mut scope, mut updated_input, mut mode, mut by) = (Scope::Once, None, None, None);
-    let (kind, approve, reason) = if let Body::PermissionResponse {
-        approve,
-        scope: given,
-        reason,
-        decider,
-        updated_input: changed,
-        ..
-    } = &message.body
-    {
-        (scope, updated_input) = (*given, changed.clone());
-        by = decider.as_deref();
-        (RequestKind::Permission, *approve, reason)
-    } else if let Body::SandboxPermissionResponse {
-        approve,
-        scope: given,
-        reason,
-        decider,
-        updated_input: changed,
-        ..
-    } = &message.body
-    {
-        (scope, updated_input) = (*given, changed.clone());
-        by = decider.as_deref();
-        (RequestKind::Sandbox, *approve, reason)
-    } else if let Body::PlanApprovalResponse { approve, feedback, mode: named } = &message.body {
-        let named = named.as_deref().and_then(PermissionMode::parse);
-        mode = approve.then_some(named.unwrap_or(PermissionMode::AcceptEdits));
-        (RequestKind::Plan, *approve, feedback)
-    } else {
-        return None;
-    };
-    let outcome = if approve { DecisionOutcome::Approved } else { DecisionOutcome::Rejected };
+    let (about, decision, by) = ApprovalDecision::of_body(&message.body)?;
+    let ApprovalDecision { verdict, scope, reason, updated_input, mode, .. } = decision;
+    let is_approved = verdict == RequestVerdict::Approve;
+    let is_plan = about == QuestionKind::Plan;
+    let mode = (is_plan && is_approved).then(|| mode.unwrap_or(PermissionMode::AcceptEdits));
+    let outcome = if is_approved { DecisionOutcome::Approved } else { DecisionOutcome::Rejected };
     let request_id = message.request_id.clone().unwrap_or_default();
-    let by = by.filter(|by| *by == PROGRAM).unwrap_or(&message.from).to_owned();
-    let reason = reason.clone();
-    Some((kind, Decision { request_id, outcome, by, scope, reason, updated_input, mode }))
+    let by = by.filter(|by| by == PROGRAM).unwrap_or_else(|| message.from.clone());
+    Some((about.into(), Decision { request_id, outcome, by, scope, reason, updated_input, mode }))
 }
 
 pub(super) struct Approvals {

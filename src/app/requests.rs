@@ -12,14 +12,14 @@ use crate::protocol::request::RequestVerdict;
 use crate::store::asynchronous::offload;
 use crate::store::transcript::{OpenQuestion, archived_questions, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
-use crate::tools::approval_queue::{ApprovalDecision, Decider};
+use crate::tools::approval_decision::{ApprovalDecision, Decider};
 use crate::tools::find as find_tool;
 use crate::ui::console::EditableText;
 use crate::ui::question::{TypedAnswer, excerpt_rows};
 use crate::ui::{sanitize::one_line, view::View};
 use crate::view::requests::{content, editable};
 use crate::wire::AgentName;
-use crate::wire::message::{Body, Correlation};
+use crate::wire::message::Correlation;
 use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
 use crate::wire::tool::{SubjectArgument, ToolSpec};
 use serde_json::{Value, json};
@@ -50,6 +50,10 @@ pub(crate) struct OpenRequest {
 impl OpenRequest {
     pub(crate) fn id(&self) -> &str {
         &self.open.question.request_id
+    }
+
+    pub(crate) fn is_plan(&self) -> bool {
+        self.open.question.is_plan()
     }
 
     /// Returns the short id with the beginning of the content, on one line.
@@ -282,27 +286,8 @@ pub(crate) async fn decide(
         let why = "the lead passes answers on, and none is running";
         return Err(unanswered(why.into(), hint.into()));
     };
-    let ApprovalDecision { verdict, scope, rule_scope, reason, updated_input, mode } = answer;
-    let rule_scope = rule_scope.map(|scope| scope.word().to_owned());
-    let decider = None;
-    let approve = verdict == RequestVerdict::Approve;
-    let body = match request.open.question.about {
-        QuestionKind::Permission => {
-            Body::PermissionResponse { approve, scope, reason, decider, rule_scope, updated_input }
-        }
-        QuestionKind::Plan => {
-            let mode = mode.map(|mode| mode.word().to_owned());
-            Body::PlanApprovalResponse { approve, feedback: reason, mode }
-        }
-        QuestionKind::Sandbox => Body::SandboxPermissionResponse {
-            approve,
-            scope,
-            reason,
-            decider,
-            rule_scope,
-            updated_input,
-        },
-    };
+    let verdict = answer.verdict;
+    let body = answer.into_body(request.open.question.about, None);
     let correlation = Correlation { request_id: id.into(), incarnation: record.incarnation };
     let sender = Arc::clone(bus);
     let relay = move || sender.control(&AgentName::user(), &lead, body, correlation);

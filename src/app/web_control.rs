@@ -6,7 +6,7 @@ use super::{context::repair, requests, send};
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Failure, OrFail};
 use crate::protocol::{ladder::Urgency, request::RequestVerdict};
-use crate::tools::approval_queue::ApprovalDecision;
+use crate::tools::approval_decision::ApprovalDecision;
 use crate::web::{Control, Order, Outcome};
 use crate::wire::{AgentName, roster::ExitCause};
 use std::rc::Rc;

@@ -4,8 +4,8 @@ use super::args::Json;
 use crate::app::{context::Context, event_loop::block_on, output::print_result, requests};
 use crate::error::{Exit, Failure};
 use crate::protocol::request::RequestVerdict;
-use crate::tools::approval_queue::ApprovalDecision;
-use crate::wire::permission::RuleScope;
+use crate::tools::approval_decision::ApprovalDecision;
+use crate::wire::permission::{PermissionMode, RuleScope};
 use serde_json::{Value, json};
 
 #[derive(Debug, clap::Args)]
@@ -59,6 +59,11 @@ impl Request {
         context.refuse_inside_agent(verb)?;
         let (bus, given) = (context.team_bus()?, self.id);
         let request = requests::one_meant(bus.dir(), &given)?;
+        if answer.mode.is_some() && !request.is_plan() {
+            let why = "--mode is for plans, and this request is not a plan";
+            let hint = "leave --mode out; `team requests` shows what waits";
+            return Err(Failure::new(Exit::Usage, format!("{given} was not answered"), why, hint));
+        }
         let answer = ApprovalDecision { reason: self.reason, ..answer };
         let outcome = block_on(requests::decide(&bus, request.id(), answer))??;
         let as_json = || json!({ "schema": 1, "request_id": request.id(), "outcome": outcome });
@@ -73,7 +78,8 @@ impl Request {
 
 pub(super) mod approve {
     use super::{
-        ApprovalDecision, Context, Exit, Failure, Json, Request, RequestVerdict, RuleScope,
+        ApprovalDecision, Context, Exit, Failure, Json, PermissionMode, Request, RequestVerdict,
+        RuleScope,
     };
 
     #[derive(Debug, clap::Args)]
@@ -87,6 +93,9 @@ pub(super) mod approve {
         /// lead ends), `team` (all, also after --resume) or `good` (all in this folder, for good)
         #[arg(long, value_name = "SCOPE", conflicts_with = "always", value_parser = rule_scope)]
         scope: Option<RuleScope>,
+        /// Permission mode in which the agent carries its plan out (default: `accept_edits`, if the lead's mode allows it)
+        #[arg(long, value_name = "MODE", conflicts_with_all = ["always", "scope"], value_parser = mode)]
+        mode: Option<PermissionMode>,
         #[command(flatten)]
         json: Json,
     }
@@ -97,7 +106,13 @@ pub(super) mod approve {
             Some(scope) => ApprovalDecision::with_rule(scope),
             None => ApprovalDecision::once(RequestVerdict::Approve, None),
         };
+        let answer = ApprovalDecision { mode: args.mode, ..answer };
         args.request.answer(context, "approve", answer, args.json)
+    }
+
+    fn mode(word: &str) -> Result<PermissionMode, String> {
+        let words = PermissionMode::WORDS.join(", ");
+        PermissionMode::parse(word).ok_or_else(|| format!("give one of {words}"))
     }
 
     fn rule_scope(word: &str) -> Result<RuleScope, String> {

@@ -3,6 +3,7 @@
 //! *Invariant:* a permission is granted by the person or by a rule, never by the lead's model. Every answer
 //! passes the ledger of [`crate::protocol::request`], which accepts one per request.
 
+use super::approval_decision::{ApprovalDecision, Decider};
 use super::call::ToolError;
 use crate::bus::Bus;
 use crate::protocol::request::{
@@ -11,12 +12,10 @@ use crate::protocol::request::{
 use crate::store::asynchronous::offload;
 use crate::store::roster;
 use crate::wire::AgentName;
-use crate::wire::message::{Body, Correlation, Message, Scope};
-use crate::wire::permission::{
-    PROGRAM, PermissionMode, PlanApproval, Question, QuestionKind, RuleScope,
-};
+use crate::wire::message::{Body, Correlation, Message};
+use crate::wire::permission::{PermissionMode, PlanApproval, Question, QuestionKind};
 use crate::wire::tool::{ToolLookup, ToolSpec};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,59 +26,6 @@ pub(crate) struct QueuedRequest {
     pub(crate) question: Question,
     pub(crate) owner: AgentName,
     pub(crate) incarnation: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decider {
-    Model,
-    Person,
-    /// The program, because nobody can be asked.
-    Program,
-}
-
-impl Decider {
-    /// Returns the name of the decider in the record of a decision.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Model => "lead",
-            Self::Person => "user",
-            Self::Program => PROGRAM,
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ApprovalDecision {
-    pub(crate) verdict: RequestVerdict,
-    pub(crate) scope: Scope,
-    /// The agents and the time for which `scope` holds; `None` for the whole team.
-    pub(crate) rule_scope: Option<RuleScope>,
-    pub(crate) reason: Option<String>,
-    /// Arguments that replace those of the call.
-    pub(crate) updated_input: Option<Value>,
-    /// The mode in which the agent carries its approved plan out; `None` for `accept_edits`.
-    pub(crate) mode: Option<PermissionMode>,
-}
-
-impl ApprovalDecision {
-    /// Creates a decision about one call.
-    pub(crate) fn once(verdict: RequestVerdict, reason: Option<String>) -> Self {
-        let (scope, rule_scope) = (Scope::Once, None);
-        Self { verdict, scope, rule_scope, reason, updated_input: None, mode: None }
-    }
-
-    /// Creates an approval that also allows the same call from now on.
-    pub(crate) fn with_rule(rule_scope: RuleScope) -> Self {
-        let yes = Self::once(RequestVerdict::Approve, None);
-        Self { scope: rule_scope.answer(), rule_scope: Some(rule_scope), ..yes }
-    }
-
-    /// Returns the agents and the time for which the answer makes a rule; `None` if it makes none.
-    pub(crate) fn makes_rule(&self) -> Option<RuleScope> {
-        let is_yes = self.verdict == RequestVerdict::Approve;
-        let scope = RuleScope::of_answer(self.scope, self.rule_scope.map(RuleScope::word));
-        scope.filter(|_| is_yes)
-    }
 }
 
 pub(crate) struct ApprovalQueue {
@@ -276,33 +222,10 @@ impl ApprovalQueue {
         if asked.owner.is_lead() {
             return Ok(asked);
         }
-        let approve = decision.verdict == RequestVerdict::Approve;
-        let ApprovalDecision { scope, rule_scope, reason, updated_input, mode, .. } = decision;
-        let rule_scope = rule_scope.map(|scope| scope.word().to_owned());
-        let mode = approve.then(|| self.mode_after_plan(decider, mode));
-        let decider = (decider == Decider::Program).then(|| decider.word().to_owned());
-        let body = match asked.question.about {
-            QuestionKind::Permission => Body::PermissionResponse {
-                approve,
-                scope,
-                reason,
-                decider,
-                rule_scope,
-                updated_input,
-            },
-            QuestionKind::Sandbox => Body::SandboxPermissionResponse {
-                approve,
-                scope,
-                reason,
-                decider,
-                rule_scope,
-                updated_input,
-            },
-            QuestionKind::Plan => {
-                let mode = mode.map(|mode| mode.word().to_owned());
-                Body::PlanApprovalResponse { approve, feedback: reason, mode }
-            }
-        };
+        let mode = (decision.verdict == RequestVerdict::Approve)
+            .then(|| self.mode_after_plan(decider, decision.mode));
+        let by = (decider == Decider::Program).then_some(decider);
+        let body = ApprovalDecision { mode, ..decision }.into_body(asked.question.about, by);
         self.send(asked.owner.clone(), body, id.to_owned(), asked.incarnation.clone()).await?;
         Ok(asked)
     }

@@ -5,6 +5,7 @@
 //! to the model or ends the agent; no other kind leaves this module. No other part of the program compares names
 //! of tools: it gets the spec from [`find`].
 
+pub(crate) mod approval_decision;
 pub(crate) mod approval_queue;
 mod call;
 pub(crate) mod command;

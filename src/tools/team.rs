@@ -2,7 +2,7 @@
 
 pub(crate) use super::registry::TeamContext;
 
-use super::approval_queue::{ApprovalDecision, Decider};
+use super::approval_decision::{ApprovalDecision, Decider};
 use super::call::{Call, ToolError};
 use super::registry::{Parameters, SpawnOrder, TALKS, Tool, ToolParts, parameters};
 use crate::protocol::request::RequestVerdict;

@@ -3,36 +3,29 @@
 //! Questions arrive in the lead's inbox, which is not drained while the lead's model answers or a tool
 //! runs. [`Approvals::refresh`] therefore reads undrained mail, too; a question that it finds again is queued once.
 
-use super::question_queue::{QuestionQueue, WaitingQuestion};
+use super::question_queue::QuestionQueue;
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
 use crate::app::question_file::file_of;
 use crate::app::requests::{
-    always_rules, decided_call, decision_of, editable_text, own_decision, rules_of_always,
-    with_text,
+    always_rules, decided_call, editable_text, own_decision, rules_of_always,
 };
 use crate::app::stop_members::is_alive;
 use crate::protocol::permission::would_allow;
 use crate::protocol::request::RequestVerdict;
 use crate::store::{TeamDir, roster, transcript, unread};
-use crate::tools::approval_queue::{ApprovalDecision, Decider, QueuedRequest};
+use crate::tools::approval_decision::{ApprovalDecision, Decider};
+use crate::tools::approval_queue::QueuedRequest;
 use crate::ui::console::{EditableText, QuestionPrompt};
-use crate::ui::question::{
-    ALWAYS, NOT_AN_ANSWER, TypedAnswer, ask_about, body, choices, look_first, omitted_of,
-    subject_rows, summary, understand, whole,
-};
+use crate::ui::question::{ALWAYS, ask_about, body, choices, omitted_of, subject_rows, summary};
 use crate::ui::{sanitize::one_line, view::View};
-use crate::view::requests::visible;
 use crate::wire::AgentName;
-use crate::wire::message::{Body, Message, Scope};
-use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleScope};
+use crate::wire::message::{Body, Message};
+use crate::wire::permission::{PermissionMode, Question, QuestionKind};
 use crate::wire::roster::{Member, Roster, Status};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-/// The time for which answers are ignored after the question in front was withdrawn: they were meant for that one.
-const IGNORE_AFTER_REPLACEMENT: Duration = Duration::from_secs(1);
 
 /// The number of columns of the rule that an answer would make.
 const RULE_COLUMNS: usize = 60;
@@ -41,9 +34,9 @@ pub(super) struct Approvals {
     runtime: LeadRuntime,
     /// The reason for which every question is denied, if no person can answer in this run.
     nobody: Option<&'static str>,
-    queue: QuestionQueue,
+    pub(super) queue: QuestionQueue,
     /// The time at which the question in front was withdrawn without an answer.
-    replaced_at: Option<Instant>,
+    pub(super) replaced_at: Option<Instant>,
     notices: UnboundedSender<String>,
     unread_notices: UnboundedReceiver<String>,
 }
@@ -135,38 +128,7 @@ impl Approvals {
         let bound = message.is_verified()
             && message.from == AgentName::user().as_str()
             && message.incarnation.as_deref() == Some(self.runtime.incarnation.as_str());
-        let body = message.body.clone();
-        let (mut mode, mut rule_scope) = (None, None);
-        let (approve, scope, reason, updated_input) = if let Body::PermissionResponse {
-            approve,
-            scope,
-            reason,
-            updated_input,
-            rule_scope: word,
-            ..
-        } = body
-        {
-            rule_scope = word.as_deref().and_then(RuleScope::parse);
-            (approve, scope, reason, updated_input)
-        } else if let Body::SandboxPermissionResponse {
-            approve,
-            scope,
-            reason,
-            updated_input,
-            rule_scope: word,
-            ..
-        } = body
-        {
-            rule_scope = word.as_deref().and_then(RuleScope::parse);
-            (approve, scope, reason, updated_input)
-        } else if let Body::PlanApprovalResponse { approve, feedback, mode: wanted } = body {
-            mode = wanted.as_deref().and_then(PermissionMode::parse);
-            (approve, Scope::Once, feedback, None)
-        } else {
-            return;
-        };
-        let verdict = RequestVerdict::of(approve);
-        let decision = ApprovalDecision { verdict, scope, rule_scope, reason, updated_input, mode };
+        let Some((_, decision, _)) = ApprovalDecision::of_body(&message.body) else { return };
         let id = message.request_id.as_deref().filter(|_| bound);
         let queue = Rc::clone(&self.runtime.approval_queue);
         if id.is_some_and(|id| queue.find(id).is_none()) {
@@ -272,154 +234,17 @@ impl Approvals {
         editable_text(self.queue.front()?.question())
     }
 
-    /// Puts a question off, so that the input is free.
-    pub(super) fn put_off(&mut self, id: &str) {
-        self.queue.put_off(id);
-        self.notify("put off: Enter asks again, /requests lists what waits".into());
-    }
-
-    /// Asks the questions again that were put off; returns whether there was one.
-    pub(super) fn ask_again(&mut self) -> bool {
-        self.queue.ask_again()
-    }
-
-    /// Lists what waits, with the numbers for an answer.
-    pub(super) fn list(&self) -> String {
-        if self.count() == 0 {
-            return "No question waits.".into();
-        }
-        let row = |waiting: &WaitingQuestion| {
-            let what = summary(waiting.question());
-            format!("  {}  {} asks to {what}\n", waiting.number, waiting.asked.owner)
-        };
-        let rows: String = self.queue.all().iter().map(row).collect();
-        format!("{rows}/requests N shows all of one; /approve N, /deny N WHY answer it")
-    }
-
-    /// Renders all of the question with this number.
-    pub(super) fn show_all(&mut self, number: u64) -> String {
-        let Some(waiting) = self.queue.by_number(number) else { return no_question(number) };
-        let id = waiting.id().to_owned();
-        let text = format!("{} asks to {}\n", waiting.asked.owner, summary(waiting.question()));
-        let text = text + &whole(waiting.question());
-        if let Some(waiting) = self.queue.get(&id) {
-            waiting.omitted = Some(0);
-        }
-        text
-    }
-
-    /// Answers the question with this number.
-    pub(super) fn answer_number(&mut self, number: u64, said: TypedAnswer) {
-        match self.queue.by_number(number).map(|waiting| waiting.id().to_owned()) {
-            Some(id) => self.answer(&id, said),
-            None => self.notify(no_question(number)),
-        }
-    }
-
-    /// Takes the end of the person's editor. A changed question is asked again.
-    pub(super) fn on_edited(&mut self, id: &str, text: Result<String, String>) {
-        let text = match text {
-            Ok(text) => text,
-            Err(why) => return self.notify(why),
-        };
-        let waiting = self.queue.get(id);
-        let changed = waiting.and_then(|it| Some((with_text(it.question(), &text)?, it)));
-        let Some((changed, waiting)) = changed else {
-            let text = visible(&text);
-            return self.notify(format!("the question is no longer open; your text was:\n{text}"));
-        };
-        (waiting.edited, waiting.omitted) = (Some(changed), None);
-        self.notify("changed; y lets the changed one run:".into());
-    }
-
-    /// Takes a line that was typed without a pane as the answer to the question in front. Returns `false` if there is
-    /// no question, or the line is a command of the prompt.
-    pub(super) fn answer_line(&mut self, line: &str) -> bool {
-        let Some(front) = self.queue.front() else { return false };
-        let id = front.id().to_owned();
-        let line = line.trim();
-        if line.is_empty() || line.starts_with(['/', '@']) {
-            return false;
-        }
-        if self.is_replaced() {
-            return true;
-        }
-        self.reply(&id, line);
-        true
-    }
-
-    /// Takes a line that was typed under the question with this id.
-    pub(super) fn reply(&mut self, id: &str, line: &str) {
-        if self.queue.get(id).is_none() {
-            return self.notify("that question is gone; nothing was answered".into());
-        }
-        match understand(line) {
-            Some(said) => self.answer(id, said),
-            None if line.trim().is_empty() => {}
-            None => self.notify(NOT_AN_ANSWER.into()),
-        }
-    }
-
-    /// Takes a key that answers the question on the screen.
-    pub(super) fn answer_key(&mut self, key: char, question: Option<&str>) {
-        let front = self.queue.front().map(|front| front.id().to_owned());
-        let Some(id) = front else { return self.notify("there is no question".into()) };
-        if self.is_replaced() || question.is_none_or(|shown| shown != id) {
-            return self.notify("the question has just changed: look again, then answer".into());
-        }
-        self.answer(
-            &id,
-            match key {
-                'y' => TypedAnswer::Yes,
-                'a' => TypedAnswer::Always(RuleScope::Team),
-                _ => TypedAnswer::No(None),
-            },
-        );
-    }
-
-    /// Whether the question in front came just now in place of another, for which the answer was meant.
-    fn is_replaced(&mut self) -> bool {
-        self.replaced_at.take().is_some_and(|at| at.elapsed() < IGNORE_AFTER_REPLACEMENT)
-    }
-
-    fn answer(&mut self, id: &str, said: TypedAnswer) {
-        use TypedAnswer::{Always, Instead, No, Yes};
-        let Some(waiting) = self.queue.get(id) else { return };
-        let question = waiting.question().clone();
-        let said = match said {
-            TypedAnswer::ShowWhole => {
-                waiting.omitted = Some(0);
-                let shown = waiting.whole.clone();
-                return self.notify(if shown.is_empty() { whole(&question) } else { shown });
-            }
-            TypedAnswer::Edit => return self.notify(no_editor(&question).into()),
-            Yes | Always(_) => match waiting.omitted {
-                None => return self.notify("the next question came just now: look first".into()),
-                Some(omitted) if omitted > 0 => return self.notify(look_first(omitted)),
-                // The person reads each plan, so this answer covers one plan only.
-                Some(_) if question.about == QuestionKind::Plan => Yes,
-                Some(_) => said,
-            },
-            No(_) | Instead(_) => said,
-        };
-        let Some(mut decision) = decision_of(&question, said) else {
-            return self.notify("only a command can be typed anew; e alone edits a file".into());
-        };
-        if let Some(WaitingQuestion { asked, .. }) = self.queue.remove(id) {
-            let is_yes = decision.verdict == RequestVerdict::Approve;
-            if is_yes && asked.question.input != question.input {
-                decision.updated_input.get_or_insert(question.input);
-            }
-            self.decide(asked, Decider::Person, decision);
-        }
-    }
-
-    fn notify(&self, text: String) {
+    pub(super) fn notify(&self, text: String) {
         // At the end of the session no notice is shown any more.
         let _unread = self.notices.send(text);
     }
 
-    fn decide(&mut self, asked: QueuedRequest, decider: Decider, decision: ApprovalDecision) {
+    pub(super) fn decide(
+        &mut self,
+        asked: QueuedRequest,
+        decider: Decider,
+        decision: ApprovalDecision,
+    ) {
         let id = asked.question.request_id.clone();
         self.queue.remove(&id);
         let (runtime, notices) = (self.runtime.clone(), self.notices.clone());
@@ -479,19 +304,6 @@ impl Approvals {
             let request = Body::ModeSetRequest { mode: mode.word().into() };
             approval_queue.fan_out(request, follows).await;
         });
-    }
-}
-
-fn no_question(number: u64) -> String {
-    format!("no question has the number {number}; /requests lists what waits")
-}
-
-/// The reason for which the line `e` opens no editor.
-fn no_editor(question: &Question) -> &'static str {
-    if editable_text(question).is_some() {
-        "this terminal cannot be handed to an editor; write e and the command, or n and why"
-    } else {
-        "this question has nothing to edit; say y, or n and why"
     }
 }
 

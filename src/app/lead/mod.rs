@@ -20,6 +20,7 @@ mod quiescence;
 mod returning;
 mod running_calls;
 mod runtime;
+mod session;
 mod session_commands;
 mod shell_command;
 mod slash_command;
@@ -27,6 +28,7 @@ mod spawn_requests;
 mod startup;
 mod team_view;
 mod turn_changes;
+mod typed_answers;
 mod user_mail;
 
 pub(crate) use conversation::ConversationChoice;

@@ -2,7 +2,7 @@
 
 use super::conversation::NextSession;
 use super::ending::EndReason;
-use super::interactive::Session;
+use super::session::Session;
 use crate::app::permissions::{self, granted_in_force};
 use crate::app::{interrupt, sessions, undo};
 use crate::bus::Outgoing;

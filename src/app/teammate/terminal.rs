@@ -6,7 +6,7 @@ use crate::app::requests::{decision_of, editable_text, own_decision, with_text};
 use crate::app::{context::Context, output};
 use crate::error::{Failure, OrFail};
 use crate::os::terminal_size;
-use crate::tools::approval_queue::Decider;
+use crate::tools::approval_decision::Decider;
 use crate::ui::console::EditableText;
 use crate::ui::external_editor::ExternalEditor;
 use crate::ui::live::Live;
