@@ -3,8 +3,8 @@
 use super::sanitize::{columns, one_line};
 use super::view::View;
 use crate::view::trace::{Step, TraceEvent};
-use crate::wire::message::{Body, IdleReason, Message, Outcome, Scope};
-use crate::wire::permission::RuleLists;
+use crate::wire::message::{Body, IdleReason, Message, Outcome};
+use crate::wire::permission::{RuleLists, RuleScope};
 use serde_json::Value;
 
 /// The state of a message in an inbox view.
@@ -120,12 +120,21 @@ fn meaning(body: &Body) -> String {
             let what = if description.is_empty() { subject(input) } else { description.clone() };
             format!("asks to run {tool}: {what}")
         }
-        Body::PermissionResponse { approve, scope, reason, updated_input, .. }
-        | Body::SandboxPermissionResponse { approve, scope, reason, updated_input, .. } => {
-            let scope = match scope {
-                Scope::Once => "once",
-                Scope::Session => "for this session",
-                Scope::Always => "always",
+        Body::PermissionResponse { approve, scope, rule_scope, reason, updated_input, .. }
+        | Body::SandboxPermissionResponse {
+            approve,
+            scope,
+            rule_scope,
+            reason,
+            updated_input,
+            ..
+        } => {
+            let scope = match RuleScope::of_answer(*scope, rule_scope.as_deref()) {
+                None => "once",
+                Some(RuleScope::Agent) => "for this agent",
+                Some(RuleScope::Session) => "for this session",
+                Some(RuleScope::Team) => "for this team",
+                Some(RuleScope::Good) => "for good",
             };
             let verdict = if *approve { "allowed" } else { "denied" };
             let edited = updated_input.as_ref().map(edited).unwrap_or_default();
@@ -280,6 +289,8 @@ Mail for lead: 1 unread, 1 taken in since you last looked
 {"type":"permission_request","tool":"bash","input":{"command":"ls"},"description":"ls"} => asks to run bash: ls
 {"type":"permission_request","tool":"read_file","input":{"path":"a.rs","limit":3},"description":""} => asks to run read_file: a.rs
 {"type":"permission_response","approve":true,"scope":"once","updated_input":{"command":"ls -a"}} => allowed once, edited to ls -a
+{"type":"permission_response","approve":true,"scope":"session"} => allowed for this agent
+{"type":"permission_response","approve":true,"scope":"always","rule_scope":"session"} => allowed for this session
 {"type":"permission_update","rules":{"allow":["bash(ls)"]}} => new permission rules: allow bash(ls)
 {"type":"permission_update","rules":{},"removed":{"allow":["bash(ls)"]}} => permission rules taken back: allow bash(ls)
 {"type":"permission_update","rules":{},"revoked":[2,5]} => takes back the permission rules 2, 5
