@@ -2,7 +2,7 @@
 
 use crate::support::child_process::write;
 use crate::support::harness::{CommandResult, Team};
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{ANY_SIZE, Size, Terminal};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -77,7 +77,13 @@ pub(crate) fn script(team: &Team, lines: &[Value]) -> String {
 
 /// Starts an interactive lead and waits until it is idle.
 pub(crate) fn lead(team: &Team, model: &str) -> Terminal {
-    let lead = Terminal::start(team.command("team", &["lead", "--new", "--model", model]));
+    lead_of_size(team, model, ANY_SIZE)
+}
+
+/// Starts an interactive lead in a terminal of this size and waits until it is idle.
+pub(crate) fn lead_of_size(team: &Team, model: &str, size: Size) -> Terminal {
+    let command = team.command("team", &["lead", "--new", "--model", model]);
+    let lead = Terminal::of_size(command, size);
     lead.expect("/quit ends the team");
     team.wait_status("lead", "idle");
     lead
@@ -85,7 +91,14 @@ pub(crate) fn lead(team: &Team, model: &str) -> Terminal {
 
 /// Starts an interactive lead on a script and sends the first prompt.
 pub(crate) fn scripted_lead(team: &Team, lines: &[Value]) -> Terminal {
-    scripted_lead_on(team, &script(team, lines))
+    scripted_lead_of_size(team, lines, ANY_SIZE)
+}
+
+/// Starts an interactive lead on a script in a terminal of this size, and sends the first prompt.
+pub(crate) fn scripted_lead_of_size(team: &Team, lines: &[Value], size: Size) -> Terminal {
+    let mut lead = lead_of_size(team, &script(team, lines), size);
+    lead.type_line("begin");
+    lead
 }
 
 /// Starts an interactive lead on a script that is already written, and sends the first prompt.

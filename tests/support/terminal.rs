@@ -15,8 +15,14 @@ use std::time::{Duration, Instant};
 
 use crate::support::harness::PATIENCE;
 
-const ROWS: u16 = 40;
-const COLUMNS: u16 = 120;
+/// The rows and columns of a terminal.
+pub(crate) type Size = (u16, u16);
+
+/// The terminals in which everything that a person sees is tested: a small, a usual and a large one.
+pub(crate) const SIZES: [Size; 3] = [(24, 80), (30, 100), (50, 160)];
+
+/// The size of a terminal on which a test does not depend.
+pub(crate) const ANY_SIZE: Size = (40, 120);
 
 /// The time limit for the end of the output after the program has exited. It is reached only if a process that the
 /// program started keeps the terminal open.
@@ -42,16 +48,18 @@ struct Screen {
     parser: vt100::Parser,
     /// All output so far, without escape sequences.
     printed: String,
+    /// All output so far.
+    written: Vec<u8>,
 }
 
 impl Terminal {
     /// Starts a program with this terminal as its controlling terminal.
     pub(crate) fn start(command: Command) -> Self {
-        Self::of_size(command, ROWS, COLUMNS)
+        Self::of_size(command, ANY_SIZE)
     }
 
     /// Starts a program in a terminal of this size.
-    pub(crate) fn of_size(mut command: Command, rows: u16, columns: u16) -> Self {
+    pub(crate) fn of_size(mut command: Command, (rows, columns): Size) -> Self {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let (master, slave): (OwnedFd, OwnedFd) = (pty.master, pty.slave);
@@ -79,6 +87,7 @@ impl Terminal {
         let screen = Arc::new(Mutex::new(Screen {
             parser: vt100::Parser::new(rows, columns, 0),
             printed: String::new(),
+            written: Vec::new(),
         }));
         let shared = Arc::clone(&screen);
         let (over, closing) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
@@ -177,6 +186,20 @@ impl Terminal {
         self.keys.as_ref().map(|keys| tcgetattr(keys).unwrap())
     }
 
+    /// Asserts that the terminal is as it was before the program: its settings, no paste brackets, no reports of the
+    /// focus, a visible cursor, the first screen.
+    #[track_caller]
+    pub(crate) fn assert_restored(&self) {
+        assert_eq!(self.settings(), self.settings_before, "the settings are not restored");
+        let screen = self.screen.lock().unwrap();
+        let written = String::from_utf8_lossy(&screen.written);
+        for (on, off) in
+            [("?2004h", "?2004l"), ("?1004h", "?1004l"), ("?25l", "?25h"), ("?1049h", "?1049l")]
+        {
+            assert!(written.rfind(off) >= written.rfind(on), "{on} is left on");
+        }
+    }
+
     /// Closes the terminal as closing its window does: the kernel sends SIGHUP to the session.
     pub(crate) fn hang_up(&mut self) {
         self.keys = None;
@@ -223,6 +246,7 @@ fn read_screen(mut output: File, over: &OwnedFd, screen: &Mutex<Screen>) {
         let Ok(count @ 1..) = output.read(&mut bytes) else { return };
         let mut screen = screen.lock().unwrap();
         screen.parser.process(&bytes[..count]);
+        screen.written.extend_from_slice(&bytes[..count]);
         unfinished.extend_from_slice(&bytes[..count]);
         let rest = unfinished.split_off(finished(&unfinished));
         let text = std::mem::replace(&mut unfinished, rest);

@@ -1,12 +1,17 @@
 //! `team attach` in a real terminal, shell completions and manual pages.
 
+use crate::support::approvals::{careful_team, wait_asked};
 use crate::support::child_process::write;
-use crate::support::harness::{SYSTEM_PATH, Team};
-use crate::support::scripts::wait;
+use crate::support::harness::{SYSTEM_PATH, Team, in_parallel};
+use crate::support::scripts::{
+    assert_left_in_order, bash, calls, says, scripted_lead_of_size, spawn, wait,
+};
 use crate::support::skips::skipped;
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{SIZES, Terminal};
 use std::path::Path;
 use std::process::Child;
+
+const CTRL_D: &str = "\u{4}";
 
 fn bob(team: &Team) -> Child {
     let bob = team.start(&[
@@ -38,7 +43,7 @@ fn typed_text_is_sent_replies_are_shown_and_leaving_has_no_effect() {
     team.eventually("bob has the line", || team.has_mail("bob", "user", "second-light"));
     window.expect("second-light");
     team.wait_status("bob", "idle");
-    window.press("\u{4}");
+    window.press(CTRL_D);
     assert_eq!(window.wait().code(), Some(0));
     window.expect("bob goes on as before");
     let mut window = attach(&team);
@@ -56,6 +61,52 @@ fn typed_text_is_sent_replies_are_shown_and_leaving_has_no_effect() {
     window.hang_up();
     window.wait();
     assert_eq!(std::fs::read_to_string(team.path("inbox/bob.jsonl")).unwrap(), "");
+}
+
+/// Answers, modes and requests to end are told as a person would say them.
+#[test]
+fn control_mail_is_shown_in_words() {
+    in_parallel(SIZES, |size| {
+        let team = careful_team();
+        let lines = [
+            calls("lead", &[spawn("alice")]),
+            says("lead", "alice is at work"),
+            calls("alice", &[bash("touch a.txt")]),
+            says("alice", "ready"),
+            says("lead", "understood"),
+        ];
+        let mut lead = scripted_lead_of_size(&team, &lines, size);
+        wait_asked(&team, "alice");
+        let mut window = Terminal::of_size(team.command("team", &["attach", "alice"]), size);
+        window.expect_screen("alice is running");
+        window.expect_screen("? asks (permission): touch a.txt");
+        lead.expect_screen("answer>");
+        lead.type_line("always session");
+        // The words are in the row of the kind, or below it where they do not fit.
+        let shows = |kind: &str, words: &str| {
+            window.expect_screen(&format!("lead -> alice [{kind}]"));
+            window.expect_screen(words);
+        };
+        shows("permission_response", "allowed for this session");
+        shows("permission_update", "new permission rules: allow bash(touch a.txt)");
+        team.wait_status("alice", "idle");
+        lead.expect_screen("team>");
+        lead.type_line("/mode accept_edits");
+        shows("mode_set_request", "go on in mode accept_edits");
+        lead.type_line("/stop alice");
+        shows("shutdown_request", "please shut down: the user stops you");
+        window.expect_screen("alice has ended");
+        let printed = window.printed();
+        for raw in ["{\"", "\":", "request_id", "rule_scope"] {
+            assert!(!printed.contains(raw), "{raw}: {printed}");
+        }
+        window.press(CTRL_D);
+        assert_eq!(window.wait().code(), Some(0));
+        window.assert_restored();
+        lead.type_line("/quit");
+        assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+        assert_left_in_order(&team);
+    });
 }
 
 /// A session that is killed, closed or interrupted does not affect bob, and its half-typed line is not sent.

@@ -2,9 +2,10 @@
 //! and memory even for a long conversation.
 
 use crate::support::child_process::write;
-use crate::support::harness::{PATIENCE, Team};
+use crate::support::harness::{PATIENCE, SYSTEM_PATH, Team};
 use crate::support::scripts::{assert_left_in_order, calls, headless, says, script, spawn};
-use crate::support::terminal::Terminal;
+use crate::support::skips::skipped;
+use crate::support::terminal::{SIZES, Size, Terminal};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -251,36 +252,106 @@ fn a_followed_log_includes_later_members() {
     reader.join().unwrap();
 }
 
+/// Runs a command to its end in a terminal of this size.
+fn in_terminal(team: &Team, args: &[&str], size: Size, code: i32) -> Terminal {
+    let mut terminal = Terminal::of_size(team.command("team", args), size);
+    assert_eq!(terminal.wait().code(), Some(code), "{}", terminal.screen());
+    terminal
+}
+
 /// In a terminal a log has colours and goes through the pager, elsewhere it is plain and goes straight out.
 #[test]
 fn a_log_in_a_terminal_has_colours_and_a_pager() {
-    let team = run_of_two();
-    team.variable("PAGER", "sed s/^/PAGED:/");
-    let in_terminal = |args: &[&str]| {
-        let mut terminal = Terminal::of_size(team.command("team", args), 200, 160);
-        assert_eq!(terminal.wait().code(), Some(0), "{}", terminal.screen());
-        terminal
-    };
-    let paged = in_terminal(&["log"]);
-    assert!(paged.printed().contains("PAGED:"), "{}", paged.printed());
-    assert!(paged.has_colors());
-    for args in [&["log", "--no-pager"][..], &["log", "--json"]] {
-        let plain = in_terminal(args);
-        assert!(!plain.printed().contains("PAGED:"), "{args:?}: {}", plain.printed());
+    for size in SIZES {
+        let team = run_of_two();
+        team.variable("PAGER", "sed s/^/PAGED:/");
+        let run = |args: &[&str]| in_terminal(&team, args, size, 0);
+        let paged = run(&["log"]);
+        assert!(paged.printed().contains("PAGED:"), "{}", paged.printed());
+        assert!(paged.has_colors());
+        for args in [&["log", "--no-pager"][..], &["log", "--json"]] {
+            let plain = run(args);
+            assert!(!plain.printed().contains("PAGED:"), "{args:?}: {}", plain.printed());
+        }
+        team.variable("PAGER", "no-such-pager-here");
+        assert!(run(&["log"]).printed().contains("lead started"), "it is shown all the same");
+        let piped = team.team(&["log"]).expect(0).out;
+        assert!(!piped.contains("PAGED:") && !piped.contains('\u{1b}'), "{piped}");
     }
-    team.variable("PAGER", "no-such-pager-here");
-    assert!(in_terminal(&["log"]).printed().contains("lead started"), "it is shown all the same");
-    let piped = team.team(&["log"]).expect(0).out;
-    assert!(!piped.contains("PAGED:") && !piped.contains('\u{1b}'), "{piped}");
+}
+
+/// Without a choice the pager is less: the person reads page by page, and leaves.
+#[test]
+fn a_long_log_is_read_page_by_page() {
+    if !SYSTEM_PATH.split(':').any(|folder| Path::new(folder).join("less").exists()) {
+        return skipped("less is not installed: a long log was not read with it");
+    }
+    for size in SIZES {
+        let team = Team::new();
+        team.team(&["init"]).expect(0);
+        let line = |n: u32| {
+            let of_old = json!({"timestamp": "2020-01-01T00:00:00Z", "level": "INFO",
+                "message": format!("event {n} of old")});
+            format!("{of_old}\n")
+        };
+        write(&team.path("log/alice.jsonl"), (0..200).map(line).collect::<String>());
+        let mut pager = Terminal::of_size(team.command("team", &["log"]), size);
+        let last_of_page = u32::from(size.0) - 2;
+        pager.expect_screen(&format!("event {last_of_page} of old\n:"));
+        assert!(pager.screen().contains("event 0 of old"), "{}", pager.screen());
+        pager.press(" ");
+        pager.expect_screen(&format!("event {} of old", last_of_page + 1));
+        pager.press("q");
+        assert_eq!(pager.wait().code(), Some(0), "{}", pager.screen());
+        assert!(!pager.printed().contains("event 199 of old"), "{}", pager.printed());
+        pager.assert_restored();
+    }
 }
 
 /// People read the log: it has words, and no debug form of a type.
 #[test]
 fn a_log_has_no_debug_forms() {
     let team = run_of_two();
-    let log = team.team(&["log"]).expect(0).out;
-    for form in ["Ok(", "Some(", "Err(", "None", " { ", "RuleLists", "[]"] {
-        let found = log.lines().find(|line| line.contains(form));
-        assert_eq!(found, None, "{form}");
+    let has_none = |log: &str| {
+        assert!(log.contains("lead started") && log.contains("lead ends"), "{log}");
+        for form in ["Ok(", "Some(", "Err(", "None", " { ", "RuleLists", "[]"] {
+            let found = log.lines().find(|line| line.contains(form));
+            assert_eq!(found, None, "{form}");
+        }
+    };
+    has_none(&team.team(&["log"]).expect(0).out);
+    for size in SIZES {
+        has_none(&in_terminal(&team, &["log", "--no-pager"], size, 0).printed());
+    }
+}
+
+/// The beginning of several ids shows some of them instead of one hundred rows about each.
+#[test]
+fn an_ambiguous_id_names_its_candidates_in_a_terminal() {
+    let team = run_of_two();
+    let sent: Vec<String> = (0..7)
+        .map(|_| team.team(&["send", "lead", "more"]).expect(0).out.trim().to_owned())
+        .collect();
+    let common = &sent[0]["user:".len()..][..6];
+    for size in SIZES {
+        let terminal = in_terminal(&team, &["trace", common], size, 1);
+        let screen = terminal.screen();
+        let [what, why, now, rest @ ..] = &screen.lines().collect::<Vec<_>>()[..] else {
+            panic!("{screen}")
+        };
+        assert!(what.starts_with("error: ambiguous: "), "{screen}");
+        assert!(what.ends_with(&format!(" messages begin with {common}")), "{screen}");
+        let names = why.trim_start_matches("  why: ").split(", ");
+        let names: Vec<&str> = names.filter(|name| !name.starts_with("and ")).collect();
+        let is_candidate = |name: &&str| {
+            let id = name.split_once(':').map_or("", |(_, id)| id);
+            id.starts_with(common) && id.len() == 36
+        };
+        assert!(names.len() == 5 && names.iter().all(is_candidate), "{names:?}: {screen}");
+        assert!(why.contains(" more") && now.contains("give more of the id"), "{screen}");
+        assert!(rest.iter().all(|row| row.is_empty()), "{screen}");
+        let one = in_terminal(&team, &["trace", &sent[6]["user:".len()..]], size, 0);
+        assert!(one.screen().contains(&sent[6]), "{}", one.screen());
+        assert!(!one.printed().contains("{\""), "{}", one.printed());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::support::harness::Team;
 use crate::support::scripts::{bash, calls, says, script};
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{SIZES, Terminal};
 use serde_json::json;
 
 const ANSWER: &str = "\
@@ -65,9 +65,8 @@ fn a_transcript_has_markdown_and_one_row_for_a_call_and_its_result() {
 #[test]
 fn a_terminal_shows_a_conversation_in_colour_and_in_its_width() {
     let team = team_with_a_conversation();
-    for (rows, columns) in [(24, 80), (30, 100), (50, 160)] {
-        let mut window =
-            Terminal::of_size(team.command("team", &["transcript", "lead"]), rows, columns);
+    for size in SIZES {
+        let mut window = Terminal::of_size(team.command("team", &["transcript", "lead"]), size);
         window.expect("let");
         assert_eq!(window.wait().code(), Some(0));
         let printed = window.printed();

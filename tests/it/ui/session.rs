@@ -6,13 +6,10 @@ use crate::support::harness::{Team, in_parallel};
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, says, script, signal, spawn, turns, wait_file,
 };
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{SIZES, Size, Terminal};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs;
-
-/// The rows and columns of the terminals.
-const SIZES: [(u16, u16); 3] = [(24, 80), (30, 100), (50, 160)];
 
 const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
@@ -22,10 +19,10 @@ const ESC: &str = "\u{1b}";
 const UP: &str = "\u{1b}[A";
 
 /// Starts a lead on scripted replies in a terminal of this size.
-fn session(team: &Team, lines: &[Value], (rows, columns): (u16, u16)) -> Terminal {
+fn session(team: &Team, lines: &[Value], size: Size) -> Terminal {
     let model = script(team, lines);
     let command = team.command("team", &["lead", "--model", &model]);
-    let lead = Terminal::of_size(command, rows, columns);
+    let lead = Terminal::of_size(command, size);
     lead.expect("/quit ends the team");
     lead
 }
@@ -113,23 +110,25 @@ fn every_form_of_yes_is_an_answer_and_nothing_else_reaches_the_model() {
 
 #[test]
 fn a_question_that_is_put_off_comes_back_and_can_be_denied_by_number() {
-    let team = careful_team();
-    let lines = [calls("lead", &[bash("touch a.txt")]), says("lead", "all done")];
-    let mut lead = session(&team, &lines, SIZES[0]);
-    lead.type_line("begin");
-    lead.expect_screen("answer>");
-    lead.press(ESC);
-    lead.expect_screen("team>");
-    lead.press("\r");
-    lead.expect_screen("? lead asks to run: touch a.txt");
-    lead.press(ESC);
-    team.eventually("the question is put off", || !lead.screen().contains("answer>"));
-    lead.type_line("/deny 1 not today");
-    lead.expect("all done");
-    assert!(!exists(&team, "a.txt"));
-    let denied = team.lines("transcript/lead.jsonl");
-    assert!(denied.iter().any(|it| it["reason"] == "not today"), "{}", team.describe());
-    quit(&team, lead);
+    in_parallel(SIZES, |size| {
+        let team = careful_team();
+        let lines = [calls("lead", &[bash("touch a.txt")]), says("lead", "all done")];
+        let mut lead = session(&team, &lines, size);
+        lead.type_line("begin");
+        lead.expect_screen("answer>");
+        lead.press(ESC);
+        lead.expect_screen("team>");
+        lead.press("\r");
+        lead.expect_screen("? lead asks to run: touch a.txt");
+        lead.press(ESC);
+        team.eventually("the question is put off", || !lead.screen().contains("answer>"));
+        lead.type_line("/deny 1 not today");
+        lead.expect("all done");
+        assert!(!exists(&team, "a.txt"));
+        let denied = team.lines("transcript/lead.jsonl");
+        assert!(denied.iter().any(|it| it["reason"] == "not today"), "{}", team.describe());
+        quit(&team, lead);
+    });
 }
 
 #[test]
@@ -225,7 +224,7 @@ fn a_suspended_lead_goes_on_with_its_line() {
     in_parallel(SIZES, |size| {
         let team = Team::new();
         let shell = team.shell("exec bash --norc --noprofile -i");
-        let mut terminal = Terminal::of_size(shell, size.0, size.1);
+        let mut terminal = Terminal::of_size(shell, size);
         terminal.type_line("PS1='shell$ '; team lead --model rehearsal");
         terminal.expect("/quit ends the team");
         terminal.press("half a li");
@@ -392,7 +391,7 @@ fn lines_are_kept_between_sessions_and_words_are_completed() {
         assert_eq!(lead.wait().code(), Some(0));
         let model = script(&team, &lines);
         let again = team.command("team", &["lead", "--new", "--model", &model]);
-        let mut lead = Terminal::of_size(again, size.0, size.1);
+        let mut lead = Terminal::of_size(again, size);
         lead.expect("/quit ends the team");
         lead.press(UP);
         lead.expect_screen("team> /quit");
@@ -472,34 +471,40 @@ fn changes_are_shown_and_taken_back_and_a_turn_is_interrupted() {
 
 #[test]
 fn another_model_and_another_conversation_go_on_in_the_same_terminal() {
-    let team = Team::new();
-    let lines = [says("lead", "first answer"), says("lead", "second answer")];
-    let mut lead = session(&team, &lines, SIZES[0]);
-    lead.type_line("/model no-such-model");
-    lead.expect("is not a model that this version can use");
-    lead.type_line("begin");
-    lead.expect("first answer");
-    team.wait_status("lead", "idle");
-    let printed = lead.printed().matches("/quit ends the team").count();
-    let again = |lead: &Terminal, times: usize| {
-        lead.printed().matches("/quit ends the team").count() == printed + times
-    };
-    lead.type_line("/model rehearsal");
-    lead.expect("model rehearsal from the next model call on");
-    assert_eq!(team.roster()["lead"]["model"], "rehearsal");
-    assert_eq!(prompts(&team), ["begin"], "the conversation goes on");
-    lead.type_line("/clear");
-    team.eventually("a new session", || again(&lead, 1));
-    lead.type_line("/resume");
-    lead.expect("begin");
-    lead.type_line("/resume zzz");
-    lead.expect("there is no session \"zzz\"");
-    let listed = team.team(&["sessions", "--json"]).expect(0).json();
-    let id = listed["sessions"][0]["id"].as_str().unwrap().to_owned();
-    lead.type_line(&format!("/resume {id}"));
-    team.eventually("the old session", || again(&lead, 2));
-    assert_eq!(prompts(&team), ["begin"]);
-    quit(&team, lead);
+    in_parallel(SIZES, |size| {
+        let team = Team::new();
+        let lines = [says("lead", "first answer"), says("lead", "second answer")];
+        let mut lead = session(&team, &lines, size);
+        lead.type_line("/model no-such-model");
+        lead.expect("is not a model that this version can use");
+        lead.type_line("begin");
+        lead.expect("first answer");
+        team.wait_status("lead", "idle");
+        let printed = lead.printed().matches("/quit ends the team").count();
+        let again = |lead: &Terminal, times: usize| {
+            lead.printed().matches("/quit ends the team").count() == printed + times
+        };
+        lead.type_line("/model rehearsal");
+        lead.expect_screen("model rehearsal from the next model call on");
+        assert_eq!(team.roster()["lead"]["model"], "rehearsal");
+        assert_eq!(prompts(&team), ["begin"], "the conversation goes on");
+        lead.type_line("/clear");
+        team.eventually("a new session", || again(&lead, 1));
+        let listed = team.team(&["sessions", "--json"]).expect(0).json();
+        let id = listed["sessions"][0]["id"].as_str().unwrap().to_owned();
+        lead.type_line("/resume");
+        lead.expect_screen("/resume ID goes on with one of them");
+        let screen = lead.screen();
+        let row = screen.lines().find(|row| row.contains(&id)).unwrap();
+        assert!(row.ends_with("  begin"), "{screen}");
+        lead.type_line("/resume zzz");
+        lead.expect_screen("there is no session \"zzz\"");
+        lead.type_line(&format!("/resume {id}"));
+        team.eventually("the old session", || again(&lead, 2));
+        lead.expect_screen("team>");
+        assert_eq!(prompts(&team), ["begin"]);
+        quit(&team, lead);
+    });
 }
 
 #[test]

@@ -4,16 +4,13 @@ use crate::support::harness::Team;
 use crate::support::scripts::{
     bash, calls, kill_9, lead, says, script, signal, spawn, stop_process, turns, wait_file,
 };
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{SIZES, Terminal};
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;
 
-/// Rows and columns of a small, a usual and a large terminal.
-const SIZES: [(u16, u16); 3] = [(24, 80), (30, 100), (50, 160)];
-
 /// Starts the view in a terminal of this size.
 fn top(team: &Team, rows: u16, columns: u16) -> Terminal {
-    Terminal::of_size(team.command("team", &["top"]), rows, columns)
+    Terminal::of_size(team.command("team", &["top"]), (rows, columns))
 }
 
 /// Starts a lead with alice, and waits until alice is idle after her first turn.

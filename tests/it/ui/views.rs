@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 
 /// Opens a view in a terminal and closes it with a key.
 fn in_a_terminal(team: &Team, args: &[&str], shows: &str, close: &str) {
-    let mut view = Terminal::of_size(team.command("team", args), 24, 80);
+    let mut view = Terminal::of_size(team.command("team", args), (24, 80));
     view.expect_screen(shows);
     view.press(close);
     assert_eq!(view.wait().code(), Some(0), "{args:?}");
