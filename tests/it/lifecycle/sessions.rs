@@ -1,10 +1,13 @@
 //! Earlier conversations of the lead: the question at the start, `team sessions`, `--resume=ID`, and what never displaces
 //! a conversation.
 
+use crate::support::approvals::append;
 use crate::support::child_process::write;
 use crate::support::harness::{Team, in_parallel};
-use crate::support::scripts::{assert_left_in_order, headless, kill_9, lead, signal, wait_file};
-use crate::support::terminal::Terminal;
+use crate::support::scripts::{
+    assert_left_in_order, headless, kill_9, lead, lead_of_size, signal, wait_file,
+};
+use crate::support::terminal::{ANY_SIZE, SIZES, Size, Terminal};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -14,8 +17,12 @@ use std::path::Path;
 
 /// Starts a lead at a terminal and does not wait for it.
 fn at_terminal(team: &Team, options: &[&str]) -> Terminal {
+    at_terminal_of_size(team, options, ANY_SIZE)
+}
+
+fn at_terminal_of_size(team: &Team, options: &[&str], size: Size) -> Terminal {
     let words = [&["lead", "--model", "rehearsal"], options].concat();
-    Terminal::start(team.command("team", &words))
+    Terminal::of_size(team.command("team", &words), size)
 }
 
 fn quit(mut lead: Terminal) -> String {
@@ -63,66 +70,85 @@ fn files_below(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn a_lead_where_there_is_a_past_asks_and_nothing_is_lost() {
-    let team = Team::new();
-    let mut first = at_terminal(&team, &[]);
-    first.expect("/quit ends the team");
-    assert!(!first.printed().contains("Resume"), "there is no past: {}", first.printed());
-    first.type_line("Spawn alice (coder).");
-    team.wait_status("alice", "idle");
-    team.wait_status("lead", "idle");
-    assert!(quit(first).trim_end().ends_with("To resume: team lead --resume"));
+    in_parallel(SIZES, |size| {
+        let team = Team::new();
+        let begin = |options: &[&str]| at_terminal_of_size(&team, options, size);
+        let mut first = begin(&[]);
+        first.expect("/quit ends the team");
+        assert!(!first.printed().contains("Resume"), "there is no past: {}", first.printed());
+        first.type_line("Spawn alice (coder).");
+        team.wait_status("alice", "idle");
+        team.wait_status("lead", "idle");
+        assert!(quit(first).trim_end().ends_with("To resume: team lead --resume"));
 
-    // Enter resumes the lead and its teammate.
-    let mut second = at_terminal(&team, &[]);
-    second.expect("Resume (1 teammate, just now: \"Spawn alice (coder).\")? [Y/n/list]");
-    second.press("\r");
-    second.expect("Back: alice (it was idle).");
-    second.expect("/quit ends the team");
-    team.wait_status("alice", "idle");
-    quit(second);
-    assert_eq!(prompts(&team), ["Spawn alice (coder)."]);
+        // The question is one row with members, age and title. Enter resumes the lead and its teammate.
+        let mut second = begin(&[]);
+        second.expect_screen("\")? [Y/n/list]");
+        let screen = second.screen();
+        let asked = screen.lines().find(|row| row.starts_with("Resume (1 teammate, ")).unwrap();
+        assert!(asked.trim_end().ends_with(": \"Spawn alice (coder).\")? [Y/n/list]"), "{screen}");
+        assert!(asked.contains("just now") || asked.contains(" min ago"), "{screen}");
+        second.press("\r");
+        second.expect_screen("Back: alice (it was idle).");
+        second.expect_screen("team>");
+        team.wait_status("alice", "idle");
+        quit(second);
+        assert_eq!(prompts(&team), ["Spawn alice (coder)."]);
 
-    // Another answer is refused; `n` begins anew and says how to come back.
-    let alice = id_of(&team, "Spawn alice (coder).");
-    let mut third = at_terminal(&team, &[]);
-    third.expect("[Y/n/list]");
-    third.type_line("maybe");
-    third.expect("Type y to resume it, n for a new conversation, or list.");
-    third.type_line("N");
-    third.expect(&format!("The last one is kept: team lead --resume={alice}"));
-    third.expect("/quit ends the team");
-    third.type_line("Run echo second-session");
-    team.eventually("the command ran", || {
-        team.lines("transcript/lead.jsonl").iter().any(|line| line["kind"] == "turn_end")
+        // Another answer is refused; `n` begins anew and says how to come back.
+        let alice = id_of(&team, "Spawn alice (coder).");
+        let mut third = begin(&[]);
+        third.expect_screen("[Y/n/list]");
+        third.type_line("maybe");
+        third.expect_screen("Type y to resume it, n for a new conversation, or list.");
+        third.type_line("N");
+        third.expect(&format!("The last one is kept: team lead --resume={alice}"));
+        third.expect("/quit ends the team");
+        third.type_line("Run echo two");
+        team.eventually("the command ran", || {
+            team.lines("transcript/lead.jsonl").iter().any(|line| line["kind"] == "turn_end")
+        });
+        quit(third);
+        assert_eq!(titles(&team), ["Run echo two", "Spawn alice (coder)."]);
+        let two = id_of(&team, "Run echo two");
+
+        // The list is a way to the older one.
+        let mut fourth = begin(&[]);
+        fourth.expect_screen("\"Run echo two\")? [Y/n/list]");
+        fourth.type_line("list");
+        fourth.expect_screen("Number or id");
+        let screen = fourth.screen();
+        for (number, id, title) in
+            [("1", &two, "Run echo two"), ("2", &alice, "Spawn alice (coder).")]
+        {
+            let row = screen.lines().find(|row| row.contains(id)).unwrap();
+            assert!(row.starts_with(number) && row.ends_with(title), "{screen}");
+        }
+        fourth.type_line("7");
+        fourth.expect_screen("there is no session");
+        fourth.type_line("2");
+        fourth.expect_screen("Back: alice");
+        fourth.expect_screen("team>");
+        team.wait_status("alice", "idle");
+        quit(fourth);
+        assert_eq!(prompts(&team), ["Spawn alice (coder)."]);
+        assert_eq!(id_of(&team, "Spawn alice (coder)."), alice, "an id stays");
+
+        // So is an id, also for a run without a person. Alice is of the other conversation and does not come back.
+        let resume = format!("--resume={}", &two[..6]);
+        let fifth = begin(&[&resume]);
+        fifth.expect_screen("No teammate comes back");
+        fifth.expect_screen("team>");
+        assert!(!fifth.printed().contains("Resume ("), "{}", fifth.printed());
+        quit(fifth);
+        assert_eq!(
+            (&*team.status("alice"), &prompts(&team)[..]),
+            ("shutdown", &["Run echo two".into()][..])
+        );
+        team.team(&["lead", &resume, "-p", "Run echo three", "--model", "rehearsal"]).expect(0);
+        assert_eq!(prompts(&team), ["Run echo two", "Run echo three"]);
+        assert_left_in_order(&team);
     });
-    quit(third);
-    assert_eq!(titles(&team), ["Run echo second-session", "Spawn alice (coder)."]);
-
-    // The list is a way to the older one.
-    let mut fourth = at_terminal(&team, &[]);
-    fourth.expect("\"Run echo second-session\")? [Y/n/list]");
-    fourth.type_line("list");
-    fourth.expect("Spawn alice (coder).");
-    fourth.expect("Number or id");
-    fourth.type_line("7");
-    fourth.expect("there is no session");
-    fourth.type_line("2");
-    fourth.expect("Back: alice");
-    fourth.expect("/quit ends the team");
-    team.wait_status("alice", "idle");
-    quit(fourth);
-    assert_eq!(prompts(&team), ["Spawn alice (coder)."]);
-    assert_eq!(id_of(&team, "Spawn alice (coder)."), alice, "an id stays");
-
-    // So is the id, also for a run without a person. Alice is of the other conversation and does not come back.
-    let second = id_of(&team, "Run echo second-session");
-    let resume = format!("--resume={}", &second[..6]);
-    let ran = team.team(&["lead", &resume, "-p", "Run echo third", "--model", "rehearsal"]);
-    assert!(ran.err.contains("No teammate comes back"), "{ran:#?}");
-    ran.expect(0);
-    assert_eq!(prompts(&team), ["Run echo second-session", "Run echo third"]);
-    assert_eq!(team.status("alice"), "shutdown");
-    assert_left_in_order(&team);
 }
 
 #[test]
@@ -149,7 +175,7 @@ fn a_person_who_goes_away_at_the_question_changes_nothing() {
             signal(i32::try_from(lead.child.id()).unwrap(), Signal::SIGTERM);
         }
         assert_eq!(lead.wait().code(), Some(code), "{keys:?}: {}", lead.screen());
-        assert_eq!(lead.settings(), lead.settings_before, "{keys:?}");
+        lead.assert_restored();
         assert!(files_below(&team.path("")) == before, "{keys:?}");
     }
     assert_left_in_order(&team);
@@ -366,64 +392,96 @@ fn nothing_is_made_where_there_is_no_team_to_resume() {
     away.expect(&format!("To resume: team -C {here}/there lead --resume"));
 }
 
+/// A person reads why nothing begins, in rows that begin at the edge of the screen.
+#[test]
+fn a_mistyped_folder_is_a_readable_error_in_a_terminal() {
+    for size in SIZES {
+        let team = Team::new();
+        for (words, code, what) in [
+            (&["--resume"][..], 1, "error: there is no team here"),
+            (&["--resume", "--dir", "/nonexist"], 1, "error: there is no team here"),
+            (&["--resume", "--dir", "/nonexist/.team"], 2, "error: --dir /nonexist/.team is not"),
+            (&["-C", "/nonexist"], 2, "error: -C /nonexist is not usable"),
+            (&["-C", "nowhere", "--resume"], 2, "error: -C nowhere is not usable"),
+        ] {
+            let mut lead = at_terminal_of_size(&team, words, size);
+            assert_eq!(lead.wait().code(), Some(code), "{words:?}: {}", lead.screen());
+            let screen = lead.screen();
+            for start in [what, "  why: ", "  now: "] {
+                let has_row = screen.lines().any(|row| row.starts_with(start));
+                assert!(has_row, "{words:?}: no {start:?} in\n{screen}");
+            }
+            assert!(!lead.printed().contains("team>"), "{words:?}: {screen}");
+            lead.assert_restored();
+            assert!(!Path::new("/nonexist").exists(), "{words:?}");
+            assert_eq!(fs::read_dir(team.workspace()).unwrap().count(), 0, "{words:?}");
+        }
+    }
+}
+
 /// A name that is spawned again after a kill in the middle of a command gets a new prompt: the old turn is over, and its
 /// command is not run again.
 #[test]
 fn a_name_that_is_spawned_again_does_not_go_on_with_a_cut_off_turn() {
-    let team = Team::new();
-    team.variable("TEAM_RESTART", "never");
-    let mut first = lead(&team, "rehearsal");
-    first.type_line("Spawn bob (coder). Ask him to run `echo once >> ran; sleep 1000`.");
-    wait_file(&team, "ran");
-    kill_9(&team, "bob");
-    team.wait_status("bob", "failed");
-    quit(first);
-    let old = team.lines("transcript/bob.jsonl").len();
+    in_parallel(SIZES, |size| {
+        let team = Team::new();
+        team.variable("TEAM_RESTART", "never");
+        let mut first = lead_of_size(&team, "rehearsal", size);
+        first.type_line("Spawn bob (coder). Ask him to run `echo once >> ran; sleep 1000`.");
+        wait_file(&team, "ran");
+        kill_9(&team, "bob");
+        team.wait_status("bob", "failed");
+        quit(first);
+        let old = team.lines("transcript/bob.jsonl").len();
 
-    let mut second = lead(&team, "rehearsal");
-    second.type_line("Spawn bob (coder).");
-    team.wait_status("bob", "idle");
-    team.wait_status("lead", "idle");
-    team.eventually("bob has answered the new prompt", || {
+        let mut second = lead_of_size(&team, "rehearsal", size);
+        second.type_line("Spawn bob (coder).");
+        team.wait_status("bob", "idle");
+        team.wait_status("lead", "idle");
+        team.eventually("bob has answered the new prompt", || {
+            let new = team.lines("transcript/bob.jsonl").split_off(old);
+            new.iter().filter(|line| line["kind"] == "turn_end").count() == 2
+        });
+        assert_eq!(fs::read_to_string(team.workspace().join("ran")).unwrap(), "once\n");
         let new = team.lines("transcript/bob.jsonl").split_off(old);
-        new.iter().filter(|line| line["kind"] == "turn_end").count() == 2
+        let kinds: Vec<&str> = new.iter().map(|line| line["kind"].as_str().unwrap()).collect();
+        let begin = ["session", "tool_result", "turn_end", "note", "mail", "assistant"];
+        assert_eq!(kinds[..begin.len()], begin, "{new:#?}");
+        assert_eq!(new[2]["outcome"], "interrupted");
+        let note = new[3]["content"].as_str().unwrap();
+        let is_over = "(during bash); that turn is over: do not go on with it";
+        assert!(note.contains(is_over), "{note}");
+        // The person sees him idle, and nothing of the old command.
+        second.expect_screen("○ bob");
+        assert!(!second.printed().contains("bob  bash"), "{}", second.printed());
+        quit(second);
+        assert_left_in_order(&team);
     });
-    assert_eq!(fs::read_to_string(team.workspace().join("ran")).unwrap(), "once\n");
-    let new = team.lines("transcript/bob.jsonl").split_off(old);
-    let kinds: Vec<&str> = new.iter().map(|line| line["kind"].as_str().unwrap()).collect();
-    let begin = ["session", "tool_result", "turn_end", "note", "mail", "assistant"];
-    assert_eq!(kinds[..begin.len()], begin, "{new:#?}");
-    assert_eq!(new[2]["outcome"], "interrupted");
-    let note = new[3]["content"].as_str().unwrap();
-    assert!(note.contains("(during bash); that turn is over: do not go on with it"), "{note}");
-    quit(second);
-    assert_left_in_order(&team);
 }
 
 /// Farewells of the last team that are still in the inbox are taken in, and are no news for the person.
 #[test]
 fn a_resumed_session_does_not_show_the_farewells_of_the_last_team() {
-    let team = Team::new();
-    headless(&team, "rehearsal", "Spawn alice (coder).").expect(0);
-    let last = team.mail_of("lead").into_iter().find(|it| it["type"] == "shutdown_response");
-    let last = last.unwrap_or_else(|| panic!("{}", team.describe()));
-    let now = |id: &str, timestamp: f64| {
-        let mut mail = last.clone();
-        (mail["id"], mail["timestamp"]) = (json!(id), json!(timestamp));
-        let line = format!("cat >> .team/inbox/lead.jsonl <<'END'\n{mail}\nEND");
-        assert!(team.shell(&line).status().unwrap().success());
-    };
-    now("alice:old", last["timestamp"].as_f64().unwrap());
-    let resumed = at_terminal(&team, &["--resume"]);
-    resumed.expect("Back: alice");
-    team.eventually("the old one is taken in", || {
-        team.mail_of("lead").iter().any(|it| it["id"] == "alice:old")
+    in_parallel(SIZES, |size| {
+        let team = Team::new();
+        headless(&team, "rehearsal", "Spawn alice (coder).").expect(0);
+        let last = team.mail_of("lead").into_iter().find(|it| it["type"] == "shutdown_response");
+        let mut last = last.unwrap_or_else(|| panic!("{}", team.describe()));
+        last["id"] = json!("alice:old");
+        append(&team, "lead", &last);
+        let resumed = at_terminal_of_size(&team, &["--resume"], size);
+        resumed.expect_screen("Back: alice");
+        team.eventually("the old one is taken in", || {
+            team.mail_of("lead").iter().any(|it| it["id"] == "alice:old")
+        });
+        // A word of this session comes after it and is shown.
+        let word = json!({"from": "alice", "content": "a word of today", "timestamp": 9e9});
+        append(&team, "lead", &word);
+        resumed.expect_screen("a word of today");
+        for farewell in ["shuts down", "ended when asked", "has ended", "Stopping"] {
+            assert!(!resumed.printed().contains(farewell), "{farewell}: {}", resumed.printed());
+        }
+        quit(resumed);
+        assert_left_in_order(&team);
     });
-    // One of this session is shown.
-    assert!(!resumed.printed().contains("shuts down"), "{}", resumed.printed());
-    let line = r#"echo '{"from":"alice","content":"a word of today","timestamp":9e9}' >> .team/inbox/lead.jsonl"#;
-    assert!(team.shell(line).status().unwrap().success());
-    resumed.expect("a word of today");
-    quit(resumed);
-    assert_left_in_order(&team);
 }
