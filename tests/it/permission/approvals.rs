@@ -3,11 +3,12 @@
 
 use crate::support::approvals::{append, careful_team, requests, wait_asked};
 use crate::support::child_process::write;
-use crate::support::harness::Team;
+use crate::support::harness::{Team, in_parallel};
 use crate::support::scripts::{
-    assert_left_in_order, bash, calls, kill_9, lead, says, script, scripted_lead, spawn,
-    tool_results, turns, wait,
+    assert_left_in_order, bash, calls, kill_9, lead, says, script, scripted_lead,
+    scripted_lead_of_size, spawn, tool_results, turns, wait,
 };
+use crate::support::terminal::{SIZES, Terminal};
 use serde_json::{Value, json};
 
 const ALT_Y: &str = "\x1by";
@@ -69,10 +70,9 @@ fn two_members_ask_at_once_while_the_person_types() {
 
 #[test]
 fn typed_answers_allow_deny_change_and_hold_for_the_session() {
-    let team = careful_team();
-    let mut lead = scripted_lead(
-        &team,
-        &[
+    in_parallel(SIZES, |size| {
+        let team = careful_team();
+        let lines = [
             calls(
                 "lead",
                 &[
@@ -85,34 +85,44 @@ fn typed_answers_allow_deny_change_and_hold_for_the_session() {
                 ],
             ),
             says("lead", "all done"),
-        ],
-    );
-    lead.expect("echo one >> log.txt");
-    lead.type_line("always");
-    lead.expect("echo two >> log.txt");
-    lead.type_line("n too early");
-    lead.expect("echo three >> log.txt");
-    lead.type_line("e echo four >> log.txt");
-    lead.expect("echo four >> log.txt (edited, was: echo three >> log.txt)");
-    // The command that was allowed with "always" ran without a request. With an appended command, it needs one.
-    lead.expect("echo one >> log.txt; rm log.txt");
-    lead.type_line("n");
-    lead.expect("+ second");
-    lead.type_line("y");
-    lead.expect("all done");
-    let log = std::fs::read_to_string(team.workspace().join("log.txt")).unwrap();
-    assert_eq!(log, "one\nfour\none\n");
-    assert!(exists(&team, "notes/a.txt"));
-    assert!(told(&team, "lead", "denied by the user: too early"), "{}", team.describe());
-    let shown = team.team(&["transcript", "lead"]).expect(0).out;
-    assert!(shown.contains("approved by user, edited to echo four >> log.txt"), "{shown}");
-    let decided = team.lines("transcript/lead.jsonl");
-    let decided = decided.iter().filter(|line| line["kind"] == "decision");
-    let outcomes: Vec<&str> = decided.map(|line| line["outcome"].as_str().unwrap()).collect();
-    assert_eq!(outcomes, ["approved", "rejected", "approved", "rejected", "approved"]);
-    lead.type_line("/quit");
-    assert_eq!(lead.wait().code(), Some(0));
-    assert_left_in_order(&team);
+        ];
+        let mut lead = scripted_lead_of_size(&team, &lines, size);
+        let asks = |lead: &Terminal, command: &str| {
+            lead.expect_screen(&format!("? lead asks to run: {command}"));
+        };
+        asks(&lead, "echo one >> log.txt");
+        lead.type_line("always");
+        asks(&lead, "echo two >> log.txt");
+        lead.type_line("n too early");
+        asks(&lead, "echo three >> log.txt");
+        lead.type_line("e echo four >> log.txt");
+        lead.expect_screen(
+            "yes to lead: echo four >> log.txt (edited, was: echo three >> log.txt)",
+        );
+        // The command that was allowed with "always" ran without a request. With an appended command, it needs one.
+        asks(&lead, "echo one >> log.txt; rm log.txt");
+        // The row of the call has the command that ran.
+        let printed = lead.printed();
+        assert!(printed.contains("⏺ bash  echo four >> log.txt"), "{printed}");
+        assert!(!printed.contains("⏺ bash  echo three >> log.txt"), "{printed}");
+        lead.type_line("n");
+        lead.expect_screen("+ second");
+        lead.type_line("y");
+        lead.expect("all done");
+        let log = std::fs::read_to_string(team.workspace().join("log.txt")).unwrap();
+        assert_eq!(log, "one\nfour\none\n");
+        assert!(exists(&team, "notes/a.txt"));
+        assert!(told(&team, "lead", "denied by the user: too early"), "{}", team.describe());
+        let shown = team.team(&["transcript", "lead"]).expect(0).out;
+        assert!(shown.contains("approved by user, edited to echo four >> log.txt"), "{shown}");
+        let decided = team.lines("transcript/lead.jsonl");
+        let decided = decided.iter().filter(|line| line["kind"] == "decision");
+        let outcomes: Vec<&str> = decided.map(|line| line["outcome"].as_str().unwrap()).collect();
+        assert_eq!(outcomes, ["approved", "rejected", "approved", "rejected", "approved"]);
+        lead.type_line("/quit");
+        assert_eq!(lead.wait().code(), Some(0));
+        assert_left_in_order(&team);
+    });
 }
 
 #[test]
@@ -252,38 +262,49 @@ fn a_question_stays_although_the_status_is_late() {
     assert_left_in_order(&team);
 }
 
-/// Ten times its time limit passes, and the question of a teammate and that of the lead stay open.
+/// Several times its time limit passes, and the question of a teammate and that of the lead stay on the screen and open.
 #[test]
 fn a_question_does_not_expire_while_a_person_is_attached() {
-    let team = careful_team();
-    std::fs::create_dir(team.path("")).unwrap();
-    write(&team.path("settings.toml"), "[permissions]\ntimeout = 1\n");
-    let mut lead = scripted_lead(
-        &team,
-        &[
+    in_parallel(SIZES, |size| {
+        let team = careful_team();
+        std::fs::create_dir(team.path("")).unwrap();
+        write(&team.path("settings.toml"), "[permissions]\ntimeout = 1\n");
+        let lines = [
             calls("lead", &[spawn("alice")]),
             calls("lead", &[bash("touch late")]),
             says("lead", "over"),
             calls("alice", &[bash("touch there")]),
             says("alice", "I am done"),
-        ],
-    );
-    wait_asked(&team, "alice");
-    wait_asked(&team, "lead");
-    assert_eq!(team.roster()["lead"]["person"], true);
-    let asked = std::time::Instant::now();
-    team.eventually("four seconds have passed", || asked.elapsed().as_secs() >= 4);
-    for request in requests(&team) {
-        assert_eq!((&request["deadline"], &request["attended"]), (&Value::Null, &json!(true)));
-    }
-    let listed = team.team(&["requests"]).expect(0).out;
-    assert_eq!(listed.matches("no deadline: the lead is attended").count(), 2, "{listed}");
-    team.team(&["approve", "alice"]).expect(0);
-    team.team(&["approve", "lead"]).expect(0);
-    team.eventually("both were allowed to", || exists(&team, "there") && exists(&team, "late"));
-    lead.type_line("/quit");
-    assert_eq!(lead.wait().code(), Some(0));
-    assert_left_in_order(&team);
+        ];
+        let mut lead = scripted_lead_of_size(&team, &lines, size);
+        wait_asked(&team, "alice");
+        wait_asked(&team, "lead");
+        lead.expect_screen("(1 of 2)");
+        assert_eq!(team.roster()["lead"]["person"], true);
+        let asked = std::time::Instant::now();
+        team.eventually("four seconds have passed", || asked.elapsed().as_secs() >= 4);
+        for request in requests(&team) {
+            assert_eq!((&request["deadline"], &request["attended"]), (&Value::Null, &json!(true)));
+        }
+        let listed = team.team(&["requests"]).expect(0).out;
+        assert_eq!(listed.matches("no deadline: the lead is attended").count(), 2, "{listed}");
+        lead.expect_screen("(1 of 2)");
+        let first = if lead.screen().contains("? alice asks") { "there" } else { "late" };
+        let second = if first == "there" { "late" } else { "there" };
+        lead.expect_screen(&format!("asks to run: touch {first}"));
+        lead.type_line("y");
+        lead.expect_screen(&format!("asks to run: touch {second}"));
+        lead.type_line("y");
+        team.eventually("both were allowed to", || exists(&team, "there") && exists(&team, "late"));
+        lead.expect("over");
+        let printed = lead.printed();
+        for expired in ["nobody answered", "no longer asks", "that question is gone"] {
+            assert!(!printed.contains(expired), "{expired}: {printed}");
+        }
+        lead.type_line("/quit");
+        assert_eq!(lead.wait().code(), Some(0));
+        assert_left_in_order(&team);
+    });
 }
 
 /// The deadline of a teammate that outlives the lead counts from the end of the lead.

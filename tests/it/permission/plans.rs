@@ -5,11 +5,11 @@ use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
 use crate::support::fake::{Fake, Reply};
 use crate::support::fake_models;
-use crate::support::harness::Team;
+use crate::support::harness::{Team, in_parallel};
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, headless, listing, says, script, tool_results, wait_file,
 };
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{SIZES, Size, Terminal};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -231,10 +231,11 @@ fn where_the_settings_say_so_only_the_person_approves() {
     assert_left_in_order(&team);
 }
 
-/// Starts a lead at a terminal in this mode.
-fn lead_in(team: &Team, mode: &str, lines: &[Value]) -> Terminal {
+/// Starts a lead at a terminal of this size in this mode.
+fn lead_in(team: &Team, mode: &str, lines: &[Value], size: Size) -> Terminal {
     let model = script(team, lines);
-    let lead = Terminal::start(team.command("team", &["lead", "--model", &model, "--mode", mode]));
+    let command = team.command("team", &["lead", "--model", &model, "--mode", mode]);
+    let lead = Terminal::of_size(command, size);
     lead.expect("/quit ends the team");
     team.wait_status("lead", "idle");
     lead
@@ -246,70 +247,95 @@ fn quit(team: &Team, lead: &mut Terminal) {
     assert_left_in_order(team);
 }
 
+/// A plan in markdown, with a word by which it is told from others.
+fn plan_of(word: &str) -> (&'static str, Value) {
+    plan(&format!("# The {word} plan\n\n1. write `x.txt`\n2. be **careful**\n"))
+}
+
+/// Waits until a plan is on the screen as rendered markdown, and its question has the input.
+fn expect_plan(lead: &Terminal, who: &str, word: &str) {
+    lead.expect_screen(&format!("{who} asks to carry out this plan"));
+    lead.expect_screen(&format!("    The {word} plan"));
+    lead.expect_screen("    1. write x.txt");
+    lead.expect_screen("    2. be careful");
+    lead.expect_screen("answer>");
+    let screen = lead.screen();
+    for raw in ["# The", "`", "**"] {
+        assert!(!screen.contains(raw), "{raw}: {screen}");
+    }
+    assert!(lead.has_colors());
+}
+
 /// The lead is told of a tool that it has, the person approves its plan, and its files are not asked about again.
 #[test]
 fn a_lead_in_mode_plan_submits_its_plan_to_the_person() {
-    let team = Team::new();
-    let lines = [
-        calls("lead", &[write_file("x.txt")]),
-        calls("lead", &[plan("1. write x.txt")]),
-        calls("lead", &[plan("1. write x.txt, with a test")]),
-        calls("lead", &[write_file("x.txt"), bash("touch asked")]),
-        says("lead", "carried out"),
-    ];
-    let mut lead = lead_in(&team, "plan", &lines);
-    lead.type_line("begin");
-    let first = wait_asked(&team, "lead");
-    team.team(&["deny", &first, "--reason", "and a test"]).expect(0);
-    let mut second = first.clone();
-    team.eventually("it asks again", || {
-        second = wait_asked(&team, "lead");
-        second != first
+    in_parallel(SIZES, |size| {
+        let team = Team::new();
+        let lines = [
+            calls("lead", &[write_file("x.txt")]),
+            calls("lead", &[plan_of("first")]),
+            calls("lead", &[plan_of("second")]),
+            calls("lead", &[write_file("x.txt"), bash("touch asked")]),
+            says("lead", "carried out"),
+        ];
+        let mut lead = lead_in(&team, "plan", &lines, size);
+        lead.type_line("begin");
+        expect_plan(&lead, "lead", "first");
+        lead.type_line("n and a test");
+        expect_plan(&lead, "lead", "second");
+        assert_eq!(team.roster()["lead"]["mode"], "plan");
+        lead.type_line("y");
+        wait_file(&team, "x.txt");
+        assert_eq!(team.roster()["lead"]["mode"], "accept_edits");
+        // A command is not part of the workspace's files.
+        lead.expect_screen("? lead asks to run: touch asked");
+        assert!(!team.workspace().join("asked").exists());
+        assert!(!lead.printed().contains("asks to use write_file"), "{}", lead.printed());
+        lead.expect_screen("accept_edits · ");
+        lead.type_line("y");
+        lead.expect("carried out");
+        assert!(team.workspace().join("asked").exists());
+        let results = tool_results(&team, "lead");
+        let texts: Vec<&str> = results.iter().map(|(_, text, _)| text.as_str()).collect();
+        assert!(texts[0].contains("not run: in mode plan") && texts[0].contains("submit_plan"));
+        assert!(texts[1].contains("Not approved (1 of 5): and a test"), "{texts:?}");
+        assert!(texts[2].contains("Approved. You go on in mode accept_edits"), "{texts:?}");
+        quit(&team, &mut lead);
     });
-    assert_eq!(team.roster()["lead"]["mode"], "plan");
-    team.team(&["approve", &second]).expect(0);
-    wait_file(&team, "x.txt");
-    assert_eq!(team.roster()["lead"]["mode"], "accept_edits");
-    // A command is not part of the workspace's files.
-    let command = wait_asked(&team, "lead");
-    assert!(!team.workspace().join("asked").exists());
-    team.team(&["approve", &command]).expect(0);
-    wait_file(&team, "asked");
-    let results = tool_results(&team, "lead");
-    let texts: Vec<&str> = results.iter().map(|(_, text, _)| text.as_str()).collect();
-    assert!(texts[0].contains("not run: in mode plan") && texts[0].contains("submit_plan"));
-    assert!(texts[1].contains("Not approved (1 of 5): and a test"), "{texts:?}");
-    assert!(texts[2].contains("Approved. You go on in mode accept_edits"), "{texts:?}");
-    quit(&team, &mut lead);
 }
 
 /// The person approves, so the teammate changes files without further questions, although the lead asks about its own.
 #[test]
 fn after_the_person_has_approved_a_plan_its_files_are_not_asked_about() {
-    for mode in ["default", "plan"] {
-        let team = Team::new();
-        fs::create_dir(team.path("")).unwrap();
-        if mode == "default" {
-            let settings = "[permissions]\nplan_approval = \"person\"\n";
-            write(&team.path("settings.toml"), settings);
-        }
-        let lines = [
-            calls("lead", &[planner("alice")]),
-            says("lead", "spawned"),
-            calls("alice", &[plan("1. write x.txt")]),
-            calls("alice", &[write_file("x.txt")]),
-            says("alice", "carried out"),
-        ];
-        let mut lead = lead_in(&team, mode, &lines);
-        lead.type_line("begin");
-        let id = wait_asked(&team, "alice");
-        lead.expect("alice asks to carry out this plan:");
-        team.team(&["approve", &id]).expect(0);
-        wait_file(&team, "x.txt");
-        assert_eq!(team.member("alice")["mode"], "accept_edits");
-        assert_eq!(team.roster()["lead"]["mode"], mode);
-        quit(&team, &mut lead);
-    }
+    let modes = ["default", "plan"];
+    in_parallel(
+        modes.into_iter().flat_map(|mode| SIZES.map(|size| (mode, size))),
+        |(mode, size)| {
+            let team = Team::new();
+            fs::create_dir(team.path("")).unwrap();
+            if mode == "default" {
+                let settings = "[permissions]\nplan_approval = \"person\"\n";
+                write(&team.path("settings.toml"), settings);
+            }
+            let lines = [
+                calls("lead", &[planner("alice")]),
+                says("lead", "spawned"),
+                calls("alice", &[plan_of("only")]),
+                calls("alice", &[write_file("x.txt")]),
+                says("alice", "carried out"),
+            ];
+            let mut lead = lead_in(&team, mode, &lines, size);
+            lead.type_line("begin");
+            expect_plan(&lead, "alice", "only");
+            lead.type_line("y");
+            wait_file(&team, "x.txt");
+            lead.expect("carried out");
+            assert!(!lead.printed().contains("asks to use write_file"), "{}", lead.printed());
+            assert_eq!(team.member("alice")["mode"], "accept_edits");
+            assert_eq!(team.roster()["lead"]["mode"], mode);
+            quit(&team, &mut lead);
+        },
+    );
 }
 
 /// Nobody can approve the plan of a headless lead: it becomes the answer of the run.
