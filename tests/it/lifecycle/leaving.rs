@@ -1,11 +1,11 @@
 //! The ways to end an interactive lead. Each stops the team, restores the terminal, and has its own exit code.
 
-use crate::support::harness::{ASK_DEADLINE, Team};
+use crate::support::harness::{ASK_DEADLINE, Team, in_parallel};
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, last_exit, lead, says, script, scripted_lead, signal, spawn,
     tool_results, turns, wait_file,
 };
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{SIZES, Size, Terminal};
 use agent_team::wire::limits;
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -13,11 +13,21 @@ use std::time::{Duration, Instant};
 const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
 
-/// Ends a lead with one idle teammate, and asserts the exit code and that the terminal is restored.
-fn leave(way: impl FnOnce(&mut Terminal), code: i32) {
-    let team = Team::new();
-    let model = script(&team, &[calls("lead", &[spawn("alice")]), says("alice", "ready")]);
-    let mut lead = Terminal::start(team.command("team", &["lead", "--model", &model]));
+/// Ends a lead with one idle teammate, and asserts the exit code and that the terminal is restored, in terminals of all
+/// sizes.
+fn leave(way: impl Fn(&mut Terminal) + Sync, code: i32) {
+    in_parallel(SIZES, |size| {
+        let team = Team::new();
+        leave_at(&team, size, &way, code);
+        assert_eq!(team.status("lead"), "shutdown");
+        assert_eq!(team.status("alice"), "shutdown");
+        assert_eq!(last_exit(&team, "alice"), ("team_stopped".into(), Some(0), None));
+    });
+}
+
+fn leave_at(team: &Team, size: Size, way: impl FnOnce(&mut Terminal), code: i32) {
+    let model = script(team, &[calls("lead", &[spawn("alice")]), says("alice", "ready")]);
+    let mut lead = Terminal::of_size(team.command("team", &["lead", "--model", &model]), size);
     let before = lead.settings_before.clone();
     lead.expect("/quit ends the team");
     team.eventually("keys come one by one while a line is typed", || lead.settings() != before);
@@ -27,16 +37,18 @@ fn leave(way: impl FnOnce(&mut Terminal), code: i32) {
     team.wait_status("lead", "idle");
     way(&mut lead);
     assert_eq!(lead.wait().code(), Some(code), "{}", lead.screen());
-    if let Some(after) = lead.settings_if_open() {
-        assert_eq!(after, before, "the terminal was not given back");
+    if lead.settings_if_open().is_some() {
+        lead.assert_restored();
+        assert!(
+            !lead.screen().trim_end().ends_with("team>"),
+            "the pane is left: {}",
+            lead.screen()
+        );
     }
-    assert_left_in_order(&team);
-    assert_eq!(team.status("lead"), "shutdown");
-    assert_eq!(team.status("alice"), "shutdown");
-    assert_eq!(last_exit(&team, "alice"), ("team_stopped".into(), Some(0), None));
+    assert_left_in_order(team);
 }
 
-fn send(to: Signal) -> impl FnOnce(&mut Terminal) {
+fn send(to: Signal) -> impl Fn(&mut Terminal) {
     move |lead| signal(i32::try_from(lead.child.id()).unwrap(), to)
 }
 
@@ -77,6 +89,20 @@ fn a_storm_of_signals_is_one_signal() {
         },
         143,
     );
+}
+
+/// A headless lead that takes the team over ends the interactive one, which gives its terminal back.
+#[test]
+fn a_takeover_leaves_with_143() {
+    in_parallel(SIZES, |size| {
+        let team = Team::new();
+        let take_over = |_: &mut Terminal| {
+            let args = ["lead", "--takeover", "-p", "Run echo mine", "--model", "rehearsal"];
+            team.team(&args).expect(0);
+        };
+        leave_at(&team, size, take_over, 143);
+        assert_eq!(team.status("lead"), "shutdown");
+    });
 }
 
 /// Ctrl-C clears typed text; without text, an idle lead prints how to quit. The key and the signal have the same

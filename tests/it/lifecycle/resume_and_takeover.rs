@@ -3,10 +3,10 @@
 use crate::support::child_process::write;
 use crate::support::harness::{PATIENCE, Team, in_parallel};
 use crate::support::scripts::{
-    assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead, says, script,
-    scripted_lead, signal, spawn, tool_results, wait, wait_file,
+    assert_left_in_order, bash, calls, headless, kill_9, last_exit, lead, lead_of_size, says,
+    script, scripted_lead, signal, spawn, tool_results, wait, wait_file,
 };
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{SIZES, Terminal};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -362,30 +362,40 @@ fn a_second_run_of_a_script_is_not_mistaken_for_the_first() {
     assert_left_in_order(&team);
 }
 
+/// The old lead names the new one, and gives its terminal back.
 #[test]
 fn a_takeover_stops_the_old_lead_and_its_team() {
-    let team = Team::new();
-    let mut first = lead(&team, "rehearsal");
-    first.type_line("Spawn alice (coder).");
-    team.wait_status("alice", "idle");
-    let pid = team.pid_of("lead");
-    let refused = team.team(&["lead", "-p", "hello", "--model", "rehearsal"]).expect(5);
-    assert!(refused.err.contains(&format!("pid {pid}, since ")), "{refused:?}");
-    assert!(refused.err.contains("--takeover"), "{refused:?}");
+    in_parallel(SIZES, |size| {
+        let team = Team::new();
+        let mut first = lead_of_size(&team, "rehearsal", size);
+        first.type_line("Spawn alice (coder).");
+        team.wait_status("alice", "idle");
+        let pid = team.pid_of("lead");
+        let refused = team.team(&["lead", "-p", "hello", "--model", "rehearsal"]).expect(5);
+        assert!(refused.err.contains(&format!("pid {pid}, since ")), "{refused:?}");
+        assert!(refused.err.contains("--takeover"), "{refused:?}");
 
-    let args = ["lead", "--takeover", "--resume", "--model", "rehearsal"];
-    let mut second = Terminal::start(team.command("team", &args));
-    assert_eq!(first.wait().code(), Some(143));
-    let by = second.child.id();
-    first.expect("another lead took over at ");
-    first.expect(&format!(": process {by} of "));
-    first.expect(" on /dev/pts/");
-    second.expect("Back: alice");
-    team.wait_status("alice", "idle");
-    assert_ne!(team.pid_of("lead"), pid);
-    second.type_line("/quit");
-    assert_eq!(second.wait().code(), Some(0));
-    assert_left_in_order(&team);
+        let args = ["lead", "--takeover", "--resume", "--model", "rehearsal"];
+        let mut second = Terminal::of_size(team.command("team", &args), size);
+        assert_eq!(first.wait().code(), Some(143));
+        let by = second.child.id();
+        first.expect_screen("another lead took over at ");
+        first.expect_screen(&format!(": process {by} of "));
+        first.expect_screen(" on /dev/pts/");
+        // Nothing is left of the pane.
+        let screen = first.screen();
+        let rows = screen.split("another lead took over at ").nth(1).unwrap();
+        assert!(!rows.contains("team>"), "{screen}");
+        first.assert_restored();
+        second.expect_screen("Back: alice");
+        second.expect_screen("team>");
+        team.wait_status("alice", "idle");
+        assert_ne!(team.pid_of("lead"), pid);
+        second.type_line("/quit");
+        assert_eq!(second.wait().code(), Some(0));
+        second.assert_restored();
+        assert_left_in_order(&team);
+    });
 }
 
 /// A roster that would take a program a minute or longer to read is quarantined and rebuilt from its copy.
