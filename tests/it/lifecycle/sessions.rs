@@ -469,17 +469,25 @@ fn a_resumed_session_does_not_show_the_farewells_of_the_last_team() {
         let mut last = last.unwrap_or_else(|| panic!("{}", team.describe()));
         last["id"] = json!("alice:old");
         append(&team, "lead", &last);
+        let ended = json!({"type": "teammate_terminated", "from": "alice", "to": "lead", "id": "alice:end",
+            "content": "alice has ended", "name": "alice", "cause": "crashed", "exit": "signal 9",
+            "timestamp": last["timestamp"]});
+        append(&team, "lead", &ended);
         let resumed = at_terminal_of_size(&team, &["--resume"], size);
         resumed.expect_screen("Back: alice");
         team.eventually("the old one is taken in", || {
-            team.mail_of("lead").iter().any(|it| it["id"] == "alice:old")
+            team.mail_of("lead").iter().any(|it| it["id"] == "alice:end")
         });
         // A word of this session comes after it and is shown.
         let word = json!({"from": "alice", "content": "a word of today", "timestamp": 9e9});
         append(&team, "lead", &word);
         resumed.expect_screen("a word of today");
-        for farewell in ["shuts down", "ended when asked", "has ended", "Stopping"] {
-            assert!(!resumed.printed().contains(farewell), "{farewell}: {}", resumed.printed());
+        let printed = resumed.printed();
+        for row in printed.lines().filter(|row| row.contains('✉')) {
+            assert!(row.contains("a word of today"), "{row}: {printed}");
+        }
+        for farewell in ["shuts down", "ended when asked", "Stopping"] {
+            assert!(!printed.contains(farewell), "{farewell}: {printed}");
         }
         quit(resumed);
         assert_left_in_order(&team);
