@@ -138,6 +138,11 @@ impl Terminal {
         self.screen.lock().unwrap().parser.screen().alternate_screen()
     }
 
+    /// Whether the program has asked for brackets around pasted text.
+    pub(crate) fn has_paste_brackets(&self) -> bool {
+        self.screen.lock().unwrap().parser.screen().bracketed_paste()
+    }
+
     /// Whether any cell of the screen has a colour.
     pub(crate) fn has_colors(&self) -> bool {
         let screen = self.screen.lock().unwrap();

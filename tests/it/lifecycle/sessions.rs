@@ -124,8 +124,8 @@ fn a_lead_where_there_is_a_past_asks_and_nothing_is_lost() {
             let row = screen.lines().find(|row| row.contains(id)).unwrap();
             assert!(row.starts_with(number) && row.ends_with(title), "{screen}");
         }
-        fourth.type_line("7");
-        fourth.expect_screen("there is no session");
+        fourth.type_line("99999");
+        fourth.expect_screen("there is no session \"99999\"");
         fourth.type_line("2");
         fourth.expect_screen("Back: alice");
         fourth.expect_screen("team>");
