@@ -5,7 +5,7 @@ use crate::support::approvals::append;
 use crate::support::child_process::write;
 use crate::support::harness::{Team, in_parallel};
 use crate::support::scripts::{
-    assert_left_in_order, headless, kill_9, lead, lead_of_size, signal, wait_file,
+    assert_left_in_order, headless, kill_9, lead, lead_of_size, signal, turns, wait_file,
 };
 use crate::support::terminal::{ANY_SIZE, SIZES, Size, Terminal};
 use nix::sys::signal::Signal;
@@ -77,6 +77,8 @@ fn a_lead_where_there_is_a_past_asks_and_nothing_is_lost() {
         first.expect("/quit ends the team");
         assert!(!first.printed().contains("Resume"), "there is no past: {}", first.printed());
         first.type_line("Spawn alice (coder).");
+        // She may be idle before she has her first prompt, too.
+        team.eventually("she has ended a turn", || turns(&team, "alice") > 0);
         team.wait_status("alice", "idle");
         team.wait_status("lead", "idle");
         assert!(quit(first).trim_end().ends_with("To resume: team lead --resume"));
@@ -483,10 +485,7 @@ fn a_resumed_session_does_not_show_the_farewells_of_the_last_team() {
         append(&team, "lead", &word);
         resumed.expect_screen("a word of today");
         let printed = resumed.printed();
-        for row in printed.lines().filter(|row| row.contains('✉')) {
-            assert!(row.contains("a word of today"), "{row}: {printed}");
-        }
-        for farewell in ["shuts down", "ended when asked", "Stopping"] {
+        for farewell in ["alice has ended", "shuts down", "ended when asked", "Stopping"] {
             assert!(!printed.contains(farewell), "{farewell}: {printed}");
         }
         quit(resumed);
