@@ -119,13 +119,20 @@ fn a_question_that_is_put_off_comes_back_and_can_be_denied_by_number() {
         let lines = [calls("lead", &[bash("touch a.txt")]), says("lead", "all done")];
         let mut lead = session(&team, &lines, size);
         lead.type_line("begin");
+        // Each row is printed after the input has changed, and stays.
+        let waits_for = |lead: &Terminal, start: &str, times: usize| {
+            team.eventually(start, || {
+                lead.screen().lines().filter(|row| row.starts_with(start)).count() == times
+            });
+        };
         lead.expect_screen("answer>");
         lead.press(ESC);
-        lead.expect_screen("team>");
+        waits_for(&lead, "put off: Enter asks again", 1);
         lead.press("\r");
-        lead.expect_screen("? lead asks to run: touch a.txt");
+        waits_for(&lead, "    touch a.txt", 2);
+        lead.expect_screen("answer>");
         lead.press(ESC);
-        team.eventually("the question is put off", || !lead.screen().contains("answer>"));
+        waits_for(&lead, "put off: Enter asks again", 2);
         lead.type_line("/deny 1 not today");
         lead.expect("all done");
         assert!(!exists(&team, "a.txt"));
