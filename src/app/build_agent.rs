@@ -21,7 +21,9 @@ use crate::store::asynchronous::offload;
 use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
-use crate::tools::{self, FileAccess, Ops, ToolParts, hooks::Hooks, team::TeamContext};
+use crate::tools::{
+    self, FileAccess, Ops, ToolParts, denied_files, hooks::Hooks, team::TeamContext,
+};
 use crate::undo::apply::recover;
 use crate::wire::hook::Hook;
 use crate::wire::isolation::ClonePlace;
@@ -148,7 +150,8 @@ pub(super) fn build_agent(
     ));
     let output_store = output_store(&team, name, place.as_ref(), &secrets, &parts.show);
     let files = FileAccess::open(&team, name, folder, place.as_ref())
-        .or_fail("the workspace cannot be opened", "check the folder's permissions")?;
+        .or_fail("the workspace cannot be opened", "check the folder's permissions")?
+        .with_unreadable(commands.walls.clone(), denied_files(&approval.policy));
     let mut tools = tools::registry(ToolParts {
         commands,
         output_store,

@@ -23,9 +23,9 @@ mod tests;
 mod work;
 
 pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
-pub(crate) use files::FileAccess;
 #[cfg(test)]
 pub(crate) use files::file_tools;
+pub(crate) use files::{FileAccess, denied_files};
 pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
 
 use crate::store::TeamDir;

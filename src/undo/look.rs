@@ -4,7 +4,9 @@
 //! content of each file must be known: git has that of tracked files without changes, and the others are copied, if they
 //! are new since the last look. After the command, only files with other metadata are read. Links are not followed.
 
+use super::unreadable::{UnreadableFiles, UnreadableNow};
 use crate::os::git::{Git, GitError, split};
+use crate::os::safe_path::{SafePathError, anywhere};
 use crate::store::TeamDir;
 use crate::store::undo::{UndoStore, has};
 use crate::store::{Fsync, StoreError};
@@ -13,9 +15,9 @@ use crate::wire::file_view::ContentHash;
 use crate::wire::limits::{UNDO_COMPARED_FILES, UNDO_COPIED_BYTES, UNDO_FILE_BYTES, UNDO_FILES};
 use crate::wire::undo::{ChangeSource, FileChange, FileState, LostReason};
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -146,11 +148,12 @@ impl Looker {
         dir: &TeamDir,
         folder: &Path,
         environment: &[(String, String)],
+        unreadable: &UnreadableFiles,
     ) -> CommandLook {
         let git = Git::new(folder, environment).within(GIT_LIMIT);
         let (files, problem) = (BTreeMap::new(), None);
         let mut look = CommandLook { git, files, problem, stored: 0 };
-        if let Err(why) = self.fill(dir, folder, environment, &mut look) {
+        if let Err(why) = self.fill(dir, folder, environment, unreadable, &mut look) {
             let text = format!("changes made by a command are not covered: {why}");
             self.note_failure(&why, &text);
             look.problem = Some(text);
@@ -163,6 +166,7 @@ impl Looker {
         dir: &TeamDir,
         folder: &Path,
         environment: &[(String, String)],
+        unreadable: &UnreadableFiles,
         look: &mut CommandLook,
     ) -> Result<(), LookError> {
         if self.folder != folder {
@@ -181,6 +185,7 @@ impl Looker {
             return Err(LookError::TooLarge);
         }
         let team = real(dir.root());
+        let unreadable = unreadable.below(&self.top);
         let mut copies = Copies { dir, bytes: 0, stored: 0 };
         let mut files = BTreeMap::new();
         for path in self.index.keys().chain(&untracked) {
@@ -197,6 +202,7 @@ impl Looker {
                     Content::Lost(LostReason::NotKept)
                 }
                 (Some(known), _) => known.content.clone(),
+                (None, _) if unreadable.contains(&real) => Content::Lost(LostReason::Unreadable),
                 (None, Some(id)) if clean.get(path) == Some(&stamp) => Content::Object(id.clone()),
                 (None, _) => copies.keep(&real, stamp)?,
             };
@@ -230,12 +236,17 @@ impl Looker {
     }
 
     /// Finds what has changed since a look.
-    pub(super) fn after(&mut self, dir: &TeamDir, look: CommandLook) -> FoundChanges {
+    pub(super) fn after(
+        &mut self,
+        dir: &TeamDir,
+        look: CommandLook,
+        unreadable: &UnreadableFiles,
+    ) -> FoundChanges {
         if look.problem.is_some() {
             return FoundChanges { uncovered: look.problem, ..FoundChanges::default() };
         }
         let stored = look.stored;
-        match self.compare(dir, &look) {
+        match self.compare(dir, &look, unreadable) {
             Ok(found) => FoundChanges { stored: found.stored + stored, ..found },
             Err(why) => {
                 let text = format!("changes made by a command are not covered: {why}");
@@ -252,7 +263,12 @@ impl Looker {
         }
     }
 
-    fn compare(&mut self, dir: &TeamDir, look: &CommandLook) -> Result<FoundChanges, LookError> {
+    fn compare(
+        &mut self,
+        dir: &TeamDir,
+        look: &CommandLook,
+        unreadable: &UnreadableFiles,
+    ) -> Result<FoundChanges, LookError> {
         let mut paths: Vec<String> = look.files.keys().cloned().collect();
         let is_new = |path: &String| !look.files.contains_key(path);
         paths.extend(untracked(&look.git)?.into_iter().filter(is_new));
@@ -285,9 +301,10 @@ impl Looker {
                 Some(format!("a command changed {surplus} more files, which are not covered"));
         }
         let objects = objects(&look.git, &changed);
+        let unreadable = unreadable.below(&self.top);
         for (path, old, now) in changed {
             let change = Compared { real: self.top.join(&path), old, now };
-            let change = change.change(dir, &objects, &mut found.stored);
+            let change = change.change(dir, &objects, &unreadable, &mut found.stored);
             found.changes.extend(change?);
         }
         Ok(found)
@@ -391,12 +408,11 @@ impl Copies<'_> {
     }
 }
 
-/// Reads a regular file that has this stamp before and after.
+/// Reads a regular file that has this stamp before and after. No folder on the way to it is a link: a command could let
+/// one lead to files that the agent may not read.
 fn read(real: &Path, stamp: Stamp) -> Option<Vec<u8>> {
-    let open = || -> io::Result<Option<Vec<u8>>> {
-        let mut options = File::options();
-        options.read(true).custom_flags(crate::os::file::NO_LINK);
-        let file = options.open(real)?;
+    let open = || -> Result<Option<Vec<u8>>, SafePathError> {
+        let Some(file) = anywhere(real)?.open()? else { return Ok(None) };
         if Stamp::of(&file.metadata()?) != stamp {
             return Ok(None);
         }
@@ -420,9 +436,13 @@ impl Compared<'_> {
         &self,
         dir: &TeamDir,
         objects: &BTreeMap<String, Vec<u8>>,
+        unreadable: &UnreadableNow<'_>,
         stored: &mut u64,
     ) -> Result<Option<FileChange>, StoreError> {
         let Some(path) = self.real.to_str() else { return Ok(None) };
+        if unreadable.contains(&self.real) {
+            return Ok(Some(self.unreadable(path)));
+        }
         let mut lost = None;
         let after = match self.now {
             None => None,
@@ -470,6 +490,13 @@ impl Compared<'_> {
         };
         let (path, by, at) = (path.to_owned(), ChangeSource::Command, WallTime::default());
         Ok(Some(FileChange { turn: 0, at, path, before, after, by, lost }))
+    }
+
+    /// Returns the change of a file that may not be read.
+    fn unreadable(&self, path: &str) -> FileChange {
+        let (path, by, at) = (path.to_owned(), ChangeSource::Command, WallTime::default());
+        let lost = Some(LostReason::Unreadable);
+        FileChange { turn: 0, at, path, before: None, after: None, by, lost }
     }
 }
 

@@ -97,6 +97,9 @@ impl RefusalReason {
             Self::Lost(LostReason::NotKept | LostReason::Unknown) => {
                 "the version before is not kept".into()
             }
+            Self::Lost(LostReason::Unreadable) => {
+                "a file that the agent may not read: its versions are not kept".into()
+            }
             Self::NotRegular(kind) => format!("it is {kind} now"),
             Self::Leased(lease) => lease.clone(),
             Self::TooMany(most) => format!("one undo changes at most {most} files"),

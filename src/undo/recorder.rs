@@ -8,6 +8,7 @@
 
 use super::history::{CUT_OFF, hash};
 use super::look::{CommandLook, Looker};
+use super::unreadable::UnreadableFiles;
 use crate::os::{Clock, SystemClock};
 use crate::store::undo::{UndoStore, is_look_due, last_entry, read};
 use crate::store::{Fsync, StoreError, TeamDir, liveness};
@@ -27,6 +28,7 @@ const ABOUT_CHARS: usize = 80;
 pub(crate) struct Recorder {
     dir: TeamDir,
     me: AgentName,
+    unreadable: UnreadableFiles,
     input: Mutex<TurnInput>,
     state: Mutex<RecorderState>,
 }
@@ -83,9 +85,10 @@ pub(crate) struct NewWrite<'a> {
 }
 
 impl Recorder {
-    pub(crate) fn new(dir: &TeamDir, me: &AgentName) -> Self {
+    /// Creates the recorder of an agent that may not read these files.
+    pub(crate) fn new(dir: &TeamDir, me: &AgentName, unreadable: UnreadableFiles) -> Self {
         let (input, state) = (Mutex::default(), Mutex::default());
-        Self { dir: dir.clone(), me: me.clone(), input, state }
+        Self { dir: dir.clone(), me: me.clone(), unreadable, input, state }
     }
 
     fn input(&self) -> MutexGuard<'_, TurnInput> {
@@ -128,25 +131,27 @@ impl Recorder {
     pub(crate) fn record_write(&self, write: &NewWrite<'_>) -> Result<(), StoreError> {
         // A path that is not text is not covered.
         let Some(path) = write.path.to_str() else { return Ok(()) };
-        let state_of =
-            |(bytes, mode): (&[u8], u32)| FileState { hash: ContentHash::of(bytes), mode };
-        let before = write.old.map(state_of);
-        let after = Some(state_of(write.new));
+        let is_unreadable = self.unreadable.below(write.path).contains(write.path);
+        let state_of = |(bytes, mode): (&[u8], u32)| {
+            (!is_unreadable).then(|| FileState { hash: ContentHash::of(bytes), mode })
+        };
+        let before = write.old.and_then(state_of);
+        let after = state_of(write.new);
         let mut state = self.state();
         let store = UndoStore::lock(&self.dir)?;
         let turn = self.open_turn(&store, &mut state)?;
         let known = turn.after.get(path).map(|state| hash(state.as_ref()));
         let is_known = known == Some(hash(before.as_ref()));
         let number = turn.number;
-        let mut lost = None;
-        if let Some((bytes, _)) = write.old.filter(|_| !is_known) {
+        let mut lost = is_unreadable.then_some(LostReason::Unreadable);
+        if let Some((bytes, _)) = write.old.filter(|_| !is_known && !is_unreadable) {
             if bytes.len() as u64 > UNDO_FILE_BYTES {
                 lost = Some(LostReason::TooLarge);
             } else {
                 state.stored += store.keep(bytes, Fsync::Never)?.1;
             }
         }
-        if write.new.0.len() as u64 > UNDO_FILE_BYTES {
+        if write.new.0.len() as u64 > UNDO_FILE_BYTES && !is_unreadable {
             lost = Some(LostReason::TooLarge);
         }
         let at = SystemClock.now();
@@ -216,7 +221,7 @@ impl Recorder {
         }
         state.last_look += 1;
         let id = state.last_look;
-        let look = state.looker.before(&self.dir, folder, environment);
+        let look = state.looker.before(&self.dir, folder, environment, &self.unreadable);
         state.look = Some(PendingLook { id, turn, look });
         Ok(Some(id))
     }
@@ -229,7 +234,7 @@ impl Recorder {
         else {
             return Ok(());
         };
-        let found = state.looker.after(&self.dir, look);
+        let found = state.looker.after(&self.dir, look, &self.unreadable);
         let store = UndoStore::lock(&self.dir)?;
         // The turn of an interrupted command may be over. After an undo in its middle, another one begins.
         let number = match &state.turn {

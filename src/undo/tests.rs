@@ -4,6 +4,7 @@ use super::apply::apply;
 use super::history::turns;
 use super::plan::{RefusalReason, UndoPlan, plan};
 use super::recorder::{NewWrite, Recorder};
+use super::unreadable::UnreadableFiles;
 use crate::os::git::Git;
 use crate::store::undo::read_all;
 use crate::store::{LifeLock, LifeRecord, TeamDir};
@@ -59,7 +60,7 @@ impl Checkout {
     }
 
     fn recorder(&self, name: &str) -> Recorder {
-        Recorder::new(&self.dir, &member(name))
+        Recorder::new(&self.dir, &member(name), UnreadableFiles::default())
     }
 
     fn begin(&self, recorder: &Recorder) -> u64 {

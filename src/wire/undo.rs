@@ -40,6 +40,8 @@ pub enum LostReason {
     NotRegular,
     /// The version before the change was not kept.
     NotKept,
+    /// The agent may not read the file.
+    Unreadable,
     /// A reason of a later version.
     #[serde(other)]
     Unknown,

@@ -59,9 +59,6 @@ pub(crate) enum Access {
 /// time would cost more than the read.
 const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME;
 
-/// The flags of an open of any file for reading: no link is followed, and a pipe does not block.
-pub(crate) const NO_LINK: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-
 impl Access {
     fn options(self) -> OpenOptions {
         let mut options = OpenOptions::new();

@@ -101,6 +101,11 @@ impl Walls {
         has_proxy.then_some(&self.policy.hosts)
     }
 
+    /// Returns the files and folders that exist and that commands cannot read.
+    pub(crate) fn hidden_paths(&self) -> Vec<PathBuf> {
+        self.policy.hidden_paths()
+    }
+
     /// Whether a command can have read-only mounts of its own.
     pub(crate) fn has_namespaces(&self) -> bool {
         self.policy.has_namespaces

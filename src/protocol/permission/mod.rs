@@ -167,6 +167,23 @@ impl Rule {
     }
 }
 
+/// The files that rules keep from a tool.
+#[derive(Debug, Clone)]
+pub(crate) struct DeniedFiles {
+    tool: &'static str,
+    rules: Vec<Rule>,
+}
+
+impl DeniedFiles {
+    pub(crate) fn contains(&self, subject: &PermissionSubject) -> bool {
+        let way_out = subject.way_out();
+        let covers = |rule: &Rule| {
+            rule.covers(self.tool, subject) || way_out.is_some_and(|way| rule.covers(way, subject))
+        };
+        self.rules.iter().any(covers)
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
     mode: PermissionMode,
@@ -222,6 +239,15 @@ impl Policy {
 
     fn allowing(&self) -> impl Iterator<Item = &Rule> {
         self.allow.iter().chain(&self.granted)
+    }
+
+    /// Returns the files that the rules keep from a tool, in every mode. A rule without a pattern takes the tool away, and
+    /// is about no file.
+    pub(crate) fn denied_files(&self, spec: &ToolSpec) -> DeniedFiles {
+        let tool = spec.name;
+        let is_about_files =
+            |rule: &&Rule| rule.pattern.is_some() && (rule.tool == tool || rule.tool == OUTSIDE);
+        DeniedFiles { tool, rules: self.deny.iter().filter(is_about_files).cloned().collect() }
     }
 
     pub(crate) fn judge(&self, spec: &ToolSpec, subject: &PermissionSubject) -> PermissionVerdict {

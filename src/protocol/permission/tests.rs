@@ -207,6 +207,17 @@ fn walled_commands_may_be_free_of_questions() {
 }
 
 #[test]
+fn rules_with_a_pattern_keep_files_from_a_tool_in_each_mode() {
+    let deny = ["read_file", "read_file(keys/**)", "outside(/srv/**)", "bash(cat:*)"];
+    for mode in [Default, Bypass] {
+        let denied = policy(mode, &["read_file"], &[], &deny).denied_files(&spec("read_file"));
+        let is_denied = |subject| denied.contains(&subject);
+        assert!(is_denied(Path("keys/a".into())) && is_denied(Outside("/srv/a".into())));
+        assert!(!is_denied(Path("a".into())) && !is_denied(Outside("/opt/a".into())));
+    }
+}
+
+#[test]
 fn a_malformed_rule_is_refused_by_name() {
     for rule in ["", "bash(", "bash()", "bash( )", "two words", "(x)", "bash(x) y"] {
         let why = Policy::new(Default, &lists(&[rule], &[], &[])).unwrap_err();

@@ -11,11 +11,13 @@ use super::locked_file::Writer;
 use super::read_log::ReadLog;
 use crate::os::git_folders::RUN_CODE;
 use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
+use crate::os::wall::Walls;
 use crate::protocol::leases::is_leasable;
-use crate::protocol::permission::PermissionSubject;
+use crate::protocol::permission::{DeniedFiles, PermissionSubject};
 use crate::store::TeamDir;
 use crate::tools::call::{Call, ToolError};
 use crate::undo::recorder::Recorder;
+use crate::undo::unreadable::UnreadableFiles;
 use crate::wire::AgentName;
 use crate::wire::file_view::FileView;
 use crate::wire::isolation::ClonePlace;
@@ -47,6 +49,8 @@ pub(crate) struct FileAccess {
     pub(in crate::tools) workspace: Arc<SafeRoot>,
     /// The repository of which the workspace is a clone.
     cloned: Option<PathBuf>,
+    /// That clone.
+    clone: Option<PathBuf>,
     /// The team folder below the workspace.
     team: Option<PathBuf>,
     pub(super) writer: Writer,
@@ -81,6 +85,8 @@ impl FileAccess {
         let workspace = Arc::new(SafeRoot::open(folder)?);
         let cloned = clone.map(|clone| PathBuf::from(&clone.repository));
         let cloned = cloned.map(|cloned| cloned.canonicalize().unwrap_or(cloned));
+        let clone = clone.map(|clone| PathBuf::from(&clone.path));
+        let clone = clone.map(|clone| clone.canonicalize().unwrap_or(clone));
         let team = dir.root().canonicalize().unwrap_or_else(|_| dir.root().to_owned());
         let team = team.strip_prefix(workspace.path()).ok().map(Path::to_owned);
         let writer = Writer {
@@ -88,11 +94,33 @@ impl FileAccess {
             me: me.clone(),
             folder: folder.to_owned(),
             is_in_clone: clone.is_some(),
-            recorder: Arc::new(Recorder::new(dir, me)),
+            recorder: Arc::new(Recorder::new(dir, me, UnreadableFiles::default())),
         };
         let (log, judged, last_use) = (RefCell::default(), RefCell::default(), RefCell::default());
         let has_recovered = Cell::new(false);
-        Ok(Self { workspace, cloned, team, writer, log, last_use, has_recovered, judged })
+        Ok(Self { workspace, cloned, clone, team, writer, log, last_use, has_recovered, judged })
+    }
+
+    /// Keeps out of undo what the agent may not read: files that these walls hide, those that rules keep from it, and those
+    /// outside the workspace that are never opened.
+    pub(crate) fn with_unreadable(
+        mut self,
+        walls: Option<Arc<Walls>>,
+        denied: DeniedFiles,
+    ) -> Self {
+        let (workspace, clone) = (self.workspace.path().to_owned(), self.clone.clone());
+        let refused = move |path: &Path| match path.strip_prefix(&workspace) {
+            Ok(inside) => denied.contains(&subject(inside)),
+            Err(_) => {
+                // Commands change all of a clone, also where only a folder of it is the workspace.
+                let own = clone.as_ref().and_then(|clone| path.strip_prefix(clone).ok());
+                is_guarded(own.unwrap_or(path)) || denied.contains(&subject(path))
+            }
+        };
+        let unreadable = UnreadableFiles::new(walls, Box::new(refused));
+        let (dir, me) = (&self.writer.dir, &self.writer.me);
+        self.writer.recorder = Arc::new(Recorder::new(dir, me, unreadable));
+        self
     }
 
     /// Returns the recorder of the changes of this agent.
@@ -172,11 +200,9 @@ impl FileAccess {
         effect: Effect,
     ) -> Result<PermissionSubject, ToolError> {
         let path = self.find(path, effect)?.path();
-        let subject =
-            if path.is_absolute() { PermissionSubject::Outside } else { PermissionSubject::Path };
-        let name = path.to_string_lossy().into_owned();
+        let subject = subject(&path);
         *self.judged.borrow_mut() = Some((call.id.clone(), path));
-        Ok(subject(name))
+        Ok(subject)
     }
 
     /// Restores a file that the agent has seen, from its transcript.
@@ -211,6 +237,13 @@ impl FileAccess {
             spot.path().display()
         )))
     }
+}
+
+/// Returns a real path, absolute outside the workspace, for permission rules.
+fn subject(path: &Path) -> PermissionSubject {
+    let subject =
+        if path.is_absolute() { PermissionSubject::Outside } else { PermissionSubject::Path };
+    subject(path.to_string_lossy().into_owned())
 }
 
 /// Fails for a text that is no path.

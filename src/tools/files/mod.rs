@@ -23,6 +23,7 @@ pub(crate) use tests::file_tools;
 use super::call::{Call, ToolError};
 use super::command::output::CappedOutput;
 use super::registry::{Tool, ToolParts, parameters};
+use crate::protocol::permission::{DeniedFiles, Policy};
 use crate::wire::file_view::ContentHash;
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, CompactOffer, Effect, SubjectArgument, ToolSpec};
@@ -66,6 +67,11 @@ impl Tool for ReadFile {
         files.note_read(call, &spot, ContentHash::of(&bytes), &lines, stamp);
         Ok(shown)
     }
+}
+
+/// Returns the files that the rules keep from `read_file`.
+pub(crate) fn denied_files(policy: &Policy) -> DeniedFiles {
+    policy.denied_files(&ReadFile::SPEC)
 }
 
 impl ReadFile {

@@ -7,6 +7,7 @@ use crate::support::scripts::{
     tool_results, turns, wait_file,
 };
 use crate::support::terminal::Terminal;
+use crate::walls::teams::walled_team;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -126,6 +127,93 @@ fn changes_of_a_command_in_a_checkout_are_taken_back_after_a_yes_at_the_terminal
     lead.type_line("/quit");
     lead.wait();
     assert_left_in_order(&team);
+}
+
+/// A text that is only in files that no agent may read.
+const CANARY: &str = "canary-of-the-person";
+
+/// Asserts that no file of the team has the canary.
+fn assert_not_copied(team: &Team) {
+    let mut folders = vec![team.path("")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(path);
+            } else if entry.file_type().unwrap().is_file() {
+                let bytes = fs::read(&path).unwrap();
+                let text = String::from_utf8_lossy(&bytes);
+                assert!(!text.contains(CANARY), "{}:\n{text}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_an_agent_may_not_read_is_not_copied_and_an_undo_says_so() {
+    if walled_team("workspace").is_none() {
+        return;
+    }
+    // Without namespaces, the default level lets commands reach hidden files in the workspace.
+    let team = Team::new();
+    let ws = team.workspace();
+    // Walls hide some files of the person's home by default, and rules forbid others.
+    let rules = "[permissions]\ndeny = [\"read_file(**/.env)\", \"read_file(keys/**)\"]\n";
+    for (path, text) in [
+        (".config/team/settings.toml", rules),
+        (".netrc", CANARY),
+        (".ssh/id", CANARY),
+        (".env", CANARY),
+        ("deep/.env", CANARY),
+        ("keys/tracked", CANARY),
+        ("notes", "the person's\n"),
+        ("a", "one\n"),
+    ] {
+        fs::create_dir_all(ws.join(path).parent().unwrap()).unwrap();
+        write(&ws.join(path), text);
+    }
+    git(&team, "init --quiet");
+    git(&team, "add a keys");
+    let command = "for it in .env deep/.env keys/tracked notes a; do echo more >>$it; done; \
+        echo x >>.netrc; echo x >keys/new";
+    let lines = [calls("lead", &[bash(command), bash("true")]), says("lead", "done")];
+    headless(&team, &script(&team, &lines), "begin").expect(0);
+    assert_eq!(text(&team, "keys/tracked"), Some(format!("{CANARY}more\n")));
+    assert_not_copied(&team);
+    let plan = team.team(&["undo", "lead", "--json"]).expect(1).json();
+    let paths = |of: &str, key: &str| -> Vec<String> {
+        let all = plan[of].as_array().unwrap().iter();
+        all.map(|it| it[key].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(paths("files", "path"), ["a", "notes"], "{plan}");
+    let mut refused = paths("refused", "path");
+    refused.retain(|path| path != ".netrc");
+    assert_eq!(refused, [".env", "deep/.env", "keys/new", "keys/tracked"]);
+    assert!(paths("refused", "why").iter().all(|why| why.contains("may not read")), "{plan}");
+    team.team(&["undo", "lead", "--yes", "--partial"]).expect(0);
+    assert_eq!(
+        ["a", "notes"].map(|name| text(&team, name).unwrap()),
+        ["one\n", "the person's\n"].map(String::from)
+    );
+    assert_not_copied(&team);
+}
+
+#[test]
+fn a_link_in_the_place_of_a_folder_leads_no_look_out_of_the_checkout() {
+    let team = Team::new();
+    let outside = tempfile::tempdir().unwrap();
+    write(&outside.path().join("id"), CANARY);
+    fs::create_dir(team.workspace().join("keys")).unwrap();
+    write(&team.workspace().join("keys/id"), "the agent's\n");
+    git(&team, "init --quiet");
+    git(&team, "add keys");
+    let swap = format!("rm -r keys; ln -s {} keys", outside.path().display());
+    let lines = [calls("lead", &[bash(&swap), bash("true")]), says("lead", "done")];
+    headless(&team, &script(&team, &lines), "begin").expect(0);
+    assert!(team.workspace().join("keys").is_symlink());
+    assert_not_copied(&team);
+    let plan = team.team(&["undo", "lead", "--json"]).expect(1).json();
+    assert_eq!(plan["files"], json!([]), "{plan}");
 }
 
 #[test]

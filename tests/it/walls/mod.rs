@@ -8,6 +8,6 @@ pub(crate) mod lacking;
 mod leases;
 mod leaving;
 mod outbox;
-mod teams;
+pub(crate) mod teams;
 
 pub(crate) use lacking::can_wall;

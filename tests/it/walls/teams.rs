@@ -13,7 +13,7 @@ use std::fs;
 use std::path::PathBuf;
 
 /// Creates a team whose commands have walls of this level. Returns `None` if this machine lacks one.
-pub(super) fn walled_team(level: &str) -> Option<Team> {
+pub(crate) fn walled_team(level: &str) -> Option<Team> {
     let team = Team::new();
     team.variable("TEAM_SANDBOX_LEVEL", level);
     can_wall(&team).then_some(team)
