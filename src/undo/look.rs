@@ -28,6 +28,10 @@ const NO_CHECKOUT: &str =
 /// again, since a command may have made it so.
 const GIT_LIMIT: Duration = Duration::from_secs(10);
 
+/// Lists the changed files. A `.gitmodules` of an agent could have git look into a submodule, where filters of its own
+/// configuration would run.
+const DIFF_FILES: [&str; 4] = ["diff-files", "--ignore-submodules=all", "--name-only", "-z"];
+
 /// The metadata of an object, in which each change of a file shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
@@ -227,7 +231,7 @@ impl Looker {
         let stamps =
             compared.filter_map(|it| Some((it.path.clone(), Stamp::at(&self.top.join(&it.path))?)));
         let mut clean: BTreeMap<String, Stamp> = stamps.collect();
-        for path in split(&git.checked(&["diff-files", "--name-only", "-z"], b"")?) {
+        for path in split(&git.checked(&DIFF_FILES, b"")?) {
             clean.remove(&path);
         }
         self.index = listed.into_iter().map(|tracked| (tracked.path, tracked.id)).collect();

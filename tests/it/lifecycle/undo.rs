@@ -216,6 +216,31 @@ fn a_link_in_the_place_of_a_folder_leads_no_look_out_of_the_checkout() {
     assert_eq!(plan["files"], json!([]), "{plan}");
 }
 
+/// A `.gitmodules` can have git look into a repository below the checkout, whose configuration an agent writes.
+#[test]
+fn a_look_runs_no_filter_of_a_repository_in_the_checkout() {
+    let team = Team::new();
+    write(&team.workspace().join("a"), "one\n");
+    git(&team, "init --quiet");
+    git(&team, "add a");
+    git(&team, "commit --quiet -m first");
+    let executed = tempfile::tempdir().unwrap();
+    let mark = executed.path().join("mark");
+    let plant = format!(
+        "git init -q sub && cd sub && echo x >f && echo '* filter=x' >.gitattributes && git add . && \
+         git -c user.name=a -c user.email=a@b commit -qm x && \
+         git config filter.x.clean 'touch {}; cat' && cd .. && git add sub 2>/dev/null && \
+         printf '[submodule \"sub\"]\\n\\tpath = sub\\n\\turl = ./sub\\n\\tignore = none\\n' >.gitmodules && \
+         touch -d '2001-01-01' sub/f && echo planted",
+        mark.display()
+    );
+    let lines = [calls("lead", &[bash(&plant), bash("true")]), says("lead", "done")];
+    headless(&team, &script(&team, &lines), "begin").expect(0);
+    let said = tool_results(&team, "lead");
+    assert!(said[0].1.ends_with("planted\n"), "{said:?}");
+    assert!(!mark.exists(), "{said:?}");
+}
+
 #[test]
 fn the_changes_of_an_interrupted_command_are_taken_back() {
     let team = Team::new();
