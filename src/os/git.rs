@@ -81,6 +81,18 @@ impl Git {
         git
     }
 
+    /// Returns this git with settings that win over those of files.
+    pub(crate) fn with_settings(&self, settings: impl Iterator<Item = (String, String)>) -> Self {
+        let (mut git, mut count) = (self.clone(), 0);
+        for (key, value) in settings {
+            git.environment.push((format!("GIT_CONFIG_KEY_{count}"), key));
+            git.environment.push((format!("GIT_CONFIG_VALUE_{count}"), value));
+            count += 1;
+        }
+        git.environment.push(("GIT_CONFIG_COUNT".into(), count.to_string()));
+        git
+    }
+
     /// Fails if git is missing or too old.
     pub(crate) fn check_version(&self) -> Result<(), GitError> {
         let text = self.run(&["--version"])?;

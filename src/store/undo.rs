@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(last_entry(&dir, &alice).unwrap(), None);
         let store = UndoStore::lock(&dir).unwrap();
         let at = WallTime::from_secs(1.5);
-        let command = UndoEntry::Command { turn: 1, at, uncovered: None };
+        let command = UndoEntry::Command { turn: 1, at, folder: None, uncovered: None };
         let hash = ContentHash::of(b"");
         let entries = [turn(1, 1.0, hash), [UndoEntry::TurnEnd { turn: 1 }, command.clone()]];
         store.append(&alice, &entries.concat(), Fsync::Never).unwrap();

@@ -5,6 +5,7 @@ use crate::store::undo::Journals;
 use crate::wire::undo::{ChangeSource, FileChange, FileState, LostReason, UndoEntry};
 use crate::wire::{AgentName, WallTime};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// A turn in which an agent changed files, or ran commands.
 #[derive(Debug, Clone, PartialEq)]
@@ -164,7 +165,7 @@ pub(crate) fn last_turn(turns: &[Turn]) -> Option<&Turn> {
 fn attributed(journals: &Journals, agent: &AgentName) -> Vec<TurnChange> {
     let all: BTreeMap<&AgentName, Vec<Windowed<'_>>> =
         journals.iter().map(|(name, entries)| (name, windowed(entries))).collect();
-    let open: BTreeMap<&AgentName, Option<Window>> =
+    let open: OpenWindows<'_> =
         journals.iter().map(|(name, entries)| (name, open_window(entries))).collect();
     let mut found = Vec::new();
     for own in all.get(agent).into_iter().flatten() {
@@ -183,6 +184,9 @@ fn attributed(journals: &Journals, agent: &AgentName) -> Vec<TurnChange> {
     found
 }
 
+/// The windows of the commands that still run, or were cut off, with their folders.
+type OpenWindows<'a> = BTreeMap<&'a AgentName, Option<(Window, Option<&'a str>)>>;
+
 enum Cause {
     Own,
     /// A file tool of another agent, or an undo.
@@ -193,7 +197,7 @@ enum Cause {
 /// Finds the cause of a change that was found after a command.
 fn cause(
     all: &BTreeMap<&AgentName, Vec<Windowed<'_>>>,
-    open: &BTreeMap<&AgentName, Option<Window>>,
+    open: &OpenWindows<'_>,
     agent: &AgentName,
     change: &FileChange,
     window: Window,
@@ -223,7 +227,11 @@ fn cause(
             }
         }
         let running = open.get(name).copied().flatten();
-        if *name != agent && running.is_some_and(|running| running.overlaps(window)) {
+        let may_be_of = |(running, folder): (Window, Option<&str>)| {
+            running.overlaps(window)
+                && folder.is_none_or(|folder| Path::new(&change.path).starts_with(folder))
+        };
+        if *name != agent && running.is_some_and(may_be_of) {
             unclear = Some((*name).clone());
         }
     }
@@ -265,12 +273,14 @@ fn windowed(entries: &[UndoEntry]) -> Vec<Windowed<'_>> {
     found
 }
 
-/// Returns the window of a command that still runs, or was cut off.
-fn open_window(entries: &[UndoEntry]) -> Option<Window> {
+/// Returns the window of a command that still runs, or was cut off, with the folder in which it may change files.
+fn open_window(entries: &[UndoEntry]) -> Option<(Window, Option<&str>)> {
     let mut begin = None;
     for entry in entries {
         match entry {
-            UndoEntry::Command { at, uncovered: None, .. } => begin = Some(*at),
+            UndoEntry::Command { at, folder, uncovered: None, .. } => {
+                begin = Some((*at, folder.as_deref()));
+            }
             UndoEntry::CommandEnd { .. } | UndoEntry::Command { uncovered: Some(_), .. } => {
                 begin = None;
             }
@@ -282,7 +292,7 @@ fn open_window(entries: &[UndoEntry]) -> Option<Window> {
             | UndoEntry::Unknown => {}
         }
     }
-    begin.map(|begin| Window { begin, end: None })
+    begin.map(|(begin, folder)| (Window { begin, end: None }, folder))
 }
 
 pub(crate) fn hash(state: Option<&FileState>) -> Option<&crate::wire::file_view::ContentHash> {

@@ -19,10 +19,71 @@ use std::fs::{self, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 const NO_CHECKOUT: &str =
     "changes made by commands are not covered here: the folder is not a checkout of git";
+
+const OLD_CLONE: &str = "changes made by commands are not covered in this clone, which an earlier version made: \
+    `team work diff` shows them";
+
+/// The settings of filters, which would run as programs.
+const FILTERS: &str = r"^filter\..*\.(clean|smudge|process|required)$";
+
+/// The files in which commands of an agent make changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Checkout {
+    /// The checkout of the user that contains this folder.
+    Around(PathBuf),
+    /// The clone of an agent. Git reads nothing that the agent can change but the files: the configuration and the objects
+    /// are those of the user's repository, and the index is the one with which the clone began.
+    Clone { top: PathBuf, repository: PathBuf, index: PathBuf },
+}
+
+impl Checkout {
+    /// Returns the folder whose changes are found. Fails with the reason if they are not.
+    fn top(&self) -> Result<PathBuf, String> {
+        match self {
+            Self::Around(folder) => {
+                let folder = real(folder);
+                let top = folder.ancestors().find(|above| above.join(".git").exists());
+                top.map(Path::to_owned).ok_or_else(|| NO_CHECKOUT.to_owned())
+            }
+            Self::Clone { top, index, .. } if index.exists() => Ok(real(top)),
+            Self::Clone { .. } => Err(OLD_CLONE.to_owned()),
+        }
+    }
+
+    /// Returns git for the files of the checkout, their folder, and the index. No filter runs: the user's configuration may
+    /// name a program in the checkout, which an agent can change.
+    fn open(&self, environment: &[(String, String)]) -> Result<(Git, PathBuf, PathBuf), LookError> {
+        let git = |folder: &Path| Git::new(folder, environment).within(GIT_LIMIT);
+        let absolute = |words: [&'static str; 2]| {
+            ["rev-parse", "--path-format=absolute", words[0], "--git-path", words[1]]
+        };
+        let (git, top, index) = match self {
+            Self::Around(folder) => {
+                let text = git(folder).run(&absolute(["--show-toplevel", "index"]))?;
+                let (top, index) = text.split_once('\n').ok_or(LookError::Place)?;
+                (git(top.as_ref()), top.into(), index.into())
+            }
+            Self::Clone { top, repository, index } => {
+                let own = git(repository).run(&["rev-parse", "--absolute-git-dir"])?;
+                let top = real(top);
+                let git = git(&top).with("GIT_DIR", own.as_ref()).with("GIT_WORK_TREE", &top);
+                (git.with("GIT_INDEX_FILE", index), top, index.clone())
+            }
+        };
+        let asked = ["config", "-z", "--name-only", "--get-regexp", FILTERS];
+        let keys = split(&git.call(&asked, b"")?.stdout);
+        let off = |key: String| {
+            let value = if key.ends_with(".required") { "false" } else { "" };
+            (key, value.to_owned())
+        };
+        Ok((git.with_settings(keys.into_iter().map(off)), top, index))
+    }
+}
 
 /// The time after which a call of git is killed: an agent waits for it. A folder in which that happens is not looked at
 /// again, since a command may have made it so.
@@ -60,13 +121,14 @@ struct SeenFile {
 /// The knowledge of an agent about a checkout, from its last look.
 #[derive(Debug, Default)]
 pub(super) struct Looker {
-    folder: PathBuf,
+    /// The checkout with its git, once they were looked at.
+    opened: Option<(Checkout, Git)>,
     top: PathBuf,
     index_path: PathBuf,
     index_stamp: Option<Stamp>,
     /// The ids of the objects of tracked files, by path below the top.
     index: BTreeMap<String, String>,
-    files: BTreeMap<String, SeenFile>,
+    files: Arc<BTreeMap<String, SeenFile>>,
     /// The reason for which no further look is made.
     broken: Option<String>,
 }
@@ -75,9 +137,7 @@ pub(super) struct Looker {
 #[derive(Debug)]
 pub(super) struct CommandLook {
     git: Git,
-    files: BTreeMap<String, SeenFile>,
-    /// The reason for which not all files are known.
-    problem: Option<String>,
+    files: Arc<BTreeMap<String, SeenFile>>,
     stored: u64,
 }
 
@@ -136,60 +196,55 @@ impl Stamp {
 }
 
 impl Looker {
-    /// Returns the reason for which changes of commands in a folder are not found.
-    pub(super) fn refusal(&self, folder: &Path) -> Option<String> {
-        if self.broken.is_some() {
-            return self.broken.clone();
-        }
-        let folder = real(folder);
-        let is_in_checkout = folder.ancestors().any(|above| above.join(".git").exists());
-        (!is_in_checkout).then(|| NO_CHECKOUT.to_owned())
+    /// Returns the folder in which changes of commands are found. Fails with the reason if they are not.
+    pub(super) fn top(&self, checkout: &Checkout) -> Result<PathBuf, String> {
+        self.broken.clone().map_or_else(|| checkout.top(), Err)
     }
 
-    /// Looks at the files of the checkout that contains a folder.
+    /// Looks at the files of a checkout.
     pub(super) fn before(
         &mut self,
         dir: &TeamDir,
-        folder: &Path,
+        checkout: &Checkout,
         environment: &[(String, String)],
         unreadable: &UnreadableFiles,
-    ) -> CommandLook {
-        let git = Git::new(folder, environment).within(GIT_LIMIT);
-        let (files, problem) = (BTreeMap::new(), None);
-        let mut look = CommandLook { git, files, problem, stored: 0 };
-        if let Err(why) = self.fill(dir, folder, environment, unreadable, &mut look) {
-            let text = format!("changes made by a command are not covered: {why}");
-            self.note_failure(&why, &text);
-            look.problem = Some(text);
+    ) -> Result<CommandLook, String> {
+        let looked = self.git(checkout, environment).and_then(|git| {
+            let (files, stored) = self.fill(dir, &git, unreadable)?;
+            Ok(CommandLook { git, files, stored })
+        });
+        looked.map_err(|why| self.failed(&why))
+    }
+
+    /// Returns git for a checkout, and forgets another one.
+    fn git(
+        &mut self,
+        checkout: &Checkout,
+        environment: &[(String, String)],
+    ) -> Result<Git, LookError> {
+        if let Some((_, git)) = self.opened.as_ref().filter(|(opened, _)| opened == checkout) {
+            return Ok(git.clone());
         }
-        look
+        let (git, top, index_path) = checkout.open(environment)?;
+        let opened = Some((checkout.clone(), git.clone()));
+        *self = Self { opened, top, index_path, ..Self::default() };
+        Ok(git)
     }
 
     fn fill(
         &mut self,
         dir: &TeamDir,
-        folder: &Path,
-        environment: &[(String, String)],
+        git: &Git,
         unreadable: &UnreadableFiles,
-        look: &mut CommandLook,
-    ) -> Result<(), LookError> {
-        if self.folder != folder {
-            let asked =
-                ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-path", "index"];
-            let text = look.git.run(&asked)?;
-            let (top, index) = text.split_once('\n').ok_or(LookError::Place)?;
-            *self = Self { folder: folder.into(), top: top.into(), ..Self::default() };
-            self.index_path = index.into();
-        }
-        look.git = Git::new(&self.top, environment).within(GIT_LIMIT);
-        let clean = self.read_index(&look.git)?;
-        let untracked = untracked(&look.git)?;
+    ) -> Result<(Arc<BTreeMap<String, SeenFile>>, u64), LookError> {
+        let clean = self.read_index(git)?;
+        let untracked = untracked(git)?;
         if self.index.len() + untracked.len() > UNDO_COMPARED_FILES {
             *self = Self::default();
             return Err(LookError::TooLarge);
         }
         let team = real(dir.root());
-        let unreadable = unreadable.below(&self.top);
+        let unreadable = unreadable.now();
         let mut copies = Copies { dir, bytes: 0, stored: 0 };
         let mut files = BTreeMap::new();
         for path in self.index.keys().chain(&untracked) {
@@ -212,10 +267,8 @@ impl Looker {
             };
             files.insert(path.clone(), SeenFile { stamp, content });
         }
-        look.stored = copies.stored;
-        look.files.clone_from(&files);
-        self.files = files;
-        Ok(())
+        self.files = Arc::new(files);
+        Ok((Arc::clone(&self.files), copies.stored))
     }
 
     /// Reads the index of git if it has changed. Then it returns the tracked files without changes.
@@ -243,28 +296,30 @@ impl Looker {
     pub(super) fn after(
         &mut self,
         dir: &TeamDir,
-        look: CommandLook,
+        look: Result<CommandLook, String>,
         unreadable: &UnreadableFiles,
     ) -> FoundChanges {
-        if look.problem.is_some() {
-            return FoundChanges { uncovered: look.problem, ..FoundChanges::default() };
-        }
+        let look = match look {
+            Ok(look) => look,
+            Err(why) => return FoundChanges { uncovered: Some(why), ..FoundChanges::default() },
+        };
         let stored = look.stored;
         match self.compare(dir, &look, unreadable) {
             Ok(found) => FoundChanges { stored: found.stored + stored, ..found },
             Err(why) => {
-                let text = format!("changes made by a command are not covered: {why}");
-                self.note_failure(&why, &text);
-                FoundChanges { uncovered: Some(text), stored, ..FoundChanges::default() }
+                let uncovered = Some(self.failed(&why));
+                FoundChanges { uncovered, stored, ..FoundChanges::default() }
             }
         }
     }
 
-    /// Notes a call of git that was killed.
-    fn note_failure(&mut self, why: &LookError, text: &str) {
+    /// Returns the text about a look that failed. After a call of git that was killed, no further look is made.
+    fn failed(&mut self, why: &LookError) -> String {
+        let text = format!("changes made by a command are not covered: {why}");
         if matches!(why, LookError::Git(GitError::Io(_))) {
-            *self = Self { broken: Some(text.to_owned()), ..Self::default() };
+            *self = Self { broken: Some(text.clone()), ..Self::default() };
         }
+        text
     }
 
     fn compare(
@@ -293,7 +348,7 @@ impl Looker {
             }
             let (old, now) = (look.files.get(&path), Stamp::at(&real));
             if old.map(|old| old.stamp) != now {
-                self.files.remove(&path);
+                Arc::make_mut(&mut self.files).remove(&path);
                 changed.push((path, old, now));
             }
         }
@@ -305,7 +360,7 @@ impl Looker {
                 Some(format!("a command changed {surplus} more files, which are not covered"));
         }
         let objects = objects(&look.git, &changed);
-        let unreadable = unreadable.below(&self.top);
+        let unreadable = unreadable.now();
         for (path, old, now) in changed {
             let change = Compared { real: self.top.join(&path), old, now };
             let change = change.change(dir, &objects, &unreadable, &mut found.stored);

@@ -7,7 +7,7 @@
 //! a version can be missing or damaged, and the undo refuses its file.
 
 use super::history::{CUT_OFF, hash};
-use super::look::{CommandLook, Looker};
+use super::look::{Checkout, CommandLook, Looker};
 use super::unreadable::UnreadableFiles;
 use crate::os::{Clock, SystemClock};
 use crate::store::undo::{UndoStore, is_look_due, last_entry, read};
@@ -62,7 +62,8 @@ struct PendingLook {
     id: u64,
     /// The turn of the command.
     turn: u64,
-    look: CommandLook,
+    /// The look, or the reason for which it failed.
+    look: Result<CommandLook, String>,
 }
 
 /// A turn that changes files.
@@ -131,7 +132,7 @@ impl Recorder {
     pub(crate) fn record_write(&self, write: &NewWrite<'_>) -> Result<(), StoreError> {
         // A path that is not text is not covered.
         let Some(path) = write.path.to_str() else { return Ok(()) };
-        let is_unreadable = self.unreadable.below(write.path).contains(write.path);
+        let is_unreadable = self.unreadable.now().contains(write.path);
         let state_of = |(bytes, mode): (&[u8], u32)| {
             (!is_unreadable).then(|| FileState { hash: ContentHash::of(bytes), mode })
         };
@@ -188,20 +189,19 @@ impl Recorder {
         Ok(())
     }
 
-    /// Looks at the files of a folder before a command, so that its changes are found. Returns the id of the look; `None` if
-    /// they are not covered.
+    /// Looks at the files of a checkout before a command, so that its changes are found. Returns the id of the look; `None`
+    /// if they are not covered.
     pub(crate) fn begin_command(
         &self,
-        folder: &Path,
+        checkout: &Checkout,
         environment: &[(String, String)],
-        is_covered: Result<(), &str>,
     ) -> Result<Option<u64>, StoreError> {
         let mut state = self.state();
         // An interrupted command that has not been looked at yet counts as cut off.
         state.look = None;
-        let uncovered = match is_covered {
-            Ok(()) => state.looker.refusal(folder),
-            Err(why) => Some(why.to_owned()),
+        let (folder, uncovered) = match state.looker.top(checkout) {
+            Ok(top) => (Some(top.display().to_string()), None),
+            Err(why) => (None, Some(why)),
         };
         let is_first = state.turn.is_none();
         let turn = {
@@ -211,7 +211,7 @@ impl Recorder {
             let at = SystemClock.now();
             // Without coverage, the reason is recorded once for a turn.
             if uncovered.is_none() || is_first {
-                let entry = UndoEntry::Command { turn, at, uncovered: uncovered.clone() };
+                let entry = UndoEntry::Command { turn, at, folder, uncovered: uncovered.clone() };
                 state.journal_size = store.append(&self.me, &[entry], Fsync::Never)?;
             }
             turn
@@ -221,7 +221,7 @@ impl Recorder {
         }
         state.last_look += 1;
         let id = state.last_look;
-        let look = state.looker.before(&self.dir, folder, environment, &self.unreadable);
+        let look = state.looker.before(&self.dir, checkout, environment, &self.unreadable);
         state.look = Some(PendingLook { id, turn, look });
         Ok(Some(id))
     }

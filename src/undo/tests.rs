@@ -2,6 +2,7 @@
 
 use super::apply::apply;
 use super::history::turns;
+use super::look::Checkout::Around;
 use super::plan::{RefusalReason, UndoPlan, plan};
 use super::recorder::{NewWrite, Recorder};
 use super::unreadable::UnreadableFiles;
@@ -64,7 +65,8 @@ impl Checkout {
     }
 
     fn begin(&self, recorder: &Recorder) -> u64 {
-        let begun = recorder.begin_command(self.folder.path(), &environment(), Ok(())).unwrap();
+        let checkout = Around(self.folder.path().to_owned());
+        let begun = recorder.begin_command(&checkout, &environment()).unwrap();
         begun.unwrap_or_default()
     }
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 /// The files that an agent may not read.
 #[derive(Default)]
 pub(crate) struct UnreadableFiles {
+    /// The folder in which the agent works. Walls leave it readable where they hide a folder around it.
+    own: PathBuf,
     walls: Option<Arc<Walls>>,
     refused: Option<Refused>,
 }
@@ -16,16 +18,17 @@ pub(crate) struct UnreadableFiles {
 type Refused = Box<dyn Fn(&Path) -> bool + Send + Sync>;
 
 impl UnreadableFiles {
-    /// Creates the set of the files that walls hide, and of those that file tools refuse to read.
-    pub(crate) fn new(walls: Option<Arc<Walls>>, refused: Refused) -> Self {
-        Self { walls, refused: Some(refused) }
+    /// Creates the set of the files that walls hide, and of those that file tools refuse to read. The agent works in the
+    /// folder `own`, a path without links.
+    pub(crate) fn new(own: PathBuf, walls: Option<Arc<Walls>>, refused: Refused) -> Self {
+        Self { own, walls, refused: Some(refused) }
     }
 
-    /// Returns the files of a folder without links that may not be read now.
-    pub(super) fn below(&self, folder: &Path) -> UnreadableNow<'_> {
-        let mut hidden = self.walls.as_ref().map(|walls| walls.hidden_paths()).unwrap_or_default();
-        hidden.retain(|path| path.starts_with(folder) || folder.starts_with(path));
-        UnreadableNow { hidden, refused: self.refused.as_ref() }
+    /// Returns the files that may not be read now.
+    pub(super) fn now(&self) -> UnreadableNow<'_> {
+        let hidden = self.walls.as_ref().map(|walls| walls.hidden_paths()).unwrap_or_default();
+        let (inside, outside) = hidden.into_iter().partition(|path| path.starts_with(&self.own));
+        UnreadableNow { own: &self.own, inside, outside, refused: self.refused.as_ref() }
     }
 }
 
@@ -35,17 +38,21 @@ impl fmt::Debug for UnreadableFiles {
     }
 }
 
-/// The files of a folder that may not be read now.
+/// The files that may not be read now.
 pub(super) struct UnreadableNow<'a> {
-    /// Files and folders.
-    hidden: Vec<PathBuf>,
+    own: &'a Path,
+    /// The hidden files and folders in the folder of the agent.
+    inside: Vec<PathBuf>,
+    /// The others.
+    outside: Vec<PathBuf>,
     refused: Option<&'a Refused>,
 }
 
 impl UnreadableNow<'_> {
     /// Whether the file at a real, absolute path may not be read.
     pub(super) fn contains(&self, path: &Path) -> bool {
-        self.hidden.iter().any(|hidden| path.starts_with(hidden))
+        let hidden = if path.starts_with(self.own) { &self.inside } else { &self.outside };
+        hidden.iter().any(|hidden| path.starts_with(hidden))
             || self.refused.is_some_and(|refuses| refuses(path))
     }
 }

@@ -98,6 +98,9 @@ pub enum UndoEntry {
         turn: u64,
         /// The time.
         at: WallTime,
+        /// The folder in which changes are looked for; `None` if they are not, or it is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        folder: Option<String>,
         /// The reason for which changes of the command are not found, if they are not.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uncovered: Option<String>,

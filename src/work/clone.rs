@@ -10,6 +10,7 @@ use crate::wire::AgentName;
 use crate::wire::isolation::{CloneBase, ClonePlace};
 use crate::wire::log_words;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
@@ -81,6 +82,15 @@ pub(crate) fn all(clones: &Path) -> Vec<(AgentName, ClonePlace)> {
     found
 }
 
+/// Returns the index with which the clone at this path began. It is beside the clone, so that no command of the agent can
+/// change it.
+pub(crate) fn first_index(clone: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(clone.file_name().unwrap_or_default());
+    name.push(".first-index");
+    clone.with_file_name(name)
+}
+
 /// Returns the clone that was made for a name; `None` if there is none.
 pub(crate) fn known(clones: &Path, name: &AgentName) -> Option<ClonePlace> {
     serde_json::from_slice(&fs::read(description(clones, name)).ok()?).ok()
@@ -145,6 +155,8 @@ pub(crate) fn create(order: &CloneOrder) -> Result<ClonePlace, WorkError> {
     let placed = made.and_then(|base| {
         let file = |why: &io::Error| WorkError::file(&path, why);
         hit("work.filled");
+        let index = partial.join(".git/index");
+        fs::copy(index, first_index(&path)).map_err(|why| file(&why))?;
         fs::rename(&partial, &path).map_err(|why| file(&why))?;
         hit("work.placed");
         let text = |path: &Path| path.display().to_string();
@@ -163,6 +175,7 @@ pub(crate) fn create(order: &CloneOrder) -> Result<ClonePlace, WorkError> {
         for leftover in [&partial, &path] {
             remove(leftover).unwrap_or_default();
         }
+        fs::remove_file(first_index(&path)).unwrap_or_default();
     }
     placed
 }
@@ -173,6 +186,7 @@ pub(crate) fn discard(name: &AgentName, place: &ClonePlace) {
     let Some(clones) = path.parent() else { return };
     let described = fs::remove_file(description(clones, name));
     let removed = remove(path);
+    fs::remove_file(first_index(path)).unwrap_or_default();
     let (described, removed) = (log_words::done(&described), log_words::done(&removed));
     tracing::info!(%name, described, removed, "an unused clone is removed");
 }

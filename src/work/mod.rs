@@ -5,7 +5,8 @@
 //! commit with which the clone began; the clone borrows the objects of the repository.
 //!
 //! *Invariant:* an agent owns the configuration and the files of its clone, so git runs in a clone only as a command of
-//! the agent, behind its walls. From outside, git runs in the user's repository and fetches. It never changes the user's
+//! the agent, behind its walls. From outside, git runs in the user's repository and fetches; a look for undo lists the files
+//! of the clone by it. It never changes the user's
 //! index, stash or branches; only [`take`] changes files of the user, and only those without other changes.
 
 mod changes;

@@ -1,6 +1,6 @@
 //! Removes a clone, if all of its work is in the user's repository. There is no way to remove it otherwise.
 
-use super::clone::{description, known, remove};
+use super::clone::{description, first_index, known, remove};
 use super::error::WorkError;
 use super::repository::{Repository, tips};
 use super::save::{Saver, fetch};
@@ -91,6 +91,7 @@ pub(crate) fn drop_clone(saver: &Saver) -> Result<Removed, WorkError> {
 }
 
 fn forget(saver: &Saver, clones: &Path) -> Result<(), WorkError> {
+    fs::remove_file(first_index(Path::new(&saver.place.path))).unwrap_or_default();
     let file = description(clones, &saver.name);
     match fs::remove_file(&file) {
         Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(WorkError::file(&file, &why)),

@@ -1,17 +1,17 @@
 //! Records the changes of a command for undo, by a look before and after it.
 //!
-//! Git runs for this outside of walls, so not in a clone, whose configuration belongs to its agent, and not before the files
-//! that a command has planted for git are quarantined.
+//! Git runs for this outside of walls, so not before the files that a command has planted for git are quarantined, and in a
+//! clone without its configuration, which belongs to the agent.
 
 use super::git_guard::NextLook;
 use crate::store::StoreError;
 use crate::store::asynchronous::offload;
 use crate::tools::registry::ToolParts;
+use crate::undo::look::Checkout;
 use crate::undo::recorder::Recorder;
+use crate::work::clone::first_index;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-const IN_CLONE: &str =
-    "changes made by commands are not covered in a clone: `team work diff` shows them";
 
 pub(in crate::tools) struct UndoGuard {
     recorder: Arc<Recorder>,
@@ -20,14 +20,20 @@ pub(in crate::tools) struct UndoGuard {
 }
 
 impl UndoGuard {
-    /// Looks at the files of the workspace. A failure is logged: the changes are then not covered.
+    /// Looks at the files of the workspace or the clone. A failure is logged: the changes are then not covered.
     pub(in crate::tools) async fn before(parts: &ToolParts) -> Self {
         let recorder = Arc::clone(parts.files.recorder());
-        let folder = parts.files.workspace.path().to_owned();
+        let checkout = match &parts.work {
+            Some(work) => Checkout::Clone {
+                top: PathBuf::from(&work.place.path),
+                repository: PathBuf::from(&work.place.repository),
+                index: first_index(Path::new(&work.place.path)),
+            },
+            None => Checkout::Around(parts.files.workspace.path().to_owned()),
+        };
         let environment = parts.commands.env.clone();
-        let is_covered = if parts.work.is_some() { Err(IN_CLONE) } else { Ok(()) };
         let own = Arc::clone(&recorder);
-        let begun = move || own.begin_command(&folder, &environment, is_covered);
+        let begun = move || own.begin_command(&checkout, &environment);
         let id = log(offload(begun).await).flatten();
         Self { recorder, id }
     }

@@ -109,6 +109,7 @@ impl FileAccess {
         denied: DeniedFiles,
     ) -> Self {
         let (workspace, clone) = (self.workspace.path().to_owned(), self.clone.clone());
+        let own = clone.clone().unwrap_or_else(|| workspace.clone());
         let refused = move |path: &Path| match path.strip_prefix(&workspace) {
             Ok(inside) => denied.contains(&subject(inside)),
             Err(_) => {
@@ -117,7 +118,7 @@ impl FileAccess {
                 is_guarded(own.unwrap_or(path)) || denied.contains(&subject(path))
             }
         };
-        let unreadable = UnreadableFiles::new(walls, Box::new(refused));
+        let unreadable = UnreadableFiles::new(own, walls, Box::new(refused));
         let (dir, me) = (&self.writer.dir, &self.writer.me);
         self.writer.recorder = Arc::new(Recorder::new(dir, me, unreadable));
         self

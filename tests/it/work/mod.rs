@@ -3,6 +3,7 @@
 mod inside;
 mod saved;
 mod spawning;
+mod undone;
 
 use crate::support::child_process::write;
 use crate::support::harness::{SYSTEM_PATH, Team};
