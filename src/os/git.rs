@@ -4,7 +4,8 @@ use super::Signal;
 use super::command;
 use super::event_loop::check_blocking;
 use super::process::child::{isolate, spawn};
-use super::process::pidfd::ExitKind;
+use super::process::pidfd::{ExitKind, Pidfd};
+use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,26 @@ pub(crate) struct Git {
     folder: PathBuf,
     environment: Vec<(String, String)>,
     limit: Duration,
+}
+
+/// A running call of git. Dropped, it is killed.
+#[derive(Debug)]
+pub(crate) struct RunningGit {
+    /// `None` once its end was waited for.
+    process: Option<Pidfd>,
+    command: String,
+    stdout: File,
+    stderr: File,
+    limit: Duration,
+}
+
+impl Drop for RunningGit {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            let killed = process.signal_group(Signal::SIGKILL).and_then(|()| process.wait());
+            killed.map(drop).unwrap_or_default();
+        }
+    }
 }
 
 /// The end of a call of git.
@@ -111,23 +132,20 @@ impl Git {
 
     /// Returns the bytes that a call prints. Fails if git does.
     pub(crate) fn checked(&self, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, GitError> {
-        let GitOutput { code, stdout, stderr } = self.call(arguments, input)?;
-        if code == 0 {
-            return Ok(stdout);
-        }
-        let said = stderr.trim();
-        let said = if said.is_empty() { format!("exit code {code}") } else { said.to_owned() };
-        let said = said.chars().take(SAID_CHARS).collect();
-        let command = arguments.iter().find(|word| !word.starts_with('-')).copied();
-        Err(GitError::Failed { command: command.unwrap_or_default().into(), said })
+        self.start(arguments, input)?.output()
     }
 
     /// Runs git to its end.
     pub(crate) fn call(&self, arguments: &[&str], input: &[u8]) -> Result<GitOutput, GitError> {
+        self.start(arguments, input)?.end()
+    }
+
+    /// Starts git.
+    pub(crate) fn start(&self, arguments: &[&str], input: &[u8]) -> Result<RunningGit, GitError> {
         check_blocking("git");
         let files = [input, b"", b""].map(command::memory_file);
         let [stdin, stdout, stderr] = files;
-        let (stdin, mut stdout, mut stderr) = (stdin?, stdout?, stderr?);
+        let (stdin, stdout, stderr) = (stdin?, stdout?, stderr?);
         let mut program = Command::new("git");
         for option in OPTIONS {
             program.args(["-c", option]);
@@ -143,17 +161,43 @@ impl Git {
             let is_missing = why.kind() == io::ErrorKind::NotFound && self.folder.is_dir();
             if is_missing { GitError::Missing } else { GitError::Io(why) }
         })?;
+        let command = arguments.iter().find(|word| !word.starts_with('-')).copied();
+        let command = command.unwrap_or_default().to_owned();
+        Ok(RunningGit { process: Some(process), command, stdout, stderr, limit: self.limit })
+    }
+}
+
+impl RunningGit {
+    /// Waits for the end. Returns the printed bytes. Fails if git does.
+    pub(crate) fn output(self) -> Result<Vec<u8>, GitError> {
+        let command = self.command.clone();
+        let GitOutput { code, stdout, stderr } = self.end()?;
+        if code == 0 {
+            return Ok(stdout);
+        }
+        let said = stderr.trim();
+        let said = if said.is_empty() { format!("exit code {code}") } else { said.to_owned() };
+        let said = said.chars().take(SAID_CHARS).collect();
+        Err(GitError::Failed { command, said })
+    }
+
+    /// Waits for the end.
+    fn end(mut self) -> Result<GitOutput, GitError> {
+        check_blocking("git");
+        let Some(process) = self.process.take() else {
+            return Err(io::Error::other("no git").into());
+        };
         let is_late = !process.ends_within(self.limit);
         if is_late {
             process.signal_group(Signal::SIGKILL)?;
         }
         let end = process.wait()?;
-        let read = |file: &mut std::fs::File| {
+        let read = |mut file: &File| {
             let mut bytes = Vec::new();
             file.rewind()?;
             file.read_to_end(&mut bytes).map(|_| bytes)
         };
-        let (stdout, stderr) = (read(&mut stdout)?, read(&mut stderr)?);
+        let (stdout, stderr) = (read(&self.stdout)?, read(&self.stderr)?);
         let code = match end {
             ExitKind::Code(code) => code,
             ExitKind::Signal(_) if is_late => {

@@ -19,7 +19,6 @@ use std::fs::{self, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 const NO_CHECKOUT: &str =
@@ -93,6 +92,12 @@ const GIT_LIMIT: Duration = Duration::from_secs(10);
 /// configuration would run.
 const DIFF_FILES: [&str; 4] = ["diff-files", "--ignore-submodules=all", "--name-only", "-z"];
 
+/// Lists the files that git neither tracks nor ignores.
+const UNTRACKED: [&str; 4] = ["ls-files", "--others", "--exclude-standard", "-z"];
+
+/// Lists the files that git tracks, too.
+const ALL: [&str; 5] = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
+
 /// The metadata of an object, in which each change of a file shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
@@ -128,7 +133,8 @@ pub(super) struct Looker {
     index_stamp: Option<Stamp>,
     /// The ids of the objects of tracked files, by path below the top.
     index: BTreeMap<String, String>,
-    files: Arc<BTreeMap<String, SeenFile>>,
+    /// The files before the last command.
+    files: BTreeMap<String, SeenFile>,
     /// The reason for which no further look is made.
     broken: Option<String>,
 }
@@ -137,7 +143,6 @@ pub(super) struct Looker {
 #[derive(Debug)]
 pub(super) struct CommandLook {
     git: Git,
-    files: Arc<BTreeMap<String, SeenFile>>,
     stored: u64,
 }
 
@@ -210,8 +215,8 @@ impl Looker {
         unreadable: &UnreadableFiles,
     ) -> Result<CommandLook, String> {
         let looked = self.git(checkout, environment).and_then(|git| {
-            let (files, stored) = self.fill(dir, &git, unreadable)?;
-            Ok(CommandLook { git, files, stored })
+            let stored = self.fill(dir, &git, unreadable)?;
+            Ok(CommandLook { git, stored })
         });
         looked.map_err(|why| self.failed(&why))
     }
@@ -236,26 +241,21 @@ impl Looker {
         dir: &TeamDir,
         git: &Git,
         unreadable: &UnreadableFiles,
-    ) -> Result<(Arc<BTreeMap<String, SeenFile>>, u64), LookError> {
+    ) -> Result<u64, LookError> {
+        let untracked = git.start(&UNTRACKED, b"")?;
         let clean = self.read_index(git)?;
-        let untracked = untracked(git)?;
-        if self.index.len() + untracked.len() > UNDO_COMPARED_FILES {
-            *self = Self::default();
-            return Err(LookError::TooLarge);
-        }
-        let team = real(dir.root());
-        let unreadable = unreadable.now();
+        let (team, unreadable) = (real(dir.root()), unreadable.now());
         let mut copies = Copies { dir, bytes: 0, stored: 0 };
         let mut files = BTreeMap::new();
-        for path in self.index.keys().chain(&untracked) {
+        let mut see = |path: &String, id: Option<&String>| -> Result<(), LookError> {
             let real = self.top.join(path);
             // Nothing of the team is a file of the workspace.
             if real.starts_with(&team) {
-                continue;
+                return Ok(());
             }
-            let Some(stamp) = Stamp::at(&real) else { continue };
+            let Some(stamp) = Stamp::at(&real) else { return Ok(()) };
             let known = self.files.get(path).filter(|known| known.stamp == stamp);
-            let content = match (known, self.index.get(path)) {
+            let content = match (known, id) {
                 // A version that did not fit is not copied again and again.
                 (Some(SeenFile { content: Content::Kept(hash), .. }), _) if !has(dir, hash) => {
                     Content::Lost(LostReason::NotKept)
@@ -266,9 +266,19 @@ impl Looker {
                 (None, _) => copies.keep(&real, stamp)?,
             };
             files.insert(path.clone(), SeenFile { stamp, content });
+            Ok(())
+        };
+        if self.index.len() <= UNDO_COMPARED_FILES {
+            self.index.iter().try_for_each(|(path, id)| see(path, Some(id)))?;
         }
-        self.files = Arc::new(files);
-        Ok((Arc::clone(&self.files), copies.stored))
+        let untracked = paths(&untracked.output()?);
+        if self.index.len() + untracked.len() > UNDO_COMPARED_FILES {
+            *self = Self::default();
+            return Err(LookError::TooLarge);
+        }
+        untracked.iter().try_for_each(|path| see(path, None))?;
+        self.files = files;
+        Ok(copies.stored)
     }
 
     /// Reads the index of git if it has changed. Then it returns the tracked files without changes.
@@ -328,30 +338,26 @@ impl Looker {
         look: &CommandLook,
         unreadable: &UnreadableFiles,
     ) -> Result<FoundChanges, LookError> {
-        let mut paths: Vec<String> = look.files.keys().cloned().collect();
-        let is_new = |path: &String| !look.files.contains_key(path);
-        paths.extend(untracked(&look.git)?.into_iter().filter(is_new));
-        let stamp = Stamp::at(&self.index_path);
-        if stamp != self.index_stamp {
-            // A new file may be tracked by now.
-            let listed = look.git.checked(&["ls-files", "-z"], b"")?;
-            paths.extend(split(&listed).into_iter().filter(is_new));
-        }
-        paths.sort_unstable();
-        paths.dedup();
-        let team = real(dir.root());
+        // A new file may be tracked by now.
+        let is_index_new = Stamp::at(&self.index_path) != self.index_stamp;
+        let listed = if is_index_new { &ALL[..] } else { &UNTRACKED[..] };
+        let listed = look.git.start(listed, b"")?;
         let mut changed = Vec::new();
-        for path in paths {
-            let real = self.top.join(&path);
-            if real.starts_with(&team) {
-                continue;
-            }
-            let (old, now) = (look.files.get(&path), Stamp::at(&real));
-            if old.map(|old| old.stamp) != now {
-                Arc::make_mut(&mut self.files).remove(&path);
-                changed.push((path, old, now));
+        for (path, old) in &self.files {
+            let now = Stamp::at(&self.top.join(path));
+            if Some(old.stamp) != now {
+                changed.push((path.clone(), Some(old), now));
             }
         }
+        let team = real(dir.root());
+        let mut new = paths(&listed.output()?);
+        new.retain(|path| !self.files.contains_key(path));
+        for path in new {
+            let real = self.top.join(&path);
+            let now = Stamp::at(&real).filter(|_| !real.starts_with(&team));
+            changed.extend(now.map(|now| (path, None, Some(now))));
+        }
+        changed.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         let mut found = FoundChanges::default();
         let surplus = changed.len().saturating_sub(UNDO_FILES);
         if surplus > 0 {
@@ -361,10 +367,15 @@ impl Looker {
         }
         let objects = objects(&look.git, &changed);
         let unreadable = unreadable.now();
+        let mut known = Vec::new();
         for (path, old, now) in changed {
             let change = Compared { real: self.top.join(&path), old, now };
             let change = change.change(dir, &objects, &unreadable, &mut found.stored);
             found.changes.extend(change?);
+            known.extend(old.map(|_| path));
+        }
+        for path in known {
+            self.files.remove(&path);
         }
         Ok(found)
     }
@@ -384,17 +395,23 @@ fn staged(line: &str) -> Option<Tracked> {
     let (about, path) = line.split_once('\t')?;
     let mut about = about.split(' ');
     let (tag, mode, id) = (about.next()?, about.next()?, about.next()?);
-    let is_file = mode != "160000" && about.next()? == "0" && !path.contains('\u{fffd}');
+    let is_file = mode != "160000" && about.next()? == "0" && is_below(path);
     let (path, id, is_compared) = (path.to_owned(), id.to_owned(), tag == "H");
     is_file.then_some(Tracked { path, id, is_compared })
 }
 
-fn untracked(git: &Git) -> Result<Vec<String>, GitError> {
-    let listed = git.checked(&["ls-files", "--others", "--exclude-standard", "-z"], b"")?;
-    // A name that is not text is not covered, and the name of a nested repository ends with a slash.
-    let mut paths = split(&listed);
-    paths.retain(|path| !path.ends_with('/') && !path.contains('\u{fffd}'));
-    Ok(paths)
+/// Parses a list of paths. A name that is not text is not covered, and the name of a nested repository ends with a slash.
+fn paths(listed: &[u8]) -> Vec<String> {
+    let mut paths = split(listed);
+    paths.retain(|path| is_below(path));
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// Whether a path names a file below the top. A command can write an index with any paths.
+fn is_below(path: &str) -> bool {
+    !path.contains('\u{fffd}') && path.split('/').all(|name| !matches!(name, "" | "." | ".."))
 }
 
 /// Reads the objects that were the contents of changed files from git, as many as fit the limit.

@@ -216,14 +216,18 @@ fn a_link_in_the_place_of_a_folder_leads_no_look_out_of_the_checkout() {
     assert_eq!(plan["files"], json!([]), "{plan}");
 }
 
-/// A `.gitmodules` can have git look into a repository below the checkout, whose configuration an agent writes.
+/// A `.gitmodules` can have git look into a repository below the checkout, whose configuration an agent writes. The
+/// person's filter can be a program in the checkout; an old index makes git compare all files, through filters.
 #[test]
-fn a_look_runs_no_filter_of_a_repository_in_the_checkout() {
+fn a_look_runs_no_filter_that_an_agent_has_written() {
     let team = Team::new();
     write(&team.workspace().join("a"), "one\n");
     git(&team, "init --quiet");
-    git(&team, "add a");
+    write(&team.workspace().join("filter.sh"), "cat\n");
+    write(&team.workspace().join(".gitattributes"), "a filter=own\n");
+    git(&team, "add a filter.sh .gitattributes");
     git(&team, "commit --quiet -m first");
+    git(&team, "config filter.own.clean 'sh ./filter.sh'");
     let executed = tempfile::tempdir().unwrap();
     let mark = executed.path().join("mark");
     let plant = format!(
@@ -231,8 +235,10 @@ fn a_look_runs_no_filter_of_a_repository_in_the_checkout() {
          git -c user.name=a -c user.email=a@b commit -qm x && \
          git config filter.x.clean 'touch {}; cat' && cd .. && git add sub 2>/dev/null && \
          printf '[submodule \"sub\"]\\n\\tpath = sub\\n\\turl = ./sub\\n\\tignore = none\\n' >.gitmodules && \
-         touch -d '2001-01-01' sub/f && echo planted",
-        mark.display()
+         touch -d '2001-01-01' sub/f .git/index && \
+         echo 'touch {}; cat' >filter.sh && echo planted",
+        mark.display(),
+        mark.display(),
     );
     let lines = [calls("lead", &[bash(&plant), bash("true")]), says("lead", "done")];
     headless(&team, &script(&team, &lines), "begin").expect(0);

@@ -71,7 +71,8 @@ fn changes_of_a_command_in_a_clone_are_taken_back_there() {
     assert_eq!(text(it.main(), "a.txt"), some("one\ntwo\nthree\n"));
 }
 
-/// Each way in which a configuration has git run a program, in the clone, in the user's repository and below the clone.
+/// Each way in which a configuration has git run a program, in the clone and below it. An old index makes git compare all
+/// files, through filters.
 #[test]
 fn a_look_at_a_clone_runs_nothing_that_its_agent_has_written() {
     let it = Repository::new();
@@ -79,17 +80,11 @@ fn a_look_at_a_clone_runs_nothing_that_its_agent_has_written() {
     if !can_wall(&it.team) {
         return;
     }
-    // The person's filter is a program in the checkout.
-    write(&it.main().join("filter.sh"), "cat\n");
-    write(&it.main().join(".gitattributes"), "*.txt filter=own\n");
-    it.git("config filter.own.clean 'sh ./filter.sh'");
-    it.git("add filter.sh .gitattributes a.txt");
-    it.git("commit -qm filter");
     let executed = tempfile::tempdir().unwrap();
     let mark = executed.path().join("mark").display().to_string();
     // Behind walls the mark cannot be made: it shows a program that ran outside of them.
     let command = format!(
-        "printf '#!/bin/sh\\necho $0 >>{mark}\\ncat\\n' >.git/evil; chmod +x .git/evil; cp .git/evil filter.sh; \
+        "printf '#!/bin/sh\\necho $0 >>{mark}\\ncat\\n' >.git/evil; chmod +x .git/evil; \
          for it in fsmonitor sshCommand pager editor; do git config core.$it \"$PWD/.git/evil\"; done; \
          git config diff.external \"$PWD/.git/evil\"; \
          for it in clean smudge process; do git config filter.x.$it \"$PWD/.git/evil\"; done; \
@@ -100,7 +95,8 @@ fn a_look_at_a_clone_runs_nothing_that_its_agent_has_written() {
          git config core.fsmonitor \"$PWD/evil\"; touch -d 2001-01-01 f); \
          git -c core.fsmonitor= -c filter.x.process= add sub 2>/dev/null; \
          printf '[submodule \"sub\"]\\n\\tpath = sub\\n\\turl = ./sub\\n\\tignore = none\\n' >.gitmodules; \
-         touch a.txt; echo more >>a.txt; echo planted"
+         echo more >>a.txt; git -c filter.x.process= add a.txt; touch -d 2001-01-01 .git/index; \
+         echo planted"
     );
     run_in_clone(&it, &command);
     let said = tool_results(&it.team, "alice");
