@@ -517,7 +517,7 @@ impl Compared<'_> {
     ) -> Result<Option<FileChange>, StoreError> {
         let Some(path) = self.real.to_str() else { return Ok(None) };
         if unreadable.contains(&self.real) {
-            return Ok(Some(self.unreadable(path)));
+            return Ok(Some(unreadable_change(path)));
         }
         let mut lost = None;
         let after = match self.now {
@@ -567,13 +567,13 @@ impl Compared<'_> {
         let (path, by, at) = (path.to_owned(), ChangeSource::Command, WallTime::default());
         Ok(Some(FileChange { turn: 0, at, path, before, after, by, lost }))
     }
+}
 
-    /// Returns the change of a file that may not be read.
-    fn unreadable(&self, path: &str) -> FileChange {
-        let (path, by, at) = (path.to_owned(), ChangeSource::Command, WallTime::default());
-        let lost = Some(LostReason::Unreadable);
-        FileChange { turn: 0, at, path, before: None, after: None, by, lost }
-    }
+/// Returns the change of a file that may not be read.
+fn unreadable_change(path: &str) -> FileChange {
+    let (path, by, at) = (path.to_owned(), ChangeSource::Command, WallTime::default());
+    let lost = Some(LostReason::Unreadable);
+    FileChange { turn: 0, at, path, before: None, after: None, by, lost }
 }
 
 /// Returns the path of a folder without links.
