@@ -143,7 +143,7 @@ macro_rules! list {
 list! {
     WritablePaths: r#"a list of paths in quotes, such as ["~/.cache"]"#, |_| true;
     HiddenPaths: r#"a list of paths in quotes, such as ["~/.cache"]"#, |path| path.starts_with(SHOWN);
-    HostList: r#"a list of hosts in quotes, such as ["crates.io", "*.crates.io"]"#, |_| true;
+    HostList: r#"a list of hosts in quotes, such as ["packages.example.com", "*.example.com"]"#, |_| true;
 }
 
 macro_rules! strictness {

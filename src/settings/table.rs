@@ -202,11 +202,11 @@ settings! {
             key: "sandbox.network", needs_trust: true;
 
         /// The hosts that walled commands reach without a question, with `sandbox.network = "hosts"`, which is the default
-        /// once there are any: a name (`crates.io`) or all names below one (`*.crates.io`), by HTTP and TLS and at public
+        /// once there are any: a name (`packages.example.com`) or all names below one (`*.example.com`), by HTTP and TLS and at public
         /// addresses only; with a port (`db.internal:5432`, `127.0.0.1:8080`) exactly that one, with any protocol. An
         /// agent asks for others. Those of all files count; a folder's only after `team trust`.
         sandbox_hosts: Setting<HostList>,
-            key: "sandbox.hosts", is_file_only: true, needs_trust: true, example: Some("[\"*.crates.io\"]");
+            key: "sandbox.hosts", is_file_only: true, needs_trust: true, example: Some("[\"*.example.com\"]");
 
         /// Further paths that walled commands may change, if builds fill a cache outside the workspace, as package
         /// managers do. Those of all files count; a folder's only after `team trust`.
@@ -471,7 +471,7 @@ impl Settings {
         } else {
             return None;
         };
-        let what = format!("thinking_tokens = {budget} is not usable ({source})");
+        let what = format!("thinking_tokens = {budget} is invalid ({source})");
         Some(Failure::new(Exit::Usage, what, why, "change one of them, or leave it out"))
     }
 

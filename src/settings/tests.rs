@@ -368,7 +368,7 @@ fn an_untrusted_folder_makes_the_sandbox_only_stricter() {
         sandbox_of("[sandbox]\nnetwork = \"off\"", "[sandbox]\nnetwork = \"open\"");
     assert_eq!(sandbox.network, SandboxNetwork::Off);
     assert!(ignored.unwrap().contains("sandbox.network"));
-    let hosts = "[sandbox]\nhosts = [\"crates.io\"]";
+    let hosts = "[sandbox]\nhosts = [\"packages.example.com\"]";
     let (sandbox, ignored) = sandbox_of(hosts, "");
     assert_eq!((sandbox.network, sandbox.hosts.len(), ignored), (SandboxNetwork::Hosts, 1, None));
     let (sandbox, ignored) = sandbox_of("", hosts);

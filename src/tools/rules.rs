@@ -25,8 +25,8 @@ impl RuleProblem {
     }
 }
 
-const NO_HOST: &str =
-    "it names no host; write network(crates.io), network(*.crates.io) or network(db.internal:5432)";
+const NO_HOST: &str = "it names no host; write network(packages.example.com), \
+                       network(*.example.com) or network(db.internal:5432)";
 
 /// Splits a rule into the name of the tool, and the pattern with its parentheses.
 pub(crate) fn parts(rule: &str) -> (&str, &str) {
@@ -140,7 +140,7 @@ mod tests {
             ("Edit(src/**)", &["write_file(src/**)", "edit_file(src/**)"]),
             ("write_file(*.sql)", &["write_file(*.sql)"]),
             ("outside(/usr/**)", &["outside(/usr/**)"]),
-            ("network(*.crates.io)", &["network(*.crates.io)"]),
+            ("network(*.example.com)", &["network(*.example.com)"]),
             ("network", &["network"]),
             ("unsandboxed(docker ps)", &["unsandboxed(docker ps)"]),
             ("unsandboxed(git push *)", &["unsandboxed(git push:*)"]),
@@ -160,7 +160,7 @@ mod tests {
             "Bash(git * main)",
             "unsandboxed(git * main)",
             "network(*)",
-            "network(https://crates.io)",
+            "network(https://packages.example.com)",
         ] {
             let found = under_own_names(nothing);
             assert!(matches!(found, Err(RuleProblem::NoMatch(_))), "{nothing}: {found:?}");

@@ -12,7 +12,8 @@ const MAX_NAME: usize = 253;
 
 /// A host, or all hosts below a name.
 ///
-/// `crates.io` and `*.crates.io` (each name below it, not itself) mean public addresses, on the ports of the web.
+/// `packages.example.com` and `*.example.com` (each name below `example.com`, not itself) mean public addresses, on the
+/// ports of the web.
 /// `db.internal:5432` and `127.0.0.1:8080` mean exactly this host and port, wherever it is: also on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -59,10 +60,12 @@ impl HostPattern {
             };
         }
         if !is_name(&name) {
-            return bad("write a name such as crates.io, *.crates.io or db.internal:5432");
+            return bad(
+                "write a name such as packages.example.com, *.example.com or db.internal:5432",
+            );
         }
         if has_wildcard && !name.contains('.') {
-            return bad("a wildcard needs a name of two parts, such as *.crates.io");
+            return bad("a wildcard needs a name of two parts, such as *.example.com");
         }
         Ok(Self { name, has_wildcard, port })
     }
@@ -212,17 +215,17 @@ mod tests {
     fn a_pattern_means_a_host_or_the_hosts_below_it() {
         use HostGrant::{Exact, Public};
         for (text, host, port, grant) in [
-            ("crates.io", "crates.io", 443, Some(Public)),
-            ("crates.io", "CRATES.io.", 80, Some(Public)),
-            ("Crates.IO", "crates.io", 443, Some(Public)),
-            ("crates.io", "static.crates.io", 443, None),
-            ("crates.io", "crates.io.evil.example", 443, None),
-            ("crates.io", "evilcrates.io", 443, None),
-            ("crates.io", "crates.io", 22, None),
-            ("*.crates.io", "static.crates.io", 443, Some(Public)),
-            ("*.crates.io", "a.b.crates.io", 443, Some(Public)),
-            ("*.crates.io", "crates.io", 443, None),
-            ("*.crates.io", "evilcrates.io", 443, None),
+            ("packages.example.com", "packages.example.com", 443, Some(Public)),
+            ("packages.example.com", "PACKAGES.example.com.", 80, Some(Public)),
+            ("Packages.Example.COM", "packages.example.com", 443, Some(Public)),
+            ("packages.example.com", "static.packages.example.com", 443, None),
+            ("packages.example.com", "packages.example.com.evil.example", 443, None),
+            ("packages.example.com", "evilpackages.example.com", 443, None),
+            ("packages.example.com", "packages.example.com", 22, None),
+            ("*.packages.example.com", "static.packages.example.com", 443, Some(Public)),
+            ("*.packages.example.com", "a.b.packages.example.com", 443, Some(Public)),
+            ("*.packages.example.com", "packages.example.com", 443, None),
+            ("*.packages.example.com", "evilpackages.example.com", 443, None),
             ("db.internal:5432", "db.internal", 5432, Some(Exact)),
             ("db.internal:5432", "db.internal", 443, None),
             ("127.0.0.1:8080", "127.0.0.1", 8080, Some(Exact)),

@@ -90,8 +90,8 @@ parameters!(Bash {
     /// Besides those of the settings.
     hosts: Option<Vec<String>> = optional(
         TextList,
-        "Only if the proxy around commands refused hosts: those that this command needs, such as crates.io, \
-         *.crates.io, or db.internal:5432. The user is asked."
+        "Only if the proxy around commands refused hosts: those that this command needs, such as \
+         packages.example.com, *.example.com, or db.internal:5432. The user is asked."
     ),
 });
 
@@ -99,12 +99,12 @@ impl Tool for Bash {
     const SPEC: ToolSpec = ToolSpec {
         name: "bash",
         aliases: &["Bash"],
-        description: "Runs a shell command in the workspace and returns what it prints (standard output \
-                      and error together; the middle of more than 50,000 characters is cut, and the \
-                      whole kept in a file that the result names). There is no terminal and no input. \
-                      Everything the command starts, also in the background, is ended when it returns \
-                      or after `timeout` seconds (default 120, at most 3600), or once it is more than \
-                      512 processes.",
+        description: "Runs a shell command in the workspace and returns what it prints (standard \
+                      output and error together; the middle of more than 50,000 characters is cut, \
+                      and the whole kept in a file that the result names). There is no terminal \
+                      and no input. Everything the command starts, also in the background, is \
+                      ended when it returns or after `timeout` seconds (default 120, at most \
+                      3600), or when it has more than 512 processes at once.",
         compact: Some(CompactOffer::always(Audience::Both, "Run a shell command.")),
         subject: SubjectArgument::Command("command"),
         repetition: Repetition::Failures,

@@ -170,13 +170,15 @@ mod tests {
     #[test]
     fn a_tunnel_names_a_host_and_a_port() {
         let (tunnel, length) =
-            parse("CONNECT crates.io:443 HTTP/1.1\r\nHost: x\r\n\r\nrest").unwrap().unwrap();
-        assert_eq!(tunnel.target(), ("crates.io", 443));
-        assert_eq!(length, 43);
-        assert_eq!(parse("CONNECT crates.io:443 HTTP/1.1\r\n").unwrap(), None);
+            parse("CONNECT packages.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\nrest")
+                .unwrap()
+                .unwrap();
+        assert_eq!(tunnel.target(), ("packages.example.com", 443));
+        assert_eq!(length, 54);
+        assert_eq!(parse("CONNECT packages.example.com:443 HTTP/1.1\r\n").unwrap(), None);
         for bad in [
-            "CONNECT crates.io HTTP/1.1\r\n\r\n",
-            "CONNECT user@crates.io:443 HTTP/1.1\r\n\r\n",
+            "CONNECT packages.example.com HTTP/1.1\r\n\r\n",
+            "CONNECT user@packages.example.com:443 HTTP/1.1\r\n\r\n",
             "CONNECT /run/docker.sock:443 HTTP/1.1\r\n\r\n",
             "CONNECT unix%3a/x:1 HTTP/1.1\r\n\r\n",
             "CONNECT :443 HTTP/1.1\r\n\r\n",
