@@ -78,8 +78,8 @@ fn may_be_passed(name: &str) -> Result<(), String> {
     let is_key = PARTS_OF_KEYS.iter().any(|part| upper.contains(part))
         || of_providers.any(|variables| upper.starts_with(&variables.name("")));
     if is_key {
-        let why = "may hold a key, which no teammate and no command gets: the lead hands a model's key \
-                   over by itself";
+        let why = "may hold a key, which teammates and commands do not get; the lead passes a \
+                   model's key by itself";
         return Err(format!("{name} {why}"));
     }
     if upper.starts_with("TEAM_") {

@@ -210,14 +210,14 @@ impl<'t> SettingsFile<'t> {
         let line = self.text.get(begin..).and_then(|rest| rest.lines().next()).unwrap_or_default();
         let what = match line.split_once('=') {
             Some((key, _)) if why.message().starts_with("duplicate key") => {
-                let why = format!("`{}` stands in the file a second time", key.trim());
+                let why = format!("`{}` is in the file twice", key.trim());
                 return self.unusable_at(offset, why);
             }
             Some((key, value)) if value.trim().is_empty() => {
                 format!("`{}` has no value", key.trim())
             }
             Some((key, value)) if value.trim().starts_with(|c: char| c.is_ascii_alphabetic()) => {
-                format!("the value of `{}` is text, which stands in quotes", key.trim())
+                format!("the value of `{}` is text, which needs quotes", key.trim())
             }
             Some((key, _)) => format!("the value of `{}` is not complete", key.trim()),
             None => "a line is `key = value` or `[table]`".into(),
@@ -227,12 +227,12 @@ impl<'t> SettingsFile<'t> {
 
     fn unusable_at(&self, offset: usize, why: String) -> Failure {
         let line = self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
-        let what = format!("{} line {line} is not usable", self.path.display());
+        let what = format!("{} line {line} is invalid", self.path.display());
         Failure::new(
             Exit::Usage,
             what,
             why,
-            "correct the line; `team config` shows all errors, and the keys when there is none",
+            "correct the line; `team config` shows all errors, or all keys if there are none",
         )
     }
 }
@@ -303,7 +303,7 @@ impl<'t> Layers<'t> {
 
 fn parse<T: SettingValue>(place: &str, text: &str) -> Result<T, Failure> {
     let hint = format!("give {place} another value, or leave it out");
-    T::parse(text).or_exit(Exit::Usage, format!("{place} is not usable"), hint)
+    T::parse(text).or_exit(Exit::Usage, format!("{place} is invalid"), hint)
 }
 
 /// A field of the settings: one value, or a table with free keys.

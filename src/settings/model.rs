@@ -126,7 +126,7 @@ pub(crate) fn price_of(
         return Err(Failure::new(
             Exit::Usage,
             format!("the price of {model} is not set"),
-            "there is a budget in money, which cannot be kept without prices",
+            "a budget in money needs prices",
             format!(
                 "set input and output for a million tokens under [prices.\"{model}\"] in the settings"
             ),

@@ -202,9 +202,9 @@ settings! {
             key: "sandbox.network", needs_trust: true;
 
         /// The hosts that walled commands reach without a question, with `sandbox.network = "hosts"`, which is the default
-        /// once there are any: a name (`packages.example.com`) or all names below one (`*.example.com`), by HTTP and TLS and at public
-        /// addresses only; with a port (`db.internal:5432`, `127.0.0.1:8080`) exactly that one, with any protocol. An
-        /// agent asks for others. Those of all files count; a folder's only after `team trust`.
+        /// once there are any: a name (`packages.example.com`) or all names below one (`*.example.com`), by HTTP and TLS
+        /// and at public addresses only; with a port (`db.internal:5432`, `127.0.0.1:8080`) exactly that one, with any
+        /// protocol. An agent asks for others. Those of all files count; a folder's only after `team trust`.
         sandbox_hosts: Setting<HostList>,
             key: "sandbox.hosts", is_file_only: true, needs_trust: true, example: Some("[\"*.example.com\"]");
 

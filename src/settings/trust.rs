@@ -65,7 +65,7 @@ impl TrustList {
     fn file(&self) -> Result<&Path, Failure> {
         let hint = "set HOME or XDG_STATE_HOME, and try again";
         let why = "neither HOME nor XDG_STATE_HOME is set";
-        let homeless = || Failure::new(Exit::Failure, "trust cannot be kept", why, hint);
+        let homeless = || Failure::new(Exit::Failure, "trust cannot be saved", why, hint);
         self.file.as_deref().ok_or_else(homeless)
     }
 

@@ -36,7 +36,7 @@ impl TryFrom<String> for TeamName {
 
     fn try_from(name: String) -> Result<Self, String> {
         let rule = "letters, digits, spaces, `-`, `_` and `.`, at most 64";
-        let refused = || format!("{name:?} is not a name for a team ({rule})");
+        let refused = || format!("{name:?} is not a valid team name ({rule})");
         if is_team_name(&name) { Ok(Self(name)) } else { Err(refused()) }
     }
 }

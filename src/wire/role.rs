@@ -89,7 +89,7 @@ impl Role {
             }
             _ => "so this line is ignored",
         };
-        Err(format!("the key {key:?} stands in the file a second time, {consequence}"))
+        Err(format!("the key {key:?} is in the file twice, {consequence}"))
     }
 
     /// Applies one key.
@@ -111,7 +111,7 @@ impl Role {
                 self.tools = Some(tools.iter().map(|tool| bare(tool).to_owned()).collect());
                 report_unknown(&unknown)?;
                 if let Some(rule) = tools.iter().find(|tool| tool.contains('(')) {
-                    let but = "what a role may not do stands in disallowedTools";
+                    let but = "use disallowedTools for what a role may not do";
                     return Err(format!("{rule} gives all of {}: {but}", bare(rule)));
                 }
             }

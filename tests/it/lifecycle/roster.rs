@@ -195,5 +195,5 @@ fn a_team_has_the_name_of_its_folder_or_of_the_settings_and_keeps_it() {
     assert_eq!((run(&folders, &lead), run(&own, &lead)), (folder, "My site".into()));
     write(&own.path("settings.toml"), "\nteam_name = \"a\\u001bb\"\n");
     let why = own.team(&lead).expect(2).err;
-    assert!(why.contains("line 2") && why.contains("not a name for a team"), "{why}");
+    assert!(why.contains("line 2") && why.contains("not a valid team name"), "{why}");
 }

@@ -120,8 +120,8 @@ fn a_typo_in_the_settings_takes_no_brake_away() {
     assert!(doctor.out.contains("max_round") && doctor.out.contains("`fsync`"), "{doctor:#?}");
     for (text, words) in [
         ("model = \n", "`model` has no value"),
-        ("model = rehearsal\n", "the value of `model` is text, which stands in quotes"),
-        ("model = \"a/b\"\nmodel = \"c/d\"\n", "`model` stands in the file a second time"),
+        ("model = rehearsal\n", "the value of `model` is text, which needs quotes"),
+        ("model = \"a/b\"\nmodel = \"c/d\"\n", "`model` is in the file twice"),
         ("max_rounds = \"5\"\n", "`max_rounds` must be a whole number, such as 50"),
         ("auto_claim = \"yes\"\n", "`auto_claim` must be true or false, without quotes"),
         ("permissions = 1\n", "`permissions` must be a table: write [permissions]"),
