@@ -98,7 +98,7 @@ impl BudgetMonitor {
     pub(super) fn warning(&self, limit: &BudgetLimit) -> String {
         let me = &self.context.me.name;
         let stopped = if me.is_lead() { "the team" } else { me.as_str() };
-        format!("{limit} are used; at the end of it {stopped} is stopped")
+        format!("{limit} are used; at the limit {stopped} is stopped")
     }
 
     pub(super) fn count_call(&self, usage: Usage, status: &mut StatusReporter) {
@@ -187,8 +187,8 @@ mod tests {
         let of_run = AgentBudget::of(Budgets::default(), Some(run), &lead);
         for (budget, name, used, verdict) in [
             (&budget, &alice, 399, "fine"),
-            (&budget, &alice, 400, "spent 1000 of 1000 tokens of the budget of the team"),
-            (&budget, &alice, 500, "spent 500 of 500 tokens of the budget of this teammate"),
+            (&budget, &alice, 400, "spent 1000 of 1000 tokens of the team's budget"),
+            (&budget, &alice, 500, "spent 500 of 500 tokens of this teammate's budget"),
             (&alone, &alice, 400, "nearly "),
             (&alone, &alice, 401, "fine"),
             (&of_lead, &lead, 900, "nearly "),

@@ -27,7 +27,7 @@ pub(super) fn select(named: Option<ModelChoice>, has_person: bool) -> Result<Mod
         return Ok(named.unwrap_or_else(ModelChoice::fallback));
     }
     let (keys, fallback) = (credential_variables(), ModelChoice::fallback());
-    let why = format!("there is no --model, TEAM_MODEL, `model` in settings, {keys}");
+    let why = format!("none of these is set: --model, TEAM_MODEL, `model` in the settings, {keys}");
     let hint = format!(
         "set one of the keys, or add --model {fallback} to try the program without a model"
     );
@@ -77,10 +77,10 @@ fn first_listed(model: &ModelChoice, credentials: &ProviderCredentials) -> Resul
     let listing = block_on(async { list_models(model, credentials, LIST_LIMIT).await })?;
     let asked = |what: &str| failed(format!("the endpoint was asked for one: {what}"));
     match listing.unwrap_or(Ok(Unlisted)).map_err(|why| asked(&why))? {
-        Models(models) => models.into_iter().next().ok_or_else(|| asked("it has none")),
-        Refused => Err(asked("it refuses the credentials")),
-        Unlisted => Err(asked("it keeps no list")),
-        Failed { why, .. } => Err(asked(&format!("it answers {why}"))),
+        Models(models) => models.into_iter().next().ok_or_else(|| asked("it lists none")),
+        Refused => Err(asked("it refused the credentials")),
+        Unlisted => Err(asked("it has no list of models")),
+        Failed { why, .. } => Err(asked(&format!("it answered {why}"))),
     }
 }
 
@@ -194,7 +194,7 @@ fn no_credentials(model: &ModelChoice) -> Failure {
     let (keys, base_url) = variables.unwrap_or_default();
     let why = format!("neither a key ({keys}) nor a base URL is set");
     let hint = format!("set {keys}, or {base_url} for a server that needs no key");
-    Failure::new(Exit::NoModel, format!("{model} has no credentials"), why, hint)
+    Failure::new(Exit::NoModel, format!("there are no credentials for {model}"), why, hint)
 }
 
 fn connect(model: &ModelChoice, connection: Connection<'_>) -> Result<Rc<dyn Provider>, Failure> {
@@ -217,7 +217,7 @@ fn connect(model: &ModelChoice, connection: Connection<'_>) -> Result<Rc<dyn Pro
 fn config_hint(why: &ConfigError, source: Option<String>, check: &str) -> String {
     match (why, source) {
         (ConfigError::BadBase { .. }, Some(source)) => {
-            format!("correct the base url, which is from {source}")
+            format!("correct the base URL, which comes from {source}")
         }
         _ => format!("check {check}, as the lead's environment and settings have them"),
     }
@@ -281,7 +281,7 @@ impl Backoff for SharedBackoff {
 
     fn hold(&self, wait: Duration) {
         if let Err(why) = Self::hold(self, SystemClock.now(), wait) {
-            tracing::warn!(%why, "the pause cannot be shared with the team");
+            tracing::warn!(%why, "the other members cannot be told to pause");
         }
     }
 }

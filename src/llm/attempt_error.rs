@@ -10,7 +10,7 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AttemptError {
-    #[error("cannot set up the http client: {0}")]
+    #[error("cannot set up the HTTP client: {0}")]
     Setup(String),
     #[error("{0}")]
     Broken(String),
@@ -33,7 +33,7 @@ pub(crate) enum AttemptError {
     #[error("the stream ended before the message did")]
     Cut,
     /// The response is a web page: another server answers at this address.
-    #[error("a web page answers there, not the api: is the base url right?")]
+    #[error("the reply is a web page, not the API: check the base URL")]
     NotTheApi,
     #[error("{0}")]
     Reported(ErrorReport),

@@ -195,7 +195,7 @@ async fn report(mut answer: Answer<'_>) -> ErrorReport {
     let mut report = ErrorReport::from_body(answer.status(), &body);
     if let Some(target) = answer.header("location") {
         report.message =
-            format!("it redirects to {target}, which is not followed: is the base url right?");
+            format!("it redirects to {target}, and redirects are not followed: check the base URL");
     }
     let given_id = || answer.header("request-id").or_else(|| answer.header("x-request-id"));
     report.request_id = report.request_id.or_else(|| given_id().map(str::to_owned));

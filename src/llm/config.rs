@@ -109,14 +109,15 @@ impl ClientConfig {
             Api::Messages => {
                 let base = self.base_url.trim().trim_end_matches('/');
                 let shorter = base.strip_suffix("/v1");
-                let warning = "the base url should not end with /v1, which is added to it: ignored";
+                let warning = "the base URL should not end with /v1, which is added to it: the /v1 \
+                               is ignored";
                 let url = join(shorter.unwrap_or(base), &format!("/v1{path}"))?;
                 Ok((url, shorter.map(|_| warning)))
             }
             Api::ChatCompletions => {
                 let base = join(&self.base_url, "")?;
                 let is_bare = matches!(base.path(), "" | "/");
-                let warning = "the base url has no path: /v1 is added to it";
+                let warning = "the base URL has no path: /v1 is added to it";
                 let version = if is_bare { "/v1" } else { "" };
                 let url = join(base.as_str(), &format!("{version}{path}"))?;
                 Ok((url, is_bare.then_some(warning)))

@@ -51,7 +51,7 @@ impl Default for CallLimits {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The base URL cannot be used.
-    #[error("the base url '{base}' cannot be used: {why}")]
+    #[error("the base URL '{base}' cannot be used: {why}")]
     BadBase {
         /// The base URL without credentials.
         base: String,
@@ -96,7 +96,7 @@ pub(crate) fn join(base: &str, path: &str) -> Result<Url, ConfigError> {
         return Err(bad(&shown, "it must begin with https:// or http:// and name a host"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(bad(&shown, "credentials do not belong into it"));
+        return Err(bad(&shown, "it must not contain credentials"));
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(bad(&shown, "it must end with a path, without ? and #"));
@@ -116,9 +116,9 @@ impl Endpoint {
     ) -> Result<Self, ConfigError> {
         if url.scheme() == "http" && !is_loopback(&url) {
             let base = url.origin().ascii_serialization();
-            let why = "plain http would show conversations and the key to the network, so it is for this \
-                       machine only (localhost, 127.0.0.1, [::1]): use https, or a tunnel to the \
-                       server, such as ssh -L 8080:localhost:8080 HOST";
+            let why = "plain http would expose conversations and the key to the network, so it is \
+                       allowed only for this machine (localhost, 127.0.0.1, [::1]): use https, or \
+                       a tunnel to the server, such as ssh -L 8080:localhost:8080 HOST";
             return Err(ConfigError::BadBase { base, why: why.into() });
         }
         let mut map = HeaderMap::new();
@@ -128,7 +128,7 @@ impl Endpoint {
                 name.parse().map_err(|_| bad("this is not a valid header name"))?;
             let ours = ["host", "content-length", "transfer-encoding", "connection"];
             if ours.contains(&key.as_str()) {
-                return Err(bad("it is ours to set"));
+                return Err(bad("the program sets it itself"));
             }
             let mut value = HeaderValue::from_str(value.reveal()).map_err(|_| bad("bad value"))?;
             value.set_sensitive(true);

@@ -33,7 +33,7 @@ pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<ModelLis
                 models.map_or(ModelListAnswer::Unlisted, ModelListAnswer::Models)
             }
             Err(_) if status == 200 => {
-                let why = "200 with something that is not json, such as a web page".to_owned();
+                let why = "200 with something that is not JSON, such as a web page".to_owned();
                 ModelListAnswer::Failed { status, why }
             }
             Ok(_) | Err(_) => {

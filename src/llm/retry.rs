@@ -63,9 +63,9 @@ impl RetryPolicy {
         match error.asked_wait().filter(|_| tries < self.tries) {
             Some(asked) => {
                 let (asked, within) = (wait_in_words(asked, now), self.within.as_secs());
-                format!("it asks to wait {asked}; a call is tried for {within} s at most")
+                format!("it asks to wait {asked}, but a call is retried for {within} s at most")
             }
-            None => format!("gave up after {tries} tries in {} s", elapsed.as_secs()),
+            None => format!("gave up after {tries} attempts in {} s", elapsed.as_secs()),
         }
     }
 

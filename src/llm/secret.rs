@@ -19,7 +19,7 @@ pub struct Secret(String);
 
 /// The error for a text that cannot be a header value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it must be visible ascii on one line, without a newline at its end")]
+#[error("it must be visible ASCII on one line, without a newline at its end")]
 pub struct NotOneLine;
 
 impl Secret {

@@ -63,7 +63,7 @@ impl StreamParser {
 
 /// Parses the JSON of an event or of a complete response.
 pub(super) fn parse(text: &[u8]) -> Result<Value, AttemptError> {
-    let garbled = |why| AttemptError::Garbled(format!("not json: {why}"));
+    let garbled = |why| AttemptError::Garbled(format!("not JSON: {why}"));
     serde_json::from_slice(text).map_err(garbled)
 }
 

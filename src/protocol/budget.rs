@@ -63,9 +63,9 @@ impl fmt::Display for BudgetLimit {
             LimitedQuantity::Minutes(used, most) => write!(out, "{} of {most} minutes", used / 60),
         }?;
         out.write_str(match self.whose {
-            LimitOwner::Team => " of the budget of the team",
-            LimitOwner::Member => " of the budget of this teammate",
-            LimitOwner::Run => " of the budget of this run",
+            LimitOwner::Team => " of the team's budget",
+            LimitOwner::Member => " of this teammate's budget",
+            LimitOwner::Run => " of this run's budget",
         })
     }
 }
@@ -105,7 +105,7 @@ mod tests {
             BudgetVerdict::Nearly(limit) => format!("nearly {limit}"),
             BudgetVerdict::Spent(limit) => format!("spent {limit}"),
         };
-        text.strip_suffix(" of the budget of the team").unwrap().to_owned()
+        text.strip_suffix(" of the team's budget").unwrap().to_owned()
     }
 
     #[test]

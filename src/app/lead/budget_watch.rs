@@ -49,7 +49,7 @@ impl BudgetWatch {
         self.limited().find_map(|(owner, budget, warning)| {
             let verdict = judge(*owner, budget, &self.used_by(*owner));
             let BudgetVerdict::Nearly(limit) = verdict else { return None };
-            let text = || format!("{limit} are used; at the end of it the team is stopped");
+            let text = || format!("{limit} are used; at the limit the team is stopped");
             warning.take().then(text)
         })
     }

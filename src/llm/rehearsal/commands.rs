@@ -201,7 +201,7 @@ fn spawn(it: &Match<'_>, name: &str, role: &str) -> Vec<Step> {
 fn review(it: &Match<'_>, approve: bool) -> Vec<Step> {
     let names = it.names();
     let Some((_, id)) = it.scope.plans.iter().find(|(owner, _)| names.contains(owner)) else {
-        return vec![Step::Remark(format!("Not done: no plan of {} waits.", names.concat()))];
+        return vec![Step::Remark(format!("Not done: no plan of {} is waiting.", names.concat()))];
     };
     let feedback = it.optional("text");
     one("review_plan", json!({ "request_id": id, "approve": approve, "feedback": feedback }))

@@ -256,7 +256,7 @@ fn budgets_end_a_run_with_7() {
             let model = script(&team, &lines);
             let ran =
                 team.team(&["lead", "-p", "begin", "--model", &model, flag, most]).expect(code);
-            assert_eq!(ran.err.contains("the budget"), code == 7, "{ran:#?}");
+            assert_eq!(ran.err.contains("budget are used"), code == 7, "{ran:#?}");
             assert_eq!(last_exit(&team, "alice").0, cause, "{ran:#?}");
             assert_left_in_order(&team);
         },
@@ -335,7 +335,7 @@ fn a_failed_start_leaves_no_lead_behind() {
     headless(&team, &model, "begin").expect(0);
     let state = |team: &Team| (team.roster(), team.lines("transcript/lead.jsonl"));
     let before = state(&team);
-    refused(&["--model", "anthropic/x"], 4, "has no credentials");
+    refused(&["--model", "anthropic/x"], 4, "there are no credentials for anthropic/x");
     refused(&missing, 2, "missing.jsonl");
     // The inbox of the user cannot be made, which is after the roster was written.
     let user = team.path("inbox/user.jsonl");

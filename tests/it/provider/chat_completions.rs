@@ -242,7 +242,11 @@ async fn errors_have_their_kind_and_request_id() {
         assert!(fits(&error), "{said}: {error:?}");
         assert_eq!(fake.requests().len(), requests, "{said}");
         assert!(error.to_string().contains("(request_id req_"), "{error}");
-        assert_eq!(error.to_string().contains("gave up after 10 tries"), requests == 10, "{error}");
+        assert_eq!(
+            error.to_string().contains("gave up after 10 attempts"),
+            requests == 10,
+            "{error}"
+        );
     }
 }
 
@@ -266,7 +270,7 @@ async fn temporary_errors_are_retried_as_requested() {
             Delta::Text(_) | Delta::Silent { .. } => None,
         })
         .collect();
-    let words = ["429", "in mid-stream", "in mid-stream", "not json", "no message", "502"];
+    let words = ["429", "in mid-stream", "in mid-stream", "not JSON", "no message", "502"];
     assert_eq!(waits.len(), words.len());
     assert!((3..4).contains(&waits[0].0.as_millis()), "{waits:?}");
     for (said, word) in waits.iter().zip(words) {
@@ -324,7 +328,10 @@ async fn an_unreachable_host_ends_by_the_connect_limit() {
     let config = ClientConfig { limits, retry, ..config };
     let begun = std::time::Instant::now();
     let error = ask(&Client::new(config).unwrap(), &request()).await.0.unwrap_err();
-    assert!(matches!(&error, ModelError::Unavailable(why) if why.contains("2 tries")), "{error}");
+    assert!(
+        matches!(&error, ModelError::Unavailable(why) if why.contains("2 attempts")),
+        "{error}"
+    );
     // The time is far below the other limits.
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }

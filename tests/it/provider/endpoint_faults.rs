@@ -141,7 +141,7 @@ fn the_exit_code_tells_why_the_model_gave_no_answer() {
         ),
         (Reply::error(413, "request_too_large", "too large"), 3, "context window"),
         (Reply::text("").stop("model_context_window_exceeded"), 3, "context window"),
-        (Reply::raw(200, "text/html", b"<html>log in</html>"), 3, "base url"),
+        (Reply::raw(200, "text/html", b"<html>log in</html>"), 3, "base URL"),
     ];
     for (reply, code, words) in table {
         let told = format!("{reply:?}");

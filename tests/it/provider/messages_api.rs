@@ -284,7 +284,11 @@ async fn errors_have_their_kind_and_request_id() {
             error.to_string().contains(&format!("request_id req_fake_{}", requests - 1)),
             "{error}"
         );
-        assert_eq!(error.to_string().contains("gave up after 10 tries"), requests == 10, "{error}");
+        assert_eq!(
+            error.to_string().contains("gave up after 10 attempts"),
+            requests == 10,
+            "{error}"
+        );
     }
 }
 
@@ -313,7 +317,7 @@ async fn temporary_errors_are_retried_as_requested() {
     assert!((3..4).contains(&waits[0].0.as_millis()), "{waits:?}");
     assert!(waits[1..].iter().all(|wait| wait.0.is_zero()), "{waits:?}");
     for (said, word) in
-        waits.iter().zip(["429", "busy", "in mid-stream", "not json", "not json", "502"])
+        waits.iter().zip(["429", "busy", "in mid-stream", "not JSON", "not JSON", "502"])
     {
         assert!(said.1.contains(word), "{said:?} does not name {word}");
     }
@@ -417,7 +421,7 @@ async fn no_listener_is_unavailable_after_all_tries() {
     let client = Client::new(config(&unopened.base_url())).unwrap();
     let (answer, deltas) = ask(&client, &request()).await;
     let error = answer.unwrap_err().to_string();
-    assert!(error.contains("refused") && error.contains("10 tries"), "{error}");
+    assert!(error.contains("refused") && error.contains("10 attempts"), "{error}");
     assert_eq!(retries(&deltas), 9);
 }
 
@@ -426,7 +430,10 @@ async fn a_server_without_tls_is_not_spoken_to_over_https() {
     let fake = Fake::queue([]);
     let base = fake.base_url().replace("http://", "https://");
     let error = ask(&Client::new(config(&base)).unwrap(), &request()).await.0.unwrap_err();
-    assert!(matches!(&error, ModelError::Unavailable(why) if why.contains("10 tries")), "{error}");
+    assert!(
+        matches!(&error, ModelError::Unavailable(why) if why.contains("10 attempts")),
+        "{error}"
+    );
     assert_eq!(fake.requests().len(), 0);
 }
 
@@ -462,7 +469,7 @@ async fn no_error_contains_the_key() {
 async fn a_web_page_is_not_the_api() {
     let fake = Fake::queue([Reply::raw(200, "text/html; charset=utf-8", b"<html>log in</html>")]);
     let error = ask(&client(&fake), &request()).await.0.unwrap_err();
-    assert!(matches!(&error, ModelError::Rejected(why) if why.contains("base url")), "{error}");
+    assert!(matches!(&error, ModelError::Rejected(why) if why.contains("base URL")), "{error}");
 }
 
 #[test]

@@ -102,8 +102,8 @@ fn a_run_ends_when_its_tokens_are_spent() {
     let (team, fake) = team_with_fake(move |view| endless(view).usage(400, 100));
     let ran = headless(&team, "go on for ever", &["--max-tokens", "2500"]).expect(7);
     for said in [
-        "2500 of 2500 tokens of the budget of this run",
-        "2000 of 2500 tokens of the budget of this run are used; at the end",
+        "2500 of 2500 tokens of this run's budget",
+        "2000 of 2500 tokens of this run's budget are used; at the limit",
     ] {
         assert!(ran.err.contains(said), "{}", ran.err);
     }
@@ -131,7 +131,12 @@ fn a_shared_limit_is_exceeded_only_by_running_calls() {
         crate::support::child_process::write(&team.path("settings.toml"), settings);
         let of_run: &[&str] = if settings.is_empty() { &["--max-tokens", "20000"] } else { &[] };
         let ran = headless(&team, "Let the four work.", of_run).expect(7);
-        assert!(ran.err.contains("of 20000 tokens of the budget of "), "{}", ran.err);
+        assert!(
+            ran.err.contains("of 20000 tokens of this run's budget")
+                || ran.err.contains("of 20000 tokens of the team's budget"),
+            "{}",
+            ran.err
+        );
         let used = 500 * fake.requests().len() as u64;
         let in_flight = 500 * (names.len() as u64 + 1);
         assert!((LIMIT..=LIMIT + in_flight).contains(&used), "{used} of {LIMIT}: {}", ran.err);

@@ -150,7 +150,7 @@ fn missing_and_invalid_credentials_have_different_errors() {
         assert!(!ran.err.contains("canary"), "{}", ran.err);
         assert!(ran.err.contains("\n  now: "), "{}", ran.err);
         if name == "ANTHROPIC_BASE_URL" {
-            assert!(ran.err.contains("is from environment (ANTHROPIC_BASE_URL)"), "{}", ran.err);
+            assert!(ran.err.contains("comes from environment (ANTHROPIC_BASE_URL)"), "{}", ran.err);
         }
         assert_eq!(fake.requests().len(), 0);
     }
