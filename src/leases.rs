@@ -30,7 +30,7 @@ pub(crate) enum LeaseError {
     NotRunning(AgentName),
     #[error("none of these paths is leased by you: {}; {}", .given.join(", "), leased(.held))]
     NotHeld { given: Vec<String>, held: Vec<String> },
-    #[error("nothing was claimed, since a write of another agent there does not end: {0}")]
+    #[error("nothing was claimed, because another agent is still writing there: {0}")]
     Busy(StoreError),
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -61,11 +61,15 @@ fn plan_in(call: &Call) -> Option<&str> {
 fn needs_plan(tool: &str, plan_tool: Option<&str>) -> String {
     let instead = match plan_tool {
         Some(plan_tool) => format!(
-            "look around without changing anything, then send your plan with {plan_tool} and go on when it is approved"
+            "look around without changing anything, then send your plan with {plan_tool} and \
+             continue when it is approved"
         ),
         None => "say in your answer what you would change".to_owned(),
     };
-    format!("not run: in mode plan nothing is changed, and {tool} might; {instead}")
+    format!(
+        "not run: in mode plan nothing may be changed, and {tool} might change something; \
+             {instead}"
+    )
 }
 
 /// Describes a call for the decider: the plan, the command line, the path, or the arguments.
@@ -142,8 +146,8 @@ impl Approvals {
         if let Asks::NoOne(why) = &self.gate.asks {
             if about == QuestionKind::Plan {
                 let why = format!(
-                    "not approved: {why}, and nothing is changed in mode plan; give the plan as your answer, and end \
-                     your turn"
+                    "not approved: {why}, and in mode plan nothing may be changed; give the plan \
+                     as your answer, and end your turn"
                 );
                 return self.deny(call, subject, why);
             }
@@ -221,8 +225,7 @@ impl Approvals {
             let alive = liveness::probe(bus.dir(), &lead).is_ok_and(|liveness| liveness.is_alive());
             let roster = roster::read(bus.dir()).map_err(|why| why.to_string())?;
             let lead_life = roster.lead.as_ref().filter(|_| alive).map(|lead| &lead.incarnation);
-            let lead_life =
-                lead_life.ok_or("there is no lead whose person could be asked")?.clone();
+            let lead_life = lead_life.ok_or("there is no lead whose user could be asked")?.clone();
             let hosts: Vec<String> = question.hosts().iter().map(ToString::to_string).collect();
             let Question { request_id, about, tool, input, description, .. } = question;
             // A question that is repeated in another incarnation of either side is another message.
@@ -404,7 +407,7 @@ impl Approvals {
     /// Removes rules of earlier answers: the calls ask again.
     fn revoke_rules(&mut self, rules: &[String]) {
         self.gate.policy.revoke(rules);
-        tracing::info!(rules = rules.join(", "), "permission rules taken back");
+        tracing::info!(rules = rules.join(", "), "permission rules revoked");
     }
 
     async fn set_mode(&mut self, mode: PermissionMode, status: &mut StatusReporter) {

@@ -19,7 +19,7 @@ pub(crate) enum Event {
     Drained(Drained),
     /// A piece of work of the conversation ended.
     WorkEnded(WorkId, WorkResult),
-    /// The person asks that the conversation is summarized before the next model call.
+    /// The person asks that the conversation will be summarized before the next model call.
     Compact,
     /// The model call is late or is tried again, for this reason; `None` once the endpoint answers.
     ModelRetry(Option<String>),

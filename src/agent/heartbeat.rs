@@ -31,7 +31,12 @@ impl HeartbeatWriter {
         let doing = (String::new(), WallTime::default());
         // The file is created now, so that heartbeats can be written even when the disk is full later.
         let file = HeartbeatFile::open(dir, name);
-        let file = file.inspect_err(|why| tracing::warn!(%why, "there will be no heartbeat")).ok();
+        let file = file
+            .inspect_err(|why| {
+                tracing::warn!(%why, "the heartbeat file cannot be \
+                                                                opened")
+            })
+            .ok();
         Self { incarnation, clock, every, due: None, file, count: 0, doing }
     }
 

@@ -366,7 +366,7 @@ impl Machine {
     }
 
     fn on_drain_failed(&mut self, phase: Phase, why: &str) -> Phase {
-        let text = format!("mail could not be taken in, it stays in the inbox: {why}");
+        let text = format!("mail could not be delivered; it stays in the inbox: {why}");
         self.push(TurnEffect::Log(text.clone()));
         match phase {
             // A failed drain delays neither a prompt nor the idle state.
@@ -503,7 +503,10 @@ impl Machine {
         };
         let (refused, may_refuse) = (self.kept, self.kept < MAX_KEPT);
         if !may_refuse {
-            let told = format!("it was kept from resting {MAX_KEPT} times in a row: it rests now");
+            let told = format!(
+                "it was kept from going idle {MAX_KEPT} times in a row: it goes \
+                                idle now"
+            );
             self.push(TurnEffect::Log(told.clone()));
             self.push(TurnEffect::Show(Progress::Note(told)));
         }

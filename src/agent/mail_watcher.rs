@@ -20,7 +20,7 @@ impl MailSource {
             .watch_fd()
             .try_clone_to_owned()
             .and_then(|descriptor| ReadableFd::to_read(&descriptor))
-            .inspect_err(|why| tracing::warn!(%why, "no file events; mail is polled for"))
+            .inspect_err(|why| tracing::warn!(%why, "no file events; polling for mail"))
             .ok();
         let poll = mailbox.poll();
         Self { wakes, poll, ticks: AlignedInterval::every(poll).ok() }
@@ -47,7 +47,7 @@ pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
             Err(_) => true,
             Ok(mut mailbox) => {
                 if woken && let Err(why) = mailbox.acknowledge_events() {
-                    tracing::warn!(%why, "file events were lost; the poll goes on");
+                    tracing::warn!(%why, "file events were lost; polling continues");
                 }
                 let settled = mailbox.settle();
                 if mailbox.poll() != sources.poll {

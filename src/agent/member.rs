@@ -265,9 +265,9 @@ impl Member {
             },
             Event::Compact => {
                 let text = if self.conversation.compact_next() {
-                    "the conversation is summarized before the next model call"
+                    "the conversation will be summarized before the next model call"
                 } else {
-                    "the conversation is too short to be summarized"
+                    "the conversation is too short to summarize"
                 };
                 (self.context.show)(&Progress::Note(text.into()));
                 return Ok(VecDeque::new());

@@ -19,11 +19,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The message that is shown when a full disk has room again.
-pub(super) const ROOM_AGAIN: &str = "there is room on the disk again: going on";
+pub(super) const ROOM_AGAIN: &str = "the disk has room again: continuing";
 
 /// Returns the message that is shown when a write finds the disk full.
 pub(super) fn disk_full(why: &StoreError) -> String {
-    format!("{}: {why}; waiting for room, nothing is lost", Activity::DiskFull)
+    format!("{}: {why}; waiting for free space, nothing is lost", Activity::DiskFull)
 }
 
 pub(super) struct MemberHost {
@@ -137,7 +137,7 @@ impl DiskFullHandler for MemberHost {
             return NextAttempt::Again;
         }
         if let Err(why) = self.context.bus.dir().give_up_reserve() {
-            tracing::error!(%why, "the reserve could not be given up");
+            tracing::error!(%why, "the reserve could not be released");
         }
         NextAttempt::Last
     }

@@ -110,10 +110,7 @@ async fn is_in_sight(tasks: &Arc<Tasks>, me: &AgentName) -> bool {
     match tokio::task::spawn_blocking(move || tasks.next_for(&me)).await {
         Ok(Ok(next)) => next.is_some(),
         failed => {
-            tracing::warn!(
-                why = log_words::work_done(&failed),
-                "the task list could not be looked at"
-            );
+            tracing::warn!(why = log_words::work_done(&failed), "the task list could not be read");
             false
         }
     }

@@ -98,6 +98,6 @@ pub(crate) type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<String, Tool
 /// Deserializes the arguments of a call into the tool's struct. If they do not fit, the error names the field.
 pub(super) fn arguments<T: DeserializeOwned>(call: &Call) -> Result<T, ToolError> {
     serde_json::from_value(call.input.clone()).map_err(|why| {
-        ToolError::Reply(format!("the arguments of {} do not fit: {why}; correct them", call.name))
+        ToolError::Reply(format!("the arguments of {} are invalid: {why}; correct them", call.name))
     })
 }

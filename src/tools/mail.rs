@@ -123,9 +123,9 @@ parameters!(ReadInbox {});
 impl Tool for ReadInbox {
     const SPEC: ToolSpec = ToolSpec {
         name: "read_inbox",
-        description: "Show your mail: what is unread, and what was taken in since you last looked. Mail \
-                      is also shown to you by itself before every step, so waiting with this tool is \
-                      useless.",
+        description: "Show your mail: unread mail, and mail delivered since you last looked. Mail \
+                      is also shown to you automatically before every step, so do not use this \
+                      tool to wait.",
         compact: Some(CompactOffer::always(Audience::Lead, "Show your mail.")),
         effect: Effect::Reads,
         ..MAIL
@@ -148,7 +148,8 @@ impl Tool for ReadInbox {
         };
         let mail: Vec<_> = states.map(with_state).collect();
         if mail.is_empty() && recent.is_empty() {
-            let none = "No mail: nothing is unread and nothing was taken in since you last looked.";
+            let none = "No mail: nothing is unread, and nothing was delivered since you last \
+                        looked.";
             return Ok(none.into());
         }
         let older = match recent.dropped() {

@@ -202,7 +202,7 @@ impl TeamContext {
             offload(move || bus.notify_lead(Body::text(), content, id)).await?;
         }
         Err(ToolError::Reply(format!(
-            "you send too many messages: nothing was sent, the next one can be sent in {} s; do \
+            "you send too many messages: nothing was sent. The next one can be sent in {} s; do \
              something else, or end your turn",
             wait.as_secs() + 1
         )))

@@ -83,9 +83,9 @@ parameters!(SpawnTeammate {
 impl Tool for SpawnTeammate {
     const SPEC: ToolSpec = ToolSpec {
         name: "spawn_teammate",
-        description: "Start a teammate: an agent with a name, a role and a memory of its own. Answers \
-                      when it is ready. A name that is idle gets the new prompt; a name that was shut \
-                      down comes back with its memory.",
+        description: "Start a teammate: an agent with a name, a role and a memory of its own. \
+                      Returns when it is ready. A name that is idle gets the new prompt; a name \
+                      that was shut down comes back with its memory.",
         compact: Some(CompactOffer::always(
             Audience::Lead,
             "Start a teammate, or give an idle one a new prompt. name: lower-case.",
@@ -116,8 +116,8 @@ parameters!(ShutdownTeammate {
 impl Tool for ShutdownTeammate {
     const SPEC: ToolSpec = ToolSpec {
         name: "shutdown_teammate",
-        description: "End a teammate: it is asked first, and ended by force when it does not go in time. \
-                      Answers when its process is gone and says how it ended.",
+        description: "End a teammate: it is asked first, and killed if it does not end in time. \
+                      Returns when its process is gone and says how it ended.",
         compact: Some(CompactOffer::when(
             OfferCondition::Teammates,
             Audience::Lead,
@@ -142,7 +142,8 @@ parameters!(ShutdownResponse {
 impl Tool for ShutdownResponse {
     const SPEC: ToolSpec = ToolSpec {
         name: "shutdown_response",
-        description: "Answer an open shutdown request. Refusing is a wish: say why; the deadline stands.",
+        description: "Answer an open shutdown request. A refusal is only a request for more time: \
+                      say why. The deadline does not change.",
         audience: Audience::Teammate,
         role_access: RoleAccess::Always,
         purpose: Purpose::Talk,
@@ -239,8 +240,8 @@ impl Tool for ReviewPlan {
         };
         if queue.mode.get() == PermissionMode::Plan {
             return Err(ToolError::reply(
-                "you are in mode plan, in which nothing is changed: the user was asked about this plan, \
-                 and decides",
+                "you are in mode plan, in which nothing may be changed: the user was asked about \
+                 this plan, and decides",
             ));
         }
         if queue.is_for_person(&asked) {

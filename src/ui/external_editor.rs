@@ -43,7 +43,7 @@ impl ExternalEditor {
     /// which nothing has changed.
     pub(crate) fn edit(&self, name: &str, text: &str) -> Result<String, String> {
         let Some(command) = &self.command else {
-            return Err("nothing was changed: no editor is set; now: set VISUAL or EDITOR".into());
+            return Err("nothing was changed: no editor is set; set VISUAL or EDITOR".into());
         };
         let folder = self.temporary.join(format!("team-edit-{}", uuid::Uuid::new_v4().simple()));
         let edited = self.edit_in(&folder, command, name, text);
@@ -78,7 +78,7 @@ impl ExternalEditor {
         program.env_clear().envs(self.environment.iter().cloned());
         let exit = foreground::run(program, |child| *self.running() = Some(child));
         *self.running() = None;
-        let hint = "now: look at VISUAL and EDITOR";
+        let hint = "check VISUAL and EDITOR";
         match exit {
             Ok(ExitKind::Code(0)) => {}
             Ok(ExitKind::Code(code)) => {

@@ -55,15 +55,15 @@ impl LoopDetector {
         if times >= END_AT && counts {
             let same = if is_error { format!(": {result}") } else { ".".into() };
             self.end = Some(format!(
-                "when the same call of {tool} had the same result {times} times{same}"
+                "because the same call of {tool} returned the same result {times} times{same}"
             ));
         }
         if times < TELL_FROM {
             return result;
         }
         format!(
-            "{result}\n[team: this same call has had this same result {times} times in this turn; do \
-             something else, or end your turn with what you know]"
+            "{result}\n[team: the same call returned the same result {times} times in this turn; \
+             do something else, or end your turn with what you know]"
         )
     }
 
@@ -119,9 +119,9 @@ mod tests {
     fn ten_repetitions_end_the_turn_but_not_of_commands_that_succeed() {
         for (tool, is_error, end) in [
             ("bash", false, None),
-            ("bash", true, Some("bash had the same result 10 times: no")),
-            ("write_file", false, Some("write_file had the same result 10 times.")),
-            ("idle", true, Some("idle had the same result 10 times: no")),
+            ("bash", true, Some("bash returned the same result 10 times: no")),
+            ("write_file", false, Some("write_file returned the same result 10 times.")),
+            ("idle", true, Some("idle returned the same result 10 times: no")),
         ] {
             let mut loop_detector = LoopDetector::default();
             for round in 1..=END_AT {

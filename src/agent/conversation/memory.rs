@@ -152,8 +152,8 @@ impl Memory {
         (self.counted, self.uncounted) = (0, 0);
         self.context_shown = context_shown.or(self.context_shown);
         self.add(Piece::Text(format!(
-            "[team: your conversation was too long and was replaced by these notes of it. {situation}]\n\n\
-             {summary}"
+            "[team: your conversation was too long and was replaced by these notes. \
+             {situation}]\n\n{summary}"
         )));
         let asked = self.asked.clone();
         if !asked.is_empty() {

@@ -125,7 +125,7 @@ pub(super) struct BreakOff {
 /// The texts for a turn that the user interrupts.
 pub(super) const INTERRUPT: BreakOff = BreakOff {
     not_run: "not run: the user interrupted this turn",
-    running: "interrupted by the user; what it had done until then stands",
+    running: "interrupted by the user; what it had already done remains",
     question: "the turn was interrupted",
 };
 
@@ -137,8 +137,8 @@ pub(super) const STOP: BreakOff = BreakOff {
 };
 
 const WINDING_DOWN: &str = "not run: you are being shut down; finish with a short report";
-const EXTENSION_OVER: &str = "the time you asked for is over and the shutdown stands: answer with a \
-    short report of where things stand";
+const EXTENSION_OVER: &str = "your extra time is over, and you are still being shut down: answer \
+                              with a short report of where things stand";
 const CUT_OFF: &str = "not run: the answer was cut off at the token limit before this call was \
     complete; make the call shorter, or split it";
 const CONTEXT_FULL: &str = "the conversation no longer fits the model's context window, not even summarized; start a new \
@@ -255,7 +255,7 @@ impl TurnState {
     /// Returns the report of a turn that a limit ended.
     fn stopped(&self, why: &str) -> String {
         let last = if self.text.is_empty() { "none" } else { &self.text };
-        format!("{why} Last words: {last}")
+        format!("{why} Last text: {last}")
     }
 
     pub(super) fn replied(&mut self, reply: Reply) -> Next {
@@ -406,7 +406,7 @@ impl TurnState {
                 let notes = decision.reason.map(|notes| format!(" They say: {notes}"));
                 let notes = notes.unwrap_or_default();
                 let text =
-                    format!("Approved. You go on in mode {mode}: carry the plan out.{notes}");
+                    format!("Approved. You go on in mode {mode}: carry out the plan.{notes}");
                 self.answer(&call, text, false);
                 self.act()
             }

@@ -106,9 +106,9 @@ fn senders_of<'a>(mail: impl Iterator<Item = &'a Message>) -> BTreeSet<&'a str> 
 
 fn note(peer: &str, me: &AgentName, most: u32) -> String {
     format!(
-        "{peer} and {me} have given each other {most} turns with nothing but messages \
-         (max_exchanges); mail of {peer} does not wake {me} any more until there is work, or \
-         the lead or the user writes"
+        "{peer} and {me} have exchanged messages for {most} turns without any other work \
+         (max_exchanges); mail from {peer} no longer wakes {me} until there is work, or the lead \
+         or the user writes"
     )
 }
 

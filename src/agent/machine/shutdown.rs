@@ -37,10 +37,10 @@ impl ShutdownRequest {
             };
             let reason = reason.clone().unwrap_or_else(|| message.content.clone());
             let note = format!(
-                "{by} asks you to shut down ({reason}). Finish now: answer with a short report of where \
-                 things stand. To refuse, call shutdown_response with request_id {request_id:?}, \
-                 approve false and a reason: you may finish the most necessary then, but the program \
-                 ends you at the deadline all the same."
+                "{by} asks you to shut down ({reason}). Finish now: answer with a short report of \
+                 where things stand. To refuse, call shutdown_response with request_id \
+                 {request_id:?}, approve false and a reason: you may then finish what is most \
+                 urgent, but the program still ends you at the deadline."
             );
             let open = Action::OpenShutdown { request_id: request_id.clone(), by: by.clone() };
             Some(Self { cause: StopCause::Requested { request_id, by, reason }, open, note })

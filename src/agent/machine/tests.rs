@@ -295,7 +295,7 @@ fn a_model_that_repeats_a_call_is_told_and_then_stopped() {
     };
     assert_eq!((told.len(), told[1].as_str()), (10, "no"));
     assert!(told[2].contains("do something else"), "{told:?}");
-    assert!(reports(&end)[0].1.contains("bash had the same result 10 times: no"), "{end:?}");
+    assert!(reports(&end)[0].1.contains("bash returned the same result 10 times: no"), "{end:?}");
 }
 
 #[test]

@@ -211,7 +211,7 @@ impl StoredOutput {
         Some(match &self.spill.take()? {
             Err(why) => {
                 tracing::warn!(why, "a long output could not be stored");
-                "the whole could not be kept; ask for less at a time".into()
+                "the full output could not be stored; ask for less at a time".into()
             }
             Ok(spill) => {
                 let path = spill.path();
@@ -322,7 +322,7 @@ mod tests {
         let store = OutputStore::below(folder.path());
         std::fs::remove_dir(folder.path().join(".team/log/.out")).unwrap();
         let shown = collect(CappedOutput::stored_in(&store), &["x".repeat(60_000)]);
-        assert!(shown.contains("the whole could not be kept; ask for less"), "{shown}");
+        assert!(shown.contains("the full output could not be stored; ask for less"), "{shown}");
         assert!(shown.chars().count() <= 50_000);
     }
 

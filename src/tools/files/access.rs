@@ -233,8 +233,8 @@ impl FileAccess {
             return Ok(spot);
         }
         Err(ToolError::Reply(format!(
-            "not done: a link was changed meanwhile, and the path now leads to {}, which nobody has \
-             judged; look where it leads, then repeat the call",
+            "not done: a link was changed meanwhile, and the path now leads to {}, which was not \
+             approved; look where it leads, then repeat the call",
             spot.path().display()
         )))
     }

@@ -44,7 +44,7 @@ pub(super) fn path_error(path: &str, why: &SafePathError) -> ToolError {
         SafePathError::Folder => "give the path of a file; `ls` it with bash",
         SafePathError::Special(_) => "only regular files can be read and written",
         SafePathError::Nowhere => "give the path without `..`",
-        SafePathError::Io(_) => "look with `ls -la` what is there",
+        SafePathError::Io(_) => "check with `ls -la` what is there",
     };
     let path: String = path.chars().take(256).collect();
     ToolError::Reply(format!("{path}: {why}; {advice}"))

@@ -220,5 +220,5 @@ fn edited(
 }
 
 fn missing(path: &str) -> ToolError {
-    ToolError::Reply(format!("{path} does not exist; look with `ls` which files there are"))
+    ToolError::Reply(format!("{path} does not exist; `ls` shows the files"))
 }

@@ -127,7 +127,7 @@ fn a_call_opens_only_the_judged_file() {
         assert_eq!(judged, PermissionSubject::Path("mine/a".into()));
         point_at("theirs");
         refused(fixture.run(&call), "leads to theirs/a");
-        refused(fixture.run(&Call { id: "another".into(), ..call }), "nobody has judged");
+        refused(fixture.run(&Call { id: "another".into(), ..call }), "was not approved");
         assert_eq!(fixture.text("theirs/a"), "old", "{name}");
     }
 }

@@ -158,7 +158,7 @@ fn an_agent_waits_for_space_and_continues_by_itself() {
     assert!(member.child.try_wait().unwrap().is_none(), "it lives");
     assert!(team.mail_of("bob").len() < 4);
     assert!(member.limit("--fsize=unlimited"));
-    member.wait_says(&team, "there is room on the disk again");
+    member.wait_says(&team, "the disk has room again");
     team.eventually("all mail is taken in", || team.mail_of("bob").len() == 4);
     let taken: Vec<_> = team.mail_of("bob").iter().map(|mail| mail["content"].clone()).collect();
     let expected: Vec<_> = (0..4).map(|n| json!(content("user", n, 9_000))).collect();
@@ -392,7 +392,7 @@ fn an_agent_out_of_descriptors_recovers() {
     let open = fs::read_dir(format!("/proc/{}/fd", member.pid())).unwrap().count();
     assert!(member.limit(&format!("--nofile={}:", open.saturating_sub(4))));
     team.team(&["send", "bob", &content("user", 0, 30)]).expect(0);
-    member.wait_says(&team, "mail could not be taken in");
+    member.wait_says(&team, "mail could not be delivered");
     assert!(member.child.try_wait().unwrap().is_none());
     assert!(member.limit("--nofile=1024:"));
     team.eventually("the mail is taken in", || team.mail_of("bob").len() == 1);

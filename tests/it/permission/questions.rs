@@ -184,7 +184,7 @@ fn without_an_editor_nothing_is_changed() {
     let team = careful_team();
     let model = script(&team, &[calls("lead", &[bash("touch one")]), says("lead", "all done")]);
     for (editor, said) in [
-        ("", "no editor is set; now: set VISUAL or EDITOR"),
+        ("", "no editor is set; set VISUAL or EDITOR"),
         ("no-such-editor", "\"no-such-editor\" ended with exit code 127"),
     ] {
         team.variable("EDITOR", editor);
