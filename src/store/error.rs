@@ -13,16 +13,17 @@ pub enum StoreError {
     #[error(transparent)]
     File(#[from] FileError),
     /// Another process held the lock of this file until the timeout. The last field names that process.
-    #[error("{path} is locked since more than {ms} ms by {holder}", path = .0.display(), ms = .1.as_millis(), holder = .2)]
+    #[error("{path} has been locked for more than {ms} ms by {holder}", path = .0.display(), ms = .1.as_millis(), holder = .2)]
     LockTimeout(PathBuf, Duration, String),
     /// The team folder does not exist at this path.
     #[error("there is no team folder at {}", .0.display())]
     NoTeam(PathBuf),
     /// This inbox has more than one hard link. The second field is their number.
-    #[error("{path} has {links} names (hard links): it cannot be told whose mail it is", path = .0.display(), links = .1)]
+    #[error("{path} has {links} names (hard links), so the owner of its mail is unclear", path = .0.display(), links = .1)]
     Linked(PathBuf, u64),
     /// The file was written by a later version of this program.
-    #[error("{} has format version {found}, this program writes {FORMAT_VERSION}: it is left as it is", path.display())]
+    #[error("{} has format version {found}, but this program writes {FORMAT_VERSION}: it is not \
+             changed", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
@@ -37,7 +38,7 @@ pub enum StoreError {
     #[error("{} was removed or replaced while it was in use", .0.display())]
     Gone(PathBuf),
     /// The file system of this folder lacks a feature that the store needs.
-    #[error("{path} cannot hold a team: {why}", path = .0.display(), why = .1)]
+    #[error("{path} cannot be a team folder: {why}", path = .0.display(), why = .1)]
     Unfit(PathBuf, String),
 }
 
@@ -65,7 +66,7 @@ impl StoreError {
             Self::File(FileError::ForeignOwner { .. }) => {
                 "work as the user it belongs to, or in a folder of your own"
             }
-            Self::File(FileError::NotRegular { .. }) => "remove what stands there, and try again",
+            Self::File(FileError::NotRegular { .. }) => "remove what is there, and try again",
             Self::File(FileError::Io { .. }) => "check permissions and free space, and try again",
             Self::LockTimeout(..) => {
                 "end or continue the process that holds the lock, and try again"

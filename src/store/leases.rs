@@ -59,7 +59,7 @@ pub(crate) fn read(dir: &TeamDir) -> Result<LeaseFiles, StoreError> {
     for name in names {
         let Some(id) = id_of(&name) else {
             if name.contains(".json.bad-") {
-                let why = "no lease could be read from it, so it was put aside".into();
+                let why = "no lease could be read from it, so it was moved aside".into();
                 found.problems.push(Problem { file: name, why });
             } else if replaced_by(&name).and_then(id_of).is_some() {
                 found.unfinished.push(dir.leases().join(name));

@@ -168,7 +168,7 @@ impl TaskList {
                 ids.push(id);
             } else if let Some((stem, _)) = name.split_once(BAD) {
                 self.highest = self.highest.max(canonical(stem).unwrap_or_default());
-                self.report(&name, "no task could be read from it, so it was put aside");
+                self.report(&name, "no task could be read from it, so it was moved aside");
             } else if replaced_by(&name).and_then(task_of).is_some() {
                 self.unfinished.push(folder.join(name));
             }

@@ -61,7 +61,7 @@ impl StartReason {
             Self::Spawned => None,
             Self::Restarted(ExitCause::Hung) => Some("your process hung and was restarted".into()),
             Self::Restarted(_) => Some("your process crashed and was restarted".into()),
-            Self::Resumed => Some("the team had ended and goes on now".into()),
+            Self::Resumed => Some("the team had ended and has been resumed".into()),
         }
     }
 }

@@ -93,7 +93,9 @@ impl Supervisor {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => {
                 let name = &id.name;
-                tracing::warn!(%name, stuck = log_words::work_listed(&stuck), "strays of the teammate could not be ended");
+                tracing::warn!(%name, stuck = log_words::work_listed(&stuck), "leftover processes \
+                                                                               of the teammate \
+                                                                               could not be ended");
             }
         }
     }
@@ -167,7 +169,7 @@ impl Supervisor {
                 return None;
             }
             Err(why) => {
-                tracing::warn!(%name, %why, "the end could not be written into the roster");
+                tracing::warn!(%name, %why, "the exit could not be written to the roster");
                 unrecorded = Some(end);
                 cause_of(end)
             }
@@ -180,7 +182,7 @@ impl Supervisor {
             }
             RestartDecision::Leave => None,
             RestartDecision::GiveUp(limit) => {
-                Some(format!("{limit}, so it is not started again by itself"))
+                Some(format!("{limit}, so it is not restarted automatically"))
             }
         };
         let why: Vec<String> = why.into_iter().chain(released).collect();
@@ -333,7 +335,8 @@ impl Supervisor {
             // The entry belongs to another incarnation.
             Ok(None) => {}
             Err(why) => {
-                tracing::warn!(name = %last.name, %why, "the end could not be written into the roster");
+                tracing::warn!(name = %last.name, %why, "the exit could not be written to the \
+                                                         roster");
             }
         }
     }

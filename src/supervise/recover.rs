@@ -56,7 +56,7 @@ impl RecoveryReport {
             self.lead_exited.then(|| "its lead had exited without stopping it".to_owned()),
             list(&self.ghosts, "had exited"),
             list(&self.left, "of an earlier lead ended"),
-            list(&self.by_hand, "(started by hand) stays"),
+            list(&self.by_hand, "(started by hand) is still running"),
         ];
         let mail = self.undelivered.iter().map(|(name, n)| format!("{n} undelivered for {name}"));
         let parts: Vec<String> = parts.into_iter().flatten().chain(mail).collect();
@@ -187,8 +187,8 @@ mod tests {
         };
         assert_eq!(
             found.summary().unwrap(),
-            "An earlier team was here: its lead had exited without stopping it; alice, bob had exited; \
-             carol (started by hand) stays; 2 undelivered for bob."
+            "An earlier team was here: its lead had exited without stopping it; alice, bob had \
+             exited; carol (started by hand) is still running; 2 undelivered for bob."
         );
     }
 

@@ -71,7 +71,7 @@ impl Supervisor {
     ) -> Result<String, ToolError> {
         let name = order.name.clone();
         if self.is_closing.get() {
-            return Err(ToolError::reply("the team is being stopped; no teammate can be spawned"));
+            return Err(ToolError::reply("the team is stopping, so no teammate can be spawned"));
         }
         self.check_terms(&order)?;
         let before = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
@@ -284,8 +284,8 @@ impl Supervisor {
         }
         if spawned >= max.saturating_mul(SPAWNS_PER_TEAMMATE) {
             return Err(ToolError::Reply(format!(
-                "{spawned} teammates were started in this run, which is the most for max_teammates \
-                 {max}; work with those that are there"
+                "{spawned} teammates were started in this run, the most that max_teammates {max} \
+                 allows; use the existing ones"
             )));
         }
         Ok(())

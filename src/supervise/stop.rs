@@ -88,7 +88,7 @@ pub(crate) fn words(rung: Option<Rung>) -> &'static str {
         Some(Rung::Ask) => "ended when asked",
         Some(Rung::Terminate) => "ended on SIGTERM",
         Some(Rung::Kill) => "had to be killed",
-        Some(Rung::GiveUp) => "is still there: it does not even react to SIGKILL",
+        Some(Rung::GiveUp) => "is still there: SIGKILL had no effect",
     }
 }
 

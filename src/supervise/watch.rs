@@ -81,7 +81,7 @@ impl Supervisor {
                 self.tell_lead(&id, ExitCause::Crash, ProcessEnd::Signal(9), "").await;
             }
             Ok(false) => {}
-            Err(why) => tracing::warn!(%name, %why, "the end could not be written into the roster"),
+            Err(why) => tracing::warn!(%name, %why, "the exit could not be written to the roster"),
         }
     }
 

@@ -25,6 +25,6 @@ impl WorkError {
 
     pub(super) fn file(path: &Path, why: &io::Error) -> Self {
         let hint = "check its permissions and the space on the disk";
-        Self::new(format!("{} is not usable", path.display()), why, hint)
+        Self::new(format!("{} cannot be used", path.display()), why, hint)
     }
 }

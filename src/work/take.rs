@@ -151,7 +151,7 @@ impl Taker {
             before = Some((merge.view, seen));
         }
         let why = in_use.map_or_else(
-            || "the files of the workspace change all the time".to_owned(),
+            || "the files of the workspace keep changing".to_owned(),
             |path| format!("another program writes {}, or has it open for that", path.display()),
         );
         Err(WorkError::new(what, why, "wait until the others are idle, then try again"))
@@ -211,7 +211,7 @@ impl Taker {
         refuse(changed.keys().filter(in_team).collect(), "it changes the team folder", hint)?;
         let submodules = changed.iter().filter(|(_, it)| it.modes.iter().any(|m| m == SUBMODULE));
         let submodules = submodules.map(|(path, _)| path).collect();
-        refuse(submodules, "it changes repositories in the repository", hint)?;
+        refuse(submodules, "it changes nested repositories", hint)?;
         self.check_leases(repository, changed.keys())?;
         let head = repository.tree(&merge.head).map_err(git_error)?;
         let dirty = changes::between(repository, &head, &merge.view).map_err(git_error)?;
@@ -281,7 +281,7 @@ impl Taker {
         let lock = |file: &PathBuf| -> Result<FileLock, WorkError> {
             let real: PathBuf = top.join(file);
             FileLock::take(&self.team, &real, LOCK_TIMEOUT).map_err(|why| {
-                WorkError::new(format!("{} is not usable", file.display()), why, "try again")
+                WorkError::new(format!("{} cannot be used", file.display()), why, "try again")
             })
         };
         files.map(lock).collect()

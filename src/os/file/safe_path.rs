@@ -249,7 +249,7 @@ fn regular(stat: FileStat) -> Result<FileStat, SafePathError> {
         SFlag::S_IFDIR => SafePathError::Folder,
         SFlag::S_IFIFO => SafePathError::Special("a named pipe"),
         SFlag::S_IFSOCK => SafePathError::Special("a socket"),
-        SFlag::S_IFLNK => SafePathError::Special("a link put there just now"),
+        SFlag::S_IFLNK => SafePathError::Special("a link created just now"),
         _ => SafePathError::Special("a device"),
     })
 }

@@ -107,7 +107,7 @@ fn acquire(file: &File, path: &Path, limit: Duration) -> Result<bool, StoreError
             Err(_) if start.elapsed() < limit => {}
             Err(_) => {
                 let holder = lock_holder(file.metadata().at(path)?.ino()).map_or_else(
-                    || "a process that the system does not name".into(),
+                    || "an unknown process".into(),
                     |(pid, command)| format!("pid {pid} ({command})"),
                 );
                 return Err(StoreError::LockTimeout(path.into(), limit, holder));

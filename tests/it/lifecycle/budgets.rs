@@ -113,7 +113,7 @@ fn a_teammate_is_stopped_at_the_end_of_its_budget() {
     assert_eq!(effects(&team), 5, "{}", team.describe());
     assert_eq!(last_exit(&team, "alice"), ("budget".into(), Some(7), None));
     assert_eq!(team.member("alice")["restarts"], 0);
-    let warning = "4000 of 5000 tokens of the budget of this teammate";
+    let warning = "4000 of 5000 tokens of this teammate's budget";
     assert_eq!(notes(&team, "alice", warning), 1);
     let mail = team.mail_of("lead");
     let told = |text: &str| {
@@ -121,7 +121,7 @@ fn a_teammate_is_stopped_at_the_end_of_its_budget() {
         mail.iter().filter(said).count()
     };
     assert_eq!(told(warning), 1, "{mail:#?}");
-    assert_eq!(told("Stopped: 5000 of 5000 tokens of the budget of this teammate"), 1);
+    assert_eq!(told("Stopped: 5000 of 5000 tokens of this teammate's budget"), 1);
     assert_eq!(told("alice is gone (budget, exit 7)"), 1);
     assert_left_in_order(&team);
 }
@@ -149,10 +149,7 @@ fn the_budget_of_the_team_holds_through_resumes() {
         team_settings(limit);
         let ran = lead(&team, &model, &[]).expect(7);
         assert_eq!(effects(&team), 10, "{ran:#?}");
-        assert!(
-            ran.err.contains(&format!("{spent} of the budget of the team are used")),
-            "{ran:#?}"
-        );
+        assert!(ran.err.contains(&format!("{spent} of the team's budget are used")), "{ran:#?}");
         let result = ran.json();
         assert_eq!((&result["outcome"], &result["exit_code"]), (&json!("budget"), &json!(7)));
         assert!(ran.err.contains(warned), "{ran:#?}");
@@ -181,7 +178,7 @@ fn turns_and_minutes_are_limits_too() {
     );
     settings(&team, "[budget.team]\nturns = 2\n");
     let ran = lead(&team, &model, &[]).expect(7);
-    assert!(ran.err.contains("2 of 2 turns of the budget of the team"), "{ran:#?}");
+    assert!(ran.err.contains("2 of 2 turns of the team's budget"), "{ran:#?}");
     assert!(ran.json()["result"].as_str().unwrap().starts_with("Stopped: "), "{ran:#?}");
 
     let late = Team::without_walls();
@@ -198,7 +195,7 @@ fn turns_and_minutes_are_limits_too() {
         &[says("lead", "hi"), calls("lead", &[crate::support::scripts::bash("sleep 1000")])],
     );
     let ran = lead(&late, &model, &["--resume"]).expect(7);
-    assert!(ran.err.contains("1 of 1 minutes of the budget of the team"), "{ran:#?}");
+    assert!(ran.err.contains("1 of 1 minutes of the team's budget"), "{ran:#?}");
     assert_left_in_order(&late);
 }
 

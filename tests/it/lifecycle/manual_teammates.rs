@@ -27,7 +27,7 @@ fn a_manual_teammate_works_without_a_lead_and_its_results_wait() {
     let lines =
         [calls("lead", &[stop, spawn("bob")]), says("lead", "seen"), says("bob", "bob's third")];
     let ran = crate::support::scripts::headless(&team, &script(&team, &lines), "begin").expect(0);
-    assert!(ran.err.contains("bob (started by hand) stays"), "{ran:#?}");
+    assert!(ran.err.contains("bob (started by hand) is still running"), "{ran:#?}");
     assert!(team.has_mail("lead", "bob", "bob's first answer"), "{}", team.describe());
     let results = tool_results(&team, "lead");
     assert!(results[0].2 && results[0].1.contains("started by hand"), "{results:?}");
@@ -58,7 +58,7 @@ fn a_manual_teammate_outlives_a_killed_lead() {
     crate::support::scripts::wait_file(&team, "bob.txt");
     team.wait_status("bob", "idle");
     let mut next = lead(&team, "rehearsal");
-    next.expect("bob (started by hand) stays");
+    next.expect("bob (started by hand) is still running");
     next.type_line("/stop bob");
     next.expect("bob ended when asked");
     assert_eq!(wait(&team, &mut bob), Some(0));

@@ -102,16 +102,16 @@ fn a_team_killed_at_once_is_resumed() {
     let ran = team.team(&["lead", "--resume", "-p", "--model", &model]).expect(0);
     assert!(ran.err.contains("alice, bob had exited"), "{ran:#?}");
     assert!(ran.err.contains("bob (in the middle of a turn, during bash)"), "{ran:#?}");
-    assert!(ran.err.contains("not back, for they were stopped: carol"), "{ran:#?}");
+    assert!(ran.err.contains("not resumed, because they were stopped: carol"), "{ran:#?}");
     assert!(team.has_mail("lead", "bob", "bob went on"), "{}", team.describe());
     assert!(team.has_mail("bob", "user", "before the storm"), "{}", team.describe());
     for name in ["alice", "bob"] {
         assert_eq!(last_exit(&team, name), ("team_stopped".into(), Some(0), None), "{name}");
-        assert!(notes(&team, name).contains("the team had ended and goes on now"), "{name}");
+        assert!(notes(&team, name).contains("the team had ended and has been resumed"), "{name}");
         assert_eq!(team.member(name)["restarts"], 0, "{name}");
     }
     assert_eq!(last_exit(&team, "carol").0, "stopped");
-    assert!(notes(&team, "lead").contains("the user goes on with the team. Back: alice"));
+    assert!(notes(&team, "lead").contains("the user has resumed the team. Back: alice"));
     let now = fs::read_to_string(team.path("transcript/lead.jsonl")).unwrap();
     assert!(now.starts_with(&memory), "the lead's conversation goes on");
     assert!(team.roster()["lead"]["usage"]["turns"].as_u64().unwrap() > turns, "and its count");
@@ -166,7 +166,7 @@ fn a_team_is_resumed_after_a_quit_and_after_a_kill_of_its_lead() {
     assert_eq!(third.wait().code(), Some(0));
 
     let mut fourth = resumed(&team, "rehearsal");
-    fourth.expect("Back: bob (it was idle); not back, for they were stopped: alice.");
+    fourth.expect("Back: bob (it was idle); not resumed, because they were stopped: alice.");
     team.wait_status("bob", "idle");
     assert_eq!(team.status("alice"), "shutdown");
     fourth.type_line("/quit");

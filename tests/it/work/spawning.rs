@@ -123,5 +123,5 @@ fn a_spawn_that_needs_a_clone_fails_without_one() {
     let full = Repository::new();
     let blocked = full.state.path().join("team");
     write(&blocked, "a file");
-    refused(&full.team, spawn_clone("alice"), "is not usable");
+    refused(&full.team, spawn_clone("alice"), "cannot be used");
 }
