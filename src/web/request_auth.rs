@@ -40,13 +40,13 @@ pub(super) enum Refusal {
     ForeignOrigin,
     #[error("the token is missing or wrong; open the address that `team web` printed")]
     WrongToken,
-    #[error("nothing has that name")]
+    #[error("not found")]
     Unknown,
     #[error("this method is not allowed here")]
     WrongMethod,
-    #[error("this page only shows; start `team web --control` to steer the team")]
+    #[error("this page is read-only; start `team web --control` to steer the team")]
     ReadOnly,
-    #[error("the order cannot be understood: {0}")]
+    #[error("the request is invalid: {0}")]
     BadOrder(String),
 }
 

@@ -20,7 +20,7 @@ function drawChart() {
   const picture = byId("chart");
   const legend = byId("legend");
   if (!calls.length) {
-    picture.replaceChildren(svg("text", { x: 320, y: 100, "text-anchor": "middle" }, "No model was asked yet."));
+    picture.replaceChildren(svg("text", { x: 320, y: 100, "text-anchor": "middle" }, "No model calls yet."));
     legend.replaceChildren();
     return;
   }

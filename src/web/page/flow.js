@@ -24,7 +24,7 @@ function drawFlow(members) {
     memberGroups.set(name, { key, group });
   }
   picture.setAttribute("aria-label",
-    members.map((s) => `${s.name} ${s.status}, ${s.unread} unread`).join("; ") || "Nobody yet");
+    members.map((s) => `${s.name} ${s.status}, ${s.unread} unread`).join("; ") || "No members yet");
 }
 
 function placeMembers(names, picture) {

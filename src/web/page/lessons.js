@@ -80,22 +80,22 @@ drawExample();
 const SCENARIOS = [
   ["You want to know which function parses the date in a log line.", "subagent",
     "One lookup, one answer: nothing of the search is needed afterwards."],
-  ["Every change of this week shall be reviewed by somebody who remembers the earlier ones.", "teammate",
+  ["Every change of this week needs a review by someone who remembers the earlier ones.", "teammate",
     "The reviewer needs a memory that outlives one call."],
-  ["Five parts of the code shall be searched at the same time; the results are merged once.", "subagent",
-    "The searches do not talk to each other and end with their result, so no mail and no lifetime is needed."],
+  ["Five parts of the code are to be searched at the same time; the results are merged once.", "subagent",
+    "The searches do not talk to each other and end with their result, so they need neither mail nor a longer life."],
   ["One agent writes the backend and one the frontend, and they must agree on the interface between them.", "teammate",
     "They negotiate: both must live, and write to each other, until the interface holds."],
   ["One question about a log file of 200,000 lines.", "subagent",
     "The file fills a conversation that is thrown away; you keep the answer and your own context."],
-  ["For some hours, an agent shall react to each failing build and tell the author.", "teammate",
+  ["For some hours, an agent is to react to each failing build and tell the author.", "teammate",
     "It waits idle between events, at no cost, and acts by itself when one arrives."],
 ];
 const chosen = new Map();
 
 function drawScore() {
   const right = [...chosen].filter(([n, choice]) => SCENARIOS[n][1] === choice).length;
-  byId("score").textContent = chosen.size === 0 ? "Nothing is answered yet."
+  byId("score").textContent = chosen.size === 0 ? "No answer yet."
     : chosen.size < SCENARIOS.length ? `${right} of ${chosen.size} right so far.`
     : `${right} of ${SCENARIOS.length} right.` + (right === SCENARIOS.length ? " You would spawn the right ones." : "");
 }

@@ -123,7 +123,7 @@ function showLink() {
   const retry = "trying again; if team web was restarted, open its new address";
   link.replaceChildren(...(lostAt
     ? [`no connection since ${new Date(lostAt).toLocaleTimeString()} (`, el("span", { "data-since": lostAt / 1000 }, age(lostAt / 1000)), `), ${retry}`]
-    : lastHeard ? [mayControl ? "live, may steer" : "live, read only"] : [`no connection yet, ${retry}`]));
+    : lastHeard ? [mayControl ? "live, with control" : "live, read-only"] : [`no connection yet, ${retry}`]));
 }
 
 async function showSteps(id) {

@@ -228,10 +228,10 @@ function drawSteps(message, proofs) {
   byId("steps").replaceChildren(...STAGES.map((stage, n) => {
     const here = proofs.filter((shown) => shown.stage === stage).map(({ proof }) => proof);
     const shown = here.map((proof) => el("div", {}, el("p", {}, el("code", {}, `${proof.file} line ${proof.line}`)),
-      folded("what stands there", pretty(proof.text))));
+      folded("show the line", pretty(proof.text))));
     const past = here.length ? "" : n > furthest ? "Not yet."
       : stage === "sent" ? "No call on disk: a person, a shell or the program wrote it."
-      : taken && message && stage === "appended" ? `It stood in inbox/${message.to}.jsonl, at byte ${taken.claim[1]} of the file that became the claim.`
+      : taken && message && stage === "appended" ? `It was in inbox/${message.to}.jsonl, at byte ${taken.claim[1]} of the file that became the claim.`
       : taken && message ? `It was inbox/.claim/${message.to}.${taken.claim[0]}, removed since.`
       : "What it left was removed since.";
     return el("li", { class: n <= furthest ? "done" : "", "data-number": n + 1 },
