@@ -25,7 +25,7 @@ pub(crate) fn inbox(owner: &str, items: &[(Message, Standing)], view: &View) -> 
     }
     let count = |of: Standing| items.iter().filter(|(_, standing)| *standing == of).count();
     let (unread, taken) = (count(Standing::Unread), count(Standing::TakenIn));
-    let counts = [(unread, "unread"), (taken, "taken in since you last looked")];
+    let counts = [(unread, "unread"), (taken, "delivered since you last looked")];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
     let title = format!("Mail for {owner}: {}", counts.join(", "));
@@ -52,13 +52,13 @@ pub(super) fn entry(time: &str, message: &Message, mark: Option<Standing>, view:
     let mark = match mark {
         None => String::new(),
         Some(Standing::Unread) => palette.warn(" (unread)"),
-        Some(Standing::TakenIn) => palette.dim(" (taken in)"),
+        Some(Standing::TakenIn) => palette.dim(" (delivered)"),
     };
     let route = format!("{from}{}", to.unwrap_or_default());
     let head = format!("{} {}{}{mark}", palette.dim(time), palette.bold(&route), palette.dim(kind));
     let said = in_words(message);
     let short = one_line(&said, 400);
-    let used = columns(time) + columns(&route) + columns(kind) + " (taken in): ".len() + 1;
+    let used = columns(time) + columns(&route) + columns(kind) + " (delivered): ".len() + 1;
     let room = view.width.unwrap_or(100).saturating_sub(used);
     if said.trim().contains('\n') || columns(&short) > room {
         let rows = view.block(&said, "  ", None);
@@ -102,7 +102,7 @@ fn meaning(body: &Body) -> String {
         },
         Body::ShutdownRequest { reason, .. } => format!("please shut down{}", because(reason)),
         Body::ShutdownResponse { approve, reason } => {
-            let answer = if *approve { "shuts down" } else { "does not want to shut down" };
+            let answer = if *approve { "shuts down" } else { "refuses to shut down" };
             format!("{answer}{}", because(reason))
         }
         Body::InterruptRequest { reason } => {
@@ -110,7 +110,7 @@ fn meaning(body: &Body) -> String {
         }
         Body::PlanApprovalRequest { plan, .. } => format!("asks to approve this plan:\n{plan}"),
         Body::PlanApprovalResponse { approve: true, feedback, mode } => {
-            let mode = mode.as_ref().map(|mode| format!(", go on in mode {mode}"));
+            let mode = mode.as_ref().map(|mode| format!(", continue in mode {mode}"));
             format!("plan approved{}{}", mode.unwrap_or_default(), because(feedback))
         }
         Body::PlanApprovalResponse { approve: false, feedback, .. } => {
@@ -142,15 +142,15 @@ fn meaning(body: &Body) -> String {
         }
         Body::PermissionUpdate { revoked: Some(numbers), .. } => {
             let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-            format!("takes back the permission rules {}", numbers.join(", "))
+            format!("revokes the permission rules {}", numbers.join(", "))
         }
         Body::PermissionUpdate { removed: Some(removed), .. } => {
-            format!("permission rules taken back: {}", rules_in_words(removed))
+            format!("permission rules revoked: {}", rules_in_words(removed))
         }
         Body::PermissionUpdate { rules, .. } => {
             format!("new permission rules: {}", rules_in_words(rules))
         }
-        Body::ModeSetRequest { mode } => format!("go on in mode {mode}"),
+        Body::ModeSetRequest { mode } => format!("continue in mode {mode}"),
         Body::SandboxPermissionRequest { host: None, path: None, tool, input } => {
             let tool = tool.as_deref().unwrap_or("a tool");
             let what = input.as_ref().map(|input| format!(": {}", subject(input)));
@@ -216,13 +216,13 @@ fn words(what: TraceEvent) -> &'static str {
         TraceEvent::Sent => "sends it to",
         TraceEvent::Told => "is told",
         TraceEvent::Waits => "has it in the inbox, unread",
-        TraceEvent::Claimed => "has taken it from the inbox, not yet acted on",
-        TraceEvent::Processed => "has the batch it came with in its transcript",
-        TraceEvent::TakenIn => "takes it in",
+        TraceEvent::Claimed => "has claimed it from the inbox but not received it yet",
+        TraceEvent::Processed => "has received its batch, which is in the transcript",
+        TraceEvent::TakenIn => "receives it",
         TraceEvent::Read => "replies",
         TraceEvent::TurnEnded => "ends the turn",
         TraceEvent::Answered => "answers",
-        TraceEvent::Dead => "has it among the dead letters",
+        TraceEvent::Dead => "has it as a dead letter",
         TraceEvent::Logged => "logs",
     }
 }
@@ -273,8 +273,8 @@ mod tests {
     fn an_inbox_marks_unread_and_received_messages() {
         let items = [(text("one"), Standing::TakenIn), (text("two"), Standing::Unread)];
         let wanted = "\
-Mail for lead: 1 unread, 1 taken in since you last looked
-01:53:20 alice -> lead (taken in): one
+Mail for lead: 1 unread, 1 delivered since you last looked
+01:53:20 alice -> lead (delivered): one
 01:53:20 alice -> lead (unread): two
 ";
         assert_eq!(inbox("lead", &items, &View::fixed(Some(80))), wanted);
@@ -284,7 +284,7 @@ Mail for lead: 1 unread, 1 taken in since you last looked
     #[test]
     fn each_type_is_shown_in_words() {
         let cases = r#"{"type":"shutdown_request","reason":"done"} => please shut down: done
-{"type":"shutdown_rejected","content":"busy"} => does not want to shut down: busy
+{"type":"shutdown_rejected","content":"busy"} => refuses to shut down: busy
 {"type":"plan_approval_request","plan":"1."} => asks to approve this plan:\n1.
 {"type":"permission_request","tool":"bash","input":{"command":"ls"},"description":"ls"} => asks to run bash: ls
 {"type":"permission_request","tool":"read_file","input":{"path":"a.rs","limit":3},"description":""} => asks to run read_file: a.rs
@@ -292,8 +292,8 @@ Mail for lead: 1 unread, 1 taken in since you last looked
 {"type":"permission_response","approve":true,"scope":"session"} => allowed for this agent
 {"type":"permission_response","approve":true,"scope":"always","rule_scope":"session"} => allowed for this session
 {"type":"permission_update","rules":{"allow":["bash(ls)"]}} => new permission rules: allow bash(ls)
-{"type":"permission_update","rules":{},"removed":{"allow":["bash(ls)"]}} => permission rules taken back: allow bash(ls)
-{"type":"permission_update","rules":{},"revoked":[2,5]} => takes back the permission rules 2, 5
+{"type":"permission_update","rules":{},"removed":{"allow":["bash(ls)"]}} => permission rules revoked: allow bash(ls)
+{"type":"permission_update","rules":{},"revoked":[2,5]} => revokes the permission rules 2, 5
 {"type":"sandbox_permission_request","tool":"bash","input":{"command":"docker ps"}} => asks to run bash outside the walls: docker ps
 {"type":"interrupt_request","reason":"use cargo"} => please end the running turn: use cargo
 {"type":"result","content":"no model","outcome":"failed"} => the turn failed: no model

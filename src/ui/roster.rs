@@ -80,8 +80,8 @@ pub(crate) fn roster_table(
     if members.is_empty() {
         let example = palette.bold("Spawn alice as a coder. Ask her to write a README.");
         return format!(
-            "Nobody is on the team yet. Tell its lead (`team lead`) what you want done, for example:\n  \
-             {example}\n"
+            "The team has no members yet. Tell the lead (`team lead`) what you want done, for \
+             example:\n  {example}\n"
         );
     }
     let column = |(title, least, rank, cell): ColumnSpec| {

@@ -42,7 +42,7 @@ pub(crate) fn session_table(
 ) -> String {
     if rows.is_empty() {
         let start = palette.bold("team lead");
-        return format!("There are no sessions here yet. Begin one:\n  {start}\n");
+        return format!("There are no sessions here yet. Start one:\n  {start}\n");
     }
     let room = width.map_or(TITLE_WIDTH, |width| width.saturating_sub(OTHER_WIDTH));
     let room = room.clamp(LEAST_TITLE_WIDTH, TITLE_WIDTH);

@@ -43,7 +43,7 @@ pub(crate) struct TaskRow<'a> {
 pub(crate) fn task_table(rows: &[TaskRow<'_>], palette: Palette) -> String {
     if rows.is_empty() {
         let example = palette.bold("team task add \"write the schema\"");
-        return format!("There are no tasks yet. Make one, for example:\n  {example}\n");
+        return format!("There are no tasks yet. Add one, for example:\n  {example}\n");
     }
     let rows = rows.iter().map(|row| {
         let owner = one_line(row.task.owner.as_deref().unwrap_or("-"), 32);
@@ -113,7 +113,7 @@ fn history_line(what: &WithUnknownFields<HistoryEntry>) -> String {
 pub(crate) fn role_table(roles: &[(&Role, String)], palette: Palette) -> String {
     if roles.is_empty() {
         let example = palette.bold("team init");
-        return format!("There are no roles here. To make three examples:\n  {example}\n");
+        return format!("There are no roles here. To create three examples:\n  {example}\n");
     }
     let rows = roles.iter().map(|(role, from)| {
         let model = role.model.as_deref().map_or_else(|| "-".into(), |model| one_line(model, 32));
