@@ -103,7 +103,8 @@ pub(super) fn fresh_id() -> String {
 /// Reserves room on the disk for the orderly end of the team.
 pub(super) fn reserve_disk_space(team: &TeamDir) {
     if let Err(why) = team.keep_reserve() {
-        tracing::warn!(%why, "no room is kept for the end; the disk is nearly full");
+        tracing::warn!(%why, "no disk space could be reserved for an orderly exit; the disk is \
+                              nearly full");
     }
 }
 
@@ -170,7 +171,7 @@ pub(super) async fn publish_end(finished: Finished, exit: i32, cause: ExitCause)
         Ending::Stopped(_) => (Status::Shutdown, None),
     };
     if let Err(why) = reporter.publish_end(status, exit, cause).await {
-        tracing::error!(%why, "the end cannot be written into the roster");
+        tracing::error!(%why, "the exit could not be written to the roster");
     }
     AgentEnd { broken, model_error }
 }

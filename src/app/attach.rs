@@ -20,7 +20,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
     context.refuse_inside_agent("attach")?;
     let team = context.team_to_view()?;
     if !team.inbox(name).exists() {
-        let what = format!("there is no {name} to attach to");
+        let what = format!("cannot attach to {name}");
         return Err(unknown_name(&team, name, what, "no agent of that name belongs to this team"));
     }
     let bus = context.bus(team.clone());
@@ -95,7 +95,7 @@ pub(crate) fn run(context: &Context, name: &AgentName) -> Result<Exit, Failure> 
                 break;
             }
         }
-        console.print(&format!("left; {name} goes on as before"));
+        console.print(&format!("left; {name} is not affected"));
         drop(console);
         Ok::<_, Failure>(Exit::Ok)
     })?;

@@ -94,7 +94,7 @@ fn output_store(
     }
 }
 
-/// Builds the agent. Fails if the workspace cannot be opened, or a permission rule is not understood.
+/// Builds the agent. Fails if the workspace cannot be opened, or a permission rule is invalid.
 pub(super) fn build_agent(
     parts: AgentParts<'_>,
     environment: &Environment,
@@ -207,7 +207,7 @@ pub(super) fn build_agent(
 pub(super) async fn with_left_mail(mut agent: Agent) -> Agent {
     let team = agent.bus.dir().clone();
     if let Err(why) = offload(move || recover(&team)).await {
-        tracing::warn!(%why, "an undo that was cut off is not completed");
+        tracing::warn!(%why, "an interrupted undo was not completed");
     }
     let report = send_left(&agent.team_context).await;
     agent.start.reason = match (agent.start.reason, report) {
@@ -308,13 +308,13 @@ fn approval_gate(
     lists.deny.extend(tools::rules::denied_by(role));
     let mut policy = Policy::new(mode, &lists).or_exit(
         Exit::Usage,
-        "a permission rule is not understood",
+        "a permission rule is invalid",
         "correct it under [permissions], or in the file of the role",
     )?;
     let is_own = |it: &GrantedAllow| it.agent.as_deref().is_none_or(|agent| agent == name.as_str());
     let allow = granted.into_iter().filter(is_own).map(|it| it.rule).collect();
     if let Err(why) = policy.add(&RuleLists { allow, ..RuleLists::default() }) {
-        tracing::warn!(%why, "rules of earlier answers are not used");
+        tracing::warn!(%why, "rules of earlier answers cannot be used");
     }
     Ok(ApprovalGate { policy, asks, timeout: Duration::from_secs(timeout), plan_approval })
 }

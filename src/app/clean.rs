@@ -63,7 +63,10 @@ impl Cleanup {
         for (name, record) in self.at_rest.records() {
             let stuck = end_commands(&self.team, &name, &record.run_id, self.fsync);
             if !stuck.is_empty() {
-                output::warn(&format!("warning: processes {stuck:?} of a dead member stay"));
+                output::warn(&format!(
+                    "warning: processes {stuck:?} of a dead member are still \
+                                       running"
+                ));
             }
         }
         let ghosts = self.remove_ghosts()?;
@@ -116,7 +119,7 @@ impl Cleaned {
     }
 
     pub(crate) fn text(&self) -> String {
-        let ghosts = self.ghosts.iter().map(|name| format!("removed ghost: {name}"));
+        let ghosts = self.ghosts.iter().map(|name| format!("removed dead roster entry: {name}"));
         let mut rows: Vec<String> = ghosts.collect();
         rows.extend(self.removed.iter().map(|leftover| {
             format!("removed {}: {}", leftover.kind.words(), relative_path(&self.team, leftover))
@@ -125,7 +128,7 @@ impl Cleaned {
             rows.push("nothing to clean".into());
         }
         if !self.kept.is_empty() {
-            rows.push("kept, for --purge only:".into());
+            rows.push("kept (only --purge removes them):".into());
             rows.extend(self.kept.iter().map(|leftover| line(&self.team, leftover)));
         }
         rows.join("\n")

@@ -30,7 +30,7 @@ pub(super) fn raise(
     if sandbox.level == SandboxLevel::Off {
         return Ok(None);
     }
-    let what = "the folder for temporary files of commands cannot be made";
+    let what = "the folder for temporary files of commands cannot be created";
     let walls = Walls::new(policy_in(sandbox, team, place, environment), run_id);
     walls.map(|walls| Some(Arc::new(walls))).or_fail(what, "check TMPDIR, or the folder /tmp")
 }

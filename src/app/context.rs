@@ -42,17 +42,17 @@ impl Context {
         environment: Environment,
     ) -> Result<Self, Failure> {
         let mut cwd = std::env::current_dir()
-            .or_fail("there is no working folder", "change to a folder that exists")?;
+            .or_fail("the working folder does not exist", "change to a folder that exists")?;
         if let Some(chdir) = chdir {
-            let what = format!("-C {} is not usable", chdir.display());
+            let what = format!("-C {} cannot be used", chdir.display());
             let found = std::fs::canonicalize(cwd.join(chdir));
             cwd = found.or_exit(Exit::Usage, what, "give a folder that exists")?;
         }
         if let Some(dir) = dir {
-            let what = format!("--dir {} is not usable", dir.display());
+            let what = format!("--dir {} cannot be used", dir.display());
             let above = cwd.join(dir);
             let found = above.parent().unwrap_or(&cwd).metadata();
-            found.or_exit(Exit::Usage, what, "name a folder in one that exists")?;
+            found.or_exit(Exit::Usage, what, "create its parent folder, or name another folder")?;
         }
         let named = dir.or_else(|| environment.get("TEAM_DIR").map(Path::new));
         let team_path = locate(named.map(|dir| cwd.join(dir)).as_deref(), &cwd);
@@ -106,7 +106,7 @@ impl Context {
             .map_or(is_mounted, |team| !team.can_be_read() && (is_mounted || team.has_state()));
         let caller = is_hidden.then(|| CallingAgent::find(&self.environment)).flatten();
         let Some(caller) = caller else { return Ok(()) };
-        let why = format!("{caller}, and walls stand around its commands (`sandbox.level`)");
+        let why = format!("{caller}, and its commands run behind walls (`sandbox.level`)");
         let what = "the team folder is hidden from an agent's command";
         Err(Failure::new(Exit::Failure, what, why, "use the agent's own tools"))
     }
@@ -123,7 +123,7 @@ impl Context {
             let (inner, folder) = (inner.display(), folder.display());
             format!("name the team folder: --dir {inner}, or -C {folder}")
         } else {
-            format!("go to the folder of the work, or name it: -C {}", folder.display())
+            format!("change to the workspace folder, or name it: -C {}", folder.display())
         };
         Err(Failure::new(Exit::Failure, "there is no team here", why, hint))
     }
@@ -266,7 +266,7 @@ pub(crate) fn arm_failpoints(agent: &str, environment: &Environment) -> Result<(
     let Some(points) = failpoints(environment) else { return Ok(()) };
     let hint = "unset it, or name points of src/os/failpoint.rs";
     let armed = failpoint::arm(points, agent, None);
-    armed.or_exit(Exit::Usage, format!("{VARIABLE} is not usable"), hint)
+    armed.or_exit(Exit::Usage, format!("{VARIABLE} is invalid"), hint)
 }
 
 pub(crate) fn lengthen_deadlines(environment: &Environment) {

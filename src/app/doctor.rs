@@ -98,9 +98,13 @@ fn meaning(status: u16) -> (&'static str, &'static str) {
         ),
         500.. => (
             "the server fails or is not ready",
-            "look at the server's own log, and ask again when it is ready",
+            "look at the server's log, and run `team doctor` again when it is ready",
         ),
-        _ => ("it rejects the request", "compare the address and the settings with its manual"),
+        _ => (
+            "it rejected the request",
+            "compare the address and the settings with its \
+                                          documentation",
+        ),
     }
 }
 
@@ -137,7 +141,7 @@ impl DoctorReport {
     fn rules(&mut self, context: &Context, settings: &Settings) {
         match permissions(context, settings) {
             Ok((_, warnings)) if warnings.is_empty() => {
-                self.fine("permission rules", "each names a tool");
+                self.fine("permission rules", "each rule names an existing tool");
             }
             Ok((_, warnings)) => {
                 for warning in warnings {
@@ -193,7 +197,7 @@ impl DoctorReport {
         let team = match TeamDir::look(&context.team_path) {
             Ok(team) => team,
             Err(StoreError::NoTeam { .. }) => {
-                let what = format!("there is none yet; it would be {path}");
+                let what = format!("none yet; it would be {path}");
                 return self.note("team folder", what, "start one with `team lead`");
             }
             Err(why) => return self.broken("team folder", &why),
@@ -217,7 +221,7 @@ impl DoctorReport {
             Ok(true) => {}
             Ok(false) => {
                 let what = "no hard links: mail is claimed by renaming alone";
-                self.note("file system", what, "nothing is to be done");
+                self.note("file system", what, "nothing to do");
             }
             Err(why) => self.broken("file system", &why),
         }
@@ -231,7 +235,7 @@ impl DoctorReport {
     fn flaw(&mut self, flaw: &Diagnosis) {
         match flaw {
             Diagnosis::Open(path) => {
-                let found = format!("others may look into {}", path.display());
+                let found = format!("other users can look into {}", path.display());
                 let modes = "chmod -R go= .team/*/ .team/config.json*";
                 self.wrong("modes", found, &format!("{modes}; folders are 0700, files 0600"));
             }
@@ -239,29 +243,31 @@ impl DoctorReport {
                 self.wrong("owner", what, "remove it, or work as the user it belongs to");
             }
             Diagnosis::DamagedRoster => {
-                let remedy =
-                    "start `team lead`: it is rebuilt, and the bad one kept as config.json.bad-N";
-                self.wrong("roster", "config.json cannot be understood", remedy);
+                let remedy = "start `team lead`: it rebuilds the file and keeps the bad one as \
+                     config.json.bad-N";
+                self.wrong("roster", "config.json is damaged", remedy);
             }
             Diagnosis::DamagedTask(what) => {
-                let remedy = "repair or remove it; the next change of the list puts it beside";
+                let remedy = "repair or remove it; the next change of the list moves it aside";
                 self.wrong("tasks", what, remedy);
             }
             Diagnosis::DamagedLease(what) => {
-                let remedy =
-                    "remove it: it keeps no agent from a file; the next claim puts it beside";
+                let remedy = "remove it: it protects no file; the next claim moves it aside";
                 self.wrong("leases", what, remedy);
             }
             Diagnosis::Ghost { name, is_of_another_boot } => {
                 let since = if *is_of_another_boot { ", since before this boot" } else { "" };
-                let found = format!("{name} stands there as living and is dead{since}");
+                let found = format!("{name} is listed as alive but is dead{since}");
                 let remedy =
-                    "team lead --resume goes on with the team, team clean removes its ghosts";
+                    "team lead --resume continues the team; team clean removes its dead entries";
                 self.wrong("roster", found, remedy);
             }
             Diagnosis::Claims { name, count } => {
-                let found = format!("{count} batches of {name}'s mail were taken and not acted on");
-                self.note("mail", found, "the next start of that agent takes them in");
+                let found = format!(
+                    "{count} batches of {name}'s mail were claimed but not \
+                                     delivered"
+                );
+                self.note("mail", found, "that agent reads them at its next start");
             }
             Diagnosis::DeadLetters { name, count } => {
                 let plural = if *count == 1 { "" } else { "s" };
@@ -280,18 +286,18 @@ impl DoctorReport {
         );
         let instead = "agents look at their inboxes four times a second instead";
         if events.max_instances == 0 {
-            self.note("file events", "there are none here", instead);
+            self.note("file events", "not available here", instead);
         } else if watch::is_to_be_had() {
             self.fine("file events", found);
         } else {
             let remedy = "end programs that watch files, or raise fs.inotify.max_user_instances and \
                           max_user_watches with sysctl";
             let remedy = format!("{instead}; {remedy}");
-            self.note("file events", format!("none is left: {found}"), &remedy);
+            self.note("file events", format!("none left: {found}"), &remedy);
         }
         match usage::max_descriptors() {
             Some(most) if most < NEEDED_DESCRIPTORS => {
-                let found = format!("a process may have {most} only");
+                let found = format!("a process may have only {most}");
                 self.wrong("descriptors", found, "raise it with ulimit -n");
             }
             Some(most) => self.fine("descriptors", format!("up to {most} for a process")),
@@ -329,7 +335,8 @@ impl DoctorReport {
         }
         if chosen.is_paid() {
             if !credentials.suffice_for(&chosen) {
-                let remedy = format!("set {}, whichever the model wants", credential_variables());
+                let remedy =
+                    format!("set the one that the model needs: {}", credential_variables());
                 self.wrong("credentials", "none for this model", &remedy);
                 return Ok(());
             }
@@ -337,7 +344,7 @@ impl DoctorReport {
             let keys = variables.flat_map(Variables::credentials);
             let set = keys.filter(|key| context.environment.get(key).is_some());
             let set = set.collect::<Vec<_>>().join(", ");
-            let none = "none, but a server is named".to_owned();
+            let none = "none, but a base URL is set".to_owned();
             self.fine("credentials", if set.is_empty() { none } else { set });
         }
         match model_access::complete(chosen, credentials, settings) {
@@ -371,11 +378,11 @@ impl DoctorReport {
                     self.fine("models", list);
                 } else {
                     let found = format!("{name} is not among those it lists: {list}");
-                    self.note("models", found, "name one of these, if it fails");
+                    self.note("models", found, "if it fails, name one of these");
                 }
             }
             Ok(ModelListAnswer::Refused) => {
-                let remedy = "check the key and the base url that it is for";
+                let remedy = "check the key and the base URL that it is for";
                 self.wrong("credentials", format!("{shown} refuses them"), remedy);
             }
             Ok(ModelListAnswer::Unlisted) => {
@@ -383,11 +390,11 @@ impl DoctorReport {
             }
             Ok(ModelListAnswer::Failed { status, why }) => {
                 let (meaning, remedy) = meaning(status);
-                let remedy = format!("{remedy}; the base url is from {source}");
+                let remedy = format!("{remedy}; the base URL comes from {source}");
                 self.wrong("endpoint", format!("{shown} answers {why}: {meaning}"), &remedy);
             }
             Err(why) => {
-                let remedy = format!("start the server, or correct the base url from {source}");
+                let remedy = format!("start the server, or correct the base URL from {source}");
                 self.wrong("endpoint", format!("{shown}: {why}"), &remedy);
             }
         }
@@ -401,7 +408,7 @@ impl DoctorReport {
         credentials: &ProviderCredentials,
     ) -> Result<(), Failure> {
         if model.spec().list_models.is_none() {
-            self.note("call", format!("{model} has no endpoint to call"), "nothing is to be done");
+            self.note("call", format!("{model} has no endpoint to call"), "nothing to do");
             return Ok(());
         }
         let provider = match model_access::open_alone(model, credentials) {
@@ -420,7 +427,7 @@ impl DoctorReport {
                 let step = match &why {
                     ModelError::Rejected(_) => "correct the model's name or the address",
                     ModelError::Unavailable(_) => {
-                        "start the server, or wait until it is ready, then ask again"
+                        "start the server, or wait until it is ready, then run this again"
                     }
                     ModelError::Credentials(_)
                     | ModelError::SpendCap(_)
@@ -428,7 +435,7 @@ impl DoctorReport {
                     | ModelError::Script(_) => why.remedy(),
                 };
                 let remedy =
-                    format!("{step}; the base url is from {}", url_source(model, credentials));
+                    format!("{step}; the base URL comes from {}", url_source(model, credentials));
                 self.wrong("call", why.to_string(), &remedy);
             }
         }

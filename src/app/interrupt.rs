@@ -53,10 +53,8 @@ impl Interrupted {
 /// Parses the name of a teammate whose turn is to be interrupted. Fails if there is no such member, or if it does not run.
 pub(crate) fn interruptible(team: &TeamDir, given: &str) -> Result<AgentName, Failure> {
     if given == "lead" {
-        let (what, why) = (
-            "the lead is not interrupted from here",
-            "its turn is that of the person at its terminal",
-        );
+        let (what, why) =
+            ("`team interrupt` cannot interrupt the lead", "only the user at its terminal can");
         return Err(Failure::new(Exit::Usage, what, why, "press Ctrl-C there"));
     }
     let name = member_name(given)?;
@@ -64,7 +62,7 @@ pub(crate) fn interruptible(team: &TeamDir, given: &str) -> Result<AgentName, Fa
     if is_alive(team, &name) {
         return Ok(name);
     }
-    let hint = "`team ls` shows who is there";
+    let hint = "`team ls` lists the members";
     if members.contains(&name) {
         let what = format!("{name} was not interrupted");
         return Err(Failure::new(Exit::Failure, what, "it is not running", hint));
@@ -89,7 +87,7 @@ pub(crate) async fn interrupt(
         Failure::new(Exit::Failure, format!("{name} was not interrupted"), why, hint)
     };
     let Ok(Liveness::Alive(Some(record))) = liveness::probe(team, name) else {
-        return Err(refuse("it is not running".into(), "`team ls` shows who is there"));
+        return Err(refuse("it is not running".into(), "`team ls` lists the members"));
     };
     let user = AgentName::user();
     let (request_id, incarnation) = (new_id(&user), record.incarnation);
@@ -115,7 +113,7 @@ pub(crate) async fn interrupt(
             None => tokio::time::sleep(CHECK_INTERVAL).await,
         }
     }
-    let why = "it has the request, and has not acted on it yet".into();
+    let why = "it has the request but has not acted on it yet".into();
     Err(refuse(
         why,
         "`team log NAME` shows why; a teammate of an older version does not know this request",

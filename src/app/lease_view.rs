@@ -35,7 +35,7 @@ pub(crate) fn release(context: &Context, what: &str) -> Result<String, Failure> 
     let path = path.to_string_lossy();
     let released = leases::release_by_hand(bus.dir(), what, &path)?;
     if released.is_empty() {
-        let why = format!("no agent that runs has leased {path}, and no lease has this id");
+        let why = format!("no running agent has leased {path}, and no lease has this id");
         let hint = "`team leases` shows ids and paths";
         return Err(Failure::new(Exit::Failure, format!("there is no lease {what:?}"), why, hint));
     }

@@ -8,14 +8,14 @@ use crate::wire::{AgentName, roster::Roster};
 impl From<StoreError> for Failure {
     fn from(why: StoreError) -> Self {
         let exit = if why.is_lock_timeout() { Exit::InUse } else { Exit::Failure };
-        Self::new(exit, "the team folder is not usable", why.to_string(), why.hint())
+        Self::new(exit, "the team folder cannot be used", why.to_string(), why.hint())
     }
 }
 
 /// Makes the failure for a name that has nothing to show or to write to. Names the agent that was probably meant.
 pub(crate) fn unknown_name(team: &TeamDir, name: &AgentName, what: String, why: &str) -> Failure {
     let agents = team.agents().unwrap_or_default();
-    let hint = format!("{}`team ls` shows who is there", did_you_mean(name, &agents));
+    let hint = format!("{}`team ls` lists the members", did_you_mean(name, &agents));
     Failure::new(Exit::Failure, what, why, hint)
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn report_if_lost(error: &io::Error) -> bool {
     static REPORTED: Once = Once::new();
     let is_lost = error.kind() != ErrorKind::BrokenPipe;
     if is_lost {
-        let hint = "the command has done its work: look at the result with another command";
+        let hint = "the command has done its work; look at the result with another command";
         let failure =
             Failure::new(Exit::Failure, "stdout cannot be written", error.to_string(), hint);
         REPORTED.call_once(|| warn(&failure.to_string()));

@@ -60,7 +60,7 @@ pub(super) async fn take_mailbox(
 
 pub(super) fn make_inbox(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
     let hint = "check the team folder's permissions and free space";
-    inbox::ensure(team, name).or_fail(format!("the inbox of {name} is not usable"), hint)
+    inbox::ensure(team, name).or_fail(format!("the inbox of {name} cannot be used"), hint)
 }
 
 /// Drains an inbox in place of its owner. The claims are removed after `show` has returned for each message.

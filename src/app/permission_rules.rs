@@ -21,7 +21,7 @@ pub(crate) fn permissions(
     let mut permissions = settings.permissions();
     Policy::new(permissions.mode, &permissions.rules).or_exit(
         Exit::Usage,
-        "a permission rule is not understood",
+        "a permission rule is invalid",
         "correct it under [permissions] in your settings, or in those of the folder",
     )?;
     let RuleLists { allow, ask, deny } = permissions.rules;
@@ -60,7 +60,7 @@ pub(crate) fn permissions(
 fn explained(rule: &str, problem: &RuleProblem) -> (&'static str, String) {
     match problem {
         RuleProblem::NoTool => ("there is no tool of that name", advice(rule)),
-        RuleProblem::NoMatch(why) => (why, "correct it, or take it out".into()),
+        RuleProblem::NoMatch(why) => (why, "correct it, or remove it".into()),
     }
 }
 

@@ -148,15 +148,16 @@ pub(crate) async fn revoke(
     let known = granted(context, team);
     let is_known = |number: &&u64| known.iter().any(|it| it.number == **number);
     if let Some(unknown) = numbers.iter().find(|number| !is_known(number)) {
-        let what = format!("there is no rule {unknown} of an answer");
-        let hint = "`team permissions` lists the rules; edit the file of a rule of the settings";
-        return Err(Failure::new(Exit::Failure, what, "nothing was taken back", hint));
+        let what = format!("no answer has made a rule {unknown}");
+        let hint = "`team permissions` lists the rules; to remove a rule of the settings, edit its \
+                    file";
+        return Err(Failure::new(Exit::Failure, what, "nothing was revoked", hint));
     }
     let gone: Vec<GrantedRule> =
         known.into_iter().filter(|it| numbers.contains(&it.number)).collect();
     let file = GrantedFile::of(&context.environment, team.root());
     let failed = |why: String, hint: &str| {
-        Failure::new(Exit::Failure, "the rules were not taken back", why, hint)
+        Failure::new(Exit::Failure, "the rules were not revoked", why, hint)
     };
     let Some(incarnation) = incarnation_of_lead(team) else {
         let mut rules = file.read();
@@ -186,6 +187,6 @@ pub(crate) async fn revoke(
         }
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
-    let why = "the lead has the request, and has not acted on it yet".into();
+    let why = "the lead has the request but has not acted on it yet".into();
     Err(failed(why, "`team permissions` shows whether they are still in force"))
 }

@@ -93,7 +93,7 @@ pub(crate) fn meant(team: &TeamDir, given: &str) -> Result<Vec<OpenRequest>, Fai
     let meant: Vec<OpenRequest> = found.into_iter().filter(is_meant).collect();
     if meant.is_empty() {
         let what = format!("{given:?} has no open request");
-        let why = "no request of that id is open, and no agent of that name asks";
+        let why = "no request of that id is open, and no agent of that name has one";
         return Err(Failure::new(Exit::Failure, what, why, "`team requests` lists what waits"));
     }
     Ok(meant)
@@ -283,7 +283,7 @@ pub(crate) async fn decide(
     let lead = AgentName::lead();
     let Ok(Liveness::Alive(Some(record))) = liveness::probe(team, &lead) else {
         let hint = "start one with `team lead`, then answer there or from here";
-        let why = "the lead passes answers on, and none is running";
+        let why = "the lead passes answers on, and no lead is running";
         return Err(unanswered(why.into(), hint.into()));
     };
     let verdict = answer.verdict;
@@ -332,14 +332,14 @@ fn result(
 ) -> Result<&'static str, Failure> {
     let failure = |what: String, why: &str, hint| Failure::new(Exit::Failure, what, why, hint);
     let Some(decided) = decided else {
-        let why = "the answer was sent, and the lead has not passed it on yet";
-        let hint = "`team requests` tells whether it still waits";
+        let why = "the answer was sent, but the lead has not passed it on yet";
+        let hint = "`team requests` shows whether it is still open";
         return Err(failure(format!("{id} is still open"), why, hint));
     };
     let word = decided.outcome.word();
     if decided.outcome != wanted {
-        let why = decided.reason.as_deref().unwrap_or("it was decided otherwise before");
-        let what = format!("{id} is {word} all the same");
+        let why = decided.reason.as_deref().unwrap_or("it had already been decided");
+        let what = format!("{id} is already {word}");
         return Err(failure(what, why, "`team requests` lists what waits"));
     }
     Ok(word)

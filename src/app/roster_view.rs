@@ -102,7 +102,7 @@ fn members_with_tasks(
     for name in names {
         if members.iter().all(|member| member.name != name.as_str()) {
             let why = "no agent of that name belongs to this team";
-            return Err(unknown_name(team, name, format!("there is no {name}"), why));
+            return Err(unknown_name(team, name, format!("there is no member {name}"), why));
         }
     }
     let is_wanted = |member: &MemberView| {

@@ -48,7 +48,7 @@ pub(crate) fn require_all(unreached: &[String]) -> Result<(), Failure> {
     if unreached.is_empty() {
         return Ok(());
     }
-    let hint = "send to those one by one once the cause is gone";
+    let hint = "correct the cause, then send to these members one by one";
     let what = "not all members got the message";
     Err(Failure::new(Exit::Failure, what, unreached.join("; "), hint))
 }

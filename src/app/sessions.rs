@@ -32,11 +32,11 @@ pub(crate) fn chosen(team: &TeamDir, id: &str) -> Result<Conversation, Failure> 
     conversations::find(team, &AgentName::lead(), id).map_err(|why| match why {
         NotFound::Store(why) => why.into(),
         NotFound::None => {
-            let why = "no conversation of the lead has an id that begins so";
+            let why = "no session has an id that begins with this";
             Failure::new(Exit::Failure, format!("there is no session {id:?}"), why, hint)
         }
         NotFound::Ambiguous(ids) => {
-            let why = format!("these begin so: {}", ids.join(", "));
+            let why = format!("these sessions match: {}", ids.join(", "));
             Failure::new(Exit::Failure, format!("session {id:?} is ambiguous"), why, hint)
         }
     })

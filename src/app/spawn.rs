@@ -48,7 +48,7 @@ pub(crate) async fn spawn(bus: &Arc<Bus>, order: SpawnByPerson) -> Result<String
     }
     if let Some(word) = isolation.as_ref().filter(|word| Isolation::parse(word).is_none()) {
         let words = format!("give one of {}", Isolation::WORDS.join(", "));
-        return Err(refuse(format!("{word:?} is not an isolation"), &words));
+        return Err(refuse(format!("{word:?} is not a kind of isolation"), &words));
     }
     let (team, lead, user) = (bus.dir().clone(), AgentName::lead(), AgentName::user());
     let Ok(Liveness::Alive(Some(record))) = liveness::probe(&team, &lead) else {
@@ -68,15 +68,15 @@ pub(crate) async fn spawn(bus: &Arc<Bus>, order: SpawnByPerson) -> Result<String
         let id = request_id.clone();
         let look = tokio::task::spawn_blocking(move || (answers.find(&id), answers));
         let hint = "`team ls` shows whether it runs";
-        let (found, back) = look.await.or_fail("the answer of the lead cannot be read", hint)?;
+        let (found, back) = look.await.or_fail("the lead's answer cannot be read", hint)?;
         answers = back;
         match found {
             Some((true, words)) => return Ok(words),
-            Some((false, why)) => return Err(refuse(why, "change the order, and try again")),
+            Some((false, why)) => return Err(refuse(why, "change the request, and try again")),
             None => tokio::time::sleep(CHECK_INTERVAL).await,
         }
     }
-    let why = "the lead has the order, and has not answered yet".into();
+    let why = "the lead has the request but has not answered yet".into();
     Err(refuse(why, "`team ls` shows whether it runs; a busy lead acts later"))
 }
 

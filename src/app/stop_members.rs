@@ -25,7 +25,7 @@ pub(crate) fn members_named(team: &TeamDir, given: &[String]) -> Result<Vec<Agen
     let known = |given: &String| {
         if matches!(given.as_str(), "lead" | "user" | "all" | "team") {
             let what = format!("{given} cannot be stopped by name");
-            let why = "stop ends single teammates, or the whole team with its lead";
+            let why = "`team stop` ends single teammates, or the whole team with its lead";
             return Err(Failure::new(Exit::Usage, what, why, "`team stop --all` ends the team"));
         }
         let name = member_name(given)?;
@@ -39,7 +39,7 @@ pub(crate) fn members_named(team: &TeamDir, given: &[String]) -> Result<Vec<Agen
             members => format!("the team is: {}", names(members)),
         };
         let near = did_you_mean(&name, &members);
-        let hint = format!("{near}`team ls` shows who is there; nothing was stopped");
+        let hint = format!("{near}`team ls` lists the members; nothing was stopped");
         Err(Failure::new(Exit::Failure, what, why, hint))
     };
     given.iter().map(known).collect()

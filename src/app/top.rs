@@ -142,7 +142,7 @@ impl Actions {
 
     fn answer(&mut self, from: &str, question: &Question, answer: TypedAnswer) -> Notice {
         let Some(answer) = requests::decision_of(question, answer) else {
-            return Notice::Failed("This is no answer to this question".into());
+            return Notice::Failed("This is not an answer to this question".into());
         };
         let (id, from) = (question.request_id.clone(), from.to_owned());
         self.begin(format!("Answering {from}"), move |bus| {
@@ -187,12 +187,12 @@ impl Actions {
             }
             if work.join().is_err() {
                 let hint = "see `team ls`, and try again";
-                return Err(Failure::new(Exit::Failure, what, "it broke off", hint));
+                return Err(Failure::new(Exit::Failure, what, "it ended unexpectedly", hint));
             }
         }
         for notice in self.received.try_iter() {
             if let Notice::Failed(why) = notice {
-                let what = "not all was done";
+                let what = "not everything was done";
                 return Err(Failure::new(Exit::Failure, what, why, "see `team ls`"));
             }
         }

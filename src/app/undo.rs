@@ -25,7 +25,7 @@ pub(crate) fn agent(team: &TeamDir, name: &str) -> Result<AgentName, Failure> {
         return Ok(name);
     }
     let what = format!("there is no agent {name}");
-    Err(unknown_name(team, &name, what, "no agent of this team has this name"))
+    Err(unknown_name(team, &name, what, "no agent of that name belongs to this team"))
 }
 
 /// Returns the turns in which an agent changed files, oldest first.

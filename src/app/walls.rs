@@ -234,23 +234,25 @@ fn by_reason(missing: &[(SandboxWall, String)]) -> Vec<(&str, String)> {
 fn partial(sandbox: &Sandbox, wanted: SandboxLevel, missing: &[(SandboxWall, String)]) -> String {
     let (level, choice) = (wanted.word(), "sandbox.level");
     let choices = format!(
-        "`team doctor` shows each wall. {choice} = \"{level}\" in your settings refuses such a start, and \
-         {choice} = \"off\" says that no walls are wanted"
+        "`team doctor` shows each wall. {choice} = \"{level}\" in your settings refuses such a \
+         start, and {choice} = \"off\" turns all walls off"
     );
     if sandbox.level == SandboxLevel::Off {
         let why = missing.first().map_or("", |(_, why)| why);
         return format!(
-            "WARNING: no walls stand around commands: this machine has none ({why}). Commands and hooks of \
-             agents can do all that you can: read your keys, change all your files, and steer this team. Use \
-             a container, a virtual machine or a user of its own, or a machine with walls. {choices}"
+            "WARNING: no walls around commands: this machine has none ({why}). Commands and hooks \
+             of agents can do all that you can: read your keys, change all your files, and steer \
+             this team. Use a container, a virtual machine or a user of its own, or a machine with \
+             walls. {choices}"
         );
     }
     let lacks: Vec<String> =
         by_reason(missing).into_iter().map(|(why, walls)| format!("{walls} ({why})")).collect();
     let harms: Vec<&str> = missing.iter().map(|(wall, _)| harm(*wall)).collect();
     format!(
-        "WARNING: not all walls stand around commands, since this machine lacks: {}. Commands and hooks of \
-         agents can: {}. The other walls of the level \"{level}\" stand. {choices}",
+        "WARNING: not all walls around commands are in place: this machine lacks {}. Commands and \
+         hooks of agents can: {}. The other walls of the level \"{level}\" are in place. \
+         {choices}",
         lacks.join("; "),
         harms.join("; ")
     )
@@ -283,7 +285,7 @@ pub(super) fn raise(
         return Ok(None);
     }
     let walls = Walls::new(policy(sandbox, team, environment), run_id);
-    let what = "the folder for temporary files of commands cannot be made";
+    let what = "the folder for temporary files of commands cannot be created";
     walls.map(|walls| Some(Arc::new(walls))).or_fail(what, "check TMPDIR, or the folder /tmp")
 }
 
@@ -388,7 +390,8 @@ fn landlock_cap(environment: &Environment) -> Option<i32> {
 fn unattainable(sandbox: &Sandbox, why: &str) -> Failure {
     let level = sandbox.level.word();
     let what = format!("sandbox.level = \"{level}\" cannot be kept on this machine");
-    let hint = "start it where the kernel permits the wall; if sandbox.hide or sandbox.write names a folder without which \
-                no program runs, take it out; or set sandbox.level = \"off\": then commands have all rights of the user";
+    let hint = "start it where the kernel permits the wall; if sandbox.hide or sandbox.write names \
+                a folder that every program needs, remove it; or set sandbox.level = \"off\": \
+                commands then have all rights of the user";
     Failure::new(Exit::Usage, what, why, hint)
 }

@@ -40,7 +40,9 @@ async fn carry_out(bus: Arc<Bus>, order: Order) -> Result<String, Failure> {
                 let sent = bus.send(&sender, &to, Outgoing::text(text));
                 sent.map_err(|why| send::send_failure(&to, &why))
             });
-            return sent.await.or_fail("nothing is known of the message", "try again")?;
+            return sent
+                .await
+                .or_fail("it is not known whether the message was sent", "try again")?;
         }
         Order::Spawn { name, role, prompt, model, mode, isolation } => {
             let order = SpawnByPerson { name, role, prompt, model, mode, isolation };

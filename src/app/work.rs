@@ -77,7 +77,7 @@ fn place_of(
     }
     let what = format!("{name} has no clone");
     if !member_names(&*roster::read(team)?).contains(&name) {
-        return Err(unknown_name(team, &name, what, "no teammate of this team has this name"));
+        return Err(unknown_name(team, &name, what, "no agent of that name belongs to this team"));
     }
     let hint = format!(
         "{}`team work` lists the clones; `git log refs/team/{name}/wip` shows saved work, if there is any",
@@ -193,7 +193,7 @@ pub(crate) fn remove(context: &Context, name: &str) -> Result<String, Failure> {
         "its work stays in refs/team/{name}/wip (`git diff refs/team/{name}/base refs/team/{name}/wip` shows it)"
     );
     let mut text = if was_missing {
-        format!("The clone of {name} was missing, and is forgotten; {saved}.")
+        format!("The clone of {name} was missing and is no longer listed; {saved}.")
     } else {
         format!("The clone of {name} is removed; {saved}.")
     };

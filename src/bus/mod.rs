@@ -163,15 +163,15 @@ impl BusError {
             Self::Everybody(_) => "team broadcast TEXT".into(),
             Self::SelfSend(_) => "write to another agent".into(),
             Self::Unreachable { .. } => "`team ls` lists the members".into(),
-            Self::Empty => "say what the recipient is to know or to do".into(),
+            Self::Empty => "write what the recipient should know or do".into(),
             Self::TooLong(..) | Self::Send(SendError::TooLong(_)) => {
                 "write the text to a file and send its path".into()
             }
             Self::Send(SendError::Full { name, .. }) => {
-                format!("wait until {name} has taken mail in, then send it again")
+                format!("wait until {name} has read its mail, then send it again")
             }
             Self::Send(SendError::NotDurable { .. }) => "check the disk, then send it again".into(),
-            Self::Json(_) => "this is a fault of the program: report it".into(),
+            Self::Json(_) => "this is a bug in the program: please report it".into(),
             Self::Store(why) | Self::Send(SendError::Store(why)) => why.hint().into(),
         }
     }

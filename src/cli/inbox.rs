@@ -16,7 +16,7 @@ pub(super) struct Args {
     /// Owner of the inbox
     #[arg(value_name = "NAME", allow_hyphen_values = true)]
     name: String,
-    /// Take the mail out, as its owner; refused while a process has this name
+    /// Take the mail out of the inbox as its owner; refused while that agent runs
     #[arg(long, conflicts_with = "follow")]
     drain: bool,
     /// Follow: print each message once, as it arrives

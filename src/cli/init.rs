@@ -29,7 +29,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let folder = sanitize(&folder);
     let as_text = || match made.as_slice() {
         [] => format!("{folder} is complete; nothing was changed"),
-        made => format!("{folder}: made {}. Next: team lead", made.join(", ")),
+        made => format!("{folder}: created {}. Next: team lead", made.join(", ")),
     };
     Ok(print_result(args.json, as_json, as_text))
 }

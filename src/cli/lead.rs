@@ -17,13 +17,13 @@ pub(super) struct Args {
     /// (`team sessions` lists them)
     #[arg(long, value_name = "ID", num_args = 0..=1, require_equals = true, default_missing_value = LAST)]
     resume: Option<String>,
-    /// Begin a new session without asking; the last one is kept
+    /// Start a new session without asking; the last one is kept
     #[arg(long, conflicts_with = "resume")]
     new: bool,
     /// Stop the lead that runs in this folder, then start
     #[arg(long)]
     takeover: bool,
-    /// Plain lines instead of a screen with a pane, as for a screen reader
+    /// Use plain lines instead of the full interface, for example with a screen reader
     #[arg(long, conflicts_with = "print")]
     plain: bool,
     /// Headless: run until all agents are done, print the last text, stop the team
@@ -62,13 +62,13 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         }
         Some(text) if text.trim().is_empty() => {
             let (why, hint) =
-                ("its text is blank", "give a prompt; is a variable of a script not set?");
+                ("its text is blank", "give a prompt; check the variables of the script");
             return Err(Failure::new(Exit::Usage, EMPTY, why, hint));
         }
         None if args.print && args.resume.is_none() => {
             let hint =
                 "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin";
-            let (what, why) = ("-p needs a prompt", "nothing was given to do");
+            let (what, why) = ("-p needs a prompt", "no prompt was given");
             return Err(Failure::new(Exit::Usage, what, why, hint));
         }
         prompt => prompt,

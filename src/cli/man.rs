@@ -23,7 +23,7 @@ pub(super) fn run(
     args: Args,
     mut definition: clap::Command,
 ) -> Result<Exit, Failure> {
-    let hint = "give a folder that can be written";
+    let hint = "give a writable folder";
     let what = "the pages cannot be written";
     if let Some(folder) = &args.out {
         let folder = context.cwd.join(folder);

@@ -17,7 +17,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Take back rules that answers have made: their calls ask again, in every running agent
+    /// Revoke rules that answers have made: their calls ask again, in every running agent
     Revoke(Revoke),
 }
 

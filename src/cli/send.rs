@@ -76,7 +76,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
 fn run_behind_walls(outbox: &Path, args: Args) -> Result<Exit, Failure> {
     let refusal = |what: &str, hint: &str| {
         let why =
-            "walls stand around this command: its agent sends plain messages for it, as itself";
+            "this command runs behind walls: its agent sends plain messages for it, as itself";
         Failure::new(Exit::Failure, format!("nothing was sent: {what}"), why, hint)
     };
     if args.from.is_some() {
@@ -166,11 +166,11 @@ fn parse_fields(fields: &[String]) -> Result<Map<String, Value>, Failure> {
     for field in fields {
         let Some((key, value)) = field.split_once('=').filter(|(key, _)| !key.is_empty()) else {
             let hint = "write --field task_id=7";
-            let what = format!("--field {field:?} is not usable");
+            let what = format!("--field {field:?} is invalid");
             return Err(Failure::new(Exit::Usage, what, "it is not KEY=VALUE", hint));
         };
         if let Some((_, instead)) = OWN_FIELDS.iter().find(|(own, _)| *own == key) {
-            let what = format!("--field {key}= is not usable");
+            let what = format!("--field {key}= is not allowed");
             return Err(Failure::new(Exit::Usage, what, "the program writes this field", *instead));
         }
         parsed.insert(key.into(), value.into());

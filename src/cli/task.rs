@@ -35,7 +35,7 @@ enum TaskVerb {
     Fail(One),
     /// Cancel a task
     Cancel(One),
-    /// Have a failed or cancelled task done after all, or take it from its owner: it is pending again
+    /// Reopen a failed or cancelled task, or take a task from its owner: it is pending again
     Reopen(One),
 }
 
@@ -53,7 +53,7 @@ struct Add {
     /// The owner; without one, any idle teammate claims it
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
-    /// Let only teammates with this role claim it by themselves
+    /// Only teammates with this role claim it by themselves
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
     #[command(flatten)]
@@ -125,7 +125,8 @@ fn add(context: &Context, args: Add) -> Result<Exit, Failure> {
         Failure::new(Exit::Usage, "a task needs a SUBJECT", "none was given", hint)
     })?;
     if subject.trim() == "-" {
-        let why = "`-` stands for standard input elsewhere; a subject is one line, typed here";
+        let why = "a subject is one line on the command line; `-` does not read it from standard \
+                   input";
         let hint = "team task add \"write the schema\"";
         return Err(Failure::new(Exit::Usage, "a task needs a SUBJECT", why, hint));
     }
@@ -139,7 +140,7 @@ fn add(context: &Context, args: Add) -> Result<Exit, Failure> {
         origin: None,
     };
     let made = open(context)?.create(&new, &AgentName::user());
-    let made = made.map_err(|why| failure("the task was not made", &why))?;
+    let made = made.map_err(|why| failure("the task was not added", &why))?;
     Ok(report(&made, json, &made.task.id.to_string()))
 }
 

@@ -42,7 +42,7 @@ fn one_id(mut ids: Vec<String>, given: &str) -> Result<String, Failure> {
     if given.is_empty() || ids.is_empty() {
         let what = format!("no message {given:?} is known here");
         let why = "no inbox, claim, transcript or dead letter of this team has a message whose id \
-                   is that or begins with it";
+                   begins with it";
         return Err(Failure::new(Exit::Failure, what, why, hint));
     }
     if ids.len() == 1 {

@@ -44,8 +44,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
             format!("{folder} was trusted already, with its settings as they are now")
         } else if risks.is_empty() {
             format!(
-                "{folder}: its settings run, loosen and redirect nothing; a later change of \
-                 them needs a new `team trust`"
+                "{folder}: no setting needs trust now; if one does later, run `team trust` again"
             )
         } else {
             let line = |(key, value)| format!("\n  {key} = {value}");

@@ -37,7 +37,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         if !print(&site.url()) {
             return Ok(Exit::Failure);
         }
-        warn("open this address in a browser of this computer; Ctrl-C ends the page");
+        warn("open this address in a browser on this computer; Ctrl-C stops the server");
         tokio::select! {
             () = broadcaster.run() => Ok(Exit::Failure),
             () = site.serve() => Ok(Exit::Failure),

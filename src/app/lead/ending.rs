@@ -78,7 +78,11 @@ pub(super) struct EndedLoop {
 
 impl EndedLoop {
     pub(super) fn of(joined: Result<Self, JoinError>) -> Result<Self, Failure> {
-        joined.or_fail("the lead broke down", "`team log lead` tells more; please report this")
+        joined.or_fail(
+            "the lead failed unexpectedly",
+            "`team log lead` says more; please report \
+                                                        this",
+        )
     }
 
     /// Returns the reason for the end of a run whose agent loop ended before the session.
@@ -114,7 +118,7 @@ pub(super) async fn close(
     let stopping = supervisor.stop_all("the team is being stopped", cause);
     let stopped = limit.within(TIMEOUT_GIVE_UP, limit.raise_urgency(supervisor, stopping)).await;
     if stopped.is_none() {
-        tracing::warn!("the stop of the team takes too long: its processes are killed");
+        tracing::warn!("stopping the team takes too long: its processes are killed");
         // Half of the rest is for the lead's own end, so that the roster shows it.
         limit.within((TIMEOUT_GIVE_UP + TIMEOUT_GRACE) / 2, supervisor.kill_all()).await;
     }
@@ -174,7 +178,7 @@ pub(super) async fn stop_loop(
     runtime.send(MachineEvent::Stop(StopCause::AtOnce).into());
     let ended = limit.within(TIMEOUT_LOOP, &mut *agent).await;
     if ended.is_none() {
-        tracing::warn!("the lead's loop takes too long to end");
+        tracing::warn!("the lead's event loop takes too long to end");
         agent.abort();
     }
     ended.map(EndedLoop::of).transpose()

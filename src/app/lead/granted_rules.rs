@@ -76,10 +76,14 @@ impl LeadRuntime {
             }
         }
         if let Err(why) = self.keep().await {
-            tracing::warn!(why, "rules that were taken back come back with the next lead");
+            tracing::warn!(
+                why,
+                "revoked rules could not be removed: the next lead uses them \
+                                 again"
+            );
         }
         let rules: Vec<&str> = gone.iter().map(|it| it.rule.as_str()).collect();
-        tracing::info!(rules = rules.join(", "), "the person took rules back");
+        tracing::info!(rules = rules.join(", "), "the user revoked rules");
         gone
     }
 
@@ -91,7 +95,11 @@ impl LeadRuntime {
             && message.request_id.is_some()
             && message.incarnation.as_deref() == Some(self.incarnation.as_str());
         if !is_bound {
-            tracing::warn!(from = message.from, "rules were not taken back: it is not the user's");
+            tracing::warn!(
+                from = message.from,
+                "rules were not revoked: the request is not the \
+                                                 user's"
+            );
             return;
         }
         // A number means one rule for ever, so a message that comes twice has one effect.

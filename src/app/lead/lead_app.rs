@@ -247,7 +247,7 @@ async fn before_timeout<T>(
     tokio::time::timeout_at(deadline.into(), step).await.unwrap_or_else(|_| {
         let what = "--timeout passed before the lead could start";
         let why = "it waited for the last team, for a running lead, or for a lock";
-        let hint = "look who is there with `team ls`, or give it more time";
+        let hint = "look with `team ls` for what still runs, or raise --timeout";
         Err(Failure::new(Exit::Timeout, what, why, hint))
     })
 }

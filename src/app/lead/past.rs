@@ -119,7 +119,7 @@ fn ask(context: &Context, request: &LeadRequest) -> Result<Answer<ConversationCh
             "" | "y" | "yes" => return Ok(Ok(ConversationChoice::Last)),
             "n" | "no" | "new" => {
                 let back = command(context, &format!("--resume={}", last.id));
-                output::warn(&format!("A new conversation. The last one is kept: {back}"));
+                output::warn(&format!("A new session. The last one is kept: {back}"));
                 return Ok(Ok(ConversationChoice::New));
             }
             "l" | "list" => match pick(context, &team)? {
@@ -173,7 +173,7 @@ fn pick(context: &Context, team: &TeamDir) -> Result<Answer<Option<ConversationC
     }
     output::warn(&text);
     loop {
-        output::ask("Number or id (n: a new conversation, Enter: back): ");
+        output::ask("Number or id (n: a new session, Enter: back): ");
         let answer = match read_answer() {
             Ok(answer) => answer,
             Err(left) => return Ok(Err(left)),
@@ -228,7 +228,7 @@ fn take_up_last(
     let usage = usage(team, &archived.path, prices)?;
     // Mail that the empty conversation has claimed and not taken in goes to this one.
     conversations::bring_back(team, &lead, &archived.path, fsync)?;
-    tracing::info!(id = archived.id, "nothing was said since this conversation: it goes on");
+    tracing::info!(id = archived.id, "nothing was said since this conversation: continuing it");
     Ok((TakenUp::Current, Some(usage)))
 }
 

@@ -79,7 +79,7 @@ fn words(
     };
     match stopped.join(", ") {
         none if none.is_empty() => format!("{back}."),
-        stopped => format!("{back}; not back, for they were stopped: {stopped}."),
+        stopped => format!("{back}; not resumed, because they were stopped: {stopped}."),
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn each_decision_has_a_text() {
         let idle = |_: &AgentName| "it was idle".to_owned();
-        let stopped = "No teammate comes back; not back, for they were stopped: bob.";
+        let stopped = "No teammate comes back; not resumed, because they were stopped: bob.";
         assert_eq!(words(&[], &["bob"], idle), stopped);
         assert_eq!(words(&[], &[], idle), "No teammate comes back: there was none.");
     }

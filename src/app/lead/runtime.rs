@@ -55,7 +55,7 @@ impl LeadRuntime {
     pub(super) async fn record_mode(&self, mode: PermissionMode) {
         let (last_lead, incarnation) = (Arc::clone(&self.last_lead), self.incarnation.clone());
         if let Err(why) = offload(move || last_lead.set(&incarnation, mode)).await {
-            tracing::warn!(%why, "a resumed lead will not take over a looser mode");
+            tracing::warn!(%why, "a resumed lead will not keep a looser mode");
         }
     }
 

@@ -24,7 +24,7 @@ pub(super) fn on_mail(runtime: &LeadRuntime, message: &Message) {
         && message.incarnation.as_deref() == Some(runtime.incarnation.as_str());
     let Some(request_id) = message.request_id.clone().filter(|_| is_bound) else {
         let from = &message.from;
-        tracing::warn!(from, name, "a spawn request was not acted on: it is not the user's");
+        tracing::warn!(from, name, "a spawn request was ignored: it is not the user's");
         return;
     };
     let order =
@@ -76,8 +76,9 @@ fn order(
     });
     let isolation = isolation.map(|word| {
         let words = Isolation::WORDS.join(", ");
-        let unknown =
-            || ToolError::Reply(format!("{word:?} is not an isolation; give one of {words}"));
+        let unknown = || {
+            ToolError::Reply(format!("{word:?} is not a kind of isolation; give one of {words}"))
+        };
         Isolation::parse(word).ok_or_else(unknown)
     });
     Ok(SpawnOrder {

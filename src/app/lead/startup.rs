@@ -73,7 +73,7 @@ impl RosterPlace {
         let restored = tokio::time::timeout(GIVE_BACK_WITHIN, restored).await;
         if !matches!(restored, Ok(Ok(()))) {
             let why = log_words::work_done(&restored);
-            tracing::warn!(why, "the entry of a lead that did not start is left");
+            tracing::warn!(why, "the roster entry of a lead that did not start was not removed");
         }
     }
 }
@@ -113,7 +113,7 @@ pub(super) async fn recover_team(
 ) -> Result<Startup, Failure> {
     let team = bus.dir();
     // A teammate that is still alive has lost its lifeline and had time to exit, so it gets no polite request.
-    let (reason, cause) = ("your lead is gone and a new one has come", ExitCause::LeadLost);
+    let (reason, cause) = ("your lead is gone and a new one has started", ExitCause::LeadLost);
     let plan = stop_plan(bus, AgentName::lead(), reason, cause, Urgency::Now);
     let names = member_names(&*roster::read(team)?);
     let recovery = recover::recover(&plan, before);
@@ -134,7 +134,7 @@ impl Startup {
         let own = is_archived.then(|| conversations::teammates(path, spawned_name)).transpose()?;
         let (names, text) = returning(team, &*roster::read(team)?, max_teammates, own.as_ref());
         self.returning = names;
-        self.start_reason = Some(format!("the user goes on with the team. {text}"));
+        self.start_reason = Some(format!("the user has resumed the team. {text}"));
         let found = self.found.take().map(|found| found + "\n").unwrap_or_default();
         self.found = Some(found + &text);
         self.conversation = transcript::first_incarnation_in(path)?;
@@ -157,7 +157,7 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
         at: SystemClock.now(),
     };
     if let Err(why) = takeover::leave(team, &note) {
-        tracing::warn!(%why, "the lead that runs here is not told by whom it is replaced");
+        tracing::warn!(%why, "the running lead cannot be told who replaces it");
     }
     let (reason, cause) = ("another lead takes over", ExitCause::LeadLost);
     let plan = stop_plan(bus, AgentName::user(), reason, cause, Urgency::Polite);
@@ -166,12 +166,7 @@ async fn stop_running_lead(bus: &Arc<Bus>) -> Result<(), Failure> {
     if outcome.is_stuck() {
         let why = format!("pid {} {}", record.pid, words(outcome.rung));
         let hint = "look at it with `ps`; a process in state D waits for the kernel";
-        return Err(Failure::new(
-            Exit::InUse,
-            "the lead that runs here cannot be ended",
-            why,
-            hint,
-        ));
+        return Err(Failure::new(Exit::InUse, "the running lead cannot be stopped", why, hint));
     }
     Ok(())
 }

@@ -47,9 +47,9 @@ pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, F
     if request.control_fd.is_some() {
         child::end_before_lead_without_memory();
     }
-    let hint = "leave --control-fd out: it is for a lead that spawns this";
+    let hint = "leave --control-fd out: only a lead passes it to a teammate that it spawns";
     let lead = request.control_fd.map(program::adopt_control).transpose();
-    let lead = lead.or_exit(Exit::Usage, "--control-fd is not usable", hint)?;
+    let lead = lead.or_exit(Exit::Usage, "--control-fd cannot be used", hint)?;
     let answer_to = lead.as_ref().map(OwnedFd::try_clone);
     let options = TeammateOptions::resolve(context, request, lead.map(File::from));
     let outcome = options.and_then(|mut options| {
@@ -279,7 +279,7 @@ async fn watch_lead(socket: File, events: Events, life: Rc<RefCell<LifeLock>>) {
     let record = life.borrow().record().clone();
     let noted = life.borrow_mut().update(LifeRecord { lead_lost: Some(uptime()), ..record });
     if let Err(why) = noted {
-        tracing::warn!(%why, "the next lead will wait longer than necessary");
+        tracing::warn!(%why, "the next lead may wait longer than necessary");
     }
     let _ended = events.send(MachineEvent::Stop(StopCause::LeadLost).into());
 }
@@ -295,7 +295,7 @@ async fn end(
     tracing::info!(exit = exit as i32, cause = cause.word(), "teammate ends");
     let Some(why) = end.broken else { return Ok(exit) };
     let hint = "free space or repair the team folder, then start it again";
-    Err(Failure::new(Exit::Failure, "the teammate cannot go on", why, hint))
+    Err(Failure::new(Exit::Failure, "the teammate cannot continue", why, hint))
 }
 
 /// Returns the exit code and the cause. `signalled` is the cause of an end by a signal; a stop by name replaces it.

@@ -61,8 +61,8 @@ impl TeammateOptions {
         let name = member_name(&request.name)?;
         let settings = context.settings_with(&request.flags)?;
         let no_handshake = |why: String| {
-            let hint = "leave --control-fd out: it is for a lead that spawns this";
-            Failure::new(Exit::Failure, "the lead said no handshake", why, hint)
+            let hint = "leave --control-fd out: only a lead passes it to a teammate that it spawns";
+            Failure::new(Exit::Failure, "the handshake with the lead failed", why, hint)
         };
         let TeammateRequest { role, prompt, once, .. } = request;
         let mut handshake = match &lead {
@@ -216,5 +216,5 @@ pub fn greet(socket: impl Write, team: &TeamDir, greeting: Greeting) -> Result<(
     // The walls that a lead hands over are those that it has tried out.
     let sandbox = Sandbox { level: SandboxLevel::Off, ..Sandbox::default() };
     handshake::send(socket, &Handshake { control_key, model, sandbox, ..by_hand })
-        .or_fail("the teammate hears nothing", "look at what the teammate printed")
+        .or_fail("the teammate cannot be reached", "look at what the teammate printed")
 }

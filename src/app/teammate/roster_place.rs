@@ -56,7 +56,8 @@ impl RosterPlace {
             }
         };
         if let Err(why) = update_roster(team, Fsync::Always, restore).await {
-            tracing::warn!(%why, "the entry of a teammate that did not start is left");
+            tracing::warn!(%why, "the roster entry of a teammate that did not start was not \
+                                  removed");
         }
     }
 }

@@ -101,10 +101,7 @@ pub(super) fn read_answers(terminal: OwnTerminal, events: Events) -> Result<(), 
     std::thread::Builder::new()
         .name("answers".into())
         .spawn(move || forward_answers(&terminal, &events))
-        .or_fail(
-            "the terminal cannot be listened to",
-            "close other programs, and start it again",
-        )?;
+        .or_fail("the terminal cannot be read", "close other programs, and start it again")?;
     Ok(())
 }
 
@@ -139,7 +136,10 @@ fn forward_answers(terminal: &OwnTerminal, events: &Events) {
             | TypedAnswer::Instead(_) => {}
         }
         let Some(mut decision) = decision(&question, said) else {
-            output::warn("(only a command can be typed anew; e alone edits a file)");
+            output::warn(
+                "(only a command can be retyped here; e alone opens a file in your \
+                          editor)",
+            );
             continue;
         };
         if decision.outcome == DecisionOutcome::Approved && decision.updated_input.is_none() {

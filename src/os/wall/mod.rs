@@ -75,9 +75,9 @@ impl Walls {
         let is_partial = self.policy.allows_holes || self.policy.lacks_landlock;
         let hidden = if is_partial { "keys" } else { "keys, the team folder and other processes" };
         format!(
-            "walls stand around commands: they change files only below {writable}; {hidden} are out \
-             of reach{network}. A package manager can keep its cache below $TMPDIR (CARGO_HOME, \
-             npm_config_cache)"
+            "commands run behind walls: they can change files only below {writable}; {hidden} are \
+             out of reach{network}. A package manager can keep its cache below $TMPDIR \
+             (CARGO_HOME, npm_config_cache)"
         )
     }
 

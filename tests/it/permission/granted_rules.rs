@@ -122,7 +122,7 @@ fn a_rule_that_is_taken_back_asks_again_in_every_agent() {
     }
     assert_eq!(count(&team, "one.txt"), 2);
     let unknown = team.team(&["permissions", "revoke", "1"]).expect(1);
-    assert!(unknown.err.contains("there is no rule 1"), "{unknown:?}");
+    assert!(unknown.err.contains("no answer has made a rule 1"), "{unknown:?}");
     quit(&team, &mut lead);
 }
 

@@ -12,8 +12,9 @@ use crate::support::scripts::{
 use serde_json::{Value, json};
 use std::fs;
 
-const AUDITOR: &str = "---\nname: auditor\ndescription: Looks, and touches nothing.\ntools: Read, Grep\n\
-    disallowedTools: broadcast\nmaxTurns: 4\nwhim: yes\n---\nYou only look.\n";
+const AUDITOR: &str = "---\nname: auditor\ndescription: Reads code and changes nothing.\ntools: \
+                       Read, Grep\ndisallowedTools: broadcast\nmaxTurns: 4\nwhim: yes\n---\nYou \
+                       only look.\n";
 
 /// Writes files in the workspace, and creates their folders.
 fn put(team: &Team, files: &[(&str, &str)]) {
@@ -67,7 +68,7 @@ fn roles_are_listed_with_their_source_and_errors() {
     let hidden = "tester.md, hidden by .team/roles/tester.md";
     assert!(ran.out.contains(hidden), "{}", ran.out);
     let expected = json!({
-        "name": "auditor", "description": "Looks, and touches nothing.",
+        "name": "auditor", "description": "Reads code and changes nothing.",
         "file": ".claude/agents/audit.md", "hidden_by": null, "tools": ["read_file"],
         "disallowed_tools": ["broadcast"], "model": null, "mode": null, "isolation": null, "max_turns": 4,
         "problems": roles[0]["problems"],
@@ -403,7 +404,7 @@ fn the_prompt_has_the_workspace_and_the_tools_of_the_role() {
         assert!(system.contains("[AGENTS.md]\nSay please.\n[CLAUDE.md]\nxx"));
         assert!(system.len() < 40_000, "cut");
         assert_eq!(system.contains("You only look."), agent_of(view) == "alice");
-        let listed = system.contains("words:\n- auditor: Looks, and touches nothing.\n");
+        let listed = system.contains("words:\n- auditor: Reads code and changes nothing.\n");
         assert_eq!(listed, agent_of(view) == "lead", "{system:.600}");
     }
     let logged = team.lines("log/lead.jsonl");

@@ -67,7 +67,7 @@ fn a_message_without_text_or_with_the_programs_fields_is_refused() {
     let inbox = || fs::read_to_string(team.path("inbox/lead.jsonl")).unwrap();
     let before = inbox();
     for words in [&["send", "lead", ""][..], &["send", "lead", "  \n"], &["broadcast", " "]] {
-        assert_refused(team.team(words), 1, &["the message has no text", "now: say what"]);
+        assert_refused(team.team(words), 1, &["the message has no text", "now: write what"]);
     }
     assert_refused(team.team_with_input(&["send", "lead", "-"], "\n"), 1, &["has no text"]);
     for (field, instead) in [
@@ -79,7 +79,7 @@ fn a_message_without_text_or_with_the_programs_fields_is_refused() {
         ("timestamp=1", "the time of the send"),
     ] {
         let ran = team.team(&["send", "lead", "hi", "--field", field]);
-        assert_refused(ran, 2, &["is not usable", instead]);
+        assert_refused(ran, 2, &["is not allowed", instead]);
     }
     let jsonl =
         |line: Value| team.team_with_input(&["send", "lead", "--jsonl"], &format!("{line}\n"));
@@ -143,7 +143,7 @@ fn verbs_that_people_type_exist() {
     }
     let empty = Team::new();
     empty.team(&["init"]).expect(0);
-    assert!(empty.team(&["ls"]).expect(0).out.contains("Tell its lead (`team lead`)"));
+    assert!(empty.team(&["ls"]).expect(0).out.contains("Tell the lead (`team lead`)"));
 }
 
 /// A script must not take an old answer for a new one.

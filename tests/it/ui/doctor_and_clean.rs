@@ -102,7 +102,7 @@ fn the_doctor_names_defects_and_remedies() {
         let is_there = found.iter().any(|(is, found)| is == state && found.contains(text));
         assert!(is_there, "{check} {state} {text}: {report:#}");
     };
-    has("roster", "wrong", "lead stands there as living and is dead, since before this boot");
+    has("roster", "wrong", "lead is listed as alive but is dead, since before this boot");
     has("modes", "wrong", "log");
     has("tasks", "wrong", "9.json");
     has("mail", "note", "1 dead letter of alice");
@@ -170,7 +170,7 @@ fn the_doctor_reports_an_endpoint_that_does_not_work() {
         (json(404), "no list of models", "404"),
         (json(429), "limit", "429"),
         (json(500), "not ready", "500"),
-        (json(418), "rejects", "418"),
+        (json(418), "rejected", "418"),
         (Reply::raw(200, "text/event-stream", b""), "another program", "empty"),
     ] {
         let told = format!("{reply:?}");
@@ -254,7 +254,7 @@ fn clean_keeps_live_members_and_the_transcripts_of_others() {
     assert!(kept.iter().any(|one| one["file"] == "inbox/bob.jsonl"), "{cleaned:#}");
     team.team(&["doctor"]).expect(0);
     let again = team.team(&["clean"]).expect(0).out;
-    assert!(again.starts_with("nothing to clean\nkept, for --purge only:"), "{again}");
+    assert!(again.starts_with("nothing to clean\nkept (only --purge removes them):"), "{again}");
 
     let before = contents(&team);
     let ran = team.team(&["clean", "--purge"]).expect(2);

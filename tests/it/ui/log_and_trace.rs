@@ -123,7 +123,7 @@ fn trace_shows_the_path_of_a_message() {
     let answer = &answer.unwrap()["blocks"][0]["text"];
     assert_eq!((&of("read")["agent"], &of("read")["text"]), (&json!("lead"), answer));
     let shown = team.team(&["trace", &id]).expect(0).out;
-    assert!(shown.contains("takes it in") && shown.contains("a note"), "{shown}");
+    assert!(shown.contains("receives it") && shown.contains("a note"), "{shown}");
 
     let waits = team.team(&["send", "lead", "later"]).expect(0).out;
     let told = team.team(&["trace", waits.trim(), "--json"]).expect(0).json();
