@@ -67,8 +67,7 @@ fn needs_plan(tool: &str, plan_tool: Option<&str>) -> String {
         None => "say in your answer what you would change".to_owned(),
     };
     format!(
-        "not run: in mode plan nothing may be changed, and {tool} might change something; \
-             {instead}"
+        "not run: in mode plan nothing may be changed, and {tool} might change something; {instead}"
     )
 }
 

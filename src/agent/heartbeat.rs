@@ -32,10 +32,7 @@ impl HeartbeatWriter {
         // The file is created now, so that heartbeats can be written even when the disk is full later.
         let file = HeartbeatFile::open(dir, name);
         let file = file
-            .inspect_err(|why| {
-                tracing::warn!(%why, "the heartbeat file cannot be \
-                                                                opened")
-            })
+            .inspect_err(|why| tracing::warn!(%why, "the heartbeat file cannot be opened"))
             .ok();
         Self { incarnation, clock, every, due: None, file, count: 0, doing }
     }

@@ -503,10 +503,8 @@ impl Machine {
         };
         let (refused, may_refuse) = (self.kept, self.kept < MAX_KEPT);
         if !may_refuse {
-            let told = format!(
-                "it was kept from going idle {MAX_KEPT} times in a row: it goes \
-                                idle now"
-            );
+            let told =
+                format!("it was kept from going idle {MAX_KEPT} times in a row: it goes idle now");
             self.push(TurnEffect::Log(told.clone()));
             self.push(TurnEffect::Show(Progress::Note(told)));
         }

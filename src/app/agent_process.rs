@@ -103,8 +103,7 @@ pub(super) fn fresh_id() -> String {
 /// Reserves room on the disk for the orderly end of the team.
 pub(super) fn reserve_disk_space(team: &TeamDir) {
     if let Err(why) = team.keep_reserve() {
-        tracing::warn!(%why, "no disk space could be reserved for an orderly exit; the disk is \
-                              nearly full");
+        tracing::warn!(%why, "no disk space is reserved for an orderly exit: the disk is nearly full");
     }
 }
 

@@ -64,8 +64,7 @@ impl Cleanup {
             let stuck = end_commands(&self.team, &name, &record.run_id, self.fsync);
             if !stuck.is_empty() {
                 output::warn(&format!(
-                    "warning: processes {stuck:?} of a dead member are still \
-                                       running"
+                    "warning: processes {stuck:?} of a dead member are still running"
                 ));
             }
         }

@@ -102,8 +102,7 @@ fn meaning(status: u16) -> (&'static str, &'static str) {
         ),
         _ => (
             "it rejected the request",
-            "compare the address and the settings with its \
-                                          documentation",
+            "compare the address and the settings with its documentation",
         ),
     }
 }
@@ -244,7 +243,7 @@ impl DoctorReport {
             }
             Diagnosis::DamagedRoster => {
                 let remedy = "start `team lead`: it rebuilds the file and keeps the bad one as \
-                     config.json.bad-N";
+                              config.json.bad-N";
                 self.wrong("roster", "config.json is damaged", remedy);
             }
             Diagnosis::DamagedTask(what) => {
@@ -263,10 +262,8 @@ impl DoctorReport {
                 self.wrong("roster", found, remedy);
             }
             Diagnosis::Claims { name, count } => {
-                let found = format!(
-                    "{count} batches of {name}'s mail were claimed but not \
-                                     delivered"
-                );
+                let found =
+                    format!("{count} batches of {name}'s mail were claimed but not delivered");
                 self.note("mail", found, "that agent reads them at its next start");
             }
             Diagnosis::DeadLetters { name, count } => {

@@ -149,8 +149,8 @@ pub(crate) async fn revoke(
     let is_known = |number: &&u64| known.iter().any(|it| it.number == **number);
     if let Some(unknown) = numbers.iter().find(|number| !is_known(number)) {
         let what = format!("no answer has made a rule {unknown}");
-        let hint = "`team permissions` lists the rules; to remove a rule of the settings, edit its \
-                    file";
+        let hint =
+            "`team permissions` lists the rules; to remove a rule of the settings, edit its file";
         return Err(Failure::new(Exit::Failure, what, "nothing was revoked", hint));
     }
     let gone: Vec<GrantedRule> =

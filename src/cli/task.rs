@@ -125,8 +125,8 @@ fn add(context: &Context, args: Add) -> Result<Exit, Failure> {
         Failure::new(Exit::Usage, "a task needs a SUBJECT", "none was given", hint)
     })?;
     if subject.trim() == "-" {
-        let why = "a subject is one line on the command line; `-` does not read it from standard \
-                   input";
+        let why =
+            "a subject is one line on the command line; `-` does not read it from standard input";
         let hint = "team task add \"write the schema\"";
         return Err(Failure::new(Exit::Usage, "a task needs a SUBJECT", why, hint));
     }

@@ -93,9 +93,7 @@ impl Supervisor {
             Ok(stuck) if stuck.is_empty() => {}
             stuck => {
                 let name = &id.name;
-                tracing::warn!(%name, stuck = log_words::work_listed(&stuck), "leftover processes \
-                                                                               of the teammate \
-                                                                               could not be ended");
+                tracing::warn!(%name, stuck = log_words::work_listed(&stuck), "leftover processes of the teammate could not be ended");
             }
         }
     }
@@ -335,8 +333,7 @@ impl Supervisor {
             // The entry belongs to another incarnation.
             Ok(None) => {}
             Err(why) => {
-                tracing::warn!(name = %last.name, %why, "the exit could not be written to the \
-                                                         roster");
+                tracing::warn!(name = %last.name, %why, "the exit could not be written to the roster");
             }
         }
     }

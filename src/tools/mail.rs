@@ -148,8 +148,8 @@ impl Tool for ReadInbox {
         };
         let mail: Vec<_> = states.map(with_state).collect();
         if mail.is_empty() && recent.is_empty() {
-            let none = "No mail: nothing is unread, and nothing was delivered since you last \
-                        looked.";
+            let none =
+                "No mail: nothing is unread, and nothing was delivered since you last looked.";
             return Ok(none.into());
         }
         let older = match recent.dropped() {

@@ -51,8 +51,8 @@ impl Repository {
             "--show-object-format",
             "--show-prefix",
         ]);
-        let hint = "create a repository with `git init` and a first commit, or use isolation \
-                    shared";
+        let hint =
+            "create a repository with `git init` and a first commit, or use isolation shared";
         let text = asked.map_err(|why| WorkError::new(NOT_USABLE, why, hint))?;
         let mut lines = text.lines();
         let mut next = || lines.next().unwrap_or_default().to_owned();

@@ -80,8 +80,7 @@ impl EndedLoop {
     pub(super) fn of(joined: Result<Self, JoinError>) -> Result<Self, Failure> {
         joined.or_fail(
             "the lead failed unexpectedly",
-            "`team log lead` says more; please report \
-                                                        this",
+            "`team log lead` says more; please report this",
         )
     }
 

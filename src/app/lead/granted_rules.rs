@@ -78,8 +78,7 @@ impl LeadRuntime {
         if let Err(why) = self.keep().await {
             tracing::warn!(
                 why,
-                "revoked rules could not be removed: the next lead uses them \
-                                 again"
+                "revoked rules could not be removed: the next lead uses them again"
             );
         }
         let rules: Vec<&str> = gone.iter().map(|it| it.rule.as_str()).collect();
@@ -97,8 +96,7 @@ impl LeadRuntime {
         if !is_bound {
             tracing::warn!(
                 from = message.from,
-                "rules were not revoked: the request is not the \
-                                                 user's"
+                "rules were not revoked: the request is not the user's"
             );
             return;
         }

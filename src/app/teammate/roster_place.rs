@@ -56,8 +56,7 @@ impl RosterPlace {
             }
         };
         if let Err(why) = update_roster(team, Fsync::Always, restore).await {
-            tracing::warn!(%why, "the roster entry of a teammate that did not start was not \
-                                  removed");
+            tracing::warn!(%why, "the roster entry of a teammate that did not start was not removed");
         }
     }
 }

@@ -137,8 +137,7 @@ fn forward_answers(terminal: &OwnTerminal, events: &Events) {
         }
         let Some(mut decision) = decision(&question, said) else {
             output::warn(
-                "(only a command can be retyped here; e alone opens a file in your \
-                          editor)",
+                "(only a command can be retyped here; e alone opens a file in your editor)",
             );
             continue;
         };

@@ -108,8 +108,8 @@ impl Rule {
             return Err(bad("its pattern is empty; leave the parentheses out to mean every call"));
         }
         if tool == NETWORK && pattern.is_some_and(|host| HostPattern::parse(host).is_err()) {
-            let why = "it names no host; write network(packages.example.com), network(*.example.com) or \
-                       network(db.internal:5432)";
+            let why = "it names no host; write network(packages.example.com), \
+                       network(*.example.com) or network(db.internal:5432)";
             return Err(bad(why));
         }
         let pattern = pattern.map(ToOwned::to_owned);
