@@ -453,7 +453,7 @@ impl Approvals {
     }
 
     fn expire(&mut self) -> Vec<Decision> {
-        let why = format!("nobody answered within {} s", self.gate.timeout.as_secs());
+        let why = format!("no answer within {} s", self.gate.timeout.as_secs());
         let expired = |id: String| Decision::by_program(&id, DecisionOutcome::Expired, &why);
         self.ledger.tick(self.context.clock.monotonic()).into_iter().map(expired).collect()
     }

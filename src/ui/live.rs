@@ -284,10 +284,10 @@ impl Live {
                 if !by_mail {
                     return String::new();
                 }
-                palette.dim("(mail arrived, a turn begins)")
+                palette.dim("(mail arrived, a turn starts)")
             }
             Progress::Retry { wait, left, why } => {
-                let void = "; its text above is void and comes again";
+                let void = "; ignore its text above, it is sent again";
                 let void = if self.is_attempt_seen { void } else { "" };
                 let when = if *wait < SHORT_WAIT { "" } else { &format!(" in {}", age(*wait)) };
                 let what = format!("trying again{when}, for up to {}{void}", age(*left));
@@ -345,7 +345,7 @@ impl Live {
             Outcome::Interrupted => self.palette.warn("(interrupted)") + "\n",
             Outcome::Failed => {
                 let rows = view.block(&format!("✗ {text}"), "", None).join("\n");
-                let advice = "  Say it again to try again; /log lead tells more.";
+                let advice = "  Send it again to retry; /log lead says more.";
                 format!("{}\n{}\n", self.palette.bad(&rows), self.palette.dim(advice))
             }
         }
@@ -460,7 +460,7 @@ mod tests {
             (
                 "the text of a failed attempt on the screen is void",
                 vec![text("one\n\ntw"), retry(30), text("one\n\ntwo"), DONE],
-                "one\n(reset; trying again in 30s, for up to 40s; its text above is void and comes again; \
+                "one\n(reset; trying again in 30s, for up to 40s; ignore its text above, it is sent again; \
                  Ctrl-C to stop; `team doctor` checks the endpoint)\none\n\ntwo\n\n",
             ),
             (
@@ -478,7 +478,7 @@ mod tests {
             (
                 "a failed turn has its hint",
                 vec![failed],
-                "✗ no model\n  Say it again to try again; /log lead tells more.\n\n",
+                "✗ no model\n  Send it again to retry; /log lead says more.\n\n",
             ),
             ("text was never streamed", vec![said.clone()], "All done.\n\n"),
             ("text was streamed", vec![text("All done."), said], "All done.\n\n"),

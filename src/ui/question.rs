@@ -111,11 +111,11 @@ pub(crate) fn choices(question: &Question, omitted: usize) -> Vec<(&'static str,
     }
     keys.extend([("y", "yes".into()), ("n", "no".into()), ("n WHY", "no, and why".into())]);
     let object = object(question);
-    let always = |object: &str| (ALWAYS, format!("yes to this very {object} from now on"));
+    let always = |object: &str| (ALWAYS, format!("yes to exactly this {object} from now on"));
     match question.about {
         QuestionKind::Plan => {}
         QuestionKind::Sandbox if !question.hosts().is_empty() => {
-            let what = "yes to these hosts, and to this very command, from now on";
+            let what = "yes to these hosts and exactly this command from now on";
             keys.push((ALWAYS, what.into()));
         }
         QuestionKind::Permission | QuestionKind::Sandbox if object == "command" => {
@@ -203,7 +203,7 @@ fn change_rows(question: &Question, change: &FileChange<'_>, view: &View) -> Vec
         }
         FileChange::NoPlace { found } => {
             let why = match found {
-                0 => "the text to replace is not in the file any more; the edit would fail".into(),
+                0 => "the file no longer has the text to replace; the edit would fail".into(),
                 found => {
                     format!("the text to replace is in the file {found} times; the edit would fail")
                 }
@@ -222,7 +222,7 @@ fn wrapped(lines: Vec<String>, width: Option<usize>) -> Vec<String> {
 
 /// The reply to a line that is no answer, while a question waits.
 pub(crate) const NOT_AN_ANSWER: &str =
-    "not an answer, nothing was decided: y, n, or n and why; Esc puts the question off";
+    "not an answer, nothing was decided: y, n, or n and why; Esc postpones the question";
 
 /// The reason for which an approval does not count yet.
 pub(crate) fn look_first(omitted: usize) -> String {
@@ -367,7 +367,7 @@ mod tests {
         assert!(text.contains("    a.rs  no change\n  y yes"), "{text}");
         let text = shown_with(&edit, &FileNow::Text("other\n".into()));
         let notice =
-            "    a.rs\n    the text to replace is not in the file any more; the edit would fail\n";
+            "    a.rs\n    the file no longer has the text to replace; the edit would fail\n";
         assert!(text.contains(notice) && text.contains("    - line 10\n    + line ten"), "{text}");
         let text = shown_with(&edit, &FileNow::Text("line 10, line 100\n".into()));
         assert!(text.contains("is in the file 2 times"), "{text}");

@@ -247,7 +247,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
         Entry::Interrupt { by, outcome, .. } => {
             let what = match outcome {
                 InterruptOutcome::Interrupted => format!("! turn interrupted by {by}"),
-                InterruptOutcome::NoTurn => format!("! {by} interrupts, and no turn was running"),
+                InterruptOutcome::NoTurn => format!("! {by} interrupted, but no turn was running"),
             };
             vec![palette.warn(&one_line(&what, width))]
         }
@@ -256,7 +256,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             rows.iter().map(|row| palette.warn(row)).collect()
         }
         Entry::Compacted { summary, .. } => {
-            let what = palette.dim("── the conversation until here, summarized");
+            let what = palette.dim("── summary of the conversation so far");
             return head(what) + "\n" + &text(summary, view);
         }
         Entry::TurnEnd { outcome, rounds, .. } => {

@@ -34,14 +34,14 @@ pub(crate) enum UndoError {
     /// Some files are refused, and the undo was not said to leave them out.
     #[error("{0} of the files cannot be taken back")]
     Refused(usize),
-    #[error("{0} was changed in this moment")]
+    #[error("{0} was changed just now")]
     Changed(String),
     #[error("another program has {0} open for writing")]
     Busy(String),
     #[error("{0}: {1}")]
     File(String, SafePathError),
     /// These files could not be put back, since they were changed in the middle of the undo.
-    #[error("{} was changed in the middle of the undo, and stays as it is", .0.join(", "))]
+    #[error("{} was changed during the undo and is left unchanged", .0.join(", "))]
     Mixed(Vec<String>),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -129,7 +129,7 @@ fn complete(dir: &TeamDir) -> Result<(), UndoError> {
                 return done;
             }
             if let Err(why) = done {
-                tracing::warn!(%why, "an undo that was cut off was put back");
+                tracing::warn!(%why, "an interrupted undo was rolled back");
             }
         }
     }
@@ -300,7 +300,8 @@ fn place(
     let failed = |why: SafePathError| UndoError::File(shown.to_owned(), why);
     let version = match to {
         Some(to) => {
-            let lost = || failed(io::Error::other("the version before is no longer kept").into());
+            let lost =
+                || failed(io::Error::other("the previous version is no longer stored").into());
             Some(load(dir, &to.hash)?.ok_or_else(lost)?)
         }
         None => None,

@@ -123,10 +123,10 @@ pub(crate) fn turns(journals: &Journals, agent: &AgentName) -> Vec<Turn> {
 }
 
 /// The reason for which the changes of a command are not known whose agent was killed.
-pub(super) const CUT_OFF: &str = "a command was cut off, and its changes are not known";
+pub(super) const CUT_OFF: &str = "a command was interrupted, and its changes are unknown";
 
 /// The reason for which the changes of a command are not known that has no end yet.
-const OPEN: &str = "a command still runs, or was cut off: its changes are not known";
+const OPEN: &str = "a command is still running or was interrupted: its changes are unknown";
 
 fn note(turns: &mut [Turn], why: Option<&String>) {
     if let (Some(turn), Some(why)) = (turns.last_mut(), why)

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const NO_CHECKOUT: &str =
-    "changes made by commands are not covered here: the folder is not a checkout of git";
+    "changes made by commands are not covered here: the folder is not a git checkout";
 
 const OLD_CLONE: &str = "changes made by commands are not covered in this clone, which an earlier version made: \
     `team work diff` shows them";
@@ -153,7 +153,7 @@ enum LookError {
     Git(#[from] GitError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("git does not say where its files are")]
+    #[error("git did not report its folder")]
     Place,
     #[error("the checkout has more than {UNDO_COMPARED_FILES} files")]
     TooLarge,

@@ -95,7 +95,7 @@ impl RefusalReason {
             Self::Lost(LostReason::Link) => "a link, which is not covered".into(),
             Self::Lost(LostReason::NotRegular) => "not a regular file, which is not covered".into(),
             Self::Lost(LostReason::NotKept | LostReason::Unknown) => {
-                "the version before is not kept".into()
+                "the previous version is not stored".into()
             }
             Self::Lost(LostReason::Unreadable) => {
                 "a file that the agent may not read: its versions are not kept".into()
@@ -110,7 +110,7 @@ impl RefusalReason {
 /// The reason for which there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
-    #[error("no change of {0} is recorded that could be taken back")]
+    #[error("{0} has no recorded changes to take back")]
     NothingRecorded(AgentName),
     #[error("{0} has no turn {1} with recorded changes")]
     UnknownTurn(AgentName, u64),

@@ -157,9 +157,9 @@ fn of_part(
             let [old, new] = [before, after].map(|state| version(dir, state.as_ref(), &current));
             match (old?, new?) {
                 (Some(old), Some(new)) => text(old, new),
-                (None, _) => DiffContent::Unknown("the version before is not kept".into()),
+                (None, _) => DiffContent::Unknown("the previous version is not stored".into()),
                 (_, None) => DiffContent::Unknown(
-                    "the version after is not kept, and the file was changed since".into(),
+                    "the new version is not stored, and the file has changed since".into(),
                 ),
             }
         }

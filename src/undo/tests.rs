@@ -211,7 +211,7 @@ fn without_a_checkout_the_changes_of_commands_are_said_not_to_be_covered() {
     checkout.write(&alice, "b", "by the tool");
     let plan = checkout.plan("alice");
     assert_eq!((plan.steps.len(), plan.uncovered.len()), (1, 1));
-    assert!(plan.uncovered[0].contains("not a checkout of git"), "{plan:?}");
+    assert!(plan.uncovered[0].contains("not a git checkout"), "{plan:?}");
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_command_that_was_cut_off_ends_when_its_agent_is_dead() {
     checkout.put("b", "2");
     alice.end_command(of_alice).unwrap();
     assert_eq!(checkout.plan("alice").steps.len(), 1);
-    assert!(checkout.uncovered("bob")[0].contains("cut off"));
+    assert!(checkout.uncovered("bob")[0].contains("was interrupted"));
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn an_interrupted_command_is_looked_at_after_the_end_of_its_turn_but_not_after_t
     let of_alice = checkout.begin(&alice);
     checkout.put("a", "2");
     alice.end_turn(false).unwrap();
-    assert!(checkout.uncovered("alice")[0].contains("still runs"));
+    assert!(checkout.uncovered("alice")[0].contains("is still running"));
     alice.end_command(of_alice).unwrap();
     let plan = checkout.plan("alice");
     assert_eq!((plan.about.as_str(), plan.steps.len()), ("make it better", 1));
@@ -306,7 +306,7 @@ fn an_interrupted_command_is_looked_at_after_the_end_of_its_turn_but_not_after_t
     alice.end_command(late).unwrap();
     alice.end_command(of_alice).unwrap();
     assert_eq!(checkout.plan("alice").steps.len(), 0, "the late look is none of the next command");
-    assert!(checkout.uncovered("alice").iter().any(|why| why.contains("cut off")));
+    assert!(checkout.uncovered("alice").iter().any(|why| why.contains("was interrupted")));
 }
 
 #[test]

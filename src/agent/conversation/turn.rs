@@ -405,8 +405,7 @@ impl TurnState {
                 let mode = decision.mode.unwrap_or_default();
                 let notes = decision.reason.map(|notes| format!(" They say: {notes}"));
                 let notes = notes.unwrap_or_default();
-                let text =
-                    format!("Approved. You go on in mode {mode}: carry out the plan.{notes}");
+                let text = format!("Approved. Continue in mode {mode}: carry out the plan.{notes}");
                 self.answer(&call, text, false);
                 self.act()
             }

@@ -256,7 +256,7 @@ impl Approvals {
             let scope = scope.meaning(asked.owner.as_str());
             text.push_str("\nfrom now on without a question: ");
             text.push_str(&scope);
-            text.push_str("; /permissions takes it back");
+            text.push_str("; /permissions revoke N revokes it");
         }
         self.notify(text);
         tokio::task::spawn_local(async move {

@@ -158,6 +158,6 @@ async fn show_rest(
         }
     }
     if let Some(why) = &closed.end.broken {
-        console.print(&format!("error: the lead could not go on: {why}"));
+        console.print(&format!("error: the lead could not continue: {why}"));
     }
 }

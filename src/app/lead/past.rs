@@ -127,7 +127,7 @@ fn ask(context: &Context, request: &LeadRequest) -> Result<Answer<ConversationCh
                 Ok(None) => {}
                 Err(left) => return Ok(Err(left)),
             },
-            _ => output::warn("Type y to resume it, n for a new conversation, or list."),
+            _ => output::warn("Type y to resume it, n for a new session, or list."),
         }
     }
 }

@@ -69,13 +69,13 @@ fn words(
     state: impl Fn(&AgentName) -> String,
 ) -> String {
     if returning.is_empty() && stopped.is_empty() {
-        return "No teammate comes back: there was none.".into();
+        return "There are no teammates to resume.".into();
     }
     let back: Vec<String> =
         returning.iter().map(|name| format!("{name} ({})", state(name))).collect();
     let back = match back.join(", ") {
-        none if none.is_empty() => "No teammate comes back".to_owned(),
-        back => format!("Back: {back}"),
+        none if none.is_empty() => "No teammates are resumed".to_owned(),
+        back => format!("Resumed: {back}"),
     };
     match stopped.join(", ") {
         none if none.is_empty() => format!("{back}."),
@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn each_decision_has_a_text() {
         let idle = |_: &AgentName| "it was idle".to_owned();
-        let stopped = "No teammate comes back; not resumed, because they were stopped: bob.";
+        let stopped = "No teammates are resumed; not resumed, because they were stopped: bob.";
         assert_eq!(words(&[], &["bob"], idle), stopped);
-        assert_eq!(words(&[], &[], idle), "No teammate comes back: there was none.");
+        assert_eq!(words(&[], &[], idle), "There are no teammates to resume.");
     }
 }

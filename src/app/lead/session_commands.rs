@@ -55,13 +55,13 @@ impl Session {
         let roster = roster::read(self.runtime.team());
         if !roster.is_ok_and(|roster| roster.member(name.as_str()).is_some()) {
             let hint =
-                if name.is_lead() { "/quit ends the lead" } else { "/team shows who is there" };
+                if name.is_lead() { "/quit ends the lead" } else { "/team lists the members" };
             return self.console.print(&format!("there is no teammate {name}; {hint}"));
         }
         if self.runtime.supervisor.raise_urgency_of(&name) {
-            return self.console.print(&format!("{name} is not waited for any longer"));
+            return self.console.print(&format!("no longer waiting for {name}"));
         }
-        self.console.print(&format!("stopping {name} … (/stop {name} again does not wait)"));
+        self.console.print(&format!("stopping {name} … (/stop {name} again stops waiting)"));
         let (supervisor, outcomes) = (Rc::clone(&self.runtime.supervisor), self.outcomes.clone());
         tokio::task::spawn_local(async move {
             if let Some(outcome) = supervisor.stop_named(name, "the user stops you").await {
@@ -156,10 +156,10 @@ impl Session {
     /// Lists the conversations of the lead, with the way back to each.
     pub(super) fn list_sessions(&self) {
         self.console.print(&match sessions::list(self.runtime.team(), &self.prices) {
-            Ok(list) if list.is_empty() => "There is no earlier conversation.".into(),
+            Ok(list) if list.is_empty() => "There is no earlier session.".into(),
             Ok(list) => {
                 sessions::table(&list, self.view.palette, self.console.width())
-                    + "/resume ID goes on with one of them"
+                    + "/resume ID resumes one of them"
             }
             Err(why) => why.to_string(),
         });
@@ -172,7 +172,7 @@ impl Session {
             NextSession::New => NextSession::New,
             NextSession::Resume(id) => match sessions::chosen(self.runtime.team(), &id) {
                 Ok(found) if found.is_current => {
-                    self.console.print("this is the current conversation");
+                    self.console.print("this is the current session");
                     return None;
                 }
                 Ok(found) => NextSession::Resume(found.id),
@@ -203,7 +203,7 @@ impl Session {
         let granted = granted_in_force(&self.runtime.rules.now().rules);
         let rules: Vec<_> = self.rules_of_settings.iter().cloned().chain(granted).collect();
         let table = permissions::table(&rules, self.view.palette);
-        self.console.print(&(table + "/permissions revoke N takes the rule of an answer back"));
+        self.console.print(&(table + "/permissions revoke N revokes the rule of an answer"));
     }
 
     /// Takes a rule back, so that its calls ask again.

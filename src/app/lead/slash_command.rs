@@ -157,7 +157,7 @@ fn misused(verb: &str) -> String {
     let known = COMMANDS.iter().find(|command| command.name == typed);
     if let Some(command) = known {
         return match command.usage {
-            "" => format!("{typed} takes nothing after it"),
+            "" => format!("{typed} takes no arguments"),
             usage => format!("write {typed} {usage}: {}", command.about),
         };
     }
@@ -305,9 +305,9 @@ mod tests {
             ("/hel", "/hel is not a command; did you mean /help?"),
             ("/wherever", "/wherever is not a command; /help lists them"),
             ("/", "a command follows the slash"),
-            ("/team now", "/team takes nothing after it"),
-            ("/tasks x", "/tasks takes nothing after it"),
-            ("/quit now", "/quit takes nothing after it"),
+            ("/team now", "/team takes no arguments"),
+            ("/tasks x", "/tasks takes no arguments"),
+            ("/quit now", "/quit takes no arguments"),
             ("/log lead alice", "write /log NAME"),
             ("/stop", "write /stop NAME"),
             ("/log", "write /log NAME"),

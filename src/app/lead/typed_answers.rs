@@ -21,7 +21,7 @@ impl Approvals {
     /// Puts a question off, so that the input is free.
     pub(super) fn put_off(&mut self, id: &str) {
         self.queue.put_off(id);
-        self.notify("put off: Enter asks again, /requests lists what waits".into());
+        self.notify("postponed: Enter shows it again, /requests lists open questions".into());
     }
 
     /// Asks the questions again that were put off; returns whether there was one.
@@ -32,7 +32,7 @@ impl Approvals {
     /// Lists what waits, with the numbers for an answer.
     pub(super) fn list(&self) -> String {
         if self.count() == 0 {
-            return "No question waits.".into();
+            return "No open questions.".into();
         }
         let row = |waiting: &WaitingQuestion| {
             let what = summary(waiting.question());
@@ -75,7 +75,7 @@ impl Approvals {
             return self.notify(format!("the question is no longer open; your text was:\n{text}"));
         };
         (waiting.edited, waiting.omitted) = (Some(changed), None);
-        self.notify("changed; y lets the changed one run:".into());
+        self.notify("changed; y runs the changed version:".into());
     }
 
     /// Takes a line that was typed without a pane as the answer to the question in front. Returns `false` if there is
@@ -97,7 +97,7 @@ impl Approvals {
     /// Takes a line that was typed under the question with this id.
     pub(super) fn reply(&mut self, id: &str, line: &str) {
         if self.queue.get(id).is_none() {
-            return self.notify("that question is gone; nothing was answered".into());
+            return self.notify("that question is no longer open; nothing was answered".into());
         }
         match understand(line) {
             Some(said) => self.answer(id, said),
@@ -109,9 +109,9 @@ impl Approvals {
     /// Takes a key that answers the question on the screen.
     pub(super) fn answer_key(&mut self, key: char, question: Option<&str>) {
         let front = self.queue.front().map(|front| front.id().to_owned());
-        let Some(id) = front else { return self.notify("there is no question".into()) };
+        let Some(id) = front else { return self.notify("there is no open question".into()) };
         if self.is_replaced() || question.is_none_or(|shown| shown != id) {
-            return self.notify("the question has just changed: look again, then answer".into());
+            return self.notify("the question has just changed: read it again, then answer".into());
         }
         self.answer(
             &id,
@@ -140,7 +140,9 @@ impl Approvals {
             }
             TypedAnswer::Edit => return self.notify(no_editor(&question).into()),
             Yes | Always(_) => match waiting.omitted {
-                None => return self.notify("the next question came just now: look first".into()),
+                None => {
+                    return self.notify("a new question has just appeared: read it first".into());
+                }
                 Some(omitted) if omitted > 0 => return self.notify(look_first(omitted)),
                 // The person reads each plan, so this answer covers one plan only.
                 Some(_) if question.about == QuestionKind::Plan => Yes,
@@ -149,7 +151,9 @@ impl Approvals {
             No(_) | Instead(_) => said,
         };
         let Some(mut decision) = decision_of(&question, said) else {
-            return self.notify("only a command can be typed anew; e alone edits a file".into());
+            return self.notify(
+                "only a command can be retyped here; e alone opens a file in your editor".into(),
+            );
         };
         if let Some(WaitingQuestion { asked, .. }) = self.queue.remove(id) {
             let is_yes = decision.verdict == RequestVerdict::Approve;
@@ -162,7 +166,7 @@ impl Approvals {
 }
 
 fn no_question(number: u64) -> String {
-    format!("no question has the number {number}; /requests lists what waits")
+    format!("no question has the number {number}; /requests lists open questions")
 }
 
 /// The reason for which the line `e` opens no editor.

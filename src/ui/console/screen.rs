@@ -355,7 +355,7 @@ impl Screen {
     fn open_folded(&mut self) {
         match self.live.open_folded(Some(self.width)) {
             Some(rows) => self.above.push_str(&rows),
-            None => self.pane.notice = "nothing is folded".into(),
+            None => self.pane.notice = "nothing to open".into(),
         }
     }
 

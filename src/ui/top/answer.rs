@@ -25,12 +25,12 @@ impl Top {
             _ => all.iter().find(|it| it.from == self.selected),
         };
         match after.or(all.first()) {
-            None => self.fail("No question waits"),
+            None => self.fail("No open questions"),
             Some(asked) => {
                 let is_open = matches!(&self.opened, Some(Opened::Question(open))
                     if open.asked.question == asked.question);
                 if is_open {
-                    self.notify(Notice::Fine("No other question waits".into()));
+                    self.notify(Notice::Fine("No other open question".into()));
                 } else {
                     self.open_question(asked);
                 }

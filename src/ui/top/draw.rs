@@ -81,7 +81,7 @@ fn draw_text(top: &mut Top, snapshot: &Snapshot, now: WallTime, place: Place, bu
             let state = if open.still_waits(snapshot) {
                 left.unwrap_or_default()
             } else {
-                ", waits no longer".into()
+                ", no longer open".into()
             };
             format!("Question of {}{state}", open.asked.from)
         }
@@ -101,8 +101,8 @@ fn header(snapshot: &Snapshot, width: u16, view: &View) -> Line<'static> {
     let asked = match waiting(snapshot).count() {
         0 => String::new(),
         count if width < 24 => format!("  {count} asked"),
-        1 => "  1 question waits".into(),
-        count => format!("  {count} questions wait"),
+        1 => "  1 open question".into(),
+        count => format!("  {count} open questions"),
     };
     let alive = snapshot.members.iter().filter(|member| member.alive).count();
     let tokens: u64 = snapshot.members.iter().map(|member| member.usage.tokens()).sum();

@@ -73,7 +73,7 @@ impl Top {
     /// Goes to the next match, or to the previous one.
     pub(super) fn jump(&mut self, is_forward: bool, snapshot: &Snapshot) {
         if self.pattern.text().is_empty() {
-            self.fail("Nothing to search for yet: type / and a text");
+            self.fail("No search yet: type / and a text");
             return;
         }
         let found = self.matches(snapshot);

@@ -346,15 +346,15 @@ impl Top {
             Command::ToggleProtocol => self.shows_protocol = !self.shows_protocol,
             Command::Write => match self.correspondent(snapshot) {
                 Some(to) => self.mode = Some(Mode::Write { to, text: String::new() }),
-                None => self.fail("There is no member yet"),
+                None => self.fail("No members yet"),
             },
             Command::InterruptTurn => match snapshot.member(&self.selected) {
                 Some(member) => self.ask_to_interrupt(member),
-                None => self.fail("There is no member yet"),
+                None => self.fail("No members yet"),
             },
             Command::Stop => match snapshot.member(&self.selected) {
                 Some(member) => self.ask_to_stop(member),
-                None => self.fail("There is no member yet"),
+                None => self.fail("No members yet"),
             },
             Command::Search => self.begin_search(snapshot),
             Command::NextMatch => self.jump(true, snapshot),

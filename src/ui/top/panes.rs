@@ -73,12 +73,12 @@ fn nothing(pane: Pane, top: &Top, snapshot: &Snapshot) -> &'static str {
     match pane {
         Pane::Members => "No members yet",
         Pane::Messages if !top.shows_protocol && snapshot.messages.len() > 0 => {
-            "No messages but protocol: p shows it"
+            "Only protocol messages: p shows them"
         }
         Pane::Messages => "No messages yet",
-        Pane::Conversation => "Nothing said yet",
+        Pane::Conversation => "No conversation yet",
         Pane::Tasks => "No tasks yet",
-        Pane::Questions => "No question waits",
+        Pane::Questions => "No open questions",
     }
 }
 

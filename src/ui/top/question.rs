@@ -54,7 +54,7 @@ impl OpenQuestion {
     pub(super) fn refusal(&self, snapshot: &Snapshot) -> Option<String> {
         let from = &self.asked.from;
         if !self.still_waits(snapshot) {
-            Some("This question waits no longer: nothing was answered".into())
+            Some("This question is no longer open: nothing was answered".into())
         } else if !snapshot.member(from).is_some_and(|member| member.alive) {
             Some(format!("{from} is not running; it asks again when it is"))
         } else {
@@ -66,9 +66,9 @@ impl OpenQuestion {
     pub(super) fn objection(&self, is_always: bool) -> Option<String> {
         match self.unseen() {
             _ if is_always && self.asked.question.about == QuestionKind::Plan => {
-                Some("A plan is approved once: y or n".into())
+                Some("A plan can only be approved once: y or n".into())
             }
-            None => Some("Not yet: look at it first".into()),
+            None => Some("Not yet: read it first".into()),
             Some(0) => None,
             Some(unseen) => {
                 let unseen = counted(unseen);

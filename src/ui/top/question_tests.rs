@@ -22,22 +22,22 @@ fn answer(person: &Person, answer: TypedAnswer) -> Action {
 #[test]
 fn a_waiting_question_is_flagged_and_opened_from_everywhere() {
     let mut person = person();
-    person.sees("", &["team  1 question waits  2 of 3", " ? alice", "5 Questions (1)", "w answer"]);
+    person.sees("", &["team  1 open question  2 of 3", " ? alice", "5 Questions (1)", "w answer"]);
     person.snapshot.requests.push(question("r2", "ls"));
-    person.sees("j", &["team  2 questions wait", "›? alice"]);
+    person.sees("j", &["team  2 open questions", "›? alice"]);
     person.sees("w", &["▸ Question of alice, 0s left", "alice asks for bash:", "  rm -rf target"]);
     person.sees("w", &["▸ Question of alice, 1m left", "  ls", "y yes  n no  a always"]);
     person.sees("w\x1b", &["▸ 1 Members"]);
     // The question of an agent that does not run waits for nobody.
     person.snapshot.members[1].alive = false;
     person.sees("5", &["alice (not running) asks for bash"]);
-    person.misses(&["question waits", "questions wait", "?  alice"]);
+    person.misses(&["open question", "open questions", "?  alice"]);
     person.sees("\r", &["rm -rf target"]);
     for key in ["y", "n"] {
         person.sees(key, &["alice is not running; it asks again when it is"]);
     }
     person.press("\x1b");
-    person.sees("\x1bw", &["No question waits"]);
+    person.sees("\x1bw", &["No open questions"]);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn an_approval_counts_only_after_all_of_the_question_was_shown() {
     let mut person = person();
     let yes = answer(&person, TypedAnswer::Yes);
     assert_eq!(person.press("wy"), None, "it is not drawn yet");
-    person.sees("", &["Not yet: look at it first"]);
+    person.sees("", &["Not yet: read it first"]);
     assert_eq!(person.press("y"), Some(yes));
     assert!(person.top.opened.is_none(), "it is closed");
     person.sees("w", &["rm -rf target"]);
@@ -81,18 +81,18 @@ fn a_denial_may_have_a_reason() {
         "tool": "submit_plan", "input": {}, "description": "1. look"});
     person.snapshot.requests[0].question = serde_json::from_value(plan).unwrap();
     person.sees("\x1bw", &["1. look"]);
-    person.sees("a", &["A plan is approved once: y or n"]);
+    person.sees("a", &["A plan can only be approved once: y or n"]);
 }
 
 #[test]
 fn an_answer_is_one_to_the_question_under_which_it_was_typed() {
-    let gone = "This question waits no longer: nothing was answered";
+    let gone = "This question is no longer open: nothing was answered";
     for keys in ["y", "a", "n"] {
         let mut person = person();
         person.sees("w", &["rm -rf target"]);
         // The next question takes the place of the one that was answered elsewhere.
         person.snapshot.requests = vec![question("r2", "ls")];
-        person.sees("", &["▸ Question of alice, waits no longer", "rm -rf target"]);
+        person.sees("", &["▸ Question of alice, no longer open", "rm -rf target"]);
         person.sees(keys, &[gone, "rm -rf target"]);
     }
     let mut person = person();
@@ -101,6 +101,6 @@ fn an_answer_is_one_to_the_question_under_which_it_was_typed() {
     person.sees("\r", &[gone]);
     // The same id with another content is another question.
     person.snapshot.requests = vec![question("r", "rm -rf /")];
-    person.sees("", &["waits no longer", "rm -rf target"]);
+    person.sees("", &["no longer open", "rm -rf target"]);
     person.sees("y", &[gone]);
 }

@@ -152,7 +152,7 @@ fn note(text: &str) -> Line {
 #[test]
 fn a_terminal_of_80_columns_shows_two_panes_and_names_all() {
     insta::assert_snapshot!(person().frame_of(80, 16), @r"
-    team  1 question waits  2 of 3 alive · 2 messages · 15.3k tokens
+    team  1 open question  2 of 3 alive · 2 messages · 15.3k tokens
     ▸1 Members  2 Messages  3 Conversation  4 Tasks  5 Questions (1)
     ▸ 1 Members (3) ────────────────────────────────────────────────────────────────
        NAME   STATUS     FOR  ROLE   ACTIVITY         MAIL  TOKENS  MODEL
@@ -174,7 +174,7 @@ fn a_terminal_of_80_columns_shows_two_panes_and_names_all() {
 #[test]
 fn a_large_terminal_shows_all_panes() {
     insta::assert_snapshot!(person().frame_of(125, 24), @r"
-    team  1 question waits  2 of 3 alive · 2 messages · 15.3k tokens
+    team  1 open question  2 of 3 alive · 2 messages · 15.3k tokens
     ▸ 1 Members (3) ──────────────────────────────────────────────  ─ 2 Messages (2, protocol hidden) ───────────────────────────
        NAME   STATUS     FOR  ROLE   ACTIVITY      MAIL  MODEL        ✓ 01:54:30 alice → bob: the schema is ready
     ›  lead   ○ idle     1m   lead                       rehearsal    ✉ 01:54:30 user → alice: hurry please
@@ -261,7 +261,7 @@ fn protocol_is_hidden_until_a_key_shows_it() {
     person.snapshot.messages = crate::view::Snapshot::default().messages;
     let asks = json!({"type": "mode_set_request", "from": "lead", "mode": "plan", "id": "9"});
     person.snapshot.messages.add(progress("alice", Stage::Appended, &asks));
-    person.sees("2", &["No messages but protocol: p shows it"]);
+    person.sees("2", &["Only protocol messages: p shows them"]);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_message_whose_rest_is_lost_says_so() {
     let opened = OpenedMessage { to: "bob".into(), id: "9".into(), message: None };
     person.snapshot.opened = Some(opened);
     person.frame();
-    person.sees("G", &["(No file has the rest any longer.)"]);
+    person.sees("G", &["(The rest is no longer stored.)"]);
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn the_search_moves_between_matches_and_highlights_them() {
     person.sees("\x1b", &["▸ 2 Messages"]);
     person.misses(&["/needle"]);
     assert_eq!(person.underlined(), "");
-    person.sees("n", &["Nothing to search for yet"]);
+    person.sees("n", &["No search yet"]);
     // A pattern is text and not a key.
     person.sees("1/q\x7fbob\r", &["›  bob", "Match 1 of 1"]);
     person.top.paste("q", &person.snapshot);
@@ -443,7 +443,7 @@ fn the_help_names_every_key() {
         assert!(shown.contains(row.help) && shown.contains(row.names), "{row:?}\n{shown}");
     }
     person.frame_of(20, 5);
-    person.sees("G", &["of the team.", "? keys"]);
+    person.sees("G", &["team's files.", "? keys"]);
     person.sees("q", &["1Me"]);
     // Behind the keys is the text from which they were opened.
     person.size = (80, 24);

@@ -47,7 +47,7 @@ pub(super) fn help_rows(width: usize, view: &View) -> Rows {
         }
         rows.push(Line::default());
     }
-    let note = "Looking changes nothing: this view only reads the files of the team.";
+    let note = "This view is read-only until you write, answer or stop: it reads the team's files.";
     rows.extend(wrap(note, Some(width)).into_iter().map(Line::raw));
     rows
 }
@@ -169,7 +169,7 @@ pub(super) fn message_rows(
     let text = plain(view, width).block(&text, "", None);
     rows.extend(text.into_iter().map(Line::raw));
     if message.may_be_cut() && is_lost(message, snapshot) {
-        rows.push(Line::styled("(No file has the rest any longer.)", view.style(WARN)));
+        rows.push(Line::styled("(The rest is no longer stored.)", view.style(WARN)));
     }
     rows
 }

@@ -111,7 +111,7 @@ fn a_team_killed_at_once_is_resumed() {
         assert_eq!(team.member(name)["restarts"], 0, "{name}");
     }
     assert_eq!(last_exit(&team, "carol").0, "stopped");
-    assert!(notes(&team, "lead").contains("the user has resumed the team. Back: alice"));
+    assert!(notes(&team, "lead").contains("the user has resumed the team. Resumed: alice"));
     let now = fs::read_to_string(team.path("transcript/lead.jsonl")).unwrap();
     assert!(now.starts_with(&memory), "the lead's conversation goes on");
     assert!(team.roster()["lead"]["usage"]["turns"].as_u64().unwrap() > turns, "and its count");
@@ -134,7 +134,7 @@ fn a_team_is_resumed_after_a_quit_and_after_a_kill_of_its_lead() {
     assert_eq!(last_exit(&team, "alice").0, "team_stopped");
 
     let mut second = resumed(&team, "rehearsal");
-    second.expect("Back: alice (it was idle), bob (it was idle).");
+    second.expect("Resumed: alice (it was idle), bob (it was idle).");
     for name in ["alice", "bob"] {
         team.wait_status(name, "idle");
     }
@@ -166,7 +166,7 @@ fn a_team_is_resumed_after_a_quit_and_after_a_kill_of_its_lead() {
     assert_eq!(third.wait().code(), Some(0));
 
     let mut fourth = resumed(&team, "rehearsal");
-    fourth.expect("Back: bob (it was idle); not resumed, because they were stopped: alice.");
+    fourth.expect("Resumed: bob (it was idle); not resumed, because they were stopped: alice.");
     team.wait_status("bob", "idle");
     assert_eq!(team.status("alice"), "shutdown");
     fourth.type_line("/quit");
@@ -387,7 +387,7 @@ fn a_takeover_stops_the_old_lead_and_its_team() {
         let rows = screen.split("another lead took over at ").nth(1).unwrap();
         assert!(!rows.contains("team>"), "{screen}");
         first.assert_restored();
-        second.expect_screen("Back: alice");
+        second.expect_screen("Resumed: alice");
         second.expect_screen("team>");
         team.wait_status("alice", "idle");
         assert_ne!(team.pid_of("lead"), pid);

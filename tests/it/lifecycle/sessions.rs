@@ -91,7 +91,7 @@ fn a_lead_where_there_is_a_past_asks_and_nothing_is_lost() {
         assert!(asked.trim_end().ends_with(": \"Spawn alice (coder).\")? [Y/n/list]"), "{screen}");
         assert!(asked.contains("just now") || asked.contains(" min ago"), "{screen}");
         second.press("\r");
-        second.expect_screen("Back: alice (it was idle).");
+        second.expect_screen("Resumed: alice (it was idle).");
         second.expect_screen("team>");
         team.wait_status("alice", "idle");
         quit(second);
@@ -102,7 +102,7 @@ fn a_lead_where_there_is_a_past_asks_and_nothing_is_lost() {
         let mut third = begin(&[]);
         third.expect_screen("[Y/n/list]");
         third.type_line("maybe");
-        third.expect_screen("Type y to resume it, n for a new conversation, or list.");
+        third.expect_screen("Type y to resume it, n for a new session, or list.");
         third.type_line("N");
         third.expect(&format!("The last one is kept: team lead --resume={alice}"));
         third.expect("/quit ends the team");
@@ -129,7 +129,7 @@ fn a_lead_where_there_is_a_past_asks_and_nothing_is_lost() {
         fourth.type_line("99999");
         fourth.expect_screen("there is no session \"99999\"");
         fourth.type_line("2");
-        fourth.expect_screen("Back: alice");
+        fourth.expect_screen("Resumed: alice");
         fourth.expect_screen("team>");
         team.wait_status("alice", "idle");
         quit(fourth);
@@ -139,7 +139,7 @@ fn a_lead_where_there_is_a_past_asks_and_nothing_is_lost() {
         // So is an id, also for a run without a person. Alice is of the other conversation and does not come back.
         let resume = format!("--resume={}", &two[..6]);
         let fifth = begin(&[&resume]);
-        fifth.expect_screen("No teammate comes back");
+        fifth.expect_screen("There are no teammates to resume.");
         fifth.expect_screen("team>");
         assert!(!fifth.printed().contains("Resume ("), "{}", fifth.printed());
         quit(fifth);
@@ -402,9 +402,9 @@ fn a_mistyped_folder_is_a_readable_error_in_a_terminal() {
         for (words, code, what) in [
             (&["--resume"][..], 1, "error: there is no team here"),
             (&["--resume", "--dir", "/nonexist"], 1, "error: there is no team here"),
-            (&["--resume", "--dir", "/nonexist/.team"], 2, "error: --dir /nonexist/.team is not"),
-            (&["-C", "/nonexist"], 2, "error: -C /nonexist is not usable"),
-            (&["-C", "nowhere", "--resume"], 2, "error: -C nowhere is not usable"),
+            (&["--resume", "--dir", "/nonexist/.team"], 2, "error: --dir /nonexist/.team cannot"),
+            (&["-C", "/nonexist"], 2, "error: -C /nonexist cannot be used"),
+            (&["-C", "nowhere", "--resume"], 2, "error: -C nowhere cannot be used"),
         ] {
             let mut lead = at_terminal_of_size(&team, words, size);
             assert_eq!(lead.wait().code(), Some(code), "{words:?}: {}", lead.screen());
@@ -476,7 +476,7 @@ fn a_resumed_session_does_not_show_the_farewells_of_the_last_team() {
             "timestamp": last["timestamp"]});
         append(&team, "lead", &ended);
         let resumed = at_terminal_of_size(&team, &["--resume"], size);
-        resumed.expect_screen("Back: alice");
+        resumed.expect_screen("Resumed: alice");
         team.eventually("the old one is taken in", || {
             team.mail_of("lead").iter().any(|it| it["id"] == "alice:end")
         });

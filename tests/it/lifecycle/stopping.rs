@@ -190,7 +190,7 @@ fn a_second_stop_does_not_wait() {
     lead.type_line("/stop bob");
     team.wait_status("bob", "stopping");
     lead.type_line("/stop bob");
-    lead.expect("bob is not waited for any longer");
+    lead.expect("no longer waiting for bob");
     lead.expect("bob ended on SIGTERM");
     assert!(before.elapsed() < ASK_DEADLINE, "{:?}", before.elapsed());
     assert_eq!(lead.printed().matches("bob ended").count(), 1, "{}", lead.printed());

@@ -299,7 +299,7 @@ fn a_lead_in_mode_plan_submits_its_plan_to_the_person() {
         let texts: Vec<&str> = results.iter().map(|(_, text, _)| text.as_str()).collect();
         assert!(texts[0].contains("not run: in mode plan") && texts[0].contains("submit_plan"));
         assert!(texts[1].contains("Not approved (1 of 5): and a test"), "{texts:?}");
-        assert!(texts[2].contains("Approved. You go on in mode accept_edits"), "{texts:?}");
+        assert!(texts[2].contains("Approved. Continue in mode accept_edits"), "{texts:?}");
         quit(&team, &mut lead);
     });
 }

@@ -182,7 +182,7 @@ fn a_lead_goes_on_with_another_model_and_its_teammates_stay() {
 
     // A model that cannot be used changes nothing.
     lead.type_line("/model openai/x");
-    lead.expect("openai/x has no credentials");
+    lead.expect("there are no credentials for openai/x");
     lead.type_line("/model nonsense/x");
     lead.expect("is not a model that this version can use");
     assert!(team.roster()["lead"]["model"].as_str().unwrap().starts_with("script:"));

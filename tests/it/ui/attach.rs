@@ -92,7 +92,7 @@ fn control_mail_is_shown_in_words() {
         team.wait_status("alice", "idle");
         lead.expect_screen("team>");
         lead.type_line("/mode accept_edits");
-        shows("mode_set_request", "go on in mode accept_edits");
+        shows("mode_set_request", "continue in mode accept_edits");
         lead.type_line("/stop alice");
         shows("shutdown_request", "please shut down: the user stops you");
         window.expect_screen("alice has ended");

@@ -4,24 +4,16 @@ use crate::support::approvals::careful_team;
 use crate::support::child_process::write;
 use crate::support::harness::{Team, in_parallel};
 use crate::support::scripts::{assert_left_in_order, bash, calls, says, script, spawn, wait_file};
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{SIZES, Size, Terminal};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// The rows and columns of the terminals.
-const SIZES: [(u16, u16); 3] = [(24, 80), (30, 100), (50, 160)];
-
 const CTRL_O: &str = "\u{f}";
 
-fn session(
-    team: &Team,
-    lines: &[Value],
-    options: &[&str],
-    (rows, columns): (u16, u16),
-) -> Terminal {
+fn session(team: &Team, lines: &[Value], options: &[&str], size: Size) -> Terminal {
     let model = script(team, lines);
     let args = [&["lead", "--model", &model], options].concat();
-    let lead = Terminal::of_size(team.command("team", &args), rows, columns);
+    let lead = Terminal::of_size(team.command("team", &args), size);
     lead.expect("/quit ends the team");
     lead
 }

@@ -127,12 +127,12 @@ fn a_question_that_is_put_off_comes_back_and_can_be_denied_by_number() {
         };
         lead.expect_screen("answer>");
         lead.press(ESC);
-        waits_for(&lead, "put off: Enter asks again", 1);
+        waits_for(&lead, "postponed: Enter shows it again", 1);
         lead.press("\r");
         waits_for(&lead, "    touch a.txt", 2);
         lead.expect_screen("answer>");
         lead.press(ESC);
-        waits_for(&lead, "put off: Enter asks again", 2);
+        waits_for(&lead, "postponed: Enter shows it again", 2);
         lead.type_line("/deny 1 not today");
         lead.expect("all done");
         assert!(!exists(&team, "a.txt"));
@@ -355,7 +355,7 @@ fn a_mistyped_command_is_explained_and_words_of_farewell_leave() {
             let team = Team::new();
             let mut lead = session(&team, &[says("lead", "never")], size);
             for (typed, said) in [
-                ("/tasks x", "/tasks takes nothing after it"),
+                ("/tasks x", "/tasks takes no arguments"),
                 ("/hel", "/hel is not a command; did you mean /help?"),
                 ("/sotp alice", "did you mean /stop?"),
                 ("/stop zoe", "there is no teammate zoe"),
@@ -505,7 +505,7 @@ fn another_model_and_another_conversation_go_on_in_the_same_terminal() {
         let listed = team.team(&["sessions", "--json"]).expect(0).json();
         let id = listed["sessions"][0]["id"].as_str().unwrap().to_owned();
         lead.type_line("/resume");
-        lead.expect_screen("/resume ID goes on with one of them");
+        lead.expect_screen("/resume ID resumes one of them");
         let screen = lead.screen();
         let row = screen.lines().find(|row| row.contains(&id)).unwrap();
         assert!(row.ends_with("  begin"), "{screen}");

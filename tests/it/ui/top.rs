@@ -285,7 +285,7 @@ fn questions_are_flagged_and_answered_at_three_sizes() {
         view.expect_screen("2 of 2 alive");
         assert!(!view.screen().contains("waits"), "{}", view.screen());
         asks(&team, &format!("touch yes{columns}"));
-        view.expect_screen("1 question waits");
+        view.expect_screen("1 open question");
         view.expect_screen(" ? alice");
         view.expect_screen("5 Questions (1)");
         // Nothing is answered outside of the question.
@@ -302,7 +302,7 @@ fn questions_are_flagged_and_answered_at_three_sizes() {
         wait_file(&team, &format!("yes{columns}"));
         view.expect_screen("team  2 of 2 alive");
         asks(&team, &format!("touch no{columns}"));
-        view.expect_screen("1 question waits");
+        view.expect_screen("1 open question");
         view.press("w");
         view.expect_screen(&format!("  touch no{columns}"));
         view.press("nnot yet, y\r");
@@ -316,7 +316,7 @@ fn questions_are_flagged_and_answered_at_three_sizes() {
         assert_eq!(reason.as_deref(), Some("not yet, y"));
         assert!(!team.workspace().join(format!("no{columns}")).exists());
         asks(&team, &format!("touch always{columns}"));
-        view.expect_screen("1 question waits");
+        view.expect_screen("1 open question");
         view.press("w");
         view.expect_screen(&format!("  touch always{columns}"));
         view.press("a");
@@ -342,7 +342,7 @@ fn a_long_question_is_approved_only_after_all_of_it_was_shown() {
         let long = "x".repeat(15_000);
         asks(&team, &format!("echo {long} > long{columns}"));
         let mut view = top(&team, rows, columns);
-        view.expect_screen("1 question waits");
+        view.expect_screen("1 open question");
         view.press("w");
         view.expect_screen("▸ Question of alice");
         view.press("y");
@@ -383,21 +383,21 @@ fn an_answer_to_a_question_that_is_gone_does_nothing() {
     for (rows, columns) in SIZES {
         asks(&team, &format!("touch first{columns}"));
         let mut view = top(&team, rows, columns);
-        view.expect_screen("1 question waits");
+        view.expect_screen("1 open question");
         view.press("w");
         view.expect_screen(&format!("  touch first{columns}"));
         team.team(&["deny", "alice"]).expect(0);
         asks(&team, &format!("touch second{columns}"));
-        view.expect_screen("Question of alice, waits no longer");
+        view.expect_screen("Question of alice, no longer open");
         for key in ["y", "a", "n"] {
             view.press(key);
-            view.expect_screen("This question waits no longer: nothing was answered");
+            view.expect_screen("This question is no longer open: nothing was answered");
             // The next key removes the words.
             view.press("k");
             team.eventually("the words are gone", || !view.screen().contains("was answered"));
         }
         assert_eq!(team.status("alice"), "waiting");
-        view.expect_screen("1 question waits");
+        view.expect_screen("1 open question");
         view.press("w");
         view.expect_screen(&format!("  touch second{columns}"));
         view.press("n\r");
@@ -424,7 +424,7 @@ fn it_is_resized_while_it_is_open() {
     view.resize(3, 10);
     view.expect_screen("Needs 20x5");
     view.resize(50, 160);
-    view.expect_screen("1 question waits");
+    view.expect_screen("1 open question");
     view.expect_screen("▸ 1 Members (2)");
     view.resize(5, 20);
     view.expect_screen("▸1Me 2Ms 3Co 4Ta 5Qu");
@@ -459,7 +459,7 @@ fn a_dead_team_is_shown_and_answers_nothing() {
         // A question of an agent that does not run waits for nobody, and cannot be answered.
         view.press("5");
         view.expect_screen("alice (not running) asks for bash: ");
-        assert!(!view.screen().contains("question waits"), "{}", view.screen());
+        assert!(!view.screen().contains("open question"), "{}", view.screen());
         view.press("\r");
         view.expect_screen("  touch late");
         view.press("y");
