@@ -118,14 +118,7 @@ pub(super) fn build_agent(
         leases: place.is_none().then(|| team.clone()),
     };
     let is_teammate = !name.is_lead();
-    let me = Identity {
-        name: name.clone(),
-        incarnation: incarnation.clone(),
-        max_rounds: role.max_turns.map_or(rules.max_rounds, |turns| turns.min(rules.max_rounds)),
-        max_exchanges: rules.max_exchanges,
-        takes_tasks: is_teammate && rules.auto_claim,
-        checks_idle: is_teammate,
-    };
+    let me = identity(name, incarnation, &role, &rules);
     let mode = parts.permissions.mode;
     let mut approval = approval_gate(parts.permissions, parts.asks, &role, name)?;
     if parts.frees_walled_commands {
@@ -200,6 +193,18 @@ pub(super) fn build_agent(
         show: parts.show,
         next_model: Rc::default(),
     })
+}
+
+fn identity(name: &AgentName, incarnation: &str, role: &Role, rules: &Rules) -> Identity {
+    let is_teammate = !name.is_lead();
+    Identity {
+        name: name.clone(),
+        incarnation: incarnation.to_owned(),
+        max_rounds: role.max_turns.map_or(rules.max_rounds, |turns| turns.min(rules.max_rounds)),
+        max_exchanges: rules.max_exchanges,
+        takes_tasks: is_teammate && rules.auto_claim,
+        checks_idle: is_teammate,
+    }
 }
 
 /// Completes what killed processes have left: an undo, and the mail of commands of this agent. The model is told of the

@@ -19,6 +19,7 @@ pub(crate) mod sessions;
 pub(crate) mod style;
 mod styled_text;
 pub(crate) mod tables;
+mod terminal_input;
 pub(crate) mod tool_line;
 pub(crate) mod top;
 pub(crate) mod transcript;

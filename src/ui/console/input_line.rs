@@ -4,7 +4,7 @@
 
 use super::completion::{Menu, Vocabulary};
 use super::history::History;
-use super::keys::{KeyCode, KeyPress};
+use crate::ui::terminal_input::{KeyCode, KeyPress};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::Widget;
@@ -340,8 +340,8 @@ fn area(text: &str) -> TextArea<'static> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::{Decoder, TerminalInput};
     use super::*;
+    use crate::ui::terminal_input::{Decoder, TerminalInput};
 
     fn line() -> InputLine {
         let vocabulary = Vocabulary { members: vec!["alice".into()], ..Vocabulary::default() };

@@ -8,7 +8,6 @@ mod completion;
 mod exchange;
 mod history;
 mod input_line;
-mod keys;
 mod pane;
 mod plain;
 mod screen;

@@ -5,9 +5,9 @@ use super::super::question::is_edit;
 use super::super::sanitize::{one_line, sanitize, wrap, wrap_styled};
 use super::exchange::{ConsoleOptions, EditableText, FileList, Input, Update, write_out};
 use super::input_line::{InputAction, InputLine};
-use super::keys::{Decoder, KeyCode, KeyPress, TerminalInput};
 use super::pane::{FRAME, Pane, QuestionPrompt};
 use super::viewport::Viewport;
+use crate::ui::terminal_input::{Decoder, KeyCode, KeyPress, TerminalInput};
 
 use crate::agent::progress::Progress;
 use crate::os::terminal::raw_mode::{RawMode, TerminalEvents, Waker, suspend};

@@ -1,9 +1,10 @@
 //! The terminal during the live view: alternate screen and raw mode. Both are restored however the view ends.
 
-use super::keys::{Decoder, Input};
+use super::keys::Input;
 use crate::os::signals::Signals;
 use crate::os::terminal::{TerminalGuard, typed};
 use crate::os::terminal_size;
+use crate::ui::terminal_input::Decoder;
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::cursor::Show;
@@ -79,7 +80,8 @@ impl Screen {
     pub(crate) fn next(&mut self, signals: &Signals, limit: Duration) -> io::Result<Vec<Input>> {
         // The reader of crossterm loops without end after the terminal is gone.
         let bytes = typed(signals, limit)?;
-        let mut inputs = self.decoder.feed(&bytes);
+        let mut inputs: Vec<Input> =
+            self.decoder.feed(&bytes).into_iter().flat_map(Input::of).collect();
         let area = area();
         if area != self.shown.area {
             queue!(stdout(), Clear(ClearType::All))?;

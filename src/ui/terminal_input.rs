@@ -1,10 +1,10 @@
 //! The bytes that a terminal sends, decoded to keys, pastes and changes of focus.
 
 use ratatui_textarea::Key;
-pub(super) use ratatui_textarea::{Input as KeyPress, Key as KeyCode};
+pub(crate) use ratatui_textarea::{Input as KeyPress, Key as KeyCode};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TerminalInput {
+pub(crate) enum TerminalInput {
     Key(KeyPress),
     Paste(String),
     /// Whether the terminal's window has the focus from now on.
@@ -22,13 +22,13 @@ const LONGEST_PASTE: usize = 1024 * 1024;
 
 /// The decoder. The bytes may be split anywhere except after ESC: an ESC at the end is the key.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(crate) struct Decoder {
     pending: Vec<u8>,
 }
 
 impl Decoder {
     /// Adds bytes and returns the inputs that are complete.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<TerminalInput> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<TerminalInput> {
         self.pending.extend(bytes);
         let mut found = Vec::new();
         while let Some((input, length)) = first(&self.pending) {
