@@ -337,7 +337,10 @@ impl Screen {
         self.above.push_str(&rest);
         let prompt = self.options.prompt.clone();
         let indent = " ".repeat(prompt.chars().count());
-        let text = sanitize(text).replace('\n', &format!("\n{indent}"));
+        let room = self.width.saturating_sub(indent.len());
+        let text = sanitize(text);
+        let rows: Vec<String> = text.split('\n').flat_map(|line| wrap(line, Some(room))).collect();
+        let text = rows.join(&format!("\n{indent}"));
         let palette = self.options.palette;
         self.above.push_str(&palette.bold(&prompt));
         self.above.push_str(&text);

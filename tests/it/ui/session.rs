@@ -332,9 +332,14 @@ fn text_and_calls_and_changes_are_readable() {
             let is_whole = |word: &str| word.len() == 7 && word.starts_with("word1");
             assert!(row.split_whitespace().all(is_whole), "a word is broken in {row:?}");
         }
-        lead.type_line("go on");
+        let typed = (100..125).map(|n| format!("typed{n}")).collect::<Vec<_>>().join(" ");
+        lead.type_line(&typed);
         lead.expect_screen("⏺ read_file  a.txt");
         lead.expect_screen("? lead asks to use write_file: a.txt");
+        let screen = lead.screen();
+        let rows: Vec<&str> = screen.lines().filter(|row| row.contains("typed")).collect();
+        let words = rows.iter().flat_map(|row| row.split_whitespace()).filter(|it| *it != "team>");
+        assert_eq!(words.collect::<Vec<_>>().join(" "), typed, "{screen}");
         lead.expect_screen("+ one");
         assert!(lead.has_colors());
         lead.type_line("y");
