@@ -5,9 +5,11 @@ use crate::support::approvals::{append_to, careful_team, wait_asked};
 use crate::support::child_process::{append, write};
 use crate::support::harness::Team;
 use crate::support::scripts::{
-    assert_left_in_order, bash, calls, says, scripted_lead, spawn, tool_results, turns, wait_file,
+    assert_left_in_order, bash, calls, says, scripted_lead, signal, spawn, stop_process,
+    tool_results, turns, wait_file,
 };
 use crate::support::terminal::Terminal;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 fn kinds<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
@@ -71,6 +73,27 @@ fn an_interrupt_ends_a_tool_and_a_model_call_and_the_process_stays() {
     assert!(notes.iter().any(is_told), "{notes:?}");
     team.wait_status("alice", "idle");
     assert_eq!(team.pid_of("alice"), pid, "the process stays");
+    quit(&team, &mut lead);
+}
+
+/// A stopped process answers nothing, and is waited for until the limit. Bob's turn ends all the same.
+#[test]
+fn one_that_does_not_answer_keeps_no_other_from_its_end() {
+    let team = Team::new();
+    let lines = [
+        calls("lead", &[spawn("alice"), spawn("bob")]),
+        says("lead", "spawned"),
+        calls("alice", &[bash("touch alice.here; sleep 1000")]),
+        calls("bob", &[bash("touch bob.here; sleep 1000")]),
+    ];
+    let mut lead = scripted_lead(&team, &lines);
+    wait_file(&team, "alice.here");
+    wait_file(&team, "bob.here");
+    stop_process(&team, "alice");
+    let both = team.team(&["interrupt", "alice", "bob"]).expect(1);
+    assert!(both.err.contains("alice was not interrupted"), "{both:?}");
+    assert!(both.out.contains("bob was interrupted"), "{both:?}");
+    signal(team.pid_of("alice"), Signal::SIGCONT);
     quit(&team, &mut lead);
 }
 

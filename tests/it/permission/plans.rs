@@ -266,6 +266,33 @@ fn expect_plan(lead: &Terminal, who: &str, word: &str) {
     assert!(lead.has_colors());
 }
 
+/// A plan is approved from another shell with the mode in which it is carried out.
+#[test]
+fn the_mode_of_a_plan_is_given_from_another_shell() {
+    let team = Team::new();
+    let lines = [
+        calls("lead", &[plan_of("only")]),
+        calls("lead", &[write_file("x.txt")]),
+        says("lead", "carried out"),
+    ];
+    let mut lead = lead_in(&team, "plan", &lines, SIZES[1]);
+    lead.type_line("begin");
+    expect_plan(&lead, "lead", "only");
+    let wrong = team.team(&["approve", "lead", "--mode", "reckless"]).expect(2);
+    assert!(wrong.err.contains("give one of plan, default"), "{wrong:?}");
+    team.team(&["approve", "lead", "--mode", "default"]).expect(0);
+    // In mode default the file is asked about, and its question has no mode.
+    lead.expect_screen("? lead asks to use write_file: x.txt");
+    assert_eq!(team.roster()["lead"]["mode"], "default");
+    let wrong = team.team(&["approve", "lead", "--mode", "default"]).expect(2);
+    assert!(wrong.err.contains("this request is not a plan"), "{wrong:?}");
+    assert!(!team.workspace().join("x.txt").exists());
+    team.team(&["approve", "lead"]).expect(0);
+    lead.expect("carried out");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+}
+
 /// The lead is told of a tool that it has, the person approves its plan, and its files are not asked about again.
 #[test]
 fn a_lead_in_mode_plan_submits_its_plan_to_the_person() {
