@@ -7,7 +7,8 @@ use super::names::{mailbox_name, unknown_name};
 use crate::bus::{Bus, Outgoing};
 use crate::error::{Exit, Failure};
 use crate::store::undo::read_all;
-use crate::store::{TeamDir, transcript};
+use crate::store::{TeamDir, roster, transcript};
+use crate::ui::undo::CloneFolders;
 use crate::undo::apply::{self, UndoError, Undone};
 use crate::undo::history::{self, Turn};
 use crate::undo::plan::{self, PlanError, UndoPlan, shown};
@@ -107,6 +108,11 @@ fn failure(agent: &AgentName, why: &UndoError) -> Failure {
     };
     let what = format!("the changes of {agent} were not taken back");
     Failure::new(exit, what, why.to_string(), hint)
+}
+
+/// Returns the folders of clones; none if the roster cannot be read.
+pub(crate) fn clone_folders(team: &TeamDir) -> CloneFolders {
+    roster::read(team).map(|roster| CloneFolders::of(&roster)).unwrap_or_default()
 }
 
 /// Returns the time at which the session began: the conversation of the lead. `None` if there is no lead.

@@ -23,5 +23,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let diffs = undo::session_diff(&team, &names)?;
     let since = undo::session_start(&team)?;
     let json = || undo::diff_json(since, &diffs);
-    Ok(print_result(args.json.json, json, || ui::undo::diff(&diffs, context.palette())))
+    Ok(print_result(args.json.json, json, || {
+        ui::undo::diff(&diffs, &undo::clone_folders(&team), context.palette())
+    }))
 }

@@ -38,7 +38,9 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let plan = undo::plan(bus.dir(), &agent, args.to)?;
     let is_blocked = !plan.refusals.is_empty() && !args.partial;
     let is_possible = !plan.steps.is_empty() && !is_blocked;
-    if !args.json.json && !print(&ui::undo::plan(&plan, &context.view())) {
+    if !args.json.json
+        && !print(&ui::undo::plan(&plan, &undo::clone_folders(bus.dir()), &context.view()))
+    {
         return Ok(Exit::Failure);
     }
     if is_possible && !args.yes && !confirm(args.json.json)? {
@@ -68,7 +70,7 @@ fn list(context: &Context, args: &Args) -> Result<Exit, Failure> {
     let turns = undo::turns(&team, &agent)?;
     let workspace = team.workspace();
     let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
-    let text = || ui::undo::turns(&turns, &workspace, &context.view());
+    let text = || ui::undo::turns(&turns, &workspace, &undo::clone_folders(&team), &context.view());
     Ok(print_result(args.json.json, || undo::turns_json(&team, &agent, &turns), text))
 }
 

@@ -7,9 +7,10 @@ use super::view::View;
 use crate::undo::history::Turn;
 use crate::undo::plan::{UndoAction, UndoPlan, shown};
 use crate::undo::session_diff::{AgentDiff, DiffContent, DiffKind, FileDiff, unified};
+use crate::wire::roster::{Member, Roster};
 use anstyle::{AnsiColor, Style};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const ADDED: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Green)));
 const PLACE: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Cyan)));
@@ -24,8 +25,32 @@ const NO_CHANGES: &str = "no changes are recorded since the session began";
 /// The maximum width of a path or a prompt in a line.
 const WIDTH: usize = 200;
 
+/// The folders of the clones in which agents work, with their names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CloneFolders(Vec<(PathBuf, String)>);
+
+impl CloneFolders {
+    pub(crate) fn of(roster: &Roster) -> Self {
+        let folder = |member: &Member| {
+            let path = PathBuf::from(&member.work.as_ref()?.path);
+            // Recorded paths have no links.
+            Some((path.canonicalize().unwrap_or(path), member.name.clone()))
+        };
+        Self(roster.members.iter().filter_map(|member| folder(member)).collect())
+    }
+
+    /// Returns a path on one line. A path in a clone is relative to it.
+    fn shown(&self, path: &str) -> String {
+        let in_clone = self.0.iter().find_map(|(folder, name)| {
+            let inside = Path::new(path).strip_prefix(folder).ok()?;
+            Some(format!("{} (clone of {name})", inside.display()))
+        });
+        one_line(in_clone.as_deref().unwrap_or(path), WIDTH)
+    }
+}
+
 /// Renders what an undo would do.
-pub(crate) fn plan(plan: &UndoPlan, view: &View) -> String {
+pub(crate) fn plan(plan: &UndoPlan, folders: &CloneFolders, view: &View) -> String {
     let palette = view.palette;
     let more = match plan.turns.saturating_sub(1) {
         0 => String::new(),
@@ -36,7 +61,7 @@ pub(crate) fn plan(plan: &UndoPlan, view: &View) -> String {
     let head = format!("turn {} of {}{more}: {about}", plan.to_turn, plan.agent);
     let mut rows = vec![palette.bold(&head)];
     for step in &plan.steps {
-        let path = one_line(&step.shown, WIDTH);
+        let path = folders.shown(&step.shown);
         let command = if step.is_by_command { "  (changed by a command)" } else { "" };
         rows.push(format!("  {:<12}{path}{}", step.action.word(), palette.dim(command)));
     }
@@ -47,7 +72,7 @@ pub(crate) fn plan(plan: &UndoPlan, view: &View) -> String {
         rows.push(palette.warn("not taken back:"));
     }
     for refusal in &plan.refusals {
-        let path = one_line(&refusal.shown, WIDTH);
+        let path = folders.shown(&refusal.shown);
         let why = one_line(&refusal.why.in_words(), WIDTH);
         rows.push(format!("  {path}: {why}"));
     }
@@ -60,12 +85,20 @@ fn uncovered(reasons: &[String], palette: Palette) -> impl Iterator<Item = Strin
 }
 
 /// Renders the turns in which an agent changed files, newest first. `workspace` is left out of paths.
-pub(crate) fn turns(turns: &[Turn], workspace: &Path, view: &View) -> String {
+pub(crate) fn turns(
+    turns: &[Turn],
+    workspace: &Path,
+    folders: &CloneFolders,
+    view: &View,
+) -> String {
     let palette = view.palette;
     let mut rows = Vec::new();
     for turn in turns.iter().rev() {
-        let mut files: Vec<String> =
-            turn.changes.iter().map(|it| shown(workspace, &it.change.path)).collect();
+        let mut files: Vec<String> = turn
+            .changes
+            .iter()
+            .map(|it| folders.shown(&shown(workspace, &it.change.path)))
+            .collect();
         files.sort_unstable();
         files.dedup();
         let more = files.len().saturating_sub(MOST_NAMED);
@@ -82,13 +115,13 @@ pub(crate) fn turns(turns: &[Turn], workspace: &Path, view: &View) -> String {
 }
 
 /// Renders the changes of agents as unified differences, each with the name of the agent.
-pub(crate) fn diff(diffs: &[AgentDiff], palette: Palette) -> String {
+pub(crate) fn diff(diffs: &[AgentDiff], folders: &CloneFolders, palette: Palette) -> String {
     let mut text = String::new();
     for AgentDiff { agent, files, uncovered: reasons } in diffs {
         let head = format!("{agent}: {}", counted(files.len()));
         let _infallible = writeln!(text, "{}", palette.bold(&head));
         for file in files {
-            text.push_str(&file_text(file, palette));
+            text.push_str(&file_text(file, folders, palette));
         }
         for note in uncovered(reasons, palette) {
             let _infallible = writeln!(text, "{note}");
@@ -101,8 +134,8 @@ pub(crate) fn diff(diffs: &[AgentDiff], palette: Palette) -> String {
     text.trim_end().to_owned()
 }
 
-fn file_text(file: &FileDiff, palette: Palette) -> String {
-    let path = one_line(&file.shown, WIDTH);
+fn file_text(file: &FileDiff, folders: &CloneFolders, palette: Palette) -> String {
+    let path = folders.shown(&file.shown);
     let (old, new) = match file.kind {
         DiffKind::Created => ("/dev/null".to_owned(), format!("b/{path}")),
         DiffKind::Changed => (format!("a/{path}"), format!("b/{path}")),
@@ -113,14 +146,16 @@ fn file_text(file: &FileDiff, palette: Palette) -> String {
             let head = palette.bold(&format!("--- {old}\n+++ {new}"));
             return format!("{head}\n{}", painted(&unified(before, after), palette));
         }
-        DiffContent::Mode(..) | DiffContent::Binary | DiffContent::Unknown(_) => note(file),
+        DiffContent::Mode(..) | DiffContent::Binary | DiffContent::Unknown(_) => {
+            note(file, folders)
+        }
     };
     format!("{}\n", palette.bold(&note))
 }
 
 /// Describes a change whose lines are not shown.
-fn note(file: &FileDiff) -> String {
-    let path = one_line(&file.shown, WIDTH);
+fn note(file: &FileDiff, folders: &CloneFolders) -> String {
+    let path = folders.shown(&file.shown);
     let what = match &file.content {
         DiffContent::Text { .. } => String::new(),
         DiffContent::Mode(before, after) => format!(" (mode {before:04o} to {after:04o})"),
@@ -131,7 +166,7 @@ fn note(file: &FileDiff) -> String {
 }
 
 /// Renders the changes of agents with the numbers of their lines.
-pub(crate) fn numbered(diffs: &[AgentDiff], view: &View) -> String {
+pub(crate) fn numbered(diffs: &[AgentDiff], folders: &CloneFolders, view: &View) -> String {
     let palette = view.palette;
     let room = view.width.map(|width| width.saturating_sub(INDENT.len()));
     let narrow = View { width: room, ..view.clone() };
@@ -140,11 +175,11 @@ pub(crate) fn numbered(diffs: &[AgentDiff], view: &View) -> String {
         rows.push(palette.bold(&format!("{agent}: {}", counted(files.len()))));
         for file in files {
             let DiffContent::Text { before, after } = &file.content else {
-                rows.push(note(file));
+                rows.push(note(file, folders));
                 continue;
             };
             let diff = diff::diff(before, after, &narrow);
-            rows.push(format!("{} {}", note(file), palette.dim(&diff.counts())));
+            rows.push(format!("{} {}", note(file, folders), palette.dim(&diff.counts())));
             rows.extend(diff.rows.into_iter().map(|row| format!("{INDENT}{row}")));
         }
         rows.extend(uncovered(reasons, palette));
@@ -153,9 +188,9 @@ pub(crate) fn numbered(diffs: &[AgentDiff], view: &View) -> String {
 }
 
 /// Renders the changes of an agent as one line, without its name: the files, each with the numbers of its lines.
-pub(crate) fn in_one_line(files: &[FileDiff]) -> String {
+pub(crate) fn in_one_line(files: &[FileDiff], folders: &CloneFolders) -> String {
     let named = files.iter().take(MOST_NAMED).map(|file| {
-        let path = one_line(&file.shown, WIDTH);
+        let path = folders.shown(&file.shown);
         match (&file.content, file.kind) {
             (DiffContent::Text { before, after }, DiffKind::Created | DiffKind::Changed) => {
                 format!(
@@ -250,7 +285,7 @@ mod tests {
             refusals: vec![refusal("b.rs", RefusalReason::ChangedBy("bob".into()))],
             uncovered: vec!["changes are not covered".into()],
         };
-        let text = plan(&planned, &View::fixed(None));
+        let text = plan(&planned, &CloneFolders::default(), &View::fixed(None));
         let rows: Vec<&str> = text.lines().collect();
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert!(rows[0].starts_with("turn 3 of alice and a later one: add a"), "{text}");
@@ -270,15 +305,16 @@ mod tests {
             content: DiffContent::Text { before: "old\n".into(), after: "new\u{1b}[2J\n".into() },
         };
         let diffs = [AgentDiff { agent: alice(), files: vec![file], uncovered: Vec::new() }];
-        let plain = diff(&diffs, Palette::plain());
+        let plain = diff(&diffs, &CloneFolders::default(), Palette::plain());
         assert!(
             plain.starts_with("alice: 1 file\n--- a/a.rs\n+++ b/a.rs\n@@ -1 +1 @@\n-old\n+new")
         );
         assert!(!plain.contains('\u{1b}'));
-        let painted = diff(&diffs, Palette::new(ColorChoice::Always, true));
+        let painted =
+            diff(&diffs, &CloneFolders::default(), Palette::new(ColorChoice::Always, true));
         assert!(painted.contains("\u{1b}[31m-old\u{1b}[0m"), "{painted:?}");
         assert!(painted.contains("\u{1b}[32m+new"), "{painted:?}");
         assert!(!painted.contains("[2J\u{1b}") && !painted.contains("\u{1b}[2J"), "{painted:?}");
-        assert_eq!(diff(&[], Palette::plain()), NO_CHANGES);
+        assert_eq!(diff(&[], &CloneFolders::default(), Palette::plain()), NO_CHANGES);
     }
 }

@@ -83,7 +83,11 @@ impl Session {
             Err(why) => return self.console.print(&why.to_string()),
         };
         let view = View::new(self.view.palette, self.console.width());
-        self.console.print(&ui::undo::plan(&plan, &view));
+        self.console.print(&ui::undo::plan(
+            &plan,
+            &undo::clone_folders(self.runtime.team()),
+            &view,
+        ));
         if plan.steps.is_empty() || !plan.refusals.is_empty() {
             let hint = format!("`team undo {name} --partial` takes back the others");
             let hint = if plan.steps.is_empty() { "nothing to take back" } else { &hint };
@@ -102,7 +106,9 @@ impl Session {
         let workspace = team.workspace();
         let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
         self.console.print(&match turns {
-            Ok(turns) => ui::undo::turns(&turns, &workspace, &self.view),
+            Ok(turns) => {
+                ui::undo::turns(&turns, &workspace, &undo::clone_folders(team), &self.view)
+            }
             Err(why) => why.to_string(),
         });
     }
@@ -228,9 +234,11 @@ impl Session {
         if diff.files.is_empty() {
             return;
         }
-        let row = format!("± {}: {}", diff.agent, ui::undo::in_one_line(&diff.files));
+        let folders = undo::clone_folders(self.runtime.team());
+        let row = format!("± {}: {}", diff.agent, ui::undo::in_one_line(&diff.files, &folders));
         let view = View::new(self.view.palette, self.console.width());
-        self.console.print_folded(FoldedText { row, text: ui::undo::numbered(&[diff], &view) });
+        self.console
+            .print_folded(FoldedText { row, text: ui::undo::numbered(&[diff], &folders, &view) });
     }
 
     /// Shows what agents have changed since the session began.
@@ -240,7 +248,11 @@ impl Session {
         let show = move || {
             let agents = name.map(|name| undo::agent(&team, &name)).transpose()?;
             let agents: Vec<AgentName> = agents.into_iter().collect();
-            Ok::<_, Failure>(ui::undo::numbered(&undo::session_diff(&team, &agents)?, &view))
+            Ok::<_, Failure>(ui::undo::numbered(
+                &undo::session_diff(&team, &agents)?,
+                &undo::clone_folders(&team),
+                &view,
+            ))
         };
         self.console.print(&offload(show).await.unwrap_or_else(|why| why.to_string()));
     }

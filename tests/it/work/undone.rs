@@ -52,6 +52,7 @@ fn changes_of_a_command_in_a_clone_are_taken_back_there() {
     assert_eq!((&plan["refused"], &plan["uncovered"]), (&json!([]), &json!([])));
     let diff = it.team.team(&["diff", "alice"]).expect(0).out;
     assert!(diff.contains("\n+more") && diff.contains("alice: 6 files"), "{diff}");
+    assert!(diff.contains("+++ b/sub/added (clone of alice)\n"), "{diff}");
     it.team.team(&["undo", "alice", "--yes"]).expect(0);
     let states = ["a.txt", "dirty", "gone", "new", "staged", "sub/added", "ignored"]
         .map(|name| text(&clone, name));
