@@ -8,6 +8,15 @@ use super::question::OpenQuestion;
 use super::{Action, Mode, Notice, Opened, Top};
 use crate::view::Snapshot;
 use crate::view::change::PendingQuestion;
+use crate::wire::permission::RuleScope;
+
+/// The keys of the scopes.
+pub(super) const SCOPE_KEYS: [(char, RuleScope); 4] = [
+    ('a', RuleScope::Agent),
+    ('s', RuleScope::Session),
+    ('t', RuleScope::Team),
+    ('g', RuleScope::Good),
+];
 
 impl Top {
     pub(super) fn open_question(&mut self, asked: &PendingQuestion) {
@@ -55,6 +64,26 @@ impl Top {
             None => self.answer(answer),
             Some(why) => {
                 self.fail(why);
+                None
+            }
+        }
+    }
+
+    /// Asks for whom and how long the call of the open question is allowed from now on.
+    pub(super) fn ask_for_scope(&mut self, snapshot: &Snapshot) {
+        let Some(Opened::Question(open)) = &self.opened else { return };
+        match open.refusal(snapshot).or_else(|| open.objection(true)) {
+            None => self.mode = Some(Mode::Scope),
+            Some(why) => self.fail(why),
+        }
+    }
+
+    pub(super) fn choose_scope(&mut self, key: Key, snapshot: &Snapshot) -> Option<Action> {
+        let scope = SCOPE_KEYS.into_iter().find(|(meant, _)| Key::Char(*meant) == key);
+        match scope {
+            Some((_, scope)) => self.approve(TypedAnswer::Always(scope), snapshot),
+            None => {
+                self.notify(Notice::Fine("Nothing was answered".into()));
                 None
             }
         }

@@ -95,7 +95,7 @@ const DIGITS: &[Key] = &[Char('1'), Char('2'), Char('3'), Char('4'), Char('5')];
 pub(super) const BINDINGS: &[Binding] = &[
     row(C::Yes, Question, &[Char('y'), Char('Y')], "y", "yes", "Yes, once all of it was shown"),
     row(C::No, Question, &[Char('n'), Char('N')], "n", "no", "No; asks for a reason"),
-    row(C::Always, Question, &[Char('a'), Char('A')], "a", "always", "Yes, and for all members from now on"),
+    row(C::Always, Question, &[Char('a'), Char('A')], "a", "always", "Yes, from now on; asks for whom and how long"),
     row(C::Back, Anywhere, &[Esc], "esc", "back", "Back; end the search"),
     row(C::NextMatch, NoQuestion, &[Char('n')], "n", "next", "Next match"),
     row(C::PreviousMatch, NoQuestion, &[Char('N')], "N", "previous", "Previous match"),

@@ -4,6 +4,7 @@ use super::super::roster::{age, short, walls_in_words};
 use super::super::sanitize::{columns, one_line, sanitize};
 use super::super::style::{BAD, BOLD, DIM, WARN};
 use super::super::view::View;
+use super::answer::SCOPE_KEYS;
 use super::bindings::{BINDINGS, Binding, Command, Front};
 use super::items::waiting;
 use super::layout::{LEAST, PANES, Place};
@@ -207,6 +208,11 @@ fn draw_footer(
         }
         Some(Mode::Reason { text }) => {
             return Some(prompt(buffer, foot, "No, because: ", text, "(enter: no)", view));
+        }
+        Some(Mode::Scope) => {
+            let keys = SCOPE_KEYS.map(|(key, scope)| format!("{key} {}", scope.word()));
+            let text = format!("Always, for: {}; any other key: no answer", keys.join(", "));
+            line(buffer, foot, &Line::styled(text, view.style(WARN)));
         }
         Some(Mode::Confirm { what, .. }) => {
             let text = format!("{what}? y: yes, any other key: no");

@@ -28,7 +28,7 @@ use super::question::TypedAnswer;
 use super::sanitize::sanitize;
 use super::view::View;
 use crate::view::{MemberView, Snapshot};
-use crate::wire::permission::{Question, RuleScope};
+use crate::wire::permission::Question;
 use bindings::{Command, Front, command};
 use items::{Item, ItemKey, items};
 use layout::{Frame, LEAST, PANES, Pane, Place, Shape, frame};
@@ -63,6 +63,8 @@ enum Mode {
     Reason {
         text: String,
     },
+    /// A key says for whom and how long the call of the open question is allowed.
+    Scope,
     /// `y` confirms an action, which `what` names.
     Confirm {
         what: String,
@@ -305,6 +307,7 @@ impl Top {
             }
             Some(Mode::Write { to, text }) => self.write(key, to, text),
             Some(Mode::Reason { text }) => self.type_reason(key, text, snapshot),
+            Some(Mode::Scope) => self.choose_scope(key, snapshot),
             Some(Mode::Confirm { action, .. }) => (key == Key::Char('y')).then_some(action),
         };
         self.update(snapshot);
@@ -323,14 +326,14 @@ impl Top {
             }
             Some(Mode::Write { text, .. }) => text.push_str(&pasted),
             Some(Mode::Reason { text }) => text.push_str(&line),
-            None | Some(Mode::Confirm { .. }) => {}
+            None | Some(Mode::Scope | Mode::Confirm { .. }) => {}
         }
     }
 
     fn run(&mut self, command: Command, key: Key, snapshot: &Snapshot) -> Option<Action> {
         match command {
             Command::Yes => return self.approve(TypedAnswer::Yes, snapshot),
-            Command::Always => return self.approve(TypedAnswer::Always(RuleScope::Team), snapshot),
+            Command::Always => self.ask_for_scope(snapshot),
             Command::No => self.refuse(snapshot),
             Command::Close if self.opened.is_none() => return Some(Action::Quit),
             Command::Leave => return Some(Action::Quit),

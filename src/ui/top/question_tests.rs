@@ -3,6 +3,7 @@
 use super::tests::{NOW, Person, person};
 use super::*;
 use crate::view::change::PendingQuestion;
+use crate::wire::permission::RuleScope;
 use serde_json::json;
 
 /// Returns a question of alice with this id for a command.
@@ -49,7 +50,20 @@ fn an_approval_counts_only_after_all_of_the_question_was_shown() {
     assert_eq!(person.press("y"), Some(yes));
     assert!(person.top.opened.is_none(), "it is closed");
     person.sees("w", &["rm -rf target"]);
-    assert_eq!(person.press("A"), Some(answer(&person, TypedAnswer::Always(RuleScope::Team))));
+    person.sees("Ax", &["Nothing was answered"]);
+    for (key, scope) in [
+        ("a", RuleScope::Agent),
+        ("s", RuleScope::Session),
+        ("t", RuleScope::Team),
+        ("g", RuleScope::Good),
+    ] {
+        person.sees("1w", &["rm -rf target"]);
+        person.sees(
+            "A",
+            &["Always, for: a agent, s session, t team, g good; any other key: no answer"],
+        );
+        assert_eq!(person.press(key), Some(answer(&person, TypedAnswer::Always(scope))));
+    }
     let long: Vec<String> = (0..50).map(|line| format!("echo {line}; \u{202e}")).collect();
     person.snapshot.requests = vec![question("long", &long.join("\n"))];
     person.sees("w", &["echo 0; <U+202E>", "1-20 of 51"]);

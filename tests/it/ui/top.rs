@@ -319,7 +319,7 @@ fn questions_are_flagged_and_answered_at_three_sizes() {
         view.expect_screen("1 open question");
         view.press("w");
         view.expect_screen(&format!("  touch always{columns}"));
-        view.press("a");
+        view.press("at");
         view.expect_screen("alice: approved");
         wait_file(&team, &format!("always{columns}"));
         team.wait_status("alice", "idle");
