@@ -284,6 +284,7 @@ paths! {
     fifo(name: &AgentName) = "run/.state/{name}.bell";
     heartbeat(name: &AgentName) = "run/.state/{name}.beat";
     used(name: &AgentName) = "run/.state/{name}.used";
+    last_output(name: &AgentName) = "run/.state/{name}.output";
     mailbox_key(name: &AgentName) = "run/.state/{name}.key";
     unsent_mail(name: &AgentName, run_id: &str) = "run/.state/{name}.outbox-{run_id}";
     file_locks() = "run/.state/files";

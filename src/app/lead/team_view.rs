@@ -3,8 +3,8 @@
 use super::running_calls::RunningCalls;
 use crate::agent::progress::Progress;
 use crate::os::{Clock, SystemClock};
-use crate::store::{TeamDir, roster};
-use crate::ui::console::{Console, MemberMark, StatusLine, WorkingRow};
+use crate::store::{TeamDir, last_output, roster};
+use crate::ui::console::{Console, MemberMark, StatusLine, WorkOutput, WorkingRow};
 use crate::ui::roster::short;
 use crate::wire::AgentName;
 use crate::wire::activity::Activity;
@@ -135,7 +135,7 @@ impl TeamView {
         let own = |name: &str, (what, since): &(String, Instant)| WorkingRow {
             name: name.to_owned(),
             color: String::new(),
-            has_output: true,
+            output: WorkOutput::OfSession,
             what: what.clone(),
             since: *since,
             tokens: 0,
@@ -172,7 +172,9 @@ impl TeamView {
                 name: member.name.clone(),
                 color: member.color.clone(),
                 what,
-                has_output: false,
+                output: WorkOutput::Line(
+                    call.map(|_| last_output(team, member)).unwrap_or_default(),
+                ),
                 since: call.map_or(shown.since, |call| call.since),
                 tokens: member.usage.tokens(),
             });
@@ -184,6 +186,12 @@ impl TeamView {
     pub(super) fn at_work(&self) -> Vec<&str> {
         self.working.iter().map(|row| row.name.as_str()).collect()
     }
+}
+
+/// Returns the newest line of output of the command that a member runs.
+fn last_output(team: &TeamDir, member: &Member) -> String {
+    let name = AgentName::member(&member.name);
+    name.map(|name| last_output::read(team, &name)).unwrap_or_default()
 }
 
 fn status_line(roster: &Roster, questions: usize) -> StatusLine {

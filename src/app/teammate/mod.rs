@@ -23,6 +23,7 @@ use crate::os::{
 };
 use crate::settings::environment::Environment;
 use crate::store::asynchronous::offload;
+use crate::store::last_output::LastOutput;
 use crate::store::{LifeLock, LifeRecord, StoreError, TeamDir, liveness, transcript};
 use crate::supervise::commands::end_commands;
 use crate::supervise::handshake::{self, HandshakeAnswer, StartReason};
@@ -38,7 +39,7 @@ use std::io::{IsTerminal, Read};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use terminal::{OwnTerminal, progress_handler, read_answers};
+use terminal::{OwnTerminal, progress_handler, read_answers, with_last_output};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub(crate) fn run(context: &Context, request: TeammateRequest) -> Result<Exit, Failure> {
@@ -182,7 +183,10 @@ impl TeammateApp {
             ops: None,
             usage,
             price: handshake.price,
-            show: progress_handler(context, is_by_hand, *once, terminal.clone(), events.clone()),
+            show: with_last_output(
+                progress_handler(context, is_by_hand, *once, terminal.clone(), events.clone()),
+                LastOutput::open(team, &process.name),
+            ),
         };
         let agent = with_left_mail(build_agent(parts, &context.environment)?).await;
         let signalled = Rc::default();

@@ -6,6 +6,7 @@ use crate::app::requests::{decision_of, editable_text, own_decision, with_text};
 use crate::app::{context::Context, output};
 use crate::error::{Failure, OrFail};
 use crate::os::terminal_size;
+use crate::store::last_output::LastOutput;
 use crate::tools::approval_decision::Decider;
 use crate::ui::console::EditableText;
 use crate::ui::external_editor::ExternalEditor;
@@ -16,7 +17,7 @@ use crate::view::requests::visible;
 use crate::wire::permission::{Decision, DecisionOutcome, PermissionMode, Question, QuestionKind};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
-use std::io::BufRead;
+use std::io::{self, BufRead};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -93,6 +94,29 @@ pub(super) fn progress_handler(
         if *progress == Progress::Idle && once && had_turn.get() {
             let _ended = events.send(MachineEvent::Stop(StopCause::AtOnce).into());
         }
+    })
+}
+
+/// Returns a handler of progress that also shows the newest line of output to the lead. Without the file it does nothing
+/// more.
+pub(super) fn with_last_output(
+    show: Rc<dyn Fn(&Progress)>,
+    output: io::Result<LastOutput>,
+) -> Rc<dyn Fn(&Progress)> {
+    let output = match output {
+        Ok(output) => output,
+        Err(why) => {
+            tracing::warn!(%why, "the lead does not see the output of running commands");
+            return show;
+        }
+    };
+    Rc::new(move |progress| {
+        if let Progress::ToolOutput(line) = progress {
+            output.set(line);
+        } else if let Progress::ToolStarted { .. } | Progress::ToolEnded(_) = progress {
+            output.set("");
+        }
+        show(progress);
     })
 }
 

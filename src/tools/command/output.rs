@@ -45,18 +45,31 @@ struct LineViewer {
     show: ShowLine,
     redact: RedactPiece,
     shown_at: Option<Instant>,
+    /// The newest line, which came too soon after the last one.
+    pending: Option<String>,
 }
 
 impl LineViewer {
     /// Shows the last line of new output, unless another was shown just now.
     fn push(&mut self, text: &str) {
         let Some(line) = text.lines().rev().find(|line| !line.trim().is_empty()) else { return };
-        let now = SystemClock.monotonic();
-        if self.shown_at.is_some_and(|at| now.duration_since(at) < LINE_INTERVAL) {
-            return;
-        }
-        self.shown_at = Some(now);
         let line: String = line.chars().take(LINE_CHARS).collect();
+        self.pending = Some(line);
+        if self.due().is_some_and(|due| due <= SystemClock.monotonic()) {
+            self.show_pending();
+        }
+    }
+
+    /// Returns the time at which the pending line is to be shown; `None` if there is none.
+    fn due(&self) -> Option<Instant> {
+        self.pending.as_ref()?;
+        let now = || SystemClock.monotonic();
+        Some(self.shown_at.map_or_else(now, |at| at + LINE_INTERVAL))
+    }
+
+    fn show_pending(&mut self) {
+        let Some(line) = self.pending.take() else { return };
+        self.shown_at = Some(SystemClock.monotonic());
         let (clean, _held) = (self.redact)(line + "\n");
         (self.show)(clean.trim_end());
     }
@@ -68,7 +81,7 @@ impl CappedOutput {
         let output_store = output_store.clone();
         let redact = Rc::clone(&output_store.redact);
         let viewer = output_store.show_line.clone();
-        let viewer = viewer.map(|show| LineViewer { show, redact, shown_at: None });
+        let viewer = viewer.map(|show| LineViewer { show, redact, shown_at: None, pending: None });
         let stored = StoredOutput { output_store, spill: None, held: String::new() };
         Self { stored: Some(stored), viewer, ..Self::default() }
     }
@@ -84,6 +97,15 @@ impl CappedOutput {
     pub(in crate::tools) fn omitted(chars: usize) -> Range<usize> {
         let end = if chars > OUTPUT_CHARS { chars - HALF_CHARS + NOTE_CHARS } else { HALF_CHARS };
         HALF_CHARS..end
+    }
+
+    /// Returns the time at which the newest line is to be shown; `None` if it was shown.
+    pub(super) fn line_due(&self) -> Option<Instant> {
+        self.viewer.as_ref()?.due()
+    }
+
+    pub(super) fn show_line(&mut self) {
+        self.viewer.iter_mut().for_each(LineViewer::show_pending);
     }
 
     /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.

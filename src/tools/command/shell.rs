@@ -13,7 +13,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::task::yield_now;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 
 pub(in crate::tools) struct CommandResult {
     /// Its standard output and error.
@@ -118,7 +118,18 @@ fn proxy_variables() -> Vec<(String, String)> {
 async fn read_all(mut pipe: PipeReader, readable: ReadableFd, output: &mut CappedOutput) {
     let mut buffer = vec![0; 65_536];
     loop {
-        match readable.read(|| pipe.read(&mut buffer)).await {
+        let read = readable.read(|| pipe.read(&mut buffer));
+        let read = match output.line_due() {
+            None => read.await,
+            Some(due) => match timeout_at(due.into(), read).await {
+                Ok(read) => read,
+                Err(_) => {
+                    output.show_line();
+                    continue;
+                }
+            },
+        };
+        match read {
             Ok(count) if count > 0 => {
                 output.push(buffer.get(..count).unwrap_or_default());
                 // A command that writes faster than this loop reads would starve other tasks and the timeout.

@@ -18,7 +18,7 @@ mod viewport;
 pub(crate) use super::live::FoldedText;
 pub(crate) use completion::{ArgumentKind, SlashCommand};
 pub(crate) use exchange::{ConsoleOptions, EditableText, FileList, Input};
-pub(crate) use pane::{MemberMark, QuestionPrompt, StatusLine, WorkingRow};
+pub(crate) use pane::{MemberMark, QuestionPrompt, StatusLine, WorkOutput, WorkingRow};
 
 use super::external_editor::ExternalEditor;
 use super::messages::NAME_WIDTH;

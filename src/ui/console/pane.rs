@@ -32,11 +32,20 @@ pub(crate) struct WorkingRow {
     /// The colour word of the member; empty for the lead.
     pub(crate) color: String,
     pub(crate) what: String,
-    /// Whether the last line of output is that of this work.
-    pub(crate) has_output: bool,
+    /// The source of the last line of output.
+    pub(crate) output: WorkOutput,
     pub(crate) since: Instant,
     /// The tokens of the agent so far; 0 is not shown.
     pub(crate) tokens: u64,
+}
+
+/// The source of the last line of output of a working agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum WorkOutput {
+    /// The commands of this session, whose output arrives as progress.
+    OfSession,
+    /// This line; empty if there is none.
+    Line(String),
 }
 
 /// A question that owns the input until it is answered or put off.
@@ -189,8 +198,12 @@ impl Pane {
                 (DIM, end),
             ];
             rows.push(self.row(&parts, width));
-            if rows.len() == 1 && work.has_output && !self.output.is_empty() {
-                let text = format!("  └ {}", self.output);
+            let output = match &work.output {
+                WorkOutput::OfSession => &self.output,
+                WorkOutput::Line(line) => line,
+            };
+            if !output.is_empty() {
+                let text = format!("  └ {output}");
                 rows.push(self.row(&vec![(DIM, text)], width));
             }
         }
@@ -341,7 +354,14 @@ mod tests {
         let since = now.checked_sub(Duration::from_secs(seconds)).unwrap();
         let (name, color, what) =
             (name.to_owned(), "blue".to_owned(), "bash cargo test".to_owned());
-        WorkingRow { name, color, what, has_output: false, since, tokens: 5_120 }
+        WorkingRow {
+            name,
+            color,
+            what,
+            output: WorkOutput::Line(String::new()),
+            since,
+            tokens: 5_120,
+        }
     }
 
     fn pane(now: Instant) -> Pane {

@@ -1,4 +1,5 @@
-//! The lead's terminal shows the changes of files when they are made, and the subject of each running call.
+//! The lead's terminal shows the changes of files when they are made, and the subject and output of each running
+//! call.
 
 use crate::support::approvals::careful_team;
 use crate::support::child_process::write;
@@ -90,7 +91,12 @@ fn the_changes_of_a_teammate_are_one_row_that_opens() {
             calls("lead", &[spawn("alice")]),
             says("lead", "alice is at work"),
             calls("alice", &[bash("until test -e go; do sleep 0.05; done"), read, change, new]),
-            calls("alice", &[bash("touch now; until test -e on; do sleep 0.05; done")]),
+            calls(
+                "alice",
+                &[bash(
+                    "echo first; sleep 0.02; echo last; touch now; until test -e on; do sleep 0.05; done",
+                )],
+            ),
             says("alice", "I have changed two files"),
             says("lead", "all done"),
         ];
@@ -102,7 +108,9 @@ fn the_changes_of_a_teammate_are_one_row_that_opens() {
         write(&team.workspace().join("go"), "");
         wait_file(&team, "now");
         // Her row names what she does, not only the tool.
-        lead.expect_screen("alice  bash touch now; until test -e on");
+        lead.expect_screen("alice  bash echo first; sleep 0.02; echo last");
+        // A line that comes right after another one is the last one, too.
+        lead.expect_screen("  └ last");
         write(&team.workspace().join("on"), "");
         lead.expect_screen("± alice: a.rs +1 −1, new.txt +1 −0 (Ctrl-O)");
         lead.expect("all done");
