@@ -54,12 +54,35 @@ impl Disk {
         Filler(vec![path])
     }
 
-    /// Uses all inodes until the returned value is dropped.
-    fn fill_inodes(&self) -> Filler {
-        let path = |n: u32| self.at.join(format!("filler-{n}"));
-        let made = (0..).map(path).take_while(|path| fs::File::create(path).is_ok());
-        Filler(made.collect())
+    /// Uses all inodes until the returned value is dropped. A process that replaces a file meanwhile frees one when it is
+    /// done, so they are used up only once this process of the team does nothing.
+    fn fill_inodes(&self, team: &Team, pid: i32) -> Filler {
+        let mut filler = Filler(Vec::new());
+        team.eventually("no inode is left", || {
+            let (before, rest) = (resting(pid), filler.0.len());
+            let path = |n: usize| self.at.join(format!("filler-{n}"));
+            let made = (rest..).map(path).take_while(|path| fs::File::create(path).is_ok());
+            filler.0.extend(made);
+            filler.0.len() == rest && before.is_some() && before == resting(pid)
+        });
+        filler
     }
+}
+
+/// Returns how long each thread of a process has run so far; `None` while one of them does not sleep.
+fn resting(pid: i32) -> Option<Vec<String>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut ran = Vec::new();
+    for thread in threads {
+        let thread = thread.ok()?.path();
+        let state = fs::read_to_string(thread.join("stat")).ok()?;
+        let (_, state) = state.rsplit_once(") ")?;
+        if !state.starts_with('S') {
+            return None;
+        }
+        ran.push(fs::read_to_string(thread.join("schedstat")).ok()?);
+    }
+    Some(ran)
 }
 
 impl Drop for Disk {
@@ -318,7 +341,7 @@ fn a_disk_without_inodes_loses_nothing() {
     let model = script(&team, &[says("bob", "one"), says("bob", "two")]);
     let mut member = bob(&team, &model);
     team.wait_status("bob", "idle");
-    let filler = disk.fill_inodes();
+    let filler = disk.fill_inodes(&team, member.pid());
     team.team(&["send", "bob", &content("user", 0, 30)]).expect(0);
     member.wait_says(&team, "disk full");
     team.team(&["send", "bob", &content("user", 1, 30)]).expect(0);
