@@ -169,8 +169,13 @@ impl TeamAtRest {
             if file.metadata().at(path)?.len() > 0 {
                 add(LeftoverKind::Lock, vec![path.clone()]);
             }
-            let state =
-                [dir.heartbeat(name), dir.fifo(name), dir.used(name), dir.mailbox_key(name)];
+            let state = [
+                dir.heartbeat(name),
+                dir.fifo(name),
+                dir.used(name),
+                dir.last_output(name),
+                dir.mailbox_key(name),
+            ];
             add(LeftoverKind::State, state.into());
             for claim in list(dir, name)? {
                 let is_read = claim.is_taken && is_all_recorded(dir, &claim)?;

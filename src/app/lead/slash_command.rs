@@ -254,7 +254,8 @@ fn words(usage: &UsageCount) -> String {
     let cached = usage.cached_share().map(|share| format!(" ({share} % from the cache)"));
     let cost = usage.cost.map(|cost| format!(", cost {cost}"));
     let (cached, cost) = (cached.unwrap_or_default(), cost.unwrap_or_default());
-    format!("{turns} turns, {input_tokens} tokens in{cached}, {output_tokens} out{cost}")
+    let turns_word = if *turns == 1 { "turn" } else { "turns" };
+    format!("{turns} {turns_word}, {input_tokens} tokens in{cached}, {output_tokens} out{cost}")
 }
 
 #[cfg(test)]
