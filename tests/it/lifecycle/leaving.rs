@@ -211,6 +211,7 @@ fn each_further_ctrl_c_takes_the_next_rung() {
     let is_late = terminated.elapsed() >= limits::STOP_NOW_TERMINATE;
     lead.press(CTRL_C);
     assert_eq!(lead.wait().code(), Some(130), "{}", lead.screen());
+    lead.assert_restored();
     assert!(before.elapsed() < ASK_DEADLINE, "{:?}", before.elapsed());
     if !is_late {
         // Under load, bob may exit only after the deadline of this rung.
