@@ -181,6 +181,11 @@ fn every_way_to_end_within_a_turn_is_continued_by_a_resume() {
     let ends: [(&str, End); 5] = [
         ("the lead is killed and the command ends", |team| {
             kill_9(team, "lead");
+            // The kernel closes the files of a killed process some time later, and bob may begin another call until then.
+            team.eventually("bob knows", || {
+                let log = fs::read_to_string(team.path("log/bob.jsonl")).unwrap_or_default();
+                log.contains("the lead is gone")
+            });
             write(&team.workspace().join("go"), "");
         }),
         ("the lead is killed, and then bob", |team| {
