@@ -55,6 +55,8 @@ pub(crate) struct Live {
     call: Option<(String, Instant)>,
     /// The folded parts, oldest first.
     folded: VecDeque<Folded>,
+    /// Rows that wait for the end of the text, which they would tear apart.
+    held: String,
 }
 
 /// A text of which one row is shown, until a key opens it.
@@ -93,7 +95,8 @@ impl Live {
 
     /// Returns the rest of the text, because other rows follow.
     pub(crate) fn finish_text(&mut self, width: Option<usize>) -> String {
-        if self.text.is_empty() { String::new() } else { self.text.finish(width) }
+        let rest = if self.text.is_empty() { String::new() } else { self.text.finish(width) };
+        rest + &std::mem::take(&mut self.held)
     }
 
     /// Returns the newest folded part in full, and the one before it at the next call; `None` if none is left.
@@ -109,14 +112,22 @@ impl Live {
         Some(format!("{rest}{}\n{rows}\n", self.palette.bold(&title)))
     }
 
-    /// Returns the row that stands for a rendered text, which a key opens.
-    pub(super) fn folded_rows(&mut self, folded: FoldedText, width: Option<usize>) -> String {
+    /// Returns the row that stands for a rendered text, once the text that arrives is complete. With a pane, a key opens it.
+    pub(super) fn folded_rows(
+        &mut self,
+        folded: FoldedText,
+        width: Option<usize>,
+        has_pane: bool,
+    ) -> String {
         let FoldedText { row, text } = folded;
-        let end = " (Ctrl-O)";
+        let end = if has_pane { " (Ctrl-O)" } else { "" };
         let room = width.unwrap_or(CALL_COLUMNS).saturating_sub(end.len() + 1);
         let shown = fit(&one_line(&row, CALL_COLUMNS), room).into_owned();
-        self.fold(&row, FoldedContent::Rows(text));
-        format!("{}{shown}{}\n", self.finish_text(width), self.palette.dim(end))
+        if has_pane {
+            self.fold(&row, FoldedContent::Rows(text));
+        }
+        self.held.extend([&*shown, &self.palette.dim(end), "\n"]);
+        if self.text.is_empty() { std::mem::take(&mut self.held) } else { String::new() }
     }
 
     fn fold(&mut self, title: &str, content: FoldedContent) {
@@ -487,6 +498,19 @@ mod tests {
         ] {
             assert_eq!(show(&events, 80), wanted, "{what}");
         }
+    }
+
+    #[test]
+    fn a_folded_row_does_not_tear_the_text_that_arrives() {
+        let mut live = Live::new(Palette::plain());
+        let folded = || FoldedText { row: "± bob: a +1 −0".into(), text: "1 + new".into() };
+        assert_eq!(live.rows(&text("alice (result):"), Some(80)), "");
+        assert_eq!(live.folded_rows(folded(), Some(80), false), "");
+        assert_eq!(live.rows(&text(" Wrote it."), Some(80)), "");
+        let rest = "alice (result): Wrote it.\n± bob: a +1 −0\n\n";
+        assert_eq!(live.rows(&DONE, Some(80)), rest);
+        assert_eq!(live.folded_rows(folded(), Some(80), true), "± bob: a +1 −0 (Ctrl-O)\n");
+        assert_eq!(live.open_folded(Some(80)).as_deref(), Some("± bob: a +1 −0\n1 + new\n"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) fn print_lines(palette: Palette, updates: &Receiver<Update>, is_termi
             }
             Update::Print(text) => write_out(&(live.finish_text(width) + &text)),
             Update::Folded(folded) => {
-                write_out(&(live.finish_text(width) + &folded.row + "\n"));
+                write_out(&live.folded_rows(folded, width, false));
             }
             Update::Members(members) => live.colors = members.into_iter().collect(),
             // A pane shows these; here they are printed as events.

@@ -225,7 +225,7 @@ impl Screen {
                 self.above.push_str(&wrap_all(&text, self.width));
             }
             Update::Folded(folded) => {
-                let rows = self.live.folded_rows(folded, width);
+                let rows = self.live.folded_rows(folded, width, true);
                 self.above.push_str(&rows);
             }
             Update::Members(members) => {
