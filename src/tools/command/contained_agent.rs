@@ -330,7 +330,8 @@ pub(super) fn pause(time: Duration) {
 }
 
 pub(super) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    // Long: on a busy machine, processes that fork and exit in a loop take more than a minute to be killed.
+    let deadline = Instant::now() + Duration::from_secs(240);
     while !done() {
         assert!(Instant::now() < deadline, "timed out waiting until {what}");
         pause(Duration::from_millis(5));
