@@ -25,7 +25,7 @@ use crate::store::roster;
 use crate::ui::console::{Console, Input, QuestionPrompt};
 use crate::ui::{sanitize::sanitize, view::View};
 use crate::undo::plan::UndoPlan;
-use crate::wire::{message::Message, money::Price};
+use crate::wire::{AgentName, message::Message, money::Price};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -244,6 +244,9 @@ impl Session {
             (self.is_in_turn, self.awaits_turn) = (true, false);
         } else if progress == Progress::Idle {
             self.is_in_turn = false;
+        }
+        if let Progress::TurnEnded { .. } = progress {
+            self.turn_changes.turn_ended(self.runtime.team(), &AgentName::lead());
         }
         let end = self.budgets.count(&progress);
         let changes_work = matches!(

@@ -62,6 +62,29 @@ fn a_change_without_a_question_is_shown_when_it_is_made() {
     });
 }
 
+/// The changes of commands are found in a checkout of git. The file tool's own change was shown before.
+#[test]
+fn what_a_command_of_the_lead_has_changed_is_one_row_at_the_end_of_its_turn() {
+    in_parallel(SIZES, |size| {
+        let team = Team::new();
+        write(&team.workspace().join("a.txt"), "one\ntwo\n");
+        let git =
+            "git init -q . && git add a.txt && git -c user.name=a -c user.email=a@b commit -qm a";
+        let mut made = std::process::Command::new("sh");
+        assert!(made.args(["-c", git]).current_dir(team.workspace()).status().unwrap().success());
+        let written = ("write_file", json!({"path": "b.txt", "content": "fresh\n"}));
+        let lines =
+            [calls("lead", &[written, bash("sed -i s/two/2/ a.txt")]), says("lead", "all done")];
+        let mut lead = session(&team, &lines, &["--mode", "bypass"], size);
+        lead.type_line("begin");
+        lead.expect_screen("± lead: a.txt +1 −1 (Ctrl-O)");
+        lead.expect_screen("all done");
+        lead.press(CTRL_O);
+        lead.expect_screen("2   - two");
+        quit(&team, lead);
+    });
+}
+
 #[test]
 fn a_change_that_was_asked_about_is_shown_once() {
     in_parallel(SIZES, |size| {
