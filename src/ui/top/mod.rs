@@ -477,26 +477,26 @@ impl Top {
     }
 
     fn ask_to_stop(&mut self, member: &MemberView) {
+        let for_lead = "The lead ends with its team: type /quit there, or run team stop --all";
         let name = member.name.clone();
-        if name == "lead" {
-            self.fail("The lead ends with its team: type /quit there, or run team stop --all");
-        } else if !member.alive {
-            self.fail(format!("{name} is not running"));
-        } else {
-            let what = format!("Stop {name}");
-            self.mode = Some(Mode::Confirm { what, action: Action::Stop { name } });
-        }
+        self.ask_about(member, for_lead, format!("Stop {name}"), Action::Stop { name });
     }
 
     fn ask_to_interrupt(&mut self, member: &MemberView) {
+        let for_lead = "The turn of the lead is interrupted at its terminal: press Esc there";
         let name = member.name.clone();
-        if name == "lead" {
-            self.fail("The turn of the lead is interrupted at its terminal: press Esc there");
+        let what = format!("Interrupt the turn of {name}");
+        self.ask_about(member, for_lead, what, Action::InterruptTurn { name });
+    }
+
+    /// Asks whether to do something to a running teammate; `for_lead` is the reason for which it is not done to the lead.
+    fn ask_about(&mut self, member: &MemberView, for_lead: &str, what: String, action: Action) {
+        if member.name == "lead" {
+            self.fail(for_lead);
         } else if !member.alive {
-            self.fail(format!("{name} is not running"));
+            self.fail(format!("{} is not running", member.name));
         } else {
-            let what = format!("Interrupt the turn of {name}");
-            self.mode = Some(Mode::Confirm { what, action: Action::InterruptTurn { name } });
+            self.mode = Some(Mode::Confirm { what, action });
         }
     }
 
