@@ -233,7 +233,7 @@ fn a_look_runs_no_filter_that_an_agent_has_written() {
     let plant = format!(
         "git init -q sub && cd sub && echo x >f && echo '* filter=x' >.gitattributes && git add . && \
          git -c user.name=a -c user.email=a@b commit -qm x && \
-         git config filter.x.clean 'touch {}; cat' && cd .. && git add sub 2>/dev/null && \
+         git config filter.x.clean 'touch {}; cat' && cd .. && git -c advice.addEmbeddedRepo=false add sub && \
          printf '[submodule \"sub\"]\\n\\tpath = sub\\n\\turl = ./sub\\n\\tignore = none\\n' >.gitmodules && \
          touch -d '2001-01-01' sub/f .git/index && \
          echo 'touch {}; cat' >filter.sh && echo planted",

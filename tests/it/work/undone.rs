@@ -94,7 +94,7 @@ fn a_look_at_a_clone_runs_nothing_that_its_agent_has_written() {
          git init -q sub; cp -r .git/evil sub; (cd sub; echo x >f; echo '* filter=x' >.gitattributes; git add f; \
          git -c user.name=a -c user.email=a@b commit -qm x; git config filter.x.clean \"$PWD/evil\"; \
          git config core.fsmonitor \"$PWD/evil\"; touch -d 2001-01-01 f); \
-         git -c core.fsmonitor= -c filter.x.process= add sub 2>/dev/null; \
+         git -c core.fsmonitor= -c filter.x.process= -c advice.addEmbeddedRepo=false add sub || exit; \
          printf '[submodule \"sub\"]\\n\\tpath = sub\\n\\turl = ./sub\\n\\tignore = none\\n' >.gitmodules; \
          echo more >>a.txt; git -c filter.x.process= add a.txt; touch -d 2001-01-01 .git/index; \
          echo planted"
