@@ -28,6 +28,7 @@ use crate::wire::permission::{
 use crate::wire::seal::Verification;
 use crate::wire::tool::{Signal, ToolSpec};
 use crate::wire::transcript::Entry;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,14 +100,17 @@ fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
     Some((about.into(), Decision { request_id, outcome, by, scope, reason, updated_input, mode }))
 }
 
+/// A call about which the member asks. An answer applies to this subject, even if a link leads elsewhere by then.
+struct AskedCall {
+    question: Question,
+    subject: PermissionSubject,
+}
+
 pub(super) struct Approvals {
     gate: ApprovalGate,
-    pub(super) ledger: RequestLedger,
-    /// The last question; a member asks one question at a time.
-    asked: Option<Question>,
-    /// The subject of the call that was judged last. An answer applies to this subject, even if a link leads
-    /// elsewhere by then.
-    judged: Option<PermissionSubject>,
+    ledger: RequestLedger,
+    /// The calls about which the member asks, by the id of the request.
+    asked: BTreeMap<String, AskedCall>,
     /// The time at which the member checks again whether a person is attached to the lead; `None` without a question
     /// to the lead.
     check_at: Option<Instant>,
@@ -116,8 +120,8 @@ pub(super) struct Approvals {
 
 impl Approvals {
     pub(super) fn new(gate: ApprovalGate, tools: Rc<Registry>, context: Rc<MemberContext>) -> Self {
-        let (ledger, asked, judged) = (RequestLedger::default(), None, None);
-        Self { gate, ledger, asked, judged, check_at: None, tools, context }
+        let (ledger, asked) = (RequestLedger::default(), BTreeMap::new());
+        Self { gate, ledger, asked, check_at: None, tools, context }
     }
 
     pub(super) fn judge(&mut self, call: &Call) -> CallVerdict {
@@ -126,7 +130,6 @@ impl Approvals {
             Err(why) => return CallVerdict::Refuse(why.to_string()),
         };
         let verdict = self.gate.policy.judge(tool, &subject);
-        self.judged = Some(subject.clone());
         let subject = &subject;
         let about = match verdict {
             PermissionVerdict::Refuse(why) => return self.deny(call, subject, why),
@@ -161,6 +164,8 @@ impl Approvals {
         let Call { id, name: tool, input } = call.clone();
         let request_id = self.request_id(&id);
         let question = Question { request_id, about, tool_use_id: id, tool, input, description };
+        let asked = AskedCall { question: question.clone(), subject: subject.clone() };
+        self.asked.insert(question.request_id.clone(), asked);
         CallVerdict::Ask(Box::new(question))
     }
 
@@ -192,7 +197,6 @@ impl Approvals {
         let entry = Entry::Request { question: asked, decider: decider.clone(), deadline };
         journal.record(entry, host).await?;
         journal.sync().await?;
-        self.asked = Some(question.clone());
         let (id, now) = (question.request_id.clone(), self.context.clock.monotonic());
         let opened = self.ledger.open(PendingRequest {
             id: id.clone(),
@@ -211,8 +215,14 @@ impl Approvals {
             return Ok(None);
         }
         let Err(why) = self.send_to_lead(question).await else { return Ok(None) };
-        self.ledger.withdraw(&id);
+        self.withdraw(&id);
         Ok(Some(Decision::by_program(&id, DecisionOutcome::Rejected, &why)))
+    }
+
+    /// Withdraws a question: its answer no longer counts.
+    pub(super) fn withdraw(&mut self, id: &str) {
+        self.asked.remove(id);
+        self.ledger.withdraw(id);
     }
 
     async fn send_to_lead(&self, question: Question) -> Result<(), String> {
@@ -356,42 +366,42 @@ impl Approvals {
                 return None;
             }
         };
+        let asked = self.asked.remove(&decision.request_id);
         if state == DecisionOutcome::Approved {
             if let Some(mode) = decision.mode {
                 self.set_mode(mode, status).await;
             }
-            if let Some(why) = self.check_change(&decision) {
-                decision.outcome = DecisionOutcome::Rejected;
-                decision.reason = Some(why);
+            let keeps = decision.scope != Scope::Once;
+            match asked.map(|asked| self.check_change(asked, &decision)) {
+                Some(Err(why)) => {
+                    decision.outcome = DecisionOutcome::Rejected;
+                    decision.reason = Some(why);
+                }
+                Some(Ok(asked)) if keeps => self.keep_as_rule(&asked),
+                Some(Ok(_)) | None => {}
             }
-        }
-        if decision.outcome == DecisionOutcome::Approved && decision.scope != Scope::Once {
-            self.keep_as_rule();
         }
         Some(decision)
     }
 
-    /// Checks a call that the user has changed against the rules. Returns the reason if they refuse it.
-    fn check_change(&mut self, decision: &Decision) -> Option<String> {
-        let input = decision.updated_input.clone()?;
-        let Question { tool_use_id: id, tool: name, .. } = self.asked.clone()?;
-        let (tool, subject) = match self.tools.inspect(&Call { id, name, input }) {
-            Ok(found) => found,
-            Err(why) => return Some(why.to_string()),
-        };
-        let verdict = self.gate.policy.judge(tool, &subject);
-        self.judged = Some(subject);
-        match verdict {
-            PermissionVerdict::Refuse(why) => Some(why),
-            PermissionVerdict::NeedsPlan => Some(needs_plan(tool.name, self.tools.plan_tool())),
-            PermissionVerdict::Run | PermissionVerdict::Ask | PermissionVerdict::AskToLeave => None,
+    /// Checks a call that the user has changed against the rules, and returns it. Fails with the reason if they refuse it.
+    fn check_change(&self, asked: AskedCall, decision: &Decision) -> Result<AskedCall, String> {
+        let Some(input) = decision.updated_input.clone() else { return Ok(asked) };
+        let Question { tool_use_id: id, tool: name, .. } = asked.question.clone();
+        let call = Call { id, name, input };
+        let (tool, subject) = self.tools.inspect(&call).map_err(|why| why.to_string())?;
+        match self.gate.policy.judge(tool, &subject) {
+            PermissionVerdict::Refuse(why) => Err(why),
+            PermissionVerdict::NeedsPlan => Err(needs_plan(tool.name, self.tools.plan_tool())),
+            PermissionVerdict::Run | PermissionVerdict::Ask | PermissionVerdict::AskToLeave => {
+                Ok(AskedCall { subject, ..asked })
+            }
         }
     }
 
     /// Adds a rule for an approval that holds for more than one call.
-    fn keep_as_rule(&mut self) {
-        let (Some(asked), Some(subject)) = (&self.asked, &self.judged) else { return };
-        let allow = permission::rules_for(asked.about, &asked.tool, subject);
+    fn keep_as_rule(&mut self, AskedCall { question, subject }: &AskedCall) {
+        let allow = permission::rules_for(question.about, &question.tool, subject);
         self.add_rules(&RuleLists { allow, ..RuleLists::default() });
     }
 
@@ -454,8 +464,12 @@ impl Approvals {
 
     fn expire(&mut self) -> Vec<Decision> {
         let why = format!("no answer within {} s", self.gate.timeout.as_secs());
-        let expired = |id: String| Decision::by_program(&id, DecisionOutcome::Expired, &why);
-        self.ledger.tick(self.context.clock.monotonic()).into_iter().map(expired).collect()
+        let late = self.ledger.tick(self.context.clock.monotonic());
+        let expired = |id: String| {
+            self.asked.remove(&id);
+            Decision::by_program(&id, DecisionOutcome::Expired, &why)
+        };
+        late.into_iter().map(expired).collect()
     }
 }
 

@@ -393,9 +393,7 @@ impl Member {
                 }
                 return Ok(decision.map(MachineEvent::Settled));
             }
-            HostAction::Withdraw(request_id) => {
-                self.approvals.ledger.withdraw(&request_id);
-            }
+            HostAction::Withdraw(request_id) => self.approvals.withdraw(&request_id),
             HostAction::Count(usage) => self.budget.count_call(usage, &mut self.host.reporter),
             HostAction::EndRefused(why) => self.host.reporter.refuse_to_end(why).await,
         }

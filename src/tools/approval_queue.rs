@@ -10,7 +10,7 @@ use crate::protocol::request::{
     IgnoredAnswer, PendingRequest, RequestAnswer, RequestLedger, RequestVerdict,
 };
 use crate::store::asynchronous::offload;
-use crate::store::roster;
+use crate::store::{roster, transcript};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Message};
 use crate::wire::permission::{PermissionMode, PlanApproval, Question, QuestionKind};
@@ -135,8 +135,13 @@ impl ApprovalQueue {
         if known {
             return Ok(None);
         }
-        // An agent asks one question at a time, so its other requests are withdrawn.
-        self.withdraw(|other| other.owner != item.owner || other.question.request_id == id);
+        // Several questions of an agent can be open at once. Those of an earlier incarnation, and those that it has
+        // decided meanwhile, are withdrawn.
+        let is_kept = |other: &QueuedRequest| {
+            other.question.request_id == id
+                || other.incarnation == item.incarnation && self.is_undecided(other)
+        };
+        self.withdraw(|other| other.owner != item.owner || is_kept(other));
         let decider = if self.is_for_person(&item) { "user" } else { "lead" };
         self.ledger.borrow_mut().open(PendingRequest {
             id: id.clone(),
@@ -149,6 +154,20 @@ impl ApprovalQueue {
         })?;
         self.asked.borrow_mut().insert(id, item.clone());
         Ok(Some(item))
+    }
+
+    /// Whether a request is undecided in the transcript of its owner.
+    pub(crate) fn is_undecided(&self, asked: &QueuedRequest) -> bool {
+        let open = transcript::open_questions(self.bus.dir(), &asked.owner).unwrap_or_default();
+        open.iter().any(|open| open.question.request_id == asked.question.request_id)
+    }
+
+    /// Whether the owner of a request has another open one.
+    pub(crate) fn has_another(&self, asked: &QueuedRequest) -> bool {
+        let is_other = |other: &PendingRequest| {
+            other.owner == asked.owner.as_str() && other.id != asked.question.request_id
+        };
+        self.ledger.borrow().pending().any(is_other)
     }
 
     /// Whether the person decides, not the lead's model. A lead in mode plan lets nobody change anything, and its own
@@ -266,5 +285,57 @@ impl ApprovalQueue {
             }
         }
         sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::MailLimits;
+    use crate::store::{SystemClock, Transcript, test_team};
+    use crate::wire::WallTime;
+    use crate::wire::permission::{Decision, DecisionOutcome};
+    use crate::wire::transcript::{Entry, Line};
+
+    #[test]
+    fn an_agent_may_have_several_open_questions_and_decided_ones_are_withdrawn() {
+        let (_folder, dir) = test_team();
+        let bus = Arc::new(Bus::new(dir.clone(), MailLimits::default(), Arc::new(SystemClock)));
+        let mode = PermissionMode::Default;
+        let lead_decides = PlanApproval::Lead;
+        let queue = ApprovalQueue::new(bus, "l".into(), "plan", |_| None, lead_decides, mode);
+        let owner = AgentName::member("alice").unwrap();
+        let mut transcript = Transcript::open(&dir, &owner).unwrap();
+        let mut write = |entry: Entry| {
+            transcript.append(&Line { at: WallTime::default(), entry }).unwrap();
+        };
+        let mut ask = |id: &str, incarnation: &str| {
+            let question = Question {
+                request_id: id.into(),
+                about: QuestionKind::Permission,
+                tool_use_id: format!("call-{id}"),
+                tool: "bash".into(),
+                input: json!({ "command": id }),
+                description: id.into(),
+            };
+            let decider = "lead".into();
+            let deadline = WallTime::default();
+            write(Entry::Request { question: question.clone(), decider, deadline });
+            let (owner, incarnation) = (owner.clone(), incarnation.to_owned());
+            assert!(queue.open(QueuedRequest { question, owner, incarnation }).unwrap().is_some());
+        };
+        let open = || ["a", "b", "c", "d"].map(|id| queue.find(id).is_some());
+        ask("a", "i");
+        ask("b", "i");
+        assert_eq!(open(), [true, true, false, false]);
+        assert!(queue.has_another(&queue.find("a").unwrap()));
+        let decided = Decision::by_program("a", DecisionOutcome::Expired, "late");
+        let mut later = Transcript::open(&dir, &owner).unwrap();
+        later.append(&Line { at: WallTime::default(), entry: Entry::Decision(decided) }).unwrap();
+        ask("c", "i");
+        assert_eq!(open(), [false, true, true, false]);
+        ask("d", "of a later process");
+        assert_eq!(open(), [false, false, false, true]);
+        assert!(!queue.has_another(&queue.find("d").unwrap()));
     }
 }

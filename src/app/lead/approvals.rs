@@ -13,7 +13,7 @@ use crate::app::requests::{
 use crate::app::stop_members::is_alive;
 use crate::protocol::permission::would_allow;
 use crate::protocol::request::RequestVerdict;
-use crate::store::{TeamDir, roster, transcript, unread};
+use crate::store::{roster, transcript, unread};
 use crate::tools::approval_decision::{ApprovalDecision, Decider};
 use crate::tools::approval_queue::QueuedRequest;
 use crate::ui::console::{EditableText, QuestionPrompt};
@@ -61,7 +61,7 @@ impl Approvals {
             for open in open.into_iter().filter(|open| open.decider == "lead") {
                 let (owner, incarnation) = (owner.clone(), member.incarnation.clone());
                 let asked = QueuedRequest { question: open.question, owner, incarnation };
-                if is_waiting(self.runtime.team(), &roster, &asked) {
+                if self.is_waiting(&roster, &asked) {
                     self.open(asked);
                 }
             }
@@ -146,6 +146,24 @@ impl Approvals {
         }
     }
 
+    /// Whether the owner of a question still waits for its answer. A status may be written late, if the roster is locked,
+    /// and is about all questions of a member, so the transcript decides where the status does not.
+    fn is_waiting(&self, roster: &Roster, asked: &QueuedRequest) -> bool {
+        let queue = &self.runtime.approval_queue;
+        let has_status = if asked.owner.is_lead() {
+            is_lead_waiting(roster)
+        } else {
+            let member = roster.member(asked.owner.as_str());
+            match member.filter(|member| member.incarnation == asked.incarnation) {
+                Some(member) if is_alive(self.runtime.team(), &asked.owner) => {
+                    member.status == Status::Waiting
+                }
+                _ => return false,
+            }
+        };
+        has_status && !queue.has_another(asked) || queue.is_undecided(asked)
+    }
+
     /// Finds questions in undrained mail, and withdraws questions whose owner no longer waits.
     pub(super) fn refresh(&mut self) {
         let team = self.runtime.team().clone();
@@ -161,7 +179,7 @@ impl Approvals {
             }
         }
         let approval_queue = Rc::clone(&self.runtime.approval_queue);
-        for gone in approval_queue.withdraw(|asked| is_waiting(&team, &roster, asked)) {
+        for gone in approval_queue.withdraw(|asked| self.is_waiting(&roster, asked)) {
             tracing::info!(request_id = gone.question.request_id, "a request was withdrawn");
             let id = &gone.question.request_id;
             let was_in_front = self.queue.front().is_some_and(|front| front.id() == id);
@@ -305,27 +323,6 @@ impl Approvals {
             approval_queue.fan_out(request, follows).await;
         });
     }
-}
-
-/// Whether the owner of a question still waits for its answer. A status may be written late, if the roster is locked,
-/// so the transcript decides about a member with another status.
-fn is_waiting(team: &TeamDir, roster: &Roster, asked: &QueuedRequest) -> bool {
-    let has_status = if asked.owner.is_lead() {
-        is_lead_waiting(roster)
-    } else {
-        let member = roster.member(asked.owner.as_str());
-        match member.filter(|member| member.incarnation == asked.incarnation) {
-            Some(member) if is_alive(team, &asked.owner) => member.status == Status::Waiting,
-            _ => return false,
-        }
-    };
-    has_status || has_open(team, asked)
-}
-
-/// Whether a question is undecided in the transcript of its owner.
-fn has_open(team: &TeamDir, asked: &QueuedRequest) -> bool {
-    let open = transcript::open_questions(team, &asked.owner).unwrap_or_default();
-    open.iter().any(|open| open.question.request_id == asked.question.request_id)
 }
 
 fn is_lead_waiting(roster: &Roster) -> bool {
