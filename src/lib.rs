@@ -8,6 +8,7 @@
 //!            agent                      one running agent: events -> machine -> actions
 //!            tools        settings      the tools of agents | flags, environment, files
 //!            tasks        llm           the shared task list | model providers
+//!                         acp           the protocol with agents of other vendors
 //!             bus         protocol      sending and broadcasting | decisions without I/O
 //!   web       view                      the page on loopback | the team as its files show it
 //!             work                      clones of the repository, in which teammates work
@@ -19,6 +20,7 @@
 //!
 //! Imports point down; `tests/it/tidy.rs` checks them. ARCHITECTURE.md describes the layers.
 
+mod acp;
 mod agent;
 mod app;
 pub mod bus;

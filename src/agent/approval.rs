@@ -5,6 +5,7 @@
 
 use super::conversation::{CallVerdict, Journal, RecordError};
 use super::event::ApprovalEvent;
+use super::foreign::call::{ForeignCall, JudgedAs};
 use super::identity::{Identity, MemberContext};
 use super::member_host::MemberHost;
 use super::progress::Progress;
@@ -17,7 +18,7 @@ use crate::protocol::request::{
 use crate::store::asynchronous::offload;
 use crate::store::{liveness, roster};
 use crate::tools::approval_decision::ApprovalDecision;
-use crate::tools::{Call, Registry, find, signal};
+use crate::tools::{Call, Registry, find, find_similar, signal};
 use crate::wire::AgentName;
 use crate::wire::log_words;
 use crate::wire::message::{Body, Correlation, Message, Scope};
@@ -26,7 +27,7 @@ use crate::wire::permission::{
     RuleLists,
 };
 use crate::wire::seal::Verification;
-use crate::wire::tool::{Signal, ToolSpec};
+use crate::wire::tool::{Effect, Signal, ToolSpec};
 use crate::wire::transcript::Entry;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -70,6 +71,17 @@ fn needs_plan(tool: &str, plan_tool: Option<&str>) -> String {
     format!(
         "not run: in mode plan nothing may be changed, and {tool} might change something; {instead}"
     )
+}
+
+/// Returns the place of a verdict among those on the parts of one call: the strictest counts.
+fn strictness(verdict: &PermissionVerdict) -> u8 {
+    match verdict {
+        PermissionVerdict::Run => 0,
+        PermissionVerdict::Ask => 1,
+        PermissionVerdict::AskToLeave => 2,
+        PermissionVerdict::NeedsPlan => 3,
+        PermissionVerdict::Refuse(_) => 4,
+    }
 }
 
 /// Describes a call for the decider: the plan, the command line, the path, or the arguments.
@@ -130,7 +142,62 @@ impl Approvals {
             Err(why) => return CallVerdict::Refuse(why.to_string()),
         };
         let verdict = self.gate.policy.judge(tool, &subject);
-        let subject = &subject;
+        self.ask_or_refuse(call, verdict, &subject, None)
+    }
+
+    /// Decides about a call of a foreign agent, by the calls of our tools that do the same. A call that is not understood
+    /// is always asked about, unless the mode decides.
+    pub(super) fn judge_foreign(&mut self, foreign: &ForeignCall) -> CallVerdict {
+        let (id, name, input) = (foreign.id.clone(), foreign.tool(), foreign.input());
+        let call = Call { id, name, input };
+        let nothing = PermissionSubject::Nothing;
+        let policy = &self.gate.policy;
+        let named = |name: &str| policy.judge_named(name, Effect::Changes, &nothing);
+        let (verdict, subject) = match foreign.judged_as() {
+            JudgedAs::Own(calls) => {
+                let mut verdicts = Vec::new();
+                for call in &calls {
+                    match self.tools.inspect(call) {
+                        Ok((tool, subject)) => {
+                            verdicts.push((policy.judge(tool, &subject), subject.clone()));
+                            let others = find_similar(tool).map(|it| policy.judge(it, &subject));
+                            let refused =
+                                others.filter(|it| matches!(it, PermissionVerdict::Refuse(_)));
+                            verdicts.extend(refused.map(|it| (it, subject.clone())));
+                        }
+                        Err(why) => return CallVerdict::Refuse(why.to_string()),
+                    }
+                }
+                let strictest = verdicts.into_iter().max_by_key(|(verdict, _)| strictness(verdict));
+                strictest.unwrap_or((PermissionVerdict::Ask, nothing))
+            }
+            _ if !self.tools.may_have_others() => {
+                let why = "the role of this member has a list of tools, and this is none of them";
+                return CallVerdict::Refuse(why.into());
+            }
+            JudgedAs::Named(name) => (named(&name), nothing),
+            JudgedAs::Unknown => match named(&call.name) {
+                PermissionVerdict::Run if policy.mode() != PermissionMode::Bypass => {
+                    (PermissionVerdict::Ask, nothing)
+                }
+                verdict @ (PermissionVerdict::Run
+                | PermissionVerdict::Ask
+                | PermissionVerdict::AskToLeave
+                | PermissionVerdict::NeedsPlan
+                | PermissionVerdict::Refuse(_)) => (verdict, nothing),
+            },
+        };
+        self.ask_or_refuse(&call, verdict, &subject, Some(foreign.description()))
+    }
+
+    /// Acts on a verdict. `description` is that of a call of a foreign agent.
+    fn ask_or_refuse(
+        &mut self,
+        call: &Call,
+        verdict: PermissionVerdict,
+        subject: &PermissionSubject,
+        description: Option<String>,
+    ) -> CallVerdict {
         let about = match verdict {
             PermissionVerdict::Refuse(why) => return self.deny(call, subject, why),
             PermissionVerdict::NeedsPlan => {
@@ -160,7 +227,7 @@ impl Approvals {
             );
             return self.deny(call, subject, why);
         }
-        let description = describe(about, call, subject);
+        let description = description.unwrap_or_else(|| describe(about, call, subject));
         let Call { id, name: tool, input } = call.clone();
         let request_id = self.request_id(&id);
         let question = Question { request_id, about, tool_use_id: id, tool, input, description };

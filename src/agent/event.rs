@@ -1,6 +1,8 @@
 //! The events of a member, and the actions of its state machine.
 
 use super::conversation::{CallVerdict, TurnAction, WorkId, WorkResult};
+use super::foreign::event::{ForeignAction, ForeignEvent};
+use super::foreign::process::FromAgent;
 use crate::protocol::budget::BudgetLimit;
 use crate::store::Drained;
 use crate::wire::activity::Activity;
@@ -23,6 +25,8 @@ pub(crate) enum Event {
     Compact,
     /// The model call is late or is tried again, for this reason; `None` once the endpoint answers.
     ModelRetry(Option<String>),
+    /// The process of this number of the foreign agent has sent something, or something about it has ended.
+    Foreign(u64, FromAgent),
     /// The check whether the member may be idle ended. A refusal holds the text for the model.
     IdleCheckEnded(WorkId, Result<(), String>),
 }
@@ -49,6 +53,8 @@ pub(crate) enum MachineEvent {
     Judged(CallVerdict),
     /// The decision on a question. Only `Approvals` creates this event.
     Settled(Decision),
+    /// An event of the foreign agent.
+    Foreign(ForeignEvent),
     Interrupt,
     /// An `interrupt_request` that binds this incarnation is in mail that is not drained yet.
     InterruptAsked(InterruptRequest),
@@ -116,6 +122,8 @@ pub(crate) enum StopCause {
 pub(crate) enum Action {
     /// An action of a turn. Between two turns, it also drains mail and marks that mail as acted on.
     Turn(TurnAction),
+    /// An action of a turn of a foreign agent.
+    Foreign(ForeignAction),
     /// Starts the time limit of the last tool call; answered by `LastCallTimeout`.
     StartLastCallTimeout,
     /// Writes status and activity into the roster.

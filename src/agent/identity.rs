@@ -25,6 +25,8 @@ pub(crate) struct Identity {
     pub(crate) takes_tasks: bool,
     /// Whether hooks and open tasks are checked before the member becomes idle after a turn.
     pub(crate) checks_idle: bool,
+    /// `acp/NAME` of the foreign agent that does the work; `None` for a model.
+    pub(crate) foreign: Option<String>,
 }
 
 /// The context that the parts of a member share.

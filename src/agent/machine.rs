@@ -15,11 +15,11 @@
 //! No event makes a member idle: it becomes idle when that drain leaves nothing to do.
 
 mod exchange_limit;
+mod foreign_steps;
 mod shutdown;
+mod turn;
 
-use super::conversation::{
-    HostAction, TurnAction, TurnEffect, TurnEnd, TurnEvent, TurnMachine, WorkResult,
-};
+use super::conversation::{HostAction, TurnEffect, TurnEnd, TurnEvent, WorkResult};
 use super::event::{Action, Ending, InterruptRequest, MachineEvent, StopCause};
 use super::identity::Identity;
 use super::interrupt;
@@ -33,6 +33,7 @@ use exchange_limit::{ExchangeLimit, Reason};
 use shutdown::ShutdownRequest;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
+use turn::{Tally, Turn};
 
 /// The number of times in a row that hooks and open tasks may keep a member from being idle. Each time costs a turn.
 const MAX_KEPT: u32 = 5;
@@ -53,9 +54,9 @@ enum Phase {
     /// Mail is being drained between two turns.
     TakingMail,
     /// A turn is under way. With a cause, the member ends after the turn.
-    InTurn(TurnMachine, Option<StopCause>),
+    InTurn(Turn, Option<StopCause>),
     /// The lead is lost: the member ends after the running tool call.
-    Leaving(TurnMachine),
+    Leaving(Turn),
     Over,
 }
 
@@ -84,20 +85,18 @@ pub(crate) struct Machine {
     interrupts: Vec<InterruptRequest>,
     /// Whether the last turn was interrupted. The member claims no task by itself until the next turn.
     was_interrupted: bool,
+    /// The state of the foreign agent after its last step.
+    foreign: Tally,
 }
 
 impl Machine {
     /// Creates a machine whose first action is a drain. If the transcript ends within a turn, `resumed` holds the
     /// calls of that turn that are still to run.
     pub(crate) fn start(me: Identity, resumed: Option<VecDeque<Call>>) -> (Self, Vec<Action>) {
-        let phase = match resumed {
-            Some(calls) => Phase::InTurn(TurnMachine::new(me.max_rounds, calls), None),
-            None => Phase::TakingMail,
-        };
-        let machine = Self {
+        let mut machine = Self {
             exchange_limit: ExchangeLimit::new(me.name.clone(), me.max_exchanges),
             me,
-            phase,
+            phase: Phase::TakingMail,
             todo: Vec::new(),
             prompts: VecDeque::new(),
             notices: VecDeque::new(),
@@ -109,7 +108,11 @@ impl Machine {
             known_interrupts: BTreeSet::new(),
             interrupts: Vec::new(),
             was_interrupted: false,
+            foreign: Tally::default(),
         };
+        if let Some(calls) = resumed {
+            machine.phase = Phase::InTurn(machine.new_turn(calls), None);
+        }
         (machine, vec![HostAction::TakeInput.into()])
     }
 
@@ -140,6 +143,10 @@ impl Machine {
             (Phase::InTurn(turn, stop), Event::Drained(mail)) => {
                 self.on_drained_in_turn(turn, stop, &mail)
             }
+            // The drain of a foreign turn goes on while the lead is lost.
+            (Phase::Leaving(turn), Event::Drained(_)) if turn.is_foreign() => {
+                self.leaving(turn, TurnEvent::InputTaken { unseen: 0 })
+            }
             (phase, Event::Drained(_)) => self.unexpected(phase, "mail"),
             (phase, Event::DrainFailed(why)) => self.on_drain_failed(phase, &why),
             (phase, Event::DiskFull) => {
@@ -163,6 +170,7 @@ impl Machine {
             }
 
             (phase, Event::Work(result)) => self.on_turn_event(phase, TurnEvent::Work(result)),
+            (phase, Event::Foreign(event)) => self.on_agent(phase, event),
             (phase, Event::Judged(verdict)) => {
                 self.on_turn_event(phase, TurnEvent::Judged(verdict))
             }
@@ -225,7 +233,8 @@ impl Machine {
         self.interrupts.extend(found);
         self.record_interrupts(InterruptOutcome::NoTurn);
         let is_prompted = self.record_prompts();
-        let is_woken = stop.is_none() && self.is_reason_for_a_turn(mail);
+        let has_unseen = std::mem::take(&mut self.foreign.has_unseen);
+        let is_woken = stop.is_none() && (self.is_reason_for_a_turn(mail) || has_unseen);
         if is_woken {
             self.kept = 0;
         }
@@ -244,7 +253,7 @@ impl Machine {
 
     fn on_drained_in_turn(
         &mut self,
-        turn: TurnMachine,
+        turn: Turn,
         stop: Option<StopCause>,
         mail: &[Message],
     ) -> Phase {
@@ -312,7 +321,7 @@ impl Machine {
         }
     }
 
-    fn interrupt(&mut self, turn: TurnMachine, stop: Option<StopCause>) -> Phase {
+    fn interrupt(&mut self, turn: Turn, stop: Option<StopCause>) -> Phase {
         self.was_interrupted = true;
         self.in_turn(turn, stop, TurnEvent::Interrupt)
     }
@@ -423,47 +432,32 @@ impl Machine {
     fn begin_turn(&mut self, by_mail: bool) -> Phase {
         self.was_interrupted = false;
         self.push(TurnEffect::Show(Progress::TurnStarted { by_mail }));
-        let turn = TurnMachine::new(self.me.max_rounds, VecDeque::new());
+        let turn = self.new_turn(VecDeque::new());
         self.in_turn(turn, None, TurnEvent::InputTaken { unseen: 0 })
     }
 
-    fn in_turn(&mut self, turn: TurnMachine, stop: Option<StopCause>, event: TurnEvent) -> Phase {
+    fn in_turn(&mut self, turn: Turn, stop: Option<StopCause>, event: TurnEvent) -> Phase {
         match self.step_turn(turn, event) {
             ControlFlow::Continue(turn) => Phase::InTurn(turn, stop),
             ControlFlow::Break(end) => self.end_turn(end, stop),
         }
     }
 
-    fn leaving(&mut self, turn: TurnMachine, event: TurnEvent) -> Phase {
+    fn leaving(&mut self, turn: Turn, event: TurnEvent) -> Phase {
         match self.step_turn(turn, event) {
             ControlFlow::Continue(turn) => Phase::Leaving(turn),
             ControlFlow::Break(end) => self.end_turn(end, Some(StopCause::LeadLost)),
         }
     }
 
-    fn step_turn(
-        &mut self,
-        turn: TurnMachine,
-        event: TurnEvent,
-    ) -> ControlFlow<TurnEnd, TurnMachine> {
+    fn step_turn(&mut self, turn: Turn, event: TurnEvent) -> ControlFlow<TurnEnd, Turn> {
         if let TurnEvent::Work(WorkResult::ToolEnded(result)) = &event
             && let Some(tool) = self.running.take()
         {
             let has_sent_mail = result.as_ref().is_ok_and(|output| output.has_sent_mail);
             self.exchange_limit.call(&tool, has_sent_mail);
         }
-        let (next, todo) = turn.step(event);
-        for action in todo {
-            if let TurnAction::Effect(TurnEffect::RunTool(call)) = &action {
-                self.running = Some(call.name.clone());
-            }
-            // Both actions publish a status other than idle.
-            if matches!(&action, TurnAction::Host(HostAction::Doing(_) | HostAction::Ask(_))) {
-                self.published_idle = false;
-            }
-            self.todo.push(Action::Turn(action));
-        }
-        next
+        self.stepped(turn.step(event))
     }
 
     /// Records and reports the end of a turn. The member then ends because of a fatal failure or a stop cause, or

@@ -2,6 +2,7 @@
 //!
 //! Each part owns its state; the event loop passes one part to another where they must work together.
 
+mod foreign;
 mod resume;
 
 use super::approval::{ApprovalGate, Approvals};
@@ -10,6 +11,8 @@ use super::conversation::{
     Conversation, HostAction, Journal, ModelCaller, NewModel, TurnAction, TurnEffect,
 };
 use super::event::{Action, Ending, Event, Events, MachineEvent, StopCause};
+use super::foreign::host::ForeignHost;
+use super::foreign::process::ForeignSetup;
 use super::heartbeat::HeartbeatWriter;
 use super::identity::{Identity, MemberContext};
 use super::idle_check::{IdleCheck, IdleQuestion};
@@ -63,6 +66,8 @@ pub(crate) struct Agent {
     pub(crate) thinking: Thinking,
     pub(crate) system: String,
     pub(crate) tools: Rc<Registry>,
+    /// The foreign agent that does its work; `None` for a model.
+    pub(crate) foreign: Option<ForeignSetup>,
     /// The clone in which it works; `None` for the workspace.
     pub(crate) work: Option<Arc<Saver>>,
     pub(crate) approval: ApprovalGate,
@@ -108,9 +113,13 @@ pub(crate) async fn run(
 ) -> Finished {
     let (mut member, start) = Member::new(agent, events, inbound);
     let ending = match member.resume(start).await {
-        Ok(turn) => member.live(turn, ready).await,
+        Ok(turn) => match member.start_agent().await {
+            Ok(()) => member.live(turn, ready).await,
+            Err(ending) => ending,
+        },
         Err(why) => member.host.ending(why),
     };
+    member.end_agent().await;
     member.conversation.cancel_all();
     member.idle_check.cancel();
     hit("leave.answering");
@@ -132,6 +141,8 @@ struct Member {
     approvals: Approvals,
     budget: BudgetMonitor,
     idle_check: IdleCheck,
+    /// The foreign agent that does the work.
+    foreign: Option<ForeignHost>,
     task_claimer: TaskClaimer,
     role: MemberRole,
     work: Option<Arc<Saver>>,
@@ -163,12 +174,14 @@ impl Member {
         };
         let journal = Journal::new(share(), Rc::clone(&context.clock));
         let approvals = Approvals::new(agent.approval, Rc::clone(&tools), share());
+        let foreign = agent.foreign.map(|setup| ForeignHost::new(setup, context.events.clone()));
         let conversation = Conversation::new(journal, model, tools, move |id, result| {
             let _ended = work_ended.send(Event::WorkEnded(id, result));
         });
         let (budget, before_turn) = (agent.budget, reporter.used());
         let member = Self {
             conversation,
+            foreign,
             idle_check: IdleCheck::new(share(), check_ended),
             ingest: MailIngest { context: share(), is_mark_due: false },
             unsealed_mail: UnsealedMail { context: share(), told: BTreeSet::new() },
@@ -272,6 +285,7 @@ impl Member {
                 (self.context.show)(&Progress::Note(text.into()));
                 return Ok(VecDeque::new());
             }
+            Event::Foreign(process, from) => return self.receive_from_agent(process, from).await,
             Event::ModelRetry(why) => {
                 self.publish_delay(why).await;
                 return Ok(VecDeque::new());
@@ -333,6 +347,7 @@ impl Member {
         match action {
             Action::Turn(TurnAction::Effect(effect)) => return self.perform_effect(effect).await,
             Action::Turn(TurnAction::Host(action)) => return self.perform_for_turn(action).await,
+            Action::Foreign(action) => return self.perform_foreign(action).await,
             Action::StartLastCallTimeout => {
                 let events = self.context.events.clone();
                 tokio::task::spawn_local(async move {
@@ -347,6 +362,9 @@ impl Member {
                 self.record(end).await?;
                 self.end_turn_for_undo(cut_off).await;
                 self.end_turn(outcome, rounds, report).await?;
+                if self.foreign.is_some() {
+                    self.conversation.journal.forget_old();
+                }
             }
             Action::TellLead(text) => self.host.tell_lead(text).await,
             Action::CheckIdle { reason, refused, may_refuse } => {
@@ -408,13 +426,8 @@ impl Member {
                 self.conversation.use_model(provider, context_tokens);
                 self.host.reporter.set_price(price);
             }
-            match self.budget.check(&self.host.reporter) {
-                BudgetVerdict::Fine => {}
-                BudgetVerdict::Nearly(limit) => self.warn(limit).await?,
-                BudgetVerdict::Spent(limit) => {
-                    tracing::warn!(%limit, "the budget is used up");
-                    return Ok(Some(MachineEvent::Stop(StopCause::Budget(limit))));
-                }
+            if let Some(stop) = self.check_budget().await? {
+                return Ok(Some(stop));
             }
         } else if let TurnEffect::RunTool(call) = &effect {
             let limit = tools::find(&call.name).map(|spec| spec.time_limit_s(&call.input));
@@ -422,6 +435,19 @@ impl Member {
         }
         let performed = self.conversation.perform(effect, &mut self.host).await;
         performed.map(|()| None).map_err(|why| self.host.ending(why))
+    }
+
+    /// Checks the budget before a model call or a prompt. Returns the stop if it is used up.
+    async fn check_budget(&mut self) -> Result<Option<MachineEvent>, Ending> {
+        match self.budget.check(&self.host.reporter) {
+            BudgetVerdict::Fine => {}
+            BudgetVerdict::Nearly(limit) => self.warn(limit).await?,
+            BudgetVerdict::Spent(limit) => {
+                tracing::warn!(%limit, "the budget is used up");
+                return Ok(Some(MachineEvent::Stop(StopCause::Budget(limit))));
+            }
+        }
+        Ok(None)
     }
 
     /// Warns the model, the viewer and the lead that a budget is nearly used up.

@@ -10,6 +10,7 @@ pub(crate) mod approval;
 pub(crate) mod budget;
 pub(crate) mod conversation;
 pub(crate) mod event;
+pub(crate) mod foreign;
 pub(crate) mod heartbeat;
 pub(crate) mod identity;
 mod idle_check;

@@ -64,6 +64,14 @@ pub(crate) enum Progress {
     Note(String),
 }
 
+impl Progress {
+    /// Returns the end of a call without a change of a file.
+    pub(crate) fn ended_call(name: String, content: String, is_error: bool) -> Self {
+        let end = if is_error { CallEnd::Failed } else { CallEnd::Succeeded };
+        Self::ToolEnded(EndedCall { name, end, content, change: None })
+    }
+}
+
 /// A tool call that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EndedCall {

@@ -6,7 +6,7 @@ use crate::error::{Exit, Failure};
 use crate::leases;
 use crate::llm::{ModelError, Redactor, Secret};
 use crate::os::{Clock, SystemClock, failpoint::hit, local_time, process_tree, program};
-use crate::settings::{environment::Environment, model::ProviderCredentials};
+use crate::settings::environment::Environment;
 use crate::store::{LifeLock, LifeRecord, TeamDir, asynchronous::offload, liveness::LifeError};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
@@ -32,7 +32,7 @@ impl AgentProcess {
         name: AgentName,
         incarnation: String,
         started_by: &str,
-        credentials: &ProviderCredentials,
+        secrets: Vec<String>,
     ) -> Result<Self, Failure> {
         let run_id = fresh_id();
         let life = take_life_lock(team, &name, &incarnation, &run_id, started_by).await?;
@@ -41,7 +41,7 @@ impl AgentProcess {
         }
         let signals = SignalStream::begin()?;
         let environment = Environment::read();
-        let keys = credentials.secrets().into_iter().chain(environment.proxy_passwords());
+        let keys = secrets.into_iter().chain(environment.proxy_passwords());
         let secrets = Redactor::new(keys.flat_map(Secret::new));
         start_log(team, &name, &secrets)?;
         // Processes that a command leaves behind become children of this process, which kills them.

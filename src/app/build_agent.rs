@@ -4,6 +4,7 @@ use super::agent_process::AgentProcess;
 use super::clones;
 use crate::agent::MemberStart;
 use crate::agent::approval::{ApprovalGate, Asks};
+use crate::agent::foreign::process::ForeignSetup;
 use crate::agent::identity::Identity;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
 use crate::agent::{
@@ -13,6 +14,7 @@ use crate::agent::{
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::{Provider, Redactor};
+use crate::os::command::CommandSetup;
 use crate::os::{Clock, SystemClock, wall::Walls};
 use crate::protocol::permission::Policy;
 use crate::settings::environment::{Environment, PassedNames};
@@ -25,6 +27,7 @@ use crate::tools::{
     self, FileAccess, Ops, ToolParts, denied_files, hooks::Hooks, team::TeamContext,
 };
 use crate::undo::apply::recover;
+use crate::wire::agent_program::AgentProgram;
 use crate::wire::hook::Hook;
 use crate::wire::isolation::ClonePlace;
 use crate::wire::{
@@ -70,6 +73,8 @@ pub(super) struct AgentParts<'a> {
     pub(super) work: Option<Arc<Saver>>,
     pub(super) asks: Asks,
     pub(super) model: &'a ModelChoice,
+    /// The program of the foreign agent that does its work.
+    pub(super) agent: Option<AgentProgram>,
     pub(super) ops: Option<Ops>,
     pub(super) usage: UsageCount,
     pub(super) price: Option<Price>,
@@ -118,10 +123,12 @@ pub(super) fn build_agent(
         leases: place.is_none().then(|| team.clone()),
     };
     let is_teammate = !name.is_lead();
-    let me = identity(name, incarnation, &role, &rules);
+    let mut me = identity(name, incarnation, &role, &rules);
+    me.foreign = parts.agent.as_ref().map(|agent| format!("acp/{}", agent.name));
     let mode = parts.permissions.mode;
     let mut approval = approval_gate(parts.permissions, parts.asks, &role, name)?;
-    if parts.frees_walled_commands {
+    // A foreign agent runs its commands itself, without walls.
+    if parts.frees_walled_commands && parts.agent.is_none() {
         approval.policy.free_walled_commands();
     }
     let system = system_prompt(&Briefing {
@@ -134,6 +141,7 @@ pub(super) fn build_agent(
         workspace: folder.display().to_string(),
         clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
     });
+    let foreign = parts.agent.map(|agent| foreign_setup(agent, folder, &system, &commands));
     let team_context = Rc::new(TeamContext::new(
         name.clone(),
         incarnation.clone(),
@@ -171,6 +179,7 @@ pub(super) fn build_agent(
         thinking: rules.thinking(),
         system,
         tools: Rc::new(tools),
+        foreign,
         work: parts.work,
         approval,
         team_context,
@@ -195,6 +204,16 @@ pub(super) fn build_agent(
     })
 }
 
+fn foreign_setup(
+    program: AgentProgram,
+    folder: &Path,
+    system: &str,
+    commands: &CommandSetup,
+) -> ForeignSetup {
+    let commands = CommandSetup { walls: None, env: program.env.clone(), ..commands.clone() };
+    ForeignSetup { program, commands, folder: folder.to_owned(), instructions: system.to_owned() }
+}
+
 fn identity(name: &AgentName, incarnation: &str, role: &Role, rules: &Rules) -> Identity {
     let is_teammate = !name.is_lead();
     Identity {
@@ -204,6 +223,7 @@ fn identity(name: &AgentName, incarnation: &str, role: &Role, rules: &Rules) -> 
         max_exchanges: rules.max_exchanges,
         takes_tasks: is_teammate && rules.auto_claim,
         checks_idle: is_teammate,
+        foreign: None,
     }
 }
 

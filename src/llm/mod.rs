@@ -2,6 +2,7 @@
 //!
 //! *Invariant:* this layer does not know teams, inboxes or the effects of tools.
 
+pub mod agent;
 pub mod anthropic;
 mod attempt_error;
 mod client;
@@ -34,8 +35,14 @@ pub use secret::{Redactor, Secret, StreamRedactor};
 use registry::ProviderSpec;
 
 /// All providers. If no model is configured, the first provider with credentials in the environment is used.
-pub static PROVIDERS: [&ProviderSpec; 5] =
-    [&anthropic::SPEC, &openai::SPEC, &local::SPEC, &rehearsal::SPEC, &scripted::SPEC];
+pub static PROVIDERS: [&ProviderSpec; 6] = [
+    &anthropic::SPEC,
+    &openai::SPEC,
+    &local::SPEC,
+    &rehearsal::SPEC,
+    &scripted::SPEC,
+    &agent::SPEC,
+];
 
 /// The provider that is used when no model is configured.
 pub static FALLBACK: &ProviderSpec = &rehearsal::SPEC;

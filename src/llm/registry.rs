@@ -26,6 +26,8 @@ pub struct ProviderSpec {
     pub discovery: Discovery,
     /// The context window of the models in tokens, if it is the same for all.
     pub context_tokens: Option<u64>,
+    /// Whether the models are agents of other vendors, which only a teammate can run.
+    pub is_agent: bool,
     /// Whether the models are so small that they need a shorter prompt.
     pub has_small_models: bool,
     /// The notice that the user sees before the first prompt.
@@ -52,6 +54,7 @@ impl ProviderSpec {
             variables: None,
             discovery: Discovery::None,
             context_tokens: None,
+            is_agent: false,
             has_small_models: false,
             notice: None,
             base_url: None,

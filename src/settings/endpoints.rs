@@ -8,7 +8,9 @@ use super::trust::Risks;
 use super::value::{SettingEntry, SettingValue};
 use crate::llm::secret::REDACTED;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::fmt;
+use std::path::Path;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BaseUrl(pub(super) String);
@@ -101,13 +103,30 @@ pub(super) fn header_lines(
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Returns the settings without the values of the headers that may hold a secret.
+/// Returns the sentence that lists the settings of a folder that are not in force.
+pub(super) fn untrusted(folder_file: &Path, ignored: &Risks) -> String {
+    let ignored = redacted(ignored);
+    let shown = ignored.iter().map(|(key, value)| format!("{key} = {value}"));
+    format!(
+        "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` puts it in \
+         force as it stands now.",
+        folder_file.display(),
+        shown.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// Returns the settings without the values of headers and variables that may hold a secret.
 pub(crate) fn redacted(risks: &Risks) -> Risks {
     let mut shown = risks.clone();
     for (_, value) in shown.iter_mut().filter(|(key, _)| key.ends_with(".headers")) {
         let headers = value.as_object_mut().into_iter().flatten();
         let secret = headers.filter(|(name, _)| !is_public(name));
         secret.for_each(|(_, value)| *value = REDACTED.into());
+    }
+    let agents = shown.get_mut("agents").and_then(Value::as_object_mut);
+    for (_, agent) in agents.into_iter().flatten() {
+        let variables = agent.get_mut("env").and_then(Value::as_object_mut);
+        variables.into_iter().flatten().for_each(|(_, value)| *value = REDACTED.into());
     }
     shown
 }

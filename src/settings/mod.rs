@@ -5,6 +5,7 @@
 //! tighten limits. A value there that runs code, loosens a limit or sends data elsewhere is in force only if
 //! [`trust`] lists it.
 
+pub(crate) mod agents;
 pub(crate) mod endpoints;
 pub(crate) mod environment;
 pub(crate) mod granted;

@@ -1,5 +1,6 @@
 //! The model of an agent, and the credentials for it. `llm` has the list of providers.
 
+use super::agents::AgentPrograms;
 use super::endpoints::{header_lines, is_public};
 use super::environment::Environment;
 use super::layers::{Setting, environment_source};
@@ -42,6 +43,11 @@ impl ModelChoice {
 
     pub(crate) fn spec(&self) -> &'static ProviderSpec {
         self.provider
+    }
+
+    /// Returns the name of the agent of another vendor; `None` for a model.
+    pub(crate) fn agent(&self) -> Option<&str> {
+        self.name().filter(|_| self.provider.is_agent)
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -93,6 +99,13 @@ fn or_list(mut items: Vec<String>) -> String {
     match items.pop() {
         Some(last) if !items.is_empty() => format!("{} or {last}", items.join(", ")),
         last => last.unwrap_or_default(),
+    }
+}
+
+impl Settings {
+    /// Returns the agents of other vendors that teammates can run.
+    pub(crate) fn agent_programs(&self, environment: &Environment) -> AgentPrograms {
+        AgentPrograms::of(&self.agents, &self.pass_environment.value, environment)
     }
 }
 

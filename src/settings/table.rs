@@ -4,7 +4,8 @@
 //! A row is the description that the files and the manual show, then a field with its type and default, then the
 //! other fields of its [`SettingSpec`].
 
-use super::endpoints::{BaseUrl, HeaderValue, redacted};
+use super::agents::AgentSetting;
+use super::endpoints::{BaseUrl, HeaderValue, untrusted};
 use super::environment::{Environment, PassedNames};
 use super::layers::{
     self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingSpec, SettingsFile,
@@ -259,6 +260,16 @@ settings! {
         openai_headers: SettingMap<HeaderValue>,
             key: "openai.headers", is_file_only: true, example: Some("{ X-Gateway = \"NAME\" }"),
             needs_trust: true;
+
+        /// Agents of other vendors that teammates can run as `acp/NAME`, besides the known ones. `command` is the program and
+        /// its arguments, `env` are variables for it, `pass` the names of variables of yours that it gets, such as that of
+        /// its key, and `mode` is the mode in which it asks. A folder's take effect only after `team trust`.
+        agents: SettingMap<AgentSetting>,
+            is_file_only: true, needs_trust: true,
+            block: Some("\
+[agents.NAME]
+command = [\"my-agent\", \"--acp\"]
+pass = [\"MY_AGENT_KEY\"]");
 
         /// Your commands that run at an event: `teammate_idle`, `task_created`, `task_completed`,
         /// `message_sent`, `teammate_exited`. The event is JSON on standard input; exit code 2 refuses it. A
@@ -554,18 +565,6 @@ impl Settings {
     pub(crate) fn prices(&self) -> BTreeMap<String, Price> {
         self.prices.iter().map(|(model, price)| (model.clone(), price.value)).collect()
     }
-}
-
-/// Returns the sentence that lists the settings of a folder that are not in force.
-fn untrusted(folder_file: &Path, ignored: &Risks) -> String {
-    let ignored = redacted(ignored);
-    let shown = ignored.iter().map(|(key, value)| format!("{key} = {value}"));
-    format!(
-        "{}: not in force, since this folder is not trusted: {}. Look at the file; `team trust` puts it in \
-         force as it stands now.",
-        folder_file.display(),
-        shown.collect::<Vec<_>>().join(", ")
-    )
 }
 
 impl Rules {

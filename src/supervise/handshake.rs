@@ -7,6 +7,7 @@
 use crate::settings::Rules;
 use crate::settings::environment::PassedNames;
 use crate::settings::model::ProviderCredentials;
+use crate::wire::agent_program::AgentProgram;
 use crate::wire::hook::Hook;
 use crate::wire::isolation::ClonePlace;
 use crate::wire::limits::MIB;
@@ -41,6 +42,9 @@ pub(crate) struct Handshake {
     /// The clone in which it works; `None` for the workspace.
     #[serde(default)]
     pub(crate) work: Option<ClonePlace>,
+    /// The program of the agent of another vendor that does its work.
+    #[serde(default)]
+    pub(crate) agent: Option<AgentProgram>,
     pub(crate) start_reason: StartReason,
 }
 

@@ -19,7 +19,7 @@ use crate::store::inbox::{self, SendError};
 use crate::store::{Fsync, RoleMatch, StoreError, UnclearRole, keyring, liveness, roster};
 use crate::tools::{SpawnOrder, ToolError, find_by_alias};
 use crate::wire::isolation::Isolation;
-use crate::wire::limits::{READY_TIMEOUT, SPAWNS_PER_TEAMMATE};
+use crate::wire::limits::{AGENT_READY_TIMEOUT, READY_TIMEOUT, SPAWNS_PER_TEAMMATE};
 use crate::wire::log_words;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
@@ -60,8 +60,8 @@ pub(super) enum StartError {
     Refused(String),
     #[error("it ended before it was ready; see {0}")]
     Ended(String),
-    #[error("it was not ready within {} s; see {see}", READY_TIMEOUT.as_secs())]
-    Late { see: String },
+    #[error("it was not ready within {} s; see {see}", limit.as_secs())]
+    Late { see: String, limit: Duration },
 }
 
 impl Supervisor {
@@ -266,6 +266,14 @@ impl Supervisor {
         let Some(model) = &order.model else { return Ok(()) };
         let chosen = ModelChoice::parse(model)
             .map_err(|why| ToolError::Reply(format!("{}; {USE_OURS}", why.what)))?;
+        if let Some(agent) = chosen.agent() {
+            let found = self.config.agents.program(agent);
+            return found.map(drop).map_err(|(why, hint)| {
+                ToolError::Reply(format!(
+                    "{model} cannot be used: {why}; {USE_OURS}, or tell the user: {hint}"
+                ))
+            });
+        }
         if self.config.credentials.borrow().suffice_for(&chosen) {
             return Ok(());
         }
@@ -429,8 +437,16 @@ impl Supervisor {
             permissions,
             sandbox: config.sandbox.clone(),
             work: spec.work.clone(),
+            agent: match chosen.agent() {
+                Some(agent) => {
+                    let refused = |(why, hint)| StartError::Refused(format!("{why}; {hint}"));
+                    Some(config.agents.program(agent).map_err(refused)?)
+                }
+                None => None,
+            },
             start_reason: spec.start_reason,
         };
+        let limit = if handshake.agent.is_some() { AGENT_READY_TIMEOUT } else { READY_TIMEOUT };
         let see = config.bus.dir().printed(&spec.name).display().to_string();
         let socket = ours.try_clone();
         let exchange = offload(move || {
@@ -440,12 +456,12 @@ impl Supervisor {
             handshake::receive(&socket)
         });
         let why = tokio::select! {
-            answer = tokio::time::timeout(READY_TIMEOUT, exchange) => match answer {
+            answer = tokio::time::timeout(limit, exchange) => match answer {
                 Ok(Ok(Some(HandshakeAnswer::Ready))) => return Ok((process, ours.into())),
                 Ok(Ok(Some(HandshakeAnswer::Failed(why)))) => StartError::Refused(why),
                 Ok(Ok(None)) => StartError::Ended(see),
                 Ok(Err(why)) => StartError::Process(why),
-                Err(_elapsed) => StartError::Late { see },
+                Err(_elapsed) => StartError::Late { see, limit },
             },
             () = self.is_urgent() => StartError::Cancelled,
         };

@@ -12,6 +12,7 @@ use crate::os::{Clock, Signal, process_tree};
 use crate::protocol::ladder::Urgency;
 use crate::protocol::restart::RestartTracker;
 use crate::settings::Rules;
+use crate::settings::agents::AgentPrograms;
 use crate::settings::environment::PassedNames;
 use crate::settings::model::ProviderCredentials;
 use crate::store::{Liveness, liveness, roster};
@@ -48,6 +49,8 @@ pub(crate) struct SupervisorConfig {
     pub(crate) pass_environment: PassedNames,
     /// Prices of models, by `provider/name`.
     pub(crate) prices: BTreeMap<String, Price>,
+    /// The agents of other vendors that teammates can run.
+    pub(crate) agents: AgentPrograms,
     pub(crate) restarts: RefCell<RestartTracker>,
     /// Time without a sign of life after which a teammate counts as hung; `None` for never.
     pub(crate) hung_after: Option<Duration>,

@@ -29,7 +29,7 @@ pub(crate) use files::{FileAccess, denied_files};
 pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
 
 use crate::store::TeamDir;
-use crate::wire::tool::{Signal, ToolSpec};
+use crate::wire::tool::{Effect, Signal, SubjectArgument, ToolSpec};
 use registry::{Registration, Tool as _};
 
 const TOOLS: &[Registration] = &[
@@ -75,6 +75,16 @@ pub(crate) fn find(name: &str) -> Option<&'static ToolSpec> {
 /// Returns the spec of the tool with this name or alias, as role files write it.
 pub(crate) fn find_by_alias(name: &str) -> Option<&'static ToolSpec> {
     specs().find(|spec| spec.is_called(name))
+}
+
+/// Returns the other tools that change files, if this one does: what a rule forbids to one, it forbids to a foreign agent,
+/// whose tools are not told apart.
+pub(crate) fn find_similar(tool: &ToolSpec) -> impl Iterator<Item = &'static ToolSpec> {
+    let changes_files = |it: &ToolSpec| {
+        it.effect == Effect::Changes && matches!(it.subject, SubjectArgument::File(_))
+    };
+    let (name, is_one) = (tool.name, changes_files(tool));
+    specs().filter(move |it| is_one && it.name != name && changes_files(it))
 }
 
 /// Whether an agent in this role can complete tasks. A role without a file has every tool.

@@ -424,6 +424,11 @@ impl Registry {
         Ok((tool.spec, (tool.subject)(call, &self.parts)?))
     }
 
+    /// Whether the role lets the agent have tools that this program does not know.
+    pub(crate) fn may_have_others(&self) -> bool {
+        self.role.borrow().tools.is_none()
+    }
+
     /// Returns the tools that the last model call offered to an agent in this role.
     fn offered(&self, role: &Role) -> Vec<&'static ToolSpec> {
         let audience = self.parts.audience();

@@ -204,7 +204,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
     let head = |what: String| format!("{} {what}", palette.dim(&time));
     let width = view.width.unwrap_or(WIDE);
     let rows = match &line.entry {
-        Entry::Session { incarnation, pid, model } => {
+        Entry::Session { incarnation, pid, model, .. } => {
             let what = format!("── session {incarnation}, process {pid}, model {model}");
             vec![head(palette.dim(&one_line(&what, width)))]
         }

@@ -4,6 +4,7 @@
 //! readers tolerant (SPEC 3.1): fields and kinds that this version does not know are kept, never dropped.
 
 pub mod activity;
+pub mod agent_program;
 pub mod budget;
 pub mod chat;
 pub mod file_view;

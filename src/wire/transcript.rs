@@ -34,6 +34,9 @@ pub enum Entry {
         pid: i32,
         /// The model, `provider/name`.
         model: String,
+        /// The session of the agent of another vendor that does the work, once it has begun.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        foreign: Option<ForeignSession>,
     },
     /// A prompt from the person at this agent's terminal.
     User {
@@ -147,6 +150,17 @@ pub enum Entry {
 
 fn yes() -> bool {
     true
+}
+
+/// The session of an agent of another vendor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignSession {
+    /// The name of the agent.
+    pub agent: String,
+    /// The agent's id of the session, by which it is continued.
+    pub session_id: String,
+    /// The version of the agent's program.
+    pub version: String,
 }
 
 words! {

@@ -15,6 +15,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("protocol", &["wire"]),
     ("store", &["wire", "os", "protocol"]),
     ("llm", &["wire", "os"]),
+    ("acp", &["wire", "os"]),
     ("leases", &["wire", "os", "protocol", "store"]),
     ("work", &["wire", "os", "store", "leases"]),
     ("undo", &["wire", "os", "store", "leases"]),
@@ -23,7 +24,10 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("tools", &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work", "undo"]),
     (
         "agent",
-        &["wire", "os", "protocol", "store", "bus", "tasks", "leases", "llm", "tools", "work"],
+        &[
+            "wire", "os", "protocol", "store", "bus", "tasks", "leases", "llm", "acp", "tools",
+            "work",
+        ],
     ),
     (
         "supervise",
@@ -309,7 +313,8 @@ const OTHER_WORDS: &[(&str, &[&str])] = &[
     ("broadcast", &["wire/message", "wire/name.rs", "bus/", "cli/", "tools/mail.rs"]),
     ("shutdown_response", &["wire/message", "tools/mail.rs"]),
     ("idle", &["wire/roster.rs", "ui/"]),
-    ("bash", &["os/"]),
+    // OpenCode names its permissions so.
+    ("bash", &["os/", "settings/agents.rs"]),
 ];
 
 /// The code of a source file without comments and without its module of tests.

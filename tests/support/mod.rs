@@ -1,5 +1,6 @@
 //! Helpers that the integration tests and the score card share.
 
+pub(crate) mod acp_agent;
 pub(crate) mod approvals;
 pub(crate) mod cgroup;
 pub(crate) mod child_process;

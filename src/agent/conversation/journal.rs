@@ -45,22 +45,38 @@ pub(crate) enum RecordError {
     GivenUp,
 }
 
+pub(crate) type Observer = Box<dyn Fn(&Entry)>;
+
 /// A conversation's memory and its transcript.
 pub(crate) struct Journal {
     pub(super) memory: Memory,
     transcript: Rc<dyn TranscriptWriter>,
     clock: Rc<dyn Clock>,
+    /// Called with each entry that is added to the memory.
+    pub(crate) observer: Option<Observer>,
 }
 
 impl Journal {
     /// Creates a journal with an empty memory.
     pub(crate) fn new(transcript: Rc<dyn TranscriptWriter>, clock: Rc<dyn Clock>) -> Self {
-        Self { memory: Memory::default(), transcript, clock }
+        Self { memory: Memory::default(), transcript, clock, observer: None }
     }
 
     /// Adds an entry, which is in the transcript already, to the memory.
     pub(crate) fn remember(&mut self, entry: &Entry) {
+        if let Some(observer) = &self.observer {
+            observer(entry);
+        }
         self.memory.push(entry);
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Forgets all but the newest part of the conversation, for an agent that keeps its own.
+    pub(crate) fn forget_old(&mut self) {
+        self.memory.forget_old();
     }
 
     /// Continues the last turn if a stop of the agent cut it off.
@@ -76,7 +92,7 @@ impl Journal {
         disk_full: &mut impl DiskFullHandler,
     ) -> Result<(), RecordError> {
         let (before, after) = failpoints(&entry);
-        self.memory.push(&entry);
+        self.remember(&entry);
         let line = Line { at: self.clock.now(), entry };
         before();
         let mut has_waited = false;

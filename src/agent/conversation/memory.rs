@@ -17,6 +17,9 @@ pub(super) const BYTES_PER_TOKEN: usize = 4;
 /// The maximum number of bytes of a turn's prompts and mail that are repeated after a compaction.
 const ASKED_BYTES: usize = 16_384;
 
+/// The number of messages that are kept of the conversation of an agent that has its own memory.
+const KEPT_MESSAGES: usize = 100;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Memory {
     said: Vec<ConversationTurn>,
@@ -139,6 +142,18 @@ impl Memory {
             | Entry::Interrupt { .. }
             | Entry::Unknown => {}
         }
+    }
+
+    /// Forgets all but the newest messages.
+    pub(super) fn forget_old(&mut self) {
+        let old = self.said.len().saturating_sub(KEPT_MESSAGES);
+        self.said.drain(..old);
+    }
+
+    /// Returns the prompts and the mail since the last turn ended, as a text; `None` if there are none.
+    pub(crate) fn asked_in_turn(&self) -> Option<String> {
+        let texts: Vec<String> = self.asked.iter().map(Piece::render).collect();
+        (!texts.is_empty()).then(|| texts.join("\n\n"))
     }
 
     /// Continues the last turn if a stop of the agent cut it off.

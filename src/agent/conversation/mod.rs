@@ -28,7 +28,7 @@ mod work_set;
 
 pub(crate) use event::{CallVerdict, HostAction, TurnAction, TurnEffect, TurnEvent, WorkResult};
 pub(crate) use journal::{
-    DiskFullHandler, Journal, NextAttempt, RecordError, SyncFuture, TranscriptWriter,
+    DiskFullHandler, Journal, NextAttempt, Observer, RecordError, SyncFuture, TranscriptWriter,
 };
 pub(crate) use memory::{Memory, cut};
 pub(crate) use model_caller::{ModelCaller, NewModel};

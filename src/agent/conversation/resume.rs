@@ -27,19 +27,23 @@ pub(crate) struct CutOff {
 
 impl Conversation {
     /// Answers the calls that an earlier process did not finish. If a question about one of them was open (`asked`
-    /// holds its id), the calls that had not started are returned, to be judged and asked about again. Fails if an
+    /// holds its id), the calls of an agent of our own that had not started are returned, to be judged and asked about again. Fails if an
     /// answer cannot be recorded.
     pub(crate) async fn answer_open_calls(
         &mut self,
         asked: &BTreeSet<String>,
+        is_foreign: bool,
         disk_full: &mut impl DiskFullHandler,
     ) -> Result<CutOff, RecordError> {
         let open = self.journal.memory.open_calls.clone();
-        let asks_again = open.iter().any(|open| !open.started && asked.contains(&open.call.id));
+        let asks_again =
+            !is_foreign && open.iter().any(|open| !open.started && asked.contains(&open.call.id));
         let tool = open.iter().find(|open| open.started).map(|open| open.call.name.clone());
         let mut to_run = VecDeque::new();
         for OpenCall { call, started } in open {
-            let after_crash = find(&call.name).map(|spec| spec.after_crash);
+            // The calls of a foreign agent only look like our own.
+            let after_crash = find(&call.name).filter(|_| !is_foreign);
+            let after_crash = after_crash.map(|spec| spec.after_crash);
             let result = if started && after_crash == Some(AfterCrash::Repeat) {
                 self.tools.call(&call).await.map_err(|why| why.to_string())
             } else if started {

@@ -2,8 +2,8 @@
 
 use super::MachineEvent as Event;
 use super::*;
-use crate::agent::conversation::CallVerdict;
 use crate::agent::conversation::test_support::{model_reply, question};
+use crate::agent::conversation::{CallVerdict, TurnAction};
 use crate::llm::ModelError;
 use crate::tools::ToolError;
 use crate::wire::AgentName;
@@ -23,6 +23,7 @@ pub(super) fn identity(name: &str) -> Identity {
         max_exchanges: 30,
         takes_tasks: false,
         checks_idle: false,
+        foreign: None,
     }
 }
 

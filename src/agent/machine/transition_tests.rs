@@ -6,8 +6,8 @@ use super::tests::{
     replied, reply, run, taker, tool_ended,
 };
 use super::*;
-use crate::agent::conversation::CallVerdict;
 use crate::agent::conversation::test_support::{OpenCalls, question, transition_table};
+use crate::agent::conversation::{CallVerdict, TurnAction};
 use crate::llm::ModelError;
 use crate::tools::ToolError;
 use crate::wire::permission::{Decision, DecisionOutcome};

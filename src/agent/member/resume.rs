@@ -22,13 +22,15 @@ impl Member {
         let MemberStart { reason, has_new_prompt } = start;
         let (mut has_past, mut last_report) = (false, None);
         let mut asked = BTreeSet::new();
+        let mut foreign = None;
         let (conversation, host) = (&mut self.conversation, &mut self.host);
         let read = transcript::each(
             self.context.bus.dir(),
             &self.context.me.name,
             |Line { entry, .. }| {
                 conversation.remember(&entry);
-                if matches!(entry, Entry::Session { .. }) {
+                if let Entry::Session { foreign: session, .. } = entry {
+                    foreign = session.or(foreign.take());
                     return;
                 }
                 has_past = true;
@@ -49,13 +51,15 @@ impl Member {
             incarnation: self.context.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
             model: conversation.model.provider.label(),
+            foreign: None,
         };
         conversation.journal.record(session, host).await?;
         // The last report may not have been sent. Its id makes a second send harmless.
         if let Some((outcome, report)) = last_report {
             host.send_report(outcome, report).await;
         }
-        let mut cut_off = conversation.answer_open_calls(&asked, host).await?;
+        let mut cut_off =
+            conversation.answer_open_calls(&asked, self.foreign.is_some(), host).await?;
         // A call that waits for a decision is asked about again, so it does not run unasked.
         let has_questions = cut_off.turn.as_ref().is_some_and(|calls| !calls.is_empty());
         let is_over = has_new_prompt && cut_off.is_begun && !has_questions;
@@ -67,6 +71,15 @@ impl Member {
         }
         if cut_off.turn.is_some() {
             conversation.tools.recorder().continue_turn();
+        }
+        if let Some(agent) = &mut self.foreign {
+            agent.know_session(foreign);
+            conversation.journal.observer = Some(agent.observer());
+            if cut_off.turn.is_some()
+                && let Some(text) = conversation.journal.memory().asked_in_turn()
+            {
+                agent.repeat(&text);
+            }
         }
         let reason = reason.filter(|_| has_past);
         if let Some(content) = self.start_note(reason, has_past, is_over, &cut_off) {

@@ -89,7 +89,8 @@ pub(super) async fn take_place(bus: &Arc<Bus>, options: &LeadOptions) -> Result<
     if options.request.takeover {
         stop_running_lead(bus).await?;
     }
-    let process = AgentProcess::start(team, lead, fresh_id(), "hand", &options.credentials).await?;
+    let process =
+        AgentProcess::start(team, lead, fresh_id(), "hand", options.credentials.secrets()).await?;
     program::raise_descriptors();
     reserve_disk_space(team);
     let settings = &options.settings;

@@ -18,6 +18,7 @@ use crate::app::own_mailbox::{close_mailbox, drain_last_mail, open_mailbox};
 use crate::app::{clones, model::open_provider, output, walls};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::Provider;
+use crate::llm::agent::NoModel;
 use crate::os::{
     async_fd::ReadableFd, child, failpoint::hit, memory, program, signals::SignalEvent, uptime,
 };
@@ -28,6 +29,7 @@ use crate::store::{LifeLock, LifeRecord, StoreError, TeamDir, liveness, transcri
 use crate::supervise::commands::end_commands;
 use crate::supervise::handshake::{self, HandshakeAnswer, StartReason};
 use crate::wire::AgentName;
+use crate::wire::agent_program::AgentProgram;
 use crate::wire::log_words;
 use crate::wire::roster::{ExitCause, UsageCount};
 use crate::work::save::Saver;
@@ -94,12 +96,13 @@ impl TeammateApp {
         }
         let TeammateOptions { name, handshake, model, lead, .. } = &options;
         let is_by_hand = lead.is_none();
-        let (starter, credentials) =
-            (if is_by_hand { "hand" } else { "lead" }, &handshake.credentials);
+        let starter = if is_by_hand { "hand" } else { "lead" };
+        let of_agent = handshake.agent.iter().flat_map(AgentProgram::secrets);
+        let secrets = handshake.credentials.secrets().into_iter().chain(of_agent).collect();
         let incarnation = handshake.incarnation.clone();
         let before = liveness::last_record(team, name).map_err(StoreError::from)?;
         let process =
-            AgentProcess::start(team, name.clone(), incarnation, starter, credentials).await?;
+            AgentProcess::start(team, name.clone(), incarnation, starter, secrets).await?;
         // A lead has ended the commands of the process before.
         if let Some(LifeRecord { run_id, .. }) = before.filter(|_| is_by_hand) {
             let (team, name, fsync) = (team.clone(), name.clone(), handshake.rules.fsync);
@@ -114,8 +117,12 @@ impl TeammateApp {
         }
         let first = transcript::first_incarnation(team, name)?;
         let incarnation = &handshake.incarnation;
-        let provider =
-            open_provider(model, credentials, name, incarnation, first.as_deref(), team)?;
+        let provider: Rc<dyn Provider> = if handshake.agent.is_some() {
+            Rc::new(NoModel { label: model.to_string() })
+        } else {
+            let credentials = &handshake.credentials;
+            open_provider(model, credentials, name, incarnation, first.as_deref(), team)?
+        };
         reserve_disk_space(team);
         let place = RosterPlace::join(context, team, &options).await?;
         hit("child.entered");
@@ -180,6 +187,7 @@ impl TeammateApp {
             work,
             asks: if has_person { Asks::Person } else { Asks::Lead },
             model,
+            agent: handshake.agent.clone(),
             ops: None,
             usage,
             price: handshake.price,

@@ -75,11 +75,18 @@ impl TeammateOptions {
         let model = ModelChoice::parse(&handshake.model)?;
         let (model, credentials) = model_access::complete(model, handshake.credentials, &settings)?;
         handshake.credentials = credentials;
+        if let Some(agent) = model.agent().filter(|_| lead.is_none()) {
+            let found = settings.agent_programs(&context.environment).program(agent);
+            let refused = |(why, hint): (String, String)| {
+                Failure::new(Exit::Usage, format!("{model} cannot be used"), why, hint)
+            };
+            handshake.agent = Some(found.map_err(refused)?);
+        }
         if lead.is_none() {
             handshake.price = settings.prices().get(&model.to_string()).copied();
         }
         handshake.price = price_of(&model, handshake.price, &handshake.rules.budgets())?;
-        if lead.is_none() {
+        if lead.is_none() && handshake.agent.is_none() {
             model_access::open_alone(&model, &handshake.credentials)?;
         }
         let level_origin = LevelOrigin::of(&settings);
@@ -183,6 +190,7 @@ fn handshake(
         permissions,
         sandbox: settings.sandbox(),
         work: None,
+        agent: None,
         start_reason: StartReason::Spawned,
     }
 }

@@ -90,6 +90,42 @@ pub(crate) fn start(
 ) -> io::Result<(RunningCommand, PipeReader)> {
     let (output, output_end) = io::pipe()?;
     program::set_nonblocking(&output)?;
+    let ends = [output_end.try_clone()?, output_end];
+    Ok((launch(command, folder, setup, input.map(OwnedFd::from), ends)?, output))
+}
+
+/// The ends of the pipes to a program.
+#[derive(Debug)]
+pub(crate) struct ProgramPipes {
+    /// The program's standard input.
+    pub(crate) input: PipeWriter,
+    /// Its standard output.
+    pub(crate) output: PipeReader,
+    /// Its standard error output.
+    pub(crate) errors: PipeReader,
+}
+
+/// Starts a shell command that talks over its standard input and output.
+pub(crate) fn start_program(
+    command: &OsStr,
+    folder: &Path,
+    setup: &CommandSetup,
+) -> io::Result<(RunningCommand, ProgramPipes)> {
+    let ((input_end, input), (output, output_end)) = (io::pipe()?, io::pipe()?);
+    let (errors, errors_end) = io::pipe()?;
+    let ends = [output_end, errors_end];
+    let running = launch(command, folder, setup, Some(input_end.into()), ends)?;
+    Ok((running, ProgramPipes { input, output, errors }))
+}
+
+/// Starts a shell command with these ends for its standard output and its standard error output.
+fn launch(
+    command: &OsStr,
+    folder: &Path,
+    setup: &CommandSetup,
+    input: Option<OwnedFd>,
+    [output_end, errors_end]: [PipeWriter; 2],
+) -> io::Result<RunningCommand> {
     let (lifeline_end, lifeline) = io::pipe()?;
     let walls =
         setup.walls.as_ref().map(|walls| walls.policy_file(&setup.read_only)).transpose()?;
@@ -107,7 +143,7 @@ pub(crate) fn start(
     program.arg(command).args(files.map(descriptor_argument)).current_dir(folder);
     program.env_clear().envs(setup.env.iter().map(|(name, value)| (name, value)));
     program.env(process_tree::RUN_ID_VARIABLE, &setup.run_id);
-    program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
+    program.stdin(lifeline_end).stdout(output_end).stderr(errors_end);
     let inherited = files.into_iter().flatten().collect();
     isolate(&mut program, inherited, || Ok(setsid().map(drop)?));
     let supervisor = Arc::new(spawn(&mut program)?);
@@ -115,7 +151,7 @@ pub(crate) fn start(
     let (run_id, unsettled) = (setup.run_id.clone(), CleanupsPending::count());
     let cleanup =
         Some(Cleanup { supervisor: Arc::clone(&supervisor), lifeline, run_id, unsettled });
-    Ok((RunningCommand { supervisor, proxy, cleanup }, output))
+    Ok(RunningCommand { supervisor, proxy, cleanup })
 }
 
 /// Returns the argument that names a descriptor, or that there is none.

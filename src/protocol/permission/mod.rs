@@ -252,7 +252,16 @@ impl Policy {
     }
 
     pub(crate) fn judge(&self, spec: &ToolSpec, subject: &PermissionSubject) -> PermissionVerdict {
-        let tool = spec.name;
+        self.judge_named(spec.name, spec.effect, subject)
+    }
+
+    /// Judges a call of a tool that may be one of another program.
+    pub(crate) fn judge_named(
+        &self,
+        tool: &str,
+        effect: Effect,
+        subject: &PermissionSubject,
+    ) -> PermissionVerdict {
         let way_out = subject.way_out();
         let touches = |rule: &Rule| {
             rule.touches(tool, subject) || way_out.is_some_and(|way| rule.touches(way, subject))
@@ -265,7 +274,7 @@ impl Policy {
                 rule.text
             ));
         }
-        let changes = spec.effect == Effect::Changes;
+        let changes = effect == Effect::Changes;
         if self.mode == PermissionMode::Plan && changes {
             return PermissionVerdict::NeedsPlan;
         }

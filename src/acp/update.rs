@@ -1,0 +1,322 @@
+//! The reports of an agent in a session: its text, its tool calls, its questions, its usage.
+
+use serde_json::Value;
+
+/// The longest text that is kept of the output of a tool call, in bytes.
+const OUTPUT_BYTES: usize = 50_000;
+
+/// A report of an agent.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Update {
+    /// A piece of a message of the model.
+    Text {
+        message_id: Option<String>,
+        text: String,
+        /// The tokens of a model call that ended with this piece.
+        usage: Option<Value>,
+    },
+    Tool(Box<ToolUpdate>),
+    /// Another kind, by its name.
+    Other(String),
+}
+
+/// A tool call, or what has changed of it. A field that is `None` has not changed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ToolUpdate {
+    pub(crate) id: String,
+    /// The name of the tool.
+    pub(crate) name: Option<String>,
+    /// The call in words.
+    pub(crate) title: Option<String>,
+    /// The kind of the call, such as `execute` or `edit`.
+    pub(crate) kind: Option<String>,
+    pub(crate) progress: Option<ToolStatus>,
+    /// The arguments.
+    pub(crate) input: Option<Value>,
+    /// The files that the call is about.
+    pub(crate) paths: Option<Vec<String>>,
+    pub(crate) changes: Option<Vec<FileChange>>,
+    /// The output.
+    pub(crate) output: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ToolStatus {
+    Pending,
+    InProgress,
+    Completed,
+    Failed,
+}
+
+/// A change of a file by a tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileChange {
+    pub(crate) path: String,
+    /// The text before; `None` for a new file.
+    pub(crate) old_text: Option<String>,
+    pub(crate) new_text: String,
+}
+
+/// A question of an agent about a tool call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PermissionRequest {
+    pub(crate) call: ToolUpdate,
+    /// The id of the option that allows this call alone.
+    pub(crate) allow_once: Option<String>,
+    /// The id of the option that refuses this call alone.
+    pub(crate) reject_once: Option<String>,
+}
+
+fn text_of<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+    value.get(key).and_then(Value::as_str)
+}
+
+fn owned(value: &Value, key: &str) -> Option<String> {
+    text_of(value, key).map(ToOwned::to_owned)
+}
+
+fn items<'v>(value: &'v Value, key: &str) -> Option<&'v Vec<Value>> {
+    value.get(key).and_then(Value::as_array)
+}
+
+/// Returns the beginning of a text.
+pub(crate) fn beginning(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(most);
+    format!(
+        "{}\n[the rest of {} bytes was left out]",
+        text.get(..end).unwrap_or_default(),
+        text.len()
+    )
+}
+
+impl Update {
+    /// Reads the parameters of a `session/update`; `None` if they are of another session, or no update.
+    pub(crate) fn read(params: &Value, session: &str) -> Option<Self> {
+        if text_of(params, "sessionId") != Some(session) {
+            return None;
+        }
+        let update = params.get("update")?;
+        let kind = text_of(update, "sessionUpdate")?;
+        Some(match kind {
+            "agent_message_chunk" => Self::Text {
+                message_id: owned(update, "messageId"),
+                text: update.get("content").and_then(content_text).unwrap_or_default(),
+                usage: update.pointer("/_meta/usage").cloned(),
+            },
+            "tool_call" | "tool_call_update" => Self::Tool(Box::new(ToolUpdate::read(update)?)),
+            other => Self::Other(other.chars().take(64).collect()),
+        })
+    }
+}
+
+impl ToolUpdate {
+    fn read(update: &Value) -> Option<Self> {
+        let id = owned(update, "toolCallId")?;
+        let name = owned(update, "name");
+        let own_name = || update.pointer("/_meta/claudeCode/toolName")?.as_str().map(Into::into);
+        let paths = items(update, "locations").map(|places| {
+            let paths = places.iter().filter_map(|place| owned(place, "path"));
+            paths.collect()
+        });
+        let content = items(update, "content");
+        let changes = content.map(|parts| parts.iter().filter_map(FileChange::read).collect());
+        Some(Self {
+            id,
+            name: name.or_else(own_name),
+            title: owned(update, "title"),
+            kind: owned(update, "kind"),
+            progress: text_of(update, "status").and_then(ToolStatus::read),
+            input: update.get("rawInput").filter(|input| !input.is_null()).cloned(),
+            paths,
+            changes,
+            output: output_of(update, content),
+        })
+    }
+
+    /// Adds what a later report says.
+    pub(crate) fn merge(&mut self, later: Self) {
+        let Self { id: _, name, title, kind, progress, input, paths, changes, output } = later;
+        self.name = name.or(self.name.take());
+        self.title = title.or(self.title.take());
+        self.kind = kind.or(self.kind.take());
+        self.progress = progress.or(self.progress);
+        let is_empty = |input: &Value| input.as_object().is_some_and(serde_json::Map::is_empty);
+        self.input = input.filter(|input| !is_empty(input)).or(self.input.take());
+        self.paths = paths.filter(|paths| !paths.is_empty()).or(self.paths.take());
+        self.changes = changes.filter(|changes| !changes.is_empty()).or(self.changes.take());
+        self.output = output.or(self.output.take());
+    }
+
+    /// Returns the command that the call runs.
+    pub(crate) fn command(&self) -> Option<String> {
+        let command = self.input.as_ref()?.get("command")?;
+        if let Some(words) = command.as_array() {
+            let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
+            return Some(shell_words(&words?));
+        }
+        command.as_str().map(ToOwned::to_owned)
+    }
+}
+
+/// Returns the words of a command as a command line. A script that a shell gets stands alone.
+fn shell_words(words: &[&str]) -> String {
+    if let [shell, "-c" | "-lc", script] = words
+        && shell.ends_with("sh")
+    {
+        return (*script).to_owned();
+    }
+    let is_plain = |word: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+        !word.is_empty() && word.chars().all(fits)
+    };
+    let quoted = words.iter().map(|word| {
+        if is_plain(word) {
+            (*word).to_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+impl ToolStatus {
+    fn read(word: &str) -> Option<Self> {
+        Some(match word {
+            "pending" => Self::Pending,
+            "in_progress" => Self::InProgress,
+            "completed" => Self::Completed,
+            "failed" | "cancelled" => Self::Failed,
+            _ => return None,
+        })
+    }
+}
+
+impl FileChange {
+    fn read(part: &Value) -> Option<Self> {
+        if text_of(part, "type") != Some("diff") {
+            return None;
+        }
+        let (path, new_text) = (owned(part, "path")?, owned(part, "newText")?);
+        Some(Self { path, old_text: owned(part, "oldText"), new_text })
+    }
+}
+
+/// Returns the text in a block of content.
+fn content_text(content: &Value) -> Option<String> {
+    match text_of(content, "type")? {
+        "text" => owned(content, "text"),
+        other => Some(format!("[{}, not shown]", other.chars().take(40).collect::<String>())),
+    }
+}
+
+/// Returns the output of a tool call: its content, or else its raw output.
+fn output_of(update: &Value, content: Option<&Vec<Value>>) -> Option<String> {
+    let parts = content.into_iter().flatten();
+    let texts = parts.filter(|part| text_of(part, "type") == Some("content"));
+    let texts: Vec<String> = texts.filter_map(|part| content_text(part.get("content")?)).collect();
+    let text = if texts.is_empty() {
+        let raw = update.get("rawOutput").filter(|raw| !raw.is_null())?;
+        let known = ["formatted_output", "output", "stdout"].iter();
+        let told = raw.as_str().map(ToOwned::to_owned);
+        told.or_else(|| known.clone().find_map(|key| owned(raw, key)))
+            .unwrap_or_else(|| raw.to_string())
+    } else {
+        texts.join("\n")
+    };
+    Some(beginning(&text, OUTPUT_BYTES))
+}
+
+impl PermissionRequest {
+    /// Reads the parameters of a `session/request_permission`; `None` if they are of another session, or no request.
+    pub(crate) fn read(params: &Value, session: &str) -> Option<Self> {
+        if text_of(params, "sessionId") != Some(session) {
+            return None;
+        }
+        let call = ToolUpdate::read(params.get("toolCall")?)?;
+        let options = items(params, "options");
+        let id_of = |kind: &str| {
+            let mut options = options.into_iter().flatten();
+            options
+                .find(|option| text_of(option, "kind") == Some(kind))
+                .and_then(|it| owned(it, "optionId"))
+        };
+        let (allow_once, reject_once) = (id_of("allow_once"), id_of("reject_once"));
+        Some(Self { call, allow_once, reject_once })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn update(update: &Value) -> Option<Update> {
+        Update::read(&json!({ "sessionId": "s", "update": update }), "s")
+    }
+
+    #[test]
+    fn an_unknown_kind_is_kept_and_an_update_of_another_session_is_none() {
+        let unknown = json!({ "sessionUpdate": "new_kind", "x": 1 });
+        assert_eq!(update(&unknown), Some(Update::Other("new_kind".into())));
+        let forged = json!({ "sessionId": "t", "update": unknown });
+        assert_eq!(Update::read(&forged, "s"), None);
+        for none in [
+            json!({}),
+            json!(1),
+            json!({ "sessionUpdate": 1 }),
+            json!({ "sessionUpdate": "tool_call" }),
+        ] {
+            assert_eq!(update(&none), None, "{none}");
+        }
+        let image = json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "image", "data": "x" } });
+        let text = "[image, not shown]".to_owned();
+        assert_eq!(update(&image), Some(Update::Text { message_id: None, text, usage: None }));
+    }
+
+    #[test]
+    fn a_call_is_told_in_pieces_and_fields_of_a_wrong_type_count_as_absent() {
+        let read = |value: Value| match update(&value) {
+            Some(Update::Tool(tool)) => *tool,
+            other => panic!("{other:?}"),
+        };
+        let mut call =
+            read(json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "kind": "execute",
+            "title": 7, "status": "odd", "rawInput": {}, "locations": "none" }));
+        assert_eq!(
+            (call.kind.as_deref(), &call.title, call.progress),
+            (Some("execute"), &None, None)
+        );
+        call.merge(read(json!({ "sessionUpdate": "tool_call_update", "toolCallId": "t", "rawInput": { "command": ["bash", "-lc", "ls -l"] } })));
+        assert_eq!(call.command().as_deref(), Some("ls -l"));
+        call.merge(read(
+            json!({ "sessionUpdate": "tool_call_update", "toolCallId": "t", "status": "completed",
+            "content": [{ "type": "content", "content": { "type": "text", "text": "out" } },
+                { "type": "diff", "path": "a", "newText": "b" }] }),
+        ));
+        assert_eq!(
+            (call.progress, call.output.as_deref()),
+            (Some(ToolStatus::Completed), Some("out"))
+        );
+        assert_eq!(call.changes.unwrap()[0].old_text, None);
+        let raw = read(
+            json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "rawOutput": { "stdout": "o" } }),
+        );
+        assert_eq!(raw.output.as_deref(), Some("o"));
+        let words = read(
+            json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "rawInput": { "command": ["echo", "it's", ""] } }),
+        );
+        assert_eq!(words.command().as_deref(), Some(r"echo 'it'\''s' ''"));
+    }
+
+    #[test]
+    fn only_options_for_one_call_are_taken() {
+        let request = json!({ "sessionId": "s", "toolCall": { "toolCallId": "t" }, "options": [
+            { "kind": "allow_always", "optionId": "aa" }, { "kind": "allow_once", "optionId": "a" }] });
+        let read = PermissionRequest::read(&request, "s").unwrap();
+        assert_eq!((read.allow_once.as_deref(), read.reject_once), (Some("a"), None));
+        assert_eq!(PermissionRequest::read(&request, "t"), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! A member and its foreign agent: the agent's start and end, what it sends, and what the turn asks of it.
+
+use super::Member;
+use crate::agent::event::{Ending, Event, MachineEvent};
+use crate::agent::foreign::event::{ForeignAction, ForeignEvent};
+use crate::agent::foreign::process::FromAgent;
+use crate::wire::transcript::Entry;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+impl Member {
+    /// Starts the foreign agent, if the member has one, and waits until it has a session. Other events wait meanwhile,
+    /// except for a stop. The error says why there is no session.
+    pub(super) async fn start_agent(&mut self) -> Result<(), Ending> {
+        let Some(agent) = &mut self.foreign else { return Ok(()) };
+        agent.start(Duration::ZERO);
+        loop {
+            let Some(agent) = &self.foreign else { return Ok(()) };
+            let gone = || Ending::Broken("the event channel closed".into());
+            let (process, from) = match self.host.inbound.recv().await.ok_or_else(gone)? {
+                Event::Machine(MachineEvent::Stop(cause)) => return Err(Ending::Stopped(cause)),
+                Event::Foreign(process, from) => (process, from),
+                other @ (Event::Machine(_)
+                | Event::Approval(_)
+                | Event::Drained(_)
+                | Event::WorkEnded(..)
+                | Event::Compact
+                | Event::ModelRetry(_)
+                | Event::IdleCheckEnded(..)) => {
+                    self.host.put_off.push_back(other);
+                    continue;
+                }
+            };
+            let is_start = matches!(from, FromAgent::Started);
+            if is_start && let Some(why) = agent.start_failure() {
+                return Err(Ending::Broken(why));
+            }
+            // Reports of the agent's history come before it has a session, and have no effect.
+            self.receive_from_agent(process, from).await?;
+            if is_start {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the foreign agent, if the member has one.
+    pub(super) async fn end_agent(&mut self) {
+        if let Some(agent) = &mut self.foreign {
+            agent.end().await;
+        }
+    }
+
+    /// Handles what the agent has sent. Returns the events for the machine.
+    pub(super) async fn receive_from_agent(
+        &mut self,
+        process: u64,
+        from: FromAgent,
+    ) -> Result<VecDeque<MachineEvent>, Ending> {
+        let Some(agent) = &mut self.foreign else { return Ok(VecDeque::new()) };
+        let memory = self.conversation.journal.memory();
+        let (event, session) = agent.receive(process, from, memory);
+        if let Some(foreign) = session {
+            let session = Entry::Session {
+                incarnation: self.context.me.incarnation.clone(),
+                pid: i32::try_from(std::process::id()).unwrap_or_default(),
+                model: self.conversation.model.provider.label(),
+                foreign: Some(foreign),
+            };
+            self.record(session).await?;
+        }
+        Ok(event.map(MachineEvent::Foreign).into_iter().collect())
+    }
+
+    /// Performs an action of a turn of the agent. Returns the immediate answer, if there is one.
+    pub(super) async fn perform_foreign(
+        &mut self,
+        action: ForeignAction,
+    ) -> Result<Option<MachineEvent>, Ending> {
+        if let ForeignAction::Judge(number, call) = &action {
+            let verdict = self.approvals.judge_foreign(call);
+            return Ok(Some(MachineEvent::Foreign(ForeignEvent::Judged(*number, verdict))));
+        }
+        if action == ForeignAction::Prompt
+            && let Some(stop) = self.check_budget().await?
+        {
+            return Ok(Some(stop));
+        }
+        let Some(agent) = &mut self.foreign else { return Ok(None) };
+        Ok(agent.perform(&action).map(MachineEvent::Foreign))
+    }
+}

@@ -1,0 +1,114 @@
+//! Agents of other vendors that fail: at their start, in a turn, by what they send.
+
+use crate::support::acp_agent::{agent_team, answers, calls_of, pids, prompts, received, reports};
+use crate::support::harness::{Team, in_parallel};
+use crate::support::scripts::{assert_left_in_order, turns, wait};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const BOB: [&str; 4] = ["teammate", "bob", "--model", "acp/fake"];
+
+fn work_once(team: &Team) {
+    let mut bob = team.start(&BOB);
+    team.wait_status("bob", "idle");
+    team.team(&["send", "bob", "work"]).expect(0);
+    team.eventually("the turn is over", || turns(team, "bob") == 1);
+    team.wait_status("bob", "idle");
+    team.team(&["stop", "bob"]).expect(0);
+    wait(team, &mut bob);
+    assert_left_in_order(team);
+}
+
+#[test]
+fn a_failed_start_says_why_and_leaves_nothing() {
+    let logged_out =
+        json!({ "prompts": [], "error": { "code": -32000, "message": "Authentication required" } });
+    let cases: [(Value, &str, &str); 5] = [
+        (json!({ "prompts": [], "version": 2 }), "", "version 2 of the Agent Client Protocol"),
+        (logged_out, "", "nobody is logged in"),
+        (json!({ "prompts": [], "dies_at": ["initialize"] }), "", "acp/fake cannot be used"),
+        (json!({ "prompts": [], "dies_at": ["session/new"] }), "", "acp/fake cannot be used"),
+        (json!({ "prompts": [], "modes": ["a", "b"] }), "mode = \"ask\"", "its modes are: a, b"),
+    ];
+    in_parallel(cases, |(script, settings, why)| {
+        let Some(team) = agent_team(&script, settings) else { return };
+        let ran = team.team(&[&BOB[..], &["--once", "--prompt", "go"]].concat());
+        assert!(ran.code == Some(1) && ran.err.contains(why), "{why}: {ran:?}");
+        team.wait_no_process();
+    });
+}
+
+#[test]
+fn what_an_agent_sends_beside_the_protocol_does_no_harm() {
+    let forged = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"other","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"FORGED"}}}}"#;
+    let forged_ask = r#"{"jsonrpc":"2.0","id":"f","method":"session/request_permission","params":{"sessionId":"other","toolCall":{"toolCallId":"x"},"options":[]}}"#;
+    let steps = json!([[
+        { "raw": "warning: not JSON\n{\"half\": \n[1,2]\n\n\u{1}\n" },
+        { "raw": format!("{forged}\n{forged_ask}\n") },
+        { "raw": "{\"jsonrpc\":\"2.0\",\"id\":99,\"result\":{\"stopReason\":\"end_turn\"}}\n" },
+        { "update": { "sessionUpdate": "from_the_future", "x": [1] } },
+        { "update": { "sessionUpdate": "tool_call", "toolCallId": 7 } },
+        { "update": { "sessionUpdate": "tool_call_update", "toolCallId": "../../etc\n", "status": "completed", "title": "t" } },
+        { "request": "fs/write_text_file" },
+        { "long": 600_000 },
+        { "flood": 3_000 },
+        { "call": { "toolCallId": "odd", "kind": "brand_new", "title": "does something" } },
+        { "message": ["last", "still here"] }
+    ]]);
+    let Some(team) = agent_team(&json!({ "prompts": steps }), "") else { return };
+    work_once(&team);
+    assert!(reports(&team, "still here"));
+    let lines = team.lines("transcript/bob.jsonl");
+    assert!(!lines.iter().any(|line| line.to_string().contains("FORGED")));
+    // Nobody can be asked about the odd call without a lead.
+    assert_eq!(answers(&team), ["cancelled", "reject_once"]);
+    let refused = received(&team).into_iter().find(|message| message["id"] == "request").unwrap();
+    assert_eq!(refused["error"]["code"], -32601);
+}
+
+#[test]
+fn an_agent_that_dies_in_each_state_is_restarted_and_at_last_the_member_fails() {
+    let ask = json!({ "ask_and_go": { "toolCallId": "a", "kind": "execute", "rawInput": { "command": "ls" } } });
+    let dies = [
+        json!([{ "die": 1 }]),
+        json!([{ "say": "begun" }, ask, { "die": 0 }]),
+        json!([{ "long": 17_000_000 }, { "hang": true }]),
+    ];
+    let script = json!({ "prompts": [dies[0], dies[1], dies[2], [{ "say": "alive" }]] });
+    let Some(team) = agent_team(&script, "") else { return };
+    work_once(&team);
+    assert_eq!(prompts(&team).len(), 4);
+    assert!(reports(&team, "alive"));
+
+    let script = json!({ "prompts": [dies[0], dies[0], dies[0], dies[0]] });
+    let Some(team) = agent_team(&script, "") else { return };
+    let mut bob = team.start(&BOB);
+    team.wait_status("bob", "idle");
+    team.team(&["send", "bob", "work"]).expect(0);
+    assert_eq!(wait(&team, &mut bob), Some(1));
+    assert_eq!((team.status("bob").as_str(), prompts(&team).len()), ("failed", 4));
+    let said = team.lines("inbox/lead.jsonl");
+    let told = said.iter().any(|mail| {
+        mail.to_string().contains("times within 5 minutes") && mail.to_string().contains("good-bye")
+    });
+    assert!(told, "{said:#?}");
+    team.wait_no_process();
+}
+
+#[test]
+fn a_stop_ends_an_agent_that_ignores_the_end_of_its_input() {
+    let script =
+        json!({ "prompts": [[{ "say": "begun" }, { "hang": true }]], "ignores_eof": true });
+    let Some(team) = agent_team(&script, "") else { return };
+    let mut bob = team.start(&BOB);
+    team.wait_status("bob", "idle");
+    team.team(&["send", "bob", "work"]).expect(0);
+    team.eventually("the agent works", || prompts(&team).len() == 1);
+    let begun = Instant::now();
+    team.team(&["stop", "bob"]).expect(0);
+    wait(&team, &mut bob);
+    team.wait_no_process();
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
+    assert!(pids(&team, "acp_agent").is_empty() && calls_of(&team, "session/new").len() == 1);
+    assert_left_in_order(&team);
+}

@@ -1,0 +1,4 @@
+//! Agents and tools of other vendors in a team.
+
+mod acp_failures;
+mod acp_member;
