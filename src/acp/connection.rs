@@ -54,6 +54,8 @@ pub(crate) enum Incoming {
     Update(Value, Room),
     /// A `session/request_permission`, by its parameters.
     Permission(RequestId, Value, Room),
+    /// The agent asks for mail within its prompt.
+    Drain(RequestId),
     /// The connection is over, for this reason.
     Closed(String),
 }
@@ -241,6 +243,9 @@ impl Shared {
             Received::Request { id, method, params } if method == "session/request_permission" => {
                 let room = take_room(room, line).await;
                 (self.sink)(Incoming::Permission(RequestId(id), params, room));
+            }
+            Received::Request { id, method, .. } if method == "craft/drainMidTurnQueue" => {
+                (self.sink)(Incoming::Drain(RequestId(id)));
             }
             Received::Request { id, method, .. } => {
                 let message = format!("this client does not offer {method}");

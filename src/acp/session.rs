@@ -2,6 +2,7 @@
 
 use super::connection::{CallError, Connection, RequestId};
 use serde_json::{Map, Value, json};
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,6 +40,10 @@ pub(crate) enum Capability {
     Close,
     /// Takes instructions for its system prompt.
     SystemPrompt,
+    /// Reaches servers of tools over HTTP.
+    HttpTools,
+    /// Takes a text into the prompt that it works on.
+    Steering,
 }
 
 /// The reason for which an agent has no session.
@@ -77,6 +82,23 @@ pub(crate) struct SessionRequest<'a> {
     pub(crate) instructions: &'a str,
     /// Extensions of this agent.
     pub(crate) meta: Option<Value>,
+    /// The server of the team tools.
+    pub(crate) tools: Option<&'a ToolServerAccess>,
+}
+
+/// The access to a server of tools over HTTP. `Debug` does not show the token.
+#[derive(Clone)]
+pub(crate) struct ToolServerAccess {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    /// The value of the header `Authorization`.
+    pub(crate) authorization: String,
+}
+
+impl fmt::Debug for ToolServerAccess {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ToolServerAccess").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 /// A session of an agent.
@@ -124,6 +146,8 @@ impl AgentInfo {
             (Capability::Resume, "/agentCapabilities/sessionCapabilities/resume"),
             (Capability::Close, "/agentCapabilities/sessionCapabilities/close"),
             (Capability::SystemPrompt, "/agentCapabilities/sessionCapabilities/systemPrompt"),
+            (Capability::HttpTools, "/agentCapabilities/mcpCapabilities/http"),
+            (Capability::Steering, "/_meta/steering/supported"),
         ];
         let offered = known.into_iter().filter(|(_, path)| is_on(path));
         Self { version, capabilities: offered.map(|(capability, _)| capability).collect() }
@@ -154,7 +178,12 @@ pub(crate) async fn begin(
 ) -> Result<Session, SessionError> {
     let mut fields = Map::new();
     fields.insert("cwd".into(), json!(request.folder));
-    fields.insert("mcpServers".into(), json!([]));
+    let tools = request.tools.filter(|_| info.has(Capability::HttpTools));
+    let servers = tools.map(|ToolServerAccess { name, url, authorization }| {
+        let headers = json!([{ "name": "Authorization", "value": authorization }]);
+        json!({ "type": "http", "name": name, "url": url, "headers": headers })
+    });
+    fields.insert("mcpServers".into(), servers.into_iter().collect());
     if info.has(Capability::SystemPrompt) {
         let content = json!([{ "type": "text", "text": request.instructions }]);
         fields.insert("systemPrompt".into(), json!({ "mode": "append", "content": content }));
@@ -241,6 +270,22 @@ impl Session {
         }
     }
 
+    /// Puts a text into the prompt that the agent works on. The future resolves with whether it has done so.
+    pub(crate) fn steer(
+        &self,
+        connection: &Connection,
+        text: &str,
+    ) -> impl Future<Output = Result<bool, CallError>> + use<> {
+        let params = json!({
+            "sessionId": self.id,
+            "prompt": [{ "type": "text", "text": text }],
+            // Without it, an agent that is idle by now would begin a prompt of its own.
+            "_meta": { "steering": { "idleBehavior": "promptRequired" } },
+        });
+        let answer = connection.call("_session/steering", &params);
+        async move { Ok(answer.await?.get("outcome") == Some(&json!("injected"))) }
+    }
+
     /// Asks the agent to end its prompt.
     pub(crate) fn cancel(&self, connection: &Connection) {
         connection.notify("session/cancel", &json!({ "sessionId": self.id }));
@@ -255,6 +300,12 @@ impl Session {
             }
         }
     }
+}
+
+/// Answers an agent that asks for mail within its prompt.
+pub(crate) fn answer_drain(connection: &Connection, request: &RequestId, text: Option<&str>) {
+    let messages: Vec<&str> = text.into_iter().collect();
+    connection.answer(request, json!({ "messages": messages }));
 }
 
 /// Answers a question of the agent.

@@ -2,7 +2,7 @@
 
 use super::conversation::{CallVerdict, TurnAction, WorkId, WorkResult};
 use super::foreign::event::{ForeignAction, ForeignEvent};
-use super::foreign::process::FromAgent;
+use super::foreign::process::{FromAgent, FromTools};
 use crate::protocol::budget::BudgetLimit;
 use crate::store::Drained;
 use crate::wire::activity::Activity;
@@ -27,6 +27,8 @@ pub(crate) enum Event {
     ModelRetry(Option<String>),
     /// The process of this number of the foreign agent has sent something, or something about it has ended.
     Foreign(u64, FromAgent),
+    /// The server of the team tools for the foreign agent has sent something.
+    FromTools(FromTools),
     /// The check whether the member may be idle ended. A refusal holds the text for the model.
     IdleCheckEnded(WorkId, Result<(), String>),
 }

@@ -239,7 +239,7 @@ impl Member {
             }
             Wake::HeartbeatDue => {
                 self.host.write_heartbeat();
-                Ok(VecDeque::new())
+                Ok(self.check_budget_in_prompt().await)
             }
             Wake::Timeout => {
                 self.host.heartbeat.note_event();
@@ -286,6 +286,7 @@ impl Member {
                 return Ok(VecDeque::new());
             }
             Event::Foreign(process, from) => return self.receive_from_agent(process, from).await,
+            Event::FromTools(from) => return Ok(self.receive_from_tools(from)),
             Event::ModelRetry(why) => {
                 self.publish_delay(why).await;
                 return Ok(VecDeque::new());
@@ -374,7 +375,12 @@ impl Member {
             Action::CancelIdleCheck => self.idle_check.cancel(),
             Action::FindTask => self.task_claimer.watch(),
             Action::TakeTask => self.task_claimer.take(),
-            Action::NotifyIdle(reason) => self.host.notify_idle(reason).await,
+            Action::NotifyIdle(reason) => {
+                self.host.notify_idle(reason).await;
+                if let Some(agent) = &self.foreign {
+                    agent.rest();
+                }
+            }
             Action::OpenShutdown { request_id, by } => {
                 self.context.team_context.open_shutdown(request_id, by);
                 hit("leave.told");

@@ -24,7 +24,7 @@ use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
-    self, FileAccess, Ops, ToolParts, denied_files, hooks::Hooks, team::TeamContext,
+    self, FileAccess, Ops, Registry, ToolParts, denied_files, hooks::Hooks, team::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::agent_program::AgentProgram;
@@ -115,6 +115,7 @@ pub(super) fn build_agent(
     let place = parts.work.as_ref().map(|work| work.place.clone());
     let folder = place.as_ref().map_or_else(|| team.workspace(), |place| Path::new(&place.folder));
     let commands = command_setup(variables, run_id.clone(), parts.walls);
+    let setup = commands.clone();
     let hooks = Hooks {
         list: parts.hooks,
         me: name.clone(),
@@ -141,7 +142,6 @@ pub(super) fn build_agent(
         workspace: folder.display().to_string(),
         clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
     });
-    let foreign = parts.agent.map(|agent| foreign_setup(agent, folder, &system, &commands));
     let team_context = Rc::new(TeamContext::new(
         name.clone(),
         incarnation.clone(),
@@ -168,6 +168,8 @@ pub(super) fn build_agent(
     }
     tools.set_mode(mode);
     tools.limit(role);
+    let tools = Rc::new(tools);
+    let foreign = foreign_setup(parts.agent, setup, (folder, &system), &tools, &rules);
     let interval = rules.heartbeat_interval();
     let heartbeat =
         HeartbeatWriter::new(&team, name, incarnation.clone(), Rc::clone(&clock), interval);
@@ -179,7 +181,7 @@ pub(super) fn build_agent(
         max_answer_tokens: rules.max_answer_tokens,
         thinking: rules.thinking(),
         system,
-        tools: Rc::new(tools),
+        tools,
         foreign,
         work: parts.work,
         approval,
@@ -205,14 +207,23 @@ pub(super) fn build_agent(
     })
 }
 
+/// Returns the parts of a foreign agent that works in a folder with these instructions.
 fn foreign_setup(
-    program: AgentProgram,
-    folder: &Path,
-    system: &str,
-    commands: &CommandSetup,
-) -> ForeignSetup {
-    let commands = CommandSetup { walls: None, env: program.env.clone(), ..commands.clone() };
-    ForeignSetup { program, commands, folder: folder.to_owned(), instructions: system.to_owned() }
+    program: Option<AgentProgram>,
+    setup: CommandSetup,
+    (folder, instructions): (&Path, &str),
+    tools: &Rc<Registry>,
+    rules: &Rules,
+) -> Option<ForeignSetup> {
+    let program = program?;
+    Some(ForeignSetup {
+        commands: CommandSetup { walls: None, env: program.env.clone(), ..setup },
+        program,
+        folder: folder.to_owned(),
+        instructions: instructions.to_owned(),
+        tools: Rc::clone(tools),
+        sleep_after: rules.agent_sleeps_after(),
+    })
 }
 
 fn identity(name: &AgentName, incarnation: &str, role: &Role, rules: &Rules) -> Identity {

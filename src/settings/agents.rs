@@ -160,6 +160,11 @@ impl AgentPrograms {
         KNOWN_AGENTS.iter().map(|agent| agent.name).chain(own).collect()
     }
 
+    /// Whether the settings have an entry for an agent.
+    pub(crate) fn is_set(&self, name: &str) -> bool {
+        self.settings.contains_key(name)
+    }
+
     /// Returns the program of an agent. Fails with the reason and a remedy if there is none, or if it is not installed.
     pub(crate) fn program(&self, name: &str) -> Result<AgentProgram, (String, String)> {
         let (known, own) = (known(name), self.settings.get(name));

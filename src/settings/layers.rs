@@ -169,6 +169,7 @@ impl<'t> SettingsFile<'t> {
             // A quoted name with a dot is one name, not a path.
             let is_path = !name.get_ref().contains('.');
             if is_path && specs.iter().any(|spec| spec.key == key) {
+                let value = self.take_settings(&section, value, specs);
                 self.values.insert(key, value);
             } else if !(is_path && specs.iter().any(|spec| spec.key.starts_with(&section))) {
                 let near = nearest(&key, specs.iter().map(|spec| spec.key));
@@ -182,6 +183,32 @@ impl<'t> SettingsFile<'t> {
                 failures.push(self.unusable_at(at, why));
             }
         }
+    }
+
+    /// Takes the settings of their own out of a table with free keys, and returns the rest of it.
+    fn take_settings(
+        &mut self,
+        section: &str,
+        value: Spanned<DeValue<'t>>,
+        specs: &[&SettingSpec],
+    ) -> Spanned<DeValue<'t>> {
+        if !value.get_ref().is_table() {
+            return value;
+        }
+        let span = value.span();
+        let DeValue::Table(table) = value.into_inner() else {
+            return Spanned::new(span, DeValue::Table(DeTable::new()));
+        };
+        let mut rest = DeTable::new();
+        for (name, value) in table {
+            let key = format!("{section}{}", name.get_ref());
+            if specs.iter().any(|spec| spec.key == key) {
+                self.values.insert(key, value);
+            } else {
+                rest.insert(name, value);
+            }
+        }
+        Spanned::new(span, DeValue::Table(rest))
     }
 
     /// Reads a value; `expected` says in plain words what it must be.

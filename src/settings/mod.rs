@@ -14,6 +14,7 @@ pub(crate) mod last_lead;
 mod layers;
 pub(crate) mod model;
 pub(crate) mod reference;
+mod rules;
 mod sandbox;
 mod table;
 #[cfg(test)]

@@ -16,8 +16,8 @@ use super::value::{PromptProfile, TeamName};
 use crate::error::{Exit, Failure};
 use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
-use crate::wire::budget::{Budget, Budgets, RunBudget};
-use crate::wire::chat::{Effort, Thinking};
+use crate::wire::budget::RunBudget;
+use crate::wire::chat::Effort;
 use crate::wire::hook::Hook;
 use crate::wire::isolation::{CloneBase, Isolation};
 use crate::wire::limits;
@@ -28,7 +28,6 @@ use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork, SandboxQuestio
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 macro_rules! settings {
     (lead { $($lead:tt)* } team { $($team:tt)* }) => {
@@ -333,6 +332,10 @@ cache_write = 3.75          # as input, if left out");
         /// The time without a heartbeat after which a teammate is killed as hung, in seconds; 0: never.
         hung_after: Setting<u64> = limits::DEFAULT_HUNG_AFTER.as_secs();
 
+        /// The idle time after which the process of an agent of another vendor is ended, in seconds; 0: never. Its next mail
+        /// starts it again.
+        agents_sleep_after: Setting<u64> = 300, key: "agents.sleep_after";
+
         /// The most turns that two agents may give each other without any work in between.
         max_exchanges: Setting<u32> = limits::DEFAULT_EXCHANGES, is_positive: true;
 
@@ -381,12 +384,6 @@ cache_write = 3.75          # as input, if left out");
             key: "budget.member.minutes", is_positive: true, needs_trust: true, example: Some("60");
     }
 }
-
-/// The shortest and the longest time between two heartbeats of a busy agent.
-const HEARTBEAT_INTERVALS: [Duration; 2] = [Duration::from_millis(100), limits::HEARTBEAT_PERIOD];
-
-/// The number of heartbeats in the time after which an agent counts as hung.
-const HEARTBEATS_UNTIL_HUNG: u32 = 12;
 
 impl Settings {
     /// Reads all layers. `folder_file` is the team folder's settings file. A failure names the flag, the variable,
@@ -564,36 +561,5 @@ impl Settings {
     /// Returns the price of each model, by `provider/name`.
     pub(crate) fn prices(&self) -> BTreeMap<String, Price> {
         self.prices.iter().map(|(model, price)| (model.clone(), price.value)).collect()
-    }
-}
-
-impl Rules {
-    /// Returns the thinking that requests ask for.
-    pub(crate) fn thinking(&self) -> Thinking {
-        Thinking { effort: self.effort, budget_tokens: self.thinking_tokens }
-    }
-
-    pub(crate) fn budgets(&self) -> Budgets {
-        Budgets {
-            team: Budget {
-                tokens: self.budget_team_tokens,
-                money: self.budget_team_money,
-                turns: self.budget_team_turns,
-                minutes: self.budget_team_minutes,
-            },
-            member: Budget {
-                tokens: self.budget_member_tokens,
-                money: self.budget_member_money,
-                turns: self.budget_member_turns,
-                minutes: self.budget_member_minutes,
-            },
-        }
-    }
-
-    /// Returns the time between two heartbeats of a busy agent: short enough that a few may be missed.
-    pub(crate) fn heartbeat_interval(&self) -> Duration {
-        let [shortest, longest] = HEARTBEAT_INTERVALS;
-        let interval = Duration::from_secs(self.hung_after) / HEARTBEATS_UNTIL_HUNG;
-        if self.hung_after == 0 { longest } else { interval.clamp(shortest, longest) }
     }
 }

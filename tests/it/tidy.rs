@@ -26,7 +26,17 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     (
         "agent",
         &[
-            "wire", "os", "protocol", "store", "bus", "tasks", "leases", "llm", "acp", "tools",
+            "wire",
+            "os",
+            "protocol",
+            "store",
+            "bus",
+            "tasks",
+            "leases",
+            "llm",
+            "acp",
+            "tools",
+            "tool_server",
             "work",
         ],
     ),

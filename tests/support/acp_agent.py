@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 script_path, log_path = sys.argv[1:3]
 with open(script_path) as file:
@@ -57,6 +58,7 @@ class Agent:
         self.session = "session-1"
         self.is_cancelled = False
         self.waiting = []
+        self.servers = []
 
     def receive(self, timeout=None):
         try:
@@ -115,6 +117,19 @@ class Agent:
         self.update(sessionUpdate="tool_call_update", toolCallId=call["toolCallId"],
                     status="completed", content=content)
 
+    def tool(self, name, arguments):
+        """Calls a tool of the team, and logs its result."""
+        server, = self.servers
+        self.last_id += 1
+        call = {"jsonrpc": "2.0", "id": self.last_id, "method": "tools/call",
+                "params": {"name": name, "arguments": arguments}}
+        headers = {header["name"]: header["value"] for header in server["headers"]}
+        headers |= {"Content-Type": "application/json",
+                    "Accept": "application/json, text/event-stream"}
+        request = urllib.request.Request(server["url"], json.dumps(call).encode(), headers)
+        with urllib.request.urlopen(request) as response:
+            log({"tool": name, "result": json.load(response)})
+
     def step(self, step):
         (kind, value), = step.items()
         if kind == "say":
@@ -147,6 +162,17 @@ class Agent:
             self.update(sessionUpdate="available_commands_update", filler="x" * value)
         elif kind == "request":
             say({"id": "request", "method": value, "params": {}})
+        elif kind == "tool":
+            self.tool(*value)
+        elif kind == "drain":
+            say({"id": "drain", "method": "craft/drainMidTurnQueue", "params": {}})
+            while self.receive().get("id") != "drain":
+                pass
+        elif kind == "wait_steer":
+            message = {}
+            while message.get("method") != "_session/steering":
+                message = self.receive()
+            say({"id": message["id"], "result": {"outcome": value}})
         elif kind == "run":
             subprocess.Popen(["sh", "-c", value], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         elif kind == "wait_cancel":
@@ -191,14 +217,17 @@ class Agent:
                 os._exit(3)
             if method == "initialize":
                 capabilities = {"sessionCapabilities": {key: {} for key in SCRIPT.get("session", [])},
-                                "loadSession": SCRIPT.get("loads", False)}
+                                "loadSession": SCRIPT.get("loads", False),
+                                "mcpCapabilities": {"http": True}}
                 result = {"protocolVersion": SCRIPT.get("version", 1),
                           "agentInfo": {"name": "scripted", "version": "0.1"},
-                          "agentCapabilities": capabilities}
+                          "agentCapabilities": capabilities,
+                          "_meta": {"steering": {"supported": SCRIPT.get("steers", False)}}}
             elif method in ("session/new", "session/resume", "session/load"):
                 if "error" in SCRIPT:
                     say({"id": message["id"], "error": SCRIPT["error"]})
                     continue
+                self.servers = params["mcpServers"]
                 self.session = params.get("sessionId", f"session-{logged('session/new')}")
                 if method == "session/load":
                     self.text("this was said before")

@@ -31,6 +31,8 @@ pub(crate) enum ForeignEvent {
     Refused(String),
     /// The process of the agent has ended.
     Lost(String),
+    /// The agent has seen everything that was taken in.
+    HandedOver,
     /// The agent has a process again.
     Restarted,
     /// The agent is not started again, for this reason.
@@ -52,6 +54,8 @@ pub(crate) enum AskAnswer {
 pub(crate) enum ForeignAction {
     /// Sends the agent what it has not seen yet; answered by `Ended`, `Refused` or `Lost`.
     Prompt,
+    /// Gives the agent what it has not seen within its prompt, if it takes that; answered by `HandedOver` if it did.
+    Steer,
     /// Asks the agent to end its prompt; answered by `Ended`, `Refused`, `Lost` or, after a time, `CancelOverdue`.
     Cancel,
     /// Ends the processes of the agent. The next prompt starts it again.

@@ -2,15 +2,16 @@
 //! what the agent sends into events of the turn.
 
 use super::event::{AskAnswer, AskNumber, ForeignAction, ForeignEvent};
-use super::past::{Unseen, past_of};
+use super::past::{Unseen, past_of, text_of};
 pub(crate) use super::process::ForeignSetup;
 use super::process::{FromAgent, RunningAgent, StartedAgent};
+use super::served::TeamTools;
+use super::usage::UsageMeter;
 use crate::acp::connection::{CallError, Incoming, RequestId};
-use crate::acp::session::{Capability, PermissionAnswer, PromptEnd, answer};
+use crate::acp::session::{Capability, PermissionAnswer, PromptEnd, answer, answer_drain};
 use crate::acp::update::{PermissionRequest, Update};
 use crate::agent::conversation::{Memory, Observer};
 use crate::agent::event::{Event, Events};
-use crate::wire::chat::Usage;
 use crate::wire::transcript::{Entry, ForeignSession};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -51,10 +52,16 @@ pub(crate) struct ForeignHost {
     restarts: VecDeque<Instant>,
     /// Whether the agent has the rules of the team.
     is_briefed: bool,
+    tools: Option<TeamTools>,
+    usage: UsageMeter,
+    /// The number of prompts so far.
+    prompts: u64,
 }
 
 impl ForeignHost {
     pub(crate) fn new(setup: ForeignSetup, events: Events) -> Self {
+        let program = setup.program.command.first().map_or("", String::as_str);
+        let usage = UsageMeter::new(program);
         Self {
             setup: Rc::new(setup),
             events,
@@ -71,6 +78,9 @@ impl ForeignHost {
             last_ask: 0,
             restarts: VecDeque::new(),
             is_briefed: false,
+            tools: None,
+            usage,
+            prompts: 0,
         }
     }
 
@@ -91,11 +101,33 @@ impl ForeignHost {
         self.session = session.filter(|session| session.agent == self.setup.program.name);
     }
 
+    /// Starts the server of the team tools. Without it the agent has none of them.
+    pub(crate) async fn serve_tools(&mut self) {
+        let (tools, unseen) = (Rc::clone(&self.setup.tools), Rc::clone(&self.unseen));
+        let served = TeamTools::start(tools, unseen, self.events.clone(), &self.setup.folder).await;
+        match served {
+            Ok(served) => self.tools = Some(served),
+            Err(why) => tracing::error!(%why, "the agent has no tools of the team"),
+        }
+    }
+
+    /// Whether a call is one of a tool of the team, by the name that agents give it.
+    pub(crate) fn is_own_tool(&self, name: Option<&str>) -> bool {
+        let (Some(tools), Some(name)) = (&self.tools, name) else { return false };
+        tools.has(name)
+    }
+
+    /// Returns the event for the turn after the agent has got entries with the result of a call.
+    pub(crate) fn handed_over(&self) -> Option<ForeignEvent> {
+        self.unseen.is_empty().then_some(ForeignEvent::HandedOver)
+    }
+
     /// Starts the agent after a pause; its end is sent as [`FromAgent::Started`].
     pub(crate) fn start(&mut self, pause: Duration) {
         self.process += 1;
         let (process, events) = (self.process, self.events.clone());
         let known = self.session.as_ref().map(|session| session.session_id.clone());
+        let tools = self.tools.as_ref().map(TeamTools::access);
         let (setup, started) = (Rc::clone(&self.setup), Rc::clone(&self.started));
         self.start = Some(tokio::task::spawn_local(async move {
             tokio::time::sleep(pause).await;
@@ -103,7 +135,7 @@ impl ForeignHost {
             let send = move |incoming| {
                 let _ended = sink.send(Event::Foreign(process, FromAgent::Incoming(incoming)));
             };
-            let result = setup.start(known, send).await;
+            let result = setup.start(known, tools, send).await;
             *started.borrow_mut() = Some(result);
             let _ended = events.send(Event::Foreign(process, FromAgent::Started));
         }));
@@ -126,6 +158,12 @@ impl ForeignHost {
                 (self.permission(id, &params), None)
             }
             FromAgent::Incoming(Incoming::Closed(why)) => (self.lost(why), None),
+            FromAgent::Incoming(Incoming::Drain(id)) => (self.drain(&id), None),
+            FromAgent::Steered(entries, answer) => (self.steered(entries, &answer), None),
+            FromAgent::SleepDue(prompts) => {
+                self.sleep(prompts);
+                (None, None)
+            }
             FromAgent::Prompted(ended) => (self.prompted(ended), None),
             FromAgent::CancelOverdue => (Some(ForeignEvent::CancelOverdue), None),
         }
@@ -145,9 +183,11 @@ impl ForeignHost {
             Some(Ok(running)) => running,
             Some(Err(why)) => {
                 self.running = None;
-                let has_prompt = self.waiting_prompt.take().is_some();
-                let event = (is_restart || has_prompt).then_some(ForeignEvent::GaveUp(why));
-                return (event, None);
+                let waiting = self.waiting_prompt.take();
+                let is_awaited = is_restart || waiting.is_some();
+                let waiting = waiting.map(|content| Entry::User { content });
+                self.unseen.put_back(waiting.into_iter().collect());
+                return (is_awaited.then_some(ForeignEvent::Lost(why)), None);
             }
         };
         let RunningAgent { info, session, .. } = &running;
@@ -159,6 +199,7 @@ impl ForeignHost {
         let is_new = (self.session.as_ref() != Some(&told)).then(|| told.clone());
         let mut before = Vec::new();
         if !session.has_history {
+            self.usage.begin_session();
             self.is_briefed = false;
             before.extend(past_of(memory).filter(|_| self.session.is_some()));
         }
@@ -183,9 +224,13 @@ impl ForeignHost {
         (is_restart.then_some(ForeignEvent::Restarted), is_new)
     }
 
-    fn update(&self, params: &Value) -> Option<ForeignEvent> {
+    fn update(&mut self, params: &Value) -> Option<ForeignEvent> {
         let running = self.running.as_ref()?;
-        Update::read(params, &running.session.id).map(ForeignEvent::Update)
+        let update = Update::read(params, &running.session.id)?;
+        if let Update::Text { usage: Some(usage), .. } = &update {
+            self.usage.note_call(usage);
+        }
+        Some(ForeignEvent::Update(update))
     }
 
     fn permission(&mut self, id: RequestId, params: &Value) -> Option<ForeignEvent> {
@@ -215,7 +260,7 @@ impl ForeignHost {
         self.abort_waits();
         match ended {
             Ok(end) => {
-                let usage = usage_of(&end.answer);
+                let usage = self.usage.end_prompt(&end.answer);
                 Some(ForeignEvent::Ended(end, usage))
             }
             Err(CallError::Answered(why)) => {
@@ -230,8 +275,9 @@ impl ForeignHost {
     pub(crate) fn perform(&mut self, action: &ForeignAction) -> Option<ForeignEvent> {
         match action {
             ForeignAction::Prompt => {
-                let text = self.unseen.take();
+                let text = text_of(&self.unseen.take());
                 let text = if text.is_empty() { "[team: go on]".into() } else { text };
+                self.prompts += 1;
                 if self.running.is_some() {
                     self.send_prompt(&text);
                 } else {
@@ -240,6 +286,10 @@ impl ForeignHost {
                         self.start(Duration::ZERO);
                     }
                 }
+                None
+            }
+            ForeignAction::Steer => {
+                self.steer();
                 None
             }
             ForeignAction::Cancel => {
@@ -267,6 +317,67 @@ impl ForeignHost {
             let ended = FromAgent::Prompted(prompt.await);
             let _ended = events.send(Event::Foreign(process, ended));
         }));
+    }
+
+    /// Gives the agent what it has not seen, if it takes that within a prompt. The adapter of Claude Code interrupts its model
+    /// for that, so it gets the mail of colleagues with its next prompt.
+    fn steer(&mut self) {
+        let Some(running) = &self.running else { return };
+        let is_welcome = !self.setup.is_claude() || self.unseen.is_urgent();
+        if !running.info.has(Capability::Steering) || !is_welcome || self.unseen.is_empty() {
+            return;
+        }
+        let entries = self.unseen.take();
+        let steered = running.session.steer(&running.connection, &text_of(&entries));
+        let (process, events) = (self.process, self.events.clone());
+        tokio::task::spawn_local(async move {
+            let answer = steered.await;
+            let _ended = events.send(Event::Foreign(process, FromAgent::Steered(entries, answer)));
+        });
+    }
+
+    fn steered(
+        &self,
+        entries: Vec<Entry>,
+        answer: &Result<bool, CallError>,
+    ) -> Option<ForeignEvent> {
+        if *answer == Ok(true) {
+            return self.handed_over();
+        }
+        let why = answer.as_ref().err().map(ToString::to_string);
+        tracing::info!(why, "the agent does not take mail now");
+        self.unseen.put_back(entries);
+        None
+    }
+
+    fn drain(&self, id: &RequestId) -> Option<ForeignEvent> {
+        let running = self.running.as_ref()?;
+        let entries = self.unseen.take();
+        let text = (!entries.is_empty()).then(|| text_of(&entries));
+        answer_drain(&running.connection, id, text.as_deref());
+        self.handed_over()
+    }
+
+    /// Ends the process after the time of the settings, unless there is another prompt. The next prompt starts it again.
+    pub(crate) fn rest(&self) {
+        let Some(after) = self.setup.sleep_after else { return };
+        let (process, prompts, events) = (self.process, self.prompts, self.events.clone());
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(after).await;
+            let _ended = events.send(Event::Foreign(process, FromAgent::SleepDue(prompts)));
+        });
+    }
+
+    fn sleep(&mut self, prompts: u64) {
+        if prompts != self.prompts || !self.waits.is_empty() {
+            return;
+        }
+        if let Some(running) = self.running.take() {
+            tracing::info!("the idle agent is ended until there is work");
+            // Its last messages have no effect.
+            self.process += 1;
+            tokio::task::spawn_local(running.end());
+        }
     }
 
     fn cancel(&mut self) {
@@ -334,21 +445,8 @@ impl ForeignHost {
     pub(crate) async fn end(&mut self) {
         let running = self.running.take();
         self.drop_process();
-        if let Some(RunningAgent { connection, info, session }) = running {
-            session.close(&connection, &info).await;
-            connection.end().await;
+        if let Some(running) = running {
+            running.end().await;
         }
-    }
-}
-
-/// Returns the tokens of a prompt.
-fn usage_of(answer: &Value) -> Usage {
-    let usage = answer.get("usage");
-    let count = |key: &str| usage.and_then(|it| it.get(key)?.as_u64()).unwrap_or_default();
-    Usage {
-        input_tokens: count("inputTokens"),
-        output_tokens: count("outputTokens"),
-        cache_read_input_tokens: count("cachedReadTokens"),
-        cache_creation_input_tokens: count("cachedWriteTokens"),
     }
 }

@@ -15,6 +15,8 @@ pub(crate) mod host;
 mod messages;
 mod past;
 pub(crate) mod process;
+mod served;
 mod turn;
+mod usage;
 
 pub(crate) use turn::ForeignTurn;

@@ -12,20 +12,62 @@ const MESSAGE_BYTES: usize = 2_000;
 
 /// The entries that the agent has not seen.
 #[derive(Debug, Default)]
-pub(super) struct Unseen(RefCell<Memory>);
+pub(super) struct Unseen(RefCell<Vec<Entry>>);
 
 impl Unseen {
     /// Notes an entry, if it is one for the agent.
     pub(super) fn note(&self, entry: &Entry) {
         if matches!(entry, Entry::User { .. } | Entry::Mail { .. } | Entry::Note { .. }) {
-            self.0.borrow_mut().push(entry);
+            self.0.borrow_mut().push(entry.clone());
         }
     }
 
-    /// Returns the text of the entries, and forgets them.
-    pub(super) fn take(&self) -> String {
-        texts(self.0.take().messages()).collect::<Vec<_>>().join("\n\n")
+    /// Takes the entries.
+    pub(super) fn take(&self) -> Vec<Entry> {
+        self.0.take()
     }
+
+    /// Puts entries back that the agent did not get after all.
+    pub(super) fn put_back(&self, mut entries: Vec<Entry>) {
+        let mut newer = self.0.borrow_mut();
+        entries.append(&mut newer);
+        *newer = entries;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    /// Whether there is mail of the lead or of the user, which may interrupt an agent.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.0.borrow().iter().any(|entry| match entry {
+            Entry::Mail { message, .. } => {
+                let from = message.get("from").and_then(|from| from.as_str());
+                matches!(from, Some("lead" | "user"))
+            }
+            Entry::User { .. } => true,
+            Entry::Note { .. }
+            | Entry::Session { .. }
+            | Entry::Assistant { .. }
+            | Entry::ToolStart { .. }
+            | Entry::ToolResult { .. }
+            | Entry::Request { .. }
+            | Entry::Decision(_)
+            | Entry::Interrupt { .. }
+            | Entry::Compacted { .. }
+            | Entry::TurnEnd { .. }
+            | Entry::Unknown => false,
+        })
+    }
+}
+
+/// Returns entries as a text for the agent.
+pub(super) fn text_of(entries: &[Entry]) -> String {
+    let mut memory = Memory::default();
+    for entry in entries {
+        memory.push(entry);
+    }
+    texts(memory.messages()).collect::<Vec<_>>().join("\n\n")
 }
 
 fn texts(messages: Vec<ChatMessage>) -> impl Iterator<Item = String> {
@@ -78,8 +120,14 @@ mod tests {
         unseen.note(&Entry::Note { content: "one".into() });
         unseen.note(&said("mine"));
         unseen.note(&Entry::User { content: "two".into() });
-        assert_eq!(unseen.take(), "[team: one]\n\ntwo");
-        assert_eq!(unseen.take(), "");
+        assert!(unseen.is_urgent());
+        let entries = unseen.take();
+        assert_eq!(text_of(&entries), "[team: one]\n\ntwo");
+        assert!(unseen.is_empty() && unseen.take().is_empty());
+        unseen.note(&Entry::Note { content: "three".into() });
+        assert!(!unseen.is_urgent());
+        unseen.put_back(entries);
+        assert_eq!(text_of(&unseen.take()), "[team: one]\n\ntwo\n\n[team: three]");
     }
 
     #[test]

@@ -2,17 +2,21 @@
 
 use crate::acp::connection::{CallError, Connection, Incoming};
 use crate::acp::session::{
-    AgentInfo, PromptEnd, Session, SessionError, SessionRequest, begin, initialize,
+    AgentInfo, PromptEnd, Session, SessionError, SessionRequest, ToolServerAccess, begin,
+    initialize,
 };
 use crate::os::command::CommandSetup;
+use crate::tools::{Call, Registry};
 use crate::wire::agent_program::AgentProgram;
+use crate::wire::transcript::Entry;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// The parts of a foreign agent that stay the same for each of its processes.
-#[derive(Debug)]
 pub(crate) struct ForeignSetup {
     pub(crate) program: AgentProgram,
     /// The environment of the process, which has no walls.
@@ -21,6 +25,10 @@ pub(crate) struct ForeignSetup {
     pub(crate) folder: PathBuf,
     /// The rules of the team, for its system prompt.
     pub(crate) instructions: String,
+    /// The tools of the team.
+    pub(crate) tools: Rc<Registry>,
+    /// The idle time after which the process is ended; `None` for never.
+    pub(crate) sleep_after: Option<Duration>,
 }
 
 /// An agent with a session.
@@ -38,6 +46,28 @@ pub(crate) enum FromAgent {
     Started,
     Prompted(Result<PromptEnd, CallError>),
     CancelOverdue,
+    /// The agent has answered whether it has put these entries into its prompt.
+    Steered(Vec<Entry>, Result<bool, CallError>),
+    /// The agent has had no prompt since the one of this number, for the time after which it is ended.
+    SleepDue(u64),
+}
+
+/// An event of the server of the team tools.
+#[derive(Debug)]
+pub(crate) enum FromTools {
+    /// The agent calls a tool; answered by the reason for which it may not run, if there is one.
+    Call(Call, oneshot::Sender<Result<(), String>>),
+    /// The agent has got entries with the result of a call.
+    HandedOver,
+}
+
+impl RunningAgent {
+    /// Ends the session and the process, as far as the agent lets itself be ended in an orderly way.
+    pub(super) async fn end(self) {
+        let Self { connection, info, session } = self;
+        session.close(&connection, &info).await;
+        connection.end().await;
+    }
 }
 
 /// The result of the start of a process. An event cannot carry it, since it belongs to the thread of the event loop.
@@ -48,6 +78,7 @@ impl ForeignSetup {
     pub(super) async fn start(
         self: Rc<Self>,
         known: Option<String>,
+        tools: Option<ToolServerAccess>,
         sink: impl Fn(Incoming) + 'static,
     ) -> Result<RunningAgent, String> {
         let name = &self.program.name;
@@ -63,8 +94,12 @@ impl ForeignSetup {
         let opened = Connection::open(&line, folder, &self.commands, sink);
         let connection = opened.map_err(|why| format!("acp/{name} could not be started: {why}"))?;
         let info = initialize(&connection).await.map_err(failed)?;
-        let request =
-            SessionRequest { folder, instructions: &self.instructions, meta: self.extensions() };
+        let request = SessionRequest {
+            folder,
+            instructions: &self.instructions,
+            meta: self.extensions(tools.as_ref()),
+            tools: tools.as_ref(),
+        };
         let session =
             begin(&connection, &info, &request, known.as_deref()).await.map_err(failed)?;
         if let Some(mode) = &self.program.mode
@@ -81,14 +116,19 @@ impl ForeignSetup {
         Ok(RunningAgent { connection, info, session })
     }
 
+    /// Whether the program is the adapter of Claude Code.
+    pub(super) fn is_claude(&self) -> bool {
+        self.program.command.iter().any(|word| word.contains("claude-agent-acp"))
+    }
+
     /// Returns the extensions of this agent. Tools of Claude Code that would compete with those of the team are left out.
-    fn extensions(&self) -> Option<Value> {
-        let is_claude =
-            self.program.command.first().is_some_and(|it| it.ends_with("claude-agent-acp"));
+    fn extensions(&self, tools: Option<&ToolServerAccess>) -> Option<Value> {
+        let free = tools.map(|it| format!("mcp__{}", it.name));
         let options = json!({
             "disallowedTools": ["SendMessage", "ListAgents", "Agent", "Task", "Workflow"],
+            "allowedTools": free.into_iter().collect::<Vec<_>>(),
             "promptSuggestions": false,
         });
-        is_claude.then(|| json!({ "claudeCode": { "options": options } }))
+        self.is_claude().then(|| json!({ "claudeCode": { "options": options } }))
     }
 }

@@ -287,6 +287,9 @@ impl State {
             }
             Phase::Prompting | Phase::Cancelling(_) | Phase::Restarting => {
                 self.push(HostAction::InputUsed);
+                if self.unseen > 0 && matches!(phase, Phase::Prompting) {
+                    self.act(ForeignAction::Steer);
+                }
                 phase
             }
         };
@@ -354,6 +357,10 @@ impl State {
                 self.act(ForeignAction::EndAgent);
                 self.lost(phase, "it did not end its prompt in time after it was cancelled".into())
             }
+            ForeignEvent::HandedOver => {
+                self.unseen = 0;
+                Next::Continue(phase)
+            }
             ForeignEvent::Restarted | ForeignEvent::CancelOverdue => Next::Continue(phase),
         }
     }
@@ -407,9 +414,11 @@ impl State {
                 self.act(ForeignAction::Restart(why));
                 Next::Continue(Phase::Restarting)
             }
-            phase @ (Phase::Taking | Phase::Interrupted | Phase::Restarting) => {
+            Phase::Restarting => {
+                self.act(ForeignAction::Restart(why));
                 Next::Continue(phase)
             }
+            Phase::Taking | Phase::Interrupted => Next::Continue(phase),
         }
     }
 

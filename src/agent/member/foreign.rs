@@ -1,9 +1,12 @@
 //! A member and its foreign agent: the agent's start and end, what it sends, and what the turn asks of it.
 
 use super::Member;
-use crate::agent::event::{Ending, Event, MachineEvent};
+use crate::agent::conversation::CallVerdict;
+use crate::agent::event::{Ending, Event, MachineEvent, StopCause};
 use crate::agent::foreign::event::{ForeignAction, ForeignEvent};
-use crate::agent::foreign::process::FromAgent;
+use crate::agent::foreign::host::ForeignHost;
+use crate::agent::foreign::process::{FromAgent, FromTools};
+use crate::protocol::budget::BudgetVerdict;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,6 +16,7 @@ impl Member {
     /// except for a stop. The error says why there is no session.
     pub(super) async fn start_agent(&mut self) -> Result<(), Ending> {
         let Some(agent) = &mut self.foreign else { return Ok(()) };
+        agent.serve_tools().await;
         agent.start(Duration::ZERO);
         loop {
             let Some(agent) = &self.foreign else { return Ok(()) };
@@ -26,6 +30,7 @@ impl Member {
                 | Event::WorkEnded(..)
                 | Event::Compact
                 | Event::ModelRetry(_)
+                | Event::FromTools(_)
                 | Event::IdleCheckEnded(..)) => {
                     self.host.put_off.push_back(other);
                     continue;
@@ -71,13 +76,65 @@ impl Member {
         Ok(event.map(MachineEvent::Foreign).into_iter().collect())
     }
 
+    /// Checks the budget while the agent works, which may take any time. Returns the stop if it is used up.
+    pub(super) async fn check_budget_in_prompt(&mut self) -> VecDeque<MachineEvent> {
+        if self.foreign.is_none() || !self.is_busy() {
+            return VecDeque::new();
+        }
+        match self.budget.check(&self.host.reporter) {
+            BudgetVerdict::Fine => VecDeque::new(),
+            // Nothing is recorded here, since mail may be taken in.
+            BudgetVerdict::Nearly(limit) => {
+                let me = &self.context.me.name;
+                let warning = format!("{me}: {}", self.budget.warning(&limit));
+                self.host.tell_lead(warning).await;
+                VecDeque::new()
+            }
+            BudgetVerdict::Spent(limit) => {
+                tracing::warn!(%limit, "the budget is used up");
+                [MachineEvent::Stop(StopCause::Budget(limit))].into()
+            }
+        }
+    }
+
+    /// Handles a call of a team tool by the agent, and the mail that went with its result.
+    pub(super) fn receive_from_tools(&mut self, from: FromTools) -> VecDeque<MachineEvent> {
+        match from {
+            FromTools::Call(call, answer) => {
+                let refused = match self.approvals.judge(&call) {
+                    CallVerdict::Run => Ok(()),
+                    CallVerdict::Refuse(why) | CallVerdict::Deny { why, .. } => Err(why),
+                    CallVerdict::Ask(question) => {
+                        self.approvals.withdraw(&question.request_id);
+                        Err("a rule of this team asks about this tool, which is not possible here; \
+                             do without it"
+                            .into())
+                    }
+                };
+                // A call that was cancelled waits for nothing.
+                let _cancelled = answer.send(refused);
+                VecDeque::new()
+            }
+            FromTools::HandedOver => {
+                let event = self.foreign.as_ref().and_then(ForeignHost::handed_over);
+                event.map(MachineEvent::Foreign).into_iter().collect()
+            }
+        }
+    }
+
     /// Performs an action of a turn of the agent. Returns the immediate answer, if there is one.
     pub(super) async fn perform_foreign(
         &mut self,
         action: ForeignAction,
     ) -> Result<Option<MachineEvent>, Ending> {
         if let ForeignAction::Judge(number, call) = &action {
-            let verdict = self.approvals.judge_foreign(call);
+            let is_own = self
+                .foreign
+                .as_ref()
+                .is_some_and(|agent| agent.is_own_tool(call.told.name.as_deref()));
+            // A tool of the team is judged when it is called.
+            let verdict =
+                if is_own { CallVerdict::Run } else { self.approvals.judge_foreign(call) };
             return Ok(Some(MachineEvent::Foreign(ForeignEvent::Judged(*number, verdict))));
         }
         if action == ForeignAction::Prompt

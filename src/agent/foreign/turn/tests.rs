@@ -187,8 +187,10 @@ fn nothing_is_recorded_during_a_drain() {
     assert_eq!(did, "drain");
     let unseen = turn_event(TurnEvent::InputTaken { unseen: 1 });
     let (_, did) = run(&mut turn, [unseen]);
-    assert_eq!(did, "call, judge 1, call, start, result");
+    assert_eq!(did, "Steer, call, judge 1, call, start, result");
     assert!(turn.has_unseen());
+    turn.step(agent(ForeignEvent::HandedOver));
+    assert!(!turn.has_unseen());
 }
 
 #[test]
