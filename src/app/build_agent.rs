@@ -1,7 +1,7 @@
 //! Builds an agent, in the same way for the lead and for teammates.
 
 use super::agent_process::AgentProcess;
-use super::clones;
+use super::{clones, mcp_servers};
 use crate::agent::MemberStart;
 use crate::agent::approval::{ApprovalGate, Asks};
 use crate::agent::identity::Identity;
@@ -18,11 +18,13 @@ use crate::protocol::permission::Policy;
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{PromptProfile, Rules, model::ModelChoice};
 use crate::store::asynchronous::offload;
+use crate::store::tool_pins::ToolPins;
 use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
-    self, FileAccess, Ops, ToolParts, denied_files, hooks::Hooks, team::TeamContext,
+    self, FileAccess, McpSetup, McpTools, Ops, ToolParts, denied_files, hooks::Hooks,
+    team::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::hook::Hook;
@@ -30,12 +32,14 @@ use crate::wire::isolation::ClonePlace;
 use crate::wire::{
     AgentName,
     front_matter::Problem,
+    mcp::NamedMcpServer,
     money::Price,
     permission::{GrantedAllow, Permissions, RuleLists},
     role::Role,
     roster::UsageCount,
 };
 use crate::work::save::Saver;
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -59,6 +63,7 @@ pub(super) struct AgentParts<'a> {
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
     pub(super) hooks: Vec<Hook>,
+    pub(super) mcp_servers: Vec<NamedMcpServer>,
     /// The names of further variables that its commands get.
     pub(super) pass_environment: PassedNames,
     pub(super) permissions: Permissions,
@@ -117,23 +122,16 @@ pub(super) fn build_agent(
         setup: commands.clone(),
         leases: place.is_none().then(|| team.clone()),
     };
-    let is_teammate = !name.is_lead();
     let me = identity(name, incarnation, &role, &rules);
     let mode = parts.permissions.mode;
-    let mut approval = approval_gate(parts.permissions, parts.asks, &role, name)?;
+    let servers = mcp_servers::of_agent(parts.mcp_servers, name, &parts.role);
+    let permissions = mcp_servers::with_allowed(parts.permissions, &servers);
+    let mut approval = approval_gate(permissions, parts.asks, &role, name)?;
     if parts.frees_walled_commands {
         approval.policy.free_walled_commands();
     }
-    let system = system_prompt(&Briefing {
-        profile,
-        roles: if is_teammate { String::new() } else { role_list(&team, profile) },
-        name: name.clone(),
-        instructions: role.instructions.clone(),
-        house_rules: house_rules(&team, profile),
-        role: parts.role.clone(),
-        workspace: folder.display().to_string(),
-        clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
-    });
+    let system =
+        system_prompt(&briefing(name, &role, (&parts.role, profile), &team, place.as_ref()));
     let team_context = Rc::new(TeamContext::new(
         name.clone(),
         incarnation.clone(),
@@ -145,8 +143,21 @@ pub(super) fn build_agent(
     let files = FileAccess::open(&team, name, folder, place.as_ref())
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?
         .with_unreadable(commands.walls.clone(), denied_files(&approval.policy));
+    let mcp = McpTools::new(McpSetup {
+        servers,
+        me: name.clone(),
+        team: team.clone(),
+        commands: commands.clone(),
+        folder: folder.to_owned(),
+        pins: ToolPins::below(environment.state_home()),
+        idle_after: Duration::from_secs(rules.mcp_idle_after),
+        tell: warner(&parts.show),
+        is_compact: profile == Profile::Compact,
+    });
     let mut tools = tools::registry(ToolParts {
         commands,
+        mcp,
+        role: RefCell::default(),
         output_store,
         work: parts.work.clone(),
         files,
@@ -193,6 +204,33 @@ pub(super) fn build_agent(
         show: parts.show,
         next_model: Rc::default(),
     })
+}
+
+/// Collects what the system prompt says of an agent, its role and the folder in which it works.
+fn briefing(
+    name: &AgentName,
+    role: &Role,
+    (role_name, profile): (&str, Profile),
+    team: &TeamDir,
+    place: Option<&ClonePlace>,
+) -> Briefing {
+    let folder = place.map_or_else(|| team.workspace(), |place| Path::new(&place.folder));
+    Briefing {
+        profile,
+        roles: if name.is_lead() { role_list(team, profile) } else { String::new() },
+        name: name.clone(),
+        instructions: role.instructions.clone(),
+        house_rules: house_rules(team, profile),
+        role: role_name.to_owned(),
+        workspace: folder.display().to_string(),
+        clone_of: place.map(|place| (place.repository.clone(), place.branch.clone())),
+    }
+}
+
+/// Returns the function that shows a warning to the viewer of the agent.
+fn warner(show: &Rc<dyn Fn(&Progress)>) -> Rc<dyn Fn(String)> {
+    let show = Rc::clone(show);
+    Rc::new(move |text| show(&Progress::Warning(text)))
 }
 
 fn identity(name: &AgentName, incarnation: &str, role: &Role, rules: &Rules) -> Identity {

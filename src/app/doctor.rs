@@ -13,6 +13,7 @@ use crate::settings::{Settings, trust::TrustList};
 use crate::store::diagnose::{Diagnosis, flaws};
 use crate::store::{StoreError, TeamDir, fs_probe};
 use crate::ui::{sanitize::one_line, style::Palette};
+use crate::wire::mcp::{McpTransport, NamedMcpServer};
 use crate::wire::{chat::Reply, limits::DOCTOR_CALL, sandbox::SandboxLevel};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -42,6 +43,14 @@ struct Finding {
     remedy: Option<String>,
 }
 
+/// Whether a command is the path of a program, or the name of one in `path`.
+fn is_found(command: &str, path: &str) -> bool {
+    if command.contains('/') {
+        return Path::new(command).is_file();
+    }
+    path.split(':').any(|folder| Path::new(folder).join(command).is_file())
+}
+
 #[derive(Default)]
 pub(crate) struct DoctorReport {
     findings: Vec<Finding>,
@@ -59,6 +68,7 @@ pub(crate) fn check(context: &Context, calls_model: bool) -> Result<DoctorReport
             let found = if set.is_empty() { "all default".to_owned() } else { set.join(", ") };
             report.fine("settings", found);
             report.rules(context, &settings);
+            report.mcp_servers(context, &settings);
             report.walls(context, &settings)?;
             report.model(context, &settings, calls_model)?;
         }
@@ -150,6 +160,37 @@ impl DoctorReport {
             Err(why) => {
                 let remedy = why.hint.clone();
                 self.failed("permission rules", &why, &remedy);
+            }
+        }
+    }
+
+    /// Looks for the programs of MCP servers; starts none.
+    fn mcp_servers(&mut self, context: &Context, settings: &Settings) {
+        const CHECK: &str = "MCP servers";
+        let configured = &settings.mcp_servers;
+        let further = &settings.pass_environment.value;
+        let (servers, missing) = configured.resolved(&context.environment, further);
+        for problem in configured.problems.iter().chain(&missing) {
+            self.note(CHECK, problem, "correct the definition, or remove it");
+        }
+        for (name, server) in &configured.untrusted {
+            let found = format!("{name} is not trusted: {}", server.summary());
+            self.note(
+                CHECK,
+                found,
+                "look at .mcp.json; `team trust` puts it in force as it stands now",
+            );
+        }
+        let path = context.environment.get("PATH").unwrap_or_default();
+        for NamedMcpServer { name, server, .. } in servers {
+            match &server.transport {
+                McpTransport::Stdio { command, .. } if !is_found(command, path) => {
+                    let found = format!("{name}: there is no program {command}");
+                    self.wrong(CHECK, found, "install it, or correct the command");
+                }
+                McpTransport::Stdio { .. } | McpTransport::Http { .. } => {
+                    self.fine(CHECK, format!("{name}: {}", server.summary()));
+                }
             }
         }
     }

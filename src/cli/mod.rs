@@ -22,6 +22,7 @@ mod leases;
 mod log;
 mod ls;
 mod man;
+mod mcp_servers;
 mod names;
 mod permissions;
 mod requests;
@@ -109,6 +110,8 @@ verbs! {
     Permissions = permissions,
     /// Trust this folder's settings, as they are now, to run code and loosen permissions
     Trust = trust,
+    /// Show the MCP servers of agents: state, tools, memory; accept changed tools
+    McpServers = mcp_servers,
     /// Show the roles for agents, and errors in their files
     Roles = roles,
     /// Show the logs of all agents, merged by time

@@ -5,12 +5,15 @@
 //! tighten limits. A value there that runs code, loosens a limit or sends data elsewhere is in force only if
 //! [`trust`] lists it.
 
+mod derived;
 pub(crate) mod endpoints;
 pub(crate) mod environment;
 pub(crate) mod granted;
 mod isolation;
 pub(crate) mod last_lead;
 mod layers;
+mod mcp;
+mod mcp_json;
 pub(crate) mod model;
 pub(crate) mod reference;
 mod sandbox;

@@ -14,6 +14,7 @@ pub(crate) mod hooks;
 mod leased_paths;
 mod leases;
 mod mail;
+mod mcp;
 mod registry;
 pub(crate) mod rules;
 mod tasks;
@@ -26,6 +27,7 @@ pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 #[cfg(test)]
 pub(crate) use files::file_tools;
 pub(crate) use files::{FileAccess, denied_files};
+pub(crate) use mcp::{McpSetup, McpTools};
 pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
 
 use crate::store::TeamDir;
@@ -57,6 +59,7 @@ const TOOLS: &[Registration] = &[
     Registration::of::<team::Idle>(),
     Registration::of::<work::OfferWork>(),
     Registration::of::<work::TakeWork>(),
+    Registration::of::<mcp::FindTools>(),
 ];
 
 /// Returns the specs of all tools.
@@ -65,7 +68,7 @@ pub(crate) fn specs() -> impl Iterator<Item = &'static ToolSpec> {
 }
 
 pub(crate) fn registry(parts: ToolParts) -> Registry {
-    Registry::new(TOOLS.iter(), parts)
+    Registry::new(TOOLS.iter(), mcp::run, parts)
 }
 
 pub(crate) fn find(name: &str) -> Option<&'static ToolSpec> {

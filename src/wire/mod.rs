@@ -15,6 +15,7 @@ pub mod isolation;
 pub mod lease;
 pub mod limits;
 pub(crate) mod log_words;
+pub mod mcp;
 pub mod message;
 pub mod money;
 pub mod name;

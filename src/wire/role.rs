@@ -5,6 +5,7 @@
 
 use super::front_matter::{self, Field, Problem};
 use super::isolation::Isolation;
+use super::mcp::{covers_tool, is_tool_pattern};
 use super::permission::PermissionMode;
 use super::tool::{RoleAccess, ToolLookup, ToolSpec};
 
@@ -162,7 +163,7 @@ impl Role {
 
     /// Whether an agent in this role has a tool.
     pub fn has(&self, tool: &ToolSpec) -> bool {
-        let is_on = |list: &Vec<String>| list.iter().any(|name| name == tool.name);
+        let is_on = |list: &Vec<String>| list.iter().any(|word| covers_tool(word, tool.name));
         let is_given = match tool.role_access {
             RoleAccess::Always => return true,
             RoleAccess::Granted => true,
@@ -256,6 +257,8 @@ fn known(given: Vec<String>, find: ToolLookup) -> (Vec<String>, Vec<String>) {
         let (tool, pattern) = rule.split_at(bare(&rule).len());
         match find(tool) {
             Some(spec) => tools.push(format!("{}{pattern}", spec.name)),
+            // The tools of MCP servers are known only while a team runs.
+            None if is_tool_pattern(&rule) => tools.push(rule),
             None => unknown.push(rule),
         }
     }

@@ -20,7 +20,11 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("undo", &["wire", "os", "store", "leases"]),
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
-    ("tools", &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work", "undo"]),
+    ("mcp", &["wire", "os"]),
+    (
+        "tools",
+        &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work", "undo", "mcp"],
+    ),
     (
         "agent",
         &["wire", "os", "protocol", "store", "bus", "tasks", "leases", "llm", "tools", "work"],
@@ -48,6 +52,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
             "bus",
             "tasks",
             "leases",
+            "mcp",
             "tools",
             "agent",
             "supervise",

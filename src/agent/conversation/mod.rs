@@ -73,8 +73,11 @@ impl Conversation {
 
     /// Adds an entry, which is in the transcript already, to the memory and to the read log of the tools.
     pub(crate) fn remember(&mut self, entry: &Entry) {
-        if let Entry::ToolResult { file: Some(view), .. } = entry {
-            self.tools.restore_view(view);
+        if let Entry::ToolResult { file, content, .. } = entry {
+            if let Some(view) = file {
+                self.tools.restore_view(view);
+            }
+            self.tools.restore_result(content);
         }
         self.journal.remember(entry);
     }

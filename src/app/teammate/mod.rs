@@ -173,6 +173,7 @@ impl TeammateApp {
             provider,
             rules: handshake.rules,
             hooks: handshake.hooks.clone(),
+            mcp_servers: handshake.mcp_servers.clone(),
             pass_environment: handshake.pass_environment.clone(),
             permissions: handshake.permissions.clone(),
             walls,

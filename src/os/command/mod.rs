@@ -90,6 +90,44 @@ pub(crate) fn start(
 ) -> io::Result<(RunningCommand, PipeReader)> {
     let (output, output_end) = io::pipe()?;
     program::set_nonblocking(&output)?;
+    let errors_end = output_end.try_clone()?;
+    let input = input.map(OwnedFd::from);
+    let running = launch(command, folder, setup, input, [output_end, errors_end])?;
+    Ok((running, output))
+}
+
+/// The pipes of a program that speaks on its standard input and output. No end blocks.
+#[derive(Debug)]
+pub(crate) struct ProgramPipes {
+    pub(crate) input: PipeWriter,
+    pub(crate) output: PipeReader,
+    pub(crate) errors: PipeReader,
+}
+
+/// Starts a shell command that is spoken to. It ends as every command does.
+pub(crate) fn start_with_pipes(
+    command: &OsStr,
+    folder: &Path,
+    setup: &CommandSetup,
+) -> io::Result<(RunningCommand, ProgramPipes)> {
+    let ((input_end, input), (output, output_end)) = (io::pipe()?, io::pipe()?);
+    let (errors, errors_end) = io::pipe()?;
+    program::set_nonblocking(&input)?;
+    program::set_nonblocking(&output)?;
+    program::set_nonblocking(&errors)?;
+    let input_end = Some(OwnedFd::from(input_end));
+    let running = launch(command, folder, setup, input_end, [output_end, errors_end])?;
+    Ok((running, ProgramPipes { input, output, errors }))
+}
+
+/// Starts a command with these ends of its standard output and error.
+fn launch(
+    command: &OsStr,
+    folder: &Path,
+    setup: &CommandSetup,
+    input: Option<OwnedFd>,
+    [output, errors]: [PipeWriter; 2],
+) -> io::Result<RunningCommand> {
     let (lifeline_end, lifeline) = io::pipe()?;
     let walls =
         setup.walls.as_ref().map(|walls| walls.policy_file(&setup.read_only)).transpose()?;
@@ -107,7 +145,7 @@ pub(crate) fn start(
     program.arg(command).args(files.map(descriptor_argument)).current_dir(folder);
     program.env_clear().envs(setup.env.iter().map(|(name, value)| (name, value)));
     program.env(process_tree::RUN_ID_VARIABLE, &setup.run_id);
-    program.stdin(lifeline_end).stdout(output_end.try_clone()?).stderr(output_end);
+    program.stdin(lifeline_end).stdout(output).stderr(errors);
     let inherited = files.into_iter().flatten().collect();
     isolate(&mut program, inherited, || Ok(setsid().map(drop)?));
     let supervisor = Arc::new(spawn(&mut program)?);
@@ -115,7 +153,7 @@ pub(crate) fn start(
     let (run_id, unsettled) = (setup.run_id.clone(), CleanupsPending::count());
     let cleanup =
         Some(Cleanup { supervisor: Arc::clone(&supervisor), lifeline, run_id, unsettled });
-    Ok((RunningCommand { supervisor, proxy, cleanup }, output))
+    Ok(RunningCommand { supervisor, proxy, cleanup })
 }
 
 /// Returns the argument that names a descriptor, or that there is none.
