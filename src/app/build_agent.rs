@@ -2,6 +2,7 @@
 
 use super::agent_process::AgentProcess;
 use super::clones;
+use super::skills::{self, skills_of};
 use crate::agent::MemberStart;
 use crate::agent::approval::{ApprovalGate, Asks};
 use crate::agent::identity::Identity;
@@ -22,7 +23,8 @@ use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
-    self, FileAccess, Ops, ToolParts, denied_files, hooks::Hooks, team::TeamContext,
+    self, FileAccess, Ops, ReadLimits, ToolParts, denied_files, hooks::Hooks, skills::Skills,
+    team::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::hook::Hook;
@@ -124,8 +126,14 @@ pub(super) fn build_agent(
     if parts.frees_walled_commands {
         approval.policy.free_walled_commands();
     }
+    let files = FileAccess::open(&team, name, folder, place.as_ref())
+        .or_fail("the workspace cannot be opened", "check the folder's permissions")?
+        .with_unreadable(commands.walls.clone(), denied_files(&approval.policy));
+    let limits = ReadLimits::new(folder, commands.walls.clone(), denied_files(&approval.policy));
+    let skills = skills_of(folder, environment, &role, &limits, profile);
     let system = system_prompt(&Briefing {
         profile,
+        skills: skills::list(&skills),
         roles: if is_teammate { String::new() } else { role_list(&team, profile) },
         name: name.clone(),
         instructions: role.instructions.clone(),
@@ -142,14 +150,12 @@ pub(super) fn build_agent(
         hooks,
     ));
     let output_store = output_store(&team, name, place.as_ref(), &secrets, &parts.show);
-    let files = FileAccess::open(&team, name, folder, place.as_ref())
-        .or_fail("the workspace cannot be opened", "check the folder's permissions")?
-        .with_unreadable(commands.walls.clone(), denied_files(&approval.policy));
     let mut tools = tools::registry(ToolParts {
         commands,
         output_store,
         work: parts.work.clone(),
         files,
+        skills: Skills::new(skills, limits),
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
         ops: parts.ops,

@@ -11,6 +11,7 @@ use crate::os::{file::unwritable, usage, watch};
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, credential_variables};
 use crate::settings::{Settings, trust::TrustList};
 use crate::store::diagnose::{Diagnosis, flaws};
+use crate::store::skills::{self, SkillFiles};
 use crate::store::{StoreError, TeamDir, fs_probe};
 use crate::ui::{sanitize::one_line, style::Palette};
 use crate::wire::{chat::Reply, limits::DOCTOR_CALL, sandbox::SandboxLevel};
@@ -52,6 +53,7 @@ pub(crate) fn check(context: &Context, calls_model: bool) -> Result<DoctorReport
     let mut report = DoctorReport::default();
     report.folder(context);
     report.machine();
+    report.skills(context);
     match context.settings() {
         Ok(settings) => {
             let set = settings.rows().into_iter().filter(|row| row.source != "default");
@@ -181,6 +183,28 @@ impl DoctorReport {
             }
         }
         Ok(())
+    }
+
+    /// Lists the skills of this folder and of the user; nothing if there are none.
+    fn skills(&mut self, context: &Context) {
+        const CHECK: &str = "skills";
+        let Some(workspace) = context.team_path.parent().filter(|folder| folder.is_dir()) else {
+            return;
+        };
+        let users = context.environment.skill_folders();
+        let SkillFiles { skills, hidden, problems } = skills::find(workspace, &users, &|_| false);
+        if !skills.is_empty() {
+            let named =
+                skills.iter().map(|it| format!("{} ({})", it.name, it.folder.shown().display()));
+            self.fine(CHECK, named.collect::<Vec<_>>().join(", "));
+        }
+        for hidden in hidden {
+            self.note(CHECK, hidden, "rename one of them, if both are to be used");
+        }
+        for problem in problems {
+            let remedy = "correct the file, or remove the folder; the manual shows a skill";
+            self.note(CHECK, problem, remedy);
+        }
     }
 
     fn folder(&mut self, context: &Context) {

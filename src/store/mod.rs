@@ -50,6 +50,7 @@
 //! under its side lock.
 
 pub(crate) mod asynchronous;
+mod bounded_text;
 pub(crate) mod clean;
 pub(crate) mod conversations;
 mod error;
@@ -65,6 +66,7 @@ pub(crate) mod output_spill;
 mod process;
 mod roles;
 pub mod roster;
+pub(crate) mod skills;
 pub(crate) mod takeover;
 pub mod tasks;
 mod teamdir;

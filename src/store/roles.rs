@@ -5,14 +5,14 @@
 //! problem, not as an error. This module does not interpret roles; it decides which file a name means.
 
 use super::TeamDir;
+use super::bounded_text::{read, read_anywhere};
 use crate::os::safe_path::SafeRoot;
 use crate::wire::front_matter::Problem;
 use crate::wire::role::{Role, folded, resembles};
 use crate::wire::tool::ToolLookup;
-use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The maximum number of bytes that are read from a role file.
@@ -215,7 +215,7 @@ impl TeamDir {
         for name in INSTRUCTIONS {
             let (text, cut) = match read(&root, Path::new(name), left) {
                 Ok(None) => continue,
-                Ok(Some(found)) => found,
+                Ok(Some(found)) => (found.lossy(), found.is_cut),
                 Err(why) => {
                     instructions.problems.push(format!("{name} {why}, so it is left out"));
                     continue;
@@ -266,16 +266,16 @@ fn read_role(workspace: &Path, root: Option<&SafeRoot>, path: &Path, find: ToolL
     let problem = |what: String| Problem { line: 1, what };
     let text = match root {
         Some(root) => read(root, path, LONGEST),
-        None => read_anywhere(path),
+        None => read_anywhere(path, LONGEST),
     };
     let why = match text {
         // The last character of a text that was cut may be incomplete.
-        Ok(Some((text, _))) if text.trim_end_matches('\u{fffd}').contains('\u{fffd}') => {
+        Ok(Some(text)) if text.lossy().trim_end_matches('\u{fffd}').contains('\u{fffd}') => {
             "it is not UTF-8 text, so the role has mail only".into()
         }
-        Ok(Some((text, cut))) => {
-            let (role, mut problems) = Role::parse(&stem, &text, find);
-            if cut {
+        Ok(Some(text)) => {
+            let (role, mut problems) = Role::parse(&stem, &text.lossy(), find);
+            if text.is_cut {
                 problems.push(problem(format!("longer than {LONGEST} bytes: the rest is cut")));
             }
             return RoleFile { path: shown, role, problems, hidden_by: None };
@@ -286,25 +286,6 @@ fn read_role(workspace: &Path, root: Option<&SafeRoot>, path: &Path, find: ToolL
     // An allow-list that cannot be read allows nothing.
     let role = Role { name: stem, tools: Some(Vec::new()), ..Role::default() };
     RoleFile { path: shown, role, problems: vec![problem(why)], hidden_by: None }
-}
-
-fn read_anywhere(path: &Path) -> Result<Option<(String, bool)>, String> {
-    let real = path.canonicalize().map_err(|why| why.to_string())?;
-    let folder = real.parent().unwrap_or(Path::new("/"));
-    let root = SafeRoot::open(folder).map_err(|why| why.to_string())?;
-    read(&root, Path::new(real.file_name().unwrap_or(OsStr::new("."))), LONGEST)
-}
-
-/// Reads at most `longest` bytes of a file; returns the text and whether it is cut.
-fn read(root: &SafeRoot, path: &Path, longest: usize) -> Result<Option<(String, bool)>, String> {
-    let spot = root.find(path).map_err(|why| why.to_string())?;
-    let Some(file) = spot.open().map_err(|why| why.to_string())? else { return Ok(None) };
-    let (mut bytes, most) = (Vec::new(), u64::try_from(longest).unwrap_or(u64::MAX));
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|why| why.to_string())?;
-    let cut = bytes.len() > longest;
-    bytes.truncate(longest);
-    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-    Ok(Some((text, cut)))
 }
 
 #[cfg(test)]

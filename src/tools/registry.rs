@@ -6,6 +6,7 @@ use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
 use super::command::OutputStore;
 use super::files::FileAccess;
 use super::hooks::Hooks;
+use super::skills::Skills;
 use crate::bus::{Bus, new_id};
 use crate::os::command::CommandSetup;
 use crate::os::{Clock, SystemClock};
@@ -123,6 +124,7 @@ pub(crate) struct ToolParts {
     pub(crate) commands: CommandSetup,
     pub(crate) output_store: OutputStore,
     pub(crate) files: FileAccess,
+    pub(crate) skills: Skills,
     pub(crate) team: Rc<TeamContext>,
     pub(crate) tasks: Arc<Tasks>,
     /// The clone in which the agent works; `None` for the workspace.

@@ -6,6 +6,7 @@ mod load;
 mod locked_file;
 mod own_versions;
 mod read_log;
+mod readable;
 mod seen_lines;
 #[cfg(test)]
 mod shared_file_tests;
@@ -17,6 +18,7 @@ mod undo_tests;
 mod write;
 
 pub(crate) use access::FileAccess;
+pub(crate) use readable::ReadLimits;
 #[cfg(test)]
 pub(crate) use tests::file_tools;
 

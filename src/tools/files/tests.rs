@@ -9,6 +9,7 @@ use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};
 use crate::tools::hooks::Hooks;
 use crate::tools::registry::{Registration, Registry, TeamContext};
+use crate::tools::skills::Skills;
 use crate::wire::AgentName;
 use serde_json::{Value, json};
 use std::fs;
@@ -51,7 +52,9 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup, leases: None };
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
-    let parts = ToolParts { commands, output_store, files, team, tasks, work: None, ops: None };
+    let skills = Skills::default();
+    let parts =
+        ToolParts { commands, output_store, files, skills, team, tasks, work: None, ops: None };
     let is_file_tool = |tool: &&Registration| tool.spec.subject == FILE.subject;
     Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), parts)
 }

@@ -1,0 +1,39 @@
+//! The files that an agent may read without a call that is judged: skills and instructions that people wrote for it.
+
+use crate::os::wall::Walls;
+use crate::protocol::permission::{DeniedFiles, PermissionSubject};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The walls and rules that keep an agent from reading a file.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadLimits {
+    /// The folder in which the agent works, without links.
+    workspace: PathBuf,
+    walls: Option<Arc<Walls>>,
+    denied: DeniedFiles,
+}
+
+impl ReadLimits {
+    pub(crate) fn new(workspace: &Path, walls: Option<Arc<Walls>>, denied: DeniedFiles) -> Self {
+        let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+        Self { workspace, walls, denied }
+    }
+
+    /// Whether the agent may not read the file at a real, absolute path: a wall hides it from its commands, or a rule
+    /// keeps it from `read_file`.
+    pub(crate) fn refuses(&self, path: &Path) -> bool {
+        let hidden = self.walls.as_ref().map(|walls| walls.hidden_paths()).unwrap_or_default();
+        let inside = path.strip_prefix(&self.workspace).ok();
+        // Walls leave the workspace readable where they hide a folder around it.
+        let is_hidden = hidden.iter().any(|hidden| {
+            path.starts_with(hidden) && (inside.is_none() || hidden.starts_with(&self.workspace))
+        });
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let subject = match inside {
+            Some(inside) => PermissionSubject::Path(text(inside)),
+            None => PermissionSubject::Outside(text(path)),
+        };
+        is_hidden || self.denied.contains(&subject)
+    }
+}
