@@ -2,7 +2,7 @@
 
 use super::agent_process::AgentProcess;
 use super::clones;
-use super::skills::{self, skills_of};
+use super::skills::skills_of;
 use crate::agent::MemberStart;
 use crate::agent::approval::{ApprovalGate, Asks};
 use crate::agent::identity::Identity;
@@ -130,13 +130,14 @@ pub(super) fn build_agent(
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?
         .with_unreadable(commands.walls.clone(), denied_files(&approval.policy));
     let limits = ReadLimits::new(folder, commands.walls.clone(), denied_files(&approval.policy));
-    let skills = skills_of(folder, environment, &role, &limits, profile);
+    let room = (profile, instruction_bytes(profile));
+    let skills = skills_of(folder, environment, &role, &limits, room);
     let system = system_prompt(&Briefing {
         profile,
-        skills: skills::list(&skills),
+        skills: skills.list,
         roles: if is_teammate { String::new() } else { role_list(&team, profile) },
         name: name.clone(),
-        instructions: role.instructions.clone(),
+        instructions: format!("{}{}", role.instructions, skills.of_role).trim().to_owned(),
         house_rules: house_rules(&team, profile),
         role: parts.role.clone(),
         workspace: folder.display().to_string(),
@@ -155,7 +156,7 @@ pub(super) fn build_agent(
         output_store,
         work: parts.work.clone(),
         files,
-        skills: Skills::new(skills, limits),
+        skills: Skills::new(skills.usable, limits),
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
         ops: parts.ops,
@@ -330,11 +331,16 @@ fn approval_gate(
     Ok(ApprovalGate { policy, asks, timeout: Duration::from_secs(timeout), plan_approval })
 }
 
-fn house_rules(team: &TeamDir, profile: Profile) -> String {
-    let instructions = team.workspace_instructions(match profile {
+/// Returns the maximum size of the instructions of the workspace, and of the skills of a role, in bytes.
+fn instruction_bytes(profile: Profile) -> usize {
+    match profile {
         Profile::Full => 32 * 1024,
         Profile::Compact => 4 * 1024,
-    });
+    }
+}
+
+fn house_rules(team: &TeamDir, profile: Profile) -> String {
+    let instructions = team.workspace_instructions(instruction_bytes(profile));
     for problem in &instructions.problems {
         tracing::warn!(problem, "the instructions of the workspace are incomplete");
     }

@@ -349,6 +349,7 @@ impl Registry {
     }
 
     pub(crate) fn limit(&self, role: Role) {
+        self.parts.skills.limit(&role);
         *self.role.borrow_mut() = role;
     }
 
@@ -433,7 +434,8 @@ impl Registry {
             let compact = self.compact.as_ref();
             compact.is_none_or(|compact| spec.is_offered(audience, &compact.state.borrow()))
         };
-        let specs = self.tools.values().map(|tool| tool.spec).filter(|spec| role.has(spec));
+        let tools = self.tools.values().filter(|tool| (tool.is_available)(&self.parts));
+        let specs = tools.map(|tool| tool.spec).filter(|spec| role.has(spec));
         specs.filter(is_offered).filter(|spec| self.fits_mode(spec)).collect()
     }
 
@@ -454,7 +456,9 @@ impl Registry {
     fn find(&self, call: &Call) -> Result<&'static Registration, ToolError> {
         let role = self.role.borrow();
         let name: String = call.name.chars().take(NAME_CHARS).collect();
-        let why = match self.tools.get(call.name.as_str()) {
+        let known = self.tools.get(call.name.as_str());
+        // The skills of another role may be none.
+        let why = match known.filter(|tool| (tool.is_available)(&self.parts)) {
             Some(tool) if role.has(tool.spec) => return Ok(tool),
             Some(_) => format!("your role ({}) does not have the tool {name:?}", role.name),
             None => format!("there is no tool {name:?}"),

@@ -47,33 +47,28 @@ impl Tool for UseSkill {
         let limits = parts.skills.limits().cloned();
         offload(move || match &self.file {
             Some(file) => read_beside(&skill, file, limits.as_ref()),
-            None => instructions(&skill, limits.as_ref()),
+            None => text(&skill, limits.as_ref()).map_err(|why| {
+                ToolError::Reply(format!("the skill {} cannot be used: {why}", skill.name))
+            }),
         })
         .await
     }
 }
 
-/// Returns the instructions of a skill, with its folder and the files in it.
-fn instructions(skill: &SkillFile, limits: Option<&ReadLimits>) -> Result<String, ToolError> {
+/// Returns the instructions of a skill as a model gets them, with its folder and the files in it.
+pub(crate) fn text(skill: &SkillFile, limits: Option<&ReadLimits>) -> Result<String, String> {
     let SkillFile { name, folder, .. } = skill;
     let real = folder.real_file();
-    if let Some(real) = real.filter(|real| limits.is_some_and(|limits| limits.refuses(real))) {
-        return Err(ToolError::Reply(format!("{} may not be read by you", real.display())));
+    if real.is_some_and(|real| limits.is_some_and(|limits| limits.refuses(&real))) {
+        return Err("it may not be read by you".into());
     }
-    let read = folder.skill(name).transpose().unwrap_or_else(|| Err("it is gone".into()));
-    let read = read.map_err(|why| {
-        ToolError::Reply(format!("the skill {name} cannot be used: {why}; go on without it"))
-    })?;
+    let read = folder.skill(name)?.ok_or("it is gone")?;
     let mut text = format!("[skill {name}, in the folder {}]\n\n", folder.path().display());
     text.push_str(&CappedOutput::cap([read.body.as_str()]));
     let FilesBeside { paths, has_more } = folder.files();
     if !paths.is_empty() {
         let more = if has_more { ", and more" } else { "" };
-        let _infallible = write!(
-            text,
-            "\n\n[files in the folder, which use_skill reads with `file`: {}{more}]",
-            paths.join(", ")
-        );
+        let _infallible = write!(text, "\n\n[files in the folder: {}{more}]", paths.join(", "));
     }
     Ok(text)
 }

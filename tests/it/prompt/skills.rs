@@ -3,7 +3,7 @@
 use super::{logged, put};
 use crate::support::child_process::write;
 use crate::support::fake::{Reply, RequestView};
-use crate::support::fake_models::{call, headless, results, team_with_fake};
+use crate::support::fake_models::{agent_of, call, headless, results, team_with_fake};
 use crate::support::harness::Team;
 use serde_json::json;
 use std::fs;
@@ -66,8 +66,7 @@ fn skills_are_listed_used_and_never_read_from_outside() {
     let used = results(&asked[1]);
     let folder = team.workspace().canonicalize().unwrap().join(".claude/skills/forms");
     let expected = format!(
-        "[skill forms, in the folder {}]\n\nDo forms.\n\n[files in the folder, which use_skill reads \
-         with `file`: more/fields.md]",
+        "[skill forms, in the folder {}]\n\nDo forms.\n\n[files in the folder: more/fields.md]",
         folder.display()
     );
     assert_eq!(used, expected);
@@ -109,6 +108,53 @@ fn the_list_of_skills_is_bounded_and_a_compact_prompt_has_none() {
     let asked = fake.requests();
     let last = asked.last().unwrap();
     assert!(!last.system().contains("kill-") && !tools(last).contains(&"use_skill"));
+}
+
+/// The text of a skill that a role names is part of its instructions, and it has no other skill.
+#[test]
+fn a_role_gets_the_skills_that_it_names() {
+    let order = |name: &str, role: &str| json!({ "name": name, "role": role, "prompt": "begin" });
+    let (team, fake) = team_with_fake(move |view| match (agent_of(view).as_str(), view.turn()) {
+        ("lead", 0) => call(view, "spawn_teammate", &order("alice", "clerk")),
+        ("lead", 1) => call(view, "spawn_teammate", &order("bob", "idler")),
+        ("alice", 0) => call(view, "use_skill", &json!({ "name": "other" })),
+        ("alice", 1) => call(view, "use_skill", &json!({ "name": "forms", "file": "a.md" })),
+        ("bob", 0) => call(view, "use_skill", &json!({ "name": "forms" })),
+        _ => Reply::text("Done."),
+    });
+    let clerk = "---\nskills:\n  - forms\n  - long\n  - none\n---\nYou are exact.\n";
+    let long = skill("long", "Is long.") + &"x".repeat(40_000);
+    put(
+        &team,
+        &[
+            (".team/roles/clerk.md", clerk),
+            (".team/roles/idler.md", "---\nskills: []\n---\nRest.\n"),
+            (".claude/skills/forms/SKILL.md", &skill("forms", "Fills forms.")),
+            (".claude/skills/forms/a.md", "Fields."),
+            (".claude/skills/long/SKILL.md", &long),
+            (".claude/skills/other/SKILL.md", &skill("other", "Another.")),
+        ],
+    );
+    headless(&team, "begin", &[]).expect(0);
+    let asked = fake.requests();
+    let of = |name: &str| asked.iter().filter(|view| agent_of(view) == name).collect::<Vec<_>>();
+    let alice = of("alice");
+    assert_eq!(list(alice[0]), "- long: Is long.\n", "it does not fit into the instructions");
+    let system = alice[0].system();
+    let instructions = system.split_once("\nInstructions for your role:\n").unwrap().1;
+    assert!(instructions.starts_with("You are exact.\n\n[skill forms, in the folder "), "{system}");
+    assert!(instructions.ends_with("Do forms.\n\n[files in the folder: a.md]\n"), "{system}");
+    let refused = "there is no skill \"other\"; the skills are: forms, long";
+    assert_eq!((results(alice[1]), results(alice[2])), (refused.into(), "Fields.".into()));
+    let bob = of("bob");
+    assert!(!bob[0].system().contains("kills,") && !tools(bob[0]).contains(&"use_skill"));
+    assert!(results(bob[1]).contains("there is no tool \"use_skill\""), "{}", results(bob[1]));
+    assert_eq!(list(of("lead")[0]).lines().count(), 3);
+    let log = team.lines("log/alice.jsonl");
+    let problems: Vec<_> = log.iter().filter_map(|line| line["problem"].as_str()).collect();
+    for words in ["there is no skill \"none\"", "the skill long does not fit into 32768 bytes"] {
+        assert!(problems.contains(&words), "{problems:?}");
+    }
 }
 
 /// Without skills nothing is offered, and a skill that the agent may not read is not listed.
