@@ -19,12 +19,12 @@ use crate::protocol::permission::Policy;
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{PromptProfile, Rules, model::ModelChoice};
 use crate::store::asynchronous::offload;
-use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
+use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir, instructions};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
-    self, FileAccess, Ops, ReadLimits, ToolParts, denied_files, hooks::Hooks, skills::Skills,
-    team::TeamContext,
+    self, FileAccess, Ops, ReadLimits, Registry, ToolParts, denied_files, hooks::Hooks,
+    skills::Skills, team::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::hook::Hook;
@@ -33,7 +33,7 @@ use crate::wire::{
     AgentName,
     front_matter::Problem,
     money::Price,
-    permission::{GrantedAllow, Permissions, RuleLists},
+    permission::{GrantedAllow, PermissionMode, Permissions, RuleLists},
     role::Role,
     roster::UsageCount,
 };
@@ -48,6 +48,9 @@ use std::time::Duration;
 const ROLES_LISTED: usize = 40;
 const COMPACT_ROLES_LISTED: usize = 10;
 const ROLE_CHARS: usize = 200;
+
+/// The maximum size of the instructions of the workspace in a prompt, in bytes.
+pub(super) const PROMPT_BYTES: usize = 32 * 1024;
 
 pub(super) struct AgentParts<'a> {
     pub(super) process: &'a AgentProcess,
@@ -129,7 +132,12 @@ pub(super) fn build_agent(
     let files = FileAccess::open(&team, name, folder, place.as_ref())
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?
         .with_unreadable(commands.walls.clone(), denied_files(&approval.policy));
-    let limits = ReadLimits::new(folder, commands.walls.clone(), denied_files(&approval.policy));
+    let limits = ReadLimits::new(
+        folder,
+        team.root(),
+        commands.walls.clone(),
+        denied_files(&approval.policy),
+    );
     let room = (profile, instruction_bytes(profile));
     let skills = skills_of(folder, environment, &role, &limits, room);
     let system = system_prompt(&Briefing {
@@ -138,7 +146,7 @@ pub(super) fn build_agent(
         roles: if is_teammate { String::new() } else { role_list(&team, profile) },
         name: name.clone(),
         instructions: format!("{}{}", role.instructions, skills.of_role).trim().to_owned(),
-        house_rules: house_rules(&team, profile),
+        house_rules: house_rules(&team, profile, &limits),
         role: parts.role.clone(),
         workspace: folder.display().to_string(),
         clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
@@ -161,11 +169,7 @@ pub(super) fn build_agent(
         tasks: Arc::clone(&tasks),
         ops: parts.ops,
     });
-    if profile == Profile::Compact {
-        tools.use_compact_profile(rules.auto_claim);
-    }
-    tools.set_mode(mode);
-    tools.limit(role);
+    limit_tools(&mut tools, (profile, rules.auto_claim), mode, role);
     let interval = rules.heartbeat_interval();
     let heartbeat =
         HeartbeatWriter::new(&team, name, incarnation.clone(), Rc::clone(&clock), interval);
@@ -200,6 +204,19 @@ pub(super) fn build_agent(
         show: parts.show,
         next_model: Rc::default(),
     })
+}
+
+fn limit_tools(
+    tools: &mut Registry,
+    (profile, auto_claim): (Profile, bool),
+    mode: PermissionMode,
+    role: Role,
+) {
+    if profile == Profile::Compact {
+        tools.use_compact_profile(auto_claim);
+    }
+    tools.set_mode(mode);
+    tools.limit(role);
 }
 
 fn identity(name: &AgentName, incarnation: &str, role: &Role, rules: &Rules) -> Identity {
@@ -334,13 +351,17 @@ fn approval_gate(
 /// Returns the maximum size of the instructions of the workspace, and of the skills of a role, in bytes.
 fn instruction_bytes(profile: Profile) -> usize {
     match profile {
-        Profile::Full => 32 * 1024,
+        Profile::Full => PROMPT_BYTES,
         Profile::Compact => 4 * 1024,
     }
 }
 
-fn house_rules(team: &TeamDir, profile: Profile) -> String {
-    let instructions = team.workspace_instructions(instruction_bytes(profile));
+/// Reads the instructions of the workspace, also for an agent in a clone.
+fn house_rules(team: &TeamDir, profile: Profile, limits: &ReadLimits) -> String {
+    let limits = limits.clone().of_workspace(team.workspace());
+    let refuses = |path: &Path| limits.refuses(path);
+    let most = instruction_bytes(profile);
+    let instructions = instructions::of_workspace(team.workspace(), most, &refuses);
     for problem in &instructions.problems {
         tracing::warn!(problem, "the instructions of the workspace are incomplete");
     }

@@ -1,5 +1,6 @@
 //! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
+use super::build_agent::PROMPT_BYTES;
 use super::permission_rules::permissions;
 use super::walls::{self, Attained, LevelOrigin};
 use super::{context::Context, event_loop::block_on, model as model_access};
@@ -12,7 +13,7 @@ use crate::settings::model::{self, ModelChoice, ProviderCredentials, credential_
 use crate::settings::{Settings, trust::TrustList};
 use crate::store::diagnose::{Diagnosis, flaws};
 use crate::store::skills::{self, SkillFiles};
-use crate::store::{StoreError, TeamDir, fs_probe};
+use crate::store::{StoreError, TeamDir, fs_probe, instructions};
 use crate::ui::{sanitize::one_line, style::Palette};
 use crate::wire::{chat::Reply, limits::DOCTOR_CALL, sandbox::SandboxLevel};
 use serde::Serialize;
@@ -53,6 +54,7 @@ pub(crate) fn check(context: &Context, calls_model: bool) -> Result<DoctorReport
     let mut report = DoctorReport::default();
     report.folder(context);
     report.machine();
+    report.instructions(context);
     report.skills(context);
     match context.settings() {
         Ok(settings) => {
@@ -204,6 +206,16 @@ impl DoctorReport {
         for problem in problems {
             let remedy = "correct the file, or remove the folder; the manual shows a skill";
             self.note(CHECK, problem, remedy);
+        }
+    }
+
+    /// Reports what is missing in the instructions of the workspace.
+    fn instructions(&mut self, context: &Context) {
+        let Some(workspace) = context.team_path.parent() else { return };
+        let found = instructions::of_workspace(workspace, PROMPT_BYTES, &|_| false);
+        for problem in found.problems {
+            let remedy = "correct the line, or shorten the file; the manual tells the rules";
+            self.note("instructions", problem, remedy);
         }
     }
 

@@ -13,9 +13,13 @@ pub(super) struct BoundedText {
 }
 
 impl BoundedText {
-    /// Returns the text without blank space around it; invalid UTF-8 is replaced.
+    /// Returns the text without blank space around it; invalid UTF-8 is replaced. A character that was cut is left out.
     pub(super) fn lossy(&self) -> String {
-        String::from_utf8_lossy(&self.bytes).trim().to_owned()
+        let last = self.bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+        let is_cut =
+            self.is_cut && str::from_utf8(last).is_err_and(|why| why.error_len().is_none());
+        let whole = self.bytes.len() - if is_cut { last.len() } else { 0 };
+        String::from_utf8_lossy(self.bytes.get(..whole).unwrap_or_default()).trim().to_owned()
     }
 }
 

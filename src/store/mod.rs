@@ -56,6 +56,7 @@ pub(crate) mod conversations;
 mod error;
 mod file;
 pub(crate) mod file_writes;
+pub(crate) mod instructions;
 pub(crate) mod kept_versions;
 pub mod keyring;
 pub(crate) mod leases;

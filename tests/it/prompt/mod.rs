@@ -1,5 +1,6 @@
 //! Texts that people write for agents, in requests as they are sent: skills and instructions.
 
+mod instructions;
 mod skills;
 
 use crate::support::child_process::write;
