@@ -23,8 +23,8 @@ use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir, instructions};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
-    self, FileAccess, Ops, ReadLimits, Registry, ToolParts, denied_files, hooks::Hooks,
-    skills::Skills, team::TeamContext,
+    self, FileAccess, NestedInstructions, NestedLimits, Ops, ReadLimits, Registry, ToolParts,
+    denied_files, hooks::Hooks, skills::Skills, team::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::hook::Hook;
@@ -122,7 +122,6 @@ pub(super) fn build_agent(
         setup: commands.clone(),
         leases: place.is_none().then(|| team.clone()),
     };
-    let is_teammate = !name.is_lead();
     let me = identity(name, incarnation, &role, &rules);
     let mode = parts.permissions.mode;
     let mut approval = approval_gate(parts.permissions, parts.asks, &role, name)?;
@@ -143,7 +142,7 @@ pub(super) fn build_agent(
     let system = system_prompt(&Briefing {
         profile,
         skills: skills.list,
-        roles: if is_teammate { String::new() } else { role_list(&team, profile) },
+        roles: if name.is_lead() { role_list(&team, profile) } else { String::new() },
         name: name.clone(),
         instructions: format!("{}{}", role.instructions, skills.of_role).trim().to_owned(),
         house_rules: house_rules(&team, profile, &limits),
@@ -164,6 +163,7 @@ pub(super) fn build_agent(
         output_store,
         work: parts.work.clone(),
         files,
+        instructions: NestedInstructions::new(nested_limits(profile), Some(limits.clone())),
         skills: Skills::new(skills.usable, limits),
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
@@ -353,6 +353,14 @@ fn instruction_bytes(profile: Profile) -> usize {
     match profile {
         Profile::Full => PROMPT_BYTES,
         Profile::Compact => 4 * 1024,
+    }
+}
+
+/// Returns the maximum size of the instructions of folders below the workspace.
+fn nested_limits(profile: Profile) -> NestedLimits {
+    match profile {
+        Profile::Full => NestedLimits { each: 8 * 1024, total: 32 * 1024 },
+        Profile::Compact => NestedLimits { each: 2 * 1024, total: 4 * 1024 },
     }
 }
 

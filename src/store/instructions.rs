@@ -60,6 +60,45 @@ pub(crate) fn of_workspace(workspace: &Path, longest: usize, refuses: Refuses<'_
     Instructions { text, problems: reader.problems }
 }
 
+/// The instructions of a folder below the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FolderInstructions {
+    /// The path of their file below the root.
+    pub(crate) file: PathBuf,
+    pub(crate) text: String,
+}
+
+/// Reads `AGENTS.md` of a folder, else `CLAUDE.md`, with what it imports, at most `longest` bytes. Returns `None` if there
+/// is none that may be read, or if it is known; and sentences about files that are missing or cut in the text.
+pub(crate) fn of_folder(
+    root: &SafeRoot,
+    folder: &Path,
+    longest: usize,
+    refuses: Refuses<'_>,
+    is_known: &dyn Fn(&Path) -> bool,
+) -> (Option<FolderInstructions>, Vec<String>) {
+    let mut problems = Vec::new();
+    for file in FILES.map(|name| folder.join(name)) {
+        if is_known(&file) {
+            break;
+        }
+        let mut reader = Reader { checks_all: true, ..Reader::new(root, longest, refuses) };
+        let found = reader.include(&file, 0);
+        problems.append(&mut reader.problems);
+        match found {
+            Ok(Some(mut text)) if !text.is_empty() => {
+                if reader.is_cut {
+                    text.push_str("\n[the rest is cut: read the file]");
+                }
+                return (Some(FolderInstructions { file, text }), problems);
+            }
+            Ok(_) => {}
+            Err(why) => problems.push(format!("{} {why}, so it is left out", file.display())),
+        }
+    }
+    (None, problems)
+}
+
 /// Reads files with instructions, each at most once.
 struct Reader<'a> {
     root: &'a SafeRoot,
@@ -67,6 +106,10 @@ struct Reader<'a> {
     /// The number of bytes that may still be read.
     left: usize,
     refuses: Refuses<'a>,
+    /// Whether the first file may be refused, too.
+    checks_all: bool,
+    /// Whether a part of a file is missing in the text.
+    is_cut: bool,
     seen: BTreeSet<PathBuf>,
     problems: Vec<String>,
 }
@@ -74,7 +117,8 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(root: &'a SafeRoot, longest: usize, refuses: Refuses<'a>) -> Self {
         let (seen, problems) = (BTreeSet::new(), Vec::new());
-        Self { root, longest, left: longest, refuses, seen, problems }
+        let (checks_all, is_cut) = (false, false);
+        Self { root, longest, left: longest, refuses, checks_all, is_cut, seen, problems }
     }
 
     fn problem(&mut self, problem: String) {
@@ -97,13 +141,14 @@ impl<'a> Reader<'a> {
             return Err("is in a folder that is not for agents".into());
         }
         // The files of the root are part of every prompt; what they import is chosen by a text.
-        if depth > 0 && (self.refuses)(&self.root.path().join(&real)) {
+        if (depth > 0 || self.checks_all) && (self.refuses)(&self.root.path().join(&real)) {
             return Err("may not be read by this agent".into());
         }
         let Some(read) = read(self.root, &real, self.left)? else { return Ok(None) };
         self.seen.insert(real.clone());
         self.left = self.left.saturating_sub(read.bytes.len());
         if read.is_cut {
+            self.is_cut = true;
             let (path, longest) = (path.display(), self.longest);
             self.problem(format!("{path} is cut: {longest} bytes go into a prompt"));
         }

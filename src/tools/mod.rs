@@ -26,7 +26,7 @@ mod work;
 pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 #[cfg(test)]
 pub(crate) use files::file_tools;
-pub(crate) use files::{FileAccess, ReadLimits, denied_files};
+pub(crate) use files::{FileAccess, NestedInstructions, NestedLimits, ReadLimits, denied_files};
 pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
 
 use crate::store::TeamDir;

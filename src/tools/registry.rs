@@ -4,7 +4,7 @@
 use super::approval_queue::ApprovalQueue;
 use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
 use super::command::OutputStore;
-use super::files::FileAccess;
+use super::files::{FileAccess, NestedInstructions};
 use super::hooks::Hooks;
 use super::skills::Skills;
 use crate::bus::{Bus, new_id};
@@ -17,6 +17,7 @@ use crate::protocol::request::{
 };
 use crate::protocol::tasks::is_in_hand;
 use crate::store::asynchronous::offload;
+use crate::store::instructions::FolderInstructions;
 use crate::store::roster;
 use crate::tasks::{TaskError, Tasks};
 use crate::undo::recorder::Recorder;
@@ -32,6 +33,7 @@ use crate::wire::role::Role;
 use crate::wire::tool::{
     Audience, Effect, OfferCondition, Parameter, Signal, SubjectArgument, ToolSpec,
 };
+use crate::wire::transcript::Entry;
 use crate::work::save::Saver;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -125,6 +127,7 @@ pub(crate) struct ToolParts {
     pub(crate) output_store: OutputStore,
     pub(crate) files: FileAccess,
     pub(crate) skills: Skills,
+    pub(crate) instructions: NestedInstructions,
     pub(crate) team: Rc<TeamContext>,
     pub(crate) tasks: Arc<Tasks>,
     /// The clone in which the agent works; `None` for the workspace.
@@ -410,6 +413,16 @@ impl Registry {
     /// Restores a file that the agent has seen, from its transcript.
     pub(crate) fn restore_view(&self, view: &FileView) {
         self.parts.files.restore(view);
+    }
+
+    /// Follows an entry of the agent's transcript.
+    pub(crate) fn follow(&self, entry: &Entry) {
+        self.parts.instructions.follow(entry);
+    }
+
+    /// Returns the instructions of folders in which the agent has used files, as entries for its transcript, each once.
+    pub(crate) async fn new_instructions(&self) -> Vec<FolderInstructions> {
+        self.parts.instructions.next(&self.parts.files.workspace).await
     }
 
     /// Returns a note about files that the agent has read and that were changed since, once for each change.

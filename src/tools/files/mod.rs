@@ -4,6 +4,7 @@ mod access;
 mod changes;
 mod load;
 mod locked_file;
+mod nested;
 mod own_versions;
 mod read_log;
 mod readable;
@@ -18,6 +19,7 @@ mod undo_tests;
 mod write;
 
 pub(crate) use access::FileAccess;
+pub(crate) use nested::{NestedInstructions, NestedLimits};
 pub(crate) use readable::ReadLimits;
 #[cfg(test)]
 pub(crate) use tests::file_tools;

@@ -53,8 +53,18 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
     let skills = Skills::default();
-    let parts =
-        ToolParts { commands, output_store, files, skills, team, tasks, work: None, ops: None };
+    let instructions = NestedInstructions::new(NestedLimits { each: 8192, total: 32_768 }, None);
+    let parts = ToolParts {
+        commands,
+        output_store,
+        files,
+        skills,
+        instructions,
+        team,
+        tasks,
+        work: None,
+        ops: None,
+    };
     let is_file_tool = |tool: &&Registration| tool.spec.subject == FILE.subject;
     Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), parts)
 }
