@@ -1,6 +1,7 @@
 //! Builds an agent, in the same way for the lead and for teammates.
 
 use super::agent_process::AgentProcess;
+use super::skills::skills_of;
 use super::{clones, mcp_servers};
 use crate::agent::MemberStart;
 use crate::agent::approval::{ApprovalGate, Asks};
@@ -13,18 +14,19 @@ use crate::agent::{
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::{Provider, Redactor};
+use crate::os::command::CommandSetup;
 use crate::os::{Clock, SystemClock, wall::Walls};
 use crate::protocol::permission::Policy;
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{PromptProfile, Rules, model::ModelChoice};
 use crate::store::asynchronous::offload;
 use crate::store::tool_pins::ToolPins;
-use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
+use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir, instructions};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
-    self, FileAccess, McpSetup, McpTools, Ops, ToolParts, denied_files, hooks::Hooks,
-    team::TeamContext,
+    self, FileAccess, McpSetup, McpTools, NestedInstructions, NestedLimits, Ops, ReadLimits,
+    Registry, ToolParts, denied_files, hooks::Hooks, skills::Skills, team::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::hook::Hook;
@@ -34,7 +36,7 @@ use crate::wire::{
     front_matter::Problem,
     mcp::NamedMcpServer,
     money::Price,
-    permission::{GrantedAllow, Permissions, RuleLists},
+    permission::{GrantedAllow, PermissionMode, Permissions, RuleLists},
     role::Role,
     roster::UsageCount,
 };
@@ -50,6 +52,9 @@ use std::time::Duration;
 const ROLES_LISTED: usize = 40;
 const COMPACT_ROLES_LISTED: usize = 10;
 const ROLE_CHARS: usize = 200;
+
+/// The maximum size of the instructions of the workspace in a prompt, in bytes.
+pub(super) const PROMPT_BYTES: usize = 32 * 1024;
 
 pub(super) struct AgentParts<'a> {
     pub(super) process: &'a AgentProcess,
@@ -124,14 +129,27 @@ pub(super) fn build_agent(
     };
     let me = identity(name, incarnation, &role, &rules);
     let mode = parts.permissions.mode;
-    let servers = mcp_servers::of_agent(parts.mcp_servers, name, &parts.role);
+    let servers = mcp_servers::of_agent(parts.mcp_servers, name, (&parts.role, &role));
     let permissions = mcp_servers::with_allowed(parts.permissions, &servers);
     let mut approval = approval_gate(permissions, parts.asks, &role, name)?;
     if parts.frees_walled_commands {
         approval.policy.free_walled_commands();
     }
-    let system =
-        system_prompt(&briefing(name, &role, (&parts.role, profile), &team, place.as_ref()));
+    let (files, limits) =
+        open_files((&team, name), folder, place.as_ref(), &commands, &approval.policy)?;
+    let room = (profile, instruction_bytes(profile));
+    let skills = skills_of(folder, environment, &role, &limits, room);
+    let system = system_prompt(&Briefing {
+        profile,
+        skills: skills.list,
+        roles: if name.is_lead() { role_list(&team, profile) } else { String::new() },
+        name: name.clone(),
+        instructions: format!("{}{}", role.instructions, skills.of_role).trim().to_owned(),
+        house_rules: house_rules(&team, profile, &limits),
+        role: parts.role.clone(),
+        workspace: folder.display().to_string(),
+        clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
+    });
     let team_context = Rc::new(TeamContext::new(
         name.clone(),
         incarnation.clone(),
@@ -140,9 +158,6 @@ pub(super) fn build_agent(
         hooks,
     ));
     let output_store = output_store(&team, name, place.as_ref(), &secrets, &parts.show);
-    let files = FileAccess::open(&team, name, folder, place.as_ref())
-        .or_fail("the workspace cannot be opened", "check the folder's permissions")?
-        .with_unreadable(commands.walls.clone(), denied_files(&approval.policy));
     let mcp = McpTools::new(McpSetup {
         servers,
         me: name.clone(),
@@ -161,18 +176,15 @@ pub(super) fn build_agent(
         output_store,
         work: parts.work.clone(),
         files,
+        instructions: NestedInstructions::new(nested_limits(profile), Some(limits.clone())),
+        skills: Skills::new(skills.usable, limits),
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
         ops: parts.ops,
     });
-    if profile == Profile::Compact {
-        tools.use_compact_profile(rules.auto_claim);
-    }
-    tools.set_mode(mode);
-    tools.limit(role);
-    let interval = rules.heartbeat_interval();
-    let heartbeat =
-        HeartbeatWriter::new(&team, name, incarnation.clone(), Rc::clone(&clock), interval);
+    limit_tools(&mut tools, (profile, rules.auto_claim), mode, role);
+    let heartbeat = heartbeat_writer(&team, &me, &clock, &rules);
+    let reporter = status_reporter(&team, &me, &clock, (parts.usage, parts.price));
     Ok(Agent {
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
@@ -188,14 +200,7 @@ pub(super) fn build_agent(
         bus,
         tasks,
         budget: AgentBudget::of(rules.budgets(), rules.run, name),
-        reporter: StatusReporter::new(
-            team,
-            name.clone(),
-            incarnation.clone(),
-            Rc::clone(&clock),
-            parts.usage,
-            parts.price,
-        ),
+        reporter,
         heartbeat,
         role: parts.role,
         start: parts.start,
@@ -206,31 +211,59 @@ pub(super) fn build_agent(
     })
 }
 
-/// Collects what the system prompt says of an agent, its role and the folder in which it works.
-fn briefing(
-    name: &AgentName,
-    role: &Role,
-    (role_name, profile): (&str, Profile),
-    team: &TeamDir,
+/// Opens the files of the folder in which an agent works, with the limits of what it may read of them.
+fn open_files(
+    (team, name): (&TeamDir, &AgentName),
+    folder: &Path,
     place: Option<&ClonePlace>,
-) -> Briefing {
-    let folder = place.map_or_else(|| team.workspace(), |place| Path::new(&place.folder));
-    Briefing {
-        profile,
-        roles: if name.is_lead() { role_list(team, profile) } else { String::new() },
-        name: name.clone(),
-        instructions: role.instructions.clone(),
-        house_rules: house_rules(team, profile),
-        role: role_name.to_owned(),
-        workspace: folder.display().to_string(),
-        clone_of: place.map(|place| (place.repository.clone(), place.branch.clone())),
-    }
+    commands: &CommandSetup,
+    policy: &Policy,
+) -> Result<(FileAccess, ReadLimits), Failure> {
+    let (walls, denied) = (commands.walls.clone(), denied_files(policy));
+    let limits = ReadLimits::new(folder, team.root(), walls.clone(), denied.clone());
+    let files = FileAccess::open(team, name, folder, place)
+        .or_fail("the workspace cannot be opened", "check the folder's permissions")?
+        .with_unreadable(walls, denied);
+    Ok((files, limits))
+}
+
+fn heartbeat_writer(
+    team: &TeamDir,
+    me: &Identity,
+    clock: &Rc<dyn Clock>,
+    rules: &Rules,
+) -> HeartbeatWriter {
+    let (incarnation, interval) = (me.incarnation.clone(), rules.heartbeat_interval());
+    HeartbeatWriter::new(team, &me.name, incarnation, Rc::clone(clock), interval)
+}
+
+fn status_reporter(
+    team: &TeamDir,
+    me: &Identity,
+    clock: &Rc<dyn Clock>,
+    (usage, price): (UsageCount, Option<Price>),
+) -> StatusReporter {
+    let (name, incarnation) = (me.name.clone(), me.incarnation.clone());
+    StatusReporter::new(team.clone(), name, incarnation, Rc::clone(clock), usage, price)
 }
 
 /// Returns the function that shows a warning to the viewer of the agent.
 fn warner(show: &Rc<dyn Fn(&Progress)>) -> Rc<dyn Fn(String)> {
     let show = Rc::clone(show);
     Rc::new(move |text| show(&Progress::Warning(text)))
+}
+
+fn limit_tools(
+    tools: &mut Registry,
+    (profile, auto_claim): (Profile, bool),
+    mode: PermissionMode,
+    role: Role,
+) {
+    if profile == Profile::Compact {
+        tools.use_compact_profile(auto_claim);
+    }
+    tools.set_mode(mode);
+    tools.limit(role);
 }
 
 fn identity(name: &AgentName, incarnation: &str, role: &Role, rules: &Rules) -> Identity {
@@ -362,11 +395,28 @@ fn approval_gate(
     Ok(ApprovalGate { policy, asks, timeout: Duration::from_secs(timeout), plan_approval })
 }
 
-fn house_rules(team: &TeamDir, profile: Profile) -> String {
-    let instructions = team.workspace_instructions(match profile {
-        Profile::Full => 32 * 1024,
+/// Returns the maximum size of the instructions of the workspace, and of the skills of a role, in bytes.
+fn instruction_bytes(profile: Profile) -> usize {
+    match profile {
+        Profile::Full => PROMPT_BYTES,
         Profile::Compact => 4 * 1024,
-    });
+    }
+}
+
+/// Returns the maximum size of the instructions of folders below the workspace.
+fn nested_limits(profile: Profile) -> NestedLimits {
+    match profile {
+        Profile::Full => NestedLimits { each: 8 * 1024, total: 32 * 1024 },
+        Profile::Compact => NestedLimits { each: 2 * 1024, total: 4 * 1024 },
+    }
+}
+
+/// Reads the instructions of the workspace, also for an agent in a clone.
+fn house_rules(team: &TeamDir, profile: Profile, limits: &ReadLimits) -> String {
+    let limits = limits.clone().of_workspace(team.workspace());
+    let refuses = |path: &Path| limits.refuses(path);
+    let most = instruction_bytes(profile);
+    let instructions = instructions::of_workspace(team.workspace(), most, &refuses);
     for problem in &instructions.problems {
         tracing::warn!(problem, "the instructions of the workspace are incomplete");
     }

@@ -1,5 +1,6 @@
 //! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
+use super::build_agent::PROMPT_BYTES;
 use super::permission_rules::permissions;
 use super::walls::{self, Attained, LevelOrigin};
 use super::{context::Context, event_loop::block_on, model as model_access};
@@ -11,7 +12,8 @@ use crate::os::{file::unwritable, usage, watch};
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, credential_variables};
 use crate::settings::{Settings, trust::TrustList};
 use crate::store::diagnose::{Diagnosis, flaws};
-use crate::store::{StoreError, TeamDir, fs_probe};
+use crate::store::skills::{self, SkillFiles};
+use crate::store::{StoreError, TeamDir, fs_probe, instructions};
 use crate::ui::{sanitize::one_line, style::Palette};
 use crate::wire::mcp::{McpTransport, NamedMcpServer};
 use crate::wire::{chat::Reply, limits::DOCTOR_CALL, sandbox::SandboxLevel};
@@ -61,6 +63,8 @@ pub(crate) fn check(context: &Context, calls_model: bool) -> Result<DoctorReport
     let mut report = DoctorReport::default();
     report.folder(context);
     report.machine();
+    report.instructions(context);
+    report.skills(context);
     match context.settings() {
         Ok(settings) => {
             let set = settings.rows().into_iter().filter(|row| row.source != "default");
@@ -222,6 +226,38 @@ impl DoctorReport {
             }
         }
         Ok(())
+    }
+
+    /// Lists the skills of this folder and of the user; nothing if there are none.
+    fn skills(&mut self, context: &Context) {
+        const CHECK: &str = "skills";
+        let Some(workspace) = context.team_path.parent().filter(|folder| folder.is_dir()) else {
+            return;
+        };
+        let users = context.environment.skill_folders();
+        let SkillFiles { skills, hidden, problems } = skills::find(workspace, &users, &|_| false);
+        if !skills.is_empty() {
+            let named =
+                skills.iter().map(|it| format!("{} ({})", it.name, it.folder.shown().display()));
+            self.fine(CHECK, named.collect::<Vec<_>>().join(", "));
+        }
+        for hidden in hidden {
+            self.note(CHECK, hidden, "rename one of them, if both are to be used");
+        }
+        for problem in problems {
+            let remedy = "correct the file, or remove the folder; the manual shows a skill";
+            self.note(CHECK, problem, remedy);
+        }
+    }
+
+    /// Reports what is missing in the instructions of the workspace.
+    fn instructions(&mut self, context: &Context) {
+        let Some(workspace) = context.team_path.parent() else { return };
+        let found = instructions::of_workspace(workspace, PROMPT_BYTES, &|_| false);
+        for problem in found.problems {
+            let remedy = "correct the line, or shorten the file; the manual tells the rules";
+            self.note("instructions", problem, remedy);
+        }
     }
 
     fn folder(&mut self, context: &Context) {

@@ -13,6 +13,7 @@ use crate::wire::AgentName;
 use crate::wire::mcp::{McpServer, NamedMcpServer, TOOL_PREFIX, tool_name};
 use crate::wire::nearest::nearest;
 use crate::wire::permission::Permissions;
+use crate::wire::role::Role;
 use std::collections::BTreeSet;
 
 /// Returns the servers that agents may use, and warns of those that cannot be.
@@ -23,17 +24,21 @@ pub(super) fn resolve(context: &Context, settings: &Settings) -> Vec<NamedMcpSer
     servers
 }
 
-/// Returns the MCP servers of an agent: those that are for all, or name it or its role.
+/// Returns the MCP servers of an agent: those that are for all, or name it or its role, and that its role names if it
+/// names any.
 pub(super) fn of_agent(
     servers: Vec<NamedMcpServer>,
     me: &AgentName,
-    role: &str,
+    (role_name, role): (&str, &Role),
 ) -> Vec<NamedMcpServer> {
-    let is_me = |name: &String| name == me.as_str() || name == role;
-    let is_mine = |it: &NamedMcpServer| {
+    let is_me = |name: &String| name == me.as_str() || name == role_name;
+    let is_for_me = |it: &NamedMcpServer| {
         it.server.agents.as_ref().is_none_or(|agents| agents.iter().any(is_me))
     };
-    servers.into_iter().filter(is_mine).collect()
+    let is_of_role = |it: &NamedMcpServer| {
+        role.mcp_servers.as_ref().is_none_or(|names| names.contains(&it.name))
+    };
+    servers.into_iter().filter(|it| is_for_me(it) && is_of_role(it)).collect()
 }
 
 /// Adds the rules for the tools that the definitions of servers let run without a question.

@@ -31,6 +31,7 @@ pub(crate) mod requests;
 pub(crate) mod roster_view;
 pub(crate) mod send;
 pub(crate) mod sessions;
+mod skills;
 pub(crate) mod spawn;
 pub(crate) mod stop_members;
 pub(crate) mod task_view;

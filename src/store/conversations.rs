@@ -389,6 +389,7 @@ impl<'a> Scan<'a> {
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
             | Entry::Note { .. }
+            | Entry::Instructions { .. }
             | Entry::Unknown => return,
         }
         self.last_used_at = Some(at);

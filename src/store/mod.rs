@@ -53,11 +53,13 @@
 //! under its side lock.
 
 pub(crate) mod asynchronous;
+mod bounded_text;
 pub(crate) mod clean;
 pub(crate) mod conversations;
 mod error;
 mod file;
 pub(crate) mod file_writes;
+pub(crate) mod instructions;
 pub(crate) mod kept_versions;
 pub mod keyring;
 pub(crate) mod leases;
@@ -69,6 +71,7 @@ pub(crate) mod output_spill;
 mod process;
 mod roles;
 pub mod roster;
+pub(crate) mod skills;
 pub(crate) mod takeover;
 pub mod tasks;
 mod teamdir;

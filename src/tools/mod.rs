@@ -17,6 +17,7 @@ mod mail;
 mod mcp;
 mod registry;
 pub(crate) mod rules;
+pub(crate) mod skills;
 mod tasks;
 pub(crate) mod team;
 #[cfg(test)]
@@ -26,11 +27,12 @@ mod work;
 pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 #[cfg(test)]
 pub(crate) use files::file_tools;
-pub(crate) use files::{FileAccess, denied_files};
+pub(crate) use files::{FileAccess, NestedInstructions, NestedLimits, ReadLimits, denied_files};
 pub(crate) use mcp::{McpSetup, McpTools};
 pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
 
 use crate::store::TeamDir;
+use crate::wire::role::Role;
 use crate::wire::tool::{Signal, ToolSpec};
 use registry::{Registration, Tool as _};
 
@@ -60,6 +62,7 @@ const TOOLS: &[Registration] = &[
     Registration::of::<work::OfferWork>(),
     Registration::of::<work::TakeWork>(),
     Registration::of::<mcp::FindTools>(),
+    Registration::of::<skills::UseSkill>(),
 ];
 
 /// Returns the specs of all tools.
@@ -83,6 +86,11 @@ pub(crate) fn find_by_alias(name: &str) -> Option<&'static ToolSpec> {
 /// Whether an agent in this role can complete tasks. A role without a file has every tool.
 pub(crate) fn can_complete_tasks(team: &TeamDir, role: &str) -> bool {
     team.find_role(role, find_by_alias).limits().has(&tasks::CompleteTask::SPEC)
+}
+
+/// Whether an agent in this role has the tool for skills.
+pub(crate) fn can_use_skills(role: &Role) -> bool {
+    role.has(&skills::UseSkill::SPEC)
 }
 
 /// Returns the signal of a call to the agent's loop.

@@ -4,9 +4,10 @@
 use super::approval_queue::ApprovalQueue;
 use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
 use super::command::OutputStore;
-use super::files::FileAccess;
+use super::files::{FileAccess, NestedInstructions};
 use super::hooks::Hooks;
 use super::mcp::McpTools;
+use super::skills::Skills;
 use crate::bus::{Bus, new_id};
 use crate::os::command::CommandSetup;
 use crate::os::{Clock, SystemClock};
@@ -17,6 +18,7 @@ use crate::protocol::request::{
 };
 use crate::protocol::tasks::is_in_hand;
 use crate::store::asynchronous::offload;
+use crate::store::instructions::FolderInstructions;
 use crate::store::roster;
 use crate::tasks::{TaskError, Tasks};
 use crate::undo::recorder::Recorder;
@@ -32,6 +34,7 @@ use crate::wire::role::Role;
 use crate::wire::tool::{
     Audience, Effect, OfferCondition, Parameter, Signal, SubjectArgument, ToolSpec,
 };
+use crate::wire::transcript::Entry;
 use crate::work::save::Saver;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -131,6 +134,8 @@ pub(crate) struct ToolParts {
     pub(crate) commands: CommandSetup,
     pub(crate) output_store: OutputStore,
     pub(crate) files: FileAccess,
+    pub(crate) skills: Skills,
+    pub(crate) instructions: NestedInstructions,
     pub(crate) team: Rc<TeamContext>,
     pub(crate) tasks: Arc<Tasks>,
     /// The clone in which the agent works; `None` for the workspace.
@@ -366,6 +371,7 @@ impl Registry {
     }
 
     pub(crate) fn limit(&self, role: Role) {
+        self.parts.skills.limit(&role);
         *self.parts.role.borrow_mut() = role;
     }
 
@@ -439,6 +445,16 @@ impl Registry {
         self.parts.files.restore(view);
     }
 
+    /// Follows an entry of the agent's transcript.
+    pub(crate) fn follow(&self, entry: &Entry) {
+        self.parts.instructions.follow(entry);
+    }
+
+    /// Returns the instructions of folders in which the agent has used files, as entries for its transcript, each once.
+    pub(crate) async fn new_instructions(&self) -> Vec<FolderInstructions> {
+        self.parts.instructions.next(&self.parts.files.workspace).await
+    }
+
     /// Returns a note about files that the agent has read and that were changed since, once for each change.
     pub(crate) async fn file_changes(&self) -> Option<String> {
         self.parts.files.changes().await
@@ -485,7 +501,10 @@ impl Registry {
             let compact = self.compact.as_ref();
             compact.is_none_or(|compact| spec.is_offered(audience, &compact.state.borrow()))
         };
-        let tools = self.tools.values().filter(|tool| (tool.is_offered)(&self.parts));
+        let is_of_use = |tool: &&&Registration| {
+            (tool.is_available)(&self.parts) && (tool.is_offered)(&self.parts)
+        };
+        let tools = self.tools.values().filter(is_of_use);
         let specs = tools.map(|tool| tool.spec).filter(|spec| role.has(spec));
         specs.filter(is_offered).filter(|spec| self.fits_mode(spec)).collect()
     }
@@ -511,7 +530,9 @@ impl Registry {
     fn find(&self, call: &Call) -> Result<&'static Registration, ToolError> {
         let role = self.parts.role.borrow();
         let name: String = call.name.chars().take(NAME_CHARS).collect();
-        let why = match self.tools.get(call.name.as_str()) {
+        let known = self.tools.get(call.name.as_str());
+        // The skills of another role may be none.
+        let why = match known.filter(|tool| (tool.is_available)(&self.parts)) {
             Some(tool) if role.has(tool.spec) => return Ok(tool),
             Some(_) => format!("your role ({}) does not have the tool {name:?}", role.name),
             None if self.is_of_server(&name) => {

@@ -182,6 +182,7 @@ impl Feed {
                 Entry::User { .. }
                 | Entry::ToolStart { .. }
                 | Entry::Note { .. }
+                | Entry::Instructions { .. }
                 | Entry::Interrupt { .. }
                 | Entry::TurnEnd { .. }
                 | Entry::Unknown => {}

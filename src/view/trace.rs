@@ -327,6 +327,7 @@ impl Search<'_> {
             | Entry::User { .. }
             | Entry::ToolStart { .. }
             | Entry::Note { .. }
+            | Entry::Instructions { .. }
             | Entry::Compacted { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)

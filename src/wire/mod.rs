@@ -26,6 +26,7 @@ pub mod role;
 pub mod roster;
 pub mod sandbox;
 pub mod seal;
+pub mod skill;
 pub mod task;
 pub(crate) mod text_change;
 pub mod time;

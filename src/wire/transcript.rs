@@ -114,6 +114,13 @@ pub enum Entry {
         /// The text.
         content: String,
     },
+    /// The instructions of a folder below the workspace, of which the model was told when it had used a file there.
+    Instructions {
+        /// The path of their file below the workspace.
+        file: String,
+        /// The text; empty if there was no room for it, and the model was told only where it is.
+        content: String,
+    },
     /// A summary that replaces the conversation before this line: the memory of a resumed agent begins here. The
     /// prompt of the turn in progress is repeated to the model.
     Compacted {
@@ -257,6 +264,7 @@ mod tests {
             r#""decision","at":1.5,"request_id":"a:t","outcome":"expired","by":"program","scope":"once","reason":"late""#,
             r#""interrupt","at":1.5,"request_id":"user:1","by":"user","outcome":"interrupted""#,
             r#""note","at":1.5,"content":"n""#,
+            r#""instructions","at":1.5,"file":"a/AGENTS.md","content":"c""#,
             r#""compacted","at":1.5,"summary":"s","situation":"a","usage":{"input_tokens":0,"output_tokens":0,"cache_read_input_tokens":0,"cache_creation_input_tokens":0},"context_tokens":9"#,
             r#""turn_end","at":1.5,"outcome":"failed","rounds":2"#,
             r#""turn_end","at":1.5,"outcome":"done","rounds":1,"report":{"id":"a:1","text":"done"}"#,

@@ -119,6 +119,7 @@ fn failpoints(entry: &Entry) -> (fn(), fn()) {
         | Entry::Decision(_)
         | Entry::Interrupt { .. }
         | Entry::Note { .. }
+        | Entry::Instructions { .. }
         | Entry::Compacted { .. }
         | Entry::Unknown => (|| {}, || {}),
     }

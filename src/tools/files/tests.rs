@@ -9,6 +9,7 @@ use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};
 use crate::tools::hooks::Hooks;
 use crate::tools::registry::{Registration, Registry, TeamContext};
+use crate::tools::skills::Skills;
 use crate::wire::AgentName;
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -52,10 +53,14 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup, leases: None };
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
+    let skills = Skills::default();
+    let instructions = NestedInstructions::new(NestedLimits { each: 8192, total: 32_768 }, None);
     let parts = ToolParts {
         commands,
         output_store,
         files,
+        skills,
+        instructions,
         team,
         tasks,
         work: None,
