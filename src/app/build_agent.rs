@@ -153,6 +153,7 @@ pub(super) fn build_agent(
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
         ops: parts.ops,
+        served: None,
     });
     if profile == Profile::Compact {
         tools.use_compact_profile(rules.auto_claim);

@@ -16,6 +16,7 @@ mod leases;
 mod mail;
 mod registry;
 pub(crate) mod rules;
+mod served;
 mod tasks;
 pub(crate) mod team;
 #[cfg(test)]
@@ -27,6 +28,8 @@ pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 pub(crate) use files::file_tools;
 pub(crate) use files::{FileAccess, denied_files};
 pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
+#[expect(unused_imports, reason = "the members that are served come next")]
+pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
 
 use crate::store::TeamDir;
 use crate::wire::tool::{Signal, ToolSpec};
@@ -42,6 +45,7 @@ const TOOLS: &[Registration] = &[
     Registration::of::<mail::SendMessage>(),
     Registration::of::<mail::Broadcast>(),
     Registration::of::<mail::ReadInbox>(),
+    Registration::of::<mail::CheckInbox>(),
     Registration::of::<tasks::CreateTask>(),
     Registration::of::<tasks::ListTasks>(),
     Registration::of::<tasks::GetTask>(),

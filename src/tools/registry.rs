@@ -6,6 +6,7 @@ use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
 use super::command::OutputStore;
 use super::files::FileAccess;
 use super::hooks::Hooks;
+use super::served::ServedModel;
 use crate::bus::{Bus, new_id};
 use crate::os::command::CommandSetup;
 use crate::os::{Clock, SystemClock};
@@ -29,7 +30,7 @@ use crate::wire::newest::Newest;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
 use crate::wire::tool::{
-    Audience, Effect, OfferCondition, Parameter, Signal, SubjectArgument, ToolSpec,
+    Audience, Effect, OfferCondition, Parameter, Served, Signal, SubjectArgument, ToolSpec,
 };
 use crate::work::save::Saver;
 use serde::de::DeserializeOwned;
@@ -129,6 +130,8 @@ pub(crate) struct ToolParts {
     pub(crate) work: Option<Arc<Saver>>,
     /// The lead's operations; a teammate has none.
     pub(crate) ops: Option<Ops>,
+    /// The circumstances of a model that another program runs; `None` for a model of this program.
+    pub(crate) served: Option<ServedModel>,
 }
 
 impl ToolParts {
@@ -321,7 +324,9 @@ impl Registry {
     /// Creates a registry of those tools of `all` that are for the agent with these parts.
     pub(super) fn new(all: impl Iterator<Item = &'static Registration>, parts: ToolParts) -> Self {
         let audience = parts.audience();
+        let is_served = parts.served.is_some();
         let tools = all.filter(|tool| tool.spec.audience.includes(audience));
+        let tools = tools.filter(|tool| !is_served || tool.spec.served != Served::Never);
         let tools = tools.filter(|tool| (tool.is_available)(&parts));
         let tools = tools.map(|tool| (tool.spec.name, tool)).collect();
         let mode = Cell::new(PermissionMode::Default);
@@ -368,6 +373,12 @@ impl Registry {
             None => ToolSpec::definition,
         };
         self.offered(&self.role.borrow()).into_iter().map(define).collect()
+    }
+
+    #[expect(dead_code, reason = "the members that are served come next")]
+    /// Returns the specs of the tools, by name, for a model that another program runs.
+    pub(crate) fn served(&self) -> Vec<&'static ToolSpec> {
+        self.offered(&self.role.borrow())
     }
 
     /// Returns the conditions that hold for the agent. What cannot be read counts as absent.

@@ -21,6 +21,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
     ("tools", &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work", "undo"]),
+    ("tool_server", &["wire", "tools"]),
     (
         "agent",
         &["wire", "os", "protocol", "store", "bus", "tasks", "leases", "llm", "tools", "work"],
@@ -49,6 +50,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
             "tasks",
             "leases",
             "tools",
+            "tool_server",
             "agent",
             "supervise",
             "view",

@@ -51,7 +51,8 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup, leases: None };
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
-    let parts = ToolParts { commands, output_store, files, team, tasks, work: None, ops: None };
+    let (work, ops, served) = (None, None, None);
+    let parts = ToolParts { commands, output_store, files, team, tasks, work, ops, served };
     let is_file_tool = |tool: &&Registration| tool.spec.subject == FILE.subject;
     Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), parts)
 }
