@@ -33,7 +33,6 @@ mod settings;
 pub mod store;
 mod supervise;
 mod tasks;
-#[cfg_attr(not(test), expect(dead_code, reason = "the members that are served come next"))]
 mod tool_server;
 mod tools;
 mod ui;

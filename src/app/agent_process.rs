@@ -13,6 +13,8 @@ use crate::wire::roster::{ExitCause, Status};
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 /// A process that holds an agent's life lock and is ready to run that agent.
 pub(super) struct AgentProcess {
@@ -118,7 +120,13 @@ fn start_log(team: &TeamDir, name: &AgentName, secrets: &Redactor) -> Result<(),
         // The library would print a failed write, and panic if stderr is on the same full disk.
         .log_internal_errors(false)
         .with_writer(move || writer.clone())
-        .finish();
+        .finish()
+        // The crate of the protocol logs each request.
+        .with(
+            Targets::new()
+                .with_default(tracing::Level::INFO)
+                .with_target("rmcp", tracing::Level::WARN),
+        );
     // A process has one log: the call fails only if there is one already.
     let _first_wins = tracing::subscriber::set_global_default(subscriber);
     let name = name.to_string();

@@ -28,7 +28,6 @@ pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 pub(crate) use files::file_tools;
 pub(crate) use files::{FileAccess, denied_files};
 pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
-#[expect(unused_imports, reason = "the members that are served come next")]
 pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
 
 use crate::store::TeamDir;

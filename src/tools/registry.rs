@@ -375,7 +375,6 @@ impl Registry {
         self.offered(&self.role.borrow()).into_iter().map(define).collect()
     }
 
-    #[expect(dead_code, reason = "the members that are served come next")]
     /// Returns the specs of the tools, by name, for a model that another program runs.
     pub(crate) fn served(&self) -> Vec<&'static ToolSpec> {
         self.offered(&self.role.borrow())

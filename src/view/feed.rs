@@ -183,6 +183,7 @@ impl Feed {
                 | Entry::ToolStart { .. }
                 | Entry::Note { .. }
                 | Entry::Interrupt { .. }
+                | Entry::HandedOut { .. }
                 | Entry::TurnEnd { .. }
                 | Entry::Unknown => {}
             }

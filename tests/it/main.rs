@@ -9,6 +9,7 @@
 mod support;
 
 mod docs;
+mod doors;
 mod fault;
 mod import_graph;
 mod lifecycle;

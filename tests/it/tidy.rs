@@ -376,7 +376,7 @@ fn views_only_look_tools_up() {
 
 #[test]
 fn every_test_file_is_listed() {
-    let topics = ["mail", "lifecycle", "permission", "provider", "ui", "fault", "walls"];
+    let topics = ["doors", "mail", "lifecycle", "permission", "provider", "ui", "fault", "walls"];
     let topics = topics.map(|topic| (format!("tests/it/{topic}"), "mod.rs"));
     let programs = ["tests/it", "tests/torture"].map(|program| (program.to_owned(), "main.rs"));
     let support = [("tests/support".to_owned(), "mod.rs")];

@@ -137,6 +137,7 @@ impl Memory {
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
+            | Entry::HandedOut { .. }
             | Entry::Unknown => {}
         }
     }
