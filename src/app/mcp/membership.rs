@@ -38,6 +38,7 @@ use crate::wire::transcript::Entry;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
@@ -50,6 +51,9 @@ const PROGRAM_CHARS: usize = 40;
 
 /// The most names that are tried if that of the program is taken.
 const NAMES: usize = 99;
+
+/// The time that a client needs after it has listed the tools until its model has them.
+const TOOLS_SETTLE: Duration = Duration::from_secs(1);
 
 /// Names of members for programs whose own name is longer, by its beginning.
 const SHORT_NAMES: [(&str, &str); 6] = [
@@ -197,6 +201,7 @@ impl Joining {
             status: status.clone(),
             bag,
             arrived: Notify::new(),
+            listed: Notify::new(),
             leaving: Notify::new(),
             leave_reason: RefCell::default(),
             has_left: Cell::new(false),
@@ -275,6 +280,7 @@ impl Joining {
 
 impl Membership {
     pub(super) fn tools(&self) -> Vec<&'static ToolSpec> {
+        self.mail.listed.notify_one();
         self.registry.served()
     }
 
@@ -368,23 +374,29 @@ async fn watch(mail: Rc<ServedMail>, claude: Option<ClaudeInbox>) {
     let (events, mut inbound) = unbounded_channel();
     let watching = tokio::task::spawn_local(mail_watcher::watch(Arc::clone(&mail.mailbox), events));
     let mut search = Tail::new(mail.bus.dir().inbox(&mail.me));
-    let mut is_first = true;
-    while is_first || next_event(&mut inbound).await {
-        is_first = false;
-        if mail.has_left.get() {
-            break;
-        }
+    // A session without the tools could not answer.
+    let mut has_tools = false;
+    while !mail.has_left.get() {
         mail.arrived.notify_waiters();
         search = mail.search_control(search).await;
-        let Some(claude) = &claude else { continue };
         let left = mail.leave_reason.borrow().clone();
-        if let Some(why) = left {
+        if let (Some(claude), Some(why)) = (&claude, &left) {
             let told =
                 claude.write(&format!("{why}: you are no member of the team any more.")).await;
             tracing::info!(was_told = told.is_ok(), "the session of Claude Code was told");
+        } else if let Some(claude) = claude.as_ref().filter(|_| has_tools) {
+            push(&mail, claude).await;
+        }
+        if left.is_some() {
             break;
         }
-        push(&mail, claude).await;
+        tokio::select! {
+            is_open = next_event(&mut inbound) => if !is_open { break },
+            () = mail.listed.notified(), if !has_tools => {
+                has_tools = true;
+                tokio::time::sleep(TOOLS_SETTLE).await;
+            }
+        }
     }
     watching.abort();
 }

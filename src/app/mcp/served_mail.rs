@@ -37,6 +37,8 @@ pub(super) struct ServedMail {
     pub(super) bag: RefCell<Mailbag>,
     /// Notified when mail arrives, and when the member leaves.
     pub(super) arrived: Notify,
+    /// Notified when the client has listed the tools.
+    pub(super) listed: Notify,
     /// Notified when the member is to leave; the cell has the sentence that says why.
     pub(super) leaving: Notify,
     pub(super) leave_reason: RefCell<Option<String>>,

@@ -370,6 +370,8 @@ fn mail_wakes_a_session_of_claude_code_over_its_socket() {
     let mut client = Client::join(&team, &[], "claude-code");
     team.wait_status("claude", "idle");
     team.team(&["send", "claude", "wake up"]).expect(0);
+    // Not before the session has the tools.
+    client.ask("tools/list", &json!({}));
     let lines = accept(&listener);
     assert_eq!(lines[0], json!({ "type": "auth", "token": "secret-token" }));
     assert_eq!((&lines[1]["type"], &lines[1]["from"]), (&"user".into(), &"team".into()));
