@@ -81,7 +81,8 @@ pub(super) struct Membership {
     pub(super) role: String,
     registry: Registry,
     status: StatusSender,
-    life: RefCell<Option<LifeLock>>,
+    /// `None` once the member has left; locked while it leaves.
+    life: tokio::sync::Mutex<Option<LifeLock>>,
     /// The publisher of the status, and its stop.
     publisher: RefCell<Option<JoinHandle<StatusReporter>>>,
     stop_publishing: Rc<Notify>,
@@ -249,7 +250,7 @@ impl Joining {
         let claude = ClaudeInbox::find(&self.environment);
         tokio::task::spawn_local(watch(Rc::clone(&mail), claude));
         tracing::info!(%name, program, "joined");
-        let life = RefCell::new(Some(life));
+        let life = tokio::sync::Mutex::new(Some(life));
         let member = Membership { mail, role, registry, status, life, publisher, stop_publishing };
         Ok((Rc::new(member), signals))
     }
@@ -335,10 +336,11 @@ impl Membership {
         self.leave(Exit::Ok).await;
     }
 
-    /// Leaves the team; does nothing if the member has left. Mail that arrived meanwhile is in the transcript, and the
-    /// next answer has it.
+    /// Leaves the team; if the member is leaving already, waits until it has left. If it was asked to leave, mail that
+    /// arrived meanwhile is in the transcript, and the next answer has it.
     pub(super) async fn leave(&self, exit: Exit) {
-        let Some(life) = self.life.borrow_mut().take() else { return };
+        let mut held = self.life.lock().await;
+        let Some(life) = held.take() else { return };
         if let Err(why) = self.mail.team.answer_shutdown(true, None).await {
             tracing::warn!(%why, "the shutdown request could not be answered");
         }
