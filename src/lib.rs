@@ -6,6 +6,7 @@
 //!            app                        the work of the verbs: the programs of the lead and of a teammate
 //!      ui          supervise            the terminal | the lead's processes
 //!            agent                      one running agent: events -> machine -> actions
+//!            tool_server                 the team tools, served to a model of another program over MCP
 //!            tools        settings      the tools of agents | flags, environment, files
 //!            tasks        llm           the shared task list | model providers
 //!             bus         protocol      sending and broadcasting | decisions without I/O
@@ -34,6 +35,7 @@ mod settings;
 pub mod store;
 mod supervise;
 mod tasks;
+mod tool_server;
 mod tools;
 mod ui;
 mod undo;

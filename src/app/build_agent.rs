@@ -132,9 +132,7 @@ pub(super) fn build_agent(
     let servers = mcp_servers::of_agent(parts.mcp_servers, name, (&parts.role, &role));
     let permissions = mcp_servers::with_allowed(parts.permissions, &servers);
     let mut approval = approval_gate(permissions, parts.asks, &role, name)?;
-    if parts.frees_walled_commands {
-        approval.policy.free_walled_commands();
-    }
+    approval.policy.free_walled_commands(parts.frees_walled_commands);
     let (files, limits) =
         open_files((&team, name), folder, place.as_ref(), &commands, &approval.policy)?;
     let room = (profile, instruction_bytes(profile));
@@ -181,6 +179,7 @@ pub(super) fn build_agent(
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
         ops: parts.ops,
+        served: None,
     });
     limit_tools(&mut tools, (profile, rules.auto_claim), mode, role);
     let heartbeat = heartbeat_writer(&team, &me, &clock, &rules);

@@ -17,6 +17,7 @@ pub(crate) mod inbox_view;
 pub(crate) mod interrupt;
 pub(crate) mod lead;
 pub(crate) mod lease_view;
+pub(crate) mod mcp_member;
 pub(crate) mod mcp_servers;
 pub(crate) mod merged_log;
 mod model;

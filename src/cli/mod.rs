@@ -22,6 +22,7 @@ mod leases;
 mod log;
 mod ls;
 mod man;
+mod mcp;
 mod mcp_servers;
 mod names;
 mod permissions;
@@ -130,6 +131,8 @@ verbs! {
     Doctor = doctor,
     /// Remove what an ended team left: locks, claims of delivered mail, dead roster entries
     Clean = clean,
+    /// Join the team with the agent of another program, such as Claude Code
+    Mcp = mcp,
     /// Follow an agent's conversation and send it messages; leaving does not affect it
     Attach = attach,
     /// Print the completion script for a shell
@@ -197,6 +200,8 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         &args.name
     } else if let Verb::Lead(_) = &verb {
         "lead"
+    } else if let Verb::Mcp(mcp::Args { name: Some(name), .. }) = &verb {
+        name
     } else {
         "team"
     };

@@ -388,6 +388,7 @@ impl<'a> Scan<'a> {
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
+            | Entry::HandedOut { .. }
             | Entry::Note { .. }
             | Entry::Instructions { .. }
             | Entry::Unknown => return,

@@ -7,13 +7,17 @@ use crate::store::asynchronous::offload;
 use crate::store::unread;
 use crate::wire::hook::HookEvent;
 use crate::wire::inbox_block::{inbox_block, marked};
-use crate::wire::tool::ParameterType::{Text, Word};
+use crate::wire::tool::ParameterType::{Boolean, Count, Text, Word};
 use crate::wire::tool::{
-    AfterCrash, Audience, CompactOffer, Effect, OfferCondition, Purpose, RoleAccess, Signal,
-    ToolSpec,
+    AfterCrash, Audience, CompactOffer, Effect, OfferCondition, Purpose, RoleAccess, Served,
+    Signal, ToolSpec,
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest wait of `check_inbox`, in seconds: some programs give up a call after a minute.
+const MAX_WAIT_S: u64 = 45;
 
 /// The maximum number of characters of a `msg_type` that the error repeats.
 const KIND_CHARS: usize = 64;
@@ -35,6 +39,7 @@ impl Tool for SendMessage {
         compact: Some(CompactOffer::always(Audience::Both, "Send a message to one agent.")),
         after_crash: AfterCrash::Repeat,
         signal: Signal::SendsMessage,
+        served: Served::Loaded,
         ..MAIL
     };
 
@@ -95,6 +100,7 @@ impl Tool for Broadcast {
             "Send a message to all teammates.",
         )),
         after_crash: AfterCrash::Repeat,
+        served: Served::Listed,
         ..MAIL
     };
 
@@ -155,6 +161,57 @@ impl Tool for ReadInbox {
         let older = match recent.dropped() {
             0 => String::new(),
             more => format!("\n[{more} older ones, which you were shown before, are left out]"),
+        };
+        Ok(inbox_block(&mail) + &older)
+    }
+}
+
+parameters!(CheckInbox {
+    wait_seconds: Option<u64> = optional(
+        Count { most: Some(MAX_WAIT_S) },
+        "if there is no mail, wait for it for so long"
+    ),
+    #[serde(default)]
+    again: bool = optional(Boolean, "show once more the mail that you have got since you joined"),
+});
+
+impl Tool for CheckInbox {
+    const SPEC: ToolSpec = ToolSpec {
+        name: "check_inbox",
+        description: "Take your unread mail. The result of every tool of the team ends with your \
+                      unread mail as well. While you wait for an answer, call this with \
+                      wait_seconds.",
+        effect: Effect::Reads,
+        served: Served::Loaded,
+        ..MAIL
+    };
+
+    fn is_available(parts: &ToolParts) -> bool {
+        parts.served.is_some()
+    }
+
+    async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
+        let served = parts.served.as_ref();
+        let served = served.ok_or_else(|| ToolError::reply("use read_inbox, which you have"))?;
+        let wait = self.wait_seconds.unwrap_or_default();
+        if wait > MAX_WAIT_S {
+            return Err(ToolError::Reply(format!(
+                "wait_seconds is at most {MAX_WAIT_S}; call check_inbox again after that"
+            )));
+        }
+        let earlier = served.mail.handed_out();
+        let wait = if self.again { Duration::ZERO } else { Duration::from_secs(wait) };
+        let unread = served.mail.take(call, wait).await?;
+        if !self.again {
+            return Ok(unread.block().unwrap_or_else(|| "No unread mail.".into()));
+        }
+        let mail: Vec<_> = earlier.iter().cloned().chain(unread.mail).collect();
+        if mail.is_empty() {
+            return Ok("You have got no mail since you joined.".into());
+        }
+        let older = match earlier.dropped() {
+            0 => String::new(),
+            more => format!("\n[{more} older ones are left out; `team transcript` shows them]"),
         };
         Ok(inbox_block(&mail) + &older)
     }

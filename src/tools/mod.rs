@@ -17,6 +17,7 @@ mod mail;
 mod mcp;
 mod registry;
 pub(crate) mod rules;
+mod served;
 pub(crate) mod skills;
 mod tasks;
 pub(crate) mod team;
@@ -29,7 +30,8 @@ pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 pub(crate) use files::file_tools;
 pub(crate) use files::{FileAccess, NestedInstructions, NestedLimits, ReadLimits, denied_files};
 pub(crate) use mcp::{McpSetup, McpTools};
-pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
+pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, TeamToolParts, ToolParts};
+pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
 
 use crate::store::TeamDir;
 use crate::wire::role::Role;
@@ -46,6 +48,7 @@ const TOOLS: &[Registration] = &[
     Registration::of::<mail::SendMessage>(),
     Registration::of::<mail::Broadcast>(),
     Registration::of::<mail::ReadInbox>(),
+    Registration::of::<mail::CheckInbox>(),
     Registration::of::<tasks::CreateTask>(),
     Registration::of::<tasks::ListTasks>(),
     Registration::of::<tasks::GetTask>(),

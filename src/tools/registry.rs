@@ -4,9 +4,10 @@
 use super::approval_queue::ApprovalQueue;
 use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
 use super::command::OutputStore;
-use super::files::{FileAccess, NestedInstructions};
+use super::files::{FileAccess, NestedInstructions, NestedLimits};
 use super::hooks::Hooks;
 use super::mcp::McpTools;
+use super::served::ServedModel;
 use super::skills::Skills;
 use crate::bus::{Bus, new_id};
 use crate::os::command::CommandSetup;
@@ -32,7 +33,7 @@ use crate::wire::newest::Newest;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
 use crate::wire::tool::{
-    Audience, Effect, OfferCondition, Parameter, Signal, SubjectArgument, ToolSpec,
+    Audience, Effect, OfferCondition, Parameter, Served, Signal, SubjectArgument, ToolSpec,
 };
 use crate::wire::transcript::Entry;
 use crate::work::save::Saver;
@@ -146,9 +147,40 @@ pub(crate) struct ToolParts {
     pub(crate) role: RefCell<Role>,
     /// The lead's operations; a teammate has none.
     pub(crate) ops: Option<Ops>,
+    /// The circumstances of a model that another program runs; `None` for a model of this program.
+    pub(crate) served: Option<ServedModel>,
+}
+
+/// The parts that the team tools of every member need.
+pub(crate) struct TeamToolParts {
+    pub(crate) commands: CommandSetup,
+    pub(crate) output_store: OutputStore,
+    pub(crate) files: FileAccess,
+    pub(crate) team: Rc<TeamContext>,
+    pub(crate) tasks: Arc<Tasks>,
 }
 
 impl ToolParts {
+    /// Returns the parts of a member whose model runs in another program: it has team tools alone.
+    pub(crate) fn served(parts: TeamToolParts, served: ServedModel) -> Self {
+        let TeamToolParts { commands, output_store, files, team, tasks } = parts;
+        let no_room = NestedLimits { each: 0, total: 0 };
+        Self {
+            commands,
+            output_store,
+            files,
+            instructions: NestedInstructions::new(no_room, None),
+            skills: Skills::default(),
+            team,
+            tasks,
+            work: None,
+            mcp: None,
+            role: RefCell::default(),
+            ops: None,
+            served: Some(served),
+        }
+    }
+
     pub(super) fn audience(&self) -> Audience {
         if self.ops.is_some() { Audience::Lead } else { Audience::Teammate }
     }
@@ -345,7 +377,9 @@ impl Registry {
         parts: ToolParts,
     ) -> Self {
         let audience = parts.audience();
+        let is_served = parts.served.is_some();
         let tools = all.filter(|tool| tool.spec.audience.includes(audience));
+        let tools = tools.filter(|tool| !is_served || tool.spec.served != Served::Never);
         let tools = tools.filter(|tool| (tool.is_available)(&parts));
         let tools = tools.map(|tool| (tool.spec.name, tool)).collect();
         let mode = Cell::new(PermissionMode::Default);
@@ -401,6 +435,11 @@ impl Registry {
             self.parts.mcp.iter().flat_map(|mcp| mcp.definitions(|spec| role.has(spec)));
         definitions.extend(of_servers);
         definitions
+    }
+
+    /// Returns the specs of the tools, by name, for a model that another program runs.
+    pub(crate) fn served(&self) -> Vec<&'static ToolSpec> {
+        self.offered(&self.parts.role.borrow())
     }
 
     /// Returns the conditions that hold for the agent. What cannot be read counts as absent.

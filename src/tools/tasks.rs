@@ -10,7 +10,7 @@ use crate::wire::AgentName;
 use crate::wire::hook::HookEvent;
 use crate::wire::task::{Task, TaskId, TaskStatus};
 use crate::wire::tool::ParameterType::{Text, TextList, Word};
-use crate::wire::tool::{Audience, CompactOffer, Effect, OfferCondition, ToolSpec};
+use crate::wire::tool::{Audience, CompactOffer, Effect, OfferCondition, Served, ToolSpec};
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -41,6 +41,7 @@ impl Tool for CreateTask {
             Audience::Lead,
             "Add a task to the team's list. An idle teammate claims it.",
         )),
+        served: Served::Listed,
         ..TALKS
     };
 
@@ -76,6 +77,7 @@ impl Tool for ListTasks {
             "Show the team's tasks.",
         )),
         effect: Effect::Reads,
+        served: Served::Listed,
         ..ToolSpec::STRICT
     };
 
@@ -109,6 +111,7 @@ impl Tool for GetTask {
         name: "get_task",
         description: "Show one task with its description and its history, as JSON.",
         effect: Effect::Reads,
+        served: Served::Listed,
         ..ToolSpec::STRICT
     };
 
@@ -131,6 +134,7 @@ impl Tool for ClaimTask {
             Audience::Teammate,
             "Take a task of the list and begin to work on it.",
         )),
+        served: Served::Listed,
         ..TALKS
     };
 
@@ -165,6 +169,7 @@ impl Tool for UpdateTask {
             Audience::Both,
             "status failed: your task cannot be done; pending: you give it back. Say why in note.",
         )),
+        served: Served::Listed,
         ..TALKS
     };
 
@@ -199,6 +204,7 @@ impl Tool for CompleteTask {
             Audience::Both,
             "Mark your task as done.",
         )),
+        served: Served::Listed,
         ..TALKS
     };
 

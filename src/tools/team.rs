@@ -13,7 +13,7 @@ use crate::wire::permission::{PermissionMode, QuestionKind};
 use crate::wire::roster::Status;
 use crate::wire::tool::ParameterType::{Boolean, Text, Word};
 use crate::wire::tool::{
-    Audience, CompactOffer, Effect, OfferCondition, Parameter, Purpose, RoleAccess, Signal,
+    Audience, CompactOffer, Effect, OfferCondition, Parameter, Purpose, RoleAccess, Served, Signal,
     ToolSpec,
 };
 use serde::Deserialize;
@@ -32,6 +32,7 @@ impl Tool for ListTeammates {
         effect: Effect::Reads,
         role_access: RoleAccess::Granted,
         purpose: Purpose::Talk,
+        served: Served::Loaded,
         ..ToolSpec::STRICT
     };
 
@@ -195,8 +196,13 @@ impl Tool for SubmitPlan {
         audience: Audience::Both,
         role_access: RoleAccess::Granted,
         signal: Signal::SubmitsPlan,
+        served: Served::Listed,
         ..TALKS
     };
+
+    fn is_available(parts: &ToolParts) -> bool {
+        parts.served.as_ref().is_none_or(|served| served.submits_plans)
+    }
 
     async fn run(self, _: &Call, _: &ToolParts) -> Result<String, ToolError> {
         match self.plan {

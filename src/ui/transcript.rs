@@ -55,7 +55,7 @@ impl Conversation {
                 let time = view.palette.dim(&view.clock(Some(next.at)));
                 rest + &reply(&format!("{time} {model}"), blocks, false, view)
             }
-            Entry::ToolStart { .. } => return String::new(),
+            Entry::ToolStart { .. } | Entry::HandedOut { .. } => return String::new(),
             Entry::ToolResult { tool_use_id, content, is_error, .. } => {
                 return self.result(tool_use_id, content, *is_error, view);
             }
@@ -228,7 +228,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             let head = head(palette.bold(&one_line(model, width)));
             return reply(&head, blocks, true, view);
         }
-        Entry::ToolStart { .. } => Vec::new(),
+        Entry::ToolStart { .. } | Entry::HandedOut { .. } => Vec::new(),
         Entry::ToolResult { content, is_error, .. } => {
             let result = ResultText::new(content, *is_error, false, view);
             return result.row(view) + &result.below;

@@ -332,6 +332,7 @@ impl Search<'_> {
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
+            | Entry::HandedOut { .. }
             | Entry::Unknown => {}
         }
     }

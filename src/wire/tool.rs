@@ -37,6 +37,8 @@ pub struct ToolSpec {
     pub signal: Signal,
     /// The argument with the time limit of a call, in seconds.
     pub time_limit: Option<&'static str>,
+    /// Its place in the list of a model of another program.
+    pub served: Served,
 }
 
 /// Finds a tool by name.
@@ -114,6 +116,17 @@ impl OfferCondition {
         Self::PlanMode,
         Self::PlanToReview,
     ];
+}
+
+/// The place of a tool in the list of a model that another program runs, which calls the tools over MCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// Such a model does not get it: it works with the tools of its own program.
+    Never,
+    /// In the list. The program may show the model its definition later than its name.
+    Listed,
+    /// In the list, with a definition that the model gets at once.
+    Loaded,
 }
 
 /// The effect of a tool.
@@ -275,6 +288,7 @@ impl ToolSpec {
         after_crash: AfterCrash::Report,
         signal: Signal::None,
         time_limit: None,
+        served: Served::Never,
     };
 
     /// Returns the name of the argument with the command that the tool runs; `None` if it runs none.

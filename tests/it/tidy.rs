@@ -25,6 +25,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         "tools",
         &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work", "undo", "mcp"],
     ),
+    ("tool_server", &["wire", "tools"]),
     (
         "agent",
         &["wire", "os", "protocol", "store", "bus", "tasks", "leases", "llm", "tools", "work"],
@@ -54,6 +55,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
             "leases",
             "mcp",
             "tools",
+            "tool_server",
             "agent",
             "supervise",
             "view",
@@ -379,7 +381,7 @@ fn views_only_look_tools_up() {
 
 #[test]
 fn every_test_file_is_listed() {
-    let topics = ["mail", "lifecycle", "permission", "provider", "ui", "fault", "walls"];
+    let topics = ["doors", "mail", "lifecycle", "permission", "provider", "ui", "fault", "walls"];
     let topics = topics.map(|topic| (format!("tests/it/{topic}"), "mod.rs"));
     let programs = ["tests/it", "tests/torture"].map(|program| (program.to_owned(), "main.rs"));
     let support = [("tests/support".to_owned(), "mod.rs")];

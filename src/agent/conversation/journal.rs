@@ -118,6 +118,7 @@ fn failpoints(entry: &Entry) -> (fn(), fn()) {
         | Entry::Request { .. }
         | Entry::Decision(_)
         | Entry::Interrupt { .. }
+        | Entry::HandedOut { .. }
         | Entry::Note { .. }
         | Entry::Instructions { .. }
         | Entry::Compacted { .. }

@@ -155,6 +155,7 @@ impl Memory {
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
+            | Entry::HandedOut { .. }
             | Entry::Unknown => {}
         }
     }

@@ -4,7 +4,7 @@
 //! from the command line), the life lock, the roster entry, the mailbox, the agent, `Ready`, the end.
 
 pub(crate) mod options;
-mod roster_place;
+pub(super) mod roster_place;
 mod terminal;
 
 use crate::agent::event::{Ending, MachineEvent, StopCause};

@@ -213,9 +213,9 @@ impl Policy {
         Ok(Self { mode, allow: allow?, ask: ask?, deny: deny?, granted, frees_walled_commands })
     }
 
-    /// Lets commands inside the walls run without a question, unless a rule asks. The walls must be whole.
-    pub(crate) fn free_walled_commands(&mut self) {
-        self.frees_walled_commands = true;
+    /// Sets whether commands inside the walls run without a question, unless a rule asks. The walls must be whole.
+    pub(crate) fn free_walled_commands(&mut self, are_free: bool) {
+        self.frees_walled_commands = are_free;
     }
 
     pub(crate) fn mode(&self) -> PermissionMode {

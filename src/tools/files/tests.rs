@@ -67,6 +67,7 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
         mcp: None,
         role: RefCell::default(),
         ops: None,
+        served: None,
     };
     let is_file_tool = |tool: &&Registration| tool.spec.subject == FILE.subject;
     Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), crate::tools::mcp::run, parts)

@@ -1,6 +1,8 @@
 //! The doors: agents, tools and editors that people already have.
 
 mod mcp_bad_servers;
+mod mcp_install;
+mod mcp_member;
 mod mcp_servers;
 
 use crate::support::child_process::write;

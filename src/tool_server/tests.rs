@@ -1,0 +1,427 @@
+//! Tests of the server with a member that records what it is asked.
+
+use super::*;
+use crate::tools;
+use serde_json::json;
+use std::cell::Cell;
+use std::time::Duration;
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream,
+};
+use tokio::net::TcpStream;
+
+/// A member whose calls answer with their arguments, and that has one message for each result.
+#[derive(Default)]
+struct Member {
+    calls: RefCell<Vec<Call>>,
+    answered: RefCell<Vec<bool>>,
+    refuses: Cell<bool>,
+}
+
+impl ServedMember for Member {
+    fn welcome<'a>(
+        &'a self,
+        client: &'a str,
+        _: &'a str,
+    ) -> LocalFuture<'a, Result<String, String>> {
+        let refused = self.refuses.get().then(|| "the name is in use".to_owned());
+        Box::pin(async move { refused.map_or(Ok(format!("You are {client}.")), Err) })
+    }
+
+    fn tools(&self) -> Vec<&'static ToolSpec> {
+        tools::specs().filter(|spec| spec.served != Served::Never).collect()
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> LocalFuture<'a, Result<String, ToolError>> {
+        self.calls.borrow_mut().push(call.clone());
+        Box::pin(async move {
+            match call.name.as_str() {
+                "waits" => std::future::pending().await,
+                "fails" => Err(ToolError::reply("correct the name")),
+                _ => Ok(call.input.to_string()),
+            }
+        })
+    }
+
+    fn unread<'a>(&'a self, _: &'a Call) -> LocalFuture<'a, Option<String>> {
+        Box::pin(async { Some("<inbox>\n[]\n</inbox>".into()) })
+    }
+
+    fn answered(&self, _: &str, was_written: bool) {
+        self.answered.borrow_mut().push(was_written);
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let options = tokio::runtime::LocalOptions::default();
+    let runtime = builder.enable_all().build_local(options).unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await.unwrap() });
+}
+
+/// A client of the server over lines.
+struct Client {
+    member: Rc<Member>,
+    input: Option<DuplexStream>,
+    output: BufReader<DuplexStream>,
+    served: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+impl Client {
+    fn start() -> Self {
+        let member = Rc::new(Member::default());
+        let tools = ToolServer::new(Rc::clone(&member) as Rc<dyn ServedMember>);
+        let (input, theirs) = tokio::io::duplex(65_536);
+        let (output, mut ours) = tokio::io::duplex(65_536);
+        let write = async move |line: Vec<u8>| ours.write_all(&line).await;
+        let served = tokio::task::spawn_local(lines::serve(tools, BufReader::new(theirs), write));
+        Self { member, input: Some(input), output: BufReader::new(output), served }
+    }
+
+    async fn send(&mut self, line: &[u8]) {
+        let input = self.input.as_mut().unwrap();
+        input.write_all(line).await.unwrap();
+        input.write_all(b"\n").await.unwrap();
+    }
+
+    async fn receive(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).await.unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|why| panic!("{why}: {line:?}"))
+    }
+
+    async fn ask(&mut self, id: u32, method: &str, params: Value) -> Value {
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.send(request.to_string().as_bytes()).await;
+        let answer = self.receive().await;
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    async fn shake_hands(&mut self, version: &str) -> Value {
+        let client = json!({ "name": "claude-code", "version": "2.1" });
+        let params =
+            json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": client });
+        let answer = self.ask(0, "initialize", params).await;
+        self.send(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        answer
+    }
+}
+
+fn text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
+}
+
+#[test]
+fn a_handshake_agrees_on_a_known_version_and_tells_the_instructions() {
+    run(async {
+        for (asked, agreed) in [
+            ("2024-11-05", "2024-11-05"),
+            ("2025-06-18", "2025-06-18"),
+            ("2025-11-25", "2025-11-25"),
+            ("2026-07-28", "2025-11-25"),
+            ("1999-01-01", "2025-11-25"),
+        ] {
+            let mut client = Client::start();
+            let answer = client.shake_hands(asked).await;
+            assert_eq!(answer["result"]["protocolVersion"], agreed, "{answer}");
+            assert_eq!(answer["result"]["instructions"], "You are claude-code.");
+            assert_eq!(answer["result"]["serverInfo"]["name"], "team");
+            assert!(answer["result"].get("resultType").is_none(), "{answer}");
+            assert_eq!(client.ask(1, "ping", json!({})).await["result"], json!({}));
+        }
+    });
+}
+
+#[test]
+fn a_member_that_cannot_join_answers_with_the_reason() {
+    run(async {
+        let mut client = Client::start();
+        client.member.refuses.set(true);
+        let answer = client.shake_hands("2025-11-25").await;
+        assert_eq!(answer["error"]["message"], "the name is in use");
+        let answer = client.ask(1, "tools/list", json!({})).await;
+        assert_eq!(answer["error"]["message"], "the name is in use");
+    });
+}
+
+/// Clients of the newest version name it with each request, without a handshake.
+#[test]
+fn a_client_of_the_newest_version_needs_no_handshake() {
+    run(async {
+        let mut client = Client::start();
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": { "name": "probe", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let found = client.ask(1, "server/discover", json!({ "_meta": meta })).await;
+        let versions = found["result"]["supportedVersions"].as_array().unwrap();
+        assert!(versions.contains(&"2026-07-28".into()), "{found}");
+        assert_eq!(found["result"]["instructions"], "You are probe.");
+        let listed = client.ask(2, "tools/list", json!({ "_meta": meta })).await;
+        assert_eq!(listed["result"]["resultType"], "complete", "{listed}");
+        let call = json!({ "name": "echo", "arguments": {}, "_meta": meta });
+        assert!(text(&client.ask(3, "tools/call", call).await).starts_with("{}"));
+    });
+}
+
+#[test]
+fn the_tools_are_those_of_the_specs_with_hints() {
+    run(async {
+        let mut client = Client::start();
+        client.shake_hands("2025-11-25").await;
+        let listed = client.ask(1, "tools/list", json!({})).await;
+        let again = client.ask(1, "tools/list", json!({})).await;
+        assert_eq!(listed.to_string(), again.to_string());
+        let tools = listed["result"]["tools"].as_array().unwrap();
+        let find = |name: &str| tools.iter().find(|tool| tool["name"] == name).unwrap();
+        assert_eq!(tools.len(), 11, "{listed}");
+        for (name, hints, is_loaded) in [
+            ("send_message", json!({ "destructiveHint": false, "idempotentHint": true }), true),
+            ("broadcast", json!({ "destructiveHint": false, "idempotentHint": true }), false),
+            ("claim_task", json!({ "destructiveHint": false }), false),
+            ("check_inbox", json!({}), true),
+            ("list_teammates", json!({}), true),
+            ("get_task", json!({}), false),
+        ] {
+            let tool = find(name);
+            let mut hints = hints;
+            hints["readOnlyHint"] = hints.as_object().unwrap().is_empty().into();
+            hints["openWorldHint"] = false.into();
+            assert_eq!(tool["annotations"], hints, "{name}");
+            assert_eq!(tool["_meta"]["anthropic/alwaysLoad"] == true, is_loaded, "{name}");
+            let definition = tools::find(name).unwrap().definition();
+            assert_eq!(tool["inputSchema"], definition.input_schema, "{name}");
+            assert_eq!(tool["description"], definition.description, "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_result_ends_with_unread_mail_which_counts_as_handed_out_once_it_is_written() {
+    run(async {
+        let mut client = Client::start();
+        client.shake_hands("2025-11-25").await;
+        let call = json!({ "name": "echo", "arguments": { "a": 1 } });
+        let answer = client.ask(1, "tools/call", call).await;
+        assert_eq!(text(&answer), "{\"a\":1}\n\nYour unread mail:\n<inbox>\n[]\n</inbox>");
+        assert!(answer["result"]["isError"] != true, "{answer}");
+        let answer = client.ask(2, "tools/call", json!({ "name": "fails" })).await;
+        assert!(answer["result"]["isError"] == true, "{answer}");
+        assert!(text(&answer).starts_with("correct the name\n"), "{answer}");
+        assert_eq!(*client.member.answered.borrow(), [true, true]);
+        // A client that reads no more: the mail is unread again.
+        let Client { input, output, served, member } = client;
+        drop(output);
+        let mut input = input.unwrap();
+        let call = br#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo"}}"#;
+        input.write_all(call).await.unwrap();
+        input.write_all(b"\n").await.unwrap();
+        served.await.unwrap().unwrap();
+        assert_eq!(*member.answered.borrow(), [true, true, false]);
+    });
+}
+
+#[test]
+fn a_cancelled_call_gets_no_answer_and_its_mail_is_unread_again() {
+    run(async {
+        let mut client = Client::start();
+        client.shake_hands("2025-11-25").await;
+        let waits =
+            br#"{"jsonrpc":"2.0","id":"w","method":"tools/call","params":{"name":"waits"}}"#;
+        client.send(waits).await;
+        while client.member.calls.borrow().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let cancel =
+            br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"w"}}"#;
+        client.send(cancel).await;
+        client.ask(2, "ping", json!({})).await;
+        while client.member.answered.borrow().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*client.member.answered.borrow(), [false]);
+        // The end of the input ends the rest.
+        client.send(waits).await;
+        drop(client.input.take());
+        client.served.await.unwrap().unwrap();
+        let mut rest = Vec::new();
+        client.output.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+    });
+}
+
+#[test]
+fn what_is_no_request_gets_a_clear_answer() {
+    run(async {
+        let mut client = Client::start();
+        for (line, code, id) in [
+            (&b"hello"[..], -32700, Value::Null),
+            (b"{\"jsonrpc\":\"2.0\",\"id\":", -32700, Value::Null),
+            (b"\xff\xfe{}", -32700, Value::Null),
+            (b"[]", -32600, Value::Null),
+            (br#"{"id":7}"#, -32600, 7.into()),
+            (br#"{"jsonrpc":"2.0","id":7,"method":"nope","params":{}}"#, -32601, 7.into()),
+            (br#"{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{}}"#, -32601, 7.into()),
+            (br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{}}"#, -32602, 7.into()),
+            (br#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#, -32602, 7.into()),
+            (br#"{"jsonrpc":"2.0","id":7,"method":"initialize","params":[]}"#, -32600, 7.into()),
+            (br#"{"jsonrpc":"2.0","id":7,"method":"initialize","params":{}}"#, -32602, 7.into()),
+        ] {
+            client.send(line).await;
+            let answer = client.receive().await;
+            let line = String::from_utf8_lossy(line);
+            assert_eq!(answer["error"]["code"], code, "{line}: {answer}");
+            assert_eq!(answer["id"], id, "{line}: {answer}");
+        }
+        for quiet in [
+            &b""[..],
+            b"   ",
+            br#"{"jsonrpc":"2.0","method":"notifications/nope"}"#,
+            br#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+        ] {
+            client.send(quiet).await;
+        }
+        client.ask(9, "ping", json!({})).await;
+    });
+}
+
+#[test]
+fn a_line_that_is_too_long_is_refused_and_the_next_one_is_read() {
+    run(async {
+        let mut client = Client::start();
+        let mut input = client.input.take().unwrap();
+        let sent = tokio::task::spawn_local(async move {
+            let part = vec![b'x'; 1024 * 1024];
+            for _ in 0..20 {
+                input.write_all(&part).await.unwrap();
+            }
+            input.write_all(b"\n").await.unwrap();
+            input
+        });
+        let answer = client.receive().await;
+        assert_eq!(answer["error"]["code"], -32600, "{answer}");
+        client.input = Some(sent.await.unwrap());
+        client.ask(1, "ping", json!({})).await;
+    });
+}
+
+#[test]
+fn a_flood_of_calls_is_answered_call_by_call() {
+    run(async {
+        let mut client = Client::start();
+        client.shake_hands("2025-11-25").await;
+        let mut input = client.input.take().unwrap();
+        let sent = tokio::task::spawn_local(async move {
+            for id in 0..500 {
+                let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+                    "params": { "name": "echo", "arguments": { "n": id } } });
+                input.write_all(format!("{call}\n").as_bytes()).await.unwrap();
+            }
+            input
+        });
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..500 {
+            let answer = client.receive().await;
+            let id = answer["id"].as_u64().unwrap();
+            assert!(text(&answer).starts_with(&format!("{{\"n\":{id}}}")), "{answer}");
+            assert!(seen.insert(id));
+        }
+        drop(sent.await.unwrap());
+        client.served.await.unwrap().unwrap();
+        assert!(client.member.answered.borrow().iter().all(|was_written| *was_written));
+    });
+}
+
+#[test]
+fn the_id_of_a_call_derives_from_that_of_the_model_and_from_the_arguments() {
+    let id = |meta: Value, input: Value| {
+        let meta = serde_json::from_value(meta).unwrap();
+        call_id(&meta, "send_message", &input)
+    };
+    let (a, b) = (json!({ "to": "a" }), json!({ "to": "b" }));
+    let claude = |id: &str| json!({ "claudecode/toolUseId": id });
+    let first = id(claude("toolu_1"), a.clone());
+    assert!(first.starts_with("toolu_1."), "{first}");
+    assert_eq!(first, id(claude("toolu_1"), a.clone()));
+    assert_ne!(first, id(claude("toolu_1"), b));
+    assert!(id(json!({ "callId": "call_9" }), a.clone()).starts_with("call_9."));
+    for forged in ["", "a b", "a\nb", "a/../b", "\u{e9}", &"x".repeat(129)] {
+        let fresh = id(claude(forged), a.clone());
+        assert!(!fresh.contains('.'), "{fresh}");
+        assert_ne!(fresh, id(claude(forged), a.clone()));
+    }
+}
+
+/// Sends a request and returns its head and its body.
+async fn fetch(address: &str, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_lowercase(), body.to_owned())
+}
+
+#[test]
+fn over_http_only_the_client_with_the_token_is_served() {
+    run(async {
+        let member = Rc::new(Member::default());
+        let tools = ToolServer::new(Rc::clone(&member) as Rc<dyn ServedMember>);
+        let server = http::HttpServer::open(tools).await.unwrap();
+        let (url, token) = (server.url(), server.authorization());
+        let served = tokio::task::spawn_local(server.serve());
+        let address = url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap().to_owned();
+        let post = |token: &str, host: &str, more: &str, body: &str| {
+            format!(
+                "POST /mcp HTTP/1.1\r\nhost: {host}\r\nauthorization: {token}\r\ncontent-type: \
+                 application/json\r\n{more}content-length: {}\r\n\r\n{body}",
+                body.len()
+            )
+        };
+        let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        let shake = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"codex","version":"1"}}}"#;
+        let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{}}}"#;
+        let done = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        let version = "mcp-protocol-version: 2025-06-18\r\n";
+        for (request, status, says) in [
+            (post(&token, &address, "", ping), "200 ok", r#""result":{}"#),
+            (post(&token, &address, "", shake), "200 ok", "You are codex."),
+            (post(&token, &address, version, done), "202 accepted", ""),
+            (post(&token, &address, version, call), "200 ok", "Your unread mail"),
+            (post(&token, &address, "", "hello"), "400 bad request", "-32700"),
+            (post("Bearer x", &address, "", ping), "401 unauthorized", "token"),
+            (post(&token, "evil.example", "", ping), "403 forbidden", "host"),
+            (
+                post(&token, &address, "origin: http://evil.example\r\n", ping),
+                "403 forbidden",
+                "page",
+            ),
+            (
+                post(&token, &address, "", ping).replace("POST", "GET"),
+                "405 method not allowed",
+                "POST",
+            ),
+            (post(&token, &address, "", ping).replace("/mcp", "/"), "404 not found", "/mcp"),
+        ] {
+            let (head, body) = fetch(&address, &request).await;
+            assert!(head.starts_with(&format!("http/1.1 {status}")), "{request}\n{head}\n{body}");
+            assert!(body.contains(says), "{request}\n{head}\n{body}");
+        }
+        assert_eq!(*member.answered.borrow(), [true]);
+        // A client that hangs up cancels its call.
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        let waits = call.replace("echo", "waits");
+        stream.write_all(post(&token, &address, "", &waits).as_bytes()).await.unwrap();
+        while member.calls.borrow().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        drop(stream);
+        while member.answered.borrow().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(*member.answered.borrow(), [true, false]);
+        served.abort();
+    });
+}
