@@ -149,3 +149,23 @@ fn with_variables(
     out.push_str(rest);
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_stands_for_its_value_or_its_default() {
+        let variable = |name: &str| (name == "HOME").then(|| "/h".to_owned());
+        for (text, expected) in [
+            ("${HOME}/x", Ok("/h/x")),
+            ("a${NOT:-b}c${HOME}", Ok("abc/h")),
+            ("${NOT:-}", Ok("")),
+            ("${NOT}", Err("NOT")),
+            ("$HOME ${HOME", Ok("$HOME ${HOME")),
+        ] {
+            let expected = expected.map(ToOwned::to_owned).map_err(ToOwned::to_owned);
+            assert_eq!(with_variables(text, &variable), expected, "{text}");
+        }
+    }
+}

@@ -55,8 +55,10 @@ impl WorkspaceServers {
         match value.map(|mut value| value.get_mut(FILE_KEY).map(Value::take)) {
             Err(why) => Some(nothing(why)),
             Ok(None) => None,
-            Ok(Some(Value::Object(servers))) if servers.is_empty() => None,
-            Ok(Some(Value::Object(servers))) => Some(Self::of(path, servers)),
+            Ok(Some(Value::Object(mut servers))) => {
+                servers.retain(|_, definition| !is_own_server(definition));
+                (!servers.is_empty()).then(|| Self::of(path, servers))
+            }
             Ok(Some(_)) => Some(nothing(format!("`{FILE_KEY}` is no object"))),
         }
     }
@@ -79,6 +81,15 @@ impl WorkspaceServers {
         }
         Self { path, given: Value::Object(servers), found, problems }
     }
+}
+
+/// Whether a definition is the one by which other programs join the team (`team mcp install`). It is no server for the
+/// team's own agents, and needs no trust, since it is never started for them.
+fn is_own_server(definition: &Value) -> bool {
+    let command = definition.get("command").and_then(Value::as_str).unwrap_or_default();
+    let program = Path::new(command).file_name().and_then(|name| name.to_str());
+    let first = definition.get("args").and_then(|args| args.get(0)).and_then(Value::as_str);
+    program == Some("team") && first == Some("mcp")
 }
 
 /// Parses a definition of the workspace's file; `None` for one that is switched off. Unknown keys are those of other
@@ -106,4 +117,41 @@ fn parse(definition: &Value) -> Result<Option<McpServer>, String> {
         *timeout = (given / 1000).into();
     }
     serde_json::from_value(Value::Object(known)).map(Some).map_err(|why| why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[expect(clippy::disallowed_methods, reason = "a test fixture")]
+    fn read(content: &str) -> Option<WorkspaceServers> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILE), content).unwrap();
+        WorkspaceServers::read(&folder.path().join(".team/settings.toml"))
+    }
+
+    #[test]
+    fn the_definitions_of_other_programs_are_understood_or_named() {
+        let file = json!({ "other": 1, "mcpServers": {
+            "git": { "command": "git-mcp", "timeout": 30_000, "autoApprove": ["x"] },
+            "off": { "command": "x", "disabled": true },
+            "team": { "command": "/opt/bin/team", "args": ["mcp", "--as", "eve"] },
+            "old": { "type": "sse", "url": "http://h" },
+            "login": { "type": "http", "url": "https://h", "oauth": {} },
+            "a b": { "command": "x" },
+            "none": 7,
+        } });
+        let servers = read(&file.to_string()).unwrap();
+        let names: Vec<String> = servers.found.keys().map(ToString::to_string).collect();
+        assert_eq!(names, ["git"]);
+        assert_eq!(servers.found.values().next().unwrap().timeout, Some(30));
+        assert_eq!(servers.problems.len(), 4, "{:?}", servers.problems);
+        let trusted = servers.given.as_object().unwrap();
+        assert!(trusted.contains_key("off") && !trusted.contains_key("team"));
+        let own = json!({ "mcpServers": { "team": { "command": "team", "args": ["mcp"] } } });
+        assert!(read(&own.to_string()).is_none() && read("{}").is_none());
+        let broken = read("{\"mcpServers\":").unwrap();
+        assert!(broken.given.is_null() && broken.problems[0].contains("it is not JSON"));
+    }
 }

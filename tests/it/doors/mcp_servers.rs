@@ -72,6 +72,17 @@ fn a_folders_server_starts_only_as_it_was_trusted() {
 }
 
 #[test]
+fn the_entry_by_which_other_programs_join_is_no_server_of_agents() {
+    let Some(team) = team_with(&[("s", scripted_server(&[]))]) else { return };
+    team.team(&["mcp", "install", "claude", "--write"]).expect(0);
+    let file = fs::read_to_string(team.workspace().join(".mcp.json")).unwrap();
+    assert!(file.contains("\"team\""), "{file}");
+    assert_eq!(run(&team, &[("echo", "still trusted")])[0].1, "answer: still trusted");
+    assert_eq!(shown(&team)["name"], "s");
+    assert_left_in_order(&team);
+}
+
+#[test]
 fn the_result_of_each_call_is_told_in_words() {
     let Some(team) = team_with(&[("s", scripted_server(&[]))]) else { return };
     let results = run(
