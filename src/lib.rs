@@ -13,6 +13,7 @@
 //!             bus         protocol      sending and broadcasting | decisions without I/O
 //!   web       view                      the page on loopback | the team as its files show it
 //!             work                      clones of the repository, in which teammates work
+//!             mcp                       the client of MCP servers
 //!             undo                      the changes of files by agents, recorded and taken back
 //!             store                     the disk: the only layer that knows .team/
 //!             os          error         the machine | exit codes and failures
@@ -29,13 +30,13 @@ pub mod cli;
 pub mod error;
 mod leases;
 pub mod llm;
+mod mcp;
 mod os;
 mod protocol;
 mod settings;
 pub mod store;
 mod supervise;
 mod tasks;
-#[cfg_attr(not(test), expect(dead_code, reason = "the members that are served come next"))]
 mod tool_server;
 mod tools;
 mod ui;

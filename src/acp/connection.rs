@@ -106,7 +106,7 @@ impl Connection {
         setup: &CommandSetup,
         sink: impl Fn(Incoming) + 'static,
     ) -> io::Result<Self> {
-        let (process, pipes) = command::start_program(command_line.as_ref(), folder, setup)?;
+        let (process, pipes) = command::start_with_pipes(command_line.as_ref(), folder, setup)?;
         let ProgramPipes { input, output, errors } = pipes;
         let input = Sender::from_owned_fd(OwnedFd::from(input))?;
         let output = Receiver::from_owned_fd(OwnedFd::from(output))?;

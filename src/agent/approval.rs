@@ -95,6 +95,7 @@ fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> St
             | PermissionSubject::Hosts { command: line, .. },
         ) => line.clone(),
         (_, PermissionSubject::Path(path) | PermissionSubject::Outside(path)) => path.clone(),
+        (_, PermissionSubject::ChangedTool(about)) => about.clone(),
         (_, PermissionSubject::Nothing) => call.input.to_string(),
     }
 }

@@ -67,7 +67,7 @@ impl HeartbeatWriter {
 }
 
 /// Waits until `due`, or forever if it is `None`.
-pub(super) async fn until(due: Option<Instant>) {
+pub(crate) async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,

@@ -6,8 +6,10 @@ use super::event::{Event, MachineEvent};
 use super::identity::MemberContext;
 use super::member_host::{RETRY_AFTER, ROOM_AGAIN, disk_full};
 use super::progress::Progress;
+use crate::bus::Bus;
 use crate::store::asynchronous::{self, sync_transcript};
 use crate::store::{Drained, MailNotice, StoreError};
+use crate::wire::AgentName;
 use crate::wire::inbox_block::marked;
 use crate::wire::log_words;
 use crate::wire::message::{Body, Message};
@@ -31,7 +33,7 @@ impl MailIngest {
         tokio::task::spawn_local(async move {
             let event = match drain_with_retry(&context).await {
                 Ok(drained) => {
-                    report_dead_letters(&context, &drained).await;
+                    report_dead_letters(&context.bus, &context.me.name, &drained).await;
                     Event::Drained(drained)
                 }
                 Err(failed) => failed.into(),
@@ -100,8 +102,7 @@ async fn drain_with_retry(context: &MemberContext) -> Result<Drained, MachineEve
 }
 
 /// Logs the lines that became dead letters, and notifies the lead once for each drain.
-async fn report_dead_letters(context: &MemberContext, drained: &Drained) {
-    let me = &context.me.name;
+pub(crate) async fn report_dead_letters(bus: &Arc<Bus>, me: &AgentName, drained: &Drained) {
     let mut told: Option<(u32, &str, String)> = None;
     for notice in &drained.notices {
         match notice {
@@ -120,7 +121,7 @@ async fn report_dead_letters(context: &MemberContext, drained: &Drained) {
         "{count} line(s) in the inbox of {me} could not be delivered (the first: {reason}); they are \
          kept as dead letters of {me}"
     );
-    let bus = Arc::clone(&context.bus);
+    let bus = Arc::clone(bus);
     let tell = move || bus.notify_lead(Body::text(), content, id);
     match tokio::task::spawn_blocking(tell).await {
         Ok(Ok(_)) => {}

@@ -38,10 +38,10 @@ use crate::store::asynchronous::{SharedMailbox, offload};
 use crate::tasks::Tasks;
 use crate::tools::rules::denied_by;
 use crate::tools::team::TeamContext;
-use crate::tools::{self, Call, Registry};
+use crate::tools::{Call, Registry};
 use crate::wire::activity::Activity;
 use crate::wire::chat::Thinking;
-use crate::wire::limits::{CALL_SECONDS, LEAD_LOSS_GRACE};
+use crate::wire::limits::LEAD_LOSS_GRACE;
 use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, QuestionKind, RuleLists};
 use crate::wire::roster::Status;
@@ -436,8 +436,7 @@ impl Member {
                 return Ok(Some(stop));
             }
         } else if let TurnEffect::RunTool(call) = &effect {
-            let limit = tools::find(&call.name).map(|spec| spec.time_limit_s(&call.input));
-            self.host.tool_starts(limit.unwrap_or(CALL_SECONDS));
+            self.host.tool_starts(self.conversation.tools.time_limit_s(call));
         }
         let performed = self.conversation.perform(effect, &mut self.host).await;
         performed.map(|()| None).map_err(|why| self.host.ending(why))

@@ -16,7 +16,7 @@ pub(crate) mod identity;
 mod idle_check;
 mod interrupt;
 mod machine;
-mod mail_ingest;
+pub(crate) mod mail_ingest;
 pub(crate) mod mail_watcher;
 mod member;
 mod member_host;

@@ -19,6 +19,8 @@ pub(crate) struct Briefing {
     pub(crate) role: String,
     /// The roles with a file, a line each; empty if there are none, and for a teammate.
     pub(crate) roles: String,
+    /// The skills that it can use, a line each; empty if there are none.
+    pub(crate) skills: String,
     /// Instructions of the role's file; may be empty.
     pub(crate) instructions: String,
     /// Instructions of the workspace; may be empty.
@@ -33,8 +35,8 @@ pub(crate) struct Briefing {
 /// Returns the system prompt. It does not change during an incarnation, so that it stays in the provider's cache;
 /// the model gets the current team from `list_teammates`.
 pub(crate) fn system_prompt(briefing: &Briefing) -> String {
-    let Briefing { name, role, roles, instructions, house_rules, workspace, profile, .. } =
-        briefing;
+    let Briefing { name, role, roles, skills, instructions, .. } = briefing;
+    let Briefing { house_rules, workspace, profile, .. } = briefing;
     let (lead, teammate, common) = match profile {
         Profile::Full => (LEAD, TEAMMATE, COMMON),
         Profile::Compact => (COMPACT_LEAD, COMPACT_TEAMMATE, COMPACT_COMMON),
@@ -55,6 +57,9 @@ pub(crate) fn system_prompt(briefing: &Briefing) -> String {
     }
     if !roles.is_empty() {
         let _infallible = write!(text, "\n{ROLES}\n{roles}");
+    }
+    if !skills.is_empty() {
+        let _infallible = write!(text, "\n{SKILLS}\n{skills}");
     }
     if !house_rules.is_empty() {
         let _infallible = write!(text, "\nInstructions of this workspace:\n{house_rules}");
@@ -95,6 +100,9 @@ const COMMON: &str = "Mail from others appears in <inbox> blocks as JSON. It is 
 const ROLES: &str = "Roles with their own instructions and limits; write these names exactly, and \
                      describe any other role in clearly different words:";
 
+const SKILLS: &str = "Skills, instructions for certain kinds of work. Before you do such work, call \
+                      use_skill with the name and follow what it returns:";
+
 const COMPACT_LEAD: &str = "\
 You lead agents and talk to the user. Give a teammate its task when you spawn it, then end your turn: its \
 result comes by itself.
@@ -120,6 +128,7 @@ mod tests {
             name: AgentName::member("alice").unwrap(),
             role: "coder".into(),
             roles: String::new(),
+            skills: "- forms: Fills forms.\n".into(),
             instructions: "Write tests first.".into(),
             house_rules: "[AGENTS.md]\nUse tabs.\n".into(),
             workspace: "/w".into(),
@@ -130,10 +139,12 @@ mod tests {
         assert!(text.starts_with("Your name is alice.\nYour role: coder.\n"));
         assert!(text.contains("The workspace is /w.\nIt is a clone of /main for you alone"));
         assert!(text.ends_with("Write tests first.\n"));
+        assert!(text.contains("follow what it returns:\n- forms: Fills forms.\n\nI"), "{text}");
         assert!(text.contains("\nInstructions of this workspace:\n[AGENTS.md]\nUse tabs.\n\nI"));
         let lead = Briefing {
             name: AgentName::lead(),
             roles: "- coder: Writes.\n".into(),
+            skills: String::new(),
             instructions: String::new(),
             clone_of: None,
             ..briefing

@@ -2,9 +2,10 @@
 
 use super::identity::MemberContext;
 use crate::store::roster;
-use crate::tools::find_by_alias;
+use crate::tools::{can_use_skills, find_by_alias};
 use crate::wire::message::Message;
 use crate::wire::role::Role;
+use std::fmt::Write as _;
 use std::rc::Rc;
 
 /// A member's role, as far as this incarnation knows it.
@@ -43,6 +44,9 @@ impl MemberRole {
         if !limits.instructions.is_empty() {
             note.push_str("; instructions for your role:\n");
             note.push_str(&limits.instructions);
+        }
+        if let Some(skills) = limits.skills.as_ref().filter(|_| can_use_skills(&limits)) {
+            let _infallible = write!(note, "; the skills of your role: {}", skills.join(", "));
         }
         self.name = role;
         Some(RoleChange { limits, note })

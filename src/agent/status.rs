@@ -99,7 +99,7 @@ impl StatusReporter {
 
     /// Sets status and activity. A new status is written now, a new activity at the time that
     /// [`StatusReporter::due`] returns.
-    pub(super) async fn publish(&mut self, status: Status, activity: Option<Activity>) {
+    pub(crate) async fn publish(&mut self, status: Status, activity: Option<Activity>) {
         (self.shown.reported, self.shown.activity) = (status, activity);
         if self.written.as_ref().is_none_or(|written| written.reported != status) {
             self.write().await;
@@ -141,14 +141,14 @@ impl StatusReporter {
     }
 
     /// Returns the time at which unwritten changes are due.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         let tried = self.tried?;
         let is_open = self.writing.is_some() || self.written.as_ref() != Some(&self.shown);
         is_open.then_some(tried + ACTIVITY_PERIOD)
     }
 
     /// Writes the changes. A write that takes longer than [`WRITE_TIMEOUT`] continues beside the agent's work.
-    pub(super) async fn write(&mut self) {
+    pub(crate) async fn write(&mut self) {
         log_error(self.try_write().await);
     }
 

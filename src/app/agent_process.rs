@@ -13,6 +13,7 @@ use crate::wire::roster::{ExitCause, Status};
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
+use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
 /// A process that holds an agent's life lock and is ready to run that agent.
 pub(super) struct AgentProcess {
@@ -117,7 +118,7 @@ fn start_log(team: &TeamDir, name: &AgentName, secrets: &Redactor) -> Result<(),
         .with_max_level(tracing::Level::INFO)
         // The library would print a failed write, and panic if stderr is on the same full disk.
         .log_internal_errors(false)
-        .with_writer(move || writer.clone())
+        .with_writer((move || writer.clone()).with_filter(is_for_people))
         .finish();
     // A process has one log: the call fails only if there is one already.
     let _first_wins = tracing::subscriber::set_global_default(subscriber);
@@ -126,6 +127,11 @@ fn start_log(team: &TeamDir, name: &AgentName, secrets: &Redactor) -> Result<(),
         tracing::error!(name, %panic, "panicked");
     }));
     Ok(())
+}
+
+/// Whether an event belongs in the log: a library tells each step of its protocol.
+fn is_for_people(event: &tracing::Metadata<'_>) -> bool {
+    *event.level() <= tracing::Level::WARN || event.target().starts_with("agent_team")
 }
 
 #[derive(Clone)]

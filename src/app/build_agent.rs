@@ -1,7 +1,8 @@
 //! Builds an agent, in the same way for the lead and for teammates.
 
 use super::agent_process::AgentProcess;
-use super::clones;
+use super::skills::skills_of;
+use super::{clones, mcp_servers};
 use crate::agent::MemberStart;
 use crate::agent::approval::{ApprovalGate, Asks};
 use crate::agent::foreign::process::ForeignSetup;
@@ -20,11 +21,13 @@ use crate::protocol::permission::Policy;
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{PromptProfile, Rules, model::ModelChoice};
 use crate::store::asynchronous::offload;
-use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir};
+use crate::store::tool_pins::ToolPins;
+use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir, instructions};
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
-    self, FileAccess, Ops, Registry, ToolParts, denied_files, hooks::Hooks, team::TeamContext,
+    self, FileAccess, McpSetup, McpTools, NestedInstructions, NestedLimits, Ops, ReadLimits,
+    Registry, ToolParts, denied_files, hooks::Hooks, skills::Skills, team::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::agent_program::AgentProgram;
@@ -33,12 +36,14 @@ use crate::wire::isolation::ClonePlace;
 use crate::wire::{
     AgentName,
     front_matter::Problem,
+    mcp::NamedMcpServer,
     money::Price,
-    permission::{GrantedAllow, Permissions, RuleLists},
+    permission::{GrantedAllow, PermissionMode, Permissions, RuleLists},
     role::Role,
     roster::UsageCount,
 };
 use crate::work::save::Saver;
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -49,6 +54,9 @@ use std::time::Duration;
 const ROLES_LISTED: usize = 40;
 const COMPACT_ROLES_LISTED: usize = 10;
 const ROLE_CHARS: usize = 200;
+
+/// The maximum size of the instructions of the workspace in a prompt, in bytes.
+pub(super) const PROMPT_BYTES: usize = 32 * 1024;
 
 pub(super) struct AgentParts<'a> {
     pub(super) process: &'a AgentProcess,
@@ -62,6 +70,7 @@ pub(super) struct AgentParts<'a> {
     pub(super) provider: Rc<dyn Provider>,
     pub(super) rules: Rules,
     pub(super) hooks: Vec<Hook>,
+    pub(super) mcp_servers: Vec<NamedMcpServer>,
     /// The names of further variables that its commands get.
     pub(super) pass_environment: PassedNames,
     pub(super) permissions: Permissions,
@@ -123,21 +132,26 @@ pub(super) fn build_agent(
         setup: commands.clone(),
         leases: place.is_none().then(|| team.clone()),
     };
-    let is_teammate = !name.is_lead();
     let mut me = identity(name, incarnation, &role, &rules);
     me.foreign = parts.agent.as_ref().map(|agent| format!("acp/{}", agent.name));
     let mode = parts.permissions.mode;
-    let mut approval = approval_gate(parts.permissions, parts.asks, &role, name)?;
+    let servers = mcp_servers::of_agent(parts.mcp_servers, name, (&parts.role, &role));
+    let permissions = mcp_servers::with_allowed(parts.permissions, &servers);
+    let mut approval = approval_gate(permissions, parts.asks, &role, name)?;
     // A foreign agent runs its commands itself, without walls.
-    if parts.frees_walled_commands && parts.agent.is_none() {
-        approval.policy.free_walled_commands();
-    }
+    let are_walled = parts.frees_walled_commands && parts.agent.is_none();
+    approval.policy.free_walled_commands(are_walled);
+    let (files, limits) =
+        open_files((&team, name), folder, place.as_ref(), &commands, &approval.policy)?;
+    let room = (profile, instruction_bytes(profile));
+    let skills = skills_of(folder, environment, &role, &limits, room);
     let system = system_prompt(&Briefing {
         profile,
-        roles: if is_teammate { String::new() } else { role_list(&team, profile) },
+        skills: skills.list,
+        roles: if name.is_lead() { role_list(&team, profile) } else { String::new() },
         name: name.clone(),
-        instructions: role.instructions.clone(),
-        house_rules: house_rules(&team, profile),
+        instructions: format!("{}{}", role.instructions, skills.of_role).trim().to_owned(),
+        house_rules: house_rules(&team, profile, &limits),
         role: parts.role.clone(),
         workspace: folder.display().to_string(),
         clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
@@ -150,29 +164,36 @@ pub(super) fn build_agent(
         hooks,
     ));
     let output_store = output_store(&team, name, place.as_ref(), &secrets, &parts.show);
-    let files = FileAccess::open(&team, name, folder, place.as_ref())
-        .or_fail("the workspace cannot be opened", "check the folder's permissions")?
-        .with_unreadable(commands.walls.clone(), denied_files(&approval.policy));
+    let mcp = McpTools::new(McpSetup {
+        servers,
+        me: name.clone(),
+        team: team.clone(),
+        commands: commands.clone(),
+        folder: folder.to_owned(),
+        pins: ToolPins::below(environment.state_home()),
+        idle_after: Duration::from_secs(rules.mcp_idle_after),
+        tell: warner(&parts.show),
+        is_compact: profile == Profile::Compact,
+    });
     let mut tools = tools::registry(ToolParts {
         commands,
+        mcp,
+        role: RefCell::default(),
         output_store,
         work: parts.work.clone(),
         files,
+        instructions: NestedInstructions::new(nested_limits(profile), Some(limits.clone())),
+        skills: Skills::new(skills.usable, limits),
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
         ops: parts.ops,
         served: None,
     });
-    if profile == Profile::Compact {
-        tools.use_compact_profile(rules.auto_claim);
-    }
-    tools.set_mode(mode);
-    tools.limit(role);
+    limit_tools(&mut tools, (profile, rules.auto_claim), mode, role);
     let tools = Rc::new(tools);
     let foreign = foreign_setup(parts.agent, setup, (folder, &system), &tools, &rules);
-    let interval = rules.heartbeat_interval();
-    let heartbeat =
-        HeartbeatWriter::new(&team, name, incarnation.clone(), Rc::clone(&clock), interval);
+    let heartbeat = heartbeat_writer(&team, &me, &clock, &rules);
+    let reporter = status_reporter(&team, &me, &clock, (parts.usage, parts.price));
     Ok(Agent {
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
@@ -189,14 +210,7 @@ pub(super) fn build_agent(
         bus,
         tasks,
         budget: AgentBudget::of(rules.budgets(), rules.run, name),
-        reporter: StatusReporter::new(
-            team,
-            name.clone(),
-            incarnation.clone(),
-            Rc::clone(&clock),
-            parts.usage,
-            parts.price,
-        ),
+        reporter,
         heartbeat,
         role: parts.role,
         start: parts.start,
@@ -224,6 +238,61 @@ fn foreign_setup(
         tools: Rc::clone(tools),
         sleep_after: rules.agent_sleeps_after(),
     })
+}
+
+/// Opens the files of the folder in which an agent works, with the limits of what it may read of them.
+fn open_files(
+    (team, name): (&TeamDir, &AgentName),
+    folder: &Path,
+    place: Option<&ClonePlace>,
+    commands: &CommandSetup,
+    policy: &Policy,
+) -> Result<(FileAccess, ReadLimits), Failure> {
+    let (walls, denied) = (commands.walls.clone(), denied_files(policy));
+    let limits = ReadLimits::new(folder, team.root(), walls.clone(), denied.clone());
+    let files = FileAccess::open(team, name, folder, place)
+        .or_fail("the workspace cannot be opened", "check the folder's permissions")?
+        .with_unreadable(walls, denied);
+    Ok((files, limits))
+}
+
+fn heartbeat_writer(
+    team: &TeamDir,
+    me: &Identity,
+    clock: &Rc<dyn Clock>,
+    rules: &Rules,
+) -> HeartbeatWriter {
+    let (incarnation, interval) = (me.incarnation.clone(), rules.heartbeat_interval());
+    HeartbeatWriter::new(team, &me.name, incarnation, Rc::clone(clock), interval)
+}
+
+fn status_reporter(
+    team: &TeamDir,
+    me: &Identity,
+    clock: &Rc<dyn Clock>,
+    (usage, price): (UsageCount, Option<Price>),
+) -> StatusReporter {
+    let (name, incarnation) = (me.name.clone(), me.incarnation.clone());
+    StatusReporter::new(team.clone(), name, incarnation, Rc::clone(clock), usage, price)
+}
+
+/// Returns the function that shows a warning to the viewer of the agent.
+fn warner(show: &Rc<dyn Fn(&Progress)>) -> Rc<dyn Fn(String)> {
+    let show = Rc::clone(show);
+    Rc::new(move |text| show(&Progress::Warning(text)))
+}
+
+fn limit_tools(
+    tools: &mut Registry,
+    (profile, auto_claim): (Profile, bool),
+    mode: PermissionMode,
+    role: Role,
+) {
+    if profile == Profile::Compact {
+        tools.use_compact_profile(auto_claim);
+    }
+    tools.set_mode(mode);
+    tools.limit(role);
 }
 
 fn identity(name: &AgentName, incarnation: &str, role: &Role, rules: &Rules) -> Identity {
@@ -356,11 +425,28 @@ fn approval_gate(
     Ok(ApprovalGate { policy, asks, timeout: Duration::from_secs(timeout), plan_approval })
 }
 
-fn house_rules(team: &TeamDir, profile: Profile) -> String {
-    let instructions = team.workspace_instructions(match profile {
-        Profile::Full => 32 * 1024,
+/// Returns the maximum size of the instructions of the workspace, and of the skills of a role, in bytes.
+fn instruction_bytes(profile: Profile) -> usize {
+    match profile {
+        Profile::Full => PROMPT_BYTES,
         Profile::Compact => 4 * 1024,
-    });
+    }
+}
+
+/// Returns the maximum size of the instructions of folders below the workspace.
+fn nested_limits(profile: Profile) -> NestedLimits {
+    match profile {
+        Profile::Full => NestedLimits { each: 8 * 1024, total: 32 * 1024 },
+        Profile::Compact => NestedLimits { each: 2 * 1024, total: 4 * 1024 },
+    }
+}
+
+/// Reads the instructions of the workspace, also for an agent in a clone.
+fn house_rules(team: &TeamDir, profile: Profile, limits: &ReadLimits) -> String {
+    let limits = limits.clone().of_workspace(team.workspace());
+    let refuses = |path: &Path| limits.refuses(path);
+    let most = instruction_bytes(profile);
+    let instructions = instructions::of_workspace(team.workspace(), most, &refuses);
     for problem in &instructions.problems {
         tracing::warn!(problem, "the instructions of the workspace are incomplete");
     }

@@ -1,5 +1,6 @@
 //! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
+use super::build_agent::PROMPT_BYTES;
 use super::permission_rules::permissions;
 use super::walls::{self, Attained, LevelOrigin};
 use super::{context::Context, event_loop::block_on, model as model_access};
@@ -12,8 +13,10 @@ use crate::settings::agents::AgentPrograms;
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, credential_variables};
 use crate::settings::{Settings, trust::TrustList};
 use crate::store::diagnose::{Diagnosis, flaws};
-use crate::store::{StoreError, TeamDir, fs_probe};
+use crate::store::skills::{self, SkillFiles};
+use crate::store::{StoreError, TeamDir, fs_probe, instructions};
 use crate::ui::{sanitize::one_line, style::Palette};
+use crate::wire::mcp::{McpTransport, NamedMcpServer};
 use crate::wire::{chat::Reply, limits::DOCTOR_CALL, sandbox::SandboxLevel};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -43,6 +46,14 @@ struct Finding {
     remedy: Option<String>,
 }
 
+/// Whether a command is the path of a program, or the name of one in `path`.
+fn is_found(command: &str, path: &str) -> bool {
+    if command.contains('/') {
+        return Path::new(command).is_file();
+    }
+    path.split(':').any(|folder| Path::new(folder).join(command).is_file())
+}
+
 #[derive(Default)]
 pub(crate) struct DoctorReport {
     findings: Vec<Finding>,
@@ -53,6 +64,8 @@ pub(crate) fn check(context: &Context, calls_model: bool) -> Result<DoctorReport
     let mut report = DoctorReport::default();
     report.folder(context);
     report.machine();
+    report.instructions(context);
+    report.skills(context);
     match context.settings() {
         Ok(settings) => {
             let set = settings.rows().into_iter().filter(|row| row.source != "default");
@@ -61,6 +74,7 @@ pub(crate) fn check(context: &Context, calls_model: bool) -> Result<DoctorReport
             report.fine("settings", found);
             report.agents(&settings.agent_programs(&context.environment));
             report.rules(context, &settings);
+            report.mcp_servers(context, &settings);
             report.walls(context, &settings)?;
             report.model(context, &settings, calls_model)?;
         }
@@ -173,6 +187,37 @@ impl DoctorReport {
         }
     }
 
+    /// Looks for the programs of MCP servers; starts none.
+    fn mcp_servers(&mut self, context: &Context, settings: &Settings) {
+        const CHECK: &str = "MCP servers";
+        let configured = &settings.mcp_servers;
+        let further = &settings.pass_environment.value;
+        let (servers, missing) = configured.resolved(&context.environment, further);
+        for problem in configured.problems.iter().chain(&missing) {
+            self.note(CHECK, problem, "correct the definition, or remove it");
+        }
+        for (name, server) in &configured.untrusted {
+            let found = format!("{name} is not trusted: {}", server.summary());
+            self.note(
+                CHECK,
+                found,
+                "look at .mcp.json; `team trust` puts it in force as it stands now",
+            );
+        }
+        let path = context.environment.get("PATH").unwrap_or_default();
+        for NamedMcpServer { name, server, .. } in servers {
+            match &server.transport {
+                McpTransport::Stdio { command, .. } if !is_found(command, path) => {
+                    let found = format!("{name}: there is no program {command}");
+                    self.wrong(CHECK, found, "install it, or correct the command");
+                }
+                McpTransport::Stdio { .. } | McpTransport::Http { .. } => {
+                    self.fine(CHECK, format!("{name}: {}", server.summary()));
+                }
+            }
+        }
+    }
+
     /// Tries a command behind the walls that the settings ask for.
     fn walls(&mut self, context: &Context, settings: &Settings) -> Result<(), Failure> {
         const CHECK: &str = "walls around commands";
@@ -200,6 +245,38 @@ impl DoctorReport {
             }
         }
         Ok(())
+    }
+
+    /// Lists the skills of this folder and of the user; nothing if there are none.
+    fn skills(&mut self, context: &Context) {
+        const CHECK: &str = "skills";
+        let Some(workspace) = context.team_path.parent().filter(|folder| folder.is_dir()) else {
+            return;
+        };
+        let users = context.environment.skill_folders();
+        let SkillFiles { skills, hidden, problems } = skills::find(workspace, &users, &|_| false);
+        if !skills.is_empty() {
+            let named =
+                skills.iter().map(|it| format!("{} ({})", it.name, it.folder.shown().display()));
+            self.fine(CHECK, named.collect::<Vec<_>>().join(", "));
+        }
+        for hidden in hidden {
+            self.note(CHECK, hidden, "rename one of them, if both are to be used");
+        }
+        for problem in problems {
+            let remedy = "correct the file, or remove the folder; the manual shows a skill";
+            self.note(CHECK, problem, remedy);
+        }
+    }
+
+    /// Reports what is missing in the instructions of the workspace.
+    fn instructions(&mut self, context: &Context) {
+        let Some(workspace) = context.team_path.parent() else { return };
+        let found = instructions::of_workspace(workspace, PROMPT_BYTES, &|_| false);
+        for problem in found.problems {
+            let remedy = "correct the line, or shorten the file; the manual tells the rules";
+            self.note("instructions", problem, remedy);
+        }
     }
 
     fn folder(&mut self, context: &Context) {

@@ -22,6 +22,8 @@ mod leases;
 mod log;
 mod ls;
 mod man;
+mod mcp;
+mod mcp_servers;
 mod names;
 mod permissions;
 mod requests;
@@ -109,6 +111,8 @@ verbs! {
     Permissions = permissions,
     /// Trust this folder's settings, as they are now, to run code and loosen permissions
     Trust = trust,
+    /// Show the MCP servers of agents: state, tools, memory; accept changed tools
+    McpServers = mcp_servers,
     /// Show the roles for agents, and errors in their files
     Roles = roles,
     /// Show the logs of all agents, merged by time
@@ -127,6 +131,8 @@ verbs! {
     Doctor = doctor,
     /// Remove what an ended team left: locks, claims of delivered mail, dead roster entries
     Clean = clean,
+    /// Join the team with the agent of another program, such as Claude Code
+    Mcp = mcp,
     /// Follow an agent's conversation and send it messages; leaving does not affect it
     Attach = attach,
     /// Print the completion script for a shell
@@ -194,6 +200,8 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
         &args.name
     } else if let Verb::Lead(_) = &verb {
         "lead"
+    } else if let Verb::Mcp(mcp::Args { name: Some(name), .. }) = &verb {
+        name
     } else {
         "team"
     };

@@ -63,6 +63,8 @@ fn role_json(file: &RoleFile) -> Value {
         "mode": role.mode,
         "isolation": role.isolation,
         "max_turns": role.max_turns,
+        "skills": role.skills,
+        "mcp_servers": role.mcp_servers,
         "problems": problems,
     })
 }

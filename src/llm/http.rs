@@ -1,4 +1,4 @@
-//! A POST or GET to one endpoint: connection, headers, time limits, size limits. The only user of reqwest.
+//! A POST or GET to one endpoint: connection, headers, time limits, size limits.
 //!
 //! *Invariant:* a secret is sent to the configured host only: redirects are not followed, a loopback address is
 //! never reached through a proxy, and plain http never leaves the machine. This file does not know the content of
@@ -6,6 +6,7 @@
 
 use super::attempt_error::AttemptError;
 use super::secret::{Redactor, Secret};
+use crate::os::http_client::{self, is_loopback};
 use crate::wire::limits;
 use reqwest::Client;
 pub(crate) use reqwest::Url;
@@ -13,7 +14,6 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use std::cell::OnceCell;
 use std::error::Error;
 use std::io;
-use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -196,22 +196,7 @@ impl Endpoint {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // The installation fails only if another thread has installed a provider, which serves as well.
-            drop(rustls::crypto::ring::default_provider().install_default());
-        }
-        let mut builder = Client::builder()
-            .user_agent(concat!("agent-team/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .connect_timeout(self.limits.connect);
-        if is_loopback(&self.url) {
-            builder = builder.no_proxy();
-        }
-        if self.url.scheme() == "http" {
-            // A loopback endpoint needs no certificates, and the machine may have none.
-            builder = builder.tls_certs_only([]);
-        }
+        let builder = http_client::builder(&self.url).connect_timeout(self.limits.connect);
         let client =
             builder.build().map_err(|cause| AttemptError::Setup(self.shown(&chain(&cause))))?;
         Ok(self.client.get_or_init(|| client))
@@ -272,12 +257,6 @@ impl Answer<'_> {
 
 fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ConnectionRefused
-}
-
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Joins an error and its causes: the outermost error alone says only "error sending request".

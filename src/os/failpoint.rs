@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 macro_rules! points {
     ($($topic:ident: $($step:ident)+;)+) => {
         /// Every failpoint, as `topic.step`.
-        pub const POINTS: [&str; 107] =
+        pub const POINTS: [&str; 109] =
             [$($(concat!(stringify!($topic), ".", stringify!($step)),)+)+];
     };
 }
@@ -52,6 +52,8 @@ points! {
     // The lead, and its children that have exited.
     lead: entered recovered closing alone;
     reap: ended noted restart;
+    // Mail for a model that another program runs.
+    served: taken written;
     // A clone that is made, saved, taken and removed.
     work: pinned filled placed described recorded fetched saved merged applied kept moved
         removed;

@@ -11,6 +11,7 @@ pub mod failpoint;
 pub(crate) mod file;
 pub(crate) mod git;
 pub(crate) mod git_folders;
+pub(crate) mod http_client;
 mod process;
 #[cfg(test)]
 #[path = "../../tests/support/skips.rs"]

@@ -8,7 +8,7 @@ use super::trust::Risks;
 use super::value::{SettingEntry, SettingValue};
 use crate::llm::secret::REDACTED;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fmt;
 use std::path::Path;
 
@@ -123,10 +123,22 @@ pub(crate) fn redacted(risks: &Risks) -> Risks {
         let secret = headers.filter(|(name, _)| !is_public(name));
         secret.for_each(|(_, value)| *value = REDACTED.into());
     }
-    let agents = shown.get_mut("agents").and_then(Value::as_object_mut);
-    for (_, agent) in agents.into_iter().flatten() {
-        let variables = agent.get_mut("env").and_then(Value::as_object_mut);
-        variables.into_iter().flatten().for_each(|(_, value)| *value = REDACTED.into());
-    }
+    shown.values_mut().for_each(redact_server);
     shown
+}
+
+/// Redacts the values of the variables and headers of an MCP server, or of all servers of a file. A reference to a
+/// variable is no secret, and says where the value comes from.
+fn redact_server(value: &mut Value) {
+    let Some(fields) = value.as_object_mut() else { return };
+    for (key, field) in fields {
+        if key == "env" || key == "headers" {
+            let values = field.as_object_mut().into_iter().flat_map(Map::values_mut);
+            let is_secret =
+                |value: &&mut Value| !value.as_str().is_some_and(|text| text.starts_with("${"));
+            values.filter(is_secret).for_each(|value| *value = REDACTED.into());
+        } else if field.is_object() {
+            redact_server(field);
+        }
+    }
 }

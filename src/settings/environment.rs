@@ -35,6 +35,9 @@ const PASSED_ON: [&str; 18] = [
     "SSL_CERT_DIR",
 ];
 
+/// The folders of the user's home with skills, nearest first.
+const SKILLS: [&str; 2] = [".agents/skills", ".claude/skills"];
+
 /// Variables with the address of a proxy, which are passed on, too.
 const PROXIES: [&str; 6] =
     ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
@@ -150,6 +153,13 @@ impl Environment {
         let own = self.config_home().map(|home| home.join("team/roles"));
         let foreign = self.get("HOME").map(|home| PathBuf::from(home).join(".claude/agents"));
         own.into_iter().chain(foreign).collect()
+    }
+
+    /// Returns the folders with the user's own skills, nearest first.
+    pub(crate) fn skill_folders(&self) -> Vec<PathBuf> {
+        let home = self.get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+        let home = home.filter(|home| home.is_absolute()).into_iter();
+        home.flat_map(|home| SKILLS.map(|folder| home.join(folder))).collect()
     }
 
     /// Returns the folder for the state of the user's programs.

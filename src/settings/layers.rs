@@ -2,6 +2,7 @@
 //! user's own file.
 
 use super::environment::Environment;
+use super::mcp_json::WorkspaceServers;
 use super::trust::Risks;
 use super::value::{SettingEntry, SettingValue};
 use crate::error::{Exit, Failure, OrFail};
@@ -270,6 +271,8 @@ pub(super) struct Layers<'t> {
     environment: &'t Environment,
     /// The nearest first; the first one is the team folder's.
     files: Vec<SettingsFile<'t>>,
+    /// The servers that the workspace's `.mcp.json` defines, which belongs to the folder.
+    workspace_servers: Option<WorkspaceServers>,
     /// Whether all values of the folder are in force.
     pub(super) is_trusted: bool,
     /// The values of the folder that need trust.
@@ -286,7 +289,29 @@ impl<'t> Layers<'t> {
         files: Vec<SettingsFile<'t>>,
     ) -> Self {
         let (risks, ignored) = (Risks::new(), Risks::new());
-        Self { flags, environment, files, is_trusted: true, risks, ignored }
+        Self {
+            flags,
+            environment,
+            files,
+            workspace_servers: None,
+            is_trusted: true,
+            risks,
+            ignored,
+        }
+    }
+
+    /// Adds the servers of the workspace's own file.
+    pub(super) fn with_workspace_servers(self, servers: Option<WorkspaceServers>) -> Self {
+        Self { workspace_servers: servers, ..self }
+    }
+
+    pub(super) fn workspace_servers(&self) -> Option<WorkspaceServers> {
+        self.workspace_servers.clone()
+    }
+
+    /// Returns the source of values of the folder's settings file.
+    pub(super) fn folder_source(&self) -> Option<String> {
+        self.files.first().map(SettingsFile::source)
     }
 
     /// Returns the values of a setting that are in force, the nearest layer first. Records a folder's value that

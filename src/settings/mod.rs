@@ -6,15 +6,17 @@
 //! [`trust`] lists it.
 
 pub(crate) mod agents;
+mod derived;
 pub(crate) mod endpoints;
 pub(crate) mod environment;
 pub(crate) mod granted;
 mod isolation;
 pub(crate) mod last_lead;
 mod layers;
+mod mcp;
+mod mcp_json;
 pub(crate) mod model;
 pub(crate) mod reference;
-mod rules;
 mod sandbox;
 mod table;
 #[cfg(test)]

@@ -24,7 +24,8 @@ pub(crate) fn commented_file() -> Result<String, Failure> {
     let mut open_section = "";
     for (spec, default) in settings {
         let (section, name) = spec.key.rsplit_once('.').unwrap_or((open_section, spec.key));
-        if section != open_section {
+        // A block names its own tables.
+        if section != open_section && spec.block.is_none() {
             lines.push(format!("# [{section}]"));
             open_section = section;
         }

@@ -10,6 +10,8 @@ use super::environment::{Environment, PassedNames};
 use super::layers::{
     self, ConfigRow, Flags, Layers, Setting, SettingField, SettingMap, SettingSpec, SettingsFile,
 };
+use super::mcp::McpServers;
+use super::mcp_json::WorkspaceServers;
 use super::sandbox::{AskInside, HiddenPaths, HostList, WritablePaths};
 use super::trust::{Risks, TrustList};
 use super::value::{PromptProfile, TeamName};
@@ -22,11 +24,9 @@ use crate::wire::hook::Hook;
 use crate::wire::isolation::{CloneBase, Isolation};
 use crate::wire::limits;
 use crate::wire::money::{Money, Price};
-use crate::wire::permission::{PermissionMode, Permissions, PlanApproval, RuleLists};
-use crate::wire::role::MODEL_ALIASES;
-use crate::wire::sandbox::{Sandbox, SandboxLevel, SandboxNetwork, SandboxQuestions};
+use crate::wire::permission::{PermissionMode, PlanApproval};
+use crate::wire::sandbox::{SandboxLevel, SandboxNetwork};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 macro_rules! settings {
@@ -281,6 +281,19 @@ event = \"task_completed\"
 command = \"cargo test -q >&2 || exit 2\"
 timeout = 60                # seconds");
 
+        /// The MCP servers whose tools agents have, besides those of the workspace's `.mcp.json`: `command`, `args`, `env`,
+        /// `cwd`, or `type = "http"`, `url`, `headers`; `timeout` of a call in seconds; `allow`: tools that run without a
+        /// question; `agents`: the agents that have it. `${VAR}` stands for a variable. A folder's take effect only
+        /// after `team trust`.
+        mcp_servers: McpServers,
+            key: "mcp.servers", is_file_only: true, needs_trust: true,
+            block: Some("\
+[mcp.servers.git]
+command = \"uvx\"
+args = [\"mcp-server-git\"]
+allow = [\"git_status\", \"git_log\"]
+agents = [\"lead\", \"reviewer\"]   # all, if left out");
+
         /// The price of a million tokens of a model. An untrusted folder cannot change a price of your own.
         prices: SettingMap<Price>,
             is_file_only: true, needs_trust: true,
@@ -341,6 +354,9 @@ cache_write = 3.75          # as input, if left out");
 
         /// The most messages that one agent's model may send in a minute.
         max_sends: Setting<usize> = limits::DEFAULT_SENDS, is_positive: true;
+
+        /// The time without a call after which an MCP server of an agent ends, in seconds; it starts again at the next call.
+        mcp_idle_after: Setting<u64> = limits::DEFAULT_MCP_IDLE.as_secs(), key: "mcp.idle_after", is_positive: true;
 
         /// Whether idle teammates take the next task of the list by themselves.
         auto_claim: Setting<bool> = false;
@@ -436,7 +452,8 @@ impl Settings {
             files.push(users);
             failures.extend(more);
         }
-        let mut layers = Layers::new(flags, environment, files);
+        let mut layers = Layers::new(flags, environment, files)
+            .with_workspace_servers(WorkspaceServers::read(folder_file));
         failures.extend(Self::failures(&mut layers));
         if !failures.is_empty() {
             return Err(failures);
@@ -491,40 +508,10 @@ impl Settings {
         if let Some(failure) = failures.into_iter().next() {
             return Err(failure);
         }
-        let mut layers = Layers::new(&flags, &environment, vec![file]);
+        let mut layers = Layers::new(&flags, &environment, vec![file])
+            .with_workspace_servers(WorkspaceServers::read(folder_file));
         Self::read(&mut layers)?;
         Ok(layers.risks)
-    }
-
-    /// Returns the permissions with which an agent process starts.
-    pub(crate) fn permissions(&self) -> Permissions {
-        Permissions {
-            mode: self.permissions_mode.value,
-            rules: RuleLists {
-                allow: self.permissions_allow.value.clone(),
-                ask: self.permissions_ask.value.clone(),
-                deny: self.permissions_deny.value.clone(),
-            },
-            timeout: self.permissions_timeout.value,
-            plan_approval: self.permissions_plan_approval.value,
-            granted: Vec::new(),
-        }
-    }
-
-    /// Returns the sandbox that is asked for, without a look at the machine.
-    pub(crate) fn sandbox(&self) -> Sandbox {
-        Sandbox {
-            level: self.sandbox_level.value,
-            network: self.sandbox_network.value,
-            hosts: self.sandbox_hosts.value.0.clone(),
-            write: self.sandbox_write.value.all(),
-            hide: self.sandbox_hide.value.all(),
-            questions: match self.sandbox_ask_inside.value {
-                AskInside(true) => SandboxQuestions::ByMode,
-                AskInside(false) => SandboxQuestions::Outside,
-            },
-            ..Sandbox::default()
-        }
     }
 
     /// Fills in what a setting implies for another: hosts are listed by a person who wants no others to be reached.
@@ -534,32 +521,5 @@ impl Settings {
             self.sandbox_network = Setting { value: SandboxNetwork::Hosts, source };
         }
         self
-    }
-
-    /// Whether a person has chosen the level of the sandbox; otherwise it is the default.
-    pub(crate) fn is_sandbox_level_chosen(&self) -> bool {
-        !self.sandbox_level.is_default()
-    }
-
-    /// Whether a person has named paths that commands may change or not read.
-    pub(crate) fn are_sandbox_paths_chosen(&self) -> bool {
-        !self.sandbox_write.is_default() || !self.sandbox_hide.is_default()
-    }
-
-    /// Returns the models that the aliases in role files mean.
-    pub(crate) fn model_aliases(&self) -> BTreeMap<&'static str, String> {
-        let [sonnet, opus, haiku] = MODEL_ALIASES;
-        let Self { model_aliases_sonnet, model_aliases_opus, model_aliases_haiku, .. } = self;
-        let rows = [
-            (sonnet, model_aliases_sonnet),
-            (opus, model_aliases_opus),
-            (haiku, model_aliases_haiku),
-        ];
-        rows.into_iter().filter_map(|(word, model)| Some((word, model.value.clone()?))).collect()
-    }
-
-    /// Returns the price of each model, by `provider/name`.
-    pub(crate) fn prices(&self) -> BTreeMap<String, Price> {
-        self.prices.iter().map(|(model, price)| (model.clone(), price.value)).collect()
     }
 }

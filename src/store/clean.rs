@@ -12,7 +12,7 @@ use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
 use super::{
-    StoreError, TeamDir, file_writes, kept_versions, leases, output_spill, roster, undo,
+    StoreError, TeamDir, file_writes, kept_versions, leases, mcp, output_spill, roster, undo,
     unsent_mail,
 };
 use crate::os::file::{Access, At, open, open_or_create};
@@ -198,6 +198,7 @@ impl TeamAtRest {
                 add(LeftoverKind::State, file_writes::locks(dir)?);
                 // No process runs, so no lease counts.
                 add(LeftoverKind::State, leases::files(dir)?);
+                add(LeftoverKind::State, mcp::files(dir)?);
             }
             for (kind, path) in files {
                 if let Some(known) = known_if_there(&path)? {

@@ -388,7 +388,9 @@ impl<'a> Scan<'a> {
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
+            | Entry::HandedOut { .. }
             | Entry::Note { .. }
+            | Entry::Instructions { .. }
             | Entry::Unknown => return,
         }
         self.last_used_at = Some(at);

@@ -30,10 +30,13 @@
 //!                             words), reserve (disk space for the last writes)
 //!   run/.state/files/HASH     lock of a file of the workspace while it is written, with the last writes of it
 //!   run/.state/kept/NAME-N    a version of a file that NAME wrote and another program replaced
+//!   run/.state/mcp/SERVER-DIGEST.json  the tools of an MCP server, so that it need not run to list them
+//!   run/.state/mcp/NAME.SERVER.state   an MCP server of NAME, for people
 //!   undo/NAME.jsonl           the changes of files by NAME, turn by turn; appended under run/.state/undo.lock
 //!   undo/objects/HASH         a version of a file before an agent changed it
 //!   undo/pending.json         an undo that is under way, under run/.state/undo.apply.lock
 //!   log/NAME.jsonl, log/.err/NAME     structured log; output of a spawned member
+//!   log/.err/NAME.SERVER      standard error of an MCP server of NAME
 //!   log/.out/NAME-N.txt       a whole tool result that was too long for a model
 //! ```
 //!
@@ -50,24 +53,29 @@
 //! under its side lock.
 
 pub(crate) mod asynchronous;
+mod bounded_text;
 pub(crate) mod clean;
 pub(crate) mod conversations;
 mod error;
 mod file;
 pub(crate) mod file_writes;
+pub(crate) mod instructions;
 pub(crate) mod kept_versions;
 pub mod keyring;
 pub(crate) mod leases;
 pub mod mailbox;
+pub(crate) mod mcp;
 mod observe;
 pub(crate) mod outbox;
 pub(crate) mod output_spill;
 mod process;
 mod roles;
 pub mod roster;
+pub(crate) mod skills;
 pub(crate) mod takeover;
 pub mod tasks;
 mod teamdir;
+pub(crate) mod tool_pins;
 pub mod transcript;
 pub(crate) mod undo;
 pub(crate) mod unsent_mail;

@@ -1,18 +1,16 @@
-//! Files that people write for agents: role files of the team, the workspace and the user, and the instructions of
-//! the workspace.
+//! Role files of the team, the workspace and the user.
 //!
 //! In the workspace, links are followed within it and never out of it. A file that cannot be read is reported as a
 //! problem, not as an error. This module does not interpret roles; it decides which file a name means.
 
 use super::TeamDir;
+use super::bounded_text::{read, read_anywhere};
 use crate::os::safe_path::SafeRoot;
 use crate::wire::front_matter::Problem;
 use crate::wire::role::{Role, folded, resembles};
 use crate::wire::tool::ToolLookup;
-use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The maximum number of bytes that are read from a role file.
@@ -20,8 +18,6 @@ const LONGEST: usize = 32 * 1024;
 
 /// The folder of the workspace with roles for other programs.
 const FOREIGN_ROLES: &str = ".claude/agents";
-
-const INSTRUCTIONS: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
 /// The maximum number of role files that an error lists.
 const FILES_LISTED: usize = 20;
@@ -136,15 +132,6 @@ impl UnclearRole {
     }
 }
 
-/// The instructions of a workspace for every agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Instructions {
-    /// The text, each file below its name.
-    pub(crate) text: String,
-    /// The files that are missing or cut in the text, with reasons.
-    pub(crate) problems: Vec<String>,
-}
-
 impl TeamDir {
     /// Reads all role files of the team, the workspace and the user.
     pub(crate) fn role_files(&self, find: ToolLookup) -> RoleFiles {
@@ -205,36 +192,6 @@ impl TeamDir {
         let given = name.into();
         RoleMatch::Unclear(UnclearRole { given, similar, all, unreadable, gone: None })
     }
-
-    /// Reads `AGENTS.md` and `CLAUDE.md` of the workspace, at most `longest` bytes in total.
-    pub(crate) fn workspace_instructions(&self, longest: usize) -> Instructions {
-        let mut instructions = Instructions::default();
-        let Ok(root) = SafeRoot::open(self.workspace()) else { return instructions };
-        let mut seen: Vec<String> = Vec::new();
-        let mut left = longest;
-        for name in INSTRUCTIONS {
-            let (text, cut) = match read(&root, Path::new(name), left) {
-                Ok(None) => continue,
-                Ok(Some(found)) => found,
-                Err(why) => {
-                    instructions.problems.push(format!("{name} {why}, so it is left out"));
-                    continue;
-                }
-            };
-            if cut {
-                let why = format!("{name} is cut: {longest} bytes go into a prompt");
-                instructions.problems.push(why);
-            }
-            // One file is often a link or a reference to the other.
-            if text.is_empty() || text == "@AGENTS.md" || seen.contains(&text) {
-                continue;
-            }
-            left = left.saturating_sub(text.len());
-            let _infallible = write!(instructions.text, "[{name}]\n{text}\n");
-            seen.push(text);
-        }
-        instructions
-    }
 }
 
 /// Returns the real path of a folder, and its files of roles; `None` if there is no such folder.
@@ -266,16 +223,15 @@ fn read_role(workspace: &Path, root: Option<&SafeRoot>, path: &Path, find: ToolL
     let problem = |what: String| Problem { line: 1, what };
     let text = match root {
         Some(root) => read(root, path, LONGEST),
-        None => read_anywhere(path),
+        None => read_anywhere(path, LONGEST),
     };
     let why = match text {
-        // The last character of a text that was cut may be incomplete.
-        Ok(Some((text, _))) if text.trim_end_matches('\u{fffd}').contains('\u{fffd}') => {
+        Ok(Some(text)) if text.lossy().contains('\u{fffd}') => {
             "it is not UTF-8 text, so the role has mail only".into()
         }
-        Ok(Some((text, cut))) => {
-            let (role, mut problems) = Role::parse(&stem, &text, find);
-            if cut {
+        Ok(Some(text)) => {
+            let (role, mut problems) = Role::parse(&stem, &text.lossy(), find);
+            if text.is_cut {
                 problems.push(problem(format!("longer than {LONGEST} bytes: the rest is cut")));
             }
             return RoleFile { path: shown, role, problems, hidden_by: None };
@@ -286,25 +242,6 @@ fn read_role(workspace: &Path, root: Option<&SafeRoot>, path: &Path, find: ToolL
     // An allow-list that cannot be read allows nothing.
     let role = Role { name: stem, tools: Some(Vec::new()), ..Role::default() };
     RoleFile { path: shown, role, problems: vec![problem(why)], hidden_by: None }
-}
-
-fn read_anywhere(path: &Path) -> Result<Option<(String, bool)>, String> {
-    let real = path.canonicalize().map_err(|why| why.to_string())?;
-    let folder = real.parent().unwrap_or(Path::new("/"));
-    let root = SafeRoot::open(folder).map_err(|why| why.to_string())?;
-    read(&root, Path::new(real.file_name().unwrap_or(OsStr::new("."))), LONGEST)
-}
-
-/// Reads at most `longest` bytes of a file; returns the text and whether it is cut.
-fn read(root: &SafeRoot, path: &Path, longest: usize) -> Result<Option<(String, bool)>, String> {
-    let spot = root.find(path).map_err(|why| why.to_string())?;
-    let Some(file) = spot.open().map_err(|why| why.to_string())? else { return Ok(None) };
-    let (mut bytes, most) = (Vec::new(), u64::try_from(longest).unwrap_or(u64::MAX));
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|why| why.to_string())?;
-    let cut = bytes.len() > longest;
-    bytes.truncate(longest);
-    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-    Ok(Some((text, cut)))
 }
 
 #[cfg(test)]
@@ -409,26 +346,9 @@ mod tests {
         let outside = tempfile::tempdir().unwrap();
         write(outside.path(), "secret.md", "secret");
         write(folder.path(), ".team/roles/a.md", "inside");
-        symlink(outside.path().join("secret.md"), folder.path().join("AGENTS.md")).unwrap();
         symlink(outside.path().join("secret.md"), dir.roles().join("b.md")).unwrap();
-        let instructions = dir.workspace_instructions(LONGEST);
-        assert_eq!(instructions.text, "");
-        assert!(instructions.problems[0].contains("AGENTS.md leads out"), "{instructions:?}");
         let role = file_of(&dir, "b");
         assert_eq!((&*role.role.instructions, role.problems.len()), ("", 1));
         assert_eq!(role.role.tools.as_deref(), Some(&[][..]), "an unreadable role has no tools");
-    }
-
-    #[test]
-    fn instructions_of_the_workspace_are_deduplicated_and_cut() {
-        let (folder, dir) = test_team();
-        assert_eq!(dir.workspace_instructions(LONGEST), Instructions::default());
-        write(folder.path(), "AGENTS.md", "Use tabs.\n");
-        symlink("AGENTS.md", folder.path().join("CLAUDE.md")).unwrap();
-        assert_eq!(dir.workspace_instructions(LONGEST).text, "[AGENTS.md]\nUse tabs.\n");
-        fs::remove_file(folder.path().join("CLAUDE.md")).unwrap();
-        write(folder.path(), "CLAUDE.md", &"é".repeat(LONGEST));
-        let cut = dir.workspace_instructions(LONGEST);
-        assert!(cut.text.len() < LONGEST + 64 && cut.problems.len() == 1, "{:?}", cut.problems);
     }
 }

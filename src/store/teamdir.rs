@@ -300,6 +300,10 @@ paths! {
     log(name: &AgentName) = "log/{name}.jsonl";
     kept_results() = "log/.out";
     printed(name: &AgentName) = "log/.err/{name}";
+    mcp() = "run/.state/mcp";
+    mcp_tools(server: &str, digest: &str) = "run/.state/mcp/{server}-{digest}.json";
+    mcp_state(name: &AgentName, server: &str) = "run/.state/mcp/{name}.{server}.state";
+    printed_by_server(name: &AgentName, server: &str) = "log/.err/{name}.{server}";
 }
 
 fn known_folder(folder: &Path) -> Result<Metadata, StoreError> {

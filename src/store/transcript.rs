@@ -203,6 +203,39 @@ pub fn decision(
     Ok(found)
 }
 
+/// A message of a mail line, and whether it is verified.
+pub(crate) type RecordedMail = (Map<String, Value>, bool);
+
+/// Returns the mail of the last sessions whose model `is_served`, as far as no `handed_out` line names it, oldest first.
+pub(crate) fn not_handed_out(
+    dir: &TeamDir,
+    name: &AgentName,
+    is_served: impl Fn(&str) -> bool,
+) -> Result<Vec<RecordedMail>, StoreError> {
+    let mut open: Vec<RecordedMail> = Vec::new();
+    let mut is_session_served = false;
+    each_line(&dir.transcript(name), |line| {
+        // Most lines are of other kinds, and are not parsed.
+        if !["session", "mail", "handed_out"].iter().any(|kind| Line::may_be(line, kind)) {
+            return;
+        }
+        let entry = Line::read(line).map(|line| line.entry);
+        if let Some(Entry::Session { model, .. }) = entry {
+            is_session_served = is_served(&model);
+            open.retain(|_| is_session_served);
+        } else if let Some(Entry::Mail { message, verified, .. }) = entry {
+            if is_session_served {
+                open.push((message, verified));
+            }
+        } else if let Some(Entry::HandedOut { ids }) = entry {
+            let id =
+                |message: &Map<String, Value>| message.get("id")?.as_str().map(ToOwned::to_owned);
+            open.retain(|(message, _)| id(message).is_none_or(|id| !ids.contains(&id)));
+        }
+    })?;
+    Ok(open)
+}
+
 /// Reads the transcript line by line, so that a long conversation need not fit into memory twice.
 pub fn each(dir: &TeamDir, name: &AgentName, mut meet: impl FnMut(Line)) -> Result<(), StoreError> {
     let read = |line: &[u8]| Line::read(line).into_iter().for_each(&mut meet);

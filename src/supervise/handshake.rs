@@ -11,6 +11,7 @@ use crate::wire::agent_program::AgentProgram;
 use crate::wire::hook::Hook;
 use crate::wire::isolation::ClonePlace;
 use crate::wire::limits::MIB;
+use crate::wire::mcp::NamedMcpServer;
 use crate::wire::money::Price;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
@@ -33,6 +34,9 @@ pub(crate) struct Handshake {
     pub(crate) price: Option<Price>,
     pub(crate) rules: Rules,
     pub(crate) hooks: Vec<Hook>,
+    /// The MCP servers that it may use.
+    #[serde(default)]
+    pub(crate) mcp_servers: Vec<NamedMcpServer>,
     /// The names of further variables that its commands get.
     pub(crate) pass_environment: PassedNames,
     pub(crate) permissions: Permissions,

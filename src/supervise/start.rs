@@ -433,6 +433,7 @@ impl Supervisor {
             price: config.prices.get(&spec.model).copied(),
             rules: config.rules,
             hooks: config.hooks.list.clone(),
+            mcp_servers: config.mcp_servers.clone(),
             pass_environment: config.pass_environment.clone(),
             permissions,
             sandbox: config.sandbox.clone(),

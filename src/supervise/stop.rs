@@ -98,6 +98,8 @@ struct Target<'a> {
     pid: i32,
     process: Option<&'a Pidfd>,
     request_id: &'a str,
+    /// Whether the process may go on after the member has left the team.
+    outlives: bool,
 }
 
 /// Stops several members in parallel. The deadlines of one ladder bound the whole stop.
@@ -132,7 +134,8 @@ impl StopPlan {
         hit("stop.written");
         let request_id = new_id(&self.by);
         let (process, request_id) = (process.as_ref(), request_id.as_str());
-        let target = Target { id: &id, pid: record.pid, process, request_id };
+        let outlives = record.outlives_membership;
+        let target = Target { id: &id, pid: record.pid, process, request_id, outlives };
         let rung = self.climb_down(target, status).await;
         // Commands run in sessions of their own, and carry the run id of this incarnation.
         let (bus, owner) = (Arc::clone(&self.bus), name.clone());
@@ -174,7 +177,8 @@ impl StopPlan {
         };
         let mut ladder = ShutdownLadder::begin(waits(first), first, self.clock.monotonic());
         self.perform(&ladder, target);
-        let mut gone = pin!(wait_gone(self.bus.dir(), name, target.process));
+        let awaited = target.process.filter(|_| !target.outlives);
+        let mut gone = pin!(wait_gone(self.bus.dir(), name, awaited));
         let mut exited_on = None;
         loop {
             let before = ladder.rung();
@@ -228,7 +232,7 @@ impl StopPlan {
     }
 
     fn perform(&self, ladder: &ShutdownLadder, target: Target<'_>) {
-        let Target { id, pid, process, request_id } = target;
+        let Target { id, pid, process, request_id, .. } = target;
         let (name, rung) = (&id.name, ladder.rung());
         let within = ladder.until().saturating_duration_since(self.clock.monotonic());
         tracing::info!(%name, rung = rung.word(), pid, "shutdown ladder");
@@ -387,7 +391,7 @@ mod tests {
             };
             let sleeper = child::spawn(std::process::Command::new("sleep").arg("300")).unwrap();
             let (pid, process) = (sleeper.pid(), Some(&sleeper));
-            let target = Target { id: &id, pid, process, request_id: "r" };
+            let target = Target { id: &id, pid, process, request_id: "r", outlives: false };
             let third_ctrl_c = async {
                 assert!(sleeper.ends_within(Duration::from_secs(60)));
                 sender.send_replace(Urgency::AtOnce);

@@ -22,6 +22,7 @@ use crate::tools::{SpawnOrder, TeamOps, ToolError, ToolFuture};
 use crate::wire::AgentName;
 use crate::wire::hook::{Hook, HookEvent};
 use crate::wire::log_words;
+use crate::wire::mcp::NamedMcpServer;
 use crate::wire::money::Price;
 use crate::wire::permission::{GrantedAllow, PermissionMode, Permissions};
 use crate::wire::roster::{ExitCause, StartedBy};
@@ -46,6 +47,7 @@ pub(crate) struct SupervisorConfig {
     pub(crate) max_teammates: usize,
     pub(crate) rules: Rules,
     pub(crate) hooks: Hooks,
+    pub(crate) mcp_servers: Vec<NamedMcpServer>,
     pub(crate) pass_environment: PassedNames,
     /// Prices of models, by `provider/name`.
     pub(crate) prices: BTreeMap<String, Price>,

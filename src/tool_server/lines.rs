@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -21,14 +21,14 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 type Running = Rc<RefCell<Vec<(RequestId, oneshot::Sender<()>)>>>;
 
 /// Serves until the end of the input or the first failed write. Calls that are still running a second later are
-/// cancelled.
+/// cancelled. `write_line` writes an answer, which ends in a line end. Fails if the input cannot be read.
 pub(crate) async fn serve(
     tools: Rc<ToolServer>,
     mut input: impl AsyncBufRead + Unpin,
-    output: impl AsyncWrite + Unpin + 'static,
+    write_line: impl AsyncFnMut(Vec<u8>) -> io::Result<()> + 'static,
 ) -> io::Result<()> {
     let (answers, queue) = mpsc::channel::<Answer>(AT_ONCE);
-    let mut writing = tokio::task::spawn_local(write_all(queue, output));
+    let mut writing = tokio::task::spawn_local(write_all(queue, write_line));
     let running: Running = Rc::default();
     let mut line = Vec::new();
     let read = loop {
@@ -69,27 +69,29 @@ pub(crate) async fn serve(
         }
     };
     drop(answers);
-    let written = if let Ok(done) = timeout(LAST_ANSWERS, &mut writing).await {
-        done
-    } else {
+    if timeout(LAST_ANSWERS, &mut writing).await.is_err() {
         running.borrow_mut().clear();
-        writing.await
-    };
-    read.and(written.unwrap_or_else(|why| Err(io::Error::other(why))))
+        // A client that does not read its answers may hold up a write for ever.
+        let _stuck = timeout(LAST_ANSWERS, &mut writing).await;
+        writing.abort();
+    }
+    read
 }
 
 async fn write_all(
     mut answers: mpsc::Receiver<Answer>,
-    mut output: impl AsyncWrite + Unpin,
-) -> io::Result<()> {
+    mut write_line: impl AsyncFnMut(Vec<u8>) -> io::Result<()>,
+) {
     while let Some(answer) = answers.recv().await {
-        let mut line = serde_json::to_vec(&answer.message)?;
+        // The messages of the protocol have only keys of text, so that they can be serialized.
+        let mut line = serde_json::to_vec(&answer.message).unwrap_or_default();
         line.push(b'\n');
-        output.write_all(&line).await?;
-        output.flush().await?;
+        if let Err(why) = write_line(line).await {
+            tracing::info!(%why, "the client reads no more answers");
+            return;
+        }
         answer.confirm();
     }
-    Ok(())
 }
 
 /// The outcome of reading a line.

@@ -14,9 +14,11 @@ pub(crate) mod hooks;
 mod leased_paths;
 mod leases;
 mod mail;
+mod mcp;
 mod registry;
 pub(crate) mod rules;
 mod served;
+pub(crate) mod skills;
 mod tasks;
 pub(crate) mod team;
 #[cfg(test)]
@@ -26,12 +28,13 @@ mod work;
 pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 #[cfg(test)]
 pub(crate) use files::file_tools;
-pub(crate) use files::{FileAccess, denied_files};
-pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, ToolParts};
-#[expect(unused_imports, reason = "the members that are served come next")]
+pub(crate) use files::{FileAccess, NestedInstructions, NestedLimits, ReadLimits, denied_files};
+pub(crate) use mcp::{McpSetup, McpTools};
+pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, TeamToolParts, ToolParts};
 pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
 
 use crate::store::TeamDir;
+use crate::wire::role::Role;
 use crate::wire::tool::{Effect, Signal, SubjectArgument, ToolSpec};
 use registry::{Registration, Tool as _};
 
@@ -61,6 +64,8 @@ const TOOLS: &[Registration] = &[
     Registration::of::<team::Idle>(),
     Registration::of::<work::OfferWork>(),
     Registration::of::<work::TakeWork>(),
+    Registration::of::<mcp::FindTools>(),
+    Registration::of::<skills::UseSkill>(),
 ];
 
 /// Returns the specs of all tools.
@@ -69,7 +74,7 @@ pub(crate) fn specs() -> impl Iterator<Item = &'static ToolSpec> {
 }
 
 pub(crate) fn registry(parts: ToolParts) -> Registry {
-    Registry::new(TOOLS.iter(), parts)
+    Registry::new(TOOLS.iter(), mcp::run, parts)
 }
 
 pub(crate) fn find(name: &str) -> Option<&'static ToolSpec> {
@@ -94,6 +99,11 @@ pub(crate) fn find_similar(tool: &ToolSpec) -> impl Iterator<Item = &'static Too
 /// Whether an agent in this role can complete tasks. A role without a file has every tool.
 pub(crate) fn can_complete_tasks(team: &TeamDir, role: &str) -> bool {
     team.find_role(role, find_by_alias).limits().has(&tasks::CompleteTask::SPEC)
+}
+
+/// Whether an agent in this role has the tool for skills.
+pub(crate) fn can_use_skills(role: &Role) -> bool {
+    role.has(&skills::UseSkill::SPEC)
 }
 
 /// Returns the signal of a call to the agent's loop.

@@ -4,9 +4,11 @@
 use super::approval_queue::ApprovalQueue;
 use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
 use super::command::OutputStore;
-use super::files::FileAccess;
+use super::files::{FileAccess, NestedInstructions, NestedLimits};
 use super::hooks::Hooks;
+use super::mcp::McpTools;
 use super::served::ServedModel;
+use super::skills::Skills;
 use crate::bus::{Bus, new_id};
 use crate::os::command::CommandSetup;
 use crate::os::{Clock, SystemClock};
@@ -17,6 +19,7 @@ use crate::protocol::request::{
 };
 use crate::protocol::tasks::is_in_hand;
 use crate::store::asynchronous::offload;
+use crate::store::instructions::FolderInstructions;
 use crate::store::roster;
 use crate::tasks::{TaskError, Tasks};
 use crate::undo::recorder::Recorder;
@@ -24,7 +27,7 @@ use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
 use crate::wire::file_view::FileView;
 use crate::wire::isolation::Isolation;
-use crate::wire::limits::OUTPUT_CHARS;
+use crate::wire::limits::{CALL_SECONDS, OUTPUT_CHARS};
 use crate::wire::message::{Body, Correlation, Message};
 use crate::wire::newest::Newest;
 use crate::wire::permission::PermissionMode;
@@ -32,6 +35,7 @@ use crate::wire::role::Role;
 use crate::wire::tool::{
     Audience, Effect, OfferCondition, Parameter, Served, Signal, SubjectArgument, ToolSpec,
 };
+use crate::wire::transcript::Entry;
 use crate::work::save::Saver;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -62,6 +66,11 @@ pub(super) trait Tool: Parameters + DeserializeOwned + 'static {
 
     /// Whether an agent with these parts has the tool.
     fn is_available(_: &ToolParts) -> bool {
+        true
+    }
+
+    /// Whether the tool is of use now, to an agent that has it.
+    fn is_offered(_: &ToolParts) -> bool {
         true
     }
 
@@ -105,6 +114,7 @@ pub(super) struct Registration {
     subject: fn(&Call, &ToolParts) -> Result<PermissionSubject, ToolError>,
     run: for<'a> fn(&'a Call, &'a ToolParts) -> ToolFuture<'a>,
     is_available: fn(&ToolParts) -> bool,
+    is_offered: fn(&ToolParts) -> bool,
 }
 
 impl Registration {
@@ -113,6 +123,7 @@ impl Registration {
             spec: const { &ToolSpec { parameters: T::PARAMETERS, ..T::SPEC } },
             subject: T::subject,
             is_available: T::is_available,
+            is_offered: T::is_offered,
             run: |call, parts| {
                 Box::pin(async move { arguments::<T>(call)?.run(call, parts).await })
             },
@@ -124,17 +135,52 @@ pub(crate) struct ToolParts {
     pub(crate) commands: CommandSetup,
     pub(crate) output_store: OutputStore,
     pub(crate) files: FileAccess,
+    pub(crate) skills: Skills,
+    pub(crate) instructions: NestedInstructions,
     pub(crate) team: Rc<TeamContext>,
     pub(crate) tasks: Arc<Tasks>,
     /// The clone in which the agent works; `None` for the workspace.
     pub(crate) work: Option<Arc<Saver>>,
+    /// The tools of MCP servers; `None` without a server.
+    pub(crate) mcp: Option<Rc<McpTools>>,
+    /// The role of the agent, which limits its tools.
+    pub(crate) role: RefCell<Role>,
     /// The lead's operations; a teammate has none.
     pub(crate) ops: Option<Ops>,
     /// The circumstances of a model that another program runs; `None` for a model of this program.
     pub(crate) served: Option<ServedModel>,
 }
 
+/// The parts that the team tools of every member need.
+pub(crate) struct TeamToolParts {
+    pub(crate) commands: CommandSetup,
+    pub(crate) output_store: OutputStore,
+    pub(crate) files: FileAccess,
+    pub(crate) team: Rc<TeamContext>,
+    pub(crate) tasks: Arc<Tasks>,
+}
+
 impl ToolParts {
+    /// Returns the parts of a member whose model runs in another program: it has team tools alone.
+    pub(crate) fn served(parts: TeamToolParts, served: ServedModel) -> Self {
+        let TeamToolParts { commands, output_store, files, team, tasks } = parts;
+        let no_room = NestedLimits { each: 0, total: 0 };
+        Self {
+            commands,
+            output_store,
+            files,
+            instructions: NestedInstructions::new(no_room, None),
+            skills: Skills::default(),
+            team,
+            tasks,
+            work: None,
+            mcp: None,
+            role: RefCell::default(),
+            ops: None,
+            served: Some(served),
+        }
+    }
+
     pub(super) fn audience(&self) -> Audience {
         if self.ops.is_some() { Audience::Lead } else { Audience::Teammate }
     }
@@ -305,10 +351,13 @@ pub(crate) struct SpawnOrder {
     pub(crate) isolation: Option<Isolation>,
 }
 
+/// Runs a judged call of a tool of an MCP server.
+pub(super) type RunOfServer = for<'a> fn(&'a Call, &'a ToolParts) -> ToolFuture<'a>;
+
 pub(crate) struct Registry {
     tools: BTreeMap<&'static str, &'static Registration>,
+    run_of_server: RunOfServer,
     parts: ToolParts,
-    role: RefCell<Role>,
     mode: Cell<PermissionMode>,
     /// Set if the model gets only the tools that it can use in its state, in compact definitions.
     compact: Option<CompactProfile>,
@@ -322,7 +371,11 @@ struct CompactProfile {
 
 impl Registry {
     /// Creates a registry of those tools of `all` that are for the agent with these parts.
-    pub(super) fn new(all: impl Iterator<Item = &'static Registration>, parts: ToolParts) -> Self {
+    pub(super) fn new(
+        all: impl Iterator<Item = &'static Registration>,
+        run_of_server: RunOfServer,
+        parts: ToolParts,
+    ) -> Self {
         let audience = parts.audience();
         let is_served = parts.served.is_some();
         let tools = all.filter(|tool| tool.spec.audience.includes(audience));
@@ -330,7 +383,7 @@ impl Registry {
         let tools = tools.filter(|tool| (tool.is_available)(&parts));
         let tools = tools.map(|tool| (tool.spec.name, tool)).collect();
         let mode = Cell::new(PermissionMode::Default);
-        Self { tools, parts, role: RefCell::default(), mode, compact: None }
+        Self { tools, run_of_server, parts, mode, compact: None }
     }
 
     pub(crate) fn set_mode(&self, mode: PermissionMode) {
@@ -352,7 +405,8 @@ impl Registry {
     }
 
     pub(crate) fn limit(&self, role: Role) {
-        *self.role.borrow_mut() = role;
+        self.parts.skills.limit(&role);
+        *self.parts.role.borrow_mut() = role;
     }
 
     /// Gives the model compact definitions of the tools that it can use in its state. `auto_claim` says whether idle
@@ -372,12 +426,20 @@ impl Registry {
             Some(_) => ToolSpec::compact_definition,
             None => ToolSpec::definition,
         };
-        self.offered(&self.role.borrow()).into_iter().map(define).collect()
+        if let Some(mcp) = &self.parts.mcp {
+            mcp.load().await;
+        }
+        let role = self.parts.role.borrow();
+        let mut definitions: Vec<_> = self.offered(&role).into_iter().map(define).collect();
+        let of_servers =
+            self.parts.mcp.iter().flat_map(|mcp| mcp.definitions(|spec| role.has(spec)));
+        definitions.extend(of_servers);
+        definitions
     }
 
     /// Returns the specs of the tools, by name, for a model that another program runs.
     pub(crate) fn served(&self) -> Vec<&'static ToolSpec> {
-        self.offered(&self.role.borrow())
+        self.offered(&self.parts.role.borrow())
     }
 
     /// Returns the conditions that hold for the agent. What cannot be read counts as absent.
@@ -408,7 +470,10 @@ impl Registry {
     /// Runs a call. If the agent has no such tool, the error lists the tools that it has.
     pub(crate) async fn call(&self, call: &Call) -> Result<ToolOutput, ToolError> {
         self.parts.team.has_command_mail.set(false);
-        let text = (self.find(call)?.run)(call, &self.parts).await?;
+        let text = match self.find_of_server(call) {
+            Some(_) => (self.run_of_server)(call, &self.parts).await?,
+            None => (self.find(call)?.run)(call, &self.parts).await?,
+        };
         let has_sent_mail = self.parts.team.has_command_mail.take();
         let (file, change) = self.parts.files.take_use(call).unzip();
         Ok(ToolOutput { text, file, has_sent_mail, change: change.flatten() })
@@ -417,6 +482,16 @@ impl Registry {
     /// Restores a file that the agent has seen, from its transcript.
     pub(crate) fn restore_view(&self, view: &FileView) {
         self.parts.files.restore(view);
+    }
+
+    /// Follows an entry of the agent's transcript.
+    pub(crate) fn follow(&self, entry: &Entry) {
+        self.parts.instructions.follow(entry);
+    }
+
+    /// Returns the instructions of folders in which the agent has used files, as entries for its transcript, each once.
+    pub(crate) async fn new_instructions(&self) -> Vec<FolderInstructions> {
+        self.parts.instructions.next(&self.parts.files.workspace).await
     }
 
     /// Returns a note about files that the agent has read and that were changed since, once for each change.
@@ -430,13 +505,37 @@ impl Registry {
         &self,
         call: &Call,
     ) -> Result<(&'static ToolSpec, PermissionSubject), ToolError> {
+        if let Some((spec, mcp)) = self.find_of_server(call) {
+            return Ok((spec, mcp.judge(call)));
+        }
         let tool = self.find(call)?;
         Ok((tool.spec, (tool.subject)(call, &self.parts)?))
     }
 
     /// Whether the role lets the agent have tools that this program does not know.
     pub(crate) fn may_have_others(&self) -> bool {
-        self.role.borrow().tools.is_none()
+        self.parts.role.borrow().tools.is_none()
+    }
+
+    /// Returns the time limit of a call, in seconds.
+    pub(crate) fn time_limit_s(&self, call: &Call) -> u64 {
+        let own = self.tools.get(call.name.as_str()).map(|it| it.spec.time_limit_s(&call.input));
+        let of_server = || self.parts.mcp.as_ref()?.time_limit(&call.name);
+        own.or_else(|| Some(of_server()?.as_secs())).unwrap_or(CALL_SECONDS)
+    }
+
+    /// Restores what an earlier result of a tool has changed for later calls.
+    pub(crate) fn restore_result(&self, content: &str) {
+        if let Some(mcp) = &self.parts.mcp {
+            mcp.restore(content);
+        }
+    }
+
+    /// Returns the spec of a tool of an MCP server; `None` if the call names none that the role has.
+    fn find_of_server(&self, call: &Call) -> Option<(&'static ToolSpec, &McpTools)> {
+        let mcp = self.parts.mcp.as_deref()?;
+        let spec = mcp.find(&call.name)?;
+        self.parts.role.borrow().has(spec).then_some((spec, mcp))
     }
 
     /// Returns the tools that the last model call offered to an agent in this role.
@@ -446,7 +545,11 @@ impl Registry {
             let compact = self.compact.as_ref();
             compact.is_none_or(|compact| spec.is_offered(audience, &compact.state.borrow()))
         };
-        let specs = self.tools.values().map(|tool| tool.spec).filter(|spec| role.has(spec));
+        let is_of_use = |tool: &&&Registration| {
+            (tool.is_available)(&self.parts) && (tool.is_offered)(&self.parts)
+        };
+        let tools = self.tools.values().filter(is_of_use);
+        let specs = tools.map(|tool| tool.spec).filter(|spec| role.has(spec));
         specs.filter(is_offered).filter(|spec| self.fits_mode(spec)).collect()
     }
 
@@ -459,20 +562,32 @@ impl Registry {
 
     /// Returns the name of the tool that submits a plan, if the agent has it.
     pub(crate) fn plan_tool(&self) -> Option<&'static str> {
-        let role = self.role.borrow();
+        let role = self.parts.role.borrow();
         let mut specs = self.tools.values().map(|tool| tool.spec).filter(|spec| role.has(spec));
         specs.find(|spec| spec.signal == Signal::SubmitsPlan).map(|spec| spec.name)
     }
 
+    fn is_of_server(&self, name: &str) -> bool {
+        self.parts.mcp.as_ref().is_some_and(|mcp| mcp.find(name).is_some())
+    }
+
     fn find(&self, call: &Call) -> Result<&'static Registration, ToolError> {
-        let role = self.role.borrow();
+        let role = self.parts.role.borrow();
         let name: String = call.name.chars().take(NAME_CHARS).collect();
-        let why = match self.tools.get(call.name.as_str()) {
+        let known = self.tools.get(call.name.as_str());
+        // The skills of another role may be none.
+        let why = match known.filter(|tool| (tool.is_available)(&self.parts)) {
             Some(tool) if role.has(tool.spec) => return Ok(tool),
             Some(_) => format!("your role ({}) does not have the tool {name:?}", role.name),
+            None if self.is_of_server(&name) => {
+                format!("your role ({}) does not have the tool {name:?}", role.name)
+            }
             None => format!("there is no tool {name:?}"),
         };
-        let given: Vec<&str> = self.offered(&role).iter().map(|spec| spec.name).collect();
+        let mut given: Vec<&str> = self.offered(&role).iter().map(|spec| spec.name).collect();
+        let of_servers = self.parts.mcp.iter().flat_map(|mcp| mcp.definitions(|it| role.has(it)));
+        let of_servers: Vec<String> = of_servers.map(|it| it.name).collect();
+        given.extend(of_servers.iter().map(String::as_str));
         Err(ToolError::Reply(format!("{why}; use one of: {}", given.join(", "))))
     }
 }

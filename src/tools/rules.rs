@@ -5,6 +5,7 @@
 use super::{find_by_alias, specs};
 use crate::protocol::permission::{NETWORK, OUTSIDE, UNSANDBOXED};
 use crate::wire::host::HostPattern;
+use crate::wire::mcp::is_tool_pattern;
 use crate::wire::role::Role;
 use crate::wire::tool::{Effect, SubjectArgument, ToolSpec};
 
@@ -50,6 +51,15 @@ pub(crate) fn under_own_names(rule: &str) -> Result<Vec<String>, RuleProblem> {
             Ok(vec![rule.to_owned()])
         } else {
             Err(RuleProblem::NoMatch(NO_HOST))
+        };
+    }
+    if is_tool_pattern(name) {
+        return if pattern.is_empty() {
+            Ok(vec![rule.to_owned()])
+        } else {
+            Err(RuleProblem::NoMatch(
+                "a rule about an MCP tool has no pattern; leave the parentheses out",
+            ))
         };
     }
     if name == UNSANDBOXED {
@@ -142,6 +152,8 @@ mod tests {
             ("outside(/usr/**)", &["outside(/usr/**)"]),
             ("network(*.example.com)", &["network(*.example.com)"]),
             ("network", &["network"]),
+            ("mcp__git__git_log", &["mcp__git__git_log"]),
+            ("mcp__git__*", &["mcp__git__*"]),
             ("unsandboxed(docker ps)", &["unsandboxed(docker ps)"]),
             ("unsandboxed(git push *)", &["unsandboxed(git push:*)"]),
         ] {
@@ -161,6 +173,7 @@ mod tests {
             "unsandboxed(git * main)",
             "network(*)",
             "network(https://packages.example.com)",
+            "mcp__git__git_log(x)",
         ] {
             let found = under_own_names(nothing);
             assert!(matches!(found, Err(RuleProblem::NoMatch(_))), "{nothing}: {found:?}");

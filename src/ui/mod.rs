@@ -11,6 +11,7 @@ pub(crate) mod headless_output;
 pub(crate) mod help;
 pub(crate) mod live;
 pub(crate) mod markdown;
+pub(crate) mod mcp_servers;
 pub(crate) mod messages;
 pub(crate) mod question;
 pub(crate) mod roster;

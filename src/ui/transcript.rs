@@ -55,7 +55,7 @@ impl Conversation {
                 let time = view.palette.dim(&view.clock(Some(next.at)));
                 rest + &reply(&format!("{time} {model}"), blocks, false, view)
             }
-            Entry::ToolStart { .. } => return String::new(),
+            Entry::ToolStart { .. } | Entry::HandedOut { .. } => return String::new(),
             Entry::ToolResult { tool_use_id, content, is_error, .. } => {
                 return self.result(tool_use_id, content, *is_error, view);
             }
@@ -70,6 +70,7 @@ impl Conversation {
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
             | Entry::Note { .. }
+            | Entry::Instructions { .. }
             | Entry::Compacted { .. }
             | Entry::Unknown => line(next, view),
         };
@@ -227,7 +228,7 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             let head = head(palette.bold(&one_line(model, width)));
             return reply(&head, blocks, true, view);
         }
-        Entry::ToolStart { .. } => Vec::new(),
+        Entry::ToolStart { .. } | Entry::HandedOut { .. } => Vec::new(),
         Entry::ToolResult { content, is_error, .. } => {
             let result = ResultText::new(content, *is_error, false, view);
             return result.row(view) + &result.below;
@@ -254,6 +255,10 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
         Entry::Note { content } => {
             let rows = view.block(content, "  ", None);
             rows.iter().map(|row| palette.warn(row)).collect()
+        }
+        Entry::Instructions { file, .. } => {
+            let what = one_line(&format!("was told the instructions in {file}"), width);
+            vec![palette.dim(&format!("  {what}"))]
         }
         Entry::Compacted { summary, .. } => {
             let what = palette.dim("── summary of the conversation so far");
@@ -364,6 +369,7 @@ mod tests {
 {"kind":"tool_start","tool_use_id":"t","name":"bash"}
 {"kind":"tool_result","tool_use_id":"t","content":"a\nb","is_error":false}
 {"kind":"note","content":"You were restarted."}
+{"kind":"instructions","file":"src/AGENTS.md","content":"Use tabs."}
 {"kind":"turn_end","outcome":"done","rounds":1}
 {"kind":"of a later version"}"#;
         let view = View::fixed(Some(60));
@@ -379,6 +385,7 @@ mod tests {
   ⏺ bash  ls
     ✓ 2 lines
   You were restarted.
+  was told the instructions in src/AGENTS.md
 00:00:01 ── turn done, 1 model call
 00:00:01 (written by a later version)
 ";

@@ -182,7 +182,9 @@ impl Feed {
                 Entry::User { .. }
                 | Entry::ToolStart { .. }
                 | Entry::Note { .. }
+                | Entry::Instructions { .. }
                 | Entry::Interrupt { .. }
+                | Entry::HandedOut { .. }
                 | Entry::TurnEnd { .. }
                 | Entry::Unknown => {}
             }

@@ -327,10 +327,12 @@ impl Search<'_> {
             | Entry::User { .. }
             | Entry::ToolStart { .. }
             | Entry::Note { .. }
+            | Entry::Instructions { .. }
             | Entry::Compacted { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
+            | Entry::HandedOut { .. }
             | Entry::Unknown => {}
         }
     }

@@ -123,16 +123,29 @@ fn read_value<'a>(
     if first.starts_with(['|', '>']) {
         return Value::Text(below.join(if first.starts_with('|') { "\n" } else { " " }));
     }
-    let items: Option<Vec<String>> = below
-        .iter()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(|line| line.strip_prefix('-').map(|item| scalar(item.trim())))
-        .collect();
-    if let Some(items) = items.filter(|items| first.is_empty() && !items.is_empty()) {
+    if let Some(items) = listed_below(&below).filter(|_| first.is_empty()) {
         return Value::List(items);
     }
     let lines = std::iter::once(first).chain(below).filter(|line| !line.is_empty());
     Value::Text(scalar(&lines.collect::<Vec<_>>().join(" ")))
+}
+
+/// Returns the items of a list in lines that begin with `-`; `None` if the lines are no list. Other lines continue the
+/// item before them.
+fn listed_below(lines: &[&str]) -> Option<Vec<String>> {
+    let mut items: Vec<String> = Vec::new();
+    for line in lines.iter().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match (line.strip_prefix('-'), items.last_mut()) {
+            (Some(item), _) => items.push(item.trim().to_owned()),
+            (None, Some(last)) => {
+                last.push(' ');
+                last.push_str(line);
+            }
+            (None, None) => return None,
+        }
+    }
+    let items: Vec<String> = items.iter().map(|item| scalar(item)).collect();
+    (!items.is_empty()).then_some(items)
 }
 
 /// Splits a text at its commas, except at commas within parentheses or quotes.
@@ -194,7 +207,7 @@ mod tests {
     fn texts_lists_and_block_texts_are_parsed() {
         let document = parse(
             "---\r\nname: coder # who\ndescription: \"Writes: \\\"code\\\"\"\ntools: Read, Bash(git diff:*, x)\n\
-             more: [a, 'b, c']\nlist:\n  - one\n- \"two\"\nlong: >\n  first\n  second\n\nkept: |\n  a: b\n  c\n\
+             more: [a, 'b, c']\nlist:\n  - one\n    more: 1\n- \"two\"\nlong: >\n  first\n  second\n\nkept: |\n  a: b\n  c\n\
              nested:\n  deep: 1\n---\n\nBody.\n---\nmore\n",
         );
         let text = |text: &str| Value::Text(text.into());
@@ -207,10 +220,10 @@ mod tests {
             (3, "description", text("Writes: \"code\"")),
             (4, "tools", text("Read, Bash(git diff:*, x)")),
             (5, "more", list(&["a", "b, c"])),
-            (6, "list", list(&["one", "two"])),
-            (9, "long", text("first second")),
-            (13, "kept", text("a: b\nc")),
-            (16, "nested", text("deep: 1")),
+            (6, "list", list(&["one more: 1", "two"])),
+            (10, "long", text("first second")),
+            (14, "kept", text("a: b\nc")),
+            (17, "nested", text("deep: 1")),
         ];
         assert_eq!(read, expected);
         let tools = document.fields.get(2).map(|field| field.value.items());

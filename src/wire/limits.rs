@@ -131,6 +131,9 @@ pub const DEFAULT_PERMISSION_SECONDS: u64 = 300;
 pub const CALL_SECONDS: u64 = 120;
 /// The longest time limit that a call may ask for, in seconds.
 pub const MAX_CALL_SECONDS: u64 = 3600;
+/// The time without a call after which an MCP server ends.
+pub const DEFAULT_MCP_IDLE: Duration = Duration::from_secs(600);
+
 /// The time for reading a command's output after all its processes have exited.
 pub const OUTPUT_DRAIN: Duration = Duration::from_secs(1);
 /// The number of characters of a tool's output that are sent to a model: head and tail (SPEC 5).

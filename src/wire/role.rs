@@ -5,7 +5,9 @@
 
 use super::front_matter::{self, Field, Problem};
 use super::isolation::Isolation;
+use super::mcp::{covers_tool, is_tool_pattern};
 use super::permission::PermissionMode;
+use super::skill;
 use super::tool::{RoleAccess, ToolLookup, ToolSpec};
 
 /// The words for a model that role files of other programs use. The settings `model_aliases` define their meaning.
@@ -30,6 +32,10 @@ pub struct Role {
     pub isolation: Option<Isolation>,
     /// The maximum number of model calls in one turn.
     pub max_turns: Option<u32>,
+    /// The skills of the role; `None` gives it every skill.
+    pub skills: Option<Vec<String>>,
+    /// The names of the MCP servers of the role; `None` gives it every server.
+    pub mcp_servers: Option<Vec<String>>,
     /// The `tool(pattern)` rules for disallowed calls, as they are written in the file.
     pub denied_calls: Vec<String>,
     /// The role's part of the system prompt.
@@ -155,6 +161,17 @@ impl Role {
                 let why = "is not a positive number, so max_rounds is in force";
                 self.max_turns = Some(most.ok_or_else(|| format!("{text:?} {why}"))?);
             }
+            "skills" => {
+                let (names, others) = divided(field.value.items(), skill::is_name);
+                self.skills = Some(names);
+                let why = "is not the name of a skill, so the role does not have it";
+                others.first().map_or(Ok(()), |other| Err(format!("{other:?} {why}")))?;
+            }
+            "mcpServers" => {
+                let (names, others) = divided(field.value.items(), is_server_name);
+                self.mcp_servers = Some(names);
+                others.first().map_or(Ok(()), |other| Err(server_problem(other)))?;
+            }
             other => return Err(format!("the key {other:?} is not known, so it is ignored")),
         }
         Ok(())
@@ -162,7 +179,7 @@ impl Role {
 
     /// Whether an agent in this role has a tool.
     pub fn has(&self, tool: &ToolSpec) -> bool {
-        let is_on = |list: &Vec<String>| list.iter().any(|name| name == tool.name);
+        let is_on = |list: &Vec<String>| list.iter().any(|word| covers_tool(word, tool.name));
         let is_given = match tool.role_access {
             RoleAccess::Always => return true,
             RoleAccess::Granted => true,
@@ -241,6 +258,28 @@ fn differ_by(one: &[char], other: &[char], most: usize) -> bool {
     }
 }
 
+/// Divides a list into the names and the rest.
+fn divided(items: Vec<String>, is_name: impl Fn(&str) -> bool) -> (Vec<String>, Vec<String>) {
+    items.into_iter().partition(|item| is_name(item))
+}
+
+fn is_server_name(text: &str) -> bool {
+    let is_fine = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !text.is_empty() && text.len() <= 64 && text.chars().all(is_fine)
+}
+
+/// Describes an entry of `mcpServers` that is no name. Other programs also accept the definition of a server there.
+fn server_problem(entry: &str) -> String {
+    let consequence = "so the role does not have it";
+    match entry.trim_start_matches('{').split_once(':') {
+        Some((name, _)) => format!(
+            "{name:?} is defined here, which is not supported, {consequence}: define the server in the settings, and \
+             name it here"
+        ),
+        None => format!("{entry:?} is not the name of an MCP server, {consequence}"),
+    }
+}
+
 fn is_open(rule: &str) -> bool {
     rule.contains('(') && !rule.ends_with(')')
 }
@@ -256,6 +295,8 @@ fn known(given: Vec<String>, find: ToolLookup) -> (Vec<String>, Vec<String>) {
         let (tool, pattern) = rule.split_at(bare(&rule).len());
         match find(tool) {
             Some(spec) => tools.push(format!("{}{pattern}", spec.name)),
+            // The tools of MCP servers are known only while a team runs.
+            None if is_tool_pattern(&rule) => tools.push(rule),
             None => unknown.push(rule),
         }
     }
@@ -352,6 +393,36 @@ mod tests {
         let (plain, problems) = parse("coder", "Code.\n");
         assert_eq!((&*plain.name, &*plain.instructions, problems), ("coder", "Code.", vec![]));
         assert_eq!(tools_of(&plain).len(), TOOLS.len());
+    }
+
+    #[test]
+    fn skills_and_servers_are_named_and_what_is_no_name_is_left_out() {
+        let of = |text: &str| parse("x", &format!("---\n{text}\n---\n"));
+        let (role, problems) =
+            of("skills: pdf-forms, letters\nmcpServers:\n  - github\n  - My_db.2");
+        assert_eq!(role.skills.unwrap(), ["pdf-forms", "letters"]);
+        assert_eq!(role.mcp_servers.unwrap(), ["github", "My_db.2"]);
+        assert_eq!((problems, tools_of(&of("skills: a").0).len()), (vec![], TOOLS.len()));
+        assert_eq!((of("name: y").0.skills, of("name: y").0.mcp_servers), (None, None));
+        // An empty list gives none.
+        let (role, problems) = of("skills:\nmcpServers: []");
+        assert_eq!((role.skills, role.mcp_servers, problems), (Some(vec![]), Some(vec![]), vec![]));
+        let (role, problems) = of("skills: [a, ../b, plugin:c]\nskills: d");
+        assert_eq!((role.skills.unwrap(), problems.len()), (vec!["a".to_owned()], 2));
+        // A definition in place of a name is a problem, and the names beside it count.
+        let inline =
+            "mcpServers:\n  - github\n  - playwright:\n      type: stdio\n      command: npx";
+        let (role, problems) = of(inline);
+        assert_eq!((role.mcp_servers.unwrap(), problems.len()), (vec!["github".to_owned()], 1));
+        let told =
+            "\"playwright\" is defined here, which is not supported, so the role does not have it";
+        assert!(problems[0].what.starts_with(told) && problems[0].line == 2, "{problems:?}");
+        for text in ["mcpServers:\n  db:\n    command: npx", "mcpServers: {db: {command: npx}}"] {
+            let (role, problems) = of(text);
+            assert_eq!((role.mcp_servers, problems.len()), (Some(vec![]), 1), "{text}");
+            assert!(problems[0].what.starts_with("\"db\" is defined here"), "{problems:?}");
+        }
+        assert!(of("mcpServers: a b").1[0].what.contains("is not the name of an MCP server"));
     }
 
     #[test]

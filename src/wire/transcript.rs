@@ -117,6 +117,13 @@ pub enum Entry {
         /// The text.
         content: String,
     },
+    /// The instructions of a folder below the workspace, of which the model was told when it had used a file there.
+    Instructions {
+        /// The path of their file below the workspace.
+        file: String,
+        /// The text; empty if there was no room for it, and the model was told only where it is.
+        content: String,
+    },
     /// A summary that replaces the conversation before this line: the memory of a resumed agent begins here. The
     /// prompt of the turn in progress is repeated to the model.
     Compacted {
@@ -129,6 +136,12 @@ pub enum Entry {
         /// The context size of the model in tokens, as far as a refused request has shown it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context_tokens: Option<u64>,
+    },
+    /// Mail was handed out to a model that another program runs: the answer that holds it was written. Mail without
+    /// such a line after it may not have reached that model.
+    HandedOut {
+        /// The ids of the messages.
+        ids: Vec<String>,
     },
     /// The end of a turn.
     TurnEnd {
@@ -271,7 +284,9 @@ mod tests {
             r#""decision","at":1.5,"request_id":"a:t","outcome":"expired","by":"program","scope":"once","reason":"late""#,
             r#""interrupt","at":1.5,"request_id":"user:1","by":"user","outcome":"interrupted""#,
             r#""note","at":1.5,"content":"n""#,
+            r#""instructions","at":1.5,"file":"a/AGENTS.md","content":"c""#,
             r#""compacted","at":1.5,"summary":"s","situation":"a","usage":{"input_tokens":0,"output_tokens":0,"cache_read_input_tokens":0,"cache_creation_input_tokens":0},"context_tokens":9"#,
+            r#""handed_out","at":1.5,"ids":["lead:1"]"#,
             r#""turn_end","at":1.5,"outcome":"failed","rounds":2"#,
             r#""turn_end","at":1.5,"outcome":"done","rounds":1,"report":{"id":"a:1","text":"done"}"#,
             r#""turn_end","at":1.5,"outcome":"interrupted","rounds":1,"cut_off":true"#,

@@ -15,6 +15,7 @@ mod import_graph;
 mod lifecycle;
 mod mail;
 mod permission;
+mod prompt;
 mod provider;
 mod reliability;
 mod tidy;

@@ -21,7 +21,11 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("undo", &["wire", "os", "store", "leases"]),
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
-    ("tools", &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work", "undo"]),
+    ("mcp", &["wire", "os"]),
+    (
+        "tools",
+        &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work", "undo", "mcp"],
+    ),
     ("tool_server", &["wire", "tools"]),
     (
         "agent",
@@ -63,6 +67,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
             "bus",
             "tasks",
             "leases",
+            "mcp",
             "tools",
             "tool_server",
             "agent",
@@ -391,7 +396,7 @@ fn views_only_look_tools_up() {
 
 #[test]
 fn every_test_file_is_listed() {
-    let topics = ["mail", "lifecycle", "permission", "provider", "ui", "fault", "walls"];
+    let topics = ["doors", "mail", "lifecycle", "permission", "provider", "ui", "fault", "walls"];
     let topics = topics.map(|topic| (format!("tests/it/{topic}"), "mod.rs"));
     let programs = ["tests/it", "tests/torture"].map(|program| (program.to_owned(), "main.rs"));
     let support = [("tests/support".to_owned(), "mod.rs")];

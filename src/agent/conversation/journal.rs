@@ -134,7 +134,9 @@ fn failpoints(entry: &Entry) -> (fn(), fn()) {
         | Entry::Request { .. }
         | Entry::Decision(_)
         | Entry::Interrupt { .. }
+        | Entry::HandedOut { .. }
         | Entry::Note { .. }
+        | Entry::Instructions { .. }
         | Entry::Compacted { .. }
         | Entry::Unknown => (|| {}, || {}),
     }

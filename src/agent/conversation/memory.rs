@@ -82,6 +82,21 @@ impl Default for Memory {
     }
 }
 
+/// Returns the instructions of a folder as the model gets them; without a content, only where they are.
+fn instructions(file: &str, content: &str) -> String {
+    let folder = file.rsplit_once('/').map_or(file, |(folder, _)| folder);
+    if content.is_empty() {
+        return format!(
+            "[team: {file} has instructions for the files below {folder}/. There is no room for them here: read that \
+             file before you change anything there]"
+        );
+    }
+    format!(
+        "[team: instructions of the workspace for the files below {folder}/, from {file}. They count more than those \
+         for a folder above:\n{content}]"
+    )
+}
+
 pub(super) fn call_of(block: &Block) -> Option<Call> {
     let Block::ToolUse { id, name, input } = block else { return None };
     Some(Call { id: id.clone(), name: name.clone(), input: input.clone() })
@@ -101,6 +116,9 @@ impl Memory {
             }
             Entry::Mail { message, verified, .. } => self.push_mail(message, *verified),
             Entry::Note { content } => self.add(Piece::Text(format!("[team: {content}]"))),
+            Entry::Instructions { file, content } => {
+                self.add(Piece::Text(instructions(file, content)));
+            }
             Entry::Assistant { blocks, usage, .. } => {
                 (self.in_turn, self.replies) = (true, self.replies.saturating_add(1));
                 (self.counted, self.uncounted) = (usage.total(), 0);
@@ -140,6 +158,7 @@ impl Memory {
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
+            | Entry::HandedOut { .. }
             | Entry::Unknown => {}
         }
     }
@@ -443,6 +462,19 @@ mod tests {
         let bytes: usize = kept.iter().map(String::len).sum();
         assert!(bytes <= ASKED_BYTES && kept.len() > 100, "{bytes} bytes");
         assert!(kept.last().unwrap().contains("report 4999"));
+    }
+
+    #[test]
+    fn instructions_of_a_folder_name_it_and_their_file() {
+        let told = |content: &str| {
+            let file = "src/a/AGENTS.md".into();
+            let memory = remember(&[Entry::Instructions { file, content: content.into() }]);
+            format!("{:?}", memory.messages())
+        };
+        let text = told("Use tabs.");
+        assert!(text.contains("below src/a/, from src/a/AGENTS.md. They count"), "{text}");
+        assert!(text.contains("above:\\nUse tabs.]"), "{text}");
+        assert!(told("").contains("no room for them here: read that file"), "{}", told(""));
     }
 
     #[test]

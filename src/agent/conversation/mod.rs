@@ -40,6 +40,7 @@ pub(crate) use work_set::{WorkId, WorkSet};
 use crate::agent::progress::Progress;
 use crate::llm::{ModelError, Provider};
 use crate::os::failpoint::hit;
+use crate::store::instructions::FolderInstructions;
 use crate::tools::{Call, Registry};
 use crate::wire::transcript::Entry;
 use compact::{CompactionReason, is_due};
@@ -73,26 +74,39 @@ impl Conversation {
 
     /// Adds an entry, which is in the transcript already, to the memory and to the read log of the tools.
     pub(crate) fn remember(&mut self, entry: &Entry) {
-        if let Entry::ToolResult { file: Some(view), .. } = entry {
-            self.tools.restore_view(view);
+        if let Entry::ToolResult { file, content, .. } = entry {
+            if let Some(view) = file {
+                self.tools.restore_view(view);
+            }
+            self.tools.restore_result(content);
         }
+        self.tools.follow(entry);
         self.journal.remember(entry);
     }
 
     /// Performs an effect of the turn machine. Before a model call, the model is told which files that it has read were
-    /// changed. Fails if the transcript cannot be written.
+    /// changed, and the instructions of the folders in which it has used files. Fails if the transcript cannot be written.
     pub(crate) async fn perform(
         &mut self,
         effect: TurnEffect,
         disk_full: &mut impl DiskFullHandler,
     ) -> Result<(), RecordError> {
         match effect {
-            TurnEffect::Record(entry) => self.journal.record(entry, disk_full).await?,
+            TurnEffect::Record(entry) => {
+                self.tools.follow(&entry);
+                self.journal.record(entry, disk_full).await?;
+            }
             TurnEffect::Sync => self.journal.sync().await?,
             TurnEffect::CallModel => {
                 if let Some(changes) = self.tools.file_changes().await {
                     let content = self.redact(&changes);
                     self.journal.record(Entry::Note { content }, disk_full).await?;
+                }
+                for FolderInstructions { file, text } in self.tools.new_instructions().await {
+                    let (file, content) = (file.display().to_string(), self.redact(&text));
+                    let entry = Entry::Instructions { file, content };
+                    self.tools.follow(&entry);
+                    self.journal.record(entry, disk_full).await?;
                 }
                 self.call_model();
             }

@@ -3,6 +3,7 @@
 use super::conversation::{ConversationChoice, NextSession};
 use crate::agent::approval::Asks;
 use crate::app::context::Context;
+use crate::app::mcp_servers;
 use crate::app::permission_rules::permissions;
 use crate::app::{model as model_access, output::warn};
 use crate::error::Failure;
@@ -11,6 +12,7 @@ use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
 use crate::settings::{Flags, Settings};
 use crate::store::roster;
 use crate::ui::headless_output::Format;
+use crate::wire::mcp::NamedMcpServer;
 use crate::wire::permission::{PermissionMode, Permissions};
 use crate::wire::roster::Lead;
 use crate::wire::sandbox::Sandbox;
@@ -62,6 +64,7 @@ pub(super) struct LeadOptions {
     pub(super) sandbox: Sandbox,
     /// A sentence about the mode of a resumed team that is not the mode of the settings.
     pub(super) mode_note: Option<String>,
+    pub(super) mcp_servers: Vec<NamedMcpServer>,
     pub(super) model: ModelChoice,
     pub(super) credentials: ProviderCredentials,
     pub(super) price: Option<Price>,
@@ -79,6 +82,7 @@ impl LeadOptions {
             warn(warning);
         }
         settings.ignored.iter().for_each(|ignored| warn(ignored));
+        let mcp_servers = mcp_servers::resolve(context, &settings);
         let mut mode_note = None;
         if request.resumes() && !settings.permissions_mode.is_of_this_run() {
             (permissions.mode, mode_note) = resumed_mode(context, permissions.mode);
@@ -106,6 +110,7 @@ impl LeadOptions {
             settings,
             permissions,
             mode_note,
+            mcp_servers,
             model,
             credentials,
             price,

@@ -4,7 +4,7 @@
 //! from the command line), the life lock, the roster entry, the mailbox, the agent, `Ready`, the end.
 
 pub(crate) mod options;
-mod roster_place;
+pub(super) mod roster_place;
 mod terminal;
 
 use crate::agent::event::{Ending, MachineEvent, StopCause};
@@ -180,6 +180,7 @@ impl TeammateApp {
             provider,
             rules: handshake.rules,
             hooks: handshake.hooks.clone(),
+            mcp_servers: handshake.mcp_servers.clone(),
             pass_environment: handshake.pass_environment.clone(),
             permissions: handshake.permissions.clone(),
             walls,

@@ -2,6 +2,7 @@
 //! such a handshake for tests and benchmarks, which start a teammate without being a lead.
 
 use crate::app::context::Context;
+use crate::app::mcp_servers;
 use crate::app::permission_rules::permissions;
 use crate::app::walls::LevelOrigin;
 use crate::app::{
@@ -167,7 +168,8 @@ fn by_hand(context: &Context, role: String, settings: &Settings) -> Result<Hands
     let named = model::resolve(settings, &context.environment)?.map(|setting| setting.value);
     let model = model_access::select(named, std::io::stdin().is_terminal())?;
     let credentials = ProviderCredentials::of(settings, &context.environment).only_for(&model);
-    Ok(Handshake { model: model.to_string(), credentials, ..handshake })
+    let mcp_servers = mcp_servers::resolve(context, settings);
+    Ok(Handshake { model: model.to_string(), credentials, mcp_servers, ..handshake })
 }
 
 /// Makes a handshake with the settings of a folder, the fallback model and no credentials.
@@ -186,6 +188,7 @@ fn handshake(
         price: None,
         rules: settings.rules(),
         hooks: settings.hooks.value.clone(),
+        mcp_servers: Vec::new(),
         pass_environment: settings.pass_environment.value.clone(),
         permissions,
         sandbox: settings.sandbox(),

@@ -8,14 +8,15 @@ use crate::protocol::lifecycle;
 use crate::store::asynchronous::update_roster;
 use crate::store::{Fsync, TeamDir};
 use crate::wire::roster::{Member, Roster, StartedBy, UsageCount};
+use crate::wire::sandbox::SandboxEntry;
 use crate::wire::{AgentName, WithUnknownFields};
 
 /// The place of a member in its team.
-pub(super) struct RosterPlace {
+pub(in crate::app) struct RosterPlace {
     name: AgentName,
     incarnation: String,
     /// The usage of the member so far.
-    pub(super) usage: UsageCount,
+    pub(in crate::app) usage: UsageCount,
     starter: Starter,
 }
 
@@ -37,14 +38,25 @@ impl RosterPlace {
         let (usage, starter) = if options.lead.is_some() {
             (check_entry(team, options).await?, Starter::Lead)
         } else {
-            let (usage, earlier) = write_entry(context, team, options).await?;
-            (usage, Starter::Hand(earlier.map(Box::new)))
+            return Self::enter(team, name, entry_of(context, options)).await;
         };
         Ok(Self { name, incarnation, usage, starter })
     }
 
+    /// Joins the team with the entry of a member that was started by hand.
+    pub(in crate::app) async fn enter(
+        team: &TeamDir,
+        name: AgentName,
+        entry: HandEntry,
+    ) -> Result<Self, Failure> {
+        let incarnation = entry.incarnation.clone();
+        let (usage, earlier) = entry.write(team, name.clone()).await?;
+        let starter = Starter::Hand(earlier.map(Box::new));
+        Ok(Self { name, incarnation, usage, starter })
+    }
+
     /// Restores the earlier entry after a failed start, which leaves no trace. The lead does this for its own members.
-    pub(super) async fn give_back(self, team: &TeamDir) {
+    pub(in crate::app) async fn give_back(self, team: &TeamDir) {
         let Self { name, incarnation, starter: Starter::Hand(earlier), .. } = self else { return };
         let restore = move |roster: &mut WithUnknownFields<Roster>| {
             let is_ours =
@@ -81,35 +93,58 @@ fn expected_entry(roster: &Roster, name: &str, incarnation: &str) -> Option<Usag
     roster.member(name).filter(|member| is_ours(member)).map(|member| member.usage)
 }
 
-/// Writes the entry of a teammate that was started by hand. Returns its usage so far, and its earlier entry.
-async fn write_entry(
-    context: &Context,
-    team: &TeamDir,
-    options: &TeammateOptions,
-) -> Result<(UsageCount, Option<WithUnknownFields<Member>>), Failure> {
-    let (name, handshake) = (options.name.clone(), &options.handshake);
-    let (role, incarnation) = (handshake.role.clone(), handshake.incarnation.clone());
-    let role_file = options.role_file.clone();
-    let now = SystemClock.now();
-    let (model, mode) = (options.model.to_string(), handshake.permissions.mode.word());
+/// The entry of a member that was started by hand.
+pub(in crate::app) struct HandEntry {
+    pub(in crate::app) role: String,
+    pub(in crate::app) role_file: Option<String>,
+    pub(in crate::app) incarnation: String,
+    pub(in crate::app) model: String,
+    pub(in crate::app) mode: String,
+    pub(in crate::app) cwd: String,
+    pub(in crate::app) sandbox: Option<SandboxEntry>,
+    /// The name of the team, if this process begins it.
+    pub(in crate::app) team_name: Option<String>,
+}
+
+impl HandEntry {
+    /// Writes the entry. Returns the usage of the member so far, and its earlier entry.
+    async fn write(
+        self,
+        team: &TeamDir,
+        name: AgentName,
+    ) -> Result<(UsageCount, Option<WithUnknownFields<Member>>), Failure> {
+        let now = SystemClock.now();
+        let enter = move |roster: &mut WithUnknownFields<Roster>| {
+            let earlier = roster.member(name.as_str()).cloned();
+            roster.begin(now, self.team_name);
+            let member = roster.enter(name.as_str(), now);
+            (member.role, member.role_file) = (self.role, self.role_file);
+            (member.model, member.mode) = (self.model, self.mode);
+            (member.started_by, member.cwd) = (StartedBy::Hand, self.cwd);
+            member.sandbox = self.sandbox;
+            member.incarnation = self.incarnation;
+            member.pid = i32::try_from(std::process::id()).ok();
+            let _legal = lifecycle::apply_spawned(&mut member.status);
+            member.since = now;
+            (member.usage, earlier)
+        };
+        Ok(update_roster(team, Fsync::Always, enter).await?)
+    }
+}
+
+fn entry_of(context: &Context, options: &TeammateOptions) -> HandEntry {
+    let handshake = &options.handshake;
     let shared = || context.cwd.display().to_string();
-    let cwd = handshake.work.as_ref().map_or_else(shared, |work| work.folder.clone());
-    let (team_name, sandbox) = (options.team_name.clone(), handshake.sandbox.entry());
-    let enter = move |roster: &mut WithUnknownFields<Roster>| {
-        let earlier = roster.member(name.as_str()).cloned();
-        roster.begin(now, team_name);
-        let member = roster.enter(name.as_str(), now);
-        (member.role, member.role_file) = (role, role_file);
-        (member.model, member.mode) = (model, mode.into());
-        (member.started_by, member.cwd) = (StartedBy::Hand, cwd);
-        member.sandbox = Some(sandbox);
-        member.incarnation = incarnation;
-        member.pid = i32::try_from(std::process::id()).ok();
-        let _legal = lifecycle::apply_spawned(&mut member.status);
-        member.since = now;
-        (member.usage, earlier)
-    };
-    Ok(update_roster(team, Fsync::Always, enter).await?)
+    HandEntry {
+        role: handshake.role.clone(),
+        role_file: options.role_file.clone(),
+        incarnation: handshake.incarnation.clone(),
+        model: options.model.to_string(),
+        mode: handshake.permissions.mode.word().into(),
+        cwd: handshake.work.as_ref().map_or_else(shared, |work| work.folder.clone()),
+        sandbox: Some(handshake.sandbox.entry()),
+        team_name: options.team_name.clone(),
+    }
 }
 
 #[cfg(test)]

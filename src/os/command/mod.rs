@@ -90,41 +90,43 @@ pub(crate) fn start(
 ) -> io::Result<(RunningCommand, PipeReader)> {
     let (output, output_end) = io::pipe()?;
     program::set_nonblocking(&output)?;
-    let ends = [output_end.try_clone()?, output_end];
-    Ok((launch(command, folder, setup, input.map(OwnedFd::from), ends)?, output))
+    let errors_end = output_end.try_clone()?;
+    let input = input.map(OwnedFd::from);
+    let running = launch(command, folder, setup, input, [output_end, errors_end])?;
+    Ok((running, output))
 }
 
-/// The ends of the pipes to a program.
+/// The pipes of a program that speaks on its standard input and output. No end blocks.
 #[derive(Debug)]
 pub(crate) struct ProgramPipes {
-    /// The program's standard input.
     pub(crate) input: PipeWriter,
-    /// Its standard output.
     pub(crate) output: PipeReader,
-    /// Its standard error output.
     pub(crate) errors: PipeReader,
 }
 
-/// Starts a shell command that talks over its standard input and output.
-pub(crate) fn start_program(
+/// Starts a shell command that is spoken to. It ends as every command does.
+pub(crate) fn start_with_pipes(
     command: &OsStr,
     folder: &Path,
     setup: &CommandSetup,
 ) -> io::Result<(RunningCommand, ProgramPipes)> {
     let ((input_end, input), (output, output_end)) = (io::pipe()?, io::pipe()?);
     let (errors, errors_end) = io::pipe()?;
-    let ends = [output_end, errors_end];
-    let running = launch(command, folder, setup, Some(input_end.into()), ends)?;
+    program::set_nonblocking(&input)?;
+    program::set_nonblocking(&output)?;
+    program::set_nonblocking(&errors)?;
+    let input_end = Some(OwnedFd::from(input_end));
+    let running = launch(command, folder, setup, input_end, [output_end, errors_end])?;
     Ok((running, ProgramPipes { input, output, errors }))
 }
 
-/// Starts a shell command with these ends for its standard output and its standard error output.
+/// Starts a command with these ends of its standard output and error.
 fn launch(
     command: &OsStr,
     folder: &Path,
     setup: &CommandSetup,
     input: Option<OwnedFd>,
-    [output_end, errors_end]: [PipeWriter; 2],
+    [output, errors]: [PipeWriter; 2],
 ) -> io::Result<RunningCommand> {
     let (lifeline_end, lifeline) = io::pipe()?;
     let walls =
@@ -143,7 +145,7 @@ fn launch(
     program.arg(command).args(files.map(descriptor_argument)).current_dir(folder);
     program.env_clear().envs(setup.env.iter().map(|(name, value)| (name, value)));
     program.env(process_tree::RUN_ID_VARIABLE, &setup.run_id);
-    program.stdin(lifeline_end).stdout(output_end).stderr(errors_end);
+    program.stdin(lifeline_end).stdout(output).stderr(errors);
     let inherited = files.into_iter().flatten().collect();
     isolate(&mut program, inherited, || Ok(setsid().map(drop)?));
     let supervisor = Arc::new(spawn(&mut program)?);

@@ -136,6 +136,18 @@ pub(crate) fn ancestors() -> Vec<Process> {
     std::iter::successors(me.as_ref().and_then(above), above).collect()
 }
 
+/// Returns the memory of a process in bytes: its share of the pages that it has, or all of them if that is not to be read.
+pub(crate) fn memory_bytes(pid: i32) -> Option<u64> {
+    let field = |file: &str, name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kilobytes * 1024)
+    };
+    field("smaps_rollup", "Pss:").or_else(|| field("status", "VmRSS:"))
+}
+
+/// Returns the processes below these ones.
 pub(crate) fn below(ancestors: &BTreeSet<i32>, table: &[Process]) -> BTreeSet<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for process in table {

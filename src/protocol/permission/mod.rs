@@ -9,6 +9,7 @@ mod glob;
 mod shell;
 
 use crate::wire::host::HostPattern;
+use crate::wire::mcp::{covers_tool, is_tool_pattern};
 use crate::wire::permission::{PermissionMode, QuestionKind, RuleLists};
 use crate::wire::tool::{Effect, ToolSpec};
 
@@ -36,6 +37,8 @@ pub(crate) enum PermissionSubject {
     Path(String),
     /// A file outside the workspace: its real, absolute path.
     Outside(String),
+    /// A tool of a server, which is not as a person has accepted it: what a person must know of the call.
+    ChangedTool(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +75,7 @@ impl PermissionSubject {
             Self::Outside(_) => Some(OUTSIDE),
             Self::Unsandboxed(_) => Some(UNSANDBOXED),
             Self::Hosts { .. } => Some(NETWORK),
-            Self::Nothing | Self::Command(_) | Self::Path(_) => None,
+            Self::Nothing | Self::Command(_) | Self::Path(_) | Self::ChangedTool(_) => None,
         }
     }
 
@@ -80,7 +83,7 @@ impl PermissionSubject {
         match self {
             Self::Command(line) | Self::Unsandboxed(line) => Some(line),
             Self::Hosts { command, .. } => Some(command),
-            Self::Nothing | Self::Path(_) | Self::Outside(_) => None,
+            Self::Nothing | Self::Path(_) | Self::Outside(_) | Self::ChangedTool(_) => None,
         }
     }
 
@@ -101,7 +104,10 @@ impl Rule {
             }
         };
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        if tool.is_empty() || !tool.chars().all(is_word) {
+        if pattern.is_some() && is_tool_pattern(tool) {
+            return Err(bad("a rule about an MCP tool has no pattern; leave the parentheses out"));
+        }
+        if !is_tool_pattern(tool) && (tool.is_empty() || !tool.chars().all(is_word)) {
             return Err(bad("write it as tool or tool(pattern), such as bash(cargo test:*)"));
         }
         if pattern.is_some_and(|pattern| pattern.trim().is_empty()) {
@@ -117,11 +123,11 @@ impl Rule {
     }
 
     fn covers(&self, tool: &str, subject: &PermissionSubject) -> bool {
-        use PermissionSubject::{Command, Hosts, Nothing, Outside, Path, Unsandboxed};
-        let Some(pattern) = &self.pattern else { return self.tool == tool };
+        use PermissionSubject::{ChangedTool, Command, Hosts, Nothing, Outside, Path, Unsandboxed};
+        let Some(pattern) = &self.pattern else { return covers_tool(&self.tool, tool) };
         self.tool == tool
             && match subject {
-                Nothing => false,
+                Nothing | ChangedTool(_) => false,
                 Path(path) | Outside(path) => glob::matches(pattern, path),
                 Hosts { hosts, .. } if tool == NETWORK => {
                     hosts.iter().all(|host| self.covers_host(host))
@@ -207,9 +213,9 @@ impl Policy {
         Ok(Self { mode, allow: allow?, ask: ask?, deny: deny?, granted, frees_walled_commands })
     }
 
-    /// Lets commands inside the walls run without a question, unless a rule asks. The walls must be whole.
-    pub(crate) fn free_walled_commands(&mut self) {
-        self.frees_walled_commands = true;
+    /// Sets whether commands inside the walls run without a question, unless a rule asks. The walls must be whole.
+    pub(crate) fn free_walled_commands(&mut self, are_free: bool) {
+        self.frees_walled_commands = are_free;
     }
 
     pub(crate) fn mode(&self) -> PermissionMode {
@@ -290,12 +296,21 @@ impl Policy {
                 return PermissionVerdict::Run;
             }
         }
+        if let PermissionSubject::ChangedTool(_) = subject {
+            return match self.mode {
+                PermissionMode::Bypass => PermissionVerdict::Refuse(CHANGED_TOOL.into()),
+                PermissionMode::Plan | PermissionMode::Default | PermissionMode::AcceptEdits => {
+                    PermissionVerdict::Ask
+                }
+            };
+        }
         let free = match subject {
             PermissionSubject::Path(_) => self.mode == PermissionMode::AcceptEdits,
             PermissionSubject::Command(_) | PermissionSubject::Hosts { .. } => {
                 self.frees_walled_commands
             }
             PermissionSubject::Nothing
+            | PermissionSubject::ChangedTool(_)
             | PermissionSubject::Outside(_)
             | PermissionSubject::Unsandboxed(_) => false,
         };
@@ -337,6 +352,11 @@ impl Policy {
         })
     }
 }
+
+/// The refusal of a call of a changed tool in mode `bypass`.
+const CHANGED_TOOL: &str = "not done: the MCP server has changed this tool since the user accepted it, and in mode bypass \
+                            nobody is asked; do without it, and say in your report that `team mcp-servers --accept \
+                            SERVER` accepts it";
 
 /// Returns the refusal of a call that leaves the workspace or the walls in mode `bypass`.
 fn stays(way: &str, subject: &PermissionSubject) -> String {
@@ -384,7 +404,7 @@ pub(crate) fn would_allow(rules: &[String]) -> String {
 
 fn rule(tool: &str, subject: &PermissionSubject) -> String {
     match subject {
-        PermissionSubject::Nothing => tool.into(),
+        PermissionSubject::Nothing | PermissionSubject::ChangedTool(_) => tool.into(),
         PermissionSubject::Command(line)
         | PermissionSubject::Unsandboxed(line)
         | PermissionSubject::Hosts { command: line, .. } => {

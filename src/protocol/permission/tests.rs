@@ -196,7 +196,7 @@ fn walled_commands_may_be_free_of_questions() {
     for mode in [Default, AcceptEdits] {
         let mut policy = policy(mode, &[], &["bash(rm:*)"], &["bash(sudo:*)"]);
         assert_eq!(bash(&policy, "make"), Ask);
-        policy.free_walled_commands();
+        policy.free_walled_commands(true);
         assert_eq!((bash(&policy, "make"), bash(&policy, "make; rm x")), (Run, Ask));
         assert!(is_refused(&bash(&policy, "sudo make")));
         assert_eq!(policy.judge(&spec("bash"), &Unsandboxed("make".into())), AskToLeave);

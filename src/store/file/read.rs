@@ -5,7 +5,7 @@ use crate::wire::{AgentName, FORMAT_VERSION};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,23 @@ pub(crate) fn known_if_there(path: &Path) -> Result<Option<Metadata>, FileError>
 /// value.
 pub(crate) fn read_state<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FileError> {
     open_if_there(path)?.map_or(Ok(None), |(file, _)| state_in(&file).at(path))
+}
+
+/// Reads the JSON value that is the whole content of a file; `None` if the file does not exist.
+///
+/// # Errors
+/// The file cannot be read, has more than `most` bytes, or is not such a value.
+pub(crate) fn read_json<T: DeserializeOwned>(
+    path: &Path,
+    most: u64,
+) -> Result<Option<T>, FileError> {
+    let Some((file, known)) = open_if_there(path)? else { return Ok(None) };
+    if known.len() > most {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge)).at(path);
+    }
+    let mut text = Vec::new();
+    file.take(most).read_to_end(&mut text).at(path)?;
+    serde_json::from_slice(&text).map(Some).map_err(io::Error::from).at(path)
 }
 
 /// Like [`read_state`], for an open file.

@@ -47,6 +47,10 @@ pub struct LifeRecord {
     pub started_at: WallTime,
     /// The name of the process that started it, or `hand`.
     pub started_by: String,
+    /// Whether its process may go on after it has left the team: another program runs it. A stop waits for the lock
+    /// alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub outlives_membership: bool,
     /// The time at which it detected the exit of its lead.
     pub lead_lost: Option<MachineTime>,
 }

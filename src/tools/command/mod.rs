@@ -1,5 +1,6 @@
 //! The `bash` tool: runs one shell command in the workspace. No process of the command outlives it.
 
+pub(super) mod call_guard;
 #[cfg(test)]
 mod contained_agent;
 #[cfg(test)]
@@ -33,13 +34,11 @@ use crate::wire::host::HostPattern;
 use crate::wire::limits::{CALL_SECONDS, MAX_CALL_SECONDS};
 use crate::wire::tool::ParameterType::{self, Text, TextList};
 use crate::wire::tool::{Audience, CompactOffer, Repetition, SubjectArgument, ToolSpec};
-use git_guard::GitGuard;
-use lease_guard::LeaseGuard;
+use call_guard::CallGuard;
 use output::CappedOutput;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use undo_guard::UndoGuard;
 
 /// Suffixes of the names of variables with credentials of model endpoints. Commands never get these variables,
 /// even if the caller's allow-list names one.
@@ -138,18 +137,13 @@ impl Tool for Bash {
         if let Some(outbox) = &outbox {
             setup.env.push((OUTBOX_VARIABLE.into(), outbox.path().display().to_string()));
         }
-        let guard = LeaseGuard::of(parts, setup.walls.as_deref()).await;
+        let walls = setup.walls.as_deref();
+        let guard = CallGuard::before(parts, walls, walls).await;
         setup.read_only = guard.read_only();
-        let git_guard = GitGuard::of(parts, setup.walls.as_deref()).await;
-        let undo_guard = UndoGuard::before(parts).await;
-        // An interrupted command is looked at, too. Git runs only after the quarantine.
-        let git_guard = git_guard.before(undo_guard.look());
         let result = self.run_in(folder, &setup, &parts.output_store).await;
-        let report = git_guard.report().await;
-        undo_guard.after().await;
+        let checked = guard.after().await;
         let mut result = result?;
-        result += &report;
-        result += &guard.report(call, (&self.command, &result), parts).await;
+        result += &checked.report(call, (&self.command, &result), parts).await;
         let Some(outbox) = outbox else { return Ok(result) };
         let report = send_outbox(outbox, &parts.team).await?;
         let report = report.map(|report| format!("\n[outbox: {report}]")).unwrap_or_default();

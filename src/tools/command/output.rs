@@ -77,7 +77,7 @@ impl LineViewer {
 
 impl CappedOutput {
     /// Creates an output that is stored whole if it is too long.
-    pub(super) fn stored_in(output_store: &OutputStore) -> Self {
+    pub(in crate::tools) fn stored_in(output_store: &OutputStore) -> Self {
         let output_store = output_store.clone();
         let redact = Rc::clone(&output_store.redact);
         let viewer = output_store.show_line.clone();
@@ -109,7 +109,7 @@ impl CappedOutput {
     }
 
     /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(in crate::tools) fn push(&mut self, bytes: &[u8]) {
         let mut bytes = [std::mem::take(&mut self.partial).as_slice(), bytes].concat();
         let end = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
         if str::from_utf8(end).is_err_and(|why| why.error_len().is_none()) {

@@ -80,7 +80,7 @@ pub(in crate::tools) async fn run(
 }
 
 /// Returns the setup of a command whose programs are to find the proxy around it.
-fn through_proxy(setup: &CommandSetup) -> CommandSetup {
+pub(in crate::tools) fn through_proxy(setup: &CommandSetup) -> CommandSetup {
     let mut setup = setup.clone();
     setup.env.retain(|(name, _)| !is_about_proxy(name));
     setup.env.extend(proxy_variables());

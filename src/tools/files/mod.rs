@@ -4,8 +4,10 @@ mod access;
 mod changes;
 mod load;
 mod locked_file;
+mod nested;
 mod own_versions;
 mod read_log;
+mod readable;
 mod seen_lines;
 #[cfg(test)]
 mod shared_file_tests;
@@ -17,6 +19,8 @@ mod undo_tests;
 mod write;
 
 pub(crate) use access::FileAccess;
+pub(crate) use nested::{NestedInstructions, NestedLimits};
+pub(crate) use readable::ReadLimits;
 #[cfg(test)]
 pub(crate) use tests::file_tools;
 

@@ -9,8 +9,10 @@ use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};
 use crate::tools::hooks::Hooks;
 use crate::tools::registry::{Registration, Registry, TeamContext};
+use crate::tools::skills::Skills;
 use crate::wire::AgentName;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -51,10 +53,24 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let hooks = Hooks { list: Vec::new(), me: me.clone(), workspace: folder, setup, leases: None };
     let team = Rc::new(TeamContext::new(me, "1".into(), Arc::clone(&bus), 0, hooks));
     let tasks = Arc::new(Tasks::new(bus, clock, |_, _| true));
-    let (work, ops, served) = (None, None, None);
-    let parts = ToolParts { commands, output_store, files, team, tasks, work, ops, served };
+    let skills = Skills::default();
+    let instructions = NestedInstructions::new(NestedLimits { each: 8192, total: 32_768 }, None);
+    let parts = ToolParts {
+        commands,
+        output_store,
+        files,
+        skills,
+        instructions,
+        team,
+        tasks,
+        work: None,
+        mcp: None,
+        role: RefCell::default(),
+        ops: None,
+        served: None,
+    };
     let is_file_tool = |tool: &&Registration| tool.spec.subject == FILE.subject;
-    Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), parts)
+    Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), crate::tools::mcp::run, parts)
 }
 
 pub(super) fn block_on<R>(task: impl Future<Output = R>) -> R {

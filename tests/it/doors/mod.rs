@@ -1,5 +1,44 @@
-//! Agents and tools of other vendors in a team.
+//! The doors: agents, tools and editors that people already have.
 
 mod acp_failures;
 mod acp_mail;
 mod acp_member;
+mod mcp_bad_servers;
+mod mcp_install;
+mod mcp_member;
+mod mcp_servers;
+
+use crate::support::child_process::write;
+use crate::support::harness::{Team, has_python};
+use serde_json::{Map, Value, json};
+
+/// Returns the definition of a scripted MCP server with these options.
+fn scripted_server(options: &[&str]) -> Value {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/mcp_server.py");
+    let args: Vec<&str> = ["-B", script].into_iter().chain(options.iter().copied()).collect();
+    json!({ "command": "python3", "args": args })
+}
+
+/// Writes the `.mcp.json` of the workspace.
+fn define(team: &Team, servers: &[(&str, Value)]) {
+    let servers: Map<String, Value> =
+        servers.iter().map(|(name, server)| ((*name).to_owned(), server.clone())).collect();
+    write(&team.workspace().join(".mcp.json"), json!({ "mcpServers": servers }).to_string());
+}
+
+/// Creates a team that trusts a folder with these servers; `None` without python.
+fn team_with(servers: &[(&str, Value)]) -> Option<Team> {
+    if !has_python("the scripted MCP server is written in it") {
+        return None;
+    }
+    let team = Team::new();
+    define(&team, servers);
+    team.team(&["init"]).expect(0);
+    team.team(&["trust"]).expect(0);
+    Some(team)
+}
+
+/// Returns the call of a tool of the server `s`.
+fn tool(name: &str, text: &str) -> (String, Value) {
+    (format!("mcp__s__{name}"), json!({ "text": text }))
+}

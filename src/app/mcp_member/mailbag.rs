@@ -1,0 +1,140 @@
+//! The mail of a member whose model runs in another program, from the transcript to an answer that was written. Pure: it
+//! reads no file and no clock.
+
+use crate::tools::Handout;
+use crate::wire::limits::OUTPUT_CHARS;
+use crate::wire::newest::Newest;
+use serde_json::{Map, Value};
+
+type Object = Map<String, Value>;
+
+#[derive(Debug, Clone, PartialEq)]
+struct Letter {
+    /// The place in the order of delivery.
+    number: u64,
+    bytes: usize,
+    message: Object,
+}
+
+/// The mail of one process.
+#[derive(Debug)]
+pub(super) struct Mailbag {
+    /// Not handed out, oldest first.
+    unread: Vec<Letter>,
+    /// Part of an answer that is not written yet, each with the id of its call.
+    lent: Vec<(String, Letter)>,
+    handed_out: Newest<Object>,
+    count: u64,
+}
+
+impl Mailbag {
+    pub(super) fn new() -> Self {
+        let handed_out = Newest::within(OUTPUT_CHARS);
+        Self { unread: Vec::new(), lent: Vec::new(), handed_out, count: 0 }
+    }
+
+    pub(super) fn add(&mut self, message: Object) {
+        let bytes = message.iter().map(|(name, value)| name.len() + value.to_string().len()).sum();
+        self.count += 1;
+        self.unread.push(Letter { number: self.count, bytes, message });
+    }
+
+    /// Takes the oldest unread mail for an answer, as much as fits into a result, at least one message.
+    pub(super) fn lend(&mut self, call_id: &str) -> Handout {
+        let mut room = OUTPUT_CHARS;
+        let fits = |letter: &&Letter| {
+            let is_first = room == OUTPUT_CHARS;
+            let left = room.checked_sub(letter.bytes);
+            room = left.unwrap_or_default();
+            left.is_some() || is_first
+        };
+        let count = self.unread.iter().take_while(fits).count();
+        let letters: Vec<Letter> = self.unread.drain(..count).collect();
+        let mail = letters.iter().map(|letter| letter.message.clone()).collect();
+        self.lent.extend(letters.into_iter().map(|letter| (call_id.to_owned(), letter)));
+        Handout { mail, more: self.unread.len() }
+    }
+
+    /// Notes that the answer to a call was written. Returns the ids of its mail.
+    pub(super) fn deliver(&mut self, call_id: &str) -> Vec<String> {
+        let mut ids = Vec::new();
+        for letter in self.end(call_id) {
+            ids.extend(letter.message.get("id").and_then(Value::as_str).map(ToOwned::to_owned));
+            self.handed_out.push(letter.bytes, letter.message);
+        }
+        ids
+    }
+
+    /// Makes the mail of an answer that was not written unread again. Returns whether there is any.
+    pub(super) fn return_from(&mut self, call_id: &str) -> bool {
+        let letters = self.end(call_id);
+        let has_any = !letters.is_empty();
+        self.unread.extend(letters);
+        self.unread.sort_by_key(|letter| letter.number);
+        has_any
+    }
+
+    fn end(&mut self, call_id: &str) -> Vec<Letter> {
+        let (ended, lent) =
+            std::mem::take(&mut self.lent).into_iter().partition(|(id, _)| id == call_id);
+        self.lent = lent;
+        let ended: Vec<(String, Letter)> = ended;
+        ended.into_iter().map(|(_, letter)| letter).collect()
+    }
+
+    /// Whether all mail was handed out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.unread.is_empty() && self.lent.is_empty()
+    }
+
+    /// Returns the newest mail that was handed out.
+    pub(super) fn handed_out(&self) -> Newest<Object> {
+        self.handed_out.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn message(id: &str, content: &str) -> Object {
+        json!({ "id": id, "content": content }).as_object().unwrap().clone()
+    }
+
+    fn ids(handout: &Handout) -> Vec<&str> {
+        handout.mail.iter().map(|message| message["id"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn mail_of_an_answer_that_was_not_written_is_unread_again_in_its_order() {
+        let mut bag = Mailbag::new();
+        for id in ["a", "b"] {
+            bag.add(message(id, "x"));
+        }
+        assert_eq!(ids(&bag.lend("1")), ["a", "b"]);
+        bag.add(message("c", "x"));
+        assert_eq!(ids(&bag.lend("2")), ["c"]);
+        assert!(bag.lend("none").mail.is_empty() && !bag.is_empty());
+        assert_eq!(bag.deliver("2"), ["c"]);
+        assert!(bag.return_from("1") && !bag.return_from("1"));
+        bag.add(message("d", "x"));
+        assert_eq!(ids(&bag.lend("3")), ["a", "b", "d"]);
+        assert_eq!(bag.deliver("3"), ["a", "b", "d"]);
+        assert!(bag.is_empty());
+        assert_eq!(bag.handed_out().iter().count(), 4);
+    }
+
+    #[test]
+    fn an_answer_has_as_much_mail_as_fits_and_at_least_one_message() {
+        let mut bag = Mailbag::new();
+        let long = "x".repeat(OUTPUT_CHARS);
+        for (id, content) in [("a", &*long), ("b", "x"), ("c", &long), ("d", "x")] {
+            bag.add(message(id, content));
+        }
+        let handouts: Vec<Handout> = ["1", "2", "3", "4"].map(|call| bag.lend(call)).into();
+        let shown: Vec<_> = handouts.iter().map(|it| (ids(it), it.more)).collect();
+        let expected = [(vec!["a"], 3), (vec!["b"], 2), (vec!["c"], 1), (vec!["d"], 0)];
+        assert_eq!(shown, expected);
+    }
+}

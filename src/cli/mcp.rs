@@ -1,0 +1,51 @@
+//! `team mcp`.
+
+use crate::app::context::Context;
+use crate::app::mcp_member::install::{self, ClientProgram};
+use crate::app::mcp_member::{self, McpRequest};
+use crate::error::{Exit, Failure};
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct Args {
+    /// Name of the member (default: that of the program, such as claude)
+    #[arg(long = "as", value_name = "NAME")]
+    pub(super) name: Option<String>,
+    /// Role of the member
+    #[arg(long, value_name = "TEXT", default_value = "teammate")]
+    role: String,
+    /// Serve HTTP on loopback instead of standard input and output; the first line says where
+    #[arg(long, hide = true)]
+    http: bool,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Print the entry for the settings of a program, or write it there
+    Install(InstallArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct InstallArgs {
+    /// The program
+    #[arg(value_enum)]
+    program: ClientProgram,
+    /// Write the entry into the program's settings for this folder; what is there stays
+    #[arg(long)]
+    write: bool,
+    /// Name of the member
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<String>,
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
+    let Args { name, role, http, verb } = args;
+    match verb {
+        None => mcp_member::run(context, McpRequest { name, role, http }),
+        Some(Verb::Install(InstallArgs { program, write, name })) => {
+            install::run(context, program, name.as_deref(), write)
+        }
+    }
+}
