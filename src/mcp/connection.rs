@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// The longest time of a call whose server reports progress.
-const MAX_PROGRESS: Duration = Duration::from_secs(600);
+pub(crate) const MAX_PROGRESS: Duration = Duration::from_secs(600);
 
 /// The time in which a connection closes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -7,5 +7,5 @@ mod connection;
 mod content;
 mod line_watch;
 
-pub(crate) use connection::{Connection, ConnectionError, Era, RemoteTool};
+pub(crate) use connection::{Connection, ConnectionError, Era, MAX_PROGRESS, RemoteTool};
 pub(crate) use content::CallContent;

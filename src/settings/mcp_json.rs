@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 const KNOWN_KEYS: [&str; 8] =
     ["type", "command", "args", "env", "cwd", "url", "headers", "timeout"];
 
-/// The keys of a definition whose absence would make the server fail in an obscure way.
+/// Keys of a definition that this program cannot honour. Without them the server would fail in an obscure way.
 const UNSUPPORTED_KEYS: [&str; 2] = ["oauth", "headersHelper"];
 
 /// The content of the workspace's file.

@@ -418,6 +418,9 @@ impl Registry {
     /// Returns the tools for a model call. In the compact profile they are a function of the agent's state, so that a
     /// resumed agent gets the same ones.
     pub(crate) async fn definitions(&self) -> Vec<ToolDefinition> {
+        if let Some(mcp) = &self.parts.mcp {
+            mcp.load().await;
+        }
         if let Some(compact) = &self.compact {
             let state = self.state(compact).await;
             *compact.state.borrow_mut() = state;
@@ -426,9 +429,6 @@ impl Registry {
             Some(_) => ToolSpec::compact_definition,
             None => ToolSpec::definition,
         };
-        if let Some(mcp) = &self.parts.mcp {
-            mcp.load().await;
-        }
         let role = self.parts.role.borrow();
         let mut definitions: Vec<_> = self.offered(&role).into_iter().map(define).collect();
         let of_servers =
@@ -456,13 +456,17 @@ impl Registry {
         let has_own = board.values().any(|task| is_in_hand(&board, task, &me));
         let is_open = compact.auto_claim || board.values().any(|task| !task.status.is_over());
         let queue = self.parts.ops.as_ref().map(|ops| &ops.approval_queue);
+        let has_plan = queue.is_some_and(|queue| queue.has_plan_for_model());
+        // A plan is decided first: the prompt has no room for both.
+        let has_many_tools = self.parts.mcp.as_ref().is_some_and(|mcp| mcp.is_deferred());
         let holds = |condition: &OfferCondition| match condition {
             OfferCondition::Always => true,
             OfferCondition::Teammates => roster.members.iter().any(|it| !it.status.is_over()),
             OfferCondition::OwnTask => has_own,
             OfferCondition::OpenTasks => is_open && !has_own,
             OfferCondition::PlanMode => self.mode.get() == PermissionMode::Plan,
-            OfferCondition::PlanToReview => queue.is_some_and(|queue| queue.has_plan_for_model()),
+            OfferCondition::PlanToReview => has_plan,
+            OfferCondition::ToolsToFind => has_many_tools && !has_plan,
         };
         OfferCondition::ALL.into_iter().filter(holds).collect()
     }

@@ -104,17 +104,20 @@ pub enum OfferCondition {
     PlanMode,
     /// A plan waits for a decision of the agent.
     PlanToReview,
+    /// MCP servers have tools, which the agent finds by words, and no plan waits.
+    ToolsToFind,
 }
 
 impl OfferCondition {
     /// Every condition.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Always,
         Self::Teammates,
         Self::OwnTask,
         Self::OpenTasks,
         Self::PlanMode,
         Self::PlanToReview,
+        Self::ToolsToFind,
     ];
 }
 

@@ -3,7 +3,9 @@
 use crate::tools::call::{Call, ToolError};
 use crate::tools::registry::{Tool, ToolParts, parameters};
 use crate::wire::tool::ParameterType::Text;
-use crate::wire::tool::{Audience, CompactOffer, Effect, Purpose, RoleAccess, ToolSpec};
+use crate::wire::tool::{
+    Audience, CompactOffer, Effect, OfferCondition, Purpose, RoleAccess, ToolSpec,
+};
 
 parameters!(FindTools {
     query: String = required(Text, "Words for what the tool does, or the name of its server."),
@@ -17,7 +19,11 @@ impl Tool for FindTools {
         effect: Effect::Reads,
         role_access: RoleAccess::Granted,
         purpose: Purpose::Work,
-        compact: Some(CompactOffer::always(Audience::Both, "Find further tools by words.")),
+        compact: Some(CompactOffer::when(
+            OfferCondition::ToolsToFind,
+            Audience::Both,
+            "Find further tools by words.",
+        )),
         ..ToolSpec::STRICT
     };
 

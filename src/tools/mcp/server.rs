@@ -3,7 +3,7 @@
 use super::catalog::ListedTool;
 use super::process::ServerProcess;
 use super::setup::McpSetup;
-use crate::mcp::{CallContent, Connection, ConnectionError, Era, RemoteTool};
+use crate::mcp::{CallContent, Connection, ConnectionError, Era, MAX_PROGRESS, RemoteTool};
 use crate::os::deadline::deadline;
 use crate::os::{Clock, SystemClock};
 use crate::store::asynchronous::offload;
@@ -21,9 +21,6 @@ use tokio::time::sleep;
 
 /// The time in which a server starts and lists its tools.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The longest time of a call whose server reports progress.
-const MAX_PROGRESS: Duration = Duration::from_secs(600);
 
 /// A server that has ended by itself so often within this time is not started again before that is over.
 const MAX_DEATHS: usize = 3;

@@ -46,9 +46,8 @@ fn a_folders_server_starts_only_as_it_was_trusted() {
     }
     let team = Team::new();
     let marked = |word: &str| {
-        let command = format!("touch started-{word}; exec python3 -B \"$0\"");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/mcp_server.py");
-        json!({ "command": "sh", "args": ["-c", command, script] })
+        let command = format!("touch started-{word}; exec python3 -B mcp_server.py");
+        json!({ "command": "sh", "args": ["-c", command] })
     };
     let has_started = |word: &str| team.workspace().join(format!("started-{word}")).exists();
     define(&team, &[("s", marked("first"))]);
@@ -399,7 +398,8 @@ fn a_server_over_http_is_used_with_its_headers() {
         let definition = scripted_server(&[options, &[http.as_str()]].concat());
         let args: Vec<&str> =
             definition["args"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
-        let mut server = std::process::Command::new("python3").args(args).spawn().unwrap();
+        let mut server = std::process::Command::new("python3");
+        let mut server = server.args(args).current_dir(team.workspace()).spawn().unwrap();
         team.eventually("the endpoint listens", || port_file.exists());
         let port = fs::read_to_string(&port_file).unwrap();
         let url = format!("http://127.0.0.1:{port}/mcp");

@@ -12,15 +12,19 @@ use crate::support::child_process::write;
 use crate::support::harness::{Team, has_python};
 use serde_json::{Map, Value, json};
 
+/// The scripted MCP server. It runs in the workspace, because walls may hide the folder of this repository.
+const SCRIPT: &str = include_str!("../../support/mcp_server.py");
+
 /// Returns the definition of a scripted MCP server with these options.
 fn scripted_server(options: &[&str]) -> Value {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/mcp_server.py");
-    let args: Vec<&str> = ["-B", script].into_iter().chain(options.iter().copied()).collect();
+    let args: Vec<&str> =
+        ["-B", "mcp_server.py"].into_iter().chain(options.iter().copied()).collect();
     json!({ "command": "python3", "args": args })
 }
 
 /// Writes the `.mcp.json` of the workspace.
 fn define(team: &Team, servers: &[(&str, Value)]) {
+    write(&team.workspace().join("mcp_server.py"), SCRIPT);
     let servers: Map<String, Value> =
         servers.iter().map(|(name, server)| ((*name).to_owned(), server.clone())).collect();
     write(&team.workspace().join(".mcp.json"), json!({ "mcpServers": servers }).to_string());
