@@ -132,15 +132,13 @@ pub(super) fn build_agent(
         setup: commands.clone(),
         leases: place.is_none().then(|| team.clone()),
     };
-    let mut me = identity(name, incarnation, &role, &rules);
-    me.foreign = parts.agent.as_ref().map(|agent| format!("acp/{}", agent.name));
+    let me = identity(name, incarnation, &role, &rules, parts.agent.as_ref());
     let mode = parts.permissions.mode;
     let servers = mcp_servers::of_agent(parts.mcp_servers, name, (&parts.role, &role));
     let permissions = mcp_servers::with_allowed(parts.permissions, &servers);
     let mut approval = approval_gate(permissions, parts.asks, &role, name)?;
     // A foreign agent runs its commands itself, without walls.
-    let are_walled = parts.frees_walled_commands && parts.agent.is_none();
-    approval.policy.free_walled_commands(are_walled);
+    approval.policy.free_walled_commands(parts.frees_walled_commands && parts.agent.is_none());
     let (files, limits) =
         open_files((&team, name), folder, place.as_ref(), &commands, &approval.policy)?;
     let room = (profile, instruction_bytes(profile));
@@ -156,13 +154,10 @@ pub(super) fn build_agent(
         workspace: folder.display().to_string(),
         clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
     });
-    let team_context = Rc::new(TeamContext::new(
-        name.clone(),
-        incarnation.clone(),
-        Arc::clone(&bus),
-        rules.max_sends,
-        hooks,
-    ));
+    let my_bus = Arc::clone(&bus);
+    let team_context =
+        TeamContext::new(name.clone(), incarnation.clone(), my_bus, rules.max_sends, hooks);
+    let team_context = Rc::new(team_context);
     let output_store = output_store(&team, name, place.as_ref(), &secrets, &parts.show);
     let mcp = McpTools::new(McpSetup {
         servers,
@@ -295,7 +290,13 @@ fn limit_tools(
     tools.limit(role);
 }
 
-fn identity(name: &AgentName, incarnation: &str, role: &Role, rules: &Rules) -> Identity {
+fn identity(
+    name: &AgentName,
+    incarnation: &str,
+    role: &Role,
+    rules: &Rules,
+    agent: Option<&AgentProgram>,
+) -> Identity {
     let is_teammate = !name.is_lead();
     Identity {
         name: name.clone(),
@@ -304,7 +305,7 @@ fn identity(name: &AgentName, incarnation: &str, role: &Role, rules: &Rules) -> 
         max_exchanges: rules.max_exchanges,
         takes_tasks: is_teammate && rules.auto_claim,
         checks_idle: is_teammate,
-        foreign: None,
+        foreign: agent.map(|agent| format!("acp/{}", agent.name)),
     }
 }
 

@@ -54,6 +54,8 @@ impl Unseen {
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
+            | Entry::Instructions { .. }
+            | Entry::HandedOut { .. }
             | Entry::Compacted { .. }
             | Entry::TurnEnd { .. }
             | Entry::Unknown => false,

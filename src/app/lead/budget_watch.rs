@@ -1,24 +1,45 @@
 //! Checks whether a run or its team has used up its budget. The counts are read from the roster.
 
 use super::ending::EndReason;
-use crate::agent::{budget::OneTimeFlag, progress::Progress};
+use crate::agent::budget::{OneTimeFlag, Warnings};
+use crate::agent::progress::Progress;
 use crate::protocol::budget::{BudgetVerdict, LimitOwner, judge, limits};
 use crate::store::{TeamDir, roster};
 use crate::wire::{budget::Budget, roster::UsageCount};
 use std::time::Instant;
 
 pub(super) struct BudgetWatch {
-    pub(super) team: TeamDir,
+    team: TeamDir,
     /// Each budget with its owner and its warning, which is given once, by this watch or by the lead's agent.
-    pub(super) budgets: [(LimitOwner, Budget, OneTimeFlag); 2],
-    pub(super) used_before: UsageCount,
-    pub(super) began: Instant,
+    budgets: [(LimitOwner, Budget, OneTimeFlag); 2],
+    used_before: UsageCount,
+    began: Instant,
     pub(super) turns: u64,
     /// Whether a turn beyond the limit has begun. It is interrupted, and neither counts nor has a result.
     pub(super) is_cut_off: bool,
 }
 
 impl BudgetWatch {
+    /// Watches the budgets of a run and of the team, from now on.
+    pub(super) fn new(
+        team: TeamDir,
+        (run, of_team): (Budget, Budget),
+        warnings: Warnings,
+        used_before: UsageCount,
+    ) -> Self {
+        Self {
+            team,
+            budgets: [
+                (LimitOwner::Run, run, warnings.run),
+                (LimitOwner::Team, of_team, warnings.standing),
+            ],
+            used_before,
+            began: Instant::now(),
+            turns: 0,
+            is_cut_off: false,
+        }
+    }
+
     /// Counts the lead's turns. Returns the end of the run if a turn beyond the limit begins, or if a budget is used
     /// up at the end of a turn.
     pub(super) fn count(&mut self, progress: &Progress) -> Option<EndReason> {

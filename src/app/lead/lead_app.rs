@@ -15,7 +15,7 @@ use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
 use crate::leases;
 use crate::os::{Clock, SystemClock, program::TeammateProgram, wall::Walls};
-use crate::protocol::{budget::LimitOwner, restart::RestartTracker};
+use crate::protocol::restart::RestartTracker;
 use crate::settings::granted::{GrantedFile, RulesOfLead};
 use crate::settings::{Rules, Settings, last_lead::LastLead};
 use crate::store::{Drained, LifeLock, Mailbox, StoreError, TeamDir};
@@ -152,11 +152,9 @@ impl LeadApp {
             show: show_progress(shown, began_at),
         };
         let agent = build_agent(parts, &context.environment)?;
-        let warnings = agent.budget.warnings.clone();
-        let budgets = [
-            (LimitOwner::Run, options.request.budget, warnings.run),
-            (LimitOwner::Team, rules.budgets().team, warnings.standing),
-        ];
+        let budgets = (options.request.budget, rules.budgets().team);
+        let budgets =
+            BudgetWatch::new(team.clone(), budgets, agent.budget.warnings.clone(), used_before);
         tracing::info!(%model, "lead started");
         supervisor.resume(&startup.returning).await?;
         tokio::task::spawn_local(Rc::clone(&supervisor).keep_watch());
@@ -184,14 +182,7 @@ impl LeadApp {
             runtime,
             progress,
             signals,
-            budgets: BudgetWatch {
-                team: team.clone(),
-                budgets,
-                used_before,
-                began: Instant::now(),
-                turns: 0,
-                is_cut_off: false,
-            },
+            budgets,
             options,
             startup,
             unshown_mail: claimed.into_iter().filter(|mail| !is_old_news(mail, began_at)).collect(),

@@ -18,7 +18,6 @@ use crate::os::SystemClock;
 use crate::os::wall::Walls;
 use crate::settings::Settings;
 use crate::settings::environment::Environment;
-use crate::settings::model::ProviderCredentials;
 use crate::store::tail::Tail;
 use crate::store::{LifeLock, LifeRecord, RoleMatch, StoreError, TeamDir, roster, transcript};
 use crate::tools::command::{OutputStore, command_setup};
@@ -144,8 +143,7 @@ impl Joining {
         let found = found.take(if self.name.is_some() { 0 } else { NAMES });
         let mut last = None;
         for name in chosen.chain(found) {
-            let none = ProviderCredentials::default();
-            match AgentProcess::start(&self.team, name, fresh_id(), "hand", &none).await {
+            match AgentProcess::start(&self.team, name, fresh_id(), "hand", Vec::new()).await {
                 Ok(mut process) => {
                     let record = process.life.record().clone();
                     let record = LifeRecord { outlives_membership: true, ..record };
@@ -236,7 +234,7 @@ impl Joining {
         );
         let model = format!("{MODEL}{program}");
         let pid = i32::try_from(std::process::id()).unwrap_or_default();
-        mail.record([Entry::Session { incarnation, pid, model }]);
+        mail.record([Entry::Session { incarnation, pid, model, foreign: None }]);
         let stop_publishing = Rc::new(Notify::new());
         let stop = Rc::clone(&stop_publishing);
         let publishing =
