@@ -67,7 +67,7 @@ pub(crate) struct Agent {
     pub(crate) system: String,
     pub(crate) tools: Rc<Registry>,
     /// The foreign agent that does its work; `None` for a model.
-    pub(crate) foreign: Option<ForeignSetup>,
+    pub(crate) foreign: Option<Box<ForeignSetup>>,
     /// The clone in which it works; `None` for the workspace.
     pub(crate) work: Option<Arc<Saver>>,
     pub(crate) approval: ApprovalGate,
@@ -142,7 +142,7 @@ struct Member {
     budget: BudgetMonitor,
     idle_check: IdleCheck,
     /// The foreign agent that does the work.
-    foreign: Option<ForeignHost>,
+    foreign: Option<Box<ForeignHost>>,
     task_claimer: TaskClaimer,
     role: MemberRole,
     work: Option<Arc<Saver>>,
@@ -174,7 +174,8 @@ impl Member {
         };
         let journal = Journal::new(share(), Rc::clone(&context.clock));
         let approvals = Approvals::new(agent.approval, Rc::clone(&tools), share());
-        let foreign = agent.foreign.map(|setup| ForeignHost::new(setup, context.events.clone()));
+        let host = |setup: Box<_>| Box::new(ForeignHost::new(*setup, context.events.clone()));
+        let foreign = agent.foreign.map(host);
         let conversation = Conversation::new(journal, model, tools, move |id, result| {
             let _ended = work_ended.send(Event::WorkEnded(id, result));
         });
@@ -239,7 +240,7 @@ impl Member {
             }
             Wake::HeartbeatDue => {
                 self.host.write_heartbeat();
-                Ok(self.check_budget_in_prompt().await)
+                Ok(self.check_prompt().await)
             }
             Wake::Timeout => {
                 self.host.heartbeat.note_event();
@@ -377,7 +378,7 @@ impl Member {
             Action::TakeTask => self.task_claimer.take(),
             Action::NotifyIdle(reason) => {
                 self.host.notify_idle(reason).await;
-                if let Some(agent) = &self.foreign {
+                if let Some(agent) = &mut self.foreign {
                     agent.rest();
                 }
             }

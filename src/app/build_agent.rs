@@ -20,6 +20,7 @@ use crate::os::{Clock, SystemClock, wall::Walls};
 use crate::protocol::permission::Policy;
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{PromptProfile, Rules, model::ModelChoice};
+use crate::store::agent_places::AgentPlaces;
 use crate::store::asynchronous::offload;
 use crate::store::tool_pins::ToolPins;
 use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir, instructions};
@@ -186,7 +187,7 @@ pub(super) fn build_agent(
     });
     limit_tools(&mut tools, (profile, rules.auto_claim), mode, role);
     let tools = Rc::new(tools);
-    let foreign = foreign_setup(parts.agent, setup, (folder, &system), &tools, &rules);
+    let foreign = foreign_setup(parts.agent, setup, (&team, folder, &system), &tools, &rules);
     let heartbeat = heartbeat_writer(&team, &me, &clock, &rules);
     let reporter = status_reporter(&team, &me, &clock, (parts.usage, parts.price));
     Ok(Agent {
@@ -220,19 +221,21 @@ pub(super) fn build_agent(
 fn foreign_setup(
     program: Option<AgentProgram>,
     setup: CommandSetup,
-    (folder, instructions): (&Path, &str),
+    (team, folder, instructions): (&TeamDir, &Path, &str),
     tools: &Rc<Registry>,
     rules: &Rules,
-) -> Option<ForeignSetup> {
+) -> Option<Box<ForeignSetup>> {
     let program = program?;
-    Some(ForeignSetup {
+    Some(Box::new(ForeignSetup {
         commands: CommandSetup { walls: None, env: program.env.clone(), ..setup },
         program,
         folder: folder.to_owned(),
         instructions: instructions.to_owned(),
         tools: Rc::clone(tools),
         sleep_after: rules.agent_sleeps_after(),
-    })
+        hung_after: rules.agent_hung_after(),
+        places: AgentPlaces::new(team.clone(), rules.agents_max_awake),
+    }))
 }
 
 /// Opens the files of the folder in which an agent works, with the limits of what it may read of them.

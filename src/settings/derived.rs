@@ -90,6 +90,12 @@ impl Rules {
         (!time.is_zero()).then_some(time)
     }
 
+    /// Returns the time without a sign after which an agent of another vendor is started again; `None` for never.
+    pub(crate) fn agent_hung_after(&self) -> Option<Duration> {
+        let time = Duration::from_secs(self.agents_hung_after);
+        (!time.is_zero()).then_some(time)
+    }
+
     pub(crate) fn budgets(&self) -> Budgets {
         Budgets {
             team: Budget {

@@ -349,6 +349,14 @@ cache_write = 3.75          # as input, if left out");
         /// starts it again.
         agents_sleep_after: Setting<u64> = 300, key: "agents.sleep_after";
 
+        /// The most agents of other vendors that have a process at once, in the team; 0: any number. One with work waits for
+        /// an idle one to end.
+        agents_max_awake: Setting<u32> = 4, key: "agents.max_awake";
+
+        /// The time without any sign of an agent of another vendor at work after which it is interrupted and started again, in
+        /// seconds; 0: never. A call of a tool, a question and a queue count as signs, a call for 30 minutes at most.
+        agents_hung_after: Setting<u64> = 300, key: "agents.hung_after";
+
         /// The most turns that two agents may give each other without any work in between.
         max_exchanges: Setting<u32> = limits::DEFAULT_EXCHANGES, is_positive: true;
 

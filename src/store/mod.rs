@@ -95,7 +95,7 @@ pub use mailbox::{
 pub use observe::unread;
 pub(crate) use observe::{change_watcher, diagnose, mail_search, mail_tracker, read_cursor};
 pub use process::liveness::{self, LifeLock, LifeRecord, Liveness};
-pub(crate) use process::{heartbeat, last_output, shared_backoff, usage};
+pub(crate) use process::{agent_places, heartbeat, last_output, shared_backoff, usage};
 pub(crate) use roles::{RoleFile, RoleFiles, RoleMatch, UnclearRole};
 pub(crate) use teamdir::may_hold_team;
 pub use teamdir::{TeamDir, locate};

@@ -9,6 +9,7 @@ const PERMISSION: &str = "permission ";
 const SANDBOX: &str = "sandbox ";
 const REFUSED: &str = "refused: ";
 const RETRYING: &str = "retrying: ";
+const QUEUED: &str = "queued: ";
 
 /// The tool or phase that an agent is in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,8 @@ pub enum Activity {
     Retrying(String),
     /// The agent runs the tool of this name.
     Tool(String),
+    /// The agent waits for something that others use, for this reason.
+    Queued(String),
     /// The agent is about to claim a task.
     Task,
     /// The agent waits for permission to use this tool.
@@ -41,6 +44,7 @@ impl fmt::Display for Activity {
         let (prefix, rest) = match self {
             Self::Model => ("model", ""),
             Self::Retrying(reason) => (RETRYING, reason.as_str()),
+            Self::Queued(reason) => (QUEUED, reason.as_str()),
             Self::Tool(name) => ("", name.as_str()),
             Self::Task => ("task", ""),
             Self::Permission(tool) => (PERMISSION, tool.as_str()),
@@ -68,7 +72,9 @@ impl From<String> for Activity {
                 let sandbox = || after(SANDBOX).map(Self::Sandbox);
                 let refused = || after(REFUSED).map(Self::Refused);
                 let retrying = || after(RETRYING).map(Self::Retrying);
-                let known = permission.or_else(sandbox).or_else(refused).or_else(retrying);
+                let queued = || after(QUEUED).map(Self::Queued);
+                let known = permission.or_else(sandbox).or_else(refused);
+                let known = known.or_else(retrying).or_else(queued);
                 known.unwrap_or(Self::Tool(phrase))
             }
         }
@@ -99,6 +105,7 @@ mod tests {
             ("disk full", Activity::DiskFull),
             ("refused: not yet", Activity::Refused("not yet".into())),
             ("restarting", Activity::Restarting),
+            ("queued: no place", Activity::Queued("no place".into())),
         ];
         for (phrase, activity) in cases {
             assert_eq!(Activity::from(phrase.to_owned()), activity);
@@ -108,8 +115,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_phrase_survives_reading_and_writing(phrase: String, prefix in 0_usize..5) {
-            let phrase = ["", PERMISSION, SANDBOX, REFUSED, RETRYING][prefix].to_owned() + &phrase;
+        fn any_phrase_survives_reading_and_writing(phrase: String, prefix in 0_usize..6) {
+            let phrase = ["", PERMISSION, SANDBOX, REFUSED, RETRYING, QUEUED][prefix].to_owned() + &phrase;
             let json = serde_json::to_string(&phrase).unwrap();
             let activity: Activity = serde_json::from_str(&json).unwrap();
             prop_assert_eq!(serde_json::to_string(&activity).unwrap(), json);

@@ -241,7 +241,7 @@ words! {
         Working = "working",
         /// Waiting for mail.
         Idle = "idle",
-        /// Waiting for an approval or for space on the disk.
+        /// Waiting for an approval, for space on the disk, or for its turn among others.
         Waiting = "waiting",
         /// Asked to stop. Only control mail reaches it.
         Stopping = "stopping",

@@ -5,6 +5,7 @@ use crate::acp::session::PromptEnd;
 use crate::acp::update::{ToolUpdate, Update};
 use crate::agent::conversation::{CallVerdict, TurnEvent};
 use crate::wire::chat::Usage;
+use std::time::Duration;
 
 /// The number of a question of the agent, by which it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +36,8 @@ pub(crate) enum ForeignEvent {
     HandedOver,
     /// The agent has a process again.
     Restarted,
+    /// The agent has given no sign for this time, which is too long for a model.
+    Silent(Duration),
     /// The agent is not started again, for this reason.
     GaveUp(String),
     /// The agent has not ended its prompt in time after it was cancelled.

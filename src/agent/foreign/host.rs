@@ -3,6 +3,7 @@
 
 use super::event::{AskAnswer, AskNumber, ForeignAction, ForeignEvent};
 use super::past::{Unseen, past_of, text_of};
+use super::place::{BETWEEN_GIVING, free_place, idle_end, wait_for_place};
 pub(crate) use super::process::ForeignSetup;
 use super::process::{FromAgent, RunningAgent, StartedAgent};
 use super::served::TeamTools;
@@ -12,6 +13,9 @@ use crate::acp::session::{Capability, PermissionAnswer, PromptEnd, answer, answe
 use crate::acp::update::{PermissionRequest, Update};
 use crate::agent::conversation::{Memory, Observer};
 use crate::agent::event::{Event, Events};
+use crate::store::agent_places::{AgentPlace, GivingAway};
+use crate::wire::activity::Activity;
+use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, ForeignSession};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +31,10 @@ const PAUSES: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 const RESTARTS_WITHIN: Duration = Duration::from_secs(300);
 
+/// The checks in a row without a sign of an agent before it counts as hung: what it sent while this process was stopped
+/// is read between two of them.
+const CHECKS_UNTIL_HUNG: u32 = 2;
+
 /// The most questions of the agent that may be open at once.
 const MAX_ASKS: usize = 64;
 
@@ -40,6 +48,16 @@ pub(crate) struct ForeignHost {
     started: StartedAgent,
     /// The start of a process, or the pause before it.
     start: Option<JoinHandle<()>>,
+    /// A place for the next start.
+    place: Option<AgentPlace>,
+    /// Whether the start waits for a place.
+    is_queued: bool,
+    /// The wait for the end of an idle agent.
+    rest: Option<JoinHandle<()>>,
+    /// The last sign of the agent in its prompt.
+    last_sign: Instant,
+    /// The checks since then that found its silence too long.
+    silent_checks: u32,
     /// The text that is sent once the agent has a session.
     waiting_prompt: Option<String>,
     /// Whether the turn waits for the agent's next process.
@@ -70,6 +88,11 @@ impl ForeignHost {
             process: 0,
             started: Rc::default(),
             start: None,
+            place: None,
+            is_queued: false,
+            rest: None,
+            last_sign: Instant::now(),
+            silent_checks: 0,
             waiting_prompt: None,
             is_restart: false,
             waits: Vec::new(),
@@ -122,23 +145,81 @@ impl ForeignHost {
         self.unseen.is_empty().then_some(ForeignEvent::HandedOver)
     }
 
-    /// Starts the agent after a pause; its end is sent as [`FromAgent::Started`].
+    /// Takes a place for the next start, if one is free. Without it the first prompt starts the agent.
+    pub(crate) async fn find_place(&mut self) -> bool {
+        match free_place(&self.setup.places).await {
+            Ok(place) => self.place = place,
+            Err(why) => tracing::warn!(%why, "the places of agents cannot be read"),
+        }
+        self.place.is_some()
+    }
+
+    /// Starts the agent after a pause, once it has a place; its end is sent as [`FromAgent::Started`].
     pub(crate) fn start(&mut self, pause: Duration) {
         self.process += 1;
         let (process, events) = (self.process, self.events.clone());
         let known = self.session.as_ref().map(|session| session.session_id.clone());
         let tools = self.tools.as_ref().map(TeamTools::access);
         let (setup, started) = (Rc::clone(&self.setup), Rc::clone(&self.started));
+        let place = self.place.take();
         self.start = Some(tokio::task::spawn_local(async move {
             tokio::time::sleep(pause).await;
             let sink = events.clone();
             let send = move |incoming| {
                 let _ended = sink.send(Event::Foreign(process, FromAgent::Incoming(incoming)));
             };
-            let result = setup.start(known, tools, send).await;
+            let on_wait = || drop(events.send(Event::Foreign(process, FromAgent::Queued)));
+            let place = match place {
+                Some(place) => Ok(place),
+                None => wait_for_place(&setup.places, on_wait).await,
+            };
+            let result = match place {
+                Ok(place) => setup.start(place, known, tools, send).await,
+                Err(why) => Err(why.to_string()),
+            };
             *started.borrow_mut() = Some(result);
             let _ended = events.send(Event::Foreign(process, FromAgent::Started));
         }));
+    }
+
+    /// Returns what the member does from now on, if this event changes it: it waits for a place, or has one.
+    pub(crate) fn doing(&mut self, process: u64, from: &FromAgent) -> Option<(Status, Activity)> {
+        if process != self.process {
+            return None;
+        }
+        match from {
+            FromAgent::Queued => {
+                self.is_queued = true;
+                let most = self.setup.places.most();
+                let why = format!("{most} of {most} agents of other vendors run");
+                Some((Status::Waiting, Activity::Queued(why)))
+            }
+            FromAgent::Started => {
+                std::mem::take(&mut self.is_queued).then_some((Status::Working, Activity::Model))
+            }
+            FromAgent::Incoming(_)
+            | FromAgent::Prompted(_)
+            | FromAgent::CancelOverdue
+            | FromAgent::Steered(..)
+            | FromAgent::SleepDue(..) => None,
+        }
+    }
+
+    /// Returns the time since the last sign of an agent that has a prompt, once that is too long.
+    pub(crate) fn silence(&mut self) -> Option<ForeignEvent> {
+        let silence = self.last_sign.elapsed();
+        let is_prompted = self.running.is_some() && !self.waits.is_empty();
+        if !is_prompted || self.setup.hung_after.is_none_or(|limit| silence < limit) {
+            self.silent_checks = 0;
+            return None;
+        }
+        self.silent_checks += 1;
+        (self.silent_checks >= CHECKS_UNTIL_HUNG).then_some(ForeignEvent::Silent(silence))
+    }
+
+    fn note_sign(&mut self) {
+        self.last_sign = Instant::now();
+        self.silent_checks = 0;
     }
 
     /// Handles what came from the process of this number. Returns the event for the turn, and the session if it is a new one.
@@ -151,6 +232,7 @@ impl ForeignHost {
         if process != self.process {
             return (None, None);
         }
+        self.note_sign();
         match from {
             FromAgent::Started => self.on_started(memory),
             FromAgent::Incoming(Incoming::Update(params, _room)) => (self.update(&params), None),
@@ -160,10 +242,11 @@ impl ForeignHost {
             FromAgent::Incoming(Incoming::Closed(why)) => (self.lost(why), None),
             FromAgent::Incoming(Incoming::Drain(id)) => (self.drain(&id), None),
             FromAgent::Steered(entries, answer) => (self.steered(entries, &answer), None),
-            FromAgent::SleepDue(prompts) => {
-                self.sleep(prompts);
+            FromAgent::SleepDue(prompts, giving) => {
+                self.sleep(prompts, giving);
                 (None, None)
             }
+            FromAgent::Queued => (None, None),
             FromAgent::Prompted(ended) => (self.prompted(ended), None),
             FromAgent::CancelOverdue => (Some(ForeignEvent::CancelOverdue), None),
         }
@@ -312,6 +395,7 @@ impl ForeignHost {
     fn send_prompt(&mut self, text: &str) {
         let Some(running) = &self.running else { return };
         let prompt = running.session.prompt(&running.connection, text);
+        self.last_sign = Instant::now();
         let (process, events) = (self.process, self.events.clone());
         self.waits.push(tokio::task::spawn_local(async move {
             let ended = FromAgent::Prompted(prompt.await);
@@ -358,17 +442,21 @@ impl ForeignHost {
         self.handed_over()
     }
 
-    /// Ends the process after the time of the settings, unless there is another prompt. The next prompt starts it again.
-    pub(crate) fn rest(&self) {
-        let Some(after) = self.setup.sleep_after else { return };
-        let (process, prompts, events) = (self.process, self.prompts, self.events.clone());
-        tokio::task::spawn_local(async move {
-            tokio::time::sleep(after).await;
-            let _ended = events.send(Event::Foreign(process, FromAgent::SleepDue(prompts)));
+    /// Ends the process after the time of the settings, or when another member wants its place, unless there is another
+    /// prompt. The next prompt starts it again.
+    pub(crate) fn rest(&mut self) {
+        let (setup, process, prompts) = (Rc::clone(&self.setup), self.process, self.prompts);
+        let events = self.events.clone();
+        let rest = tokio::task::spawn_local(async move {
+            let giving = idle_end(&setup.places, setup.sleep_after).await;
+            let _ended = events.send(Event::Foreign(process, FromAgent::SleepDue(prompts, giving)));
         });
+        if let Some(before) = self.rest.replace(rest) {
+            before.abort();
+        }
     }
 
-    fn sleep(&mut self, prompts: u64) {
+    fn sleep(&mut self, prompts: u64, giving: Option<GivingAway>) {
         if prompts != self.prompts || !self.waits.is_empty() {
             return;
         }
@@ -376,7 +464,12 @@ impl ForeignHost {
             tracing::info!("the idle agent is ended until there is work");
             // Its last messages have no effect.
             self.process += 1;
-            tokio::task::spawn_local(running.end());
+            tokio::task::spawn_local(async move {
+                running.end().await;
+                if giving.is_some() {
+                    tokio::time::sleep(BETWEEN_GIVING).await;
+                }
+            });
         }
     }
 
@@ -406,6 +499,7 @@ impl ForeignHost {
         }
         let given = option.map_or(PermissionAnswer::Cancelled, PermissionAnswer::Option);
         answer(&running.connection, &id, &given);
+        self.last_sign = Instant::now();
     }
 
     /// Starts the agent again, after a pause. Returns the reason if it has ended too often.

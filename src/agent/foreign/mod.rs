@@ -14,6 +14,7 @@ pub(crate) mod event;
 pub(crate) mod host;
 mod messages;
 mod past;
+mod place;
 pub(crate) mod process;
 mod served;
 mod turn;

@@ -6,6 +6,7 @@ use crate::acp::session::{
     initialize,
 };
 use crate::os::command::CommandSetup;
+use crate::store::agent_places::{AgentPlace, AgentPlaces, GivingAway};
 use crate::tools::{Call, Registry};
 use crate::wire::agent_program::AgentProgram;
 use crate::wire::transcript::Entry;
@@ -29,6 +30,10 @@ pub(crate) struct ForeignSetup {
     pub(crate) tools: Rc<Registry>,
     /// The idle time after which the process is ended; `None` for never.
     pub(crate) sleep_after: Option<Duration>,
+    /// The time without a sign of it in a prompt after which it is started again; `None` for never.
+    pub(crate) hung_after: Option<Duration>,
+    /// The places for the agents of the team.
+    pub(crate) places: AgentPlaces,
 }
 
 /// An agent with a session.
@@ -36,6 +41,8 @@ pub(super) struct RunningAgent {
     pub(super) connection: Connection,
     pub(super) info: AgentInfo,
     pub(super) session: Session,
+    /// The place of its process, which is dropped after the connection.
+    place: AgentPlace,
 }
 
 /// An event of the process of a foreign agent.
@@ -48,8 +55,11 @@ pub(crate) enum FromAgent {
     CancelOverdue,
     /// The agent has answered whether it has put these entries into its prompt.
     Steered(Vec<Entry>, Result<bool, CallError>),
-    /// The agent has had no prompt since the one of this number, for the time after which it is ended.
-    SleepDue(u64),
+    /// The agent has had no prompt since the one of this number, and is to be ended: after the time of the settings, or
+    /// because another member wants its place.
+    SleepDue(u64, Option<GivingAway>),
+    /// The start waits for a place.
+    Queued,
 }
 
 /// An event of the server of the team tools.
@@ -64,9 +74,10 @@ pub(crate) enum FromTools {
 impl RunningAgent {
     /// Ends the session and the process, as far as the agent lets itself be ended in an orderly way.
     pub(super) async fn end(self) {
-        let Self { connection, info, session } = self;
+        let Self { connection, info, session, place } = self;
         session.close(&connection, &info).await;
         connection.end().await;
+        drop(place);
     }
 }
 
@@ -77,6 +88,7 @@ impl ForeignSetup {
     /// Starts the agent, and continues the session with the id `known` if it can. The error says what to do.
     pub(super) async fn start(
         self: Rc<Self>,
+        place: AgentPlace,
         known: Option<String>,
         tools: Option<ToolServerAccess>,
         sink: impl Fn(Incoming) + 'static,
@@ -113,7 +125,7 @@ impl ForeignSetup {
             session = session.id,
             "the agent has a session"
         );
-        Ok(RunningAgent { connection, info, session })
+        Ok(RunningAgent { connection, info, session, place })
     }
 
     /// Whether the program is the adapter of Claude Code.

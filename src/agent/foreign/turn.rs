@@ -29,11 +29,16 @@ use crate::wire::message::Outcome;
 use crate::wire::transcript::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// The longest silence of an agent with a call under way.
+const MAX_CALL: Duration = Duration::from_secs(30 * 60);
 
 /// The number of prompts by which the agent is told in one turn that calls were refused.
 const MAX_REASONS: u32 = 3;
 
 const INTERRUPTED: &str = "the turn was interrupted";
+const HUNG: &str = "it gave no sign for too long";
 const STOPPED: &str = "the agent was stopped";
 const WINDING_DOWN: &str = "not run: you are being shut down; finish with a short report";
 
@@ -68,6 +73,8 @@ enum AfterCancel {
     End,
     /// The agent is prompted once more for a last report.
     LastReport,
+    /// The process of the agent, which seems to hang, is started again.
+    Restart,
 }
 
 /// The drain of input. A drain can be under way in every phase.
@@ -339,6 +346,7 @@ impl State {
                 match phase {
                     Phase::Cancelling(AfterCancel::End) => self.end(Outcome::Interrupted),
                     Phase::Cancelling(AfterCancel::LastReport) => self.take_input_before_prompt(),
+                    Phase::Cancelling(AfterCancel::Restart) => self.start_again(),
                     Phase::Taking | Phase::Interrupted | Phase::Prompting | Phase::Restarting => {
                         self.fail(why)
                     }
@@ -357,12 +365,38 @@ impl State {
                 self.act(ForeignAction::EndAgent);
                 self.lost(phase, "it did not end its prompt in time after it was cancelled".into())
             }
+            ForeignEvent::Silent(silence)
+                if matches!(phase, Phase::Prompting) && self.is_hung(silence) =>
+            {
+                let seconds = silence.as_secs();
+                self.push(TurnEffect::Log(format!("no sign of the agent for {seconds} s")));
+                self.act(ForeignAction::Cancel);
+                Next::Continue(Phase::Cancelling(AfterCancel::Restart))
+            }
             ForeignEvent::HandedOver => {
                 self.unseen = 0;
                 Next::Continue(phase)
             }
-            ForeignEvent::Restarted | ForeignEvent::CancelOverdue => Next::Continue(phase),
+            ForeignEvent::Restarted | ForeignEvent::CancelOverdue | ForeignEvent::Silent(_) => {
+                Next::Continue(phase)
+            }
         }
+    }
+
+    /// Whether an agent hangs that has given no sign for this time, which is too long for a model. A question waits for a
+    /// person, and a call for its own end.
+    fn is_hung(&self, silence: Duration) -> bool {
+        self.asked.is_empty() && (self.calls.open().is_empty() || silence >= MAX_CALL)
+    }
+
+    /// Ends the process of an agent that was cancelled because it seemed to hang, and starts it again.
+    fn start_again(&mut self) -> Next {
+        if self.ends_with_prompt.is_some() || self.is_winding_down {
+            return self.end(Outcome::Interrupted);
+        }
+        self.act(ForeignAction::EndAgent);
+        self.act(ForeignAction::Restart(HUNG.into()));
+        Next::Continue(Phase::Restarting)
     }
 
     fn ended(&mut self, phase: Phase, end: &PromptEnd, usage: Usage) -> Next {
@@ -373,6 +407,7 @@ impl State {
         match phase {
             Phase::Cancelling(AfterCancel::End) => return self.end(Outcome::Interrupted),
             Phase::Cancelling(AfterCancel::LastReport) => return self.take_input_before_prompt(),
+            Phase::Cancelling(AfterCancel::Restart) => return self.start_again(),
             Phase::Prompting => {}
             phase @ (Phase::Taking | Phase::Interrupted | Phase::Restarting) => {
                 return Next::Continue(phase);
@@ -407,7 +442,8 @@ impl State {
         self.close_calls("the agent's process ended", STATE_UNKNOWN);
         match phase {
             Phase::Cancelling(AfterCancel::End) => self.end(Outcome::Interrupted),
-            Phase::Prompting | Phase::Cancelling(AfterCancel::LastReport) => {
+            Phase::Prompting
+            | Phase::Cancelling(AfterCancel::LastReport | AfterCancel::Restart) => {
                 if self.ends_with_prompt.is_some() || self.is_winding_down {
                     return self.end(Outcome::Interrupted);
                 }

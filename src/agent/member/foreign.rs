@@ -4,7 +4,6 @@ use super::Member;
 use crate::agent::conversation::CallVerdict;
 use crate::agent::event::{Ending, Event, MachineEvent, StopCause};
 use crate::agent::foreign::event::{ForeignAction, ForeignEvent};
-use crate::agent::foreign::host::ForeignHost;
 use crate::agent::foreign::process::{FromAgent, FromTools};
 use crate::protocol::budget::BudgetVerdict;
 use crate::wire::transcript::Entry;
@@ -17,6 +16,10 @@ impl Member {
     pub(super) async fn start_agent(&mut self) -> Result<(), Ending> {
         let Some(agent) = &mut self.foreign else { return Ok(()) };
         agent.serve_tools().await;
+        if !agent.find_place().await {
+            tracing::info!("the agent starts with its first prompt: others have all places");
+            return Ok(());
+        }
         agent.start(Duration::ZERO);
         loop {
             let Some(agent) = &self.foreign else { return Ok(()) };
@@ -62,6 +65,7 @@ impl Member {
         from: FromAgent,
     ) -> Result<VecDeque<MachineEvent>, Ending> {
         let Some(agent) = &mut self.foreign else { return Ok(VecDeque::new()) };
+        let doing = agent.doing(process, &from);
         let memory = self.conversation.journal.memory();
         let (event, session) = agent.receive(process, from, memory);
         if let Some(foreign) = session {
@@ -73,22 +77,28 @@ impl Member {
             };
             self.record(session).await?;
         }
+        if let Some((status, activity)) = doing {
+            self.publish(status, Some(activity)).await;
+        }
         Ok(event.map(MachineEvent::Foreign).into_iter().collect())
     }
 
-    /// Checks the budget while the agent works, which may take any time. Returns the stop if it is used up.
-    pub(super) async fn check_budget_in_prompt(&mut self) -> VecDeque<MachineEvent> {
-        if self.foreign.is_none() || !self.is_busy() {
+    /// Checks the budget and the signs of the agent while it works, which may take any time. Returns the stop if the
+    /// budget is used up, or the silence if that is too long.
+    pub(super) async fn check_prompt(&mut self) -> VecDeque<MachineEvent> {
+        let is_busy = self.is_busy();
+        let Some(agent) = self.foreign.as_mut().filter(|_| is_busy) else {
             return VecDeque::new();
-        }
+        };
+        let silence = agent.silence().map(MachineEvent::Foreign).into_iter().collect();
         match self.budget.check(&self.host.reporter) {
-            BudgetVerdict::Fine => VecDeque::new(),
+            BudgetVerdict::Fine => silence,
             // Nothing is recorded here, since mail may be taken in.
             BudgetVerdict::Nearly(limit) => {
                 let me = &self.context.me.name;
                 let warning = format!("{me}: {}", self.budget.warning(&limit));
                 self.host.tell_lead(warning).await;
-                VecDeque::new()
+                silence
             }
             BudgetVerdict::Spent(limit) => {
                 tracing::warn!(%limit, "the budget is used up");
@@ -116,7 +126,7 @@ impl Member {
                 VecDeque::new()
             }
             FromTools::HandedOver => {
-                let event = self.foreign.as_ref().and_then(ForeignHost::handed_over);
+                let event = self.foreign.as_ref().and_then(|agent| agent.handed_over());
                 event.map(MachineEvent::Foreign).into_iter().collect()
             }
         }

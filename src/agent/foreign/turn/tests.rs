@@ -288,6 +288,7 @@ impl Environment {
             18 => turn_event(TurnEvent::EndAfterCall("the lead is gone")),
             19 if detail < 3 => agent(ForeignEvent::GaveUp("x".into())),
             20 if detail < 3 => agent(ForeignEvent::Refused("x".into())),
+            21 => agent(ForeignEvent::Silent(Duration::from_secs(u64::from(detail) * 400))),
             _ => return None,
         })
     }
@@ -374,4 +375,26 @@ proptest! {
         prop_assert!(environment.owed_answers.is_empty(), "{:?}", environment.owed_answers);
         prop_assert!(environment.open_calls.is_empty(), "{:?}", environment.open_calls);
     }
+}
+
+#[test]
+fn silence_is_a_hang_only_without_a_question_and_without_a_short_call() {
+    let silent = |seconds| agent(ForeignEvent::Silent(Duration::from_secs(seconds)));
+    let (_, todo) = run(&mut prompted(), [asked(1, "a"), judged(1, question(1)), silent(9999)]);
+    assert!(!todo.contains("Cancel"), "{todo}");
+    let call = || tool("a", ToolStatus::InProgress);
+    let (_, todo) = run(&mut prompted(), [call(), silent(MAX_CALL.as_secs() - 1)]);
+    assert!(!todo.contains("Cancel"), "{todo}");
+    let (_, todo) = run(&mut prompted(), [call(), silent(MAX_CALL.as_secs())]);
+    assert!(todo.ends_with("Cancel"), "{todo}");
+    for over in [ended("cancelled"), agent(ForeignEvent::CancelOverdue)] {
+        let mut turn = prompted();
+        let (end, todo) = run(&mut turn, [silent(1), over]);
+        assert!(end.is_none() && todo.ends_with("EndAgent, restart"), "{todo}");
+        let (end, todo) = run(&mut turn, [agent(ForeignEvent::Restarted)]);
+        assert!(end.is_none() && todo.ends_with("Prompt"), "{todo}");
+    }
+    let (end, _) =
+        run(&mut prompted(), [silent(1), turn_event(TurnEvent::Interrupt), ended("cancelled")]);
+    assert_eq!(end.unwrap().outcome, Outcome::Interrupted);
 }
