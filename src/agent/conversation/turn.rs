@@ -16,7 +16,7 @@ use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-const MAX_PLANS: u32 = 5;
+pub(crate) const MAX_PLANS: u32 = 5;
 
 /// The number of model calls that a turn gets after the model refuses to shut down.
 const EXTENSION_CALLS: u32 = 5;

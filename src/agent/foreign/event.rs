@@ -5,6 +5,7 @@ use crate::acp::session::PromptEnd;
 use crate::acp::update::{ToolUpdate, Update};
 use crate::agent::conversation::{CallVerdict, TurnEvent};
 use crate::wire::chat::Usage;
+use crate::wire::permission::Question;
 use std::time::Duration;
 
 /// The number of a question of the agent, by which it is answered.
@@ -24,6 +25,8 @@ pub(crate) enum ForeignEvent {
     Update(Update),
     /// The agent asks about a tool call, of which this is known.
     Asked(AskNumber, Box<ToolUpdate>),
+    /// The agent has submitted a plan, about which this question is asked.
+    PlanSubmitted(Box<Question>),
     /// The verdict on the call about which the agent asks.
     Judged(AskNumber, CallVerdict),
     /// The prompt has ended, with these tokens.

@@ -65,10 +65,20 @@ pub(crate) enum FromAgent {
 /// An event of the server of the team tools.
 #[derive(Debug)]
 pub(crate) enum FromTools {
-    /// The agent calls a tool; answered by the reason for which it may not run, if there is one.
-    Call(Call, oneshot::Sender<Result<(), String>>),
+    /// The agent calls a tool.
+    Call(Call, oneshot::Sender<ToolVerdict>),
     /// The agent has got entries with the result of a call.
     HandedOver,
+}
+
+/// The verdict on a call of a team tool.
+#[derive(Debug)]
+pub(crate) enum ToolVerdict {
+    Run,
+    /// It is not run, for this reason.
+    Refuse(String),
+    /// It is answered by this text, and not run.
+    Answer(String),
 }
 
 impl RunningAgent {

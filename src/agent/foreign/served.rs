@@ -2,13 +2,13 @@
 //! the agent can use. Mail that the agent has not seen comes with the results of calls.
 
 use super::past::{Unseen, text_of};
-use super::process::FromTools;
+use super::process::{FromTools, ToolVerdict};
 use crate::acp::session::ToolServerAccess;
 use crate::agent::event::{Event, Events};
 use crate::tool_server::http::HttpServer;
 use crate::tool_server::{LocalFuture, ServedMember, ToolServer};
 use crate::tools::{Call, Registry, ToolError};
-use crate::wire::tool::{Served, Signal, ToolSpec};
+use crate::wire::tool::{Served, ToolSpec};
 use crate::wire::transcript::Entry;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ impl ServedMember for ServedAgent {
 
     fn tools(&self) -> Vec<&'static ToolSpec> {
         let mut specs = self.tools.served();
-        specs.retain(|spec| is_for_agents(spec));
+        specs.retain(|spec| spec.served != Served::Never);
         specs
     }
 
@@ -107,8 +107,11 @@ impl ServedMember for ServedAgent {
             let is_over = || ToolError::reply("the member is ending");
             let asked = FromTools::Call(call.clone(), answer);
             self.events.send(Event::FromTools(asked)).map_err(|_ended| is_over())?;
-            judged.await.map_err(|_ended| is_over())?.map_err(ToolError::Reply)?;
-            Ok(self.tools.call(call).await?.text)
+            match judged.await.map_err(|_ended| is_over())? {
+                ToolVerdict::Run => Ok(self.tools.call(call).await?.text),
+                ToolVerdict::Refuse(why) => Err(ToolError::Reply(why)),
+                ToolVerdict::Answer(text) => Ok(text),
+            }
         })
     }
 
@@ -132,9 +135,4 @@ impl ServedMember for ServedAgent {
             self.unseen.put_back(entries);
         }
     }
-}
-
-/// Whether a foreign agent gets a tool. Its plans cannot be approved.
-fn is_for_agents(spec: &ToolSpec) -> bool {
-    spec.served != Served::Never && spec.signal != Signal::SubmitsPlan
 }

@@ -5,7 +5,8 @@
 //!   Taking ──────────────> Prompting ──────────────> the turn ends
 //!     ^                     │     ^ │ interrupt, request to end
 //!     │ a last report,      │     │ └──────> Cancelling ──> the turn ends, or Taking
-//!     └─ unseen reasons ────┘     └─ Restarting: the agent's process has ended
+//!     ├─ unseen reasons ────┘     └─ Restarting: the agent's process has ended
+//!     └─ AwaitingPlan: the prompt has ended, and its plan is not decided
 //! ```
 //!
 //! The agent runs its tools itself. It asks about them, about several at once if it likes; a tool that it asks about
@@ -14,9 +15,11 @@
 //!
 //! *Invariant:* when a turn ends, every question of the agent is answered, and every recorded call has a result.
 
+mod plan;
 mod questions;
 mod records;
 
+use self::plan::Plans;
 use super::calls::Calls;
 use super::event::{AskAnswer, AskNumber, ForeignAction, ForeignEvent, ForeignTurnEvent};
 use super::messages::Messages;
@@ -66,6 +69,8 @@ enum Phase {
     Cancelling(AfterCancel),
     /// The process of the agent has ended and is started again.
     Restarting,
+    /// The agent has ended its prompt after it submitted a plan, which waits for a decision.
+    AwaitingPlan,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +111,7 @@ struct State {
     /// The tokens of the prompt, for the next recorded text.
     usage: Usage,
     refusals: Refusals,
+    plans: Plans,
     /// Whether the agent has done work since the last look, and not only talked.
     has_worked: bool,
     /// Set once the turn must end with this prompt: the answer to further questions.
@@ -145,6 +151,7 @@ impl ForeignTurn {
             messages: Messages::default(),
             usage: Usage::default(),
             refusals: Refusals::default(),
+            plans: Plans::default(),
             has_worked: false,
             ends_with_prompt: None,
             is_winding_down: false,
@@ -159,7 +166,8 @@ impl ForeignTurn {
 
     /// Whether a question about a call is open.
     pub(crate) fn is_asking(&self) -> bool {
-        self.turn.asked.values().any(|asked| asked.request.is_some())
+        let mut asked = self.turn.asked.values();
+        self.turn.plans.is_open() || asked.any(|asked| asked.request.is_some())
     }
 
     pub(crate) fn is_acting(&self) -> bool {
@@ -233,7 +241,10 @@ impl State {
             }
             Turn(Event::InputFailed(why)) => match phase {
                 Phase::Taking | Phase::Interrupted => self.fail(why),
-                Phase::Prompting | Phase::Cancelling(_) | Phase::Restarting => {
+                Phase::Prompting
+                | Phase::Cancelling(_)
+                | Phase::Restarting
+                | Phase::AwaitingPlan => {
                     self.drain = Drain::None;
                     Next::Continue(phase)
                 }
@@ -266,6 +277,9 @@ impl State {
                 self.ends_with_prompt = Some(answer);
                 Next::Continue(phase)
             }
+            Turn(Event::Settled(decision)) if self.plans.is_about(&decision) => {
+                self.plan_settled(phase, &decision)
+            }
             Turn(Event::Settled(decision)) => {
                 self.settled(&decision);
                 Next::Continue(phase)
@@ -288,11 +302,13 @@ impl State {
         };
         let next = match phase {
             Phase::Taking if !self.held.iter().any(is_interrupt) => self.prompt(),
+            // Mail of colleagues does not wait for the decision.
+            Phase::AwaitingPlan if self.unseen > 0 => self.prompt(),
             Phase::Taking | Phase::Interrupted => {
                 self.push(HostAction::InputUsed);
                 return self.end(Outcome::Interrupted);
             }
-            Phase::Prompting | Phase::Cancelling(_) | Phase::Restarting => {
+            Phase::Prompting | Phase::Cancelling(_) | Phase::Restarting | Phase::AwaitingPlan => {
                 self.push(HostAction::InputUsed);
                 if self.unseen > 0 && matches!(phase, Phase::Prompting) {
                     self.act(ForeignAction::Steer);
@@ -336,6 +352,10 @@ impl State {
                 self.asked(phase, number, *told);
                 Next::Continue(phase)
             }
+            ForeignEvent::PlanSubmitted(question) => {
+                self.plan_submitted(phase, question);
+                Next::Continue(phase)
+            }
             ForeignEvent::Judged(number, verdict) => {
                 self.judged(number, verdict);
                 Next::Continue(phase)
@@ -347,9 +367,11 @@ impl State {
                     Phase::Cancelling(AfterCancel::End) => self.end(Outcome::Interrupted),
                     Phase::Cancelling(AfterCancel::LastReport) => self.take_input_before_prompt(),
                     Phase::Cancelling(AfterCancel::Restart) => self.start_again(),
-                    Phase::Taking | Phase::Interrupted | Phase::Prompting | Phase::Restarting => {
-                        self.fail(why)
-                    }
+                    Phase::Taking
+                    | Phase::Interrupted
+                    | Phase::Prompting
+                    | Phase::Restarting
+                    | Phase::AwaitingPlan => self.fail(why),
                 }
             }
             ForeignEvent::Lost(why) => self.lost(phase, why),
@@ -409,12 +431,18 @@ impl State {
             Phase::Cancelling(AfterCancel::LastReport) => return self.take_input_before_prompt(),
             Phase::Cancelling(AfterCancel::Restart) => return self.start_again(),
             Phase::Prompting => {}
-            phase @ (Phase::Taking | Phase::Interrupted | Phase::Restarting) => {
+            phase @ (Phase::Taking
+            | Phase::Interrupted
+            | Phase::Restarting
+            | Phase::AwaitingPlan) => {
                 return Next::Continue(phase);
             }
         }
         if self.ends_with_prompt.is_some() || self.is_winding_down {
             return self.end(Outcome::Interrupted);
+        }
+        if self.plans.is_open() {
+            return Next::Continue(Phase::AwaitingPlan);
         }
         // An agent that ends its prompt at a refusal has no reason for it, and the lead no report.
         if self.refusals.is_last && self.refusals.told < MAX_REASONS {
@@ -454,7 +482,7 @@ impl State {
                 self.act(ForeignAction::Restart(why));
                 Next::Continue(phase)
             }
-            Phase::Taking | Phase::Interrupted => Next::Continue(phase),
+            Phase::Taking | Phase::Interrupted | Phase::AwaitingPlan => Next::Continue(phase),
         }
     }
 
@@ -471,7 +499,7 @@ impl State {
                 Phase::Cancelling(AfterCancel::End)
             }
             Phase::Cancelling(_) => Phase::Cancelling(AfterCancel::End),
-            Phase::Restarting => return self.end(Outcome::Interrupted),
+            Phase::Restarting | Phase::AwaitingPlan => return self.end(Outcome::Interrupted),
         })
     }
 
@@ -480,7 +508,8 @@ impl State {
         self.drain = Drain::None;
         self.is_winding_down = true;
         match phase {
-            Phase::Taking => {
+            Phase::Taking | Phase::AwaitingPlan => {
+                self.withdraw_plan("the agent is being shut down");
                 self.note(note);
                 Next::Continue(self.prompt())
             }
@@ -509,6 +538,7 @@ impl State {
     }
 
     fn end(&mut self, outcome: Outcome) -> Next {
+        self.withdraw_plan("the turn is over");
         self.close_calls("the turn is over", "the turn was over");
         for held in std::mem::take(&mut self.held) {
             if let ForeignTurnEvent::Agent(ForeignEvent::Asked(number, _)) = held {

@@ -4,11 +4,15 @@ use super::Member;
 use crate::agent::conversation::CallVerdict;
 use crate::agent::event::{Ending, Event, MachineEvent, StopCause};
 use crate::agent::foreign::event::{ForeignAction, ForeignEvent};
-use crate::agent::foreign::process::{FromAgent, FromTools};
+use crate::agent::foreign::process::{FromAgent, FromTools, ToolVerdict};
 use crate::protocol::budget::BudgetVerdict;
+use crate::wire::permission::QuestionKind;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 use std::time::Duration;
+
+/// The answer to a plan. Programs wait for the result of a tool for a minute, a person may take longer.
+const PLAN_SUBMITTED: &str = "Your plan was sent to be approved. End your turn now; the decision comes with your next message.";
 
 impl Member {
     /// Starts the foreign agent, if the member has one, and waits until it has a session. Other events wait meanwhile,
@@ -111,19 +115,27 @@ impl Member {
     pub(super) fn receive_from_tools(&mut self, from: FromTools) -> VecDeque<MachineEvent> {
         match from {
             FromTools::Call(call, answer) => {
-                let refused = match self.approvals.judge(&call) {
-                    CallVerdict::Run => Ok(()),
-                    CallVerdict::Refuse(why) | CallVerdict::Deny { why, .. } => Err(why),
+                let mut submitted = VecDeque::new();
+                let verdict = match self.approvals.judge(&call) {
+                    CallVerdict::Run => ToolVerdict::Run,
+                    CallVerdict::Refuse(why) | CallVerdict::Deny { why, .. } => {
+                        ToolVerdict::Refuse(why)
+                    }
+                    CallVerdict::Ask(question) if question.about == QuestionKind::Plan => {
+                        let event = ForeignEvent::PlanSubmitted(question);
+                        submitted.push_back(MachineEvent::Foreign(event));
+                        ToolVerdict::Answer(PLAN_SUBMITTED.into())
+                    }
                     CallVerdict::Ask(question) => {
                         self.approvals.withdraw(&question.request_id);
-                        Err("a rule of this team asks about this tool, which is not possible here; \
-                             do without it"
-                            .into())
+                        let why = "a rule of this team asks about this tool, which is not possible here; \
+                                   do without it";
+                        ToolVerdict::Refuse(why.into())
                     }
                 };
                 // A call that was cancelled waits for nothing.
-                let _cancelled = answer.send(refused);
-                VecDeque::new()
+                let _cancelled = answer.send(verdict);
+                submitted
             }
             FromTools::HandedOver => {
                 let event = self.foreign.as_ref().and_then(|agent| agent.handed_over());

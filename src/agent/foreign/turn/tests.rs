@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::acp::update::{ToolStatus, ToolUpdate, Update};
-use crate::agent::conversation::{CallVerdict, TurnAction};
+use crate::agent::conversation::{CallVerdict, MAX_PLANS, TurnAction};
 use crate::wire::chat::Block;
 use crate::wire::permission::{Decision, DecisionOutcome, Question, QuestionKind};
 use proptest::prelude::*;
@@ -61,6 +61,17 @@ fn question(number: u64) -> CallVerdict {
         input: Value::Null,
         description: "ls".into(),
     }))
+}
+
+fn plan(number: u64) -> Box<Question> {
+    Box::new(Question {
+        request_id: format!("r{number}"),
+        about: QuestionKind::Plan,
+        tool_use_id: format!("p{number}"),
+        tool: "submit_plan".into(),
+        input: json!({ "plan": "p" }),
+        description: "p".into(),
+    })
 }
 
 fn decision(number: u64, outcome: DecisionOutcome) -> Decision {
@@ -288,6 +299,10 @@ impl Environment {
             18 => turn_event(TurnEvent::EndAfterCall("the lead is gone")),
             19 if detail < 3 => agent(ForeignEvent::GaveUp("x".into())),
             20 if detail < 3 => agent(ForeignEvent::Refused("x".into())),
+            22 => {
+                self.asks += 1;
+                agent(ForeignEvent::PlanSubmitted(plan(self.asks)))
+            }
             21 => agent(ForeignEvent::Silent(Duration::from_secs(u64::from(detail) * 400))),
             _ => return None,
         })
@@ -397,4 +412,35 @@ fn silence_is_a_hang_only_without_a_question_and_without_a_short_call() {
     let (end, _) =
         run(&mut prompted(), [silent(1), turn_event(TurnEvent::Interrupt), ended("cancelled")]);
     assert_eq!(end.unwrap().outcome, Outcome::Interrupted);
+}
+
+#[test]
+fn a_plan_outlives_its_prompt_and_nothing_else() {
+    let submitted = |number| agent(ForeignEvent::PlanSubmitted(plan(number)));
+    let mut turn = prompted();
+    let (end, todo) = run(&mut turn, [submitted(1), submitted(2), ended("end_turn")]);
+    assert!(end.is_none() && turn.is_asking() && todo.contains("withdraw r2"), "{todo}");
+    let (end, todo) = run(&mut turn, [settled(1, DecisionOutcome::Approved), taken()]);
+    assert!(end.is_none() && todo.ends_with("drain, Prompt"), "{todo}");
+    let (end, _) = run(&mut turn, [ended("end_turn")]);
+    assert_eq!(end.unwrap().outcome, Outcome::Done);
+
+    let mut turn = prompted();
+    run(&mut turn, [submitted(1), ended("end_turn")]);
+    let mail = [turn_event(TurnEvent::InputWaits), turn_event(TurnEvent::InputTaken { unseen: 1 })];
+    let (end, todo) = run(&mut turn, mail);
+    assert!(end.is_none() && todo.ends_with("Prompt") && turn.is_asking(), "{todo}");
+
+    for over in [turn_event(TurnEvent::Interrupt), turn_event(TurnEvent::Stop { limit: None })] {
+        let mut turn = prompted();
+        let (end, todo) = run(&mut turn, [submitted(1), ended("end_turn"), over]);
+        assert!(end.is_some() && todo.contains("withdraw r1"), "{todo}");
+    }
+
+    let mut turn = prompted();
+    for number in 1..=MAX_PLANS.into() {
+        let events = [submitted(number), settled(number, DecisionOutcome::Rejected)];
+        let (end, _) = run(&mut turn, events);
+        assert_eq!(end.is_some(), number == u64::from(MAX_PLANS), "{number}");
+    }
 }
