@@ -5,7 +5,7 @@ use super::skills::skills_of;
 use super::{clones, mcp_servers};
 use crate::agent::MemberStart;
 use crate::agent::approval::{ApprovalGate, Asks};
-use crate::agent::foreign::process::ForeignSetup;
+use crate::agent::foreign::process::{AgentSetup, ForeignSetup};
 use crate::agent::identity::Identity;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
 use crate::agent::{
@@ -227,10 +227,12 @@ fn foreign_setup(
 ) -> Option<Box<ForeignSetup>> {
     let program = program?;
     Some(Box::new(ForeignSetup {
-        commands: CommandSetup { walls: None, env: program.env.clone(), ..setup },
-        program,
-        folder: folder.to_owned(),
-        instructions: instructions.to_owned(),
+        agent: AgentSetup {
+            commands: CommandSetup { walls: None, env: program.env.clone(), ..setup },
+            program,
+            folder: folder.to_owned(),
+            instructions: instructions.to_owned(),
+        },
         tools: Rc::clone(tools),
         sleep_after: rules.agent_sleeps_after(),
         hung_after: rules.agent_hung_after(),

@@ -1,5 +1,7 @@
 //! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
+mod agents;
+
 use super::build_agent::PROMPT_BYTES;
 use super::permission_rules::permissions;
 use super::walls::{self, Attained, LevelOrigin};
@@ -9,7 +11,6 @@ use crate::llm::registry::{ModelName, Variables};
 use crate::llm::{ModelError, ModelListAnswer, PROVIDERS};
 use crate::os::deadline::deadline;
 use crate::os::{file::unwritable, usage, watch};
-use crate::settings::agents::AgentPrograms;
 use crate::settings::model::{self, ModelChoice, ProviderCredentials, credential_variables};
 use crate::settings::{Settings, trust::TrustList};
 use crate::store::diagnose::{Diagnosis, flaws};
@@ -72,7 +73,7 @@ pub(crate) fn check(context: &Context, calls_model: bool) -> Result<DoctorReport
             let set: Vec<_> = set.map(|row| format!("{} from {}", row.key, row.source)).collect();
             let found = if set.is_empty() { "all default".to_owned() } else { set.join(", ") };
             report.fine("settings", found);
-            report.agents(&settings.agent_programs(&context.environment));
+            report.agents(context, &settings)?;
             report.rules(context, &settings);
             report.mcp_servers(context, &settings);
             report.walls(context, &settings)?;
@@ -131,23 +132,6 @@ impl DoctorReport {
     fn add(&mut self, check: &'static str, state: State, found: impl Into<String>, remedy: &str) {
         let remedy = (!remedy.is_empty()).then(|| remedy.to_owned());
         self.findings.push(Finding { check, state, found: found.into(), remedy });
-    }
-
-    /// Names the agents of other vendors that are installed, and those of the settings that are not.
-    fn agents(&mut self, programs: &AgentPrograms) {
-        let mut found = Vec::new();
-        for name in programs.names() {
-            match programs.program(name) {
-                Ok(program) => found.push(format!("acp/{name} ({})", program.command.join(" "))),
-                Err((why, hint)) if programs.is_set(name) => {
-                    self.wrong("agents", format!("acp/{name}: {why}"), &hint);
-                }
-                Err(_) => {}
-            }
-        }
-        if !found.is_empty() {
-            self.fine("agents", found.join(", "));
-        }
     }
 
     fn fine(&mut self, check: &'static str, found: impl Into<String>) {

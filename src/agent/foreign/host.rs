@@ -78,7 +78,7 @@ pub(crate) struct ForeignHost {
 
 impl ForeignHost {
     pub(crate) fn new(setup: ForeignSetup, events: Events) -> Self {
-        let program = setup.program.command.first().map_or("", String::as_str);
+        let program = setup.agent.program.command.first().map_or("", String::as_str);
         let usage = UsageMeter::new(program);
         Self {
             setup: Rc::new(setup),
@@ -121,13 +121,14 @@ impl ForeignHost {
 
     /// Sets the session of an earlier process, which the next one continues.
     pub(crate) fn know_session(&mut self, session: Option<ForeignSession>) {
-        self.session = session.filter(|session| session.agent == self.setup.program.name);
+        self.session = session.filter(|session| session.agent == self.setup.agent.program.name);
     }
 
     /// Starts the server of the team tools. Without it the agent has none of them.
     pub(crate) async fn serve_tools(&mut self) {
         let (tools, unseen) = (Rc::clone(&self.setup.tools), Rc::clone(&self.unseen));
-        let served = TeamTools::start(tools, unseen, self.events.clone(), &self.setup.folder).await;
+        let served =
+            TeamTools::start(tools, unseen, self.events.clone(), &self.setup.agent.folder).await;
         match served {
             Ok(served) => self.tools = Some(served),
             Err(why) => tracing::error!(%why, "the agent has no tools of the team"),
@@ -275,7 +276,7 @@ impl ForeignHost {
         };
         let RunningAgent { info, session, .. } = &running;
         let told = ForeignSession {
-            agent: self.setup.program.name.clone(),
+            agent: self.setup.agent.program.name.clone(),
             session_id: session.id.clone(),
             version: info.version.clone(),
         };
@@ -287,7 +288,7 @@ impl ForeignHost {
             before.extend(past_of(memory).filter(|_| self.session.is_some()));
         }
         if !self.is_briefed && !info.has(Capability::SystemPrompt) {
-            before.insert(0, format!("[team: {}]", self.setup.instructions));
+            before.insert(0, format!("[team: {}]", self.setup.agent.instructions));
         }
         self.is_briefed = true;
         self.session = Some(told);
@@ -407,7 +408,7 @@ impl ForeignHost {
     /// for that, so it gets the mail of colleagues with its next prompt.
     fn steer(&mut self) {
         let Some(running) = &self.running else { return };
-        let is_welcome = !self.setup.is_claude() || self.unseen.is_urgent();
+        let is_welcome = !self.setup.agent.is_claude() || self.unseen.is_urgent();
         if !running.info.has(Capability::Steering) || !is_welcome || self.unseen.is_empty() {
             return;
         }
@@ -507,7 +508,7 @@ impl ForeignHost {
         let now = Instant::now();
         self.restarts.retain(|at| now.duration_since(*at) < RESTARTS_WITHIN);
         let Some(pause) = PAUSES.get(self.restarts.len()) else {
-            let (name, times) = (&self.setup.program.name, PAUSES.len() + 1);
+            let (name, times) = (&self.setup.agent.program.name, PAUSES.len() + 1);
             let minutes = RESTARTS_WITHIN.as_secs() / 60;
             return Some(format!(
                 "acp/{name} ended {times} times within {minutes} minutes ({why}); look at its own log, and spawn it again"

@@ -15,6 +15,7 @@ pub(crate) mod host;
 mod messages;
 mod past;
 mod place;
+mod plans;
 pub(crate) mod process;
 mod served;
 mod turn;

@@ -2,8 +2,8 @@
 
 use crate::acp::connection::{CallError, Connection, Incoming};
 use crate::acp::session::{
-    AgentInfo, PromptEnd, Session, SessionError, SessionRequest, ToolServerAccess, begin,
-    initialize,
+    AgentInfo, Capability, PromptEnd, Session, SessionError, SessionRequest, ToolServerAccess,
+    begin, initialize,
 };
 use crate::os::command::CommandSetup;
 use crate::store::agent_places::{AgentPlace, AgentPlaces, GivingAway};
@@ -17,8 +17,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// The parts of a foreign agent that stay the same for each of its processes.
-pub(crate) struct ForeignSetup {
+/// The program of a foreign agent, and what each of its processes begins with.
+pub(crate) struct AgentSetup {
     pub(crate) program: AgentProgram,
     /// The environment of the process, which has no walls.
     pub(crate) commands: CommandSetup,
@@ -26,6 +26,11 @@ pub(crate) struct ForeignSetup {
     pub(crate) folder: PathBuf,
     /// The rules of the team, for its system prompt.
     pub(crate) instructions: String,
+}
+
+/// The parts of a foreign agent that stay the same for each of its processes.
+pub(crate) struct ForeignSetup {
+    pub(crate) agent: AgentSetup,
     /// The tools of the team.
     pub(crate) tools: Rc<Registry>,
     /// The idle time after which the process is ended; `None` for never.
@@ -94,6 +99,14 @@ impl RunningAgent {
 /// The result of the start of a process. An event cannot carry it, since it belongs to the thread of the event loop.
 pub(super) type StartedAgent = Rc<RefCell<Option<Result<RunningAgent, String>>>>;
 
+/// An agent that has been tried out.
+pub(crate) struct TriedAgent {
+    /// The version that it names.
+    pub(crate) version: String,
+    /// Whether it can use the tools of a team.
+    pub(crate) takes_tools: bool,
+}
+
 impl ForeignSetup {
     /// Starts the agent, and continues the session with the id `known` if it can. The error says what to do.
     pub(super) async fn start(
@@ -103,18 +116,53 @@ impl ForeignSetup {
         tools: Option<ToolServerAccess>,
         sink: impl Fn(Incoming) + 'static,
     ) -> Result<RunningAgent, String> {
+        let started = self.agent.start(known, tools, sink).await;
+        let name = &self.agent.program.name;
+        let (connection, info, session) = started.map_err(|(why, hint)| {
+            let hint = hint.unwrap_or_else(|| "`team doctor` says what is missing".into());
+            format!("acp/{name} {why}; {hint}")
+        })?;
+        tracing::info!(
+            agent = name,
+            version = info.version,
+            session = session.id,
+            "the agent has a session"
+        );
+        if !info.has(Capability::HttpTools) {
+            tracing::warn!("the agent takes no tools over HTTP: it has none of the team");
+        }
+        Ok(RunningAgent { connection, info, session, place })
+    }
+}
+
+impl AgentSetup {
+    /// Starts the agent, begins a session, and ends both. The error is the reason, with a remedy if one is known.
+    pub(crate) async fn try_out(&self) -> Result<TriedAgent, (String, Option<String>)> {
+        let (connection, info, session) = self.start(None, None, |_| {}).await?;
+        session.close(&connection, &info).await;
+        connection.end().await;
+        let takes_tools = info.has(Capability::HttpTools);
+        Ok(TriedAgent { version: info.version, takes_tools })
+    }
+
+    async fn start(
+        &self,
+        known: Option<String>,
+        tools: Option<ToolServerAccess>,
+        sink: impl Fn(Incoming) + 'static,
+    ) -> Result<(Connection, AgentInfo, Session), (String, Option<String>)> {
         let name = &self.program.name;
-        let failed = |why: SessionError| match (&why, &self.program.login) {
-            (SessionError::LoggedOut(_), Some(login)) => {
-                format!(
-                    "acp/{name} cannot be used: {why}; run `{login}` and log in, or name the variable of its key under pass in [agents.{name}]"
-                )
-            }
-            _ => format!("acp/{name} cannot be used: {why}; `team doctor` says what is missing"),
+        let failed = |why: SessionError| {
+            let login =
+                self.program.login.as_ref().filter(|_| matches!(why, SessionError::LoggedOut(_)));
+            let hint = login.map(|login| {
+                format!("run `{login}` and log in, or name the variable of its key under pass in [agents.{name}]")
+            });
+            (format!("cannot be used: {why}"), hint)
         };
         let (line, folder) = (self.program.command_line(), &self.folder);
         let opened = Connection::open(&line, folder, &self.commands, sink);
-        let connection = opened.map_err(|why| format!("acp/{name} could not be started: {why}"))?;
+        let connection = opened.map_err(|why| (format!("could not be started: {why}"), None))?;
         let info = initialize(&connection).await.map_err(failed)?;
         let request = SessionRequest {
             folder,
@@ -129,13 +177,7 @@ impl ForeignSetup {
         {
             session.set_mode(&connection, &mode.id).await.map_err(failed)?;
         }
-        tracing::info!(
-            agent = name,
-            version = info.version,
-            session = session.id,
-            "the agent has a session"
-        );
-        Ok(RunningAgent { connection, info, session, place })
+        Ok((connection, info, session))
     }
 
     /// Whether the program is the adapter of Claude Code.

@@ -19,10 +19,10 @@ mod plan;
 mod questions;
 mod records;
 
-use self::plan::Plans;
 use super::calls::Calls;
 use super::event::{AskAnswer, AskNumber, ForeignAction, ForeignEvent, ForeignTurnEvent};
 use super::messages::Messages;
+use super::plans::Plans;
 use crate::acp::session::PromptEnd;
 use crate::agent::conversation::{HostAction, TurnEffect, TurnEnd, TurnEvent};
 use crate::agent::event::Action;

@@ -112,3 +112,30 @@ fn a_stop_ends_an_agent_that_ignores_the_end_of_its_input() {
     assert!(pids(&team, "acp_agent").is_empty() && calls_of(&team, "session/new").len() == 1);
     assert_left_in_order(&team);
 }
+
+#[test]
+fn the_doctor_starts_each_agent_and_ends_it() {
+    for (script, state, found, remedy) in [
+        (json!({ "session": ["close"] }), "ok", " 0.1: a session can begin", None),
+        (
+            json!({ "error": { "code": -32000, "message": "no key" } }),
+            "wrong",
+            "cannot be used: nobody is logged in to it (no key)",
+            Some("to see what it says"),
+        ),
+        (json!({ "version": 2 }), "wrong", "speaks version 2", Some("to see what it says")),
+        (json!({ "dies_at": ["initialize"] }), "wrong", "cannot be used", Some("run `python3")),
+    ] {
+        let Some(team) = agent_team(&script, "") else { return };
+        let ran = team.team(&["doctor", "--json"]);
+        let report = ran.json();
+        let findings = report["findings"].as_array().unwrap();
+        let is_ours = |it: &&Value| it["found"].to_string().contains("acp/fake (python3 ");
+        let ours = findings.iter().find(is_ours).unwrap_or_else(|| panic!("{report:#}"));
+        assert!(ours["state"] == state && ours["found"].to_string().contains(found), "{ours}");
+        assert_eq!(ours["remedy"].is_string(), remedy.is_some(), "{ours}");
+        assert!(ours["remedy"].to_string().contains(remedy.unwrap_or("")), "{ours}");
+        team.eventually("the agent is gone", || team.processes().is_empty());
+        assert!(!team.path("").exists(), "no folder is made");
+    }
+}

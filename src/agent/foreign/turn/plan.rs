@@ -4,35 +4,11 @@
 use super::{Next, Phase, State};
 use crate::agent::conversation::{HostAction, MAX_PLANS};
 use crate::agent::foreign::event::ForeignAction;
+use crate::agent::foreign::plans::OpenPlan;
 use crate::wire::activity::Activity;
 use crate::wire::chat::{Block, StopReason, Usage};
 use crate::wire::permission::{Decision, DecisionOutcome, Question};
 use crate::wire::transcript::Entry;
-
-/// The plans of a turn.
-#[derive(Debug, Default)]
-pub(super) struct Plans {
-    /// The plan that waits for a decision.
-    open: Option<OpenPlan>,
-    rejected: u32,
-}
-
-#[derive(Debug)]
-struct OpenPlan {
-    request: String,
-    /// The id of the call in the transcript. The agent has its answer already, that in the transcript is the decision.
-    call: String,
-}
-
-impl Plans {
-    pub(super) fn is_open(&self) -> bool {
-        self.open.is_some()
-    }
-
-    pub(super) fn is_about(&self, decision: &Decision) -> bool {
-        self.open.as_ref().is_some_and(|open| open.request == decision.request_id)
-    }
-}
 
 impl State {
     /// Asks about a plan. An agent that is not at work any more, or submits a second one, is not asked for.
