@@ -1,5 +1,6 @@
 //! The reports of an agent in a session: its text, its tool calls, its questions, its usage.
 
+use crate::wire::money::Money;
 use serde_json::Value;
 
 /// The longest text that is kept of the output of a tool call, in bytes.
@@ -16,6 +17,8 @@ pub(crate) enum Update {
         usage: Option<Value>,
     },
     Tool(Box<ToolUpdate>),
+    /// The cost of the session up to now, in US dollars.
+    Cost(Money),
     /// Another kind, by its name.
     Other(String),
 }
@@ -107,8 +110,14 @@ impl Update {
                 usage: update.pointer("/_meta/usage").cloned(),
             },
             "tool_call" | "tool_call_update" => Self::Tool(Box::new(ToolUpdate::read(update)?)),
+            "usage_update" => Self::cost(update).unwrap_or_else(|| Self::Other(kind.into())),
             other => Self::Other(other.chars().take(64).collect()),
         })
+    }
+
+    fn cost(update: &Value) -> Option<Self> {
+        let cost = update.get("cost").filter(|cost| text_of(cost, "currency") == Some("USD"))?;
+        Some(Self::Cost(Money::try_from(cost.get("amount")?.as_f64()?).ok()?))
     }
 }
 
@@ -255,6 +264,23 @@ mod tests {
 
     fn update(update: &Value) -> Option<Update> {
         Update::read(&json!({ "sessionId": "s", "update": update }), "s")
+    }
+
+    #[test]
+    fn a_cost_is_read_in_dollars_alone() {
+        let told = |cost: Value| {
+            update(&json!({ "sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": cost }))
+        };
+        let some = Money::try_from(0.25).unwrap();
+        assert_eq!(told(json!({ "amount": 0.25, "currency": "USD" })), Some(Update::Cost(some)));
+        for other in [
+            json!({ "amount": 0.25, "currency": "EUR" }),
+            json!({ "amount": -1, "currency": "USD" }),
+            json!({ "amount": "1", "currency": "USD" }),
+            Value::Null,
+        ] {
+            assert_eq!(told(other), Some(Update::Other("usage_update".into())));
+        }
     }
 
     #[test]

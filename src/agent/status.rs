@@ -10,7 +10,7 @@ use crate::store::{Fsync, StoreError, TeamDir, roster, usage};
 use crate::wire::activity::Activity;
 use crate::wire::chat::Usage;
 use crate::wire::limits::ACTIVITY_PERIOD;
-use crate::wire::money::Price;
+use crate::wire::money::{Money, Price};
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, LastExit, Lead, Member, Roster, Status, UsageCount};
 use crate::wire::{AgentName, WallTime};
@@ -80,6 +80,14 @@ impl StatusReporter {
 
     pub(super) fn count(&mut self, usage: Usage) {
         self.shown.usage.add_call(usage, self.price);
+    }
+
+    /// Counts a cost that an agent of another vendor reports. Where the price of its model is set, the tokens count.
+    pub(super) fn count_cost(&mut self, cost: Money) {
+        if self.price.is_none() {
+            let known = self.shown.usage.cost.unwrap_or_default();
+            self.shown.usage.cost = Some(known.plus(cost));
+        }
     }
 
     /// Writes the usage for the agents that share a budget with this one.

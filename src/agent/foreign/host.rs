@@ -15,6 +15,7 @@ use crate::agent::conversation::{Memory, Observer};
 use crate::agent::event::{Event, Events};
 use crate::store::agent_places::{AgentPlace, GivingAway};
 use crate::wire::activity::Activity;
+use crate::wire::money::Money;
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, ForeignSession};
 use serde_json::Value;
@@ -253,6 +254,11 @@ impl ForeignHost {
         }
     }
 
+    /// Returns the cost that the agent has reported since the last call of this.
+    pub(crate) fn take_cost(&mut self) -> Option<Money> {
+        self.usage.take_cost()
+    }
+
     /// Returns the reason for which the process has not started, once that is known.
     pub(crate) fn start_failure(&self) -> Option<String> {
         self.started.borrow().as_ref()?.as_ref().err().cloned()
@@ -313,6 +319,9 @@ impl ForeignHost {
         let update = Update::read(params, &running.session.id)?;
         if let Update::Text { usage: Some(usage), .. } = &update {
             self.usage.note_call(usage);
+        }
+        if let Update::Cost(cost) = &update {
+            self.usage.note_cost(*cost);
         }
         Some(ForeignEvent::Update(update))
     }

@@ -2,6 +2,7 @@
 //! extension, or with each call of the model. The larger of two reports counts.
 
 use crate::wire::chat::Usage;
+use crate::wire::money::Money;
 use serde_json::Value;
 
 #[derive(Debug)]
@@ -12,13 +13,23 @@ pub(super) struct UsageMeter {
     before: Usage,
     /// The tokens of the calls of the model in this prompt.
     calls: Usage,
+    /// The cost of the session in the last report.
+    cost: Money,
+    /// The cost that was reported and not taken yet.
+    new_cost: Money,
 }
 
 impl UsageMeter {
     /// Creates the meter of the agent with this program.
     pub(super) fn new(program: &str) -> Self {
         let is_of_session = program.rsplit('/').next() == Some("copilot");
-        Self { is_of_session, before: Usage::default(), calls: Usage::default() }
+        Self {
+            is_of_session,
+            before: Usage::default(),
+            calls: Usage::default(),
+            cost: Money::default(),
+            new_cost: Money::default(),
+        }
     }
 
     /// Notes the tokens of one call of the model.
@@ -26,9 +37,22 @@ impl UsageMeter {
         self.calls += read(usage);
     }
 
+    /// Notes the cost of the session up to now. Some agents begin anew with each process, so less than before is a new sum.
+    pub(super) fn note_cost(&mut self, cost: Money) {
+        let before = std::mem::replace(&mut self.cost, cost);
+        let more = if cost < before { cost } else { cost.minus(before) };
+        self.new_cost = self.new_cost.plus(more);
+    }
+
+    /// Returns the cost since the last call of this.
+    pub(super) fn take_cost(&mut self) -> Option<Money> {
+        Some(std::mem::take(&mut self.new_cost)).filter(|cost| *cost != Money::default())
+    }
+
     /// Begins the count of a new session.
     pub(super) fn begin_session(&mut self) {
         self.before = Usage::default();
+        self.cost = Money::default();
     }
 
     /// Ends a prompt with this answer, and returns its tokens.
@@ -98,5 +122,21 @@ mod tests {
         calls.note_call(&tokens(6, 1));
         assert_eq!(counts(calls.end_prompt(&of_prompt(6, 1))), (11, 2));
         assert_eq!(counts(calls.end_prompt(&json!({}))), (0, 0));
+    }
+
+    #[test]
+    fn the_cost_of_a_session_is_counted_once() {
+        let mut meter = UsageMeter::new("codex-acp");
+        let cents = |cents: f64| Money::try_from(cents / 100.0).unwrap();
+        assert_eq!(meter.take_cost(), None);
+        meter.note_cost(cents(1.0));
+        meter.note_cost(cents(3.0));
+        assert_eq!((meter.take_cost(), meter.take_cost()), (Some(cents(3.0)), None));
+        meter.note_cost(cents(4.0));
+        meter.note_cost(cents(2.0));
+        assert_eq!(meter.take_cost(), Some(cents(3.0)), "a new process begins anew");
+        meter.begin_session();
+        meter.note_cost(cents(2.0));
+        assert_eq!(meter.take_cost(), Some(cents(2.0)));
     }
 }

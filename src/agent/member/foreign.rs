@@ -72,6 +72,9 @@ impl Member {
         let doing = agent.doing(process, &from);
         let memory = self.conversation.journal.memory();
         let (event, session) = agent.receive(process, from, memory);
+        if let Some(cost) = agent.take_cost() {
+            self.host.reporter.count_cost(cost);
+        }
         if let Some(foreign) = session {
             let session = Entry::Session {
                 incarnation: self.context.me.incarnation.clone(),

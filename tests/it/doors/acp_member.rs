@@ -21,7 +21,8 @@ fn wait_turns(team: &Team, name: &str, count: usize) {
 
 #[test]
 fn a_turn_asks_the_person_works_and_reports() {
-    let steps = json!([[{ "message": ["m1", "I look."] }, { "command": "touch made" }, { "message": ["m2", "All is done."] }]]);
+    let cost = json!({ "sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": { "amount": 0.5, "currency": "USD" } });
+    let steps = json!([[{ "message": ["m1", "I look."] }, { "update": cost }, { "command": "touch made" }, { "message": ["m2", "All is done."] }]]);
     let usage = json!({ "inputTokens": 100, "outputTokens": 7 });
     let agent = json!({ "prompts": steps, "usage": usage, "modes": ["other", "ask"] });
     let Some(team) = agent_team(&agent, "mode = \"ask\"") else { return };
@@ -47,6 +48,7 @@ fn a_turn_asks_the_person_works_and_reports() {
         (&alice["model"], &alice["usage"]["input_tokens"]),
         (&json!("acp/fake"), &json!(100))
     );
+    assert_eq!(alice["usage"]["cost"], 0.5);
     let kinds: Vec<String> = team
         .lines("transcript/alice.jsonl")
         .iter()

@@ -23,7 +23,7 @@ impl State {
                 let id = self.calls.told(*told);
                 self.follow(&id);
             }
-            Update::Other(_) => {}
+            Update::Cost(_) | Update::Other(_) => {}
         }
     }
 
