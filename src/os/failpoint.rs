@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 macro_rules! points {
     ($($topic:ident: $($step:ident)+;)+) => {
         /// Every failpoint, as `topic.step`.
-        pub const POINTS: [&str; 109] =
+        pub const POINTS: [&str; 113] =
             [$($(concat!(stringify!($topic), ".", stringify!($step)),)+)+];
     };
 }
@@ -54,6 +54,8 @@ points! {
     reap: ended noted restart;
     // Mail for a model that another program runs.
     served: taken written;
+    // A prompt of an agent of another vendor, and its questions.
+    acp: sent asked recorded answered;
     // A clone that is made, saved, taken and removed.
     work: pinned filled placed described recorded fetched saved merged applied kept moved
         removed;

@@ -13,6 +13,7 @@ use crate::acp::session::{Capability, PermissionAnswer, PromptEnd, answer, answe
 use crate::acp::update::{PermissionRequest, Update};
 use crate::agent::conversation::{Memory, Observer};
 use crate::agent::event::{Event, Events};
+use crate::os::failpoint::hit;
 use crate::store::agent_places::{AgentPlace, GivingAway};
 use crate::wire::activity::Activity;
 use crate::wire::money::Money;
@@ -333,6 +334,7 @@ impl ForeignHost {
             answer(&running.connection, &id, &PermissionAnswer::Cancelled);
             return None;
         };
+        hit("acp.asked");
         self.last_ask += 1;
         let number = AskNumber(self.last_ask);
         let call = Box::new(request.call.clone());
@@ -405,6 +407,7 @@ impl ForeignHost {
     fn send_prompt(&mut self, text: &str) {
         let Some(running) = &self.running else { return };
         let prompt = running.session.prompt(&running.connection, text);
+        hit("acp.sent");
         self.last_sign = Instant::now();
         let (process, events) = (self.process, self.events.clone());
         self.waits.push(tokio::task::spawn_local(async move {
@@ -508,7 +511,9 @@ impl ForeignHost {
             );
         }
         let given = option.map_or(PermissionAnswer::Cancelled, PermissionAnswer::Option);
+        hit("acp.recorded");
         answer(&running.connection, &id, &given);
+        hit("acp.answered");
         self.last_sign = Instant::now();
     }
 

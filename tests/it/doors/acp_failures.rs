@@ -1,9 +1,14 @@
 //! Agents of other vendors that fail: at their start, in a turn, by what they send.
 
-use crate::support::acp_agent::{agent_team, answers, calls_of, pids, prompts, received, reports};
+use crate::support::acp_agent::{
+    agent_team, answers, calls_of, pids, prompts, received, reports, spawn_agent,
+};
+use crate::support::approvals::requests;
+use crate::support::child_process::write;
 use crate::support::harness::{Team, in_parallel};
-use crate::support::scripts::{assert_left_in_order, turns, wait};
+use crate::support::scripts::{assert_left_in_order, calls, says, scripted_lead, turns, wait};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 const BOB: [&str; 4] = ["teammate", "bob", "--model", "acp/fake"];
@@ -138,4 +143,36 @@ fn the_doctor_starts_each_agent_and_ends_it() {
         team.eventually("the agent is gone", || team.processes().is_empty());
         assert!(!team.path("").exists(), "no folder is made");
     }
+}
+
+#[test]
+fn a_member_that_is_killed_at_any_step_goes_on_and_loses_nothing() {
+    in_parallel(["acp.sent", "acp.asked", "acp.recorded", "acp.answered"], |point| {
+        let step = json!([{ "command": "touch ran" }, { "say": "all done" }]);
+        let script = json!({ "session": ["resume"], "prompts": vec![step; 4] });
+        let Some(team) = agent_team(&script, "[permissions]\nallow = [\"bash(touch:*)\"]\n") else {
+            return;
+        };
+        let token = team.workspace().join("token");
+        write(&token, "");
+        team.variable("TEAM_FAILPOINTS", &format!("alice/{point}={}", token.display()));
+        team.variable("TEAM_FIRST_PAUSE_MS", "50");
+        let mut lines = vec![calls("lead", &[spawn_agent("alice")])];
+        lines.extend((0..6).map(|_| says("lead", "seen")));
+        let mut lead = scripted_lead(&team, &lines);
+        team.eventually(&format!("{point} is reached"), || !token.exists());
+        team.eventually("the lead has the report", || team.has_mail("lead", "alice", "all done"));
+        team.team(&["send", "alice", "more"]).expect(0);
+        team.eventually("it works on", || turns(&team, "alice") >= 2);
+        team.wait_status("alice", "idle");
+        let ids: Vec<String> =
+            team.mail_of("alice").iter().map(|mail| mail["id"].to_string()).collect();
+        let told: BTreeSet<&String> = ids.iter().collect();
+        assert_eq!(told.len(), ids.len(), "{point}: mail is taken in once");
+        assert!(prompts(&team).iter().any(|prompt| prompt.contains("more")), "{point}");
+        assert!(requests(&team).is_empty(), "{point}: no question is left");
+        lead.type_line("/quit");
+        assert_eq!(lead.wait().code(), Some(0));
+        assert_left_in_order(&team);
+    });
 }
