@@ -27,7 +27,7 @@ const OPEN_WALL: &str = "TEAM_OPEN_WALL";
 const GIT: &str = ".git";
 
 /// Files of the workspace that run commands or instruct agents outside the walls.
-const PROTECTED: [&str; 8] = [
+const PROTECTED: [&str; 17] = [
     ".git/hooks",
     ".git/config",
     ".git/config.worktree",
@@ -36,6 +36,15 @@ const PROTECTED: [&str; 8] = [
     ".envrc",
     ".mcp.json",
     ".claude",
+    ".agents",
+    ".codex",
+    ".copilot",
+    ".cursor",
+    ".gemini",
+    ".opencode",
+    ".qwen",
+    "opencode.json",
+    "opencode.jsonc",
 ];
 
 /// The walls that this machine has.
