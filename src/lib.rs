@@ -13,7 +13,7 @@
 //!             bus         protocol      sending and broadcasting | decisions without I/O
 //!   web       view                      the page on loopback | the team as its files show it
 //!             work                      clones of the repository, in which teammates work
-//!             mcp                       the client of MCP servers
+//!             mcp        loopback       the client of MCP servers | servers for programs of this computer
 //!             undo                      the changes of files by agents, recorded and taken back
 //!             store                     the disk: the only layer that knows .team/
 //!             os          error         the machine | exit codes and failures
@@ -30,6 +30,7 @@ pub mod cli;
 pub mod error;
 mod leases;
 pub mod llm;
+mod loopback;
 mod mcp;
 mod os;
 mod protocol;

@@ -26,7 +26,8 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         "tools",
         &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work", "undo", "mcp"],
     ),
-    ("tool_server", &["wire", "tools"]),
+    ("loopback", &[]),
+    ("tool_server", &["wire", "loopback", "tools"]),
     (
         "agent",
         &[
@@ -52,7 +53,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("view", &["wire", "os", "protocol", "store", "tools"]),
-    ("web", &["wire", "os", "store", "view"]),
+    ("web", &["wire", "os", "store", "loopback", "view"]),
     ("ui", &["wire", "os", "tools", "view", "agent", "undo"]),
     (
         "app",
