@@ -5,10 +5,12 @@ use hyper::body::{Body, Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::net::Ipv4Addr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -28,6 +30,20 @@ pub(crate) struct LoopbackServer {
     listener: TcpListener,
     port: u16,
     connections: Arc<Semaphore>,
+}
+
+/// The work for after the answer to a request.
+type Work = Box<dyn FnOnce()>;
+
+/// The answer to one request. It counts as written once the kernel has all of it.
+#[derive(Clone, Default)]
+pub(crate) struct Written(Rc<RefCell<Option<Work>>>);
+
+impl Written {
+    /// Does this once the answer is written; drops it if that fails.
+    pub(crate) fn then(&self, work: impl FnOnce() + 'static) {
+        *self.0.borrow_mut() = Some(Box::new(work));
+    }
 }
 
 /// The reason for which a body was not read.
@@ -64,7 +80,7 @@ impl LoopbackServer {
     /// Serves until the future is dropped. `respond` is dropped with its connection.
     pub(crate) async fn serve<B, F>(
         &self,
-        respond: impl Fn(Request<Incoming>) -> F + Clone + 'static,
+        respond: impl Fn(Request<Incoming>, Written) -> F + Clone + 'static,
     ) where
         B: Body + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -86,14 +102,15 @@ impl LoopbackServer {
     }
 }
 
-async fn answer<B, F>(stream: TcpStream, respond: impl Fn(Request<Incoming>) -> F)
+async fn answer<B, F>(stream: TcpStream, respond: impl Fn(Request<Incoming>, Written) -> F)
 where
     B: Body + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
     F: Future<Output = Response<B>>,
 {
+    let written = Written::default();
     let service = service_fn(|request| {
-        let response = respond(request);
+        let response = respond(request, written.clone());
         async { Ok::<_, Infallible>(response.await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -102,7 +119,13 @@ where
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
-    if let Err(why) = connection {
-        tracing::debug!(%why, "a connection failed");
+    // One request each: a connection that ends in order has written its answer.
+    match connection {
+        Ok(()) => {
+            if let Some(work) = written.0.take() {
+                work();
+            }
+        }
+        Err(why) => tracing::debug!(%why, "a connection failed"),
     }
 }

@@ -4,7 +4,7 @@
 use super::request_auth::{Refusal, RequestAuth};
 use super::{Incoming, MAX_MESSAGE_BYTES, ToolServer};
 use crate::loopback::access::Access;
-use crate::loopback::server::{BodyError, LoopbackServer, read_body};
+use crate::loopback::server::{BodyError, LoopbackServer, Written, read_body};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming as Body};
 use hyper::header::{self, HeaderValue};
@@ -42,14 +42,14 @@ impl HttpServer {
     /// Serves until the future is dropped.
     pub(crate) async fn serve(self: Rc<Self>) {
         let server = Rc::clone(&self);
-        let respond = move |request| {
+        let respond = move |request, written| {
             let server = Rc::clone(&server);
-            async move { server.respond(request).await }
+            async move { server.respond(request, written).await }
         };
         self.server.serve(respond).await;
     }
 
-    async fn respond(&self, request: Request<Body>) -> Response<Full<Bytes>> {
+    async fn respond(&self, request: Request<Body>, written: Written) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let version = match self.auth.admit(&head) {
             Ok(version) => version,
@@ -67,7 +67,7 @@ impl HttpServer {
             Incoming::Request(request) => {
                 let answer = self.tools.answer(*request, version).await;
                 let response = response(StatusCode::OK, &answer.message);
-                answer.confirm();
+                written.then(|| answer.confirm());
                 response
             }
             Incoming::Invalid(answer) => response(StatusCode::BAD_REQUEST, &answer.message),

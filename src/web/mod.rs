@@ -111,7 +111,7 @@ impl Site {
     /// Serves until the future is dropped.
     pub(crate) async fn serve(self: Rc<Self>) {
         let site = Rc::clone(&self);
-        let respond = move |request| {
+        let respond = move |request, _| {
             let site = Rc::clone(&site);
             async move { site.answer(request).await }
         };
