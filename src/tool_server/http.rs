@@ -2,15 +2,15 @@
 //! token of this server. Answers are JSON; there are no streams and no sessions.
 
 use super::request_auth::{Refusal, RequestAuth};
-use super::{Incoming, MAX_MESSAGE_BYTES, ToolServer};
+use super::{Incoming, ToolServer};
 use crate::loopback::access::Access;
 use crate::loopback::server::{BodyError, LoopbackServer, Written, read_body};
+use crate::rpc::lines::MAX_MESSAGE_BYTES;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming as Body};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, Response, StatusCode};
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io;
 use std::rc::Rc;
 
@@ -64,8 +64,8 @@ impl HttpServer {
             }
         };
         match incoming {
-            Incoming::Request(request) => {
-                let answer = self.tools.answer(*request, version).await;
+            Incoming::Request(id, request) => {
+                let answer = self.tools.answer(id, request, version).await;
                 let response = response(StatusCode::OK, &answer.message);
                 written.then(|| answer.confirm());
                 response
@@ -90,9 +90,8 @@ fn refused(refusal: &Refusal) -> Response<Full<Bytes>> {
     response
 }
 
-fn response(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
-    // The messages of the protocol have only keys of text, so that they can be serialized.
-    let mut response = Response::new(Full::from(serde_json::to_vec(value).unwrap_or_default()));
+fn response(status: StatusCode, value: &Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(value.to_string()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

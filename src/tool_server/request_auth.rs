@@ -1,10 +1,10 @@
 //! The check that admits a request of a client by its head, or refuses it. Pure: it reads neither the body nor any state.
 
 use crate::loopback::access::{Access, AccessError, is_json, only};
+use crate::mcp::protocol::Version;
 use hyper::header::{self, HeaderName};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
-use rmcp::model::ProtocolVersion;
 
 /// The header in which a client names the version that was agreed on.
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -43,7 +43,7 @@ impl Refusal {
 
 impl RequestAuth {
     /// Admits a request and returns the version of the protocol that it names, or refuses it with a reason.
-    pub(super) fn admit(&self, head: &Parts) -> Result<Option<ProtocolVersion>, Refusal> {
+    pub(super) fn admit(&self, head: &Parts) -> Result<Option<Version>, Refusal> {
         let token = only(&head.headers, &header::AUTHORIZATION);
         let token = token.and_then(|it| it.split_once(' '));
         let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
@@ -58,9 +58,8 @@ impl RequestAuth {
             return Err(Refusal::WrongType);
         }
         let Some(version) = head.headers.get(VERSION) else { return Ok(None) };
-        let mut known = ProtocolVersion::KNOWN_VERSIONS.iter();
-        let known = known.find(|known| version.as_bytes() == known.as_str().as_bytes());
-        known.cloned().map(Some).ok_or(Refusal::UnknownVersion)
+        let known = version.to_str().ok().and_then(Version::named);
+        known.map(Some).ok_or(Refusal::UnknownVersion)
     }
 }
 
@@ -73,7 +72,7 @@ mod tests {
     const TOKEN: (&str, &str) = ("authorization", "Bearer secret");
     const JSON: (&str, &str) = ("content-type", "application/json");
 
-    fn ask(request: &str, headers: &[(&str, &str)]) -> Result<Option<ProtocolVersion>, Refusal> {
+    fn ask(request: &str, headers: &[(&str, &str)]) -> Result<Option<Version>, Refusal> {
         let (method, uri) = request.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
@@ -111,7 +110,7 @@ mod tests {
         assert_eq!(ask(post, &[HOST, TOKEN]), Err(Refusal::WrongType));
         let utf8 = ("content-type", "application/json; charset=utf-8");
         let version = ("mcp-protocol-version", "2025-06-18");
-        let known = Ok(Some(ProtocolVersion::V_2025_06_18));
+        let known = Ok(Some(Version::V2025_06_18));
         assert_eq!(ask(post, &[HOST, TOKEN, utf8, version]), known);
         let version = ("mcp-protocol-version", "1999-01-01");
         assert_eq!(ask(post, &[HOST, TOKEN, JSON, version]), Err(Refusal::UnknownVersion));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::tools;
-use serde_json::json;
+use crate::wire::tool::Served;
 use std::cell::Cell;
 use std::time::Duration;
 use tokio::io::{
@@ -161,9 +161,27 @@ fn a_client_of_the_newest_version_needs_no_handshake() {
         assert!(versions.contains(&"2026-07-28".into()), "{found}");
         assert_eq!(found["result"]["instructions"], "You are probe.");
         let listed = client.ask(2, "tools/list", json!({ "_meta": meta })).await;
-        assert_eq!(listed["result"]["resultType"], "complete", "{listed}");
+        for result in [&found["result"], &listed["result"]] {
+            let fields = (&result["resultType"], &result["ttlMs"], &result["cacheScope"]);
+            assert_eq!(fields, (&json!("complete"), &json!(0), &json!("private")), "{result}");
+        }
+        assert_eq!(found["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "team");
         let call = json!({ "name": "echo", "arguments": {}, "_meta": meta });
-        assert!(text(&client.ask(3, "tools/call", call).await).starts_with("{}"));
+        let called = client.ask(3, "tools/call", call).await;
+        assert!(text(&called).starts_with("{}"));
+        assert_eq!(called["result"]["resultType"], "complete");
+        let mut unknown = meta.clone();
+        unknown["io.modelcontextprotocol/protocolVersion"] = "2031-01-01".into();
+        let refused = client.ask(4, "tools/list", json!({ "_meta": unknown })).await;
+        assert_eq!(refused["error"]["code"], -32022, "{refused}");
+        assert_eq!(refused["error"]["data"]["requested"], "2031-01-01");
+        assert!(refused["error"]["data"]["supported"].as_array().unwrap().len() > 1);
+        for method in ["server/discover", "tools/list"] {
+            let mut bare = meta.clone();
+            bare.as_object_mut().unwrap().remove("io.modelcontextprotocol/clientCapabilities");
+            let refused = client.ask(5, method, json!({ "_meta": bare })).await;
+            assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        }
     });
 }
 
@@ -337,10 +355,7 @@ fn a_flood_of_calls_is_answered_call_by_call() {
 
 #[test]
 fn the_id_of_a_call_derives_from_that_of_the_model_and_from_the_arguments() {
-    let id = |meta: Value, input: Value| {
-        let meta = serde_json::from_value(meta).unwrap();
-        call_id(&meta, "send_message", &input)
-    };
+    let id = |meta: Value, input: Value| call_id(&meta, "send_message", &input);
     let (a, b) = (json!({ "to": "a" }), json!({ "to": "b" }));
     let claude = |id: &str| json!({ "claudecode/toolUseId": id });
     let first = id(claude("toolu_1"), a.clone());
