@@ -9,11 +9,11 @@
 //!            tool_server                 the team tools, served to a model of another program over MCP
 //!            tools        settings      the tools of agents | flags, environment, files
 //!            tasks        llm           the shared task list | model providers
-//!                         acp           the protocol with agents of other vendors
+//!              acp       mcp           the protocols with agents of other vendors | with servers of tools
+//!             rpc        loopback       JSON-RPC, which they have in common | servers for programs of this computer
 //!             bus         protocol      sending and broadcasting | decisions without I/O
 //!   web       view                      the page on loopback | the team as its files show it
 //!             work                      clones of the repository, in which teammates work
-//!             mcp                       the client of MCP servers
 //!             undo                      the changes of files by agents, recorded and taken back
 //!             store                     the disk: the only layer that knows .team/
 //!             os          error         the machine | exit codes and failures
@@ -30,9 +30,11 @@ pub mod cli;
 pub mod error;
 mod leases;
 pub mod llm;
+mod loopback;
 mod mcp;
 mod os;
 mod protocol;
+mod rpc;
 mod settings;
 pub mod store;
 mod supervise;

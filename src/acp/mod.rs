@@ -1,12 +1,10 @@
 //! The Agent Client Protocol, version 1: an agent of another vendor as a child process, and a conversation with it
 //! over its standard input and output.
 //!
-//! [`connection`] starts the process below the supervisor of commands and exchanges JSON-RPC messages, one a line.
+//! [`connection`] starts the process below the supervisor of commands; the messages are those of `crate::rpc`.
 //! [`session`] makes the calls of the protocol. [`update`] reads what the agent reports, tolerantly: an unknown kind is
 //! kept as its name, and a field of the wrong type counts as absent.
 
 pub(crate) mod connection;
-mod lines;
-mod message;
 pub(crate) mod session;
 pub(crate) mod update;

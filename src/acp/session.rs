@@ -161,7 +161,7 @@ pub(crate) async fn initialize(connection: &Connection) -> Result<AgentInfo, Ses
         "clientCapabilities": { "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false },
         "clientInfo": { "name": "team", "title": "team", "version": env!("CARGO_PKG_VERSION") },
     });
-    let answer = connection.call_within("initialize", &params, INITIALIZE_WITHIN).await?;
+    let answer = connection.call_within("initialize", params, INITIALIZE_WITHIN).await?;
     let version = answer.get("protocolVersion").cloned().unwrap_or_default();
     if version.as_u64() != Some(PROTOCOL_VERSION) {
         return Err(SessionError::Version(version.to_string()));
@@ -195,13 +195,13 @@ pub(crate) async fn begin(
     {
         let mut fields = fields.clone();
         fields.insert("sessionId".into(), id.into());
-        match connection.call_within(method, &fields.into(), SESSION_WITHIN).await {
+        match connection.call_within(method, fields.into(), SESSION_WITHIN).await {
             Ok(answer) => return Ok(Session::read(id.to_owned(), &answer, true)),
             Err(why @ CallError::Closed(_)) => return Err(why.into()),
             Err(why) => tracing::warn!(method, %why, "the agent does not continue its session"),
         }
     }
-    let answer = connection.call_within("session/new", &fields.into(), SESSION_WITHIN).await?;
+    let answer = connection.call_within("session/new", fields.into(), SESSION_WITHIN).await?;
     let id = answer.get("sessionId").and_then(Value::as_str).unwrap_or_default();
     Ok(Session::read(id.to_owned(), &answer, false))
 }
@@ -245,7 +245,7 @@ impl Session {
                 return Err(SessionError::NoMode { mode: mode.to_owned(), offered });
             }
         };
-        connection.call_within(method, &params, MODE_WITHIN).await?;
+        connection.call_within(method, params, MODE_WITHIN).await?;
         Ok(())
     }
 
@@ -262,7 +262,7 @@ impl Session {
     ) -> impl Future<Output = Result<PromptEnd, CallError>> + use<> {
         let prompt = json!([{ "type": "text", "text": text }]);
         let params = json!({ "sessionId": self.id, "prompt": prompt });
-        let answer = connection.call("session/prompt", &params);
+        let answer = connection.call("session/prompt", params);
         async move {
             let answer = answer.await?;
             let stop_reason = answer.get("stopReason").and_then(Value::as_str).unwrap_or_default();
@@ -282,20 +282,20 @@ impl Session {
             // Without it, an agent that is idle by now would begin a prompt of its own.
             "_meta": { "steering": { "idleBehavior": "promptRequired" } },
         });
-        let answer = connection.call("_session/steering", &params);
+        let answer = connection.call("_session/steering", params);
         async move { Ok(answer.await?.get("outcome") == Some(&json!("injected"))) }
     }
 
     /// Asks the agent to end its prompt.
     pub(crate) fn cancel(&self, connection: &Connection) {
-        connection.notify("session/cancel", &json!({ "sessionId": self.id }));
+        connection.notify("session/cancel", json!({ "sessionId": self.id }));
     }
 
     /// Ends the session in an orderly way, if the agent offers that.
     pub(crate) async fn close(&self, connection: &Connection, info: &AgentInfo) {
         if info.has(Capability::Close) && !connection.is_closed() {
             let params = json!({ "sessionId": self.id });
-            if let Err(why) = connection.call_within("session/close", &params, CLOSE_WITHIN).await {
+            if let Err(why) = connection.call_within("session/close", params, CLOSE_WITHIN).await {
                 tracing::info!(%why, "the agent did not close its session");
             }
         }

@@ -6,13 +6,12 @@
 
 use super::attempt_error::AttemptError;
 use super::secret::{Redactor, Secret};
-use crate::os::http_client::{self, is_loopback};
+use crate::os::http_client::{self, causes, chain, is_loopback};
 use crate::wire::limits;
 use reqwest::Client;
 pub(crate) use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use std::cell::OnceCell;
-use std::error::Error;
 use std::io;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -257,16 +256,6 @@ impl Answer<'_> {
 
 fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ConnectionRefused
-}
-
-/// Joins an error and its causes: the outermost error alone says only "error sending request".
-fn chain(error: &(dyn Error + 'static)) -> String {
-    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-/// Returns an error, its cause, and so on.
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&cause| cause.source())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ mod request_checks;
 pub mod retry;
 pub mod scripted;
 pub mod secret;
-mod sse;
+pub(crate) mod sse;
 mod stream_parser;
 
 pub use client::Client;

@@ -3,6 +3,7 @@
 //! *Invariant:* a header with a secret is sent to the given host only.
 
 use reqwest::{Client, ClientBuilder, Url};
+use std::error::Error;
 use std::net::IpAddr;
 
 /// Returns a builder of a client for the host of `url`.
@@ -30,4 +31,16 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Joins an error and its causes: the outermost error alone says only "error sending request".
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Returns an error, its cause, and so on.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&cause| cause.source())
 }

@@ -1,13 +1,14 @@
 //! The tool server over lines: one message a line, as on the standard input and output of a program that a client has
 //! started.
 
-use super::{Answer, Incoming, MAX_MESSAGE_BYTES, ToolServer};
-use rmcp::model::RequestId;
+use super::{Answer, Incoming, ToolServer};
+use crate::rpc::lines::{Line, LineReader};
+use serde_json::Value;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt};
+use tokio::io::AsyncBufRead;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -18,41 +19,43 @@ const AT_ONCE: usize = 32;
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// The requests that are being answered, each with the sender that cancels it.
-type Running = Rc<RefCell<Vec<(RequestId, oneshot::Sender<()>)>>>;
+type Running = Rc<RefCell<Vec<(Value, oneshot::Sender<()>)>>>;
 
 /// Serves until the end of the input or the first failed write. Calls that are still running a second later are
 /// cancelled. `write_line` writes an answer, which ends in a line end. Fails if the input cannot be read.
 pub(crate) async fn serve(
     tools: Rc<ToolServer>,
-    mut input: impl AsyncBufRead + Unpin,
+    input: impl AsyncBufRead + Unpin,
     write_line: impl AsyncFnMut(Vec<u8>) -> io::Result<()> + 'static,
 ) -> io::Result<()> {
     let (answers, queue) = mpsc::channel::<Answer>(AT_ONCE);
     let mut writing = tokio::task::spawn_local(write_all(queue, write_line));
     let running: Running = Rc::default();
-    let mut line = Vec::new();
+    let mut input = LineReader::new(input);
     let read = loop {
         let next = tokio::select! {
-            next = read_line(&mut input, &mut line) => next,
+            next = input.next() => next,
             () = answers.closed() => break Ok(()),
         };
         let incoming = match next {
-            Ok(LineRead::Line) if line.trim_ascii().is_empty() => continue,
-            Ok(LineRead::Line) => Incoming::read(&line),
-            Ok(LineRead::TooLong) => Incoming::too_long(),
-            Ok(LineRead::End) => break Ok(()),
+            Ok(Some(Line::Text(line))) if line.trim_ascii().is_empty() => continue,
+            Ok(Some(Line::Text(line))) => Incoming::read(&line),
+            Ok(Some(Line::TooLong)) => Incoming::too_long(),
+            Ok(None) => break Ok(()),
             Err(why) => break Err(why),
         };
         match incoming {
-            Incoming::Request(request) => {
+            Incoming::Request(id, request) => {
                 let Ok(place) = answers.clone().reserve_owned().await else { break Ok(()) };
-                let (tools, id) = (Rc::clone(&tools), request.id.clone());
+                let tools = Rc::clone(&tools);
                 let (cancel, cancelled) = oneshot::channel();
                 running.borrow_mut().push((id.clone(), cancel));
                 let running = Rc::clone(&running);
                 tokio::task::spawn_local(async move {
                     tokio::select! {
-                        answer = tools.answer(*request, None) => drop(place.send(answer)),
+                        answer = tools.answer(id.clone(), request, None) => {
+                            drop(place.send(answer));
+                        }
                         // The client expects no answer.
                         _ = cancelled => {}
                     }
@@ -61,7 +64,7 @@ pub(crate) async fn serve(
             }
             Incoming::Cancel(id) => running.borrow_mut().retain(|(other, _)| *other != id),
             Incoming::Invalid(answer) => {
-                if answers.send(*answer).await.is_err() {
+                if answers.send(answer).await.is_err() {
                     break Ok(());
                 }
             }
@@ -83,50 +86,11 @@ async fn write_all(
     mut write_line: impl AsyncFnMut(Vec<u8>) -> io::Result<()>,
 ) {
     while let Some(answer) = answers.recv().await {
-        // The messages of the protocol have only keys of text, so that they can be serialized.
-        let mut line = serde_json::to_vec(&answer.message).unwrap_or_default();
-        line.push(b'\n');
+        let line = format!("{}\n", answer.message).into_bytes();
         if let Err(why) = write_line(line).await {
             tracing::info!(%why, "the client reads no more answers");
             return;
         }
         answer.confirm();
-    }
-}
-
-/// The outcome of reading a line.
-enum LineRead {
-    /// The line is in the buffer.
-    Line,
-    /// The line was longer than [`MAX_MESSAGE_BYTES`], and was skipped.
-    TooLong,
-    End,
-}
-
-/// Reads a line into the buffer. The rest after the last line end is no line: its sender was killed while it wrote.
-async fn read_line(
-    input: &mut (impl AsyncBufRead + Unpin),
-    line: &mut Vec<u8>,
-) -> io::Result<LineRead> {
-    line.clear();
-    let mut is_too_long = false;
-    loop {
-        let bytes = input.fill_buf().await?;
-        if bytes.is_empty() {
-            return Ok(LineRead::End);
-        }
-        let end = bytes.iter().position(|byte| *byte == b'\n');
-        let part = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
-        is_too_long |= line.len() + part.len() > MAX_MESSAGE_BYTES;
-        if is_too_long {
-            *line = Vec::new();
-        } else {
-            line.extend_from_slice(part);
-        }
-        let read = end.map_or(bytes.len(), |end| end + 1);
-        input.consume(read);
-        if end.is_some() {
-            return Ok(if is_too_long { LineRead::TooLong } else { LineRead::Line });
-        }
     }
 }

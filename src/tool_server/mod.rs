@@ -1,50 +1,40 @@
 //! Serves the team tools of a member to a model that another program runs, over MCP.
 //!
 //! [`ToolServer::answer`] answers one message; [`lines`] and [`http`] carry messages. The tools are those of
-//! `crate::tools`: their specs become the definitions, and a call runs as every call of that member.
+//! `crate::tools`: their specs become the [`definition`]s, and a call runs as every call of that member.
 //!
 //! *Invariant:* mail that a result carries counts as handed out only after the answer was written. The result of a
 //! call that was cancelled, or whose answer was not written, returns its mail: the next result carries it.
 
+mod definition;
 pub(crate) mod http;
 pub(crate) mod lines;
 mod request_auth;
 #[cfg(test)]
 mod tests;
 
-use crate::tools::{Call, ToolError};
-use crate::wire::tool::{AfterCrash, Effect, Served, ToolSpec};
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities,
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, ContentBlock, CustomRequest,
-    CustomResult, ErrorCode, ErrorData, Implementation, InitializeRequestParams, InitializeResult,
-    JsonRpcMessage, JsonRpcRequest, ListToolsResult, MetaObject, PaginatedRequestParams,
-    ProtocolVersion, RequestId, RequestMetaObject, ServerCapabilities, ServerConfig,
-    ServerJsonRpcMessage, Tool, ToolAnnotations,
+use crate::mcp::protocol::{
+    COMPLETE, Era, META_CAPABILITIES, META_CLIENT, META_SERVER, META_VERSION, Version,
+    implementation,
 };
-use rmcp::service::{RequestContext, serve_directly};
-use rmcp::transport::OneshotTransport;
-use rmcp::{RoleServer, ServerHandler};
-use serde_json::Value;
+use crate::rpc::lines::MAX_MESSAGE_BYTES;
+use crate::rpc::message::{
+    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Message, MethodCall, RpcError,
+};
+use crate::tools::{Call, ToolError};
+use crate::wire::tool::ToolSpec;
+use definition::{add, call_id, definition};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 
-/// The longest message of a client, in bytes: one line, or the body of one request.
-pub(crate) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+/// The name by which this program introduces itself to clients.
+const SERVER: &str = "team";
 
-/// The longest id of a call that becomes part of the ids of its messages, in bytes.
-const MAX_CALL_ID: usize = 128;
-
-/// The fields of a request's metadata by which clients name the call of their model: Claude Code, then Codex.
-const CALL_IDS: [&str; 2] = ["claudecode/toolUseId", "callId"];
-
-/// The methods that are supported.
-const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list", "tools/call"];
-
-/// The mark of a tool whose definition Claude Code shows its model at once.
-const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
+/// The error code for a version of the protocol that is not known, as of 2026-07-28.
+const UNKNOWN_VERSION: i64 = -32_022;
 
 pub(crate) type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
@@ -75,13 +65,52 @@ pub(crate) trait ServedMember {
 /// The server of one member.
 pub(crate) struct ToolServer {
     member: Rc<dyn ServedMember>,
-    /// The parameters of the handshake, with the version that was agreed on.
-    handshake: RefCell<Option<InitializeRequestParams>>,
+    client: RefCell<Client>,
+}
+
+/// The client, as its handshake has introduced it.
+#[derive(Debug, Clone)]
+struct Client {
+    info: ClientInfo,
+    /// The version that was agreed on.
+    version: Version,
+}
+
+/// The name and version of a program.
+#[derive(Debug, Clone, Default, Deserialize)]
+struct ClientInfo {
+    name: String,
+    #[serde(default)]
+    version: String,
+}
+
+/// The parameters of a handshake.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HandshakeParams {
+    protocol_version: String,
+    client_info: ClientInfo,
+}
+
+/// The parameters of a call.
+#[derive(Deserialize)]
+struct CallParams {
+    name: String,
+    arguments: Option<Map<String, Value>>,
+}
+
+/// A request of the protocol.
+enum Request {
+    Ping,
+    Handshake(HandshakeParams),
+    Discover,
+    ListTools,
+    Call(CallParams),
 }
 
 /// An answer to be written.
 pub(crate) struct Answer {
-    pub(crate) message: ServerJsonRpcMessage,
+    pub(crate) message: Value,
     receipt: Option<Receipt>,
 }
 
@@ -93,8 +122,9 @@ impl Answer {
         }
     }
 
-    fn error(id: Option<RequestId>, error: ErrorData) -> Self {
-        Self { message: ServerJsonRpcMessage::error(error, id), receipt: None }
+    fn error(id: Value, error: RpcError) -> Self {
+        let message = Message::Response { id, result: Err(error) }.into_json();
+        Self { message, receipt: None }
     }
 }
 
@@ -113,30 +143,29 @@ impl Drop for Receipt {
 
 /// A message of a client, or the reason for which a text is none.
 pub(crate) enum Incoming {
-    Request(Box<JsonRpcRequest<ClientRequest>>),
-    /// The client cancels this request.
-    Cancel(RequestId),
+    /// A request with its id.
+    Request(Value, MethodCall),
+    /// The client cancels the request of this id.
+    Cancel(Value),
     /// A message that needs no answer.
     Ignored,
-    Invalid(Box<Answer>),
+    Invalid(Answer),
 }
 
 impl Incoming {
     /// Parses the text of one message.
     pub(crate) fn read(text: &[u8]) -> Self {
-        let message = match serde_json::from_slice(text) {
-            Ok(message) => message,
-            Err(why) => return Self::Invalid(Box::new(not_a_message(text, &why.to_string()))),
-        };
-        match message {
-            ClientJsonRpcMessage::Request(request) => Self::Request(Box::new(request)),
-            ClientJsonRpcMessage::Notification(message) => {
-                let ClientNotification::CancelledNotification(it) = message.notification else {
-                    return Self::Ignored;
-                };
-                it.params.request_id.map_or(Self::Ignored, Self::Cancel)
+        match Message::read(text) {
+            Ok(Message::Call(MethodCall { id: Some(id), method, params })) => {
+                Self::Request(id, MethodCall { id: None, method, params })
             }
-            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => Self::Ignored,
+            Ok(Message::Call(MethodCall { id: None, method, params })) => {
+                let cancelled = params.get("requestId").cloned();
+                let cancelled = cancelled.filter(|_| method == "notifications/cancelled");
+                cancelled.map_or(Self::Ignored, Self::Cancel)
+            }
+            Ok(Message::Response { .. }) => Self::Ignored,
+            Err(invalid) => Self::Invalid(Answer::error(invalid.id, invalid.error)),
         }
     }
 
@@ -146,178 +175,151 @@ impl Incoming {
             "the message is longer than {MAX_MESSAGE_BYTES} bytes and was not read; write the text to a file, and send \
              its path"
         );
-        Self::Invalid(Box::new(Answer::error(None, ErrorData::invalid_request(why, None))))
+        Self::Invalid(Answer::error(Value::Null, RpcError::new(INVALID_REQUEST, why)))
     }
 }
 
-/// Returns the answer to a text that is no message, with the id of the request if it has one.
-fn not_a_message(text: &[u8], why: &str) -> Answer {
-    let Ok(value) = serde_json::from_slice::<Value>(text) else {
-        let error = ErrorData::parse_error(format!("this is not JSON: {why}"), None);
-        return Answer::error(None, error);
-    };
-    let id = value.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
-    let hint = if value.is_array() {
-        "batches are not supported: send each message by itself"
-    } else {
-        "this is not a message of JSON-RPC 2.0"
-    };
-    Answer::error(id, ErrorData::invalid_request(hint, None))
+impl Request {
+    fn read(method: &str, params: &Value) -> Result<Self, RpcError> {
+        let invalid = |why: serde_json::Error| {
+            let why = format!("the parameters of {method} are invalid: {why}");
+            RpcError::new(INVALID_PARAMS, why)
+        };
+        Ok(match method {
+            "ping" => Self::Ping,
+            "initialize" => Self::Handshake(Deserialize::deserialize(params).map_err(invalid)?),
+            "server/discover" => Self::Discover,
+            "tools/list" => Self::ListTools,
+            "tools/call" => Self::Call(Deserialize::deserialize(params).map_err(invalid)?),
+            _ => return Err(RpcError::not_offered(method)),
+        })
+    }
+
+    /// Returns the version of the protocol that the metadata of this request names.
+    ///
+    /// # Errors
+    /// The version is not known, or there is less metadata than it needs.
+    fn version(&self, meta: &Value) -> Result<Option<Version>, RpcError> {
+        if matches!(self, Self::Handshake(_)) {
+            return Ok(None);
+        }
+        let named = meta.get(META_VERSION).and_then(Value::as_str);
+        let known = named.and_then(Version::named);
+        if let (Some(named), None) = (named, known) {
+            let supported = Version::ALL.map(Version::as_str);
+            let data = json!({ "requested": named, "supported": supported });
+            let error = RpcError::new(UNKNOWN_VERSION, "this version of MCP is not known here");
+            return Err(RpcError { data: Some(data), ..error });
+        }
+        let is_stateless = matches!(self, Self::Discover)
+            || known.is_some_and(|version| version.era() == Era::Discover);
+        let is_described =
+            known.is_some() && meta.get(META_CAPABILITIES).is_some_and(Value::is_object);
+        if is_stateless && !is_described {
+            let why = format!("_meta needs {META_VERSION} and {META_CAPABILITIES}");
+            return Err(RpcError::new(INVALID_PARAMS, why));
+        }
+        Ok(known)
+    }
 }
 
 impl ToolServer {
     pub(crate) fn new(member: Rc<dyn ServedMember>) -> Rc<Self> {
-        Rc::new(Self { member, handshake: RefCell::default() })
+        // A client without a handshake that names no version has the oldest one over HTTP.
+        let client = Client { info: ClientInfo::default(), version: Version::V2025_03_26 };
+        Rc::new(Self { member, client: RefCell::new(client) })
     }
 
     /// Answers a request. `version` is that of the transport, if it names one; else the version of the handshake holds.
     /// Dropping the future cancels the call.
     pub(crate) async fn answer(
         &self,
-        request: JsonRpcRequest<ClientRequest>,
-        version: Option<ProtocolVersion>,
+        id: Value,
+        request: MethodCall,
+        version: Option<Version>,
     ) -> Answer {
-        let id = request.id.clone();
-        let peer = self.peer(&request.request, version);
-        let needs_member = !matches!(
-            request.request,
-            ClientRequest::PingRequest(_) | ClientRequest::CustomRequest(_)
-        );
-        let welcome =
-            if needs_member { self.welcome(&request, &peer).await } else { Ok(String::new()) };
-        let instructions = match welcome {
-            Ok(instructions) => instructions,
-            Err(why) => return Answer::error(Some(id), ErrorData::internal_error(why, None)),
-        };
-        if let ClientRequest::InitializeRequest(_) = &request.request {
-            *self.handshake.borrow_mut() = Some(peer.clone());
-        }
-        let receipt = Rc::default();
-        let handler =
-            Handler { member: Rc::clone(&self.member), instructions, receipt: Rc::clone(&receipt) };
-        let message = ClientJsonRpcMessage::Request(request);
-        let (transport, mut replies) = OneshotTransport::<RoleServer>::new(message);
-        // Dropping it cancels the call.
-        let running = serve_directly(handler, transport, Some(peer));
-        let message = loop {
-            match replies.recv().await {
-                Some(reply @ (JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_))) => {
-                    break reply;
+        let mut receipt = None;
+        let result = self.result(&request, version, &mut receipt).await;
+        Answer { message: Message::Response { id, result }.into_json(), receipt }
+    }
+
+    async fn result(
+        &self,
+        MethodCall { method, params, .. }: &MethodCall,
+        version: Option<Version>,
+        receipt: &mut Option<Receipt>,
+    ) -> Result<Value, RpcError> {
+        let request = Request::read(method, params)?;
+        let meta = params.get("_meta").cloned().unwrap_or_default();
+        let version = request.version(&meta)?.or(version);
+        let version = version.unwrap_or_else(|| self.client.borrow().version);
+        let mut result = match request {
+            Request::Ping => json!({}),
+            Request::Handshake(params) => {
+                let instructions = self.welcome(&params.client_info).await?;
+                let wanted = Version::named(&params.protocol_version);
+                let wanted = wanted.filter(|version| version.era() == Era::Handshake);
+                let version = wanted.unwrap_or(Version::NEWEST_HANDSHAKE);
+                *self.client.borrow_mut() = Client { info: params.client_info, version };
+                return Ok(json!({
+                    "protocolVersion": version.as_str(),
+                    "capabilities": { "tools": {} },
+                    "serverInfo": implementation(SERVER),
+                    "instructions": instructions,
+                }));
+            }
+            Request::Discover => {
+                let instructions = self.welcome_by(&meta).await?;
+                let mut result = json!({
+                    "supportedVersions": Version::ALL.map(Version::as_str),
+                    "capabilities": { "tools": {} },
+                    "instructions": instructions,
+                    "_meta": { META_SERVER: implementation(SERVER) },
+                });
+                add(&mut result, cache_hints());
+                result
+            }
+            Request::ListTools => {
+                self.welcome_by(&meta).await?;
+                let tools: Vec<Value> = self.member.tools().into_iter().map(definition).collect();
+                let mut result = json!({ "tools": tools });
+                if version.era() == Era::Discover {
+                    add(&mut result, cache_hints());
                 }
-                Some(JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_)) => {}
-                None => {
-                    let why = "the request was not answered: this is a bug, please report it";
-                    let error = ErrorData::internal_error(why, None);
-                    break ServerJsonRpcMessage::error(error, Some(id));
-                }
+                result
+            }
+            Request::Call(params) => {
+                self.welcome_by(&meta).await?;
+                self.call(params, &meta, receipt).await
             }
         };
-        drop(running);
-        let receipt = receipt.borrow_mut().take();
-        Answer { message, receipt }
-    }
-
-    /// Returns what is known of the client: from this handshake, the transport, or the handshake before.
-    fn peer(
-        &self,
-        request: &ClientRequest,
-        version: Option<ProtocolVersion>,
-    ) -> InitializeRequestParams {
-        if let ClientRequest::InitializeRequest(request) = request {
-            let mut peer = request.params.clone();
-            peer.protocol_version = agreed(&peer.protocol_version);
-            return peer;
+        if version.era() == Era::Discover {
+            add(&mut result, json!({ "resultType": COMPLETE }));
         }
-        let mut peer = self.handshake.borrow().clone().unwrap_or_else(|| {
-            let nobody = Implementation::new("", "");
-            InitializeRequestParams::new(ClientCapabilities::default(), nobody)
-                .with_protocol_version(ProtocolVersion::V_2025_03_26)
-        });
-        peer.protocol_version = version.unwrap_or(peer.protocol_version);
-        peer
+        Ok(result)
     }
 
-    async fn welcome(
-        &self,
-        request: &JsonRpcRequest<ClientRequest>,
-        peer: &InitializeRequestParams,
-    ) -> Result<String, String> {
-        use rmcp::model::GetMeta as _;
-        let named = request.request.get_meta().client_info();
-        let client = named.unwrap_or_else(|| peer.client_info.clone());
-        self.member.welcome(&client.name, &client.version).await
-    }
-}
-
-/// Returns the version that a handshake agrees on: the client's, if it has a handshake and is known.
-fn agreed(wanted: &ProtocolVersion) -> ProtocolVersion {
-    let is_known = ProtocolVersion::KNOWN_VERSIONS.contains(wanted) && wanted.has_initialize();
-    if is_known { wanted.clone() } else { ProtocolVersion::LATEST_WITH_INITIALIZE }
-}
-
-/// The handler of one request.
-struct Handler {
-    member: Rc<dyn ServedMember>,
-    instructions: String,
-    receipt: Rc<RefCell<Option<Receipt>>>,
-}
-
-impl ServerHandler for Handler {
-    fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
-        InitializeResult::new(capabilities)
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
-            .with_server_info(Implementation::new("team", env!("CARGO_PKG_VERSION")))
-            .with_instructions(self.instructions.clone())
+    /// Introduces the client as a request names it, or else as its handshake did.
+    async fn welcome_by(&self, meta: &Value) -> Result<String, RpcError> {
+        let named = meta.get(META_CLIENT).and_then(|info| ClientInfo::deserialize(info).ok());
+        let info = named.unwrap_or_else(|| self.client.borrow().info.clone());
+        self.welcome(&info).await
     }
 
-    async fn list_tools(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.member.tools().into_iter().map(definition).collect();
-        Ok(ListToolsResult::with_all_items(tools))
+    async fn welcome(&self, ClientInfo { name, version }: &ClientInfo) -> Result<String, RpcError> {
+        let refused = |why| RpcError::new(INTERNAL_ERROR, why);
+        self.member.welcome(name, version).await.map_err(refused)
     }
 
-    /// Answers a request that is none of the protocol: its method is unknown, or its parameters are invalid.
-    async fn on_custom_request(
-        &self,
-        request: CustomRequest,
-        _: RequestContext<RoleServer>,
-    ) -> Result<CustomResult, ErrorData> {
-        let method = request.method;
-        if METHODS.contains(&method.as_str()) {
-            let why = format!("the parameters of {method} are invalid");
-            return Err(ErrorData::invalid_params(why, None));
-        }
-        let method: String = method.chars().take(64).collect();
-        let why = format!("the method {method:?} is not supported");
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, why, None))
-    }
-
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let name = request.name.into_owned();
-        let input = Value::Object(request.arguments.unwrap_or_default());
-        let call = Call { id: call_id(&context.meta, &name, &input), name, input };
+    async fn call(&self, params: CallParams, meta: &Value, receipt: &mut Option<Receipt>) -> Value {
+        let CallParams { name, arguments } = params;
+        let input = Value::Object(arguments.unwrap_or_default());
+        let call = Call { id: call_id(meta, &name, &input), name, input };
         // Dropped with this future, it returns the mail.
         let (member, call_id) = (Rc::clone(&self.member), call.id.clone());
-        let receipt = Receipt { member, call_id, was_written: false };
-        let work = async {
-            let result = self.member.call(&call).await;
-            (result, self.member.unread(&call).await)
-        };
-        let (result, mail) = tokio::select! {
-            done = work => done,
-            () = context.ct.cancelled() => {
-                return Err(ErrorData::internal_error("the call was cancelled", None));
-            }
-        };
-        *self.receipt.borrow_mut() = Some(receipt);
+        *receipt = Some(Receipt { member, call_id, was_written: false });
+        let result = self.member.call(&call).await;
+        let mail = self.member.unread(&call).await;
         let (mut text, is_error) = match result {
             Ok(text) => (text, false),
             Err(ToolError::Reply(why) | ToolError::Fatal(why)) => (why, true),
@@ -325,54 +327,11 @@ impl ServerHandler for Handler {
         if let Some(mail) = mail {
             text = format!("{text}\n\nYour unread mail:\n{mail}");
         }
-        let content = vec![ContentBlock::text(text)];
-        let result = if is_error {
-            CallToolResult::error(content)
-        } else {
-            CallToolResult::success(content)
-        };
-        Ok(result.into())
+        json!({ "content": [{ "type": "text", "text": text }], "isError": is_error })
     }
 }
 
-/// Returns a tool as it is announced to a client.
-fn definition(spec: &'static ToolSpec) -> Tool {
-    let definition = spec.definition();
-    let schema = if let Value::Object(schema) = definition.input_schema {
-        schema
-    } else {
-        serde_json::Map::default()
-    };
-    let hints = ToolAnnotations::new().open_world(false);
-    let hints = if spec.effect == Effect::Reads {
-        hints.read_only(true)
-    } else {
-        // A repeated call with the same id sends nothing again.
-        let is_repeatable = spec.after_crash == AfterCrash::Repeat;
-        let hints = hints.read_only(false).destructive(false);
-        if is_repeatable { hints.idempotent(true) } else { hints }
-    };
-    let tool = Tool::new(definition.name, definition.description, Arc::new(schema))
-        .with_annotations(hints);
-    if spec.served != Served::Loaded {
-        return tool;
-    }
-    let mut meta = MetaObject::new();
-    meta.insert(ALWAYS_LOAD.into(), true.into());
-    tool.with_meta(meta)
-}
-
-/// Returns the id of a call. The id of the client's model is part of it, so that a repeated call has the same one. The
-/// arguments are part of it, too: some clients use the same ids in each session.
-fn call_id(meta: &RequestMetaObject, name: &str, input: &Value) -> String {
-    let is_id = |id: &&str| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
-        !id.is_empty() && id.len() <= MAX_CALL_ID && id.chars().all(is_plain)
-    };
-    let given = CALL_IDS.iter().find_map(|field| meta.get(*field)?.as_str().filter(is_id));
-    let Some(given) = given else { return uuid::Uuid::now_v7().simple().to_string() };
-    let words = format!("{name} {input}");
-    let digest = ring::digest::digest(&ring::digest::SHA256, words.as_bytes());
-    let short = digest.as_ref().iter().take(4).fold(0_u32, |sum, byte| sum << 8 | u32::from(*byte));
-    format!("{given}.{short:08x}")
+/// Returns the fields of a result that must be asked for anew each time.
+fn cache_hints() -> Value {
+    json!({ "ttlMs": 0, "cacheScope": "private" })
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::tools;
-use serde_json::json;
+use crate::wire::tool::Served;
 use std::cell::Cell;
 use std::time::Duration;
 use tokio::io::{
@@ -38,6 +38,7 @@ impl ServedMember for Member {
             match call.name.as_str() {
                 "waits" => std::future::pending().await,
                 "fails" => Err(ToolError::reply("correct the name")),
+                "long" => Ok("x".repeat(64 * 1024 * 1024)),
                 _ => Ok(call.input.to_string()),
             }
         })
@@ -160,9 +161,27 @@ fn a_client_of_the_newest_version_needs_no_handshake() {
         assert!(versions.contains(&"2026-07-28".into()), "{found}");
         assert_eq!(found["result"]["instructions"], "You are probe.");
         let listed = client.ask(2, "tools/list", json!({ "_meta": meta })).await;
-        assert_eq!(listed["result"]["resultType"], "complete", "{listed}");
+        for result in [&found["result"], &listed["result"]] {
+            let fields = (&result["resultType"], &result["ttlMs"], &result["cacheScope"]);
+            assert_eq!(fields, (&json!("complete"), &json!(0), &json!("private")), "{result}");
+        }
+        assert_eq!(found["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "team");
         let call = json!({ "name": "echo", "arguments": {}, "_meta": meta });
-        assert!(text(&client.ask(3, "tools/call", call).await).starts_with("{}"));
+        let called = client.ask(3, "tools/call", call).await;
+        assert!(text(&called).starts_with("{}"));
+        assert_eq!(called["result"]["resultType"], "complete");
+        let mut unknown = meta.clone();
+        unknown["io.modelcontextprotocol/protocolVersion"] = "2031-01-01".into();
+        let refused = client.ask(4, "tools/list", json!({ "_meta": unknown })).await;
+        assert_eq!(refused["error"]["code"], -32022, "{refused}");
+        assert_eq!(refused["error"]["data"]["requested"], "2031-01-01");
+        assert!(refused["error"]["data"]["supported"].as_array().unwrap().len() > 1);
+        for method in ["server/discover", "tools/list"] {
+            let mut bare = meta.clone();
+            bare.as_object_mut().unwrap().remove("io.modelcontextprotocol/clientCapabilities");
+            let refused = client.ask(5, method, json!({ "_meta": bare })).await;
+            assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        }
     });
 }
 
@@ -336,10 +355,7 @@ fn a_flood_of_calls_is_answered_call_by_call() {
 
 #[test]
 fn the_id_of_a_call_derives_from_that_of_the_model_and_from_the_arguments() {
-    let id = |meta: Value, input: Value| {
-        let meta = serde_json::from_value(meta).unwrap();
-        call_id(&meta, "send_message", &input)
-    };
+    let id = |meta: Value, input: Value| call_id(&meta, "send_message", &input);
     let (a, b) = (json!({ "to": "a" }), json!({ "to": "b" }));
     let claude = |id: &str| json!({ "claudecode/toolUseId": id });
     let first = id(claude("toolu_1"), a.clone());
@@ -364,64 +380,99 @@ async fn fetch(address: &str, request: &str) -> (String, String) {
     (head.to_lowercase(), body.to_owned())
 }
 
-#[test]
-fn over_http_only_the_client_with_the_token_is_served() {
-    run(async {
+/// A server over HTTP, which ends with the test.
+struct HttpTest {
+    member: Rc<Member>,
+    address: String,
+    token: String,
+}
+
+impl HttpTest {
+    async fn start() -> Self {
         let member = Rc::new(Member::default());
         let tools = ToolServer::new(Rc::clone(&member) as Rc<dyn ServedMember>);
         let server = http::HttpServer::open(tools).await.unwrap();
         let (url, token) = (server.url(), server.authorization());
-        let served = tokio::task::spawn_local(server.serve());
+        tokio::task::spawn_local(server.serve());
         let address = url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap().to_owned();
-        let post = |token: &str, host: &str, more: &str, body: &str| {
-            format!(
-                "POST /mcp HTTP/1.1\r\nhost: {host}\r\nauthorization: {token}\r\ncontent-type: \
-                 application/json\r\n{more}content-length: {}\r\n\r\n{body}",
-                body.len()
-            )
-        };
+        Self { member, address, token }
+    }
+
+    /// Returns the text of a request with further headers.
+    fn post(&self, more: &str, body: &str) -> String {
+        let (address, token, length) = (&self.address, &self.token, body.len());
+        format!(
+            "POST /mcp HTTP/1.1\r\nhost: {address}\r\nauthorization: {token}\r\ncontent-type: \
+             application/json\r\n{more}content-length: {length}\r\n\r\n{body}"
+        )
+    }
+
+    /// Sends a call of a tool without waiting for its answer.
+    async fn call(&self, tool: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        let call = CALL.replace("echo", tool);
+        stream.write_all(self.post("", &call).as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// Waits until so many answers were written or not.
+    async fn answered(&self, count: usize) -> Vec<bool> {
+        while self.member.answered.borrow().len() < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.member.answered.borrow().clone()
+    }
+}
+
+const CALL: &str =
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{}}}"#;
+
+#[test]
+fn over_http_only_the_client_with_the_token_is_served() {
+    run(async {
+        let server = HttpTest::start().await;
+        let post = |more: &str, body: &str| server.post(more, body);
         let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
         let shake = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"codex","version":"1"}}}"#;
-        let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{}}}"#;
         let done = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         let version = "mcp-protocol-version: 2025-06-18\r\n";
+        let foreign = "origin: http://evil.example\r\n";
+        let (address, token) = (&server.address, &server.token);
         for (request, status, says) in [
-            (post(&token, &address, "", ping), "200 ok", r#""result":{}"#),
-            (post(&token, &address, "", shake), "200 ok", "You are codex."),
-            (post(&token, &address, version, done), "202 accepted", ""),
-            (post(&token, &address, version, call), "200 ok", "Your unread mail"),
-            (post(&token, &address, "", "hello"), "400 bad request", "-32700"),
-            (post("Bearer x", &address, "", ping), "401 unauthorized", "token"),
-            (post(&token, "evil.example", "", ping), "403 forbidden", "host"),
-            (
-                post(&token, &address, "origin: http://evil.example\r\n", ping),
-                "403 forbidden",
-                "page",
-            ),
-            (
-                post(&token, &address, "", ping).replace("POST", "GET"),
-                "405 method not allowed",
-                "POST",
-            ),
-            (post(&token, &address, "", ping).replace("/mcp", "/"), "404 not found", "/mcp"),
+            (post("", ping), "200 ok", r#""result":{}"#),
+            (post("", shake), "200 ok", "You are codex."),
+            (post(version, done), "202 accepted", ""),
+            (post(version, CALL), "200 ok", "Your unread mail"),
+            (post("", "hello"), "400 bad request", "-32700"),
+            (post("", ping).replace(token, "Bearer x"), "401 unauthorized", "token"),
+            (post("", ping).replace(address, "evil.example"), "403 forbidden", "host"),
+            (post(foreign, ping), "403 forbidden", "page"),
+            (post("", ping).replace("POST", "GET"), "405 method not allowed", "POST"),
+            (post("", ping).replace("/mcp", "/"), "404 not found", "/mcp"),
         ] {
-            let (head, body) = fetch(&address, &request).await;
+            let (head, body) = fetch(address, &request).await;
             assert!(head.starts_with(&format!("http/1.1 {status}")), "{request}\n{head}\n{body}");
             assert!(body.contains(says), "{request}\n{head}\n{body}");
         }
-        assert_eq!(*member.answered.borrow(), [true]);
-        // A client that hangs up cancels its call.
-        let mut stream = TcpStream::connect(&address).await.unwrap();
-        let waits = call.replace("echo", "waits");
-        stream.write_all(post(&token, &address, "", &waits).as_bytes()).await.unwrap();
-        while member.calls.borrow().len() < 2 {
+        assert_eq!(server.answered(1).await, [true]);
+    });
+}
+
+#[test]
+fn over_http_a_client_that_hangs_up_leaves_its_mail_unread() {
+    run(async {
+        let server = HttpTest::start().await;
+        // It has a part of the answer.
+        let mut stream = server.call("long").await;
+        stream.read_exact(&mut [0; 1000]).await.unwrap();
+        drop(stream);
+        assert_eq!(server.answered(1).await, [false]);
+        // Its call is cancelled.
+        let stream = server.call("waits").await;
+        while server.member.calls.borrow().len() < 2 {
             tokio::task::yield_now().await;
         }
         drop(stream);
-        while member.answered.borrow().len() < 2 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(*member.answered.borrow(), [true, false]);
-        served.abort();
+        assert_eq!(server.answered(2).await, [false, false]);
     });
 }

@@ -1,8 +1,8 @@
 //! The page of `team web`: a small server on loopback that shows the team from its files and, with
 //! `--control`, passes on the person's commands.
 //!
-//! *Invariants:* it listens on loopback only; a request without the token, with a foreign `Host` or with a foreign
-//! `Origin` is refused; no part of a request becomes a path. [`Control`] carries out the commands.
+//! *Invariants:* a request without the token, with a foreign `Host` or with a foreign `Origin` is refused
+//! (`crate::loopback`); no part of a request becomes a path. [`Control`] carries out the commands.
 
 mod broadcaster;
 mod reply;
@@ -10,40 +10,28 @@ mod request_auth;
 
 pub(crate) use broadcaster::Broadcaster;
 
+use crate::loopback::access::Access;
+use crate::loopback::server::{BodyError, LoopbackServer, read_body};
 use crate::store::tail::Tail;
 use crate::view::Stage;
 use crate::view::trace::{self, Proof};
 use crate::wire::AgentName;
 use crate::wire::transcript::Line;
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use reply::{ResponseBody, event};
 use request_auth::{Refusal, RequestAuth, Route};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::io;
-use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 /// The part of a conversation that is shown first, in bytes from its end.
 const LOOK_BACK: u64 = 512 * 1024;
 
 const ORDER_BYTES: usize = 512 * 1024;
-
-/// The maximum number of connections at once: a person has a few windows.
-const CONNECTIONS: usize = 64;
-
-/// The time within which a client must send a request.
-const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
@@ -92,11 +80,10 @@ pub(crate) enum Outcome {
 pub(crate) type Control = dyn Fn(Order) -> Pin<Box<dyn Future<Output = Outcome>>>;
 
 pub(crate) struct Site {
-    listener: TcpListener,
+    server: LoopbackServer,
     auth: RequestAuth,
     broadcaster: Rc<Broadcaster>,
     control: Option<Rc<Control>>,
-    connections: Arc<Semaphore>,
 }
 
 impl Site {
@@ -110,56 +97,37 @@ impl Site {
         broadcaster: Rc<Broadcaster>,
         control: Option<Rc<Control>>,
     ) -> io::Result<Rc<Self>> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
-        let port = listener.local_addr()?.port();
-        let auth = RequestAuth { port, token, has_control: control.is_some() };
-        let connections = Arc::new(Semaphore::new(CONNECTIONS));
-        Ok(Rc::new(Self { listener, auth, broadcaster, control, connections }))
+        let server = LoopbackServer::bind(port).await?;
+        let access = Access { port: server.port(), token };
+        let auth = RequestAuth { access, has_control: control.is_some() };
+        Ok(Rc::new(Self { server, auth, broadcaster, control }))
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/?token={}", self.auth.port, self.auth.token)
+        let Access { port, token } = &self.auth.access;
+        format!("http://127.0.0.1:{port}/?token={token}")
     }
 
     /// Serves until the future is dropped.
     pub(crate) async fn serve(self: Rc<Self>) {
-        loop {
-            let Ok((stream, _)) = self.listener.accept().await else {
-                // `accept` fails if no descriptor is free; the end of a connection frees one.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else { continue };
-            let site = Rc::clone(&self);
-            tokio::task::spawn_local(async move {
-                let _permit = permit;
-                let service = service_fn(|request| site.answer(request));
-                let connection = hyper::server::conn::http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(REQUEST_LIMIT)
-                    .keep_alive(false)
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-                if let Err(why) = connection {
-                    tracing::debug!(%why, "a connection failed");
-                }
-            });
-        }
+        let site = Rc::clone(&self);
+        let respond = move |request, _| {
+            let site = Rc::clone(&site);
+            async move { site.answer(request).await }
+        };
+        self.server.serve(respond).await;
     }
 
-    async fn answer(
-        &self,
-        request: Request<Incoming>,
-    ) -> Result<Response<ResponseBody>, Infallible> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let (head, body) = request.into_parts();
-        Ok(match self.auth.admit(&head) {
+        match self.auth.admit(&head) {
             Err(refusal) => reply::refused(&refusal),
             Ok(Route::Page) => reply::page(self.auth.has_control),
             Ok(Route::Events) => reply::stream(self.broadcaster.subscribe()),
             Ok(Route::Conversation(name)) => self.follow(&name),
             Ok(Route::Trace(id)) => self.trace(id).await,
             Ok(Route::Order) => self.order(body).await,
-        })
+        }
     }
 
     /// Returns the lines that prove a message's stages, in the order of the stages.
@@ -209,11 +177,10 @@ impl Site {
         let Some(control) = self.control.clone() else {
             return reply::refused(&Refusal::ReadOnly);
         };
-        let whole = Limited::new(body, ORDER_BYTES).collect();
-        let order: Result<Order, String> = match tokio::time::timeout(REQUEST_LIMIT, whole).await {
-            Ok(Ok(text)) => serde_json::from_slice(&text.to_bytes()).map_err(|why| why.to_string()),
-            Ok(Err(_)) => Err("it is too long".into()),
-            Err(_) => Err("it never ended".into()),
+        let order: Result<Order, String> = match read_body(body, ORDER_BYTES).await {
+            Ok(text) => serde_json::from_slice(&text).map_err(|why| why.to_string()),
+            Err(BodyError::TooLong) => Err("it is too long".into()),
+            Err(BodyError::Late) => Err("it never ended".into()),
         };
         let order = match order {
             Ok(order) => order,

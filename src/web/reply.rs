@@ -60,9 +60,7 @@ pub(super) fn json(status: StatusCode, value: &Value) -> Response<ResponseBody> 
 /// Returns the reason of a refusal, as JSON.
 pub(super) fn refused(refusal: &Refusal) -> Response<ResponseBody> {
     let status = match refusal {
-        Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::WrongToken | Refusal::ReadOnly => {
-            StatusCode::FORBIDDEN
-        }
+        Refusal::Access(_) | Refusal::ReadOnly => StatusCode::FORBIDDEN,
         Refusal::Unknown => StatusCode::NOT_FOUND,
         Refusal::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
         Refusal::BadOrder(_) => StatusCode::BAD_REQUEST,

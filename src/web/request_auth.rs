@@ -1,22 +1,16 @@
-//! The check that admits or refuses a request by its head. Pure: it reads neither the body nor any state.
-//!
-//! A foreign page in the same browser can send requests to this server. Three checks refuse them: the page does
-//! not know the token; a host name of its own that resolves to loopback appears in `Host`; its requests carry its
-//! `Origin`.
+//! The check that admits a request of the page by its head, or refuses it. Pure: it reads neither the body nor any state.
 
+use crate::loopback::access::{Access, AccessError, is_json};
 use crate::wire::AgentName;
 use hyper::Method;
-use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::http::request::Parts;
-use subtle::ConstantTimeEq;
 
 /// The longest message id that is searched for, in bytes.
 const LONGEST_ID: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct RequestAuth {
-    pub(super) port: u16,
-    pub(super) token: String,
+    pub(super) access: Access,
     /// Whether the page may also send messages, stop members and answer requests.
     pub(super) has_control: bool,
 }
@@ -34,12 +28,8 @@ pub(super) enum Route {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("this address is not served here; open the one that `team web` printed")]
-    ForeignHost,
-    #[error("the request comes from another page; open the address that `team web` printed")]
-    ForeignOrigin,
-    #[error("the token is missing or wrong; open the address that `team web` printed")]
-    WrongToken,
+    #[error("{0}; open the address that `team web` printed")]
+    Access(#[from] AccessError),
     #[error("not found")]
     Unknown,
     #[error("this method is not allowed here")]
@@ -53,30 +43,14 @@ pub(super) enum Refusal {
 impl RequestAuth {
     /// Admits a request, or refuses it with a reason.
     pub(super) fn admit(&self, head: &Parts) -> Result<Route, Refusal> {
-        let hosts = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
-        let host = only(&head.headers, &header::HOST);
-        if !host.is_some_and(|host| hosts.iter().any(|ours| ours == host)) {
-            return Err(Refusal::ForeignHost);
-        }
-        if head.headers.contains_key(header::ORIGIN) {
-            let origin = only(&head.headers, &header::ORIGIN);
-            let origin = origin.and_then(|origin| origin.strip_prefix("http://"));
-            if origin.is_none_or(|origin| Some(origin) != host) {
-                return Err(Refusal::ForeignOrigin);
-            }
-        }
         let query = head.uri.query().unwrap_or_default();
-        // The comparison takes constant time, so that the token cannot be guessed byte by byte.
         let token = parameter(query, "token").unwrap_or_default();
-        if !bool::from(token.as_bytes().ct_eq(self.token.as_bytes())) {
-            return Err(Refusal::WrongToken);
-        }
+        self.access.check(&head.headers, &token)?;
         let is_read = head.method == Method::GET;
         match head.uri.path() {
             "/orders" if head.method != Method::POST => Err(Refusal::WrongMethod),
             "/orders" if !self.has_control => Err(Refusal::ReadOnly),
-            // A form of a foreign page cannot send JSON without a preflight request.
-            "/orders" if only(&head.headers, &header::CONTENT_TYPE) != Some("application/json") => {
+            "/orders" if !is_json(&head.headers) => {
                 Err(Refusal::BadOrder("it is not application/json".into()))
             }
             "/orders" => Ok(Route::Order),
@@ -94,13 +68,6 @@ impl RequestAuth {
             _ => Err(Refusal::Unknown),
         }
     }
-}
-
-/// Returns the value of a header that occurs exactly once.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next()?.to_str().ok()?;
-    values.next().is_none().then_some(value)
 }
 
 fn parameter(query: &str, name: &str) -> Option<String> {
@@ -137,7 +104,8 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        RequestAuth { port: 80, token: "secret".into(), has_control }.admit(&head)
+        let access = Access { port: 80, token: "secret".into() };
+        RequestAuth { access, has_control }.admit(&head)
     }
 
     fn refuses(why: Refusal, request: &str, headers: Headers<'_>) {
@@ -145,31 +113,18 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_host_or_origin_is_refused() {
-        let page = "GET /?token=secret";
-        for host in ["evil.example", "127.0.0.1", "127.0.0.1:81", "127.0.0.1:80.evil.example", ""] {
-            refuses(Refusal::ForeignHost, page, &[("host", host)]);
-        }
-        refuses(Refusal::ForeignHost, page, &[]);
-        refuses(Refusal::ForeignHost, page, &[HOST, ("host", "evil.example")]);
-        for host in ["127.0.0.1:80", "localhost:80"] {
-            assert_eq!(ask(true, page, &[("host", host)]), Ok(Route::Page));
-        }
-        for origin in ["evil.example", "null", "https://127.0.0.1:80", "http://localhost:80"] {
-            refuses(Refusal::ForeignOrigin, page, &[HOST, ("origin", origin)]);
-        }
-        refuses(Refusal::ForeignOrigin, page, &[HOST, ("origin", "http://evil.example")]);
-        let own = [HOST, ("origin", "http://127.0.0.1:80"), JSON];
-        assert_eq!(ask(true, "POST /orders?token=secret", &own), Ok(Route::Order));
-    }
-
-    #[test]
     fn a_request_without_the_token_or_for_a_path_is_refused() {
+        let wrong_token = || Refusal::Access(AccessError::WrongToken);
         for query in ["", "token=", "token=secre", "token=secrets", "token=Secret", "x=secret"] {
-            refuses(Refusal::WrongToken, &format!("GET /?{query}"), &[HOST]);
+            refuses(wrong_token(), &format!("GET /?{query}"), &[HOST]);
         }
-        refuses(Refusal::WrongToken, "GET /", &[HOST]);
-        refuses(Refusal::WrongToken, "GET /etc/passwd", &[HOST]);
+        refuses(wrong_token(), "GET /", &[HOST]);
+        refuses(wrong_token(), "GET /etc/passwd", &[HOST]);
+        let page = "GET /?token=secret";
+        refuses(Refusal::Access(AccessError::ForeignHost), page, &[("host", "evil.example")]);
+        let foreign = [HOST, ("origin", "http://evil.example")];
+        refuses(Refusal::Access(AccessError::ForeignOrigin), page, &foreign);
+        assert_eq!(ask(true, page, &[HOST]), Ok(Route::Page));
         for path in ["/../config.json", "/%2e%2e/config.json", "//etc/passwd", "/page.js"] {
             refuses(Refusal::Unknown, &format!("GET {path}?token=secret"), &[HOST]);
         }

@@ -15,18 +15,20 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("protocol", &["wire"]),
     ("store", &["wire", "os", "protocol"]),
     ("llm", &["wire", "os"]),
-    ("acp", &["wire", "os"]),
+    ("rpc", &[]),
+    ("acp", &["wire", "os", "rpc"]),
     ("leases", &["wire", "os", "protocol", "store"]),
     ("work", &["wire", "os", "store", "leases"]),
     ("undo", &["wire", "os", "store", "leases"]),
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
-    ("mcp", &["wire", "os"]),
+    ("mcp", &["wire", "os", "rpc", "llm"]),
     (
         "tools",
         &["wire", "os", "protocol", "bus", "store", "tasks", "leases", "work", "undo", "mcp"],
     ),
-    ("tool_server", &["wire", "tools"]),
+    ("loopback", &[]),
+    ("tool_server", &["wire", "rpc", "loopback", "mcp", "tools"]),
     (
         "agent",
         &[
@@ -52,7 +54,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("view", &["wire", "os", "protocol", "store", "tools"]),
-    ("web", &["wire", "os", "store", "view"]),
+    ("web", &["wire", "os", "store", "loopback", "view"]),
     ("ui", &["wire", "os", "tools", "view", "agent", "undo"]),
     (
         "app",

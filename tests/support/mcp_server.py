@@ -46,7 +46,8 @@ TOOLS = [
     tool("long", "Writes a line of 20 MB."),
     tool("forged", "Answers calls that were not made, then this one."),
     tool("flood", "Writes so many notifications, then answers."),
-    tool("unknown", "Returns a block of a kind that nobody knows."),
+    tool("unknown", "Returns its text, and a block of a kind that nobody knows."),
+    tool("odd", "Returns something that is no result."),
     tool("pid", "Returns its process id."),
 ]
 
@@ -110,7 +111,9 @@ def call(number, params):
         for _ in range(int(given)):
             say({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 1000}})
     if name == "unknown":
-        return {"content": [{"type": "hologram", "data": "x"}]}
+        return {"content": [{"type": "hologram", "data": "x"}] + text(given)["content"]}
+    if name == "odd":
+        return {"content": "answer: " + given}
     if name == "pid":
         return text(str(os.getpid()))
     return text("answer: " + given)

@@ -37,11 +37,13 @@ fn text_between_messages_floods_and_forged_answers_disturb_no_call() {
 
 #[test]
 fn an_answer_that_is_not_understood_leaves_the_call_unknown() {
-    let calls = [("unknown", ""), ("echo", "after")];
+    let calls = [("odd", ""), ("unknown", "seen"), ("echo", "after")];
     let Some((_team, results)) = run(scripted_server(&[]), &calls) else { return };
     assert!(results[0].2 && results[0].1.contains("not understood"), "{results:?}");
     assert!(results[0].1.contains("whether the call was done is unknown"), "{results:?}");
-    assert_eq!(results[1].1, "answer: after");
+    // A block that is not known leaves the others readable.
+    assert_eq!(results[1].1, "{\"type\":\"hologram\",\"data\":\"x\"}\nseen");
+    assert_eq!(results[2].1, "answer: after");
 }
 
 #[test]
