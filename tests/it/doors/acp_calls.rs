@@ -1,0 +1,39 @@
+//! The ways in which agents of other vendors report and name their calls.
+
+use crate::support::acp_agent::{agent_team, answers};
+use crate::support::harness::Team;
+use crate::support::scripts::{assert_left_in_order, turns, wait};
+use serde_json::{Value, json};
+
+/// Lets bob work through a prompt without a lead, and returns the lines of his transcript.
+fn work(team: &Team) -> Vec<Value> {
+    let mut bob = team.start(&["teammate", "bob", "--model", "acp/fake"]);
+    team.wait_status("bob", "idle");
+    team.team(&["send", "bob", "work"]).expect(0);
+    team.eventually("the turn is over", || turns(team, "bob") == 1);
+    team.wait_status("bob", "idle");
+    team.team(&["stop", "bob"]).expect(0);
+    wait(team, &mut bob);
+    assert_left_in_order(team);
+    team.lines("transcript/bob.jsonl")
+}
+
+fn of_kind<'l>(lines: &'l [Value], kind: &str) -> Vec<&'l Value> {
+    lines.iter().filter(|line| line["kind"] == kind).collect()
+}
+
+#[test]
+fn a_question_about_a_call_that_is_reported_as_running_is_about_that_call() {
+    let call = json!({ "toolCallId": "c", "title": "ls", "kind": "execute", "rawInput": { "command": "ls" } });
+    let mut running = call.clone();
+    running["sessionUpdate"] = json!("tool_call");
+    running["status"] = json!("in_progress");
+    let agent =
+        json!({ "prompts": [[{ "update": running }, { "call": call }, { "say": "done" }]] });
+    let Some(team) = agent_team(&agent, "[permissions]\nallow = [\"bash(ls)\"]") else { return };
+    let lines = work(&team);
+    assert_eq!(answers(&team), ["allow_once"]);
+    let results = of_kind(&lines, "tool_result");
+    assert!(results.len() == 1 && results[0]["is_error"] == false, "{results:#?}");
+    assert_eq!(of_kind(&lines, "tool_start").len(), 1);
+}
