@@ -37,3 +37,24 @@ fn a_question_about_a_call_that_is_reported_as_running_is_about_that_call() {
     assert!(results.len() == 1 && results[0]["is_error"] == false, "{results:#?}");
     assert_eq!(of_kind(&lines, "tool_start").len(), 1);
 }
+
+#[test]
+fn rules_bind_calls_that_are_named_in_other_places() {
+    let own = |id: &str, more: Value| {
+        let mut call = json!({ "toolCallId": id, "kind": "other", "title": "x" });
+        call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "call": call })
+    };
+    let shell = json!({ "kind": "execute", "title": "rm -rf x" });
+    let agent = json!({ "prompts": [[
+        own("run_shell_command__run_shell_command_1_0", shell),
+        own("mcp_team_send_message__1", json!({})),
+        own("c", json!({ "_meta": { "toolName": "mcp__team__send_message" } })),
+        own("d", json!({ "_meta": { "toolName": "mcp__git__log" } })),
+        { "say": "done" }]] });
+    let rules = "[permissions]\ndeny = [\"bash(rm:*)\", \"mcp__git__log\"]";
+    let Some(team) = agent_team(&agent, rules) else { return };
+    let lines = work(&team);
+    assert_eq!(answers(&team), ["reject_once", "allow_once", "allow_once", "reject_once"]);
+    assert!(of_kind(&lines, "request").is_empty(), "nobody is asked");
+}
