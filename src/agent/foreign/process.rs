@@ -1,5 +1,6 @@
 //! The start of a foreign agent: its process, the agreement on the protocol, its session, its mode.
 
+use super::adapt::adapted;
 use crate::acp::connection::{CallError, Connection, Incoming};
 use crate::acp::session::{
     AgentInfo, PromptEnd, Session, SessionError, SessionRequest, ToolServerAccess, begin,
@@ -90,8 +91,9 @@ impl ForeignSetup {
             }
             _ => format!("acp/{name} cannot be used: {why}; `team doctor` says what is missing"),
         };
-        let (line, folder) = (self.program.command_line(), &self.folder);
-        let opened = Connection::open(&line, folder, &self.commands, sink);
+        let folder = &self.folder;
+        let (program, commands) = adapted(&self.program, &self.commands, folder, tools.as_ref());
+        let opened = Connection::open(&program.command_line(), folder, &commands, sink);
         let connection = opened.map_err(|why| format!("acp/{name} could not be started: {why}"))?;
         let info = initialize(&connection).await.map_err(failed)?;
         let request = SessionRequest {
