@@ -60,8 +60,7 @@ pub(crate) struct ForeignHost {
 
 impl ForeignHost {
     pub(crate) fn new(setup: ForeignSetup, events: Events) -> Self {
-        let program = setup.program.command.first().map_or("", String::as_str);
-        let usage = UsageMeter::new(program);
+        let usage = UsageMeter::new(&setup.program.command);
         Self {
             setup: Rc::new(setup),
             events,
