@@ -52,6 +52,10 @@ class Over(Exception):
     """The prompt is over, with this reason."""
 
 
+class Error(Exception):
+    """The prompt is answered by this error."""
+
+
 class Agent:
     def __init__(self):
         self.last_id = 0
@@ -189,6 +193,8 @@ class Agent:
             os._exit(value)
         elif kind == "end":
             raise Over(value)
+        elif kind == "error":
+            raise Error(value)
         else:
             raise ValueError(kind)
 
@@ -203,6 +209,9 @@ class Agent:
                     raise Over("cancelled")
         except Over as over:
             reason = str(over)
+        except Error as error:
+            say({"id": message["id"], "error": {"code": -32603, "message": str(error)}})
+            return
         result = {"stopReason": reason}
         if "usage" in SCRIPT:
             result["usage"] = SCRIPT["usage"]

@@ -56,6 +56,8 @@ pub(crate) struct ForeignHost {
     usage: UsageMeter,
     /// The number of prompts so far.
     prompts: u64,
+    /// Whether the agent answered the last prompt with an error.
+    is_refused: bool,
 }
 
 impl ForeignHost {
@@ -80,6 +82,7 @@ impl ForeignHost {
             tools: None,
             usage,
             prompts: 0,
+            is_refused: false,
         }
     }
 
@@ -257,12 +260,19 @@ impl ForeignHost {
 
     fn prompted(&mut self, ended: Result<PromptEnd, CallError>) -> Option<ForeignEvent> {
         self.abort_waits();
+        let was_refused = std::mem::replace(&mut self.is_refused, ended.is_err());
         match ended {
             Ok(end) => {
                 let usage = self.usage.end_prompt(&end.answer);
                 Some(ForeignEvent::Ended(end, usage))
             }
             Err(CallError::Answered(why)) => {
+                // The adapter of an agent that has died may go on, without a session, and so may a command of that agent.
+                let resumes =
+                    self.running.as_ref().is_some_and(|it| it.info.has(Capability::Resume));
+                if resumes || was_refused {
+                    self.drop_process();
+                }
                 Some(ForeignEvent::Refused(format!("the agent answered: {why}")))
             }
             // The end of the connection is reported by itself.
