@@ -22,6 +22,8 @@ pub(crate) enum Update {
         usage: Option<Value>,
     },
     Tool(Box<ToolUpdate>),
+    /// A word of the agent's program, and not of its model.
+    Notice(String),
     /// Another kind, by its name.
     Other(String),
 }
@@ -115,6 +117,19 @@ impl Update {
             "tool_call" | "tool_call_update" => Self::Tool(Box::new(ToolUpdate::read(update)?)),
             other => Self::Other(other.chars().take(64).collect()),
         })
+    }
+}
+
+impl Update {
+    /// Tells the words of Copilot CLI from those of its model, which come in the same way.
+    pub(crate) fn of_copilot(self) -> Self {
+        let is_notice = |text: &str| ["Info: ", "Warning: "].iter().any(|it| text.starts_with(it));
+        match self {
+            Self::Text { message_id: None, text, usage: None } if is_notice(&text) => {
+                Self::Notice(text)
+            }
+            other => other,
+        }
     }
 }
 

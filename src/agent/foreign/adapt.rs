@@ -38,7 +38,8 @@ pub(super) fn adapted(
     (program, commands)
 }
 
-fn is_program(program: &AgentProgram, name: &str) -> bool {
+/// Whether a program, or one that it runs, has this name.
+pub(super) fn is_program(program: &AgentProgram, name: &str) -> bool {
     let is_name = |word: &String| word.rsplit('/').next() == Some(name);
     program.command.iter().any(is_name)
 }

@@ -1,6 +1,7 @@
 //! The side of a member that faces its foreign agent: it keeps the agent's process, sends prompts and answers, and turns
 //! what the agent sends into events of the turn.
 
+use super::adapt::is_program;
 use super::event::{AskAnswer, AskNumber, ForeignAction, ForeignEvent};
 use super::past::{Unseen, past_of, text_of};
 pub(crate) use super::process::ForeignSetup;
@@ -54,6 +55,7 @@ pub(crate) struct ForeignHost {
     is_briefed: bool,
     tools: Option<TeamTools>,
     usage: UsageMeter,
+    is_copilot: bool,
     /// The number of prompts so far.
     prompts: u64,
     /// Whether the agent answered the last prompt with an error.
@@ -62,7 +64,8 @@ pub(crate) struct ForeignHost {
 
 impl ForeignHost {
     pub(crate) fn new(setup: ForeignSetup, events: Events) -> Self {
-        let usage = UsageMeter::new(&setup.program.command);
+        let is_copilot = is_program(&setup.program, "copilot");
+        let usage = UsageMeter::new(is_copilot);
         Self {
             setup: Rc::new(setup),
             events,
@@ -81,6 +84,7 @@ impl ForeignHost {
             is_briefed: false,
             tools: None,
             usage,
+            is_copilot,
             prompts: 0,
             is_refused: false,
         }
@@ -229,6 +233,7 @@ impl ForeignHost {
     fn update(&mut self, params: &Value) -> Option<ForeignEvent> {
         let running = self.running.as_ref()?;
         let update = Update::read(params, &running.session.id)?;
+        let update = if self.is_copilot { update.of_copilot() } else { update };
         if let Update::Text { usage: Some(usage), .. } = &update {
             self.usage.note_call(usage);
         }

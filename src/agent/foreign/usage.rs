@@ -15,11 +15,10 @@ pub(super) struct UsageMeter {
 }
 
 impl UsageMeter {
-    /// Creates the meter of the agent with this command.
-    pub(super) fn new(command: &[String]) -> Self {
-        let is_copilot = |word: &String| word.rsplit('/').next() == Some("copilot");
-        let is_of_session = command.iter().any(is_copilot);
-        Self { is_of_session, before: Usage::default(), calls: Usage::default() }
+    /// Creates a meter. Copilot CLI reports the sum of the session.
+    pub(super) fn new(is_copilot: bool) -> Self {
+        let (before, calls) = (Usage::default(), Usage::default());
+        Self { is_of_session: is_copilot, before, calls }
     }
 
     /// Notes the tokens of one call of the model.
@@ -83,22 +82,18 @@ mod tests {
             |input: u64, output: u64| json!({ "inputTokens": input, "outputTokens": output });
         let of_prompt = |input, output| json!({ "usage": tokens(input, output) });
         let counts = |usage: Usage| (usage.input_tokens, usage.output_tokens);
-        let meter = |command: &str| {
-            let words: Vec<String> = command.split(' ').map(ToOwned::to_owned).collect();
-            UsageMeter::new(&words)
-        };
-        let mut plain = meter("codex-acp");
+        let mut plain = UsageMeter::new(false);
         assert_eq!(counts(plain.end_prompt(&of_prompt(10, 2))), (10, 2));
         assert_eq!(counts(plain.end_prompt(&of_prompt(10, 2))), (10, 2));
         assert_eq!(counts(plain.end_prompt(&json!({ "usage": "odd" }))), (0, 0));
-        let mut session = meter("node /usr/bin/copilot --acp");
+        let mut session = UsageMeter::new(true);
         assert_eq!(counts(session.end_prompt(&of_prompt(10, 2))), (10, 2));
         assert_eq!(counts(session.end_prompt(&of_prompt(15, 3))), (5, 1));
         session.begin_session();
         assert_eq!(counts(session.end_prompt(&of_prompt(4, 1))), (4, 1));
         let quota = json!({ "_meta": { "quota": { "token_count": { "input_tokens": 7, "output_tokens": 1 } } } });
-        assert_eq!(counts(meter("gemini").end_prompt(&quota)), (7, 1));
-        let mut calls = meter("qwen");
+        assert_eq!(counts(UsageMeter::new(false).end_prompt(&quota)), (7, 1));
+        let mut calls = UsageMeter::new(false);
         calls.note_call(&tokens(5, 1));
         calls.note_call(&tokens(6, 1));
         assert_eq!(counts(calls.end_prompt(&of_prompt(6, 1))), (11, 2));

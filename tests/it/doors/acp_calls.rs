@@ -1,6 +1,7 @@
 //! The ways in which agents of other vendors report and name their calls.
 
-use crate::support::acp_agent::{agent_team, answers};
+use crate::support::acp_agent::{agent_team, answers, calls_of, prompts};
+use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, turns, wait};
 use serde_json::{Value, json};
@@ -16,6 +17,15 @@ fn work(team: &Team) -> Vec<Value> {
     wait(team, &mut bob);
     assert_left_in_order(team);
     team.lines("transcript/bob.jsonl")
+}
+
+/// Adds the name of a known program to the words of the agent's command.
+fn call_it(team: &Team, name: &str) {
+    let settings = team.workspace().join(".config/team/settings.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    let end = "agent.log\"]";
+    assert!(text.contains(end));
+    write(&settings, text.replacen(end, &format!("agent.log\", \"{name}\"]"), 1));
 }
 
 fn of_kind<'l>(lines: &'l [Value], kind: &str) -> Vec<&'l Value> {
@@ -57,4 +67,19 @@ fn rules_bind_calls_that_are_named_in_other_places() {
     let lines = work(&team);
     assert_eq!(answers(&team), ["reject_once", "allow_once", "allow_once", "reject_once"]);
     assert!(of_kind(&lines, "request").is_empty(), "nobody is asked");
+}
+
+#[test]
+fn a_notice_of_copilot_is_neither_a_report_nor_an_answer_to_a_refusal() {
+    let call = json!({ "toolCallId": "c", "kind": "execute", "rawInput": { "command": "rm x" } });
+    let agent = json!({ "ends_at_refusal": true, "prompts": [
+        [{ "say": "Info: begun" }, { "call": call }],
+        [{ "say": "understood" }, { "say": "Info: ended" }]] });
+    let Some(team) = agent_team(&agent, "[permissions]\ndeny = [\"bash(rm:*)\"]") else { return };
+    call_it(&team, "copilot");
+    let lines = work(&team);
+    assert!(prompts(&team)[1].contains("denied by the rule"), "{:?}", prompts(&team));
+    assert_eq!(of_kind(&lines, "turn_end")[0]["report"]["text"], "understood");
+    let started = calls_of(&team, "started");
+    assert_eq!(started[0]["arguments"], json!(["copilot", "--allow-tool=team"]));
 }
