@@ -10,12 +10,12 @@ use super::served::TeamTools;
 use super::usage::UsageMeter;
 use crate::acp::connection::{CallError, Incoming, RequestId};
 use crate::acp::session::{Capability, PermissionAnswer, PromptEnd, answer, answer_drain};
-use crate::acp::update::{PermissionRequest, Update};
+use crate::acp::update::{PermissionRequest, ToolStatus, ToolUpdate, Update};
 use crate::agent::conversation::{Memory, Observer};
 use crate::agent::event::{Event, Events};
 use crate::wire::transcript::{Entry, ForeignSession};
 use serde_json::Value;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -56,6 +56,10 @@ pub(crate) struct ForeignHost {
     tools: Option<TeamTools>,
     usage: UsageMeter,
     is_copilot: bool,
+    /// The calls of Gemini CLI that have not ended; always empty for another agent.
+    gemini_calls: BTreeSet<String>,
+    /// Whether the session cannot be continued.
+    is_broken: bool,
     /// The number of prompts so far.
     prompts: u64,
     /// Whether the agent answered the last prompt with an error.
@@ -85,6 +89,8 @@ impl ForeignHost {
             tools: None,
             usage,
             is_copilot,
+            gemini_calls: BTreeSet::new(),
+            is_broken: false,
             prompts: 0,
             is_refused: false,
         }
@@ -132,7 +138,8 @@ impl ForeignHost {
     pub(crate) fn start(&mut self, pause: Duration) {
         self.process += 1;
         let (process, events) = (self.process, self.events.clone());
-        let known = self.session.as_ref().map(|session| session.session_id.clone());
+        let known = self.session.as_ref().filter(|_| !std::mem::take(&mut self.is_broken));
+        let known = known.map(|session| session.session_id.clone());
         let tools = self.tools.as_ref().map(TeamTools::access);
         let (setup, started) = (Rc::clone(&self.setup), Rc::clone(&self.started));
         self.start = Some(tokio::task::spawn_local(async move {
@@ -237,6 +244,9 @@ impl ForeignHost {
         if let Update::Text { usage: Some(usage), .. } = &update {
             self.usage.note_call(usage);
         }
+        if let Update::Tool(told) = &update {
+            self.follow_gemini(told);
+        }
         Some(ForeignEvent::Update(update))
     }
 
@@ -250,8 +260,20 @@ impl ForeignHost {
         self.last_ask += 1;
         let number = AskNumber(self.last_ask);
         let call = Box::new(request.call.clone());
+        self.follow_gemini(&call);
         self.asks.insert(number, (id, request));
         Some(ForeignEvent::Asked(number, call))
+    }
+
+    fn follow_gemini(&mut self, told: &ToolUpdate) {
+        if !is_program(&self.setup.program, "gemini") {
+            return;
+        }
+        if matches!(told.progress, Some(ToolStatus::Completed | ToolStatus::Failed)) {
+            self.gemini_calls.remove(&told.id);
+        } else if self.gemini_calls.len() < MAX_ASKS {
+            self.gemini_calls.insert(told.id.clone());
+        }
     }
 
     fn lost(&mut self, why: String) -> Option<ForeignEvent> {
@@ -269,6 +291,12 @@ impl ForeignHost {
         match ended {
             Ok(end) => {
                 let usage = self.usage.end_prompt(&end.answer);
+                self.gemini_calls.clear();
+                if self.is_broken {
+                    self.drop_process();
+                    let why = "its session ended with a cancelled call";
+                    return Some(ForeignEvent::Lost(why.into()));
+                }
                 Some(ForeignEvent::Ended(end, usage))
             }
             Err(CallError::Answered(why)) => {
@@ -395,6 +423,8 @@ impl ForeignHost {
     }
 
     fn cancel(&mut self) {
+        // Gemini CLI keeps a cancelled call without a result, for which the endpoint of its model refuses each later request.
+        self.is_broken |= !self.gemini_calls.is_empty();
         if let Some(running) = &self.running {
             running.session.cancel(&running.connection);
         }

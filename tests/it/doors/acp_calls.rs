@@ -83,3 +83,38 @@ fn a_notice_of_copilot_is_neither_a_report_nor_an_answer_to_a_refusal() {
     let started = calls_of(&team, "started");
     assert_eq!(started[0]["arguments"], json!(["copilot", "--allow-tool=team"]));
 }
+
+#[test]
+fn gemini_begins_anew_after_a_call_was_cancelled() {
+    let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "c", "kind": "execute", "status": "in_progress" });
+    let mut done = call.clone();
+    done["status"] = json!("completed");
+    let steps = json!([[{ "update": call }, { "wait_cancel": true }], [{ "say": "back" }], [{ "update": done }, { "wait_cancel": true }], [{ "say": "again" }]]);
+    let Some(team) = agent_team(&json!({ "loads": true, "prompts": steps }), "") else { return };
+    call_it(&team, "gemini");
+    let mut bob = team.start(&["teammate", "bob", "--model", "acp/fake"]);
+    team.wait_status("bob", "idle");
+    for number in 1..=4 {
+        team.team(&["send", "bob", &format!("order {number}")]).expect(0);
+        if number % 2 == 1 {
+            team.eventually("the agent works", || prompts(&team).len() == number);
+            team.eventually("its call is told", || {
+                of_kind(&team.lines("transcript/bob.jsonl"), "tool_start").len() > number / 2
+            });
+            team.team(&["interrupt", "bob"]).expect(0);
+        }
+        team.eventually("the turn is over", || turns(&team, "bob") == number);
+        team.wait_status("bob", "idle");
+    }
+    // Only the first interrupt met a call that had not ended.
+    assert_eq!(
+        (calls_of(&team, "session/new").len(), calls_of(&team, "session/load").len()),
+        (2, 0)
+    );
+    let told = prompts(&team);
+    let is_digest = |text: &String| text.contains("does not have your earlier conversation");
+    assert_eq!(told.iter().map(is_digest).collect::<Vec<_>>(), [false, true, false, false]);
+    team.team(&["stop", "bob"]).expect(0);
+    wait(&team, &mut bob);
+    assert_left_in_order(&team);
+}
