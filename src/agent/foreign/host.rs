@@ -303,7 +303,7 @@ impl ForeignHost {
                 // The adapter of an agent that has died may go on, without a session, and so may a command of that agent.
                 let resumes =
                     self.running.as_ref().is_some_and(|it| it.info.has(Capability::Resume));
-                if resumes || was_refused {
+                if resumes || was_refused || self.is_broken {
                     self.drop_process();
                 }
                 Some(ForeignEvent::Refused(format!("the agent answered: {why}")))
