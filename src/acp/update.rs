@@ -6,6 +6,12 @@ use serde_json::Value;
 /// The longest text that is kept of the output of a tool call, in bytes.
 const OUTPUT_BYTES: usize = 50_000;
 
+/// The places at which Claude Code and Qwen Code name the tool of a call.
+const OWN_NAMES: [&str; 2] = ["/_meta/claudeCode/toolName", "/_meta/toolName"];
+
+/// The tool of Gemini CLI and Qwen Code that runs commands.
+const GEMINI_SHELL: &str = "run_shell_command";
+
 /// A report of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Update {
@@ -19,6 +25,8 @@ pub(crate) enum Update {
     Tool(Box<ToolUpdate>),
     /// The cost of the session up to now, in US dollars.
     Cost(Money),
+    /// A word of the agent's program, and not of its model.
+    Notice(String),
     /// Another kind, by its name.
     Other(String),
 }
@@ -121,11 +129,26 @@ impl Update {
     }
 }
 
+impl Update {
+    /// Tells the words of Copilot CLI from those of its model, which come in the same way.
+    pub(crate) fn of_copilot(self) -> Self {
+        let is_notice = |text: &str| ["Info: ", "Warning: "].iter().any(|it| text.starts_with(it));
+        match self {
+            Self::Text { message_id: None, text, usage: None } if is_notice(&text) => {
+                Self::Notice(text)
+            }
+            other => other,
+        }
+    }
+}
+
 impl ToolUpdate {
     fn read(update: &Value) -> Option<Self> {
         let id = owned(update, "toolCallId")?;
-        let name = owned(update, "name");
-        let own_name = || update.pointer("/_meta/claudeCode/toolName")?.as_str().map(Into::into);
+        let name = owned(update, "name").or_else(|| {
+            OWN_NAMES.iter().find_map(|path| update.pointer(path)?.as_str().map(ToOwned::to_owned))
+        });
+        let name = name.or_else(|| name_in_id(&id).map(ToOwned::to_owned));
         let paths = items(update, "locations").map(|places| {
             let paths = places.iter().filter_map(|place| owned(place, "path"));
             paths.collect()
@@ -134,7 +157,7 @@ impl ToolUpdate {
         let changes = content.map(|parts| parts.iter().filter_map(FileChange::read).collect());
         Some(Self {
             id,
-            name: name.or_else(own_name),
+            name,
             title: owned(update, "title"),
             kind: owned(update, "kind"),
             progress: text_of(update, "status").and_then(ToolStatus::read),
@@ -159,15 +182,26 @@ impl ToolUpdate {
         self.output = output.or(self.output.take());
     }
 
-    /// Returns the command that the call runs.
+    /// Returns the command that the call runs. Gemini CLI tells no arguments; the title of its shell is the command.
     pub(crate) fn command(&self) -> Option<String> {
-        let command = self.input.as_ref()?.get("command")?;
+        let Some(input) = &self.input else {
+            let is_shell = self.name.as_deref() == Some(GEMINI_SHELL)
+                && self.kind.as_deref() == Some("execute");
+            return self.title.clone().filter(|_| is_shell);
+        };
+        let command = input.get("command")?;
         if let Some(words) = command.as_array() {
             let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
             return Some(shell_words(&words?));
         }
         command.as_str().map(ToOwned::to_owned)
     }
+}
+
+/// Returns the name of the tool in an id of Gemini CLI, which is `TOOL__ID`. Only names that matter for a judgement are taken.
+fn name_in_id(id: &str) -> Option<&str> {
+    let (name, _) = id.split_once("__")?;
+    (name == GEMINI_SHELL || name.starts_with("mcp_")).then_some(name)
 }
 
 /// Returns the words of a command as a command line. A script that a shell gets stands alone.
@@ -335,6 +369,41 @@ mod tests {
             json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "rawInput": { "command": ["echo", "it's", ""] } }),
         );
         assert_eq!(words.command().as_deref(), Some(r"echo 'it'\''s' ''"));
+    }
+
+    #[test]
+    fn the_tool_is_named_by_an_extension_or_the_id_and_gemini_tells_its_command_as_title() {
+        let named = |call: Value| match update(&call) {
+            Some(Update::Tool(tool)) => (tool.name.clone(), tool.command()),
+            other => panic!("{other:?}"),
+        };
+        let told = |id: &str, kind: &str, more: Value| {
+            let mut call = json!({ "sessionUpdate": "tool_call", "toolCallId": id, "kind": kind, "title": "rm -rf x" });
+            call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            named(call)
+        };
+        let name = |name: &str| Some(name.to_owned());
+        let shell = "run_shell_command__run_shell_command_17_0";
+        for (id, kind, more, expected) in [
+            (shell, "execute", json!({}), (name("run_shell_command"), name("rm -rf x"))),
+            ("run_shell_command__x", "other", json!({}), (name("run_shell_command"), None)),
+            ("mcp_team_send_message__x", "other", json!({}), (name("mcp_team_send_message"), None)),
+            ("call_1__x", "execute", json!({}), (None, None)),
+            (
+                "call_1",
+                "execute",
+                json!({ "_meta": { "toolName": "mcp__git__log" } }),
+                (name("mcp__git__log"), None),
+            ),
+            (
+                shell,
+                "execute",
+                json!({ "name": "own", "rawInput": { "command": "ls" } }),
+                (name("own"), name("ls")),
+            ),
+        ] {
+            assert_eq!(told(id, kind, more), expected, "{id} {kind}");
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A scripted agent that speaks the Agent Client Protocol over its standard input and output.
 
-usage: acp_agent.py SCRIPT LOG
+usage: acp_agent.py SCRIPT LOG [ARGUMENT]...
 
 SCRIPT is a JSON object: `prompts` is a list with the steps of each prompt, in the order of all its processes; the other
-keys change the agent (see Agent). LOG gets each message that was received, a line each.
+keys change the agent (see Agent). LOG gets the further arguments of each process, and each
+message that was received, a line each.
 """
 
 import json
@@ -50,6 +51,10 @@ def read():
 
 class Over(Exception):
     """The prompt is over, with this reason."""
+
+
+class Error(Exception):
+    """The prompt is answered by this error."""
 
 
 class Agent:
@@ -189,6 +194,8 @@ class Agent:
             os._exit(value)
         elif kind == "end":
             raise Over(value)
+        elif kind == "error":
+            raise Error(value)
         else:
             raise ValueError(kind)
 
@@ -203,6 +210,9 @@ class Agent:
                     raise Over("cancelled")
         except Over as over:
             reason = str(over)
+        except Error as error:
+            say({"id": message["id"], "error": {"code": -32603, "message": str(error)}})
+            return
         result = {"stopReason": reason}
         if "usage" in SCRIPT:
             result["usage"] = SCRIPT["usage"]
@@ -210,6 +220,7 @@ class Agent:
 
     def run(self):
         prompts = logged("session/prompt")
+        log({"method": "started", "params": {"arguments": sys.argv[3:]}})
         while True:
             message = self.waiting.pop(0) if self.waiting else self.receive()
             method, params = message.get("method"), message.get("params")

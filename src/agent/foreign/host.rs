@@ -1,6 +1,7 @@
 //! The side of a member that faces its foreign agent: it keeps the agent's process, sends prompts and answers, and turns
 //! what the agent sends into events of the turn.
 
+use super::adapt::is_program;
 use super::event::{AskAnswer, AskNumber, ForeignAction, ForeignEvent};
 use super::past::{Unseen, past_of, text_of};
 use super::place::{BETWEEN_GIVING, free_place, idle_end, wait_for_place};
@@ -10,7 +11,7 @@ use super::served::TeamTools;
 use super::usage::UsageMeter;
 use crate::acp::connection::{CallError, Incoming, RequestId};
 use crate::acp::session::{Capability, PermissionAnswer, PromptEnd, answer, answer_drain};
-use crate::acp::update::{PermissionRequest, Update};
+use crate::acp::update::{PermissionRequest, ToolStatus, ToolUpdate, Update};
 use crate::agent::conversation::{Memory, Observer};
 use crate::agent::event::{Event, Events};
 use crate::os::failpoint::hit;
@@ -20,7 +21,7 @@ use crate::wire::money::Money;
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, ForeignSession};
 use serde_json::Value;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -74,14 +75,21 @@ pub(crate) struct ForeignHost {
     is_briefed: bool,
     tools: Option<TeamTools>,
     usage: UsageMeter,
+    is_copilot: bool,
+    /// The calls of Gemini CLI that have not ended; always empty for another agent.
+    gemini_calls: BTreeSet<String>,
+    /// Whether the session cannot be continued.
+    is_broken: bool,
     /// The number of prompts so far.
     prompts: u64,
+    /// Whether the agent answered the last prompt with an error.
+    is_refused: bool,
 }
 
 impl ForeignHost {
     pub(crate) fn new(setup: ForeignSetup, events: Events) -> Self {
-        let program = setup.agent.program.command.first().map_or("", String::as_str);
-        let usage = UsageMeter::new(program);
+        let is_copilot = is_program(&setup.agent.program, "copilot");
+        let usage = UsageMeter::new(is_copilot);
         Self {
             setup: Rc::new(setup),
             events,
@@ -105,7 +113,11 @@ impl ForeignHost {
             is_briefed: false,
             tools: None,
             usage,
+            is_copilot,
+            gemini_calls: BTreeSet::new(),
+            is_broken: false,
             prompts: 0,
+            is_refused: false,
         }
     }
 
@@ -161,7 +173,8 @@ impl ForeignHost {
     pub(crate) fn start(&mut self, pause: Duration) {
         self.process += 1;
         let (process, events) = (self.process, self.events.clone());
-        let known = self.session.as_ref().map(|session| session.session_id.clone());
+        let known = self.session.as_ref().filter(|_| !std::mem::take(&mut self.is_broken));
+        let known = known.map(|session| session.session_id.clone());
         let tools = self.tools.as_ref().map(TeamTools::access);
         let (setup, started) = (Rc::clone(&self.setup), Rc::clone(&self.started));
         let place = self.place.take();
@@ -318,11 +331,15 @@ impl ForeignHost {
     fn update(&mut self, params: &Value) -> Option<ForeignEvent> {
         let running = self.running.as_ref()?;
         let update = Update::read(params, &running.session.id)?;
+        let update = if self.is_copilot { update.of_copilot() } else { update };
         if let Update::Text { usage: Some(usage), .. } = &update {
             self.usage.note_call(usage);
         }
         if let Update::Cost(cost) = &update {
             self.usage.note_cost(*cost);
+        }
+        if let Update::Tool(told) = &update {
+            self.follow_gemini(told);
         }
         Some(ForeignEvent::Update(update))
     }
@@ -338,8 +355,20 @@ impl ForeignHost {
         self.last_ask += 1;
         let number = AskNumber(self.last_ask);
         let call = Box::new(request.call.clone());
+        self.follow_gemini(&call);
         self.asks.insert(number, (id, request));
         Some(ForeignEvent::Asked(number, call))
+    }
+
+    fn follow_gemini(&mut self, told: &ToolUpdate) {
+        if !is_program(&self.setup.agent.program, "gemini") {
+            return;
+        }
+        if matches!(told.progress, Some(ToolStatus::Completed | ToolStatus::Failed)) {
+            self.gemini_calls.remove(&told.id);
+        } else if self.gemini_calls.len() < MAX_ASKS {
+            self.gemini_calls.insert(told.id.clone());
+        }
     }
 
     fn lost(&mut self, why: String) -> Option<ForeignEvent> {
@@ -353,12 +382,25 @@ impl ForeignHost {
 
     fn prompted(&mut self, ended: Result<PromptEnd, CallError>) -> Option<ForeignEvent> {
         self.abort_waits();
+        let was_refused = std::mem::replace(&mut self.is_refused, ended.is_err());
         match ended {
             Ok(end) => {
                 let usage = self.usage.end_prompt(&end.answer);
+                self.gemini_calls.clear();
+                if self.is_broken {
+                    self.drop_process();
+                    let why = "its session ended with a cancelled call";
+                    return Some(ForeignEvent::Lost(why.into()));
+                }
                 Some(ForeignEvent::Ended(end, usage))
             }
             Err(CallError::Answered(why)) => {
+                // The adapter of an agent that has died may go on, without a session, and so may a command of that agent.
+                let resumes =
+                    self.running.as_ref().is_some_and(|it| it.info.has(Capability::Resume));
+                if resumes || was_refused || self.is_broken {
+                    self.drop_process();
+                }
                 Some(ForeignEvent::Refused(format!("the agent answered: {why}")))
             }
             // The end of the connection is reported by itself.
@@ -487,6 +529,8 @@ impl ForeignHost {
     }
 
     fn cancel(&mut self) {
+        // Gemini CLI keeps a cancelled call without a result, for which the endpoint of its model refuses each later request.
+        self.is_broken |= !self.gemini_calls.is_empty();
         if let Some(running) = &self.running {
             running.session.cancel(&running.connection);
         }

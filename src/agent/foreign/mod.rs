@@ -8,6 +8,7 @@
 //! *Invariant:* a tool about which the agent asks runs only after the answer of this program. What the agent's own
 //! settings allow it without a question, this program does not see.
 
+mod adapt;
 pub(crate) mod call;
 mod calls;
 pub(crate) mod event;

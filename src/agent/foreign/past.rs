@@ -15,9 +15,10 @@ const MESSAGE_BYTES: usize = 2_000;
 pub(super) struct Unseen(RefCell<Vec<Entry>>);
 
 impl Unseen {
-    /// Notes an entry, if it is one for the agent.
+    /// Notes an entry, if it is one for the agent and has a text. Mail such as the answer to a question has none.
     pub(super) fn note(&self, entry: &Entry) {
-        if matches!(entry, Entry::User { .. } | Entry::Mail { .. } | Entry::Note { .. }) {
+        let is_told = matches!(entry, Entry::User { .. } | Entry::Mail { .. } | Entry::Note { .. });
+        if is_told && !text_of(std::slice::from_ref(entry)).is_empty() {
             self.0.borrow_mut().push(entry.clone());
         }
     }

@@ -1,5 +1,6 @@
 //! The start of a foreign agent: its process, the agreement on the protocol, its session, its mode.
 
+use super::adapt::adapted;
 use crate::acp::connection::{CallError, Connection, Incoming};
 use crate::acp::session::{
     AgentInfo, Capability, PromptEnd, Session, SessionError, SessionRequest, ToolServerAccess,
@@ -160,8 +161,9 @@ impl AgentSetup {
             });
             (format!("cannot be used: {why}"), hint)
         };
-        let (line, folder) = (self.program.command_line(), &self.folder);
-        let opened = Connection::open(&line, folder, &self.commands, sink);
+        let folder = &self.folder;
+        let (program, commands) = adapted(&self.program, &self.commands, folder, tools.as_ref());
+        let opened = Connection::open(&program.command_line(), folder, &commands, sink);
         let connection = opened.map_err(|why| (format!("could not be started: {why}"), None))?;
         let info = initialize(&connection).await.map_err(failed)?;
         let request = SessionRequest {

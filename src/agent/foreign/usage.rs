@@ -20,11 +20,10 @@ pub(super) struct UsageMeter {
 }
 
 impl UsageMeter {
-    /// Creates the meter of the agent with this program.
-    pub(super) fn new(program: &str) -> Self {
-        let is_of_session = program.rsplit('/').next() == Some("copilot");
+    /// Creates a meter. Copilot CLI reports the sum of the session.
+    pub(super) fn new(is_copilot: bool) -> Self {
         Self {
-            is_of_session,
+            is_of_session: is_copilot,
             before: Usage::default(),
             calls: Usage::default(),
             cost: Money::default(),
@@ -106,18 +105,18 @@ mod tests {
             |input: u64, output: u64| json!({ "inputTokens": input, "outputTokens": output });
         let of_prompt = |input, output| json!({ "usage": tokens(input, output) });
         let counts = |usage: Usage| (usage.input_tokens, usage.output_tokens);
-        let mut plain = UsageMeter::new("codex-acp");
+        let mut plain = UsageMeter::new(false);
         assert_eq!(counts(plain.end_prompt(&of_prompt(10, 2))), (10, 2));
         assert_eq!(counts(plain.end_prompt(&of_prompt(10, 2))), (10, 2));
         assert_eq!(counts(plain.end_prompt(&json!({ "usage": "odd" }))), (0, 0));
-        let mut session = UsageMeter::new("/usr/bin/copilot");
+        let mut session = UsageMeter::new(true);
         assert_eq!(counts(session.end_prompt(&of_prompt(10, 2))), (10, 2));
         assert_eq!(counts(session.end_prompt(&of_prompt(15, 3))), (5, 1));
         session.begin_session();
         assert_eq!(counts(session.end_prompt(&of_prompt(4, 1))), (4, 1));
         let quota = json!({ "_meta": { "quota": { "token_count": { "input_tokens": 7, "output_tokens": 1 } } } });
-        assert_eq!(counts(UsageMeter::new("gemini").end_prompt(&quota)), (7, 1));
-        let mut calls = UsageMeter::new("qwen");
+        assert_eq!(counts(UsageMeter::new(false).end_prompt(&quota)), (7, 1));
+        let mut calls = UsageMeter::new(false);
         calls.note_call(&tokens(5, 1));
         calls.note_call(&tokens(6, 1));
         assert_eq!(counts(calls.end_prompt(&of_prompt(6, 1))), (11, 2));
@@ -126,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_cost_of_a_session_is_counted_once() {
-        let mut meter = UsageMeter::new("codex-acp");
+        let mut meter = UsageMeter::new(false);
         let cents = |cents: f64| Money::try_from(cents / 100.0).unwrap();
         assert_eq!(meter.take_cost(), None);
         meter.note_cost(cents(1.0));

@@ -176,3 +176,31 @@ fn a_member_that_is_killed_at_any_step_goes_on_and_loses_nothing() {
         assert_left_in_order(&team);
     });
 }
+
+#[test]
+fn an_agent_that_answers_with_an_error_is_started_again_for_the_next_prompt() {
+    for (capabilities, errors) in [(json!(["resume"]), 1), (json!([]), 2)] {
+        let failing =
+            json!([{ "run": "exec sleep 1000" }, { "error": "the inner program has died" }]);
+        let mut prompts = vec![failing; errors];
+        prompts.push(json!([{ "say": "back" }]));
+        let agent = json!({ "session": capabilities, "prompts": prompts });
+        let Some(team) = agent_team(&agent, "") else { return };
+        let mut bob = team.start(&BOB);
+        team.wait_status("bob", "idle");
+        for number in 1..=errors {
+            team.team(&["send", "bob", "work"]).expect(0);
+            team.eventually("the turn is over", || turns(&team, "bob") == number);
+            team.wait_status("bob", "idle");
+        }
+        assert!(reports(&team, "the agent answered: the inner program has died"));
+        team.eventually("its command is ended", || pids(&team, "sleep 1000").is_empty());
+        team.team(&["send", "bob", "again"]).expect(0);
+        team.eventually("the report has come", || reports(&team, "back"));
+        let resumed = calls_of(&team, "session/resume").len();
+        assert_eq!((resumed, calls_of(&team, "session/new").len()), (2 - errors, errors));
+        team.team(&["stop", "bob"]).expect(0);
+        wait(&team, &mut bob);
+        assert_left_in_order(&team);
+    }
+}

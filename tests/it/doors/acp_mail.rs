@@ -3,6 +3,7 @@
 use crate::support::acp_agent::{
     agent_team, calls_of, pids, prompts, received, reports, spawn_agent, write_script,
 };
+use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, calls, says, scripted_lead, turns, wait};
@@ -105,6 +106,27 @@ fn mail_within_a_turn_is_steered_drained_or_told_next() {
         assert_eq!(calls_of(&team, "session/new").len(), 1);
         stop(&team, bob);
     }
+}
+
+#[test]
+fn the_answer_to_a_question_is_no_mail_for_the_agent() {
+    let steps = json!([[{ "command": "touch made" }, { "tool": ["list_teammates", {}] }, { "drain": true }, { "say": "done" }]]);
+    let Some(team) = agent_team(&json!({ "steers": true, "prompts": steps }), "") else { return };
+    let lines =
+        [calls("lead", &[spawn_agent("alice")]), says("lead", "spawned"), says("lead", "seen")];
+    let mut lead = scripted_lead(&team, &lines);
+    let id = wait_asked(&team, "alice");
+    team.team(&["approve", &id]).expect(0);
+    team.eventually("the lead has the report", || team.has_mail("lead", "alice", "done"));
+    let said = received(&team);
+    let listed = said.iter().find(|it| it.get("tool").is_some()).unwrap();
+    assert!(!listed.to_string().contains("unread mail"), "{listed}");
+    let drained = said.iter().find(|it| it["id"] == "drain").unwrap();
+    assert_eq!(drained["result"]["messages"], json!([]));
+    assert_eq!(calls_of(&team, "_session/steering").len(), 0);
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The doors: agents, tools and editors that people already have.
 
+mod acp_calls;
 mod acp_failures;
 mod acp_mail;
 mod acp_member;

@@ -23,6 +23,10 @@ impl State {
                 let id = self.calls.told(*told);
                 self.follow(&id);
             }
+            Update::Notice(text) => {
+                self.finish_message(StopReason::EndTurn);
+                self.push(TurnEffect::Show(Progress::Text(text)));
+            }
             Update::Cost(_) | Update::Other(_) => {}
         }
     }
