@@ -32,7 +32,7 @@ mod typed_answers;
 mod user_mail;
 
 pub(crate) use conversation::ConversationChoice;
-pub(crate) use options::LeadRequest;
+pub(crate) use options::{Front, LeadRequest};
 
 use super::output::{print, warn};
 use super::{context::Context, event_loop::block_on};
@@ -66,7 +66,7 @@ pub(crate) fn run(context: &Context, mut request: LeadRequest) -> Result<Exit, F
             deadline = deadline.or(end);
             run_session(context, request.clone(), deadline, &has_started, &mut next)
         });
-        if let (Err(failure), Some(output), false) = (&outcome, request.output, has_started.get()) {
+        if let (Err(failure), Some(output), false) = (&outcome, request.front.output(), has_started.get()) {
             headless::show_failed_start(output, failure);
         }
         match next.take().filter(|_| outcome == Ok(Exit::Ok)) {
@@ -83,7 +83,7 @@ fn run_session(
     has_started: &Cell<bool>,
     next: &mut Option<NextSession>,
 ) -> Result<Exit, Failure> {
-    let output = request.output;
+    let output = request.front.output();
     let options = LeadOptions::resolve(context, request)?;
     let team = context.make_team()?;
     block_on(async {
