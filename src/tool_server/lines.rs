@@ -33,7 +33,7 @@ pub(crate) async fn serve(
     let mut line = Vec::new();
     let read = loop {
         let next = tokio::select! {
-            next = read_line(&mut input, &mut line) => next,
+            next = read_line(&mut input, &mut line, MAX_MESSAGE_BYTES) => next,
             () = answers.closed() => break Ok(()),
         };
         let incoming = match next {
@@ -95,18 +95,19 @@ async fn write_all(
 }
 
 /// The outcome of reading a line.
-enum LineRead {
+pub(crate) enum LineRead {
     /// The line is in the buffer.
     Line,
-    /// The line was longer than [`MAX_MESSAGE_BYTES`], and was skipped.
+    /// The line was too long, and was skipped.
     TooLong,
     End,
 }
 
-/// Reads a line into the buffer. The rest after the last line end is no line: its sender was killed while it wrote.
-async fn read_line(
+/// Reads a line of at most `most` bytes into the buffer. The rest after the last line end is no line: its sender was killed while it wrote.
+pub(crate) async fn read_line(
     input: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,
+    most: usize,
 ) -> io::Result<LineRead> {
     line.clear();
     let mut is_too_long = false;
@@ -117,7 +118,7 @@ async fn read_line(
         }
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let part = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
-        is_too_long |= line.len() + part.len() > MAX_MESSAGE_BYTES;
+        is_too_long |= line.len() + part.len() > most;
         if is_too_long {
             *line = Vec::new();
         } else {
