@@ -58,6 +58,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         "app",
         &[
             "wire",
+            "acp",
             "error",
             "os",
             "settings",

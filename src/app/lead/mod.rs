@@ -7,6 +7,7 @@
 mod approvals;
 mod budget_watch;
 mod conversation;
+mod editor;
 mod ending;
 mod granted_rules;
 mod headless;
@@ -33,6 +34,7 @@ mod typed_answers;
 mod user_mail;
 
 pub(crate) use conversation::ConversationChoice;
+pub(crate) use editor::run as run_for_editor;
 pub(crate) use options::{Front, LeadRequest};
 
 use super::output::{print, warn};

@@ -1,6 +1,9 @@
 //! The doors: agents, tools and editors that people already have.
 
 mod acp_failures;
+mod acp_lead;
+mod acp_lead_ends;
+mod acp_lead_sessions;
 mod acp_mail;
 mod acp_member;
 mod mcp_bad_servers;
