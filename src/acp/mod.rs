@@ -1,10 +1,13 @@
 //! The Agent Client Protocol, version 1: an agent of another vendor as a child process, and a conversation with it
-//! over its standard input and output.
+//! over its standard input and output; and the messages of a client of ours.
 //!
 //! [`connection`] starts the process below the supervisor of commands; the messages are those of `crate::rpc`.
 //! [`session`] makes the calls of the protocol. [`update`] reads what the agent reports, tolerantly: an unknown kind is
 //! kept as its name, and a field of the wrong type counts as absent.
+//!
+//! [`served`] is the other side of the protocol: the messages of an editor that drives a lead, and the reports to it.
 
 pub(crate) mod connection;
+pub(crate) mod served;
 pub(crate) mod session;
 pub(crate) mod update;

@@ -137,7 +137,11 @@ impl Update {
             Self::Text { message_id: None, text, usage: None } if is_notice(&text) => {
                 Self::Notice(text)
             }
-            other => other,
+            other @ (Self::Text { .. }
+            | Self::Tool(_)
+            | Self::Cost(_)
+            | Self::Notice(_)
+            | Self::Other(_)) => other,
         }
     }
 }

@@ -47,6 +47,8 @@ pub(crate) enum MachineEvent {
     TeamGone(String),
     /// A prompt from the user at this member's terminal.
     Prompt(String),
+    /// The prompts that are not in the conversation yet are taken back.
+    DropPrompts,
     /// A note from the program, which goes to the model with its next call.
     Notice(String),
     /// The piece of work that the turn waits for ended.

@@ -164,6 +164,11 @@ impl Machine {
                 self.prompts.push_back(text);
                 self.wake(phase)
             }
+            (phase, Event::DropPrompts) => {
+                self.prompts.clear();
+                self.push(TurnEffect::Show(Progress::PromptsDropped));
+                phase
+            }
             (phase, Event::Notice(text)) => {
                 self.notices.push_back(text);
                 phase
@@ -341,7 +346,7 @@ impl Machine {
     fn record_prompts(&mut self) -> bool {
         let is_prompted = !self.prompts.is_empty();
         if is_prompted {
-            self.push(TurnEffect::Show(Progress::PromptsTaken));
+            self.push(TurnEffect::Show(Progress::PromptsTaken(self.prompts.len())));
         }
         if is_prompted {
             self.exchange_limit.progress();

@@ -3,6 +3,7 @@
 use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::Question;
 use crate::wire::text_change::TextChange;
+use serde_json::Value;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -12,10 +13,14 @@ pub(crate) enum Progress {
         /// Whether mail or a hook began the turn, not a prompt.
         by_mail: bool,
     },
-    /// The prompts that the person has typed are in the conversation now.
-    PromptsTaken,
+    /// This number of the prompts that the person has typed are in the conversation now, the oldest ones.
+    PromptsTaken(usize),
+    /// The prompts that were not in the conversation yet are taken back, as the person has asked.
+    PromptsDropped,
     /// A piece of the model's text.
     Text(String),
+    /// A piece of the model's reasoning.
+    Thought(String),
     /// The model call failed and is tried again. The text of the failed attempt is void.
     Retry {
         /// Time until the next attempt.
@@ -39,7 +44,10 @@ pub(crate) enum Progress {
     /// A question for the user at this agent's terminal.
     Asked(Box<Question>),
     ToolStarted {
+        /// The id of the call.
+        id: String,
         name: String,
+        input: Value,
         /// The subject of the call in words, of any length.
         summary: String,
     },
@@ -66,15 +74,16 @@ pub(crate) enum Progress {
 
 impl Progress {
     /// Returns the end of a call without a change of a file.
-    pub(crate) fn ended_call(name: String, content: String, is_error: bool) -> Self {
+    pub(crate) fn ended_call(id: String, name: String, content: String, is_error: bool) -> Self {
         let end = if is_error { CallEnd::Failed } else { CallEnd::Succeeded };
-        Self::ToolEnded(EndedCall { name, end, content, change: None })
+        Self::ToolEnded(EndedCall { id, name, end, content, change: None })
     }
 }
 
 /// A tool call that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EndedCall {
+    pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) end: CallEnd,
     pub(crate) content: String,

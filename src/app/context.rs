@@ -31,6 +31,8 @@ pub(crate) struct Context {
     /// The team folder, which may not exist yet.
     pub(crate) team_path: PathBuf,
     color: ColorChoice,
+    /// The folder that `--dir` or `TEAM_DIR` names.
+    named: Option<PathBuf>,
 }
 
 impl Context {
@@ -55,8 +57,35 @@ impl Context {
             found.or_exit(Exit::Usage, what, "create its parent folder, or name another folder")?;
         }
         let named = dir.or_else(|| environment.get("TEAM_DIR").map(Path::new));
-        let team_path = locate(named.map(|dir| cwd.join(dir)).as_deref(), &cwd);
-        Ok(Self { environment, cwd, team_path, color })
+        let named = named.map(|dir| cwd.join(dir));
+        let team_path = locate(named.as_deref(), &cwd);
+        Ok(Self { environment, cwd, team_path, color, named })
+    }
+
+    /// Returns the context of a command in another folder: with the team that `--dir` or `TEAM_DIR` names, else with the
+    /// one that is found from there. Fails if the folder does not exist, or does not belong to the named team.
+    pub(crate) fn in_folder(&self, folder: &Path) -> Result<Self, Failure> {
+        let what = format!("{} cannot be used", folder.display());
+        let cwd = std::fs::canonicalize(folder);
+        let cwd = cwd.or_exit(Exit::Usage, &what, "give a folder that exists")?;
+        if !cwd.is_dir() {
+            return Err(Failure::new(Exit::Usage, what, "it is no folder", "give a folder"));
+        }
+        let team_path = locate(self.named.as_deref(), &cwd);
+        if let Some(named) = &self.named {
+            let workspace = named.parent().unwrap_or(named);
+            let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+            if !cwd.starts_with(&workspace) {
+                let why = format!(
+                    "it is not in {}, the workspace of the team that --dir or TEAM_DIR names",
+                    workspace.display()
+                );
+                let hint = "open that folder, or leave --dir and TEAM_DIR out";
+                return Err(Failure::new(Exit::Usage, what, why, hint));
+            }
+        }
+        let (environment, named) = (self.environment.clone(), self.named.clone());
+        Ok(Self { environment, cwd, team_path, color: self.color, named })
     }
 
     /// Whether a command in the folder in which this process was started finds this team without its name.

@@ -34,6 +34,7 @@ pub(crate) mod send;
 pub(crate) mod sessions;
 mod skills;
 pub(crate) mod spawn;
+mod stdio;
 pub(crate) mod stop_members;
 pub(crate) mod task_view;
 pub(crate) mod teammate;

@@ -2,7 +2,7 @@
 
 use super::args::{ModelArgs, duration, read_stdin};
 use crate::app::context::Context;
-use crate::app::lead::{self, ConversationChoice, LeadRequest};
+use crate::app::lead::{self, ConversationChoice, Front, LeadRequest};
 use crate::error::{Exit, Failure};
 use crate::ui::headless_output::Format;
 use crate::wire::budget::Budget;
@@ -79,15 +79,20 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         None if args.new => ConversationChoice::New,
         None => ConversationChoice::Ask,
     };
+    let front = if args.print {
+        Front::Headless(args.output)
+    } else {
+        let is_dumb = context.environment.get("TERM").is_none_or(|term| term == "dumb");
+        Front::Terminal { is_plain: args.plain || is_dumb }
+    };
     let request = LeadRequest {
         prompt,
-        output: args.print.then_some(args.output),
+        front,
         flags: args.model.flags(),
         timeout: args.timeout,
         budget: Budget { tokens: args.max_tokens, turns: args.max_turns, ..Budget::default() },
         conversation,
         takeover: args.takeover,
-        is_plain: args.plain || context.environment.get("TERM").is_none_or(|term| term == "dumb"),
     };
     lead::run(context, request)
 }

@@ -6,6 +6,7 @@
     reason = "all verbs have the same signature"
 )]
 
+mod acp;
 mod args;
 mod attach;
 mod broadcast;
@@ -131,6 +132,8 @@ verbs! {
     Doctor = doctor,
     /// Remove what an ended team left: locks, claims of delivered mail, dead roster entries
     Clean = clean,
+    /// Start the lead for an editor that speaks the Agent Client Protocol
+    Acp = acp,
     /// Join the team with the agent of another program, such as Claude Code
     Mcp = mcp,
     /// Follow an agent's conversation and send it messages; leaving does not affect it
@@ -198,7 +201,7 @@ fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> 
     let Arguments { dir, chdir, color, verb } = arguments;
     let agent = if let Verb::Teammate(args) = &verb {
         &args.name
-    } else if let Verb::Lead(_) = &verb {
+    } else if let Verb::Lead(_) | Verb::Acp(_) = &verb {
         "lead"
     } else if let Verb::Mcp(mcp::Args { name: Some(name), .. }) = &verb {
         name

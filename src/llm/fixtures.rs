@@ -56,6 +56,7 @@ pub(super) fn read(assembler: impl Assemble + 'static, pieces: &[&[u8]]) -> Outc
     let mut shown = String::new();
     let mut sink = |delta| match delta {
         Delta::Text(text) => shown.push_str(&text),
+        Delta::Thought(text) => shown.extend(["[", &text, "]"]),
         Delta::Retry { .. } | Delta::Silent { .. } => panic!("{delta:?}"),
     };
     let mut stream_parser = StreamParser::new(Box::new(assembler));

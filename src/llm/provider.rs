@@ -25,6 +25,8 @@ pub type Sink<'a> = &'a mut dyn FnMut(Delta);
 pub enum Delta {
     /// A piece of text.
     Text(String),
+    /// A piece of the model's reasoning.
+    Thought(String),
     /// The next attempt starts after `wait`, because an attempt failed or the endpoint asked another caller to wait.
     /// The text that a failed attempt streamed is invalid.
     Retry {

@@ -301,9 +301,8 @@ fn read(
         scan.scale_to(bytes);
     }
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let chars = scan.incarnation.as_ref().map(|it| it.chars().count()).unwrap_or_default();
-    let id = scan.incarnation.as_ref().filter(|_| chars >= ID_CHARS);
-    let id = id.map(|it| it.chars().skip(chars - ID_CHARS).collect());
+    let is_long = |it: &&String| it.chars().count() >= ID_CHARS;
+    let id = scan.incarnation.as_ref().filter(is_long).map(|it| id_of(it));
     Ok(Some(Conversation {
         id: id.or(stem).unwrap_or_default(),
         path: path.to_owned(),
@@ -318,6 +317,12 @@ fn read(
         bytes,
         is_exact,
     }))
+}
+
+/// Returns the id of the conversation that begins in this incarnation.
+pub(crate) fn id_of(incarnation: &str) -> String {
+    let chars = incarnation.chars().count();
+    incarnation.chars().skip(chars.saturating_sub(ID_CHARS)).collect()
 }
 
 /// The facts that are collected from the lines of a conversation.

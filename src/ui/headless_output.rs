@@ -92,7 +92,11 @@ impl<O: Write, N: Write> Headless<O, N> {
 /// Returns the event for programs; `None` for progress that only a pane shows.
 fn event(progress: &Progress) -> Option<Value> {
     Some(match progress {
-        Progress::PromptsTaken | Progress::ToolOutput(_) | Progress::ContextUsed { .. } => {
+        Progress::PromptsTaken(_)
+        | Progress::PromptsDropped
+        | Progress::Thought(_)
+        | Progress::ToolOutput(_)
+        | Progress::ContextUsed { .. } => {
             return None;
         }
         Progress::Mail(message) => json!({
@@ -120,7 +124,7 @@ fn event(progress: &Progress) -> Option<Value> {
         Progress::MemberRetry { name, why } => {
             json!({"type": "member_retry", "name": name, "why": why})
         }
-        Progress::ToolStarted { name, summary } => {
+        Progress::ToolStarted { name, summary, .. } => {
             json!({"type": "tool_started", "name": name, "summary": summary})
         }
         Progress::ToolEnded(EndedCall { name, end, content, .. }) => {
@@ -202,8 +206,19 @@ mod tests {
             Progress::Silent { left: Duration::from_secs(240), why: "no first byte".into() },
             Progress::Answers,
             Progress::MemberRetry { name: "alice".into(), why: "reset".into() },
-            Progress::ToolStarted { name: name.clone(), summary: "ls".into() },
-            Progress::ToolEnded(EndedCall { name, end: CallEnd::Succeeded, content, change: None }),
+            Progress::ToolStarted {
+                id: "t".into(),
+                name: name.clone(),
+                input: json!({}),
+                summary: "ls".into(),
+            },
+            Progress::ToolEnded(EndedCall {
+                id: "t".into(),
+                name,
+                end: CallEnd::Succeeded,
+                content,
+                change: None,
+            }),
             Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() },
             Progress::Note("late".into()),
         ]

@@ -164,8 +164,11 @@ impl Live {
             self.is_attempt_seen |= !rows.is_empty();
             return rows;
         }
-        if let Progress::ToolOutput(_) | Progress::PromptsTaken | Progress::ContextUsed { .. } =
-            progress
+        if let Progress::ToolOutput(_)
+        | Progress::PromptsTaken(_)
+        | Progress::PromptsDropped
+        | Progress::Thought(_)
+        | Progress::ContextUsed { .. } = progress
         {
             return String::new();
         }
@@ -193,7 +196,7 @@ impl Live {
                 self.has_spoken = false;
                 Some(String::new())
             }
-            Progress::ToolStarted { name, summary } => {
+            Progress::ToolStarted { name, summary, .. } => {
                 self.call = Some((tool_line::line(name, summary, CALL_COLUMNS), now));
                 Some(String::new())
             }
@@ -207,7 +210,9 @@ impl Live {
                 Some(self.folded_mail(message, view))
             }
             Progress::Text(_)
-            | Progress::PromptsTaken
+            | Progress::PromptsTaken(_)
+            | Progress::PromptsDropped
+            | Progress::Thought(_)
             | Progress::ToolOutput(_)
             | Progress::ContextUsed { .. }
             | Progress::Mail(_)
@@ -283,7 +288,9 @@ impl Live {
         let palette = self.palette;
         let row = match progress {
             Progress::Text(_)
-            | Progress::PromptsTaken
+            | Progress::PromptsTaken(_)
+            | Progress::PromptsDropped
+            | Progress::Thought(_)
             | Progress::ToolOutput(_)
             | Progress::ContextUsed { .. }
             | Progress::ToolEnded(EndedCall { end: CallEnd::Succeeded, change: None, .. })
@@ -313,7 +320,7 @@ impl Live {
                 let name = one_line(name, NAME_WIDTH);
                 palette.warn(&format!("{name}: {}; trying again", one_line(why, WHY_COLUMNS)))
             }
-            Progress::ToolStarted { name, summary } => {
+            Progress::ToolStarted { name, summary, .. } => {
                 let width = view.width.unwrap_or(CALL_COLUMNS).saturating_sub(2);
                 palette.dim(&format!("⏺ {}", tool_line::line(name, summary, width)))
             }
@@ -442,10 +449,16 @@ mod tests {
 
     #[test]
     fn events_are_shown_in_rows() {
-        let started = Progress::ToolStarted { name: "bash".into(), summary: "cargo\n test".into() };
+        let started = Progress::ToolStarted {
+            id: "t".into(),
+            name: "bash".into(),
+            input: serde_json::Value::Null,
+            summary: "cargo\n test".into(),
+        };
         let (name, content) = ("bash".into(), "1\n2\n3\n4\n5\n6\n7".into());
         let end = CallEnd::Failed;
-        let broken = Progress::ToolEnded(EndedCall { name, end, content, change: None });
+        let broken =
+            Progress::ToolEnded(EndedCall { id: "t".into(), name, end, content, change: None });
         let seconds = Duration::from_secs;
         let retry = |wait| {
             let (wait, left) = (seconds(wait), seconds(40));

@@ -69,7 +69,7 @@ pub(super) fn entry(time: &str, message: &Message, mark: Option<Standing>, view:
 }
 
 /// Returns the text of a message: the meaning of its type, then its content. The text is not sanitized.
-pub(super) fn in_words(message: &Message) -> String {
+pub(crate) fn in_words(message: &Message) -> String {
     let says_itself = matches!(message.body, Body::TeammateTerminated { .. });
     if says_itself && !message.content.trim().is_empty() {
         return message.content.clone();

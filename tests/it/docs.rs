@@ -323,6 +323,14 @@ fn json_in_the_documents_is_valid() {
             // Its owner does not run.
             let shown = team.team(&["leases", "--json"]).expect(0).json();
             assert_eq!(shown, serde_json::json!({ "schema": 1, "leases": [], "problems": [] }));
+        } else if let Some(entry) = value.pointer("/agent_servers/team") {
+            // An editor starts this command.
+            assert_eq!(entry["command"], "team");
+            let args: Vec<&str> =
+                entry["args"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+            let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
+            let answer = team.team_with_input(&args, &format!("{hello}\n")).expect(0).json();
+            assert_eq!(answer["result"]["agentInfo"]["name"], "team");
         } else if value.get("raw").is_some() {
             crate::support::child_process::write(
                 &team.path("dead/zoe.jsonl"),

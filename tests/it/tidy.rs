@@ -60,6 +60,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
         "app",
         &[
             "wire",
+            "acp",
             "error",
             "os",
             "settings",

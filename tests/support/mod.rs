@@ -6,6 +6,7 @@ pub(crate) mod cgroup;
 pub(crate) mod child_process;
 pub(crate) mod contention;
 pub(crate) mod crash_rounds;
+pub(crate) mod editor;
 pub(crate) mod events;
 pub(crate) mod fake;
 pub(crate) mod fake_models;

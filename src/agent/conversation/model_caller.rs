@@ -50,28 +50,43 @@ impl ModelCaller {
         async move {
             let tools = tools.await;
             let request = Request { system, messages, tools, max_tokens, thinking };
-            let mut redactor = StreamRedactor::new(&secrets);
+            let new_redactors = || [(); 2].map(|()| StreamRedactor::new(&secrets));
+            let [mut redactor, mut thoughts] = new_redactors();
             let show_text = |text: String| {
                 if !text.is_empty() {
                     show(&Progress::Text(text));
                 }
             };
+            let show_thought = |text: String| {
+                if !text.is_empty() {
+                    show(&Progress::Thought(text));
+                }
+            };
             let mut is_late = false;
             let mut sink = |delta| {
-                let Delta::Text(text) = delta else {
-                    redactor = StreamRedactor::new(&secrets);
-                    is_late = true;
-                    return show_delay(&*show, delta);
-                };
-                if std::mem::take(&mut is_late) {
+                if let Delta::Text(_) | Delta::Thought(_) = delta
+                    && std::mem::take(&mut is_late)
+                {
                     show(&Progress::Answers);
                 }
-                show_text(redactor.push(&text));
+                match delta {
+                    Delta::Text(text) => {
+                        show_thought(thoughts.finish());
+                        show_text(redactor.push(&text));
+                    }
+                    Delta::Thought(text) => show_thought(thoughts.push(&text)),
+                    Delta::Retry { .. } | Delta::Silent { .. } => {
+                        [redactor, thoughts] = new_redactors();
+                        is_late = true;
+                        show_delay(&*show, delta);
+                    }
+                }
             };
             let reply = provider.turn(&request, &mut sink).await;
             if is_late && reply.is_ok() {
                 show(&Progress::Answers);
             }
+            show_thought(thoughts.finish());
             show_text(redactor.finish());
             if let Err(why) = &reply {
                 tracing::error!(%why, "the model call failed");
@@ -102,7 +117,10 @@ impl ModelCaller {
             // The text of a summary is for the model only.
             let mut is_late = false;
             let mut sink = |delta| {
-                let was_late = std::mem::replace(&mut is_late, !matches!(delta, Delta::Text(_)));
+                let was_late = std::mem::replace(
+                    &mut is_late,
+                    !matches!(delta, Delta::Text(_) | Delta::Thought(_)),
+                );
                 if is_late {
                     show_delay(&*show, delta);
                 } else if was_late {
@@ -124,7 +142,7 @@ impl ModelCaller {
 /// Shows that a call is late or is tried again.
 fn show_delay(show: &dyn Fn(&Progress), delta: Delta) {
     match delta {
-        Delta::Text(_) => {}
+        Delta::Text(_) | Delta::Thought(_) => {}
         Delta::Retry { wait, left, why } => {
             tracing::warn!(
                 why,

@@ -173,7 +173,8 @@ impl TurnState {
         let ToolOutput { text: content, file, change, .. } = output;
         let is_known = self.approved_call.as_ref() == Some(&call.id);
         let change = change.filter(|_| !is_known);
-        let shown = EndedCall { name, end, content: content.clone(), change };
+        let id = tool_use_id.clone();
+        let shown = EndedCall { id, name, end, content: content.clone(), change };
         self.push(TurnEffect::Show(Progress::ToolEnded(shown)));
         let is_error = end != CallEnd::Succeeded;
         let file = file.map(Box::new);
@@ -358,12 +359,12 @@ impl TurnState {
 
     /// Runs a call. The intent is durable before the tool runs.
     pub(super) fn run(&mut self, call: Call) -> Next {
-        let (tool_use_id, name) = (call.id.clone(), call.name.clone());
+        let (id, name, input) = (call.id.clone(), call.name.clone(), call.input.clone());
         let summary = summary(find(&call.name), &call.input);
-        self.record(Entry::ToolStart { tool_use_id, name: name.clone() });
+        self.record(Entry::ToolStart { tool_use_id: id.clone(), name: name.clone() });
         self.push(TurnEffect::Sync);
         self.push(HostAction::Doing(Activity::Tool(name.clone())));
-        self.push(TurnEffect::Show(Progress::ToolStarted { name, summary }));
+        self.push(TurnEffect::Show(Progress::ToolStarted { id, name, input, summary }));
         self.push(TurnEffect::RunTool(call.clone()));
         Next::Continue(TurnPhase::Acting(call))
     }

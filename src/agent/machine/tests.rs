@@ -87,6 +87,20 @@ fn interrupts(actions: &[Action]) -> Vec<InterruptOutcome> {
 }
 
 #[test]
+fn a_prompt_that_is_taken_back_begins_no_turn_and_taken_ones_are_counted() {
+    let shown = |actions: &[Action], progress: Progress| {
+        effects(actions).any(|it| *it == TurnEffect::Show(progress.clone()))
+    };
+    let mut lead = idle(identity("lead"));
+    lead.step(prompt());
+    assert!(shown(&lead.step(Event::DropPrompts), Progress::PromptsDropped));
+    let rested = lead.step(drained());
+    assert!(!rested.contains(&CALL_MODEL) && shown(&rested, Progress::Idle), "{rested:?}");
+    let begun = run(&mut lead, [prompt(), prompt(), drained()]);
+    assert!(begun.contains(&CALL_MODEL) && shown(&begun, Progress::PromptsTaken(2)), "{begun:?}");
+}
+
+#[test]
 fn an_interrupt_request_ends_a_running_turn_once() {
     use InterruptOutcome::{Interrupted, NoTurn};
     // During a model call, and during a tool.

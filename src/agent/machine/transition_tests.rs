@@ -96,6 +96,7 @@ fn deliveries(asked: &str) -> Vec<(Option<Pending>, Event)> {
     let free = [
         Event::Mail,
         prompt(),
+        Event::DropPrompts,
         Event::Notice("n".into()),
         Event::Interrupt,
         interrupt_asked("r9"),
@@ -209,6 +210,7 @@ fn all_events() -> Vec<(&'static str, Event)> {
         ("DiskFull", Event::DiskFull),
         ("TeamGone", Event::TeamGone("moved".into())),
         ("Prompt", prompt()),
+        ("DropPrompts", Event::DropPrompts),
         ("Notice", Event::Notice("note".into())),
         ("Replied", reply("done", &[])),
         ("ToolEnded", tool_ended(Ok("ok"))),
@@ -234,6 +236,7 @@ DrainFailed     BUG        BUG        BUG        Idle       BUG        BUG      
 DiskFull        =          =          =          =          =          =          =
 TeamGone        Over       Over       Over       Over       Over       Over       =
 Prompt          TakingMail =          TakingMail =          =          =          =
+DropPrompts     =          =          =          =          =          =          =
 Notice          =          =          =          =          =          =          =
 Replied         BUG        BUG        BUG        BUG        TakingMail BUG        =
 ToolEnded       BUG        BUG        BUG        BUG        BUG        Over       =

@@ -3,10 +3,11 @@
 use super::ending::{
     ALL_DONE, Closed, EndReason, EndedLoop, TimeLimit, close, exit_code, stop_loop,
 };
+use super::lead_app::LeadApp;
+use super::options::{Front, LeadOptions};
 use super::session::Session;
 use super::startup::RosterPlace;
 use super::user_mail::UserMail;
-use super::{lead_app::LeadApp, options::LeadOptions};
 use crate::agent::progress::Progress;
 use crate::app::stop_members::outcome_lines;
 use crate::app::{context::Context, file_list};
@@ -125,7 +126,7 @@ fn open_console(
         commands: help::COMMANDS,
         files: Some(file_list(team)),
         external_editor: context.external_editor(),
-        is_plain: options.request.is_plain,
+        is_plain: options.request.front == Front::Terminal { is_plain: true },
         notifies: options.settings.notify.value,
     })
     .or_fail("the terminal cannot be used", hint)

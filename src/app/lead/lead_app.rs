@@ -1,7 +1,7 @@
 //! The start of a lead: from its options to an agent with a supervisor, ready for a session.
 
 use super::ending::{EndedLoop, spawn_loop};
-use super::options::{LeadOptions, approver};
+use super::options::LeadOptions;
 use super::startup::{Place, RosterPlace, Startup, recover_team, take_place};
 use super::{budget_watch::BudgetWatch, conversation::TakenUp, runtime::LeadRuntime};
 use crate::agent::{MemberStart, progress::Progress};
@@ -30,7 +30,6 @@ use crate::wire::permission::Permissions;
 use crate::wire::{AgentName, WallTime};
 use crate::wire::{budget::RunBudget, limits::RESTART_FIRST_PAUSE, message::Message};
 use std::cell::RefCell;
-use std::io::IsTerminal;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -124,7 +123,7 @@ impl LeadApp {
         process.life = life;
         let (claimed, mailbox) = take_over_mail(mailbox, startup.taken_up.clone()).await?;
         // A script that reads the progress of a run gets all mail.
-        let began_at = options.request.output.is_none().then(|| SystemClock.now());
+        let began_at = options.request.front.output().is_none().then(|| SystemClock.now());
         let (shown, progress) = unbounded_channel();
         let parts = AgentParts {
             process: &process,
@@ -143,7 +142,7 @@ impl LeadApp {
             walls,
             frees_walled_commands: options.sandbox.frees_commands(),
             work: None,
-            asks: approver(options.request.output.is_some(), std::io::stdin().is_terminal()),
+            asks: options.approver(),
             model,
             agent: None,
             ops: Some(Ops { team: supervisor.ops(), approval_queue: Rc::clone(&approval_queue) }),

@@ -7,6 +7,7 @@
 mod approvals;
 mod budget_watch;
 mod conversation;
+mod editor;
 mod ending;
 mod granted_rules;
 mod headless;
@@ -26,20 +27,21 @@ mod shell_command;
 mod slash_command;
 mod spawn_requests;
 mod startup;
+mod takeover_words;
 mod team_view;
 mod turn_changes;
 mod typed_answers;
 mod user_mail;
 
 pub(crate) use conversation::ConversationChoice;
-pub(crate) use options::LeadRequest;
+pub(crate) use editor::run as run_for_editor;
+pub(crate) use options::{Front, LeadRequest};
 
 use super::output::{print, warn};
 use super::{context::Context, event_loop::block_on};
 use crate::error::{Exit, Failure};
-use crate::os::{Clock, SystemClock, local_time, program};
-use crate::store::takeover::{self, Takeover};
-use crate::ui::sanitize::sanitize;
+use crate::os::{Clock, SystemClock, program};
+use crate::store::takeover;
 use conversation::NextSession;
 use lead_app::LeadApp;
 use options::LeadOptions;
@@ -47,6 +49,7 @@ use std::cell::Cell;
 use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::Instant;
+use takeover_words::taken_over;
 
 /// Runs a lead, and then each session that the one before has asked for ([`NextSession`]), in the same process and
 /// terminal. Returns the exit code of the last one.
@@ -66,7 +69,9 @@ pub(crate) fn run(context: &Context, mut request: LeadRequest) -> Result<Exit, F
             deadline = deadline.or(end);
             run_session(context, request.clone(), deadline, &has_started, &mut next)
         });
-        if let (Err(failure), Some(output), false) = (&outcome, request.output, has_started.get()) {
+        if let (Err(failure), Some(output), false) =
+            (&outcome, request.front.output(), has_started.get())
+        {
             headless::show_failed_start(output, failure);
         }
         match next.take().filter(|_| outcome == Ok(Exit::Ok)) {
@@ -83,7 +88,7 @@ fn run_session(
     has_started: &Cell<bool>,
     next: &mut Option<NextSession>,
 ) -> Result<Exit, Failure> {
-    let output = request.output;
+    let output = request.front.output();
     let options = LeadOptions::resolve(context, request)?;
     let team = context.make_team()?;
     block_on(async {
@@ -109,29 +114,4 @@ fn run_session(
         }
         exit
     })?
-}
-
-/// Returns the last words of a lead whose place another one has taken.
-fn taken_over(note: &Takeover) -> String {
-    let Takeover { pid, user, terminal, at, .. } = note;
-    let user = if user.is_empty() { String::new() } else { format!(" of {user}") };
-    let terminal = if terminal.is_empty() { String::new() } else { format!(" on {terminal}") };
-    let at = local_time(*at);
-    let words =
-        format!("another lead took over at {at}: process {pid}{user}{terminal} (--takeover)");
-    sanitize(&words).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_words_name_what_is_known_of_the_other_lead() {
-        let note = Takeover { pid: 7, user: "ann".into(), ..Takeover::default() };
-        let words = taken_over(&Takeover { terminal: "/dev/pts/3".into(), ..note.clone() });
-        assert!(words.ends_with(": process 7 of ann on /dev/pts/3 (--takeover)"), "{words}");
-        let words = taken_over(&Takeover { user: "\u{1b}[2J".into(), ..note });
-        assert!(!words.contains('\u{1b}'), "{words:?}");
-    }
 }

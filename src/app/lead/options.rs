@@ -23,8 +23,7 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub(crate) struct LeadRequest {
     pub(crate) prompt: Option<String>,
-    /// The output of a headless run; `None` for an interactive session.
-    pub(crate) output: Option<Format>,
+    pub(crate) front: Front,
     pub(crate) flags: Flags,
     pub(crate) timeout: Option<Duration>,
     /// Limits of the run: turns of the lead, and tokens of all agents.
@@ -32,8 +31,29 @@ pub(crate) struct LeadRequest {
     pub(crate) conversation: ConversationChoice,
     /// Whether the lead that runs in this folder is stopped first.
     pub(crate) takeover: bool,
-    /// Whether an interactive session reads and writes plain lines, also on a terminal.
-    pub(crate) is_plain: bool,
+}
+
+/// The side from which a person uses a lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Front {
+    Terminal {
+        /// Whether the session reads and writes plain lines, also on a terminal.
+        is_plain: bool,
+    },
+    /// A headless run with this output, in which nobody is asked.
+    Headless(Format),
+    /// An editor, which speaks the Agent Client Protocol.
+    Editor,
+}
+
+impl Front {
+    /// Returns the output of a headless run.
+    pub(super) fn output(self) -> Option<Format> {
+        match self {
+            Self::Headless(output) => Some(output),
+            Self::Terminal { .. } | Self::Editor => None,
+        }
+    }
 }
 
 impl LeadRequest {
@@ -87,17 +107,17 @@ impl LeadOptions {
         if request.resumes() && !settings.permissions_mode.is_of_this_run() {
             (permissions.mode, mode_note) = resumed_mode(context, permissions.mode);
         }
-        let is_headless = request.output.is_some();
+        let is_at_terminal = matches!(request.front, Front::Terminal { .. });
         let mut named =
             model::resolve(&settings, &context.environment)?.map(|setting| setting.value);
         if named.is_none() && request.resumes() {
             named = last_model(context);
         }
-        if named.is_none() && !is_headless {
+        if named.is_none() && is_at_terminal {
             named = model_access::offer_local(&settings)?;
         }
         let is_fallback_model = named.is_none();
-        let model = model_access::select(named, !is_headless)?;
+        let model = model_access::select(named, is_at_terminal)?;
         let credentials = ProviderCredentials::of(&settings, &context.environment);
         let (model, credentials) = model_access::complete(model, credentials, &settings)?;
         let price = settings.prices().get(&model.to_string()).copied();
@@ -118,10 +138,14 @@ impl LeadOptions {
         })
     }
 
-    /// Whether a person is at the terminal of this lead, and is asked.
+    /// Whether a person is at this lead, and is asked.
     pub(super) fn has_person(&self) -> bool {
-        let is_headless = self.request.output.is_some();
-        approver(is_headless, std::io::stdin().is_terminal()) == Asks::Person
+        self.approver() == Asks::Person
+    }
+
+    /// Returns the decider on the lead's own calls.
+    pub(super) fn approver(&self) -> Asks {
+        approver(self.request.front, std::io::stdin().is_terminal())
     }
 }
 
@@ -129,13 +153,15 @@ fn last_model(context: &Context) -> Option<ModelChoice> {
     ModelChoice::parse(&last_lead(context)?.model).ok()
 }
 
-/// Returns the decider on the lead's own calls: the person at an interactive terminal, elsewhere none.
-pub(super) fn approver(is_headless: bool, stdin_is_terminal: bool) -> Asks {
+/// Returns the decider on the lead's own calls: the person at an interactive terminal or in an editor, elsewhere none.
+fn approver(front: Front, stdin_is_terminal: bool) -> Asks {
     let no_one = |why: &str| Asks::NoOne(why.into());
-    match (is_headless, stdin_is_terminal) {
-        (true, _) => no_one("a headless run (-p) cannot ask"),
-        (false, false) => no_one("standard input is not a terminal, so no question can be asked"),
-        (false, true) => Asks::Person,
+    match (front, stdin_is_terminal) {
+        (Front::Headless(_), _) => no_one("a headless run (-p) cannot ask"),
+        (Front::Terminal { .. }, false) => {
+            no_one("standard input is not a terminal, so no question can be asked")
+        }
+        (Front::Terminal { .. }, true) | (Front::Editor, _) => Asks::Person,
     }
 }
 
@@ -165,10 +191,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_interactive_lead_at_a_terminal_asks_the_person() {
-        for (is_headless, is_terminal) in [(true, true), (true, false), (false, false)] {
-            assert!(matches!(approver(is_headless, is_terminal), Asks::NoOne(_)));
+    fn only_a_lead_at_a_terminal_or_in_an_editor_asks_the_person() {
+        let (terminal, headless) =
+            (Front::Terminal { is_plain: false }, Front::Headless(Format::Text));
+        for (front, is_terminal) in [(headless, true), (headless, false), (terminal, false)] {
+            assert!(matches!(approver(front, is_terminal), Asks::NoOne(_)));
         }
-        assert!(matches!(approver(false, true), Asks::Person));
+        for (front, is_terminal) in
+            [(terminal, true), (Front::Editor, false), (Front::Editor, true)]
+        {
+            assert_eq!(approver(front, is_terminal), Asks::Person);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The past of a lead: which conversation it begins with, and the question to the person about that.
 
 use super::conversation::{ConversationChoice, TakenUp};
-use super::options::LeadRequest;
+use super::options::{Front, LeadRequest};
 use super::returning;
 use crate::app::sessions::{self, chosen};
 use crate::app::{context::Context, event_loop::exit_of, output};
@@ -94,7 +94,7 @@ type Answer<T> = Result<T, SignalEvent>;
 
 /// Asks the person which conversation to begin with, if there is a past.
 fn ask(context: &Context, request: &LeadRequest) -> Result<Answer<ConversationChoice>, Failure> {
-    let is_asked = request.output.is_none()
+    let is_asked = matches!(request.front, Front::Terminal { .. })
         && std::io::stdin().is_terminal()
         && std::io::stderr().is_terminal();
     // A folder that is no team is refused later.
@@ -253,13 +253,12 @@ mod tests {
     fn the_session_that_follows_has_its_own_conversation_and_no_prompt() {
         let mut request = LeadRequest {
             prompt: Some("begin".into()),
-            output: None,
+            front: Front::Terminal { is_plain: false },
             flags: Flags::default(),
             timeout: None,
             budget: Budget::default(),
             conversation: ConversationChoice::Last,
             takeover: true,
-            is_plain: false,
         };
         for (next, conversation) in [
             (NextSession::New, ConversationChoice::New),

@@ -51,14 +51,18 @@ impl QuestionQueue {
 
     /// Returns the question that the person is asked: the oldest that is not put off.
     pub(super) fn front(&self) -> Option<&WaitingQuestion> {
-        self.waiting.iter().find(|waiting| !waiting.is_put_off)
+        self.to_ask().next()
+    }
+
+    /// Returns the questions that are not put off, the oldest first.
+    pub(super) fn to_ask(&self) -> impl Iterator<Item = &WaitingQuestion> {
+        self.waiting.iter().filter(|waiting| !waiting.is_put_off)
     }
 
     /// Returns the place of a question among those that are not put off, from 1, and their number.
     pub(super) fn position(&self, id: &str) -> (usize, usize) {
-        let mut shown = self.waiting.iter().filter(|waiting| !waiting.is_put_off);
-        let place = shown.clone().position(|waiting| waiting.id() == id).map_or(1, |at| at + 1);
-        (place, shown.by_ref().count())
+        let place = self.to_ask().position(|waiting| waiting.id() == id).map_or(1, |at| at + 1);
+        (place, self.to_ask().count())
     }
 
     pub(super) fn get(&mut self, id: &str) -> Option<&mut WaitingQuestion> {

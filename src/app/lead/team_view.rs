@@ -46,7 +46,7 @@ impl TeamView {
             Progress::TurnStarted { .. } | Progress::ToolEnded(_) => {
                 self.lead = Some(("thinking".into(), now));
             }
-            Progress::ToolStarted { name, summary } => {
+            Progress::ToolStarted { name, summary, .. } => {
                 self.lead = Some((format!("{name}  {summary}"), now));
             }
             Progress::TurnEnded { .. } | Progress::Idle => self.lead = None,
@@ -56,7 +56,9 @@ impl TeamView {
             }
             Progress::Text(_)
             | Progress::Mail(_)
-            | Progress::PromptsTaken
+            | Progress::PromptsTaken(_)
+            | Progress::PromptsDropped
+            | Progress::Thought(_)
             | Progress::ToolOutput(_)
             | Progress::Retry { .. }
             | Progress::Silent { .. }

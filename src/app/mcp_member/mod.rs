@@ -10,12 +10,12 @@ mod mailbag;
 mod membership;
 mod served_mail;
 mod status_task;
-mod stdio;
 
 use super::context::Context;
 use super::event_loop::{SignalStream, block_on, exit_of};
 use super::names::member_name;
 use super::output::warn;
+use super::stdio::{Input, write_line};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::signals::SignalEvent;
 use crate::tool_server::http::HttpServer;
@@ -27,7 +27,6 @@ use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use stdio::{Input, write_line};
 use tokio::sync::Notify;
 
 pub(crate) struct McpRequest {

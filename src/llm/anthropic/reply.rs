@@ -80,7 +80,10 @@ impl Assembler {
                 append(&mut part.block, "text", word(delta, "text"));
                 sink(Delta::Text(word(delta, "text").into()));
             }
-            "thinking_delta" => append(&mut part.block, "thinking", word(delta, "thinking")),
+            "thinking_delta" => {
+                append(&mut part.block, "thinking", word(delta, "thinking"));
+                sink(Delta::Thought(word(delta, "thinking").into()));
+            }
             "signature_delta" => {
                 part.block.insert("signature".into(), word(delta, "signature").into());
             }
@@ -226,7 +229,7 @@ mod tests {
             {"type": "opaque", "value": {"type": "server_tool_use", "id": "s", "name": "web", "input": {"q": 1}}},
         ]);
         assert_eq!(json!(blocks), expected);
-        assert_eq!((shown.as_str(), model.as_str()), ("ab", "m-1"));
+        assert_eq!((shown.as_str(), model.as_str()), ("[h][m]ab", "m-1"));
         assert_eq!(stop_reason, StopReason::ToolUse);
         let counts = (usage.input_tokens, usage.output_tokens, usage.cache_read_input_tokens);
         assert_eq!((counts, usage.cache_creation_input_tokens), ((10, 42, 7), 0));

@@ -213,7 +213,7 @@ impl Screen {
                     self.pane.output.clone_from(line);
                 } else if let Progress::ToolStarted { .. } | Progress::ToolEnded(_) = &*progress {
                     self.pane.output.clear();
-                } else if *progress == Progress::PromptsTaken {
+                } else if let Progress::PromptsTaken(_) = &*progress {
                     self.pane.queued.clear();
                 }
                 let rows = self.live.rows_above_pane(&progress, width, SystemClock.monotonic());

@@ -2,6 +2,9 @@
 
 mod acp_calls;
 mod acp_failures;
+mod acp_lead;
+mod acp_lead_ends;
+mod acp_lead_sessions;
 mod acp_mail;
 mod acp_member;
 mod acp_places;

@@ -67,18 +67,19 @@ impl State {
 
     pub(super) fn start(&mut self, id: &str) {
         let Some(call) = self.calls.start(id) else { return };
-        let (name, tool_use_id) = (call.tool(), call.id.clone());
+        let (name, id, input) = (call.tool(), call.id.clone(), call.input());
         let summary = call.description();
-        self.record(Entry::ToolStart { tool_use_id, name: name.clone() });
+        self.record(Entry::ToolStart { tool_use_id: id.clone(), name: name.clone() });
         self.push(HostAction::Doing(Activity::Tool(name.clone())));
-        self.push(TurnEffect::Show(Progress::ToolStarted { name, summary }));
+        self.push(TurnEffect::Show(Progress::ToolStarted { id, name, input, summary }));
     }
 
     pub(super) fn finish(&mut self, id: &str, content: String, is_error: bool) {
         let Some(call) = self.calls.finish(id) else { return };
         self.has_worked |= !is_error;
         let (name, tool_use_id) = (call.tool(), call.id);
-        self.push(TurnEffect::Show(Progress::ended_call(name, content.clone(), is_error)));
+        let id = tool_use_id.clone();
+        self.push(TurnEffect::Show(Progress::ended_call(id, name, content.clone(), is_error)));
         self.record(Entry::ToolResult { tool_use_id, content, is_error, file: None });
         if self.asked.is_empty() {
             self.push(HostAction::Doing(Activity::Model));
