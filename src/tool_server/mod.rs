@@ -1,7 +1,7 @@
 //! Serves the team tools of a member to a model that another program runs, over MCP.
 //!
 //! [`ToolServer::answer`] answers one message; [`lines`] and [`http`] carry messages. The tools are those of
-//! `crate::tools`: their specs become the [`definition`]s, and a call runs as every call of that member.
+//! `crate::tools`: their specs become its definitions, and a call runs as every call of that member.
 //!
 //! *Invariant:* mail that a result carries counts as handed out only after the answer was written. The result of a
 //! call that was cancelled, or whose answer was not written, returns its mail: the next result carries it.
