@@ -1,7 +1,7 @@
 //! The side of a member that faces its foreign agent: it keeps the agent's process, sends prompts and answers, and turns
 //! what the agent sends into events of the turn.
 
-use super::adapt::is_program;
+use super::adapt::{CancelledCalls, is_program};
 use super::event::{AskAnswer, AskNumber, ForeignAction, ForeignEvent};
 use super::past::{Unseen, past_of, text_of};
 pub(crate) use super::process::ForeignSetup;
@@ -56,10 +56,12 @@ pub(crate) struct ForeignHost {
     tools: Option<TeamTools>,
     usage: UsageMeter,
     is_copilot: bool,
-    /// The calls of Gemini CLI that have not ended; always empty for another agent.
-    gemini_calls: BTreeSet<String>,
-    /// Whether the session cannot be continued.
-    is_broken: bool,
+    /// The effect of a cancellation on calls; `None` for an agent that ends them.
+    cancelled_calls: Option<CancelledCalls>,
+    /// The calls that have not ended, of an agent that does not end them when they are cancelled.
+    open_calls: BTreeSet<String>,
+    /// Whether such a call was cancelled, so that the process has to end.
+    is_spent: bool,
     /// The number of prompts so far.
     prompts: u64,
     /// Whether the agent answered the last prompt with an error.
@@ -70,6 +72,7 @@ impl ForeignHost {
     pub(crate) fn new(setup: ForeignSetup, events: Events) -> Self {
         let is_copilot = is_program(&setup.program, "copilot");
         let usage = UsageMeter::new(is_copilot);
+        let cancelled_calls = CancelledCalls::of(&setup.program);
         Self {
             setup: Rc::new(setup),
             events,
@@ -89,8 +92,9 @@ impl ForeignHost {
             tools: None,
             usage,
             is_copilot,
-            gemini_calls: BTreeSet::new(),
-            is_broken: false,
+            cancelled_calls,
+            open_calls: BTreeSet::new(),
+            is_spent: false,
             prompts: 0,
             is_refused: false,
         }
@@ -138,7 +142,9 @@ impl ForeignHost {
     pub(crate) fn start(&mut self, pause: Duration) {
         self.process += 1;
         let (process, events) = (self.process, self.events.clone());
-        let known = self.session.as_ref().filter(|_| !std::mem::take(&mut self.is_broken));
+        let is_lost = std::mem::take(&mut self.is_spent)
+            && self.cancelled_calls == Some(CancelledCalls::EndTheSession);
+        let known = self.session.as_ref().filter(|_| !is_lost);
         let known = known.map(|session| session.session_id.clone());
         let tools = self.tools.as_ref().map(TeamTools::access);
         let (setup, started) = (Rc::clone(&self.setup), Rc::clone(&self.started));
@@ -245,7 +251,7 @@ impl ForeignHost {
             self.usage.note_call(usage);
         }
         if let Update::Tool(told) = &update {
-            self.follow_gemini(told);
+            self.follow_call(told);
         }
         Some(ForeignEvent::Update(update))
     }
@@ -260,19 +266,19 @@ impl ForeignHost {
         self.last_ask += 1;
         let number = AskNumber(self.last_ask);
         let call = Box::new(request.call.clone());
-        self.follow_gemini(&call);
+        self.follow_call(&call);
         self.asks.insert(number, (id, request));
         Some(ForeignEvent::Asked(number, call))
     }
 
-    fn follow_gemini(&mut self, told: &ToolUpdate) {
-        if !is_program(&self.setup.program, "gemini") {
+    fn follow_call(&mut self, told: &ToolUpdate) {
+        if self.cancelled_calls.is_none() {
             return;
         }
         if matches!(told.progress, Some(ToolStatus::Completed | ToolStatus::Failed)) {
-            self.gemini_calls.remove(&told.id);
-        } else if self.gemini_calls.len() < MAX_ASKS {
-            self.gemini_calls.insert(told.id.clone());
+            self.open_calls.remove(&told.id);
+        } else if self.open_calls.len() < MAX_ASKS {
+            self.open_calls.insert(told.id.clone());
         }
     }
 
@@ -291,11 +297,13 @@ impl ForeignHost {
         match ended {
             Ok(end) => {
                 let usage = self.usage.end_prompt(&end.answer);
-                self.gemini_calls.clear();
-                if self.is_broken {
+                self.open_calls.clear();
+                if self.is_spent {
                     self.drop_process();
-                    let why = "its session ended with a cancelled call";
-                    return Some(ForeignEvent::Lost(why.into()));
+                    if self.cancelled_calls == Some(CancelledCalls::EndTheSession) {
+                        let why = "its session ended with a cancelled call";
+                        return Some(ForeignEvent::Lost(why.into()));
+                    }
                 }
                 Some(ForeignEvent::Ended(end, usage))
             }
@@ -303,7 +311,7 @@ impl ForeignHost {
                 // The adapter of an agent that has died may go on, without a session, and so may a command of that agent.
                 let resumes =
                     self.running.as_ref().is_some_and(|it| it.info.has(Capability::Resume));
-                if resumes || was_refused || self.is_broken {
+                if resumes || was_refused || self.is_spent {
                     self.drop_process();
                 }
                 Some(ForeignEvent::Refused(format!("the agent answered: {why}")))
@@ -423,8 +431,7 @@ impl ForeignHost {
     }
 
     fn cancel(&mut self) {
-        // Gemini CLI keeps a cancelled call without a result, for which the endpoint of its model refuses each later request.
-        self.is_broken |= !self.gemini_calls.is_empty();
+        self.is_spent |= !self.open_calls.is_empty();
         if let Some(running) = &self.running {
             running.session.cancel(&running.connection);
         }
