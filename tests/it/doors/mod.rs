@@ -4,6 +4,7 @@ mod acp_calls;
 mod acp_failures;
 mod acp_mail;
 mod acp_member;
+mod acp_recordings;
 mod mcp_bad_servers;
 mod mcp_install;
 mod mcp_member;
