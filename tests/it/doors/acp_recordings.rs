@@ -9,7 +9,7 @@ use std::path::Path;
 /// The agents, with the tokens of the turn and the third tool, as they are told.
 const AGENTS: [(&str, (u64, u64), &str); 6] = [
     ("claude", (400, 40), "mcp__team__send_message"),
-    ("codex", (400, 40), "execute"),
+    ("codex", (400, 40), "mcp__team__send_message"),
     // It reports the last call of its model only.
     ("opencode", (100, 10), "other"),
     ("qwen", (500, 50), "mcp__team__send_message"),
