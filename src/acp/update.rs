@@ -124,12 +124,12 @@ impl Update {
     /// Tells the words of Copilot CLI from those of its model, which come in the same way.
     pub(crate) fn of_copilot(self) -> Self {
         let is_notice = |text: &str| ["Info: ", "Warning: "].iter().any(|it| text.starts_with(it));
-        match self {
-            Self::Text { message_id: None, text, usage: None } if is_notice(&text) => {
-                Self::Notice(text)
-            }
-            other => other,
+        if let Self::Text { message_id: None, text, usage: None } = &self
+            && is_notice(text)
+        {
+            return Self::Notice(text.clone());
         }
+        self
     }
 }
 

@@ -106,9 +106,9 @@ mod tests {
         assert_eq!(own.as_deref(), Some("false"), "the user's own value stays");
         assert_eq!(start(&["claude-agent-acp"], &[home_is]).1, None);
         for file in ["code/work/.gemini", "code/.env"] {
-            std::fs::write(home.path().join(file), "").unwrap();
+            std::fs::create_dir(home.path().join(file)).unwrap();
             assert_eq!(gemini(), None, "{file}");
-            std::fs::remove_file(home.path().join(file)).unwrap();
+            std::fs::remove_dir(home.path().join(file)).unwrap();
         }
         assert_eq!(start(&["node", "/x/copilot", "--acp"], &[]).0, "--allow-tool=team_1f");
         assert_eq!(start(&["qwen", "--acp"], &[]).0, "--acp");

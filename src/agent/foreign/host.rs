@@ -55,13 +55,12 @@ pub(crate) struct ForeignHost {
     is_briefed: bool,
     tools: Option<TeamTools>,
     usage: UsageMeter,
-    is_copilot: bool,
     /// The effect of a cancellation on calls; `None` for an agent that ends them.
     cancelled_calls: Option<CancelledCalls>,
     /// The calls that have not ended, of an agent that does not end them when they are cancelled.
     open_calls: BTreeSet<String>,
-    /// Whether such a call was cancelled, so that the process has to end.
-    is_spent: bool,
+    /// The effect of the cancellation of such a call, for which the process has to end.
+    spent: Option<CancelledCalls>,
     /// The number of prompts so far.
     prompts: u64,
     /// Whether the agent answered the last prompt with an error.
@@ -91,10 +90,9 @@ impl ForeignHost {
             is_briefed: false,
             tools: None,
             usage,
-            is_copilot,
             cancelled_calls,
             open_calls: BTreeSet::new(),
-            is_spent: false,
+            spent: None,
             prompts: 0,
             is_refused: false,
         }
@@ -142,8 +140,7 @@ impl ForeignHost {
     pub(crate) fn start(&mut self, pause: Duration) {
         self.process += 1;
         let (process, events) = (self.process, self.events.clone());
-        let is_lost = std::mem::take(&mut self.is_spent)
-            && self.cancelled_calls == Some(CancelledCalls::EndTheSession);
+        let is_lost = self.spent.take() == Some(CancelledCalls::EndTheSession);
         let known = self.session.as_ref().filter(|_| !is_lost);
         let known = known.map(|session| session.session_id.clone());
         let tools = self.tools.as_ref().map(TeamTools::access);
@@ -246,7 +243,8 @@ impl ForeignHost {
     fn update(&mut self, params: &Value) -> Option<ForeignEvent> {
         let running = self.running.as_ref()?;
         let update = Update::read(params, &running.session.id)?;
-        let update = if self.is_copilot { update.of_copilot() } else { update };
+        let update =
+            if is_program(&self.setup.program, "copilot") { update.of_copilot() } else { update };
         if let Update::Text { usage: Some(usage), .. } = &update {
             self.usage.note_call(usage);
         }
@@ -298,12 +296,12 @@ impl ForeignHost {
             Ok(end) => {
                 let usage = self.usage.end_prompt(&end.answer);
                 self.open_calls.clear();
-                if self.is_spent {
+                if self.spent.is_some() {
                     self.drop_process();
-                    if self.cancelled_calls == Some(CancelledCalls::EndTheSession) {
-                        let why = "its session ended with a cancelled call";
-                        return Some(ForeignEvent::Lost(why.into()));
-                    }
+                }
+                if self.spent == Some(CancelledCalls::EndTheSession) {
+                    let why = "its session ended with a cancelled call";
+                    return Some(ForeignEvent::Lost(why.into()));
                 }
                 Some(ForeignEvent::Ended(end, usage))
             }
@@ -311,7 +309,7 @@ impl ForeignHost {
                 // The adapter of an agent that has died may go on, without a session, and so may a command of that agent.
                 let resumes =
                     self.running.as_ref().is_some_and(|it| it.info.has(Capability::Resume));
-                if resumes || was_refused || self.is_spent {
+                if resumes || was_refused || self.spent.is_some() {
                     self.drop_process();
                 }
                 Some(ForeignEvent::Refused(format!("the agent answered: {why}")))
@@ -431,7 +429,9 @@ impl ForeignHost {
     }
 
     fn cancel(&mut self) {
-        self.is_spent |= !self.open_calls.is_empty();
+        if !self.open_calls.is_empty() {
+            self.spent = self.cancelled_calls;
+        }
         if let Some(running) = &self.running {
             running.session.cancel(&running.connection);
         }
