@@ -68,6 +68,7 @@ fn rules_and_the_deadline_decide_without_a_person() {
         "[permissions]\ndeny = [\"bash(rm:*)\"]\nallow = [\"bash(touch free)\"]\ntimeout = 1";
     let Some(team) = agent_team(&agent, rules) else { return };
     let mut bob = team.start(&BOB);
+    team.wait_status("bob", "idle");
     let mut lead = scripted_lead(&team, &[says("lead", "here")]);
     // Nobody is asked about the first two; the third one is put off until its deadline.
     lead.type_line("/quit");
