@@ -133,16 +133,12 @@ impl Update {
     /// Tells the words of Copilot CLI from those of its model, which come in the same way.
     pub(crate) fn of_copilot(self) -> Self {
         let is_notice = |text: &str| ["Info: ", "Warning: "].iter().any(|it| text.starts_with(it));
-        match self {
-            Self::Text { message_id: None, text, usage: None } if is_notice(&text) => {
-                Self::Notice(text)
-            }
-            other @ (Self::Text { .. }
-            | Self::Tool(_)
-            | Self::Cost(_)
-            | Self::Notice(_)
-            | Self::Other(_)) => other,
+        if let Self::Text { message_id: None, text, usage: None } = &self
+            && is_notice(text)
+        {
+            return Self::Notice(text.clone());
         }
+        self
     }
 }
 
@@ -152,6 +148,7 @@ impl ToolUpdate {
         let name = owned(update, "name").or_else(|| {
             OWN_NAMES.iter().find_map(|path| update.pointer(path)?.as_str().map(ToOwned::to_owned))
         });
+        let name = name.or_else(|| codex_tool(update));
         let name = name.or_else(|| name_in_id(&id).map(ToOwned::to_owned));
         let paths = items(update, "locations").map(|places| {
             let paths = places.iter().filter_map(|place| owned(place, "path"));
@@ -206,6 +203,13 @@ impl ToolUpdate {
 fn name_in_id(id: &str) -> Option<&str> {
     let (name, _) = id.split_once("__")?;
     (name == GEMINI_SHELL || name.starts_with("mcp_")).then_some(name)
+}
+
+/// Returns the name of the tool of a server that Codex calls. Its question names neither; it is about the same call.
+fn codex_tool(update: &Value) -> Option<String> {
+    let is_of_server = update.pointer("/_meta/is_mcp_tool_call") == Some(&Value::Bool(true));
+    let input = update.get("rawInput").filter(|_| is_of_server)?;
+    Some(format!("mcp__{}__{}", text_of(input, "server")?, text_of(input, "tool")?))
 }
 
 /// Returns the words of a command as a command line. A script that a shell gets stands alone.
@@ -398,6 +402,18 @@ mod tests {
                 "execute",
                 json!({ "_meta": { "toolName": "mcp__git__log" } }),
                 (name("mcp__git__log"), None),
+            ),
+            (
+                "call_1",
+                "execute",
+                json!({ "_meta": { "is_mcp_tool_call": true }, "rawInput": { "server": "git", "tool": "log" } }),
+                (name("mcp__git__log"), None),
+            ),
+            (
+                "call_1",
+                "execute",
+                json!({ "rawInput": { "server": "team", "tool": "send_message" } }),
+                (None, None),
             ),
             (
                 shell,

@@ -11,6 +11,24 @@ const GEMINI_TRUST: &str = "GEMINI_CLI_TRUST_WORKSPACE";
 /// The files of a folder by which Gemini CLI would run programs, or change its settings, once it trusts the folder.
 const GEMINI_FILES: [&str; 2] = [".gemini", ".env"];
 
+/// The effect of a cancellation on the calls of an agent that does not end them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CancelledCalls {
+    /// Gemini CLI keeps a call without a result, for which the endpoint of its model refuses each later request.
+    EndTheSession,
+    /// Codex lets the command run on, as a terminal in the background.
+    GoOn,
+}
+
+impl CancelledCalls {
+    pub(super) fn of(program: &AgentProgram) -> Option<Self> {
+        if is_program(program, "gemini") {
+            return Some(Self::EndTheSession);
+        }
+        is_program(program, "codex-acp").then_some(Self::GoOn)
+    }
+}
+
 /// Returns program and environment for one start of an agent in a folder.
 pub(super) fn adapted(
     program: &AgentProgram,
@@ -88,9 +106,9 @@ mod tests {
         assert_eq!(own.as_deref(), Some("false"), "the user's own value stays");
         assert_eq!(start(&["claude-agent-acp"], &[home_is]).1, None);
         for file in ["code/work/.gemini", "code/.env"] {
-            std::fs::write(home.path().join(file), "").unwrap();
+            std::fs::create_dir(home.path().join(file)).unwrap();
             assert_eq!(gemini(), None, "{file}");
-            std::fs::remove_file(home.path().join(file)).unwrap();
+            std::fs::remove_dir(home.path().join(file)).unwrap();
         }
         assert_eq!(start(&["node", "/x/copilot", "--acp"], &[]).0, "--allow-tool=team_1f");
         assert_eq!(start(&["qwen", "--acp"], &[]).0, "--acp");

@@ -50,8 +50,8 @@ impl Calls {
         self.note(told, |_| true)
     }
 
-    /// Notes a question about a call, and returns its id. Codex and `OpenCode` report a call as running before they ask about
-    /// it. An id that the agent gives to a finished call again is another call.
+    /// Notes a question about a call, and returns its id. Codex and `OpenCode` report a call as running before they ask
+    /// about it. An id that the agent gives to a finished call again is another call.
     pub(super) fn asked_about(&mut self, told: ToolUpdate) -> String {
         self.note(told, |stage| stage < Stage::Finished)
     }

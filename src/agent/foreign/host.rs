@@ -1,13 +1,15 @@
 //! The side of a member that faces its foreign agent: it keeps the agent's process, sends prompts and answers, and turns
 //! what the agent sends into events of the turn.
 
-use super::adapt::is_program;
+use super::adapt::{CancelledCalls, is_program};
 use super::event::{AskAnswer, AskNumber, ForeignAction, ForeignEvent};
 use super::past::{Unseen, past_of, text_of};
-use super::place::{BETWEEN_GIVING, free_place, idle_end, wait_for_place};
+use super::place::{BETWEEN_GIVING, NextPlace, free_place, idle_end, wait_for_place};
 pub(crate) use super::process::ForeignSetup;
 use super::process::{FromAgent, RunningAgent, StartedAgent};
+use super::restarts::Restarts;
 use super::served::TeamTools;
+use super::silence::Silence;
 use super::usage::UsageMeter;
 use crate::acp::connection::{CallError, Incoming, RequestId};
 use crate::acp::session::{Capability, PermissionAnswer, PromptEnd, answer, answer_drain};
@@ -15,28 +17,19 @@ use crate::acp::update::{PermissionRequest, ToolStatus, ToolUpdate, Update};
 use crate::agent::conversation::{Memory, Observer};
 use crate::agent::event::{Event, Events};
 use crate::os::failpoint::hit;
-use crate::store::agent_places::{AgentPlace, GivingAway};
+use crate::store::agent_places::GivingAway;
 use crate::wire::activity::Activity;
 use crate::wire::money::Money;
 use crate::wire::roster::Status;
 use crate::wire::transcript::{Entry, ForeignSession};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// The time that the agent has to end its prompt after it was cancelled.
 const CANCEL_WITHIN: Duration = Duration::from_secs(5);
-
-/// The pauses before the agent is started again. Once they are used up within [`RESTARTS_WITHIN`], the member fails.
-const PAUSES: [Duration; 3] =
-    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
-const RESTARTS_WITHIN: Duration = Duration::from_secs(300);
-
-/// The checks in a row without a sign of an agent before it counts as hung: what it sent while this process was stopped
-/// is read between two of them.
-const CHECKS_UNTIL_HUNG: u32 = 2;
 
 /// The most questions of the agent that may be open at once.
 const MAX_ASKS: usize = 64;
@@ -51,16 +44,10 @@ pub(crate) struct ForeignHost {
     started: StartedAgent,
     /// The start of a process, or the pause before it.
     start: Option<JoinHandle<()>>,
-    /// A place for the next start.
-    place: Option<AgentPlace>,
-    /// Whether the start waits for a place.
-    is_queued: bool,
+    next_place: NextPlace,
     /// The wait for the end of an idle agent.
     rest: Option<JoinHandle<()>>,
-    /// The last sign of the agent in its prompt.
-    last_sign: Instant,
-    /// The checks since then that found its silence too long.
-    silent_checks: u32,
+    silence: Silence,
     /// The text that is sent once the agent has a session.
     waiting_prompt: Option<String>,
     /// Whether the turn waits for the agent's next process.
@@ -70,16 +57,17 @@ pub(crate) struct ForeignHost {
     session: Option<ForeignSession>,
     asks: BTreeMap<AskNumber, (RequestId, PermissionRequest)>,
     last_ask: u64,
-    restarts: VecDeque<Instant>,
+    restarts: Restarts,
     /// Whether the agent has the rules of the team.
     is_briefed: bool,
     tools: Option<TeamTools>,
     usage: UsageMeter,
-    is_copilot: bool,
-    /// The calls of Gemini CLI that have not ended; always empty for another agent.
-    gemini_calls: BTreeSet<String>,
-    /// Whether the session cannot be continued.
-    is_broken: bool,
+    /// The effect of a cancellation on calls; `None` for an agent that ends them.
+    cancelled_calls: Option<CancelledCalls>,
+    /// The calls that have not ended, of an agent that does not end them when they are cancelled.
+    open_calls: BTreeSet<String>,
+    /// The effect of the cancellation of such a call, for which the process has to end.
+    spent: Option<CancelledCalls>,
     /// The number of prompts so far.
     prompts: u64,
     /// Whether the agent answered the last prompt with an error.
@@ -90,6 +78,7 @@ impl ForeignHost {
     pub(crate) fn new(setup: ForeignSetup, events: Events) -> Self {
         let is_copilot = is_program(&setup.agent.program, "copilot");
         let usage = UsageMeter::new(is_copilot);
+        let cancelled_calls = CancelledCalls::of(&setup.agent.program);
         Self {
             setup: Rc::new(setup),
             events,
@@ -98,24 +87,22 @@ impl ForeignHost {
             process: 0,
             started: Rc::default(),
             start: None,
-            place: None,
-            is_queued: false,
+            next_place: NextPlace::default(),
             rest: None,
-            last_sign: Instant::now(),
-            silent_checks: 0,
+            silence: Silence::new(),
             waiting_prompt: None,
             is_restart: false,
             waits: Vec::new(),
             session: None,
             asks: BTreeMap::new(),
             last_ask: 0,
-            restarts: VecDeque::new(),
+            restarts: Restarts::default(),
             is_briefed: false,
             tools: None,
             usage,
-            is_copilot,
-            gemini_calls: BTreeSet::new(),
-            is_broken: false,
+            cancelled_calls,
+            open_calls: BTreeSet::new(),
+            spent: None,
             prompts: 0,
             is_refused: false,
         }
@@ -163,21 +150,22 @@ impl ForeignHost {
     /// Takes a place for the next start, if one is free. Without it the first prompt starts the agent.
     pub(crate) async fn find_place(&mut self) -> bool {
         match free_place(&self.setup.places).await {
-            Ok(place) => self.place = place,
+            Ok(place) => self.next_place.found = place,
             Err(why) => tracing::warn!(%why, "the places of agents cannot be read"),
         }
-        self.place.is_some()
+        self.next_place.found.is_some()
     }
 
     /// Starts the agent after a pause, once it has a place; its end is sent as [`FromAgent::Started`].
     pub(crate) fn start(&mut self, pause: Duration) {
         self.process += 1;
         let (process, events) = (self.process, self.events.clone());
-        let known = self.session.as_ref().filter(|_| !std::mem::take(&mut self.is_broken));
+        let is_lost = self.spent.take() == Some(CancelledCalls::EndTheSession);
+        let known = self.session.as_ref().filter(|_| !is_lost);
         let known = known.map(|session| session.session_id.clone());
         let tools = self.tools.as_ref().map(TeamTools::access);
         let (setup, started) = (Rc::clone(&self.setup), Rc::clone(&self.started));
-        let place = self.place.take();
+        let place = self.next_place.found.take();
         self.start = Some(tokio::task::spawn_local(async move {
             tokio::time::sleep(pause).await;
             let sink = events.clone();
@@ -205,14 +193,13 @@ impl ForeignHost {
         }
         match from {
             FromAgent::Queued => {
-                self.is_queued = true;
+                self.next_place.is_awaited = true;
                 let most = self.setup.places.most();
                 let why = format!("{most} of {most} agents of other vendors run");
                 Some((Status::Waiting, Activity::Queued(why)))
             }
-            FromAgent::Started => {
-                std::mem::take(&mut self.is_queued).then_some((Status::Working, Activity::Model))
-            }
+            FromAgent::Started => std::mem::take(&mut self.next_place.is_awaited)
+                .then_some((Status::Working, Activity::Model)),
             FromAgent::Incoming(_)
             | FromAgent::Prompted(_)
             | FromAgent::CancelOverdue
@@ -223,19 +210,9 @@ impl ForeignHost {
 
     /// Returns the time since the last sign of an agent that has a prompt, once that is too long.
     pub(crate) fn silence(&mut self) -> Option<ForeignEvent> {
-        let silence = self.last_sign.elapsed();
         let is_prompted = self.running.is_some() && !self.waits.is_empty();
-        if !is_prompted || self.setup.hung_after.is_none_or(|limit| silence < limit) {
-            self.silent_checks = 0;
-            return None;
-        }
-        self.silent_checks += 1;
-        (self.silent_checks >= CHECKS_UNTIL_HUNG).then_some(ForeignEvent::Silent(silence))
-    }
-
-    fn note_sign(&mut self) {
-        self.last_sign = Instant::now();
-        self.silent_checks = 0;
+        let limit = self.setup.hung_after.filter(|_| is_prompted);
+        self.silence.check(limit).map(ForeignEvent::Silent)
     }
 
     /// Handles what came from the process of this number. Returns the event for the turn, and the session if it is a new one.
@@ -248,7 +225,7 @@ impl ForeignHost {
         if process != self.process {
             return (None, None);
         }
-        self.note_sign();
+        self.silence.note_sign();
         match from {
             FromAgent::Started => self.on_started(memory),
             FromAgent::Incoming(Incoming::Update(params, _room)) => (self.update(&params), None),
@@ -331,7 +308,11 @@ impl ForeignHost {
     fn update(&mut self, params: &Value) -> Option<ForeignEvent> {
         let running = self.running.as_ref()?;
         let update = Update::read(params, &running.session.id)?;
-        let update = if self.is_copilot { update.of_copilot() } else { update };
+        let update = if is_program(&self.setup.agent.program, "copilot") {
+            update.of_copilot()
+        } else {
+            update
+        };
         if let Update::Text { usage: Some(usage), .. } = &update {
             self.usage.note_call(usage);
         }
@@ -339,7 +320,7 @@ impl ForeignHost {
             self.usage.note_cost(*cost);
         }
         if let Update::Tool(told) = &update {
-            self.follow_gemini(told);
+            self.follow_call(told);
         }
         Some(ForeignEvent::Update(update))
     }
@@ -355,19 +336,19 @@ impl ForeignHost {
         self.last_ask += 1;
         let number = AskNumber(self.last_ask);
         let call = Box::new(request.call.clone());
-        self.follow_gemini(&call);
+        self.follow_call(&call);
         self.asks.insert(number, (id, request));
         Some(ForeignEvent::Asked(number, call))
     }
 
-    fn follow_gemini(&mut self, told: &ToolUpdate) {
-        if !is_program(&self.setup.agent.program, "gemini") {
+    fn follow_call(&mut self, told: &ToolUpdate) {
+        if self.cancelled_calls.is_none() {
             return;
         }
         if matches!(told.progress, Some(ToolStatus::Completed | ToolStatus::Failed)) {
-            self.gemini_calls.remove(&told.id);
-        } else if self.gemini_calls.len() < MAX_ASKS {
-            self.gemini_calls.insert(told.id.clone());
+            self.open_calls.remove(&told.id);
+        } else if self.open_calls.len() < MAX_ASKS {
+            self.open_calls.insert(told.id.clone());
         }
     }
 
@@ -386,9 +367,11 @@ impl ForeignHost {
         match ended {
             Ok(end) => {
                 let usage = self.usage.end_prompt(&end.answer);
-                self.gemini_calls.clear();
-                if self.is_broken {
+                self.open_calls.clear();
+                if self.spent.is_some() {
                     self.drop_process();
+                }
+                if self.spent == Some(CancelledCalls::EndTheSession) {
                     let why = "its session ended with a cancelled call";
                     return Some(ForeignEvent::Lost(why.into()));
                 }
@@ -398,7 +381,7 @@ impl ForeignHost {
                 // The adapter of an agent that has died may go on, without a session, and so may a command of that agent.
                 let resumes =
                     self.running.as_ref().is_some_and(|it| it.info.has(Capability::Resume));
-                if resumes || was_refused || self.is_broken {
+                if resumes || was_refused || self.spent.is_some() {
                     self.drop_process();
                 }
                 Some(ForeignEvent::Refused(format!("the agent answered: {why}")))
@@ -450,7 +433,7 @@ impl ForeignHost {
         let Some(running) = &self.running else { return };
         let prompt = running.session.prompt(&running.connection, text);
         hit("acp.sent");
-        self.last_sign = Instant::now();
+        self.silence.note_sign();
         let (process, events) = (self.process, self.events.clone());
         self.waits.push(tokio::task::spawn_local(async move {
             let ended = FromAgent::Prompted(prompt.await);
@@ -529,8 +512,9 @@ impl ForeignHost {
     }
 
     fn cancel(&mut self) {
-        // Gemini CLI keeps a cancelled call without a result, for which the endpoint of its model refuses each later request.
-        self.is_broken |= !self.gemini_calls.is_empty();
+        if !self.open_calls.is_empty() {
+            self.spent = self.cancelled_calls;
+        }
         if let Some(running) = &self.running {
             running.session.cancel(&running.connection);
         }
@@ -558,23 +542,22 @@ impl ForeignHost {
         hit("acp.recorded");
         answer(&running.connection, &id, &given);
         hit("acp.answered");
-        self.last_sign = Instant::now();
+        self.silence.note_sign();
     }
 
     /// Starts the agent again, after a pause. Returns the reason if it has ended too often.
     fn restart(&mut self, why: &str) -> Option<String> {
-        let now = Instant::now();
-        self.restarts.retain(|at| now.duration_since(*at) < RESTARTS_WITHIN);
-        let Some(pause) = PAUSES.get(self.restarts.len()) else {
-            let (name, times) = (&self.setup.agent.program.name, PAUSES.len() + 1);
-            let minutes = RESTARTS_WITHIN.as_secs() / 60;
-            return Some(format!(
-                "acp/{name} ended {times} times within {minutes} minutes ({why}); look at its own log, and spawn it again"
-            ));
+        let pause = match self.restarts.next() {
+            Ok(pause) => pause,
+            Err(often) => {
+                let name = &self.setup.agent.program.name;
+                return Some(format!(
+                    "acp/{name} ended {often} ({why}); look at its own log, and spawn it again"
+                ));
+            }
         };
-        self.restarts.push_back(now);
         self.is_restart = true;
-        self.start(*pause);
+        self.start(pause);
         None
     }
 

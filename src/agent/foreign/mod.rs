@@ -18,7 +18,9 @@ mod past;
 mod place;
 mod plans;
 pub(crate) mod process;
+mod restarts;
 mod served;
+mod silence;
 mod turn;
 mod usage;
 

@@ -15,6 +15,15 @@ const LOOK_FOR_WISH: Duration = Duration::from_secs(1);
 /// The time after the end of a process before the next member may give its place away: who waited has taken this one by then.
 pub(super) const BETWEEN_GIVING: Duration = Duration::from_millis(300);
 
+/// The place for the next start of an agent.
+#[derive(Debug, Default)]
+pub(super) struct NextPlace {
+    /// The place, if it was found before the start.
+    pub(super) found: Option<AgentPlace>,
+    /// Whether the start waits for one.
+    pub(super) is_awaited: bool,
+}
+
 /// Takes a place at once, if one is free.
 pub(super) async fn free_place(places: &AgentPlaces) -> Result<Option<AgentPlace>, StoreError> {
     let places = places.clone();

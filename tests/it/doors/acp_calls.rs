@@ -1,6 +1,6 @@
 //! The ways in which agents of other vendors report and name their calls.
 
-use crate::support::acp_agent::{agent_team, answers, calls_of, prompts};
+use crate::support::acp_agent::{agent_team, answers, calls_of, pids, prompts, reports};
 use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, turns, wait};
@@ -114,6 +114,33 @@ fn gemini_begins_anew_after_a_call_was_cancelled() {
     let told = prompts(&team);
     let is_digest = |text: &String| text.contains("does not have your earlier conversation");
     assert_eq!(told.iter().map(is_digest).collect::<Vec<_>>(), [false, true, false, false]);
+    team.team(&["stop", "bob"]).expect(0);
+    wait(&team, &mut bob);
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_cancelled_command_of_codex_is_ended_and_its_session_goes_on() {
+    let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "c", "kind": "execute", "status": "in_progress" });
+    let steps = json!([[{ "run": "exec sleep 1000" }, { "update": call }, { "wait_cancel": true }], [{ "say": "back" }]]);
+    let agent = json!({ "session": ["resume"], "prompts": steps });
+    let Some(team) = agent_team(&agent, "") else { return };
+    call_it(&team, "codex-acp");
+    let mut bob = team.start(&["teammate", "bob", "--model", "acp/fake"]);
+    team.wait_status("bob", "idle");
+    team.team(&["send", "bob", "work"]).expect(0);
+    team.eventually("its call is told", || {
+        !of_kind(&team.lines("transcript/bob.jsonl"), "tool_start").is_empty()
+    });
+    team.team(&["interrupt", "bob"]).expect(0);
+    team.eventually("its command is ended", || pids(&team, "sleep 1000").is_empty());
+    team.eventually("the turn is over", || turns(&team, "bob") == 1);
+    team.team(&["send", "bob", "again"]).expect(0);
+    team.eventually("the report has come", || reports(&team, "back"));
+    assert_eq!(
+        (calls_of(&team, "session/new").len(), calls_of(&team, "session/resume").len()),
+        (1, 1)
+    );
     team.team(&["stop", "bob"]).expect(0);
     wait(&team, &mut bob);
     assert_left_in_order(&team);

@@ -9,6 +9,8 @@ mod acp_mail;
 mod acp_member;
 mod acp_places;
 mod acp_plans;
+mod acp_recordings;
+
 mod mcp_bad_servers;
 mod mcp_install;
 mod mcp_member;
