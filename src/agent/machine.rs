@@ -8,7 +8,7 @@
 //!        while that is checked     └── Claiming: the task comes as mail
 //! ```
 //!
-//! A turn is a [`TurnMachine`] of the conversation. This machine adds what a member needs besides: mail, the
+//! A turn is a [`TurnMachine`](crate::agent::conversation::TurnMachine) of the conversation. This machine adds what a member needs besides: mail, the
 //! roster, shutdown requests, the loss of the lead, tasks.
 //!
 //! Mail is drained before every model call and once more after a turn, so that no message waits for the next turn.

@@ -1,7 +1,7 @@
 //! `team acp`: a lead that an editor drives, over the Agent Client Protocol on standard input and output.
 //!
 //! [`run`] keeps the connection for the life of the process. [`opening`] starts a lead for the folder that the editor
-//! names; [`serve`] runs its session, with the state in [`session`] and the editor's messages in [`requests`]. One team
+//! names; [`serve()`] runs its session, with the state in [`session`] and the editor's messages in [`requests`]. One team
 //! runs at a time. The end of the input is the end of the lead, as Ctrl-D is at a terminal.
 //!
 //! *Invariant:* standard output has nothing but messages of the protocol.
