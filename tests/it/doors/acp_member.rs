@@ -43,6 +43,8 @@ fn a_turn_asks_the_person_works_and_reports() {
     assert_eq!(calls_of(&team, "session/set_mode")[0]["modeId"], "ask");
     let prompt = &prompts(&team)[0];
     assert!(prompt.contains("Your name is alice") && prompt.contains("<inbox>\n[{"), "{prompt}");
+    // The report is sent before the roster has the tokens of its turn.
+    wait_turns(&team, "alice", 1);
     let alice = team.member("alice");
     assert_eq!(
         (&alice["model"], &alice["usage"]["input_tokens"]),
