@@ -58,7 +58,7 @@ fn a_prompt_streams_text_and_shows_a_call_with_its_change() {
     let made = editor.tool_call(call["toolCallId"].as_str().unwrap());
     assert_eq!((&made["status"], &made["content"]), (&json!("completed"), &diff));
     assert_eq!(made["rawInput"]["content"], "new\n");
-    assert!(editor.text().ends_with("It is written."), "{}", editor.text());
+    assert!(editor.text().contains("It is written."), "{}", editor.text());
     let read = &editor.updates("tool_call")[0];
     assert_eq!((&read["kind"], &read["locations"][0]["path"]), (&json!("read"), &json!(path)));
     // All that belongs to the turn comes before its answer.
@@ -198,7 +198,7 @@ fn a_cancellation_ends_the_command_and_the_question_and_the_session_goes_on() {
     // A cancellation without a turn has no effect on the next prompt.
     editor.cancel();
     editor.say("go on");
-    assert!(editor.text().ends_with("after that"), "{}", editor.text());
+    assert!(editor.text().contains("after that"), "{}", editor.text());
     assert_eq!(editor.end(), Some(0));
     assert_left_in_order(&team);
 }

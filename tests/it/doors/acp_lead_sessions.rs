@@ -54,7 +54,7 @@ fn a_session_is_listed_and_loaded_after_its_end() {
     assert_eq!((&call["title"], &call["status"]), (&json!("bash: echo out"), &json!("completed")));
     editor.session.clone_from(&id);
     editor.say("the second question");
-    assert!(editor.text().ends_with("second answer"), "{}", editor.text());
+    assert!(editor.text().contains("second answer"), "{}", editor.text());
     // The open session can be loaded again; nothing is started for it.
     let pid = team.pid_of("lead");
     editor.call("session/load", &params);
