@@ -530,7 +530,7 @@ impl TurnState {
 }
 
 /// Returns the result of a call that was not approved.
-fn denied(decision: &Decision) -> String {
+pub(crate) fn denied(decision: &Decision) -> String {
     let reason = decision.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let denied = match decision.by.as_str() {
         PROGRAM => "denied".to_owned(),

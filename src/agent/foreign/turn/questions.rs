@@ -2,10 +2,10 @@
 
 use super::{Asked, Phase, State};
 use crate::acp::update::ToolUpdate;
-use crate::agent::conversation::{CallVerdict, HostAction, TurnEffect};
+use crate::agent::conversation::{CallVerdict, HostAction, TurnEffect, denied};
 use crate::agent::foreign::call::ForeignCall;
 use crate::agent::foreign::event::{AskAnswer, AskNumber, ForeignAction};
-use crate::wire::permission::{Decision, DecisionOutcome, PROGRAM};
+use crate::wire::permission::{Decision, DecisionOutcome};
 use crate::wire::transcript::Entry;
 
 impl State {
@@ -95,16 +95,4 @@ impl State {
             self.finish(&id, running.into(), true);
         }
     }
-}
-
-/// Returns the reason for which a call was refused, for the agent.
-fn denied(decision: &Decision) -> String {
-    let reason = decision.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let denied = match decision.by.as_str() {
-        PROGRAM => "denied".to_owned(),
-        // The lead passes on what the person answered there.
-        "lead" | "user" => "denied by the user".to_owned(),
-        other => format!("denied by {other}"),
-    };
-    format!("{denied}{reason}; do without it, or say in your report what you could not do")
 }
