@@ -14,6 +14,7 @@ pub(crate) mod harness;
 pub(crate) mod history;
 pub(crate) mod http;
 pub(crate) mod machines;
+pub(crate) mod mcp_client;
 pub(crate) mod scripts;
 pub(crate) mod skips;
 pub(crate) mod terminal;

@@ -1,111 +1,18 @@
 //! `team mcp`: a client that speaks MCP over the input and output of a real process, with real leads.
 
 use crate::support::harness::Team;
+use crate::support::mcp_client::{Client, mail_in, text};
 use crate::support::scripts::{assert_left_in_order, kill_9, last_exit, lead, signal};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
-
-/// A client and its server.
-struct Client {
-    server: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-    count: u64,
-}
 
 fn team() -> Team {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     team
-}
-
-impl Client {
-    fn start(team: &Team, args: &[&str]) -> Self {
-        let mut command = team.command("team", &[&["mcp"], args].concat());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut server = command.spawn().unwrap();
-        let input = server.stdin.take();
-        let output = BufReader::new(server.stdout.take().unwrap());
-        Self { server, input, output, count: 0 }
-    }
-
-    /// Starts a client that has joined; `program` is its name.
-    fn join(team: &Team, args: &[&str], program: &str) -> Self {
-        let mut client = Self::start(team, args);
-        let answer = client.shake_hands(program);
-        assert!(answer["result"]["instructions"].is_string(), "{answer}");
-        client
-    }
-
-    fn shake_hands(&mut self, program: &str) -> Value {
-        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
-            "clientInfo": { "name": program, "version": "2.1" } });
-        let answer = self.ask("initialize", &params);
-        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
-        answer
-    }
-
-    fn send(&mut self, line: &str) {
-        let input = self.input.as_mut().unwrap();
-        input.write_all(format!("{line}\n").as_bytes()).unwrap();
-    }
-
-    /// Sends a request without waiting for its answer; returns its id.
-    fn request(&mut self, method: &str, params: &Value) -> u64 {
-        self.count += 1;
-        let id = self.count;
-        self.send(
-            &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string(),
-        );
-        id
-    }
-
-    fn receive(&mut self) -> Value {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|why| panic!("{why}: {line:?}"))
-    }
-
-    fn ask(&mut self, method: &str, params: &Value) -> Value {
-        let id = self.request(method, params);
-        let answer = self.receive();
-        assert_eq!(answer["id"], id, "{answer}");
-        answer
-    }
-
-    /// Calls a tool; returns the text of the result.
-    fn call(&mut self, tool: &str, arguments: &Value) -> String {
-        let answer = self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }));
-        text(&answer)
-    }
-
-    /// Ends the input; returns the exit code.
-    fn end(mut self) -> Option<i32> {
-        drop(self.input.take());
-        self.server.wait().unwrap().code()
-    }
-
-    fn kill(mut self) {
-        self.server.kill().unwrap();
-        self.server.wait().unwrap();
-    }
-}
-
-fn text(answer: &Value) -> String {
-    let text = answer["result"]["content"][0]["text"].as_str();
-    text.unwrap_or_else(|| panic!("{answer}")).to_owned()
-}
-
-/// Returns the contents of the mail in a result.
-fn mail_in(result: &str) -> Vec<String> {
-    let Some((_, rest)) = result.split_once("<inbox>\n") else { return Vec::new() };
-    let block = rest.split("\n</inbox>").next().unwrap();
-    let mail: Vec<Value> = serde_json::from_str(block).unwrap();
-    mail.iter().map(|message| message["content"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
