@@ -25,6 +25,7 @@ use std::process::Command;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+#[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) environment: Environment,
     pub(crate) cwd: PathBuf,

@@ -34,6 +34,10 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
+    pub(super) fn is_given(&self) -> bool {
+        self.model.is_some() || self.mode.is_some()
+    }
+
     pub(super) fn flags(&self) -> Flags {
         Flags::of([("--model", self.model.as_deref()), ("--mode", self.mode.as_deref())])
     }

@@ -1,6 +1,8 @@
 //! `team mcp`.
 
+use super::args::ModelArgs;
 use crate::app::context::Context;
+use crate::app::lead::run_for_program;
 use crate::app::mcp_member::install::{self, ClientProgram};
 use crate::app::mcp_member::{self, McpRequest};
 use crate::error::{Exit, Failure};
@@ -14,6 +16,11 @@ pub(super) struct Args {
     /// Role of the member
     #[arg(long, value_name = "TEXT", default_value = "teammate")]
     role: String,
+    /// Lead a team in this folder: spawn and stop teammates, decide about plans
+    #[arg(long, conflicts_with_all = ["name", "role"])]
+    lead: bool,
+    #[command(flatten)]
+    model: ModelArgs,
     /// Serve HTTP on loopback instead of standard input and output; the first line says where
     #[arg(long, hide = true)]
     http: bool,
@@ -38,14 +45,23 @@ struct InstallArgs {
     /// Name of the member
     #[arg(long = "as", value_name = "NAME")]
     name: Option<String>,
+    /// Let the program lead a team in this folder
+    #[arg(long, conflicts_with = "name")]
+    lead: bool,
 }
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
-    let Args { name, role, http, verb } = args;
+    let Args { name, role, lead, model, http, verb } = args;
     match verb {
+        None if lead => run_for_program(context, &model.flags(), http),
+        None if model.is_given() => {
+            let why = "the model of a member is that of the program which starts `team mcp`";
+            let hint = "with --lead it is that of the teammates";
+            Err(Failure::new(Exit::Usage, "--model and --mode need --lead", why, hint))
+        }
         None => mcp_member::run(context, McpRequest { name, role, http }),
-        Some(Verb::Install(InstallArgs { program, write, name })) => {
-            install::run(context, program, name.as_deref(), write)
+        Some(Verb::Install(InstallArgs { program, write, name, lead })) => {
+            install::run(context, program, name.as_deref(), lead, write)
         }
     }
 }

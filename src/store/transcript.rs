@@ -274,6 +274,19 @@ pub(crate) fn first_incarnation_in(path: &Path) -> Result<Option<String>, StoreE
     Ok(None)
 }
 
+/// Returns the model of the last session in the transcript of `name`; `None` if there is none.
+pub(crate) fn last_model(dir: &TeamDir, name: &AgentName) -> Result<Option<String>, StoreError> {
+    let mut last = None;
+    each_line(&dir.transcript(name), |line| {
+        if Line::may_be(line, "session")
+            && let Some(Line { entry: Entry::Session { model, .. }, .. }) = Line::read(line)
+        {
+            last = Some(model);
+        }
+    })?;
+    Ok(last)
+}
+
 /// Moves the transcript of `name` to the archive and returns its new path; `None` if it is missing or empty. On an
 /// error it stays.
 pub fn archive(

@@ -101,7 +101,7 @@ impl Supervisor {
         self.spawned.set(self.spawned.get() + 1);
         self.members.with_history(&name, |history| *history = RestartHistory::default());
         let of_role = role.as_ref().and_then(|role| role.isolation);
-        let (model, mode, unused) = self.choose(&order, role);
+        let (model, mode, unused) = self.choose(&order, role)?;
         let clone = self.clone_for(&order, of_role, known_clone).await?;
         let (role, start_reason) = (order.role.clone(), StartReason::Spawned);
         let after = None;
@@ -215,23 +215,36 @@ impl Supervisor {
 
     /// Returns the ordered model, else the role's, else the lead's; the ordered mode, else the stricter of
     /// the role's and the lead's; and a note if the role's model cannot be used.
-    fn choose(&self, order: &SpawnOrder, role: Option<Role>) -> (String, PermissionMode, String) {
+    /// Fails if none of them names a model.
+    fn choose(
+        &self,
+        order: &SpawnOrder,
+        role: Option<Role>,
+    ) -> Result<(String, PermissionMode, String), ToolError> {
         let ours = self.config.permissions.borrow().mode;
         let role_mode = role.as_ref().and_then(|role| role.mode).map(|mode| mode.min(ours));
         let mode = order.mode.or(role_mode).unwrap_or(ours);
         if let Some(model) = &order.model {
-            return (model.clone(), mode, String::new());
+            return Ok((model.clone(), mode, String::new()));
         }
+        let ours = || {
+            self.config.model.borrow().clone().ok_or_else(|| {
+                ToolError::reply(
+                    "no model is configured for teammates: give one in `model`, as provider/name, or acp/claude, \
+                     acp/codex and so on for an agent of another vendor; or ask the user to set `model` in the settings",
+                )
+            })
+        };
         let Some(wanted) = role.and_then(|role| role.model) else {
-            return (self.config.model.borrow().clone(), mode, String::new());
+            return Ok((ours()?, mode, String::new()));
         };
         let why = match self.model_of_role(&wanted) {
-            Ok(model) => return (model, mode, String::new()),
+            Ok(model) => return Ok((model, mode, String::new())),
             Err(why) => why,
         };
         tracing::warn!(name = %order.name, role = order.role, model = wanted, %why, "the model of a role is not used");
         let note = format!(" Its role asks for {wanted}, which is not used: {why}.");
-        (self.config.model.borrow().clone(), mode, note)
+        Ok((ours()?, mode, note))
     }
 
     /// Returns the model that a role's word means. Fails if it cannot be used. An alias is only for a lead whose
@@ -241,8 +254,9 @@ impl Supervisor {
         let model = alias.map_or(wanted, String::as_str);
         let chosen = ModelChoice::parse(model).map_err(|why| why.what)?;
         if alias.is_some() {
-            let ours = ModelChoice::parse(&self.config.model.borrow()).map_err(|why| why.what)?;
-            if ours.spec().name != chosen.spec().name {
+            let ours = self.config.model.borrow().as_deref().map(ModelChoice::parse).transpose();
+            let ours = ours.map_err(|why| why.what)?;
+            if ours.is_none_or(|ours| ours.spec().name != chosen.spec().name) {
                 return Err(format!(
                     "it means {model}, and the lead's model is of another provider (set \
                      model_aliases.{wanted} for it)"

@@ -57,7 +57,7 @@ pub(crate) struct SupervisorConfig {
     /// Time without a sign of life after which a teammate counts as hung; `None` for never.
     pub(crate) hung_after: Option<Duration>,
     /// Model of a teammate for which neither the spawn nor the role names one.
-    pub(crate) model: RefCell<String>,
+    pub(crate) model: RefCell<Option<String>>,
     /// The models that the aliases in role files mean.
     pub(crate) model_aliases: BTreeMap<&'static str, String>,
     /// Permissions of the lead, from which those of its teammates are derived.
@@ -115,7 +115,7 @@ impl Supervisor {
 
     /// Sets the model of teammates that are spawned from now on without one, and the access to all models.
     pub(crate) fn set_model(&self, model: String, credentials: ProviderCredentials) {
-        self.config.model.replace(model);
+        self.config.model.replace(Some(model));
         self.config.credentials.replace(credentials);
     }
 

@@ -20,7 +20,7 @@ pub(super) fn definition(spec: &'static ToolSpec) -> Value {
     let mut hint = |name: &str, value: bool| drop(hints.insert(name.to_owned(), value.into()));
     hint("readOnlyHint", is_read);
     if !is_read {
-        hint("destructiveHint", false);
+        hint("destructiveHint", spec.effect == Effect::Changes);
         // A repeated call with the same id sends nothing again.
         if spec.after_crash == AfterCrash::Repeat {
             hint("idempotentHint", true);

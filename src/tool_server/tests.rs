@@ -195,11 +195,12 @@ fn the_tools_are_those_of_the_specs_with_hints() {
         assert_eq!(listed.to_string(), again.to_string());
         let tools = listed["result"]["tools"].as_array().unwrap();
         let find = |name: &str| tools.iter().find(|tool| tool["name"] == name).unwrap();
-        assert_eq!(tools.len(), 11, "{listed}");
+        assert_eq!(tools.len(), 15, "{listed}");
         for (name, hints, is_loaded) in [
             ("send_message", json!({ "destructiveHint": false, "idempotentHint": true }), true),
             ("broadcast", json!({ "destructiveHint": false, "idempotentHint": true }), false),
             ("claim_task", json!({ "destructiveHint": false }), false),
+            ("answer_request", json!({ "destructiveHint": true }), false),
             ("check_inbox", json!({}), true),
             ("list_teammates", json!({}), true),
             ("get_task", json!({}), false),

@@ -16,6 +16,7 @@ mod leases;
 mod mail;
 mod mcp;
 mod registry;
+mod requests;
 pub(crate) mod rules;
 mod served;
 pub(crate) mod skills;
@@ -62,6 +63,7 @@ const TOOLS: &[Registration] = &[
     Registration::of::<team::SubmitPlan>(),
     Registration::of::<team::ReviewPlan>(),
     Registration::of::<team::Idle>(),
+    Registration::of::<requests::AnswerRequest>(),
     Registration::of::<work::OfferWork>(),
     Registration::of::<work::TakeWork>(),
     Registration::of::<mcp::FindTools>(),

@@ -92,6 +92,7 @@ impl Tool for SpawnTeammate {
             "Start a teammate, or give an idle one a new prompt. name: lower-case.",
         )),
         audience: Audience::Lead,
+        served: Served::Listed,
         ..TALKS
     };
 
@@ -125,6 +126,7 @@ impl Tool for ShutdownTeammate {
             "End a teammate.",
         )),
         audience: Audience::Lead,
+        served: Served::Listed,
         ..TALKS
     };
 
@@ -232,6 +234,7 @@ impl Tool for ReviewPlan {
             "Decide about a plan in your mail.",
         )),
         audience: Audience::Lead,
+        served: Served::Listed,
         ..TALKS
     };
 

@@ -3,7 +3,7 @@
 use super::ending::EndReason;
 use crate::agent::budget::{OneTimeFlag, Warnings};
 use crate::agent::progress::Progress;
-use crate::protocol::budget::{BudgetVerdict, LimitOwner, judge, limits};
+use crate::protocol::budget::{BudgetLimit, BudgetVerdict, LimitOwner, judge, limits};
 use crate::store::{TeamDir, roster};
 use crate::wire::{budget::Budget, roster::UsageCount};
 use std::time::Instant;
@@ -62,6 +62,15 @@ impl BudgetWatch {
     pub(super) fn spent(&self) -> Option<EndReason> {
         self.limited().find_map(|(owner, budget, _)| {
             end_of(*owner, &Budget { turns: None, ..*budget }, &self.used_by(*owner))
+        })
+    }
+
+    /// Like [`Self::spent`], and applies the limits on turns, too: for a lead whose model another program runs.
+    pub(super) fn used_up(&self) -> Option<BudgetLimit> {
+        self.limited().find_map(|(owner, budget, _)| {
+            let verdict = judge(*owner, budget, &self.used_by(*owner));
+            let BudgetVerdict::Spent(limit) = verdict else { return None };
+            Some(limit)
         })
     }
 

@@ -10,6 +10,8 @@ pub(crate) enum ConversationChoice {
     /// A new one, unless a person at a terminal wants to resume an earlier one.
     Ask,
     New,
+    /// The current one if the model of another program had it, else a new one.
+    OfProgram,
     /// The last one in which something was said.
     Last,
     /// The one with this id.

@@ -13,9 +13,11 @@ mod granted_rules;
 mod headless;
 mod interactive;
 mod lead_app;
+mod lead_core;
 mod model_switch;
 mod options;
 mod past;
+mod program;
 mod question_queue;
 mod quiescence;
 mod returning;
@@ -36,11 +38,13 @@ mod user_mail;
 pub(crate) use conversation::ConversationChoice;
 pub(crate) use editor::run as run_for_editor;
 pub(crate) use options::{Front, LeadRequest};
+pub(crate) use program::run as run_for_program;
 
 use super::output::{print, warn};
 use super::{context::Context, event_loop::block_on};
 use crate::error::{Exit, Failure};
-use crate::os::{Clock, SystemClock, program};
+use crate::os::program::name_this_process;
+use crate::os::{Clock, SystemClock};
 use crate::store::takeover;
 use conversation::NextSession;
 use lead_app::LeadApp;
@@ -55,7 +59,7 @@ use takeover_words::taken_over;
 /// terminal. Returns the exit code of the last one.
 pub(crate) fn run(context: &Context, mut request: LeadRequest) -> Result<Exit, Failure> {
     context.refuse_inside_agent("lead")?;
-    program::name_this_process("lead");
+    name_this_process("lead");
     let mut deadline = None;
     let mut next = None;
     loop {

@@ -3,6 +3,7 @@
 use super::conversation::{ConversationChoice, NextSession};
 use crate::agent::approval::Asks;
 use crate::app::context::Context;
+use crate::app::mcp_member::model_of_program;
 use crate::app::mcp_servers;
 use crate::app::permission_rules::permissions;
 use crate::app::{model as model_access, output::warn};
@@ -34,7 +35,7 @@ pub(crate) struct LeadRequest {
 }
 
 /// The side from which a person uses a lead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Front {
     Terminal {
         /// Whether the session reads and writes plain lines, also on a terminal.
@@ -44,14 +45,16 @@ pub(crate) enum Front {
     Headless(Format),
     /// An editor, which speaks the Agent Client Protocol.
     Editor,
+    /// The program of this name, whose model leads over the Model Context Protocol.
+    Program(String),
 }
 
 impl Front {
     /// Returns the output of a headless run.
-    pub(super) fn output(self) -> Option<Format> {
+    pub(super) fn output(&self) -> Option<Format> {
         match self {
-            Self::Headless(output) => Some(output),
-            Self::Terminal { .. } | Self::Editor => None,
+            Self::Headless(output) => Some(*output),
+            Self::Terminal { .. } | Self::Editor | Self::Program(_) => None,
         }
     }
 }
@@ -61,7 +64,9 @@ impl LeadRequest {
     pub(super) fn resumes(&self) -> bool {
         match self.conversation {
             ConversationChoice::Last | ConversationChoice::Chosen(_) => true,
-            ConversationChoice::Ask | ConversationChoice::New => false,
+            ConversationChoice::Ask | ConversationChoice::New | ConversationChoice::OfProgram => {
+                false
+            }
         }
     }
 
@@ -117,13 +122,22 @@ impl LeadOptions {
             named = model_access::offer_local(&settings)?;
         }
         let is_fallback_model = named.is_none();
-        let model = model_access::select(named, is_at_terminal)?;
+        // The model of another program leads without one; its teammates need one.
+        let leads_itself = matches!(request.front, Front::Program(_));
+        let model = model_access::select(named, is_at_terminal || leads_itself)?;
         let credentials = ProviderCredentials::of(&settings, &context.environment);
-        let (model, credentials) = model_access::complete(model, credentials, &settings)?;
+        let is_agent = leads_itself && model.agent().is_some();
+        let (model, credentials) = if is_agent {
+            (model, credentials)
+        } else {
+            model_access::complete(model, credentials, &settings)?
+        };
         let price = settings.prices().get(&model.to_string()).copied();
         let price = price_of(&model, price, &settings.rules().budgets())?;
-        // A model that cannot be opened ends the start before anything is written.
-        model_access::open_alone(&model, &credentials)?;
+        if !is_agent {
+            // A model that cannot be opened ends the start before anything is written.
+            model_access::open_alone(&model, &credentials)?;
+        }
         Ok(Self {
             request,
             sandbox: settings.sandbox(),
@@ -138,6 +152,20 @@ impl LeadOptions {
         })
     }
 
+    /// Returns the model of the lead on the roster.
+    pub(super) fn model_on_roster(&self) -> String {
+        match &self.request.front {
+            Front::Program(name) => model_of_program(name),
+            Front::Terminal { .. } | Front::Headless(_) | Front::Editor => self.model.to_string(),
+        }
+    }
+
+    /// Returns the model of teammates for which none is named, if there is one.
+    pub(super) fn model_of_teammates(&self) -> Option<String> {
+        let leads_itself = matches!(self.request.front, Front::Program(_));
+        (!leads_itself || !self.is_fallback_model).then(|| self.model.to_string())
+    }
+
     /// Whether a person is at this lead, and is asked.
     pub(super) fn has_person(&self) -> bool {
         self.approver() == Asks::Person
@@ -145,7 +173,7 @@ impl LeadOptions {
 
     /// Returns the decider on the lead's own calls.
     pub(super) fn approver(&self) -> Asks {
-        approver(self.request.front, std::io::stdin().is_terminal())
+        approver(&self.request.front, std::io::stdin().is_terminal())
     }
 }
 
@@ -154,14 +182,14 @@ fn last_model(context: &Context) -> Option<ModelChoice> {
 }
 
 /// Returns the decider on the lead's own calls: the person at an interactive terminal or in an editor, elsewhere none.
-fn approver(front: Front, stdin_is_terminal: bool) -> Asks {
+fn approver(front: &Front, stdin_is_terminal: bool) -> Asks {
     let no_one = |why: &str| Asks::NoOne(why.into());
     match (front, stdin_is_terminal) {
         (Front::Headless(_), _) => no_one("a headless run (-p) cannot ask"),
         (Front::Terminal { .. }, false) => {
             no_one("standard input is not a terminal, so no question can be asked")
         }
-        (Front::Terminal { .. }, true) | (Front::Editor, _) => Asks::Person,
+        (Front::Terminal { .. }, true) | (Front::Editor | Front::Program(_), _) => Asks::Person,
     }
 }
 
@@ -194,13 +222,16 @@ mod tests {
     fn only_a_lead_at_a_terminal_or_in_an_editor_asks_the_person() {
         let (terminal, headless) =
             (Front::Terminal { is_plain: false }, Front::Headless(Format::Text));
-        for (front, is_terminal) in [(headless, true), (headless, false), (terminal, false)] {
+        for (front, is_terminal) in [(&headless, true), (&headless, false), (&terminal, false)] {
             assert!(matches!(approver(front, is_terminal), Asks::NoOne(_)));
         }
-        for (front, is_terminal) in
-            [(terminal, true), (Front::Editor, false), (Front::Editor, true)]
-        {
-            assert_eq!(approver(front, is_terminal), Asks::Person);
+        for (front, is_terminal) in [
+            (terminal, true),
+            (Front::Editor, false),
+            (Front::Editor, true),
+            (Front::Program("claude".into()), false),
+        ] {
+            assert_eq!(approver(&front, is_terminal), Asks::Person);
         }
     }
 }

@@ -3,13 +3,14 @@
 use super::conversation::{ConversationChoice, TakenUp};
 use super::options::{Front, LeadRequest};
 use super::returning;
+use crate::app::mcp_member::is_of_program;
 use crate::app::sessions::{self, chosen};
 use crate::app::{context::Context, event_loop::exit_of, output};
 use crate::error::{Exit, Failure};
 use crate::os::{Clock, SystemClock, read_answer, signals::SignalEvent, terminal_size};
 use crate::store::asynchronous::offload;
 use crate::store::conversations::{self, Conversation};
-use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster};
+use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::ui::sessions::{ago, title};
 use crate::wire::AgentName;
 use crate::wire::money::Price;
@@ -61,7 +62,7 @@ pub(super) fn settle(
     request: &mut LeadRequest,
 ) -> Result<Option<Exit>, Failure> {
     match &request.conversation {
-        ConversationChoice::New => {}
+        ConversationChoice::New | ConversationChoice::OfProgram => {}
         ConversationChoice::Ask => match ask(context, request)? {
             Ok(choice) => request.conversation = choice,
             Err(left) => {
@@ -202,6 +203,11 @@ pub(super) async fn take_up(
     let (team, choice) = (team.clone(), choice.clone());
     offload(move || match choice {
         ConversationChoice::Ask | ConversationChoice::New => Ok((TakenUp::New, None)),
+        ConversationChoice::OfProgram => {
+            let last = transcript::last_model(&team, &AgentName::lead())?;
+            let is_current = last.is_some_and(|model| is_of_program(&model));
+            Ok((if is_current { TakenUp::Current } else { TakenUp::New }, None))
+        }
         ConversationChoice::Last => Ok(take_up_last(&team, fsync, &prices)?),
         ConversationChoice::Chosen(id) => {
             let found = chosen(&team, &id)?;

@@ -5,13 +5,15 @@ use crate::agent::Events;
 use crate::agent::conversation::NewModel;
 use crate::agent::event::Event;
 use crate::bus::Bus;
+use crate::error::Failure;
 use crate::settings::granted::RulesOfLead;
 use crate::settings::last_lead::LastLead;
 use crate::store::tail::Tail;
 use crate::store::{TeamDir, asynchronous::offload};
 use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
-use crate::tools::approval_queue::ApprovalQueue;
+use crate::tools::{Ops, approval_queue::ApprovalQueue};
+use crate::wire::AgentName;
 use crate::wire::permission::PermissionMode;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -41,6 +43,27 @@ pub(super) struct LeadRuntime {
 impl LeadRuntime {
     pub(super) fn team(&self) -> &TeamDir {
         self.bus.dir()
+    }
+
+    /// Returns the operations of the lead for its tools.
+    pub(super) fn ops(&self) -> Ops {
+        let (team, approval_queue) = (self.supervisor.ops(), Rc::clone(&self.approval_queue));
+        Ops { team, approval_queue }
+    }
+
+    /// Begins the supervision: starts the returning teammates, and records the rules and the mode of this lead.
+    pub(super) async fn begin(
+        &self,
+        returning: &[AgentName],
+        mode: PermissionMode,
+    ) -> Result<(), Failure> {
+        self.supervisor.resume(returning).await?;
+        tokio::task::spawn_local(Rc::clone(&self.supervisor).keep_watch());
+        if let Err(why) = self.keep().await {
+            tracing::warn!(why, "`team permissions` shows the rules of an earlier lead");
+        }
+        self.record_mode(mode).await;
+        Ok(())
     }
 
     /// Notes the mode in which the lead carries its approved plan out. Its teammates keep their modes: their plans are not

@@ -123,7 +123,9 @@ pub(super) async fn recover_team(
     hit("lead.recovered");
     let found = recovered.summary();
     let mut startup = Startup { found, taken_up, usage, ..Startup::default() };
-    if let Some(path) = startup.taken_up.transcript(team) {
+    if options.request.resumes()
+        && let Some(path) = startup.taken_up.transcript(team)
+    {
         startup.resume(team, &path, options.settings.max_teammates.value)?;
     }
     Ok(startup)
@@ -184,7 +186,7 @@ async fn write_entry(
         name: AgentName::lead().to_string(),
         pid: i32::try_from(std::process::id()).ok(),
         incarnation: incarnation.to_owned(),
-        model: options.model.to_string(),
+        model: options.model_on_roster(),
         mode: options.permissions.mode.word().into(),
         since: SystemClock.now(),
         sandbox: Some(options.sandbox.entry()),

@@ -46,9 +46,13 @@ pub(crate) fn run(
     context: &Context,
     program: ClientProgram,
     name: Option<&str>,
+    leads: bool,
     is_written: bool,
 ) -> Result<Exit, Failure> {
     let mut words = vec![own_command(context)?, "mcp".into()];
+    if leads {
+        words.push("--lead".into());
+    }
     if let Some(name) = name {
         words.extend(["--as".into(), member_name(name)?.to_string()]);
     }

@@ -13,6 +13,8 @@ struct Letter {
     /// The place in the order of delivery.
     number: u64,
     bytes: usize,
+    /// Whether it starts a turn of the model.
+    wakes: bool,
     message: Object,
 }
 
@@ -33,10 +35,11 @@ impl Mailbag {
         Self { unread: Vec::new(), lent: Vec::new(), handed_out, count: 0 }
     }
 
-    pub(super) fn add(&mut self, message: Object) {
+    /// Adds unread mail; `wakes` says whether it starts a turn of the model.
+    pub(super) fn add(&mut self, message: Object, wakes: bool) {
         let bytes = message.iter().map(|(name, value)| name.len() + value.to_string().len()).sum();
         self.count += 1;
-        self.unread.push(Letter { number: self.count, bytes, message });
+        self.unread.push(Letter { number: self.count, bytes, wakes, message });
     }
 
     /// Takes the oldest unread mail for an answer, as much as fits into a result, at least one message.
@@ -82,6 +85,11 @@ impl Mailbag {
         ended.into_iter().map(|(_, letter)| letter).collect()
     }
 
+    /// Whether there is unread mail that starts a turn of the model.
+    pub(super) fn wakes(&self) -> bool {
+        self.unread.iter().any(|letter| letter.wakes)
+    }
+
     /// Whether all mail was handed out.
     pub(super) fn is_empty(&self) -> bool {
         self.unread.is_empty() && self.lent.is_empty()
@@ -110,15 +118,17 @@ mod tests {
     fn mail_of_an_answer_that_was_not_written_is_unread_again_in_its_order() {
         let mut bag = Mailbag::new();
         for id in ["a", "b"] {
-            bag.add(message(id, "x"));
+            bag.add(message(id, "x"), true);
         }
+        assert!(bag.wakes());
         assert_eq!(ids(&bag.lend("1")), ["a", "b"]);
-        bag.add(message("c", "x"));
+        bag.add(message("c", "x"), false);
+        assert!(!bag.wakes());
         assert_eq!(ids(&bag.lend("2")), ["c"]);
         assert!(bag.lend("none").mail.is_empty() && !bag.is_empty());
         assert_eq!(bag.deliver("2"), ["c"]);
         assert!(bag.return_from("1") && !bag.return_from("1"));
-        bag.add(message("d", "x"));
+        bag.add(message("d", "x"), true);
         assert_eq!(ids(&bag.lend("3")), ["a", "b", "d"]);
         assert_eq!(bag.deliver("3"), ["a", "b", "d"]);
         assert!(bag.is_empty());
@@ -130,7 +140,7 @@ mod tests {
         let mut bag = Mailbag::new();
         let long = "x".repeat(OUTPUT_CHARS);
         for (id, content) in [("a", &*long), ("b", "x"), ("c", &long), ("d", "x")] {
-            bag.add(message(id, content));
+            bag.add(message(id, content), true);
         }
         let handouts: Vec<Handout> = ["1", "2", "3", "4"].map(|call| bag.lend(call)).into();
         let shown: Vec<_> = handouts.iter().map(|it| (ids(it), it.more)).collect();

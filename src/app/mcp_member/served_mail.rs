@@ -19,7 +19,7 @@ use crate::wire::inbox_block::marked;
 use crate::wire::message::{Body, Message};
 use crate::wire::newest::Newest;
 use crate::wire::transcript::{Entry, InterruptOutcome, Line};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, PoisonError};
@@ -27,13 +27,39 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep_until};
 
-pub(super) struct ServedMail {
+/// The part of a program in the mail of its model.
+pub(in crate::app) trait MailWatch {
+    /// Meets each message that was taken in. Returns whether the program acts on it.
+    fn on_mail(&self, message: &Message) -> bool;
+
+    /// Whether the model gets a message of this kind.
+    fn is_shown(&self, body: &Body) -> bool {
+        !body.is_for_program()
+    }
+
+    /// Returns the kinds of messages that are taken in as soon as they arrive, without a call of the model.
+    fn urgent(&self) -> &'static [&'static str] {
+        &["shutdown_request", "interrupt_request"]
+    }
+}
+
+/// The watch of a teammate, whose program only acts on requests to leave and to interrupt.
+pub(super) struct NoMailWatch;
+
+impl MailWatch for NoMailWatch {
+    fn on_mail(&self, _: &Message) -> bool {
+        false
+    }
+}
+
+pub(in crate::app) struct ServedMail {
     pub(super) bus: Arc<Bus>,
     pub(super) me: AgentName,
     pub(super) incarnation: String,
     pub(super) team: Rc<TeamContext>,
     pub(super) mailbox: SharedMailbox,
     pub(super) status: StatusSender,
+    pub(super) watch: Box<dyn MailWatch>,
     pub(super) bag: RefCell<Mailbag>,
     /// Notified when mail arrives, and when the member leaves.
     pub(super) arrived: Notify,
@@ -51,7 +77,7 @@ pub(super) struct ServedMail {
 
 impl ServedMail {
     /// Takes the waiting mail into the transcript and the mailbag. Dropping the future does not stop it.
-    pub(super) async fn collect(&self) -> Result<(), StoreError> {
+    pub(in crate::app) async fn collect(&self) -> Result<(), StoreError> {
         let Some(this) = self.this.upgrade().filter(|it| !it.has_left.get()) else { return Ok(()) };
         let work = tokio::task::spawn_local(async move { this.drain().await });
         // The task is cancelled at the end of the process only.
@@ -93,15 +119,16 @@ impl ServedMail {
         if matches!(body, Body::InterruptRequest { .. }) && is_bound {
             let (by, outcome) = (from.clone(), InterruptOutcome::NoTurn);
             self.record([Entry::Interrupt { request_id, by, outcome }]);
-        } else if body.needs_seal() {
+        } else if !self.watch.on_mail(&mail.message) && body.needs_seal() {
             tracing::warn!(
                 from,
                 kind,
                 "control mail was not acted on: the program of the user decides"
             );
         }
-        if !body.is_for_program() {
-            self.bag.borrow_mut().add(marked(&mail.object(), verified));
+        if self.watch.is_shown(body) {
+            let wakes = body.wakes() || body.is_for_program();
+            self.bag.borrow_mut().add(marked(&mail.object(), verified), wakes);
         }
     }
 
@@ -114,7 +141,7 @@ impl ServedMail {
     }
 
     /// Asks the member to leave the team, for the first reason that is given.
-    pub(super) fn leave(&self, why: String) {
+    pub(in crate::app) fn leave(&self, why: String) {
         self.leave_reason.borrow_mut().get_or_insert(why);
         self.leaving.notify_one();
     }
@@ -131,6 +158,15 @@ impl ServedMail {
                 tracing::warn!(%why, "the transcript was not written");
             }
         }
+    }
+
+    /// Gives the model a note of the program, with the next result.
+    pub(in crate::app) fn note(&self, text: &str) {
+        self.record([Entry::Note { content: text.to_owned() }]);
+        let system = AgentName::system().to_string();
+        let note = json!({ "from": system, "content": text });
+        self.bag.borrow_mut().add(note.as_object().cloned().unwrap_or_default(), true);
+        self.arrived.notify_waiters();
     }
 
     /// Takes unread mail for an answer; waits for it until `until`.
@@ -193,7 +229,8 @@ impl ServedMail {
     /// Searches new lines of the inbox for control mail, which is acted on without a call. Returns the search for the next
     /// lines.
     pub(super) async fn search_control(&self, mut search: Tail) -> Tail {
-        let (found, search) = offload(move || (has_control(&mut search), search)).await;
+        let kinds = self.watch.urgent();
+        let (found, search) = offload(move || (has_urgent(&mut search, kinds), search)).await;
         if found && let Err(why) = self.collect().await {
             tracing::warn!(%why, "control mail waits");
         }
@@ -201,13 +238,13 @@ impl ServedMail {
     }
 }
 
-/// Whether one of the lines that were appended since the last search may be a request to the program.
-fn has_control(search: &mut Tail) -> bool {
+/// Whether one of the lines that were appended since the last search may be of one of these kinds.
+fn has_urgent(search: &mut Tail, kinds: &[&str]) -> bool {
     let mut found = false;
     let read = search.fresh().and_then(|mut fresh| {
         while let Some(line) = fresh.next_line()? {
             let text = String::from_utf8_lossy(line);
-            found |= text.contains("shutdown_request") || text.contains("interrupt_request");
+            found |= kinds.iter().any(|kind| text.contains(kind));
         }
         Ok(())
     });

@@ -63,6 +63,9 @@ fn an_entry_is_printed_or_written_once_and_what_is_there_stays() {
 fn the_entry_works() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
+    let leads = team.team(&["mcp", "install", "claude", "--lead"]).expect(0).json();
+    assert_eq!(leads["mcpServers"]["team"]["args"], json!(["mcp", "--lead"]));
+    team.team(&["mcp", "install", "claude", "--lead", "--as", "eve"]).expect(2);
     let entry = team.team(&["mcp", "install", "claude", "--as", "eve"]).expect(0).json();
     let server = &entry["mcpServers"]["team"];
     let words = server["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());

@@ -13,6 +13,7 @@ mod acp_recordings;
 
 mod mcp_bad_servers;
 mod mcp_install;
+mod mcp_lead;
 mod mcp_member;
 mod mcp_servers;
 

@@ -1,0 +1,281 @@
+//! The parts of every lead: the supervisor of its teammates, its approvals, its task list, its mailbox. An agent
+//! ([`super::lead_app`]) or the model of another program ([`super::program`]) leads with them.
+
+use super::options::LeadOptions;
+use super::startup::{Place, RosterPlace, Startup, recover_team, take_place};
+use super::{conversation::TakenUp, runtime::LeadRuntime};
+use crate::agent::event::Event;
+use crate::app::agent_process::{AgentProcess, fresh_id};
+use crate::app::build_agent::check_lead_rules;
+use crate::app::clones;
+use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
+use crate::app::own_mailbox::{make_inbox, open_mailbox};
+use crate::app::walls::{self, LevelOrigin};
+use crate::bus::Bus;
+use crate::error::{Exit, Failure, OrFail};
+use crate::leases;
+use crate::os::{SystemClock, program::TeammateProgram, wall::Walls};
+use crate::protocol::restart::RestartTracker;
+use crate::settings::granted::{GrantedFile, RulesOfLead};
+use crate::settings::{Rules, Settings, last_lead::LastLead};
+use crate::store::{Drained, Mailbox, StoreError, TeamDir};
+use crate::store::{asynchronous::offload, roster, tail::Tail};
+use crate::supervise::supervisor::{Supervisor, SupervisorConfig};
+use crate::tasks::Tasks;
+use crate::tools::{
+    approval_queue::ApprovalQueue, command::command_setup, find, hooks::Hooks, team::PLAN_TOOL,
+};
+use crate::wire::log_words;
+use crate::wire::permission::Permissions;
+use crate::wire::roster::UsageCount;
+use crate::wire::{AgentName, budget::RunBudget, limits::RESTART_FIRST_PAUSE, message::Message};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// The variable with the first pause before a restart, in milliseconds. For tests; a release build ignores it.
+const FIRST_PAUSE: &str = "TEAM_FIRST_PAUSE_MS";
+
+/// A lead that holds its life lock and is on the roster, before its model is there.
+pub(super) struct LeadCore {
+    pub(super) runtime: LeadRuntime,
+    pub(super) process: AgentProcess,
+    pub(super) mailbox: Mailbox,
+    /// The events that are sent to the lead by [`LeadRuntime::send`].
+    pub(super) inbound: UnboundedReceiver<Event>,
+    pub(super) options: LeadOptions,
+    pub(super) startup: Startup,
+    pub(super) rules: Rules,
+    pub(super) walls: Option<Arc<Walls>>,
+    /// Mail that an earlier lead had claimed, and that is not for this conversation.
+    pub(super) claimed: Vec<Message>,
+    /// The usage of the team before this run.
+    pub(super) used_before: UsageCount,
+}
+
+impl LeadCore {
+    /// Takes the lead's place in the folder and builds the parts. A start that fails leaves the roster as it was.
+    pub(super) async fn start(
+        context: &Context,
+        team: &TeamDir,
+        mut options: LeadOptions,
+        deadline: Option<Instant>,
+    ) -> Result<(Self, RosterPlace), Failure> {
+        check_lead_rules(team, &options.permissions)?;
+        let origin = LevelOrigin::of(&options.settings);
+        options.sandbox =
+            walls::attainable(options.sandbox, origin, team, &context.environment).await?;
+        let bus = open_bus(team.clone(), options.settings.rules());
+        let Place { process, entry, before, taken_up, usage } =
+            before_timeout(deadline, take_place(&bus, &options)).await?;
+        let recovery = recover_team(&bus, &options, before, taken_up, usage);
+        let recovered = before_timeout(deadline, recovery).await;
+        let built = match recovered {
+            Ok(startup) => Self::build(context, bus, options, process, startup).await,
+            Err(why) => Err(why),
+        };
+        match built {
+            Ok(core) => Ok((core, entry)),
+            Err(why) => {
+                entry.give_back(team).await;
+                Err(why)
+            }
+        }
+    }
+
+    async fn build(
+        context: &Context,
+        bus: Arc<Bus>,
+        mut options: LeadOptions,
+        mut process: AgentProcess,
+        mut startup: Startup,
+    ) -> Result<Self, Failure> {
+        let mut rules = options.settings.rules();
+        let team = &bus.dir().clone();
+        let found = startup.found.take().into_iter().chain(options.mode_note.clone());
+        startup.found = found.reduce(|found, note| format!("{found}\n{note}"));
+        let dir = team.clone();
+        offload(move || make_inbox(&dir, &AgentName::user())).await?;
+        let used_before = roster::read(team)?.used();
+        let of_run = |tokens| RunBudget { tokens, before: used_before.tokens() };
+        rules.run = options.request.budget.tokens.map(of_run);
+        let of_team = Arc::clone(&bus);
+        let tasks = offload(move || take_over_tasks(&of_team)).await;
+        let granted = granted_rules(context, team, &process, &startup);
+        options.permissions.granted = granted.now().allows();
+        let walls = walls::raise(&options.sandbox, team, &process.run_id, &context.environment)?;
+        let hooks = lead_hooks(context, &options, &process, team, walls.clone());
+        let supervisor = new_supervisor(context, &options, rules, &process, &tasks, hooks)?;
+        let approval_queue = new_queue(&bus, &process, &options.permissions);
+        let (events, inbound) = unbounded_channel();
+        // Mail that an earlier lead had claimed: another conversation leaves it to the user, a resumed one drains it.
+        let (mailbox, life) = open_mailbox(&bus, process.life, rules).await?;
+        process.life = life;
+        let (claimed, mailbox) = take_over_mail(mailbox, startup.taken_up.clone()).await?;
+        let runtime = LeadRuntime {
+            bus,
+            tasks,
+            auto_claim: rules.auto_claim,
+            supervisor,
+            approval_queue,
+            events,
+            next_model: Rc::default(),
+            incarnation: process.incarnation.clone(),
+            last_lead: Arc::new(LastLead::of(&context.environment, team.root())),
+            rules: Rc::new(granted),
+            unread_mail: Rc::new(RefCell::new(Tail::new(team.inbox(&AgentName::lead())))),
+            next_session: Rc::default(),
+        };
+        Ok(Self {
+            runtime,
+            process,
+            mailbox,
+            inbound,
+            options,
+            startup,
+            rules,
+            walls,
+            claimed,
+            used_before,
+        })
+    }
+}
+
+/// Begins the conversation that the lead has taken up. Returns the mail that an earlier lead had claimed and that is not
+/// for this conversation.
+async fn take_over_mail(
+    mut mailbox: Mailbox,
+    taken_up: TakenUp,
+) -> Result<(Vec<Message>, Mailbox), StoreError> {
+    let begin = move || {
+        let claimed = match &taken_up {
+            TakenUp::Current => Ok(Drained::default()),
+            TakenUp::New => mailbox.start_anew(),
+            TakenUp::Archived(path) => mailbox.continue_archived(path),
+        };
+        claimed.map(|claimed| (claimed.mail, mailbox))
+    };
+    let (claimed, mailbox) = offload(begin).await?;
+    Ok((claimed.into_iter().map(|mail| *mail.message).collect(), mailbox))
+}
+
+/// Does a step of the start. Fails when `--timeout` passes meanwhile.
+async fn before_timeout<T>(
+    deadline: Option<Instant>,
+    step: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let Some(deadline) = deadline else { return step.await };
+    tokio::time::timeout_at(deadline.into(), step).await.unwrap_or_else(|_| {
+        let what = "--timeout passed before the lead could start";
+        let why = "it waited for the last team, for a running lead, or for a lock";
+        let hint = "look with `team ls` for what still runs, or raise --timeout";
+        Err(Failure::new(Exit::Timeout, what, why, hint))
+    })
+}
+
+/// Opens the task list, and releases the tasks and the leases of owners that are dead.
+fn take_over_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {
+    let tasks = open_tasks(bus);
+    if let Err(why) = leases::release_abandoned(bus.dir()) {
+        tracing::warn!(%why, "leases of dead owners are removed by the next claim");
+    }
+    match tasks.release_abandoned() {
+        Ok(released) => {
+            let tasks = log_words::listed(released.iter().map(|task| task.id));
+            tracing::info!(tasks, "tasks of dead owners were released");
+        }
+        Err(why) => tracing::warn!(%why, "tasks of dead owners were not released"),
+    }
+    tasks
+}
+
+fn granted_rules(
+    context: &Context,
+    team: &TeamDir,
+    process: &AgentProcess,
+    startup: &Startup,
+) -> RulesOfLead {
+    let conversation = startup.conversation.as_deref().unwrap_or(&process.incarnation);
+    let file = GrantedFile::of(&context.environment, team.root());
+    RulesOfLead::of(file, &process.incarnation, conversation)
+}
+
+fn new_queue(
+    bus: &Arc<Bus>,
+    process: &AgentProcess,
+    permissions: &Permissions,
+) -> Rc<ApprovalQueue> {
+    Rc::new(ApprovalQueue::new(
+        Arc::clone(bus),
+        process.incarnation.clone(),
+        PLAN_TOOL,
+        find,
+        permissions.plan_approval,
+        permissions.mode,
+    ))
+}
+
+fn lead_hooks(
+    context: &Context,
+    options: &LeadOptions,
+    process: &AgentProcess,
+    team: &TeamDir,
+    walls: Option<Arc<Walls>>,
+) -> Hooks {
+    let Settings { pass_environment, hooks, .. } = &options.settings;
+    let variables = context.environment.passed_on(&pass_environment.value);
+    Hooks {
+        list: hooks.value.clone(),
+        me: AgentName::lead(),
+        workspace: team.workspace().to_owned(),
+        setup: command_setup(variables, process.run_id.clone(), walls),
+        leases: Some(team.clone()),
+    }
+}
+
+fn new_supervisor(
+    context: &Context,
+    options: &LeadOptions,
+    rules: Rules,
+    process: &AgentProcess,
+    tasks: &Arc<Tasks>,
+    hooks: Hooks,
+) -> Result<Rc<Supervisor>, Failure> {
+    let (settings, environment) = (&options.settings, &context.environment);
+    let further = &settings.pass_environment.value;
+    let hint = "install `team`, `lead` and `teammate` side by side";
+    let program = TeammateProgram::find().or_fail("the teammate program is missing", hint)?;
+    let hung_after = Duration::from_secs(settings.hung_after.value);
+    let first = environment.get(FIRST_PAUSE).and_then(|text| text.parse().ok());
+    let first = first.filter(|_| cfg!(debug_assertions)).map(Duration::from_millis);
+    let first_pause = first.unwrap_or(RESTART_FIRST_PAUSE);
+    // The incarnation seeds the jitter of the pauses before restarts.
+    let bytes = process.incarnation.bytes().map(u64::from);
+    let seed = bytes.fold(7, |seed, byte| byte + 31_u64.wrapping_mul(seed));
+    Ok(Supervisor::new(SupervisorConfig {
+        bus: Arc::clone(tasks.bus()),
+        tasks: Arc::clone(tasks),
+        clock: Rc::new(SystemClock),
+        program,
+        max_teammates: settings.max_teammates.value,
+        rules,
+        hooks,
+        mcp_servers: options.mcp_servers.clone(),
+        prices: settings.prices(),
+        agents: settings.agent_programs(environment),
+        restarts: RefCell::new(RestartTracker::new(settings.restart.value, first_pause, seed)),
+        hung_after: Some(hung_after).filter(|limit| !limit.is_zero()),
+        model: RefCell::new(options.model_of_teammates()),
+        model_aliases: settings.model_aliases(),
+        permissions: RefCell::new(options.permissions.clone()),
+        sandbox: options.sandbox.clone(),
+        credentials: RefCell::new(options.credentials.clone()),
+        environment: teammate_environment(environment, further),
+        pass_environment: further.clone(),
+        run_id: process.run_id.clone(),
+        clones: clones::config(settings, &options.sandbox, tasks.dir(), environment),
+        incarnation: Box::new(fresh_id),
+    }))
+}
