@@ -1,13 +1,13 @@
 //! A lead whose model runs in another program: what its program does for it, and the end of its team.
 
-use super::super::approvals::Approvals;
-use super::super::budget_watch::BudgetWatch;
-use super::super::lead_core::LeadCore;
-use super::super::runtime::LeadRuntime;
-use super::super::spawn_requests;
 use crate::agent::budget::Warnings;
 use crate::agent::event::{Event, MachineEvent};
 use crate::app::context::Context;
+use crate::app::lead::approvals::Approvals;
+use crate::app::lead::budget_watch::BudgetWatch;
+use crate::app::lead::lead_core::LeadCore;
+use crate::app::lead::runtime::LeadRuntime;
+use crate::app::lead::spawn_requests;
 use crate::app::mcp_member::{MailWatch, MemberParts, Membership, PlacedMember, TakenPlace};
 use crate::error::{Exit, Failure};
 use crate::os::failpoint::hit;
