@@ -30,6 +30,8 @@ pub(crate) enum ClientProgram {
     Cursor,
     /// `OpenCode`: opencode.json of this folder
     Opencode,
+    /// Copilot CLI: .mcp.json of this folder
+    Copilot,
 }
 
 /// The file with a program's list of servers, and the entry for it.
@@ -89,7 +91,7 @@ fn entry_for(
     let here = |name: &str| context.cwd.join(name);
     let servers = |file| Entry::Json { file, list: "mcpServers", server: server.clone() };
     Ok(match program {
-        ClientProgram::Claude => servers(here(".mcp.json")),
+        ClientProgram::Claude | ClientProgram::Copilot => servers(here(".mcp.json")),
         ClientProgram::Gemini => servers(here(".gemini/settings.json")),
         ClientProgram::Cursor => servers(here(".cursor/mcp.json")),
         ClientProgram::Opencode => {

@@ -41,6 +41,8 @@ fn an_entry_is_printed_or_written_once_and_what_is_there_stays() {
             0
         );
     }
+    let same = team.team(&["mcp", "install", "copilot", "--write"]).expect(0);
+    assert!(same.out.contains("already"), "{same:?}");
     // The home of the tests is the workspace.
     let printed = team.team(&["mcp", "install", "codex", "--as", "cody"]).expect(0);
     assert!(printed.out.contains("[mcp_servers.team]"), "{printed:?}");
