@@ -1,6 +1,7 @@
 //! A member whose model runs in another program: joining the team, its calls, and leaving.
 
 use super::claude_inbox::ClaudeInbox;
+use super::hook_server;
 use super::mailbag::Mailbag;
 use super::served_mail::ServedMail;
 use super::status_task::{self, ServedStatus, StatusSender};
@@ -242,6 +243,7 @@ impl Joining {
             status_task::publish(changes, reporter, async move { stop.notified().await });
         let publisher = RefCell::new(Some(tokio::task::spawn_local(publishing)));
         let claude = ClaudeInbox::find(&self.environment);
+        tokio::task::spawn_local(hook_server::serve(Rc::clone(&mail), claude.is_some()));
         tokio::task::spawn_local(watch(Rc::clone(&mail), claude));
         tracing::info!(%name, program, "joined");
         let life = tokio::sync::Mutex::new(Some(life));

@@ -5,7 +5,10 @@
 //! leaves at once, and its process answers each further call with the reason.
 
 mod claude_inbox;
+mod hook_server;
 pub(crate) mod install;
+mod install_hooks;
+pub(crate) mod mail_hook;
 mod mailbag;
 mod membership;
 mod served_mail;

@@ -11,7 +11,7 @@ fn an_entry_is_printed_or_written_once_and_what_is_there_stays() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     for (program, file, list) in [
-        ("claude", ".mcp.json", "mcpServers"),
+        ("copilot", ".mcp.json", "mcpServers"),
         ("gemini", ".gemini/settings.json", "mcpServers"),
         ("cursor", ".cursor/mcp.json", "mcpServers"),
         ("opencode", "opencode.json", "mcp"),
@@ -41,8 +41,6 @@ fn an_entry_is_printed_or_written_once_and_what_is_there_stays() {
             0
         );
     }
-    let same = team.team(&["mcp", "install", "copilot", "--write"]).expect(0);
-    assert!(same.out.contains("already"), "{same:?}");
     // The home of the tests is the workspace.
     let printed = team.team(&["mcp", "install", "codex", "--as", "cody"]).expect(0);
     assert!(printed.out.contains("[mcp_servers.team]"), "{printed:?}");
@@ -55,6 +53,22 @@ fn an_entry_is_printed_or_written_once_and_what_is_there_stays() {
     let text = fs::read_to_string(&config).unwrap();
     assert_eq!(text, format!("model = \"m\"\n\n{}", printed.out));
     team.team(&["mcp", "install", "emacs"]).expect(2);
+    // Claude Code has the same servers as Copilot, and hooks.
+    let printed = team.team(&["mcp", "install", "claude"]).expect(0);
+    let mut entries = serde_json::Deserializer::from_str(&printed.out).into_iter::<Value>();
+    let (servers, hooks) = (entries.next().unwrap().unwrap(), entries.next().unwrap().unwrap());
+    assert!(servers["mcpServers"]["team"].is_object() && entries.next().is_none(), "{printed:?}");
+    let path = team.workspace().join(".claude/settings.local.json");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    write(&path, r#"{"model": "m", "hooks": {"Stop": [{"hooks": []}]}}"#);
+    let wrote = team.team(&["mcp", "install", "claude", "--write"]).expect(0);
+    assert!(wrote.out.contains("already") && wrote.out.contains("wrote "), "{wrote:?}");
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let stop = json!([{ "hooks": [] }, hooks["hooks"]["Stop"][0]]);
+    let tools = &hooks["hooks"]["PostToolUse"];
+    assert_eq!(whole, json!({ "model": "m", "hooks": { "Stop": stop, "PostToolUse": tools } }));
+    let again = team.team(&["mcp", "install", "claude", "--write"]).expect(0);
+    assert_eq!(again.out.matches("already").count(), 2, "{again:?}");
     write(&team.workspace().join(".mcp.json"), "{ // mine\n}");
     let refused = team.team(&["mcp", "install", "claude", "--write"]).expect(1);
     assert!(refused.err.contains("not a JSON object"), "{refused:?}");
@@ -65,7 +79,7 @@ fn an_entry_is_printed_or_written_once_and_what_is_there_stays() {
 fn the_entry_works() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
-    let entry = team.team(&["mcp", "install", "claude", "--as", "eve"]).expect(0).json();
+    let entry = team.team(&["mcp", "install", "copilot", "--as", "eve"]).expect(0).json();
     let server = &entry["mcpServers"]["team"];
     let words = server["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
     let args: Vec<&str> = words.collect();

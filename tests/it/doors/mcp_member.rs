@@ -10,14 +10,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 /// A client and its server.
-struct Client {
+pub(super) struct Client {
     server: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     count: u64,
 }
 
-fn team() -> Team {
+pub(super) fn team() -> Team {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     team
@@ -34,7 +34,7 @@ impl Client {
     }
 
     /// Starts a client that has joined; `program` is its name.
-    fn join(team: &Team, args: &[&str], program: &str) -> Self {
+    pub(super) fn join(team: &Team, args: &[&str], program: &str) -> Self {
         let mut client = Self::start(team, args);
         let answer = client.shake_hands(program);
         assert!(answer["result"]["instructions"].is_string(), "{answer}");
@@ -78,13 +78,13 @@ impl Client {
     }
 
     /// Calls a tool; returns the text of the result.
-    fn call(&mut self, tool: &str, arguments: &Value) -> String {
+    pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> String {
         let answer = self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }));
         text(&answer)
     }
 
     /// Ends the input; returns the exit code.
-    fn end(mut self) -> Option<i32> {
+    pub(super) fn end(mut self) -> Option<i32> {
         drop(self.input.take());
         self.server.wait().unwrap().code()
     }
@@ -101,7 +101,7 @@ fn text(answer: &Value) -> String {
 }
 
 /// Returns the contents of the mail in a result.
-fn mail_in(result: &str) -> Vec<String> {
+pub(super) fn mail_in(result: &str) -> Vec<String> {
     let Some((_, rest)) = result.split_once("<inbox>\n") else { return Vec::new() };
     let block = rest.split("\n</inbox>").next().unwrap();
     let mail: Vec<Value> = serde_json::from_str(block).unwrap();
