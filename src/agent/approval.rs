@@ -221,10 +221,9 @@ impl Approvals {
                 );
                 return self.deny(call, subject, why);
             }
-            let rules = permission::rules_for(about, &call.name, subject);
+            let advice = permission::advice(about, &call.name, subject);
             let why = format!(
-                "denied: {why}; {}. Do without it, or say in your report what you could not do",
-                permission::would_allow(&rules)
+                "denied: {why}; {advice}. Do without it, or say in your report what you could not do"
             );
             return self.deny(call, subject, why);
         }

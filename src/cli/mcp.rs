@@ -4,7 +4,7 @@ use super::args::ModelArgs;
 use crate::app::context::Context;
 use crate::app::lead::run_for_program;
 use crate::app::mcp_member::install::{self, ClientProgram};
-use crate::app::mcp_member::{self, McpRequest};
+use crate::app::mcp_member::{self, McpRequest, mail_hook};
 use crate::error::{Exit, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -32,6 +32,8 @@ pub(super) struct Args {
 enum Verb {
     /// Print the entry for the settings of a program, or write it there
     Install(InstallArgs),
+    /// Give unread mail to a session of Claude Code, as the command of a hook; `install` sets it up
+    MailHook,
 }
 
 #[derive(Debug, clap::Args)]
@@ -63,5 +65,6 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         Some(Verb::Install(InstallArgs { program, write, name, lead })) => {
             install::run(context, program, name.as_deref(), lead, write)
         }
+        Some(Verb::MailHook) => Ok(mail_hook::run(context)),
     }
 }

@@ -17,6 +17,7 @@ mod process;
 #[path = "../../tests/support/skips.rs"]
 pub(crate) mod skips;
 pub(crate) mod terminal;
+pub(crate) mod unix_socket;
 pub(crate) mod usage;
 pub(crate) mod wall;
 

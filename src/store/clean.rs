@@ -175,6 +175,7 @@ impl TeamAtRest {
                 dir.used(name),
                 dir.last_output(name),
                 dir.mailbox_key(name),
+                dir.hook_socket(name),
             ];
             add(LeftoverKind::State, state.into());
             for claim in list(dir, name)? {

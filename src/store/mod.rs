@@ -23,6 +23,7 @@
 //!                             NAME.attempts (unfinished deliveries), NAME.bell (fifo that wakes an owner
 //!                             without file events), NAME.beat (heartbeat), NAME.used (tokens and money
 //!                             used so far, for a shared budget), NAME.looked (read cursor of a person),
+//!                             NAME.hook (socket by which hooks of the program that runs NAME's model get mail),
 //!                             NAME.key (mailbox key: seals mail to that process), NAME.outbox-RUN (mail that
 //!                             commands of a killed process have left, for the next one to send),
 //!                             tasks.last (last task id), ENDPOINT.hold (shared back-off of an endpoint),

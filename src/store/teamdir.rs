@@ -285,6 +285,7 @@ paths! {
     heartbeat(name: &AgentName) = "run/.state/{name}.beat";
     used(name: &AgentName) = "run/.state/{name}.used";
     last_output(name: &AgentName) = "run/.state/{name}.output";
+    hook_socket(name: &AgentName) = "run/.state/{name}.hook";
     mailbox_key(name: &AgentName) = "run/.state/{name}.key";
     unsent_mail(name: &AgentName, run_id: &str) = "run/.state/{name}.outbox-{run_id}";
     file_locks() = "run/.state/files";

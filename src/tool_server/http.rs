@@ -2,7 +2,8 @@
 //! token of this server. Answers are JSON; there are no streams and no sessions.
 
 use super::request_auth::{Refusal, RequestAuth};
-use super::{Incoming, ToolServer};
+use super::request_headers::{RequestHeaders, status_of};
+use super::{Answer, Incoming, ToolServer};
 use crate::loopback::access::Access;
 use crate::loopback::server::{BodyError, LoopbackServer, Written, read_body};
 use crate::rpc::lines::MAX_MESSAGE_BYTES;
@@ -51,10 +52,9 @@ impl HttpServer {
 
     async fn respond(&self, request: Request<Body>, written: Written) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        let version = match self.auth.admit(&head) {
-            Ok(version) => version,
-            Err(refusal) => return refused(&refusal),
-        };
+        if let Err(refusal) = self.auth.admit(&head) {
+            return refused(&refusal);
+        }
         let incoming = match read_body(body, MAX_MESSAGE_BYTES).await {
             Ok(text) => Incoming::read(&text),
             Err(BodyError::TooLong) => Incoming::too_long(),
@@ -65,8 +65,14 @@ impl HttpServer {
         };
         match incoming {
             Incoming::Request(id, request) => {
-                let answer = self.tools.answer(id, request, version).await;
-                let response = response(StatusCode::OK, &answer.message);
+                let headers = RequestHeaders::of(&head.headers);
+                let is_stateless = headers.is_stateless(&request);
+                let answer = match headers.check(&request) {
+                    Ok(version) => self.tools.answer(id, request, version).await,
+                    Err(error) => Answer::error(id, error),
+                };
+                let status = status_of(&answer.message, is_stateless);
+                let response = response(status, &answer.message);
                 written.then(|| answer.confirm());
                 response
             }

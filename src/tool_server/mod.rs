@@ -10,13 +10,12 @@ mod definition;
 pub(crate) mod http;
 pub(crate) mod lines;
 mod request_auth;
+mod request_headers;
 #[cfg(test)]
 mod tests;
+mod version;
 
-use crate::mcp::protocol::{
-    COMPLETE, Era, META_CAPABILITIES, META_CLIENT, META_SERVER, META_VERSION, Version,
-    implementation,
-};
+use crate::mcp::protocol::{COMPLETE, Era, META_CLIENT, META_SERVER, Version, implementation};
 use crate::rpc::lines::MAX_MESSAGE_BYTES;
 use crate::rpc::message::{
     INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Message, MethodCall, RpcError,
@@ -29,12 +28,10 @@ use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
+use version::version_of;
 
 /// The name by which this program introduces itself to clients.
 const SERVER: &str = "team";
-
-/// The error code for a version of the protocol that is not known, as of 2026-07-28.
-const UNKNOWN_VERSION: i64 = -32_022;
 
 pub(crate) type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
@@ -194,33 +191,6 @@ impl Request {
             _ => return Err(RpcError::not_offered(method)),
         })
     }
-
-    /// Returns the version of the protocol that the metadata of this request names.
-    ///
-    /// # Errors
-    /// The version is not known, or there is less metadata than it needs.
-    fn version(&self, meta: &Value) -> Result<Option<Version>, RpcError> {
-        if matches!(self, Self::Handshake(_)) {
-            return Ok(None);
-        }
-        let named = meta.get(META_VERSION).and_then(Value::as_str);
-        let known = named.and_then(Version::named);
-        if let (Some(named), None) = (named, known) {
-            let supported = Version::ALL.map(Version::as_str);
-            let data = json!({ "requested": named, "supported": supported });
-            let error = RpcError::new(UNKNOWN_VERSION, "this version of MCP is not known here");
-            return Err(RpcError { data: Some(data), ..error });
-        }
-        let is_stateless = matches!(self, Self::Discover)
-            || known.is_some_and(|version| version.era() == Era::Discover);
-        let is_described =
-            known.is_some() && meta.get(META_CAPABILITIES).is_some_and(Value::is_object);
-        if is_stateless && !is_described {
-            let why = format!("_meta needs {META_VERSION} and {META_CAPABILITIES}");
-            return Err(RpcError::new(INVALID_PARAMS, why));
-        }
-        Ok(known)
-    }
 }
 
 impl ToolServer {
@@ -249,9 +219,9 @@ impl ToolServer {
         version: Option<Version>,
         receipt: &mut Option<Receipt>,
     ) -> Result<Value, RpcError> {
-        let request = Request::read(method, params)?;
         let meta = params.get("_meta").cloned().unwrap_or_default();
-        let version = request.version(&meta)?.or(version);
+        let version = version_of(method, &meta, version)?;
+        let request = Request::read(method, params)?;
         let version = version.unwrap_or_else(|| self.client.borrow().version);
         let mut result = match request {
             Request::Ping => json!({}),

@@ -1,13 +1,9 @@
 //! The check that admits a request of a client by its head, or refuses it. Pure: it reads neither the body nor any state.
 
 use crate::loopback::access::{Access, AccessError, is_json, only};
-use crate::mcp::protocol::Version;
-use hyper::header::{self, HeaderName};
+use hyper::header;
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
-
-/// The header in which a client names the version that was agreed on.
-const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 #[derive(Debug)]
 pub(super) struct RequestAuth(pub(super) Access);
@@ -22,8 +18,6 @@ pub(super) enum Refusal {
     WrongMethod,
     #[error("send application/json")]
     WrongType,
-    #[error("this version of the protocol is not known here")]
-    UnknownVersion,
 }
 
 impl Refusal {
@@ -36,14 +30,13 @@ impl Refusal {
             Self::WrongPath => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::WrongType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::UnknownVersion => StatusCode::BAD_REQUEST,
         }
     }
 }
 
 impl RequestAuth {
-    /// Admits a request and returns the version of the protocol that it names, or refuses it with a reason.
-    pub(super) fn admit(&self, head: &Parts) -> Result<Option<Version>, Refusal> {
+    /// Admits a request, or refuses it with a reason.
+    pub(super) fn admit(&self, head: &Parts) -> Result<(), Refusal> {
         let token = only(&head.headers, &header::AUTHORIZATION);
         let token = token.and_then(|it| it.split_once(' '));
         let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
@@ -57,9 +50,7 @@ impl RequestAuth {
         if !is_json(&head.headers) {
             return Err(Refusal::WrongType);
         }
-        let Some(version) = head.headers.get(VERSION) else { return Ok(None) };
-        let known = version.to_str().ok().and_then(Version::named);
-        known.map(Some).ok_or(Refusal::UnknownVersion)
+        Ok(())
     }
 }
 
@@ -72,7 +63,7 @@ mod tests {
     const TOKEN: (&str, &str) = ("authorization", "Bearer secret");
     const JSON: (&str, &str) = ("content-type", "application/json");
 
-    fn ask(request: &str, headers: &[(&str, &str)]) -> Result<Option<Version>, Refusal> {
+    fn ask(request: &str, headers: &[(&str, &str)]) -> Result<(), Refusal> {
         let (method, uri) = request.split_once(' ').unwrap();
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
@@ -85,15 +76,15 @@ mod tests {
     #[test]
     fn a_request_needs_host_origin_token_path_method_and_type() {
         let post = "POST /mcp";
-        assert_eq!(ask(post, &[HOST, TOKEN, JSON]), Ok(None));
+        assert_eq!(ask(post, &[HOST, TOKEN, JSON]), Ok(()));
         let lower = ("authorization", "bearer secret");
-        assert_eq!(ask(post, &[("host", "localhost:80"), lower, JSON]), Ok(None));
+        assert_eq!(ask(post, &[("host", "localhost:80"), lower, JSON]), Ok(()));
         let foreign = ask(post, &[("host", "evil.example"), TOKEN, JSON]);
         assert_eq!(foreign, Err(Refusal::Access(AccessError::ForeignHost)));
         let foreign = ask(post, &[HOST, TOKEN, JSON, ("origin", "http://evil.example")]);
         assert_eq!(foreign, Err(Refusal::Access(AccessError::ForeignOrigin)));
         let own = ("origin", "http://127.0.0.1:80");
-        assert_eq!(ask(post, &[HOST, TOKEN, JSON, own]), Ok(None));
+        assert_eq!(ask(post, &[HOST, TOKEN, JSON, own]), Ok(()));
         for token in
             ["secret", "Bearer", "Bearer secre", "Bearer secrets", "Basic secret", "Bearer Secret"]
         {
@@ -109,10 +100,6 @@ mod tests {
         }
         assert_eq!(ask(post, &[HOST, TOKEN]), Err(Refusal::WrongType));
         let utf8 = ("content-type", "application/json; charset=utf-8");
-        let version = ("mcp-protocol-version", "2025-06-18");
-        let known = Ok(Some(Version::V2025_06_18));
-        assert_eq!(ask(post, &[HOST, TOKEN, utf8, version]), known);
-        let version = ("mcp-protocol-version", "1999-01-01");
-        assert_eq!(ask(post, &[HOST, TOKEN, JSON, version]), Err(Refusal::UnknownVersion));
+        assert_eq!(ask(post, &[HOST, TOKEN, utf8]), Ok(()));
     }
 }

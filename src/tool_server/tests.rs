@@ -459,6 +459,38 @@ fn over_http_only_the_client_with_the_token_is_served() {
     });
 }
 
+/// Without a handshake, errors have a status, and headers must fit the request.
+#[test]
+fn over_http_a_client_of_the_newest_version_gets_errors_with_their_status() {
+    run(async {
+        let server = HttpTest::start().await;
+        let body = |method: &str, version: &str| {
+            let meta = json!({ "io.modelcontextprotocol/protocolVersion": version,
+                "io.modelcontextprotocol/clientCapabilities": {} });
+            json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": { "_meta": meta } })
+        };
+        let newest = "2026-07-28";
+        let bare = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
+        for (version, method, body, status, says) in [
+            (newest, "tools/list", body("tools/list", newest), "200 ok", "complete"),
+            (newest, "tools/list", bare.clone(), "400 bad request", "-32602"),
+            (newest, "x", body("tools/list", newest), "400 bad request", "-32020"),
+            (newest, "ping", body("ping", newest), "404 not found", "-32601"),
+            (newest, "initialize", body("initialize", newest), "404 not found", "-32601"),
+            (newest, "nope", body("nope", newest), "404 not found", "-32601"),
+            (newest, "tools/list", body("tools/list", "v9"), "400 bad request", "-32020"),
+            ("v9", "tools/list", body("tools/list", "v9"), "400 bad request", "supported"),
+            ("v9", "", bare, "400 bad request", "-32022"),
+        ] {
+            let more = format!("mcp-protocol-version: {version}\r\nmcp-method: {method}\r\n");
+            let request = server.post(&more, &body.to_string());
+            let (head, body) = fetch(&server.address, &request).await;
+            assert!(head.starts_with(&format!("http/1.1 {status}")), "{request}\n{head}\n{body}");
+            assert!(body.contains(says) && body.contains(r#""id":7"#), "{request}\n{body}");
+        }
+    });
+}
+
 #[test]
 fn over_http_a_client_that_hangs_up_leaves_its_mail_unread() {
     run(async {

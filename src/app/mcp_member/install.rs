@@ -1,8 +1,9 @@
-//! `team mcp install`: the entry by which another program starts `team mcp`.
+//! `team mcp install`: the entry by which another program starts `team mcp`, and the hooks by which Claude Code gets mail.
 //!
 //! *Invariant:* a file of another program is replaced whole, keeps all that was in it, and is left alone if it is not
 //! understood or has another entry of this name.
 
+use super::install_hooks::{hooks, with_hooks};
 use crate::app::context::Context;
 use crate::app::names::member_name;
 use crate::app::output::{print, warn};
@@ -20,7 +21,7 @@ const NAME: &str = "team";
 /// A program that can be a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ClientProgram {
-    /// Claude Code: .mcp.json of this folder
+    /// Claude Code: .mcp.json and .claude/settings.local.json of this folder
     Claude,
     /// Codex: config.toml in `CODEX_HOME`, else ~/.codex
     Codex,
@@ -30,6 +31,8 @@ pub(crate) enum ClientProgram {
     Cursor,
     /// `OpenCode`: opencode.json of this folder
     Opencode,
+    /// Copilot CLI: .mcp.json of this folder
+    Copilot,
 }
 
 /// The file with a program's list of servers, and the entry for it.
@@ -39,9 +42,11 @@ enum Entry {
     Json { file: PathBuf, list: &'static str, server: Value },
     /// The server is the table `mcp_servers.team`.
     Toml { file: PathBuf, table: String },
+    /// The hooks of Claude Code, each of which runs this command.
+    Hooks { file: PathBuf, command: String },
 }
 
-/// Prints the entry for a program, or writes it into the program's settings.
+/// Prints the entries for a program, or writes them into the program's settings.
 pub(crate) fn run(
     context: &Context,
     program: ClientProgram,
@@ -59,17 +64,45 @@ pub(crate) fn run(
     if !context.is_found_here() {
         words.extend(["--dir".into(), context.team_path.display().to_string()]);
     }
-    let entry = entry_for(program, &words, context)?;
-    let file = entry.file().display().to_string();
-    if !is_written {
-        warn(&format!("the entry for {file}; --write writes it there:"));
-        return Ok(if print(&entry.text()) { Exit::Ok } else { Exit::Failure });
+    if is_written {
+        context.refuse_inside_agent("mcp install")?;
     }
-    context.refuse_inside_agent("mcp install")?;
-    let is_new = entry.write()?;
-    let said =
-        if is_new { format!("wrote {file}") } else { format!("{file} has the entry already") };
-    Ok(if print(&said) { Exit::Ok } else { Exit::Failure })
+    let mut entries = vec![entry_for(program, &words, context)?];
+    if program == ClientProgram::Claude {
+        let file = context.cwd.join(".claude/settings.local.json");
+        entries.push(Entry::Hooks { file, command: hook_command(context)? });
+    }
+    for entry in entries {
+        let file = entry.file().display().to_string();
+        let said = if !is_written {
+            warn(&format!("the entry for {file}; --write writes it there:"));
+            entry.text()
+        } else if entry.write()? {
+            format!("wrote {file}")
+        } else {
+            format!("{file} has the entry already")
+        };
+        if !print(&said) {
+            return Ok(Exit::Failure);
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Returns the command of a hook. It takes the place of its shell, so that it is a child of Claude Code.
+fn hook_command(context: &Context) -> Result<String, Failure> {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    let mut own = own_command(context)?;
+    if own != NAME {
+        own = quoted(&own);
+    }
+    let place = if context.is_found_here() {
+        // Claude Code may have changed its folder.
+        r#"-C "$CLAUDE_PROJECT_DIR""#.to_owned()
+    } else {
+        format!("--dir {}", quoted(&context.team_path.display().to_string()))
+    };
+    Ok(format!("exec {own} {place} mcp mail-hook"))
 }
 
 /// Returns the command that starts this program: its name if the search path leads to it, else its path.
@@ -93,7 +126,7 @@ fn entry_for(
     let here = |name: &str| context.cwd.join(name);
     let servers = |file| Entry::Json { file, list: "mcpServers", server: server.clone() };
     Ok(match program {
-        ClientProgram::Claude => servers(here(".mcp.json")),
+        ClientProgram::Claude | ClientProgram::Copilot => servers(here(".mcp.json")),
         ClientProgram::Gemini => servers(here(".gemini/settings.json")),
         ClientProgram::Cursor => servers(here(".cursor/mcp.json")),
         ClientProgram::Opencode => {
@@ -118,7 +151,7 @@ fn entry_for(
 
 impl Entry {
     fn file(&self) -> &Path {
-        let (Self::Json { file, .. } | Self::Toml { file, .. }) = self;
+        let (Self::Json { file, .. } | Self::Toml { file, .. } | Self::Hooks { file, .. }) = self;
         file
     }
 
@@ -127,6 +160,7 @@ impl Entry {
         match self {
             Self::Json { list, server, .. } => pretty(&json!({ *list: { NAME: server } })),
             Self::Toml { table, .. } => table.clone(),
+            Self::Hooks { command, .. } => pretty(&hooks(command)),
         }
     }
 
@@ -143,6 +177,10 @@ impl Entry {
         let after = match self {
             Self::Json { list, server, .. } => with_server(&before, list, server),
             Self::Toml { table, .. } => with_table(&before, table),
+            Self::Hooks { command, .. } => {
+                let after = object(&before).and_then(|whole| with_hooks(whole, command));
+                after.map(|whole| whole.map(|whole| pretty(&whole)))
+            }
         };
         let by_hand = "add the entry by hand: the same command without --write prints it";
         let Some(after) = after.map_err(|why| unchanged(file, why, by_hand))? else {
@@ -161,13 +199,17 @@ fn unchanged(file: &Path, why: impl std::fmt::Display, hint: &str) -> Failure {
 
 const DIFFERS: &str = "it has another entry of the name team";
 
+/// Returns the object in the text of a file. Fails if the text is something else.
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    if text.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    serde_json::from_str(text).map_err(|why| format!("it is not a JSON object: {why}"))
+}
+
 /// Returns the JSON of a file with the server in its list; `None` if it is there. Fails if the text is no JSON object.
 fn with_server(before: &str, list: &str, server: &Value) -> Result<Option<String>, String> {
-    let mut whole: Map<String, Value> = if before.trim().is_empty() {
-        Map::new()
-    } else {
-        serde_json::from_str(before).map_err(|why| format!("it is not a JSON object: {why}"))?
-    };
+    let mut whole = object(before)?;
     let servers = whole.entry(list).or_insert_with(|| json!({}));
     let servers = servers.as_object_mut().ok_or_else(|| format!("{list} is not an object"))?;
     match servers.get(NAME) {

@@ -27,12 +27,14 @@ pub(super) struct Mailbag {
     lent: Vec<(String, Letter)>,
     handed_out: Newest<Object>,
     count: u64,
+    /// The newest message of which a notice has told.
+    noticed: u64,
 }
 
 impl Mailbag {
     pub(super) fn new() -> Self {
         let handed_out = Newest::within(OUTPUT_CHARS);
-        Self { unread: Vec::new(), lent: Vec::new(), handed_out, count: 0 }
+        Self { unread: Vec::new(), lent: Vec::new(), handed_out, count: 0, noticed: 0 }
     }
 
     /// Adds unread mail; `wakes` says whether it starts a turn of the model.
@@ -44,14 +46,34 @@ impl Mailbag {
 
     /// Takes the oldest unread mail for an answer, as much as fits into a result, at least one message.
     pub(super) fn lend(&mut self, call_id: &str) -> Handout {
-        let mut room = OUTPUT_CHARS;
+        let count = self.count_within(OUTPUT_CHARS).max(1).min(self.unread.len());
+        self.lend_first(count, call_id)
+    }
+
+    /// Takes the oldest unread mail for a text of at most so many bytes. If the oldest message is longer, the text tells
+    /// once that there is mail.
+    pub(super) fn lend_short(&mut self, call_id: &str, room: usize) -> Option<String> {
+        let count = self.count_within(room);
+        if count > 0 {
+            return self.lend_first(count, call_id).block();
+        }
+        let newest = self.unread.last()?.number;
+        let is_new = newest > std::mem::replace(&mut self.noticed, newest);
+        let notice = format!("You have long mail ({} unread): use check_inbox", self.unread.len());
+        is_new.then_some(notice)
+    }
+
+    /// Returns how many of the oldest unread messages fit into so many bytes.
+    fn count_within(&self, mut room: usize) -> usize {
         let fits = |letter: &&Letter| {
-            let is_first = room == OUTPUT_CHARS;
             let left = room.checked_sub(letter.bytes);
             room = left.unwrap_or_default();
-            left.is_some() || is_first
+            left.is_some()
         };
-        let count = self.unread.iter().take_while(fits).count();
+        self.unread.iter().take_while(fits).count()
+    }
+
+    fn lend_first(&mut self, count: usize, call_id: &str) -> Handout {
         let letters: Vec<Letter> = self.unread.drain(..count).collect();
         let mail = letters.iter().map(|letter| letter.message.clone()).collect();
         self.lent.extend(letters.into_iter().map(|letter| (call_id.to_owned(), letter)));
@@ -133,6 +155,22 @@ mod tests {
         assert_eq!(bag.deliver("3"), ["a", "b", "d"]);
         assert!(bag.is_empty());
         assert_eq!(bag.handed_out().iter().count(), 4);
+    }
+
+    #[test]
+    fn a_short_text_has_the_mail_that_fits_or_tells_once_that_there_is_some() {
+        let mut bag = Mailbag::new();
+        assert_eq!(bag.lend_short("1", 100), None);
+        bag.add(message("a", "short"));
+        bag.add(message("b", &"x".repeat(100)));
+        let first = bag.lend_short("1", 100).unwrap();
+        assert!(first.contains("short") && first.contains("1 more unread"), "{first}");
+        let told = bag.lend_short("2", 100);
+        assert_eq!(told.as_deref(), Some("You have long mail (1 unread): use check_inbox"));
+        assert_eq!(bag.lend_short("3", 100), None);
+        bag.add(message("c", "short"));
+        assert!(bag.lend_short("4", 100).unwrap().contains("2 unread"));
+        assert_eq!(ids(&bag.lend("5")), ["b", "c"]);
     }
 
     #[test]

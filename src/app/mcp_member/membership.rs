@@ -1,6 +1,7 @@
 //! A member whose model runs in another program: its parts, its calls, and the end of its membership.
 
 use super::claude_inbox::ClaudeInbox;
+use super::hook_server;
 use super::mailbag::Mailbag;
 use super::program::is_of_program;
 use super::served_mail::{MailWatch, ServedMail};
@@ -151,6 +152,7 @@ impl Membership {
             status_task::publish(changes, reporter, async move { stop.notified().await });
         let publisher = RefCell::new(Some(tokio::task::spawn_local(publishing)));
         let claude = ClaudeInbox::find(parts.environment);
+        tokio::task::spawn_local(hook_server::serve(Rc::clone(&mail), claude.is_some()));
         tokio::task::spawn_local(watch_inbox(Rc::clone(&mail), claude));
         let life = tokio::sync::Mutex::new(Some(life));
         let member = Self { mail, role, registry, status, life, publisher, stop_publishing };

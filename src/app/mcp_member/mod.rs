@@ -5,8 +5,11 @@
 //! leaves at once, and its process answers each further call with the reason.
 
 mod claude_inbox;
+mod hook_server;
 pub(crate) mod install;
+mod install_hooks;
 mod joining;
+pub(crate) mod mail_hook;
 mod mailbag;
 mod membership;
 mod place;

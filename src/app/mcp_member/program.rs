@@ -9,9 +9,10 @@ const MODEL: &str = "mcp/";
 const PROGRAM_CHARS: usize = 40;
 
 /// Names of members for programs whose own name is longer, by its beginning.
-const SHORT_NAMES: [(&str, &str); 6] = [
+const SHORT_NAMES: [(&str, &str); 7] = [
     ("claude", "claude"),
     ("codex", "codex"),
+    ("copilot", "copilot"),
     ("gemini", "gemini"),
     ("opencode", "opencode"),
     ("qwen", "qwen"),
@@ -68,6 +69,7 @@ mod tests {
             ("claude-code", ["claude", "claude-2"]),
             ("Codex", ["codex", "codex-2"]),
             ("gemini-cli-mcp-client", ["gemini", "gemini-2"]),
+            ("copilot-cli", ["copilot", "copilot-2"]),
             ("My Agent", ["my-agent", "my-agent-2"]),
             ("lead", ["client", "client-2"]),
             ("7up", ["client", "client-2"]),

@@ -171,14 +171,27 @@ impl ServedMail {
 
     /// Takes unread mail for an answer; waits for it until `until`.
     async fn take_until(&self, call_id: &str, until: Instant) -> Result<Handout, ToolError> {
+        let lend = |bag: &mut Mailbag| {
+            let handout = bag.lend(call_id);
+            (!handout.mail.is_empty()).then_some(handout)
+        };
+        Ok(self.lend_until(until, lend).await?.unwrap_or_default())
+    }
+
+    /// Takes what `lend` finds in the mailbag; waits for mail until `until`.
+    async fn lend_until<T>(
+        &self,
+        until: Instant,
+        lend: impl Fn(&mut Mailbag) -> Option<T>,
+    ) -> Result<Option<T>, ToolError> {
         loop {
             let arrived = self.arrived.notified();
             tokio::pin!(arrived);
             arrived.as_mut().enable();
             self.collect().await.map_err(|why| self.failure(&why))?;
-            let handout = self.bag.borrow_mut().lend(call_id);
-            if !handout.mail.is_empty() || self.has_left.get() || Instant::now() >= until {
-                return Ok(handout);
+            let lent = lend(&mut self.bag.borrow_mut());
+            if lent.is_some() || self.has_left.get() || Instant::now() >= until {
+                return Ok(lent);
             }
             self.status.send(ServedStatus::Waits);
             tokio::select! {
@@ -201,6 +214,13 @@ impl ServedMail {
         let taken = self.take_until(call_id, Instant::now()).await;
         let taken = taken.inspect_err(|why| tracing::warn!(%why, "an answer has no mail"));
         taken.ok()?.block()
+    }
+
+    /// Takes unread mail for a short text; waits for it until `until`.
+    pub(super) async fn take_short(&self, id: &str, room: usize, until: Instant) -> Option<String> {
+        let lend = |bag: &mut Mailbag| bag.lend_short(id, room);
+        let taken = self.lend_until(until, lend).await;
+        taken.inspect_err(|why| tracing::warn!(%why, "a hook has no mail")).ok()?
     }
 
     /// Notes whether an answer was written, with the mail that was taken for it.

@@ -394,7 +394,16 @@ pub(crate) fn rules_for(
     leave.chain(stay).collect()
 }
 
-/// Returns the advice for a call that nobody could approve: the first of these rules.
+/// Returns the advice for a call that nobody could approve.
+pub(crate) fn advice(about: QuestionKind, tool: &str, subject: &PermissionSubject) -> String {
+    if matches!(subject, PermissionSubject::ChangedTool(_)) {
+        return "no rule allows a tool that has changed: `team mcp-servers --accept SERVER` accepts it"
+            .into();
+    }
+    would_allow(&rules_for(about, tool, subject))
+}
+
+/// Returns the advice for a call that one of these rules would allow: the first of them.
 pub(crate) fn would_allow(rules: &[String]) -> String {
     let rule = rules.first().map_or("", String::as_str);
     format!(

@@ -11,7 +11,7 @@ fn an_entry_is_printed_or_written_once_and_what_is_there_stays() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     for (program, file, list) in [
-        ("claude", ".mcp.json", "mcpServers"),
+        ("copilot", ".mcp.json", "mcpServers"),
         ("gemini", ".gemini/settings.json", "mcpServers"),
         ("cursor", ".cursor/mcp.json", "mcpServers"),
         ("opencode", "opencode.json", "mcp"),
@@ -53,6 +53,22 @@ fn an_entry_is_printed_or_written_once_and_what_is_there_stays() {
     let text = fs::read_to_string(&config).unwrap();
     assert_eq!(text, format!("model = \"m\"\n\n{}", printed.out));
     team.team(&["mcp", "install", "emacs"]).expect(2);
+    // Claude Code has the same servers as Copilot, and hooks.
+    let printed = team.team(&["mcp", "install", "claude"]).expect(0);
+    let mut entries = serde_json::Deserializer::from_str(&printed.out).into_iter::<Value>();
+    let (servers, hooks) = (entries.next().unwrap().unwrap(), entries.next().unwrap().unwrap());
+    assert!(servers["mcpServers"]["team"].is_object() && entries.next().is_none(), "{printed:?}");
+    let path = team.workspace().join(".claude/settings.local.json");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    write(&path, r#"{"model": "m", "hooks": {"Stop": [{"hooks": []}]}}"#);
+    let wrote = team.team(&["mcp", "install", "claude", "--write"]).expect(0);
+    assert!(wrote.out.contains("already") && wrote.out.contains("wrote "), "{wrote:?}");
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let stop = json!([{ "hooks": [] }, hooks["hooks"]["Stop"][0]]);
+    let tools = &hooks["hooks"]["PostToolUse"];
+    assert_eq!(whole, json!({ "model": "m", "hooks": { "Stop": stop, "PostToolUse": tools } }));
+    let again = team.team(&["mcp", "install", "claude", "--write"]).expect(0);
+    assert_eq!(again.out.matches("already").count(), 2, "{again:?}");
     write(&team.workspace().join(".mcp.json"), "{ // mine\n}");
     let refused = team.team(&["mcp", "install", "claude", "--write"]).expect(1);
     assert!(refused.err.contains("not a JSON object"), "{refused:?}");
@@ -63,10 +79,10 @@ fn an_entry_is_printed_or_written_once_and_what_is_there_stays() {
 fn the_entry_works() {
     let team = Team::new();
     team.team(&["init"]).expect(0);
-    let leads = team.team(&["mcp", "install", "claude", "--lead"]).expect(0).json();
-    assert_eq!(leads["mcpServers"]["team"]["args"], json!(["mcp", "--lead"]));
+    let printed = team.team(&["mcp", "install", "copilot", "--lead"]).expect(0).json();
+    assert_eq!(printed["mcpServers"]["team"]["args"], json!(["mcp", "--lead"]));
     team.team(&["mcp", "install", "claude", "--lead", "--as", "eve"]).expect(2);
-    let entry = team.team(&["mcp", "install", "claude", "--as", "eve"]).expect(0).json();
+    let entry = team.team(&["mcp", "install", "copilot", "--as", "eve"]).expect(0).json();
     let server = &entry["mcpServers"]["team"];
     let words = server["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
     let args: Vec<&str> = words.collect();

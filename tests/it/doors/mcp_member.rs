@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-fn team() -> Team {
+pub(super) fn team() -> Team {
     let team = Team::new();
     team.team(&["init"]).expect(0);
     team

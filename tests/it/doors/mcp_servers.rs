@@ -243,6 +243,11 @@ fn a_changed_tool_is_described_to_no_model_and_asked_about() {
     fake_headless(&team, "go", &[]).expect(9);
     let told = tool_results(&team, "lead").last().unwrap().1.clone();
     assert!(told.contains("not done: the MCP server has changed this tool"), "{told}");
+    // No rule allows it, so none is proposed.
+    let default = ["lead", "-p", "go", "--model", "anthropic/fake", "--mode", "default"];
+    team.team(&default).expect(9);
+    let told = tool_results(&team, "lead").last().unwrap().1.clone();
+    assert!(told.contains("mcp-servers --accept") && !told.contains("a rule such as"), "{told}");
     assert_eq!(
         described(&fake),
         "This tool is not as the user has accepted it. A call asks the user first."

@@ -12,6 +12,7 @@ mod acp_plans;
 mod acp_recordings;
 
 mod mcp_bad_servers;
+mod mcp_hooks;
 mod mcp_install;
 mod mcp_lead;
 mod mcp_member;
