@@ -1,6 +1,7 @@
 //! The reports of an agent in a session: its text, its tool calls, its questions, its usage.
 
 use crate::wire::money::Money;
+use crate::wire::shell_word::quoted_if_needed;
 use serde_json::Value;
 
 /// The longest text that is kept of the output of a tool call, in bytes.
@@ -219,18 +220,7 @@ fn shell_words(words: &[&str]) -> String {
     {
         return (*script).to_owned();
     }
-    let is_plain = |word: &str| {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-        !word.is_empty() && word.chars().all(fits)
-    };
-    let quoted = words.iter().map(|word| {
-        if is_plain(word) {
-            (*word).to_owned()
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    });
-    quoted.collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| quoted_if_needed(word)).collect::<Vec<_>>().join(" ")
 }
 
 impl ToolStatus {

@@ -120,6 +120,7 @@ pub(crate) async fn run(
         Err(why) => member.host.ending(why),
     };
     member.end_agent().await;
+    member.mark_at_end().await;
     member.conversation.cancel_all();
     member.idle_check.cancel();
     hit("leave.answering");
@@ -235,6 +236,10 @@ impl Member {
         match self.host.next(self.approvals.due()).await {
             Wake::StatusDue => {
                 self.host.reporter.write().await;
+                self.mark_if_due();
+                Ok(VecDeque::new())
+            }
+            Wake::StatusWritten => {
                 self.mark_if_due();
                 Ok(VecDeque::new())
             }
@@ -399,6 +404,9 @@ impl Member {
         match action {
             HostAction::TakeInput => self.ingest.drain(),
             HostAction::InputUsed => self.ingest.mark_taken(self.host.reporter.is_published()),
+            HostAction::Doing(activity) if self.foreign.is_some() => {
+                self.host.reporter.publish_beside(Status::Working, Some(activity));
+            }
             HostAction::Doing(activity) => self.publish(Status::Working, Some(activity)).await,
             HostAction::Judge(call) => {
                 return Ok(Some(MachineEvent::Judged(self.approvals.judge(&call))));
@@ -529,6 +537,14 @@ impl Member {
         if status == Status::Working && calls_model {
             let activity = why.map_or(Activity::Model, Activity::Retrying);
             self.publish(Status::Working, Some(activity)).await;
+        }
+    }
+
+    /// Marks mail whose mark waits for a write of the status that may just have ended.
+    async fn mark_at_end(&mut self) {
+        if self.ingest.is_mark_due {
+            self.host.reporter.write().await;
+            self.mark_if_due();
         }
     }
 

@@ -43,6 +43,8 @@ pub(super) enum Wake {
     Event(Option<Event>),
     Timeout,
     StatusDue,
+    /// The end of a write of the status that nobody has waited for.
+    StatusWritten,
     HeartbeatDue,
 }
 
@@ -57,10 +59,12 @@ impl MemberHost {
                 None => inbound.recv().await,
             }
         };
+        let status_due = self.reporter.due();
         tokio::select! {
             event = event => Wake::Event(event),
             () = until(timeout) => Wake::Timeout,
-            () = until(self.reporter.due()) => Wake::StatusDue,
+            () = until(status_due) => Wake::StatusDue,
+            () = self.reporter.written() => Wake::StatusWritten,
             () = until(self.heartbeat.due) => Wake::HeartbeatDue,
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A change of status is written at once, a change of activity or usage at most once a second, so that a busy team
 //! does not rewrite the roster all the time (RELIABILITY, fault 73). A process that holds the roster's lock does
-//! not stop the agent: a write that takes longer than [`WRITE_TIMEOUT`] continues beside the agent's work.
+//! not stop the agent: a write that takes longer than [`WRITE_TIMEOUT`] continues beside the agent's work. A foreign
+//! agent gets its prompt without waiting for the write ([`StatusReporter::publish_beside`]).
 
 use crate::os::Clock;
 use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
@@ -37,6 +38,8 @@ pub(crate) struct StatusReporter {
     /// The time of the last attempt to write (monotonic clock).
     tried: Option<Instant>,
     writing: Option<JoinHandle<Result<Shown, StoreError>>>,
+    /// Whether the agent has waited for this write for [`WRITE_TIMEOUT`].
+    is_late: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -65,8 +68,20 @@ impl StatusReporter {
         let began = (clock.monotonic(), usage.seconds);
         let (activity, refusal, mode, last_exit) = (None, None, None, None);
         let shown = Shown { reported: Status::Starting, activity, refusal, usage, mode, last_exit };
-        let (written, tried, writing) = (None, None, None);
-        Self { dir, name, incarnation, clock, price, began, shown, written, tried, writing }
+        let (written, tried, writing, is_late) = (None, None, None, false);
+        Self {
+            dir,
+            name,
+            incarnation,
+            clock,
+            price,
+            began,
+            shown,
+            written,
+            tried,
+            writing,
+            is_late,
+        }
     }
 
     pub(super) fn shown(&self) -> (Status, Option<&Activity>) {
@@ -112,6 +127,24 @@ impl StatusReporter {
         if self.written.as_ref().is_none_or(|written| written.reported != status) {
             self.write().await;
         }
+    }
+
+    /// Sets status and activity. A new status is written beside the agent's work, which does not wait for it;
+    /// [`StatusReporter::written`] does.
+    pub(super) fn publish_beside(&mut self, status: Status, activity: Option<Activity>) {
+        (self.shown.reported, self.shown.activity) = (status, activity);
+        let is_known = self.written.as_ref().is_some_and(|written| written.reported == status);
+        if !is_known && self.writing.is_none() {
+            self.begin();
+        }
+    }
+
+    /// Waits for the end of the write under way, forever if there is none. Dropping the future does not end the write.
+    pub(super) async fn written(&mut self) {
+        if self.writing.is_none() {
+            std::future::pending::<()>().await;
+        }
+        log_error(self.finish().await);
     }
 
     /// Sets the reason for which the model refused to shut down. The roster shows it until the agent ends.
@@ -160,21 +193,30 @@ impl StatusReporter {
         log_error(self.try_write().await);
     }
 
-    /// Starts a write, unless one is under way. Fails if this write, or the one before, failed.
+    /// Starts a write, unless a late one is under way. Fails if this write, or the one before, failed.
     async fn try_write(&mut self) -> Result<(), StoreError> {
-        match &self.writing {
-            Some(writing) if !writing.is_finished() => {
-                self.tried = Some(self.clock.monotonic());
-                return Ok(());
-            }
-            Some(_) => self.finish().await?,
-            None => {}
+        let is_under_way = self.writing.as_ref().is_some_and(|writing| !writing.is_finished());
+        if is_under_way && self.is_late {
+            self.tried = Some(self.clock.monotonic());
+            return Ok(());
         }
-        self.begin();
-        timeout(WRITE_TIMEOUT, self.finish()).await.unwrap_or(Ok(()))
+        self.finish_in_time().await?;
+        if self.writing.is_none() {
+            self.begin();
+            self.finish_in_time().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the write under way for at most [`WRITE_TIMEOUT`].
+    async fn finish_in_time(&mut self) -> Result<(), StoreError> {
+        let done = timeout(WRITE_TIMEOUT, self.finish()).await;
+        self.is_late = done.is_err();
+        done.unwrap_or(Ok(()))
     }
 
     fn begin(&mut self) {
+        self.is_late = false;
         self.tried = Some(self.clock.monotonic());
         self.shown.usage = self.used();
         let (shown, now) = (self.shown.clone(), self.clock.now());
@@ -265,9 +307,7 @@ mod tests {
     use super::*;
     use crate::os::SystemClock;
 
-    /// A process that was stopped (SIGSTOP) may hold the roster's lock for any time.
-    #[test]
-    fn a_locked_roster_does_not_stop_the_agent_and_is_written_later() {
+    fn reporter_of_a_lead() -> (tempfile::TempDir, TeamDir, StatusReporter) {
         let folder = tempfile::tempdir().unwrap();
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         roster::update(&dir, Fsync::Never, |roster| {
@@ -275,10 +315,16 @@ mod tests {
             roster.lead = Some(lead.into());
         })
         .unwrap();
+        let (clock, usage, name) = (Rc::new(SystemClock), UsageCount::default(), AgentName::lead());
+        let reporter = StatusReporter::new(dir.clone(), name, "l1".into(), clock, usage, None);
+        (folder, dir, reporter)
+    }
+
+    /// A process that was stopped (SIGSTOP) may hold the roster's lock for any time.
+    #[test]
+    fn a_locked_roster_does_not_stop_the_agent_and_is_written_later() {
+        let (_folder, dir, mut status) = reporter_of_a_lead();
         let shown = || roster::read(&dir).unwrap().lead.clone().unwrap();
-        let (clock, usage) = (Rc::new(SystemClock), UsageCount::default());
-        let mut status =
-            StatusReporter::new(dir.clone(), AgentName::lead(), "l1".into(), clock, usage, None);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             status.publish(Status::Idle, None).await;
@@ -310,6 +356,35 @@ mod tests {
             fs4::FileExt::unlock(&held).unwrap();
             status.publish_end(Status::Shutdown, 0, ExitCause::TeamStopped).await.unwrap();
             assert_eq!((shown().status, shown().activity.clone()), (Status::Shutdown, None));
+        });
+    }
+
+    #[test]
+    fn a_status_is_written_after_the_one_that_is_written_beside_the_work() {
+        let (_folder, dir, mut status) = reporter_of_a_lead();
+        let shown = || roster::read(&dir).unwrap().lead.clone().unwrap().status;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            status.publish(Status::Idle, None).await;
+            while !status.is_published() {
+                status.write().await;
+            }
+            let held = std::fs::File::open(dir.root().join("run/.state/config.lock")).unwrap();
+            fs4::FileExt::lock(&held).unwrap();
+            status.publish_beside(Status::Working, Some(Activity::Model));
+            assert!(!status.is_published());
+            assert_eq!(shown(), Status::Idle);
+            fs4::FileExt::unlock(&held).unwrap();
+            status.written().await;
+            assert!(status.is_published());
+            assert_eq!(shown(), Status::Working);
+            status.publish_beside(Status::Waiting, None);
+            status.publish(Status::Idle, None).await;
+            // The write may be late on a busy machine.
+            while !status.is_published() {
+                status.write().await;
+            }
+            assert_eq!(shown(), Status::Idle);
         });
     }
 }

@@ -13,6 +13,7 @@ use crate::wire::message::{Body, Correlation};
 use crate::wire::transcript::{Entry, InterruptOutcome, Line};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
 
 /// The time that a teammate has to end its turn. A tool is killed with its processes, and its turn is recorded.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -118,6 +119,25 @@ pub(crate) async fn interrupt(
         why,
         "`team log NAME` shows why; a teammate of an older version does not know this request",
     ))
+}
+
+/// Interrupts the running turn of a teammate beside the caller's work. The result comes as a line for a person, which a
+/// session that has ended reads no more. Fails if the teammate does not run.
+pub(crate) fn interrupt_beside(
+    bus: &Arc<Bus>,
+    given: &str,
+    outcomes: &UnboundedSender<String>,
+) -> Result<AgentName, Failure> {
+    let interrupted = interruptible(bus.dir(), given)?;
+    let (bus, name, outcomes) = (Arc::clone(bus), interrupted.clone(), outcomes.clone());
+    tokio::task::spawn_local(async move {
+        let text = match interrupt(&bus, &name, None).await {
+            Ok(outcome) => format!("{name} {}", outcome.words()),
+            Err(why) => why.to_string(),
+        };
+        let _unread = outcomes.send(text);
+    });
+    Ok(interrupted)
 }
 
 /// Whether this incarnation of a member is alive.

@@ -8,6 +8,7 @@ use crate::os::wall::WallPolicy;
 use crate::settings::environment::Environment;
 use crate::store::TeamDir;
 use crate::wire::sandbox::SandboxWall;
+use crate::wire::shell_word::quoted;
 use crate::wire::{AgentName, sandbox::Sandbox};
 use std::collections::BTreeSet;
 use std::fs;
@@ -133,22 +134,22 @@ impl WallProbe {
 
     fn create(&mut self, wall: SandboxWall, folder: &Path) {
         let path = folder.join(format!(".walls-{}", self.id));
-        if let Some(quoted) = quoted(&path).filter(|_| folder.is_dir()) {
-            let command = format!("{{ true >>{quoted}; }}");
+        if let Some(word) = path.to_str().map(quoted).filter(|_| folder.is_dir()) {
+            let command = format!("{{ true >>{word}; }}");
             self.attempts.push(Attempt { wall, command, created: Some(path) });
         }
     }
 
     /// Opens a file to append to it, and leaves it as it is.
     fn append(&mut self, wall: SandboxWall, file: &Path) {
-        if let Some(quoted) = quoted(file).filter(|_| file.is_file()) {
-            self.by_word(wall, &format!("{{ true >>{quoted}; }}"));
+        if let Some(word) = file.to_str().map(quoted).filter(|_| file.is_file()) {
+            self.by_word(wall, &format!("{{ true >>{word}; }}"));
         }
     }
 
     fn read(&mut self, wall: SandboxWall, file: &Path) {
-        if let Some(quoted) = quoted(file).filter(|_| fs::File::open(file).is_ok()) {
-            self.by_word(wall, &format!("{{ true <{quoted}; }}"));
+        if let Some(word) = file.to_str().map(quoted).filter(|_| fs::File::open(file).is_ok()) {
+            self.by_word(wall, &format!("{{ true <{word}; }}"));
         }
     }
 
@@ -165,11 +166,6 @@ impl Drop for WallProbe {
             fs::remove_file(path).unwrap_or_default();
         }
     }
-}
-
-/// Returns a path as a word of the shell; `None` if it is not UTF-8.
-fn quoted(path: &Path) -> Option<String> {
-    Some(format!("'{}'", path.to_str()?.replace('\'', r"'\''")))
 }
 
 /// Returns a file at or below a path, if a short search finds one.
@@ -208,11 +204,5 @@ mod tests {
         assert_eq!(first_file(folder.path().to_owned()), Some(inner.join("c")));
         assert_eq!(first_file(inner.join("c")), Some(inner.join("c")));
         assert_eq!(first_file(folder.path().join("missing")), None);
-    }
-
-    #[test]
-    fn a_path_is_one_word_of_the_shell() {
-        assert_eq!(quoted(Path::new("/a b/$c")).unwrap(), "'/a b/$c'");
-        assert_eq!(quoted(Path::new("/it's")).unwrap(), r"'/it'\''s'");
     }
 }

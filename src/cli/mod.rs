@@ -32,6 +32,7 @@ mod roles;
 mod send;
 mod sessions;
 mod stop;
+mod suggestion;
 mod task;
 mod teammate;
 mod top;
@@ -182,13 +183,14 @@ pub fn main(verb: Option<&str>) -> ExitCode {
         let rest = words.split_off(words.len().min(1));
         words = ["team".into(), verb.into()].into_iter().chain(rest).collect();
     }
-    let exit = match Arguments::try_parse_from(words) {
+    let exit = match Arguments::try_parse_from(&words) {
         Ok(arguments) => run(arguments, Environment::read()).unwrap_or_else(|failure| {
             // A text may name a folder, whose name may hold anything.
             output::warn(&sanitize(&failure.to_string()));
             failure.exit
         }),
-        Err(usage) => {
+        Err(mut usage) => {
+            suggestion::suggest_nearest(&mut usage, Arguments::command(), &words);
             // The exit code does not depend on the reader of the help.
             let _printed = usage.print();
             if usage.use_stderr() { Exit::Usage } else { Exit::Ok }

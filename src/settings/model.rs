@@ -85,8 +85,13 @@ impl fmt::Display for ModelChoice {
     }
 }
 
+/// Returns the forms of models, and those of agents that only a teammate can have.
 pub(crate) fn model_forms() -> String {
-    or_list(PROVIDERS.iter().flat_map(|spec| spec.forms()).collect())
+    let forms = |is_agent: bool| {
+        let chosen = PROVIDERS.iter().filter(|spec| spec.is_agent == is_agent);
+        or_list(chosen.flat_map(|spec| spec.forms()).collect())
+    };
+    format!("{}; for a teammate also {}", forms(false), forms(true))
 }
 
 /// Returns the usual variables that hold credentials, as a text for the user.

@@ -1,5 +1,6 @@
 //! The program of an agent of another vendor, as a lead hands it to the teammate that runs it.
 
+use super::shell_word::quoted;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -47,8 +48,8 @@ impl AgentProgram {
 
     /// Returns the command line for bash, which becomes the program.
     pub fn command_line(&self) -> String {
-        let quoted = self.command.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''")));
-        format!("exec {}", quoted.collect::<Vec<_>>().join(" "))
+        let words: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
+        format!("exec {}", words.join(" "))
     }
 }
 

@@ -27,6 +27,7 @@ pub mod role;
 pub mod roster;
 pub mod sandbox;
 pub mod seal;
+pub(crate) mod shell_word;
 pub mod skill;
 pub mod task;
 pub(crate) mod text_change;

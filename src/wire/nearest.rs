@@ -10,7 +10,7 @@ pub(crate) fn nearest<'a>(
     let distance = |word: &str| mistakes(&typed, &word.to_lowercase().chars().collect::<Vec<_>>());
     let near = known.into_iter().map(|word| (distance(word), word));
     near.filter(|(mistakes, _)| *mistakes <= most)
-        .min_by_key(|(mistakes, _)| *mistakes)
+        .min_by_key(|(mistakes, word)| (*mistakes, word.chars().count().abs_diff(typed.len())))
         .map(|it| it.1)
 }
 
@@ -56,5 +56,7 @@ mod tests {
         ] {
             assert_eq!(nearest(given, names), found, "{given}");
         }
+        // Two swapped letters are likelier than a letter too many.
+        assert_eq!(nearest("modle", ["mode", "model"]), Some("model"));
     }
 }

@@ -15,6 +15,7 @@ use crate::ui::sessions::{ago, title};
 use crate::wire::AgentName;
 use crate::wire::money::Price;
 use crate::wire::roster::UsageCount;
+use crate::wire::shell_word::quoted_if_needed;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -50,9 +51,7 @@ fn command(context: &Context, option: &str) -> String {
 }
 
 fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%:,=".contains(c);
-    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    quoted_if_needed(&path.display().to_string())
 }
 
 /// Settles the conversation of a request before anything is changed: asks the person, and checks that what is to be
@@ -274,11 +273,5 @@ mod tests {
             assert_eq!((&request.prompt, request.takeover), (&None, false));
             assert_eq!(request.conversation, conversation);
         }
-    }
-
-    #[test]
-    fn a_path_is_quoted_for_a_shell_if_necessary() {
-        assert_eq!(quoted(Path::new("/home/me/a-b_1.x")), "/home/me/a-b_1.x");
-        assert_eq!(quoted(Path::new("/it's a/b")), "'/it'\\''s a/b'");
     }
 }

@@ -35,19 +35,10 @@ impl Session {
         if given == "lead" {
             return self.console.print("the lead's own turn: Esc or Ctrl-C interrupts it");
         }
-        let name = match interrupt::interruptible(self.runtime.team(), given) {
-            Ok(name) => name,
-            Err(why) => return self.console.print(&why.to_string()),
-        };
-        let (bus, outcomes) = (Arc::clone(&self.runtime.bus), self.outcomes.clone());
-        tokio::task::spawn_local(async move {
-            let text = match interrupt::interrupt(&bus, &name, None).await {
-                Ok(outcome) => format!("{name} {}", outcome.words()),
-                Err(why) => why.to_string(),
-            };
-            // A session that has ended prints nothing any more.
-            let _unread = outcomes.send(text);
-        });
+        let begun = interrupt::interrupt_beside(&self.runtime.bus, given, &self.outcomes);
+        if let Err(why) = begun {
+            self.console.print(&why.to_string());
+        }
     }
 
     /// Stops a member in the background. A second `/stop` shortens the wait.

@@ -3,6 +3,7 @@
 //! *Invariant:* a command is carried out only when a template matches all of its words.
 
 use super::template::{GUARDS, Match, Scope, Token, TokenKind, source, tokens};
+use crate::wire::shell_word::quoted_if_needed;
 use serde_json::{Value, json};
 
 /// The size of the longest text, and of the longest clause, that may contain commands.
@@ -135,7 +136,12 @@ pub(super) const ALL: &[Command] = &[
     (
         "Check if notes.txt exists and list its contents.",
         "check|see|verify if|whether|that the? file? {path} exists; does {path} exist",
-        |it| one("bash", json!({ "command": format!("{LIST_FILE}{}", shell(&it.path())) })),
+        |it| {
+            one(
+                "bash",
+                json!({ "command": format!("{LIST_FILE}{}", quoted_if_needed(&it.path())) }),
+            )
+        },
     ),
     (
         "Read notes.txt.",
@@ -205,12 +211,6 @@ fn review(it: &Match<'_>, approve: bool) -> Vec<Step> {
     };
     let feedback = it.optional("text");
     one("review_plan", json!({ "request_id": id, "approve": approve, "feedback": feedback }))
-}
-
-fn shell(word: &str) -> String {
-    let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
-    let is_plain = !word.is_empty() && word.chars().all(is_safe);
-    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 /// Returns content for a file of which only a description is known. The content says that this model wrote it.

@@ -6,6 +6,7 @@ use crate::os::identity::ProcessIdentity;
 use crate::store::asynchronous::offload;
 use crate::tools::command::host_proxy::HostProxy;
 use crate::tools::command::shell::through_proxy;
+use crate::wire::shell_word::quoted;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -125,9 +126,4 @@ async fn read_errors(
             printed = offload(move || file.write_all(&kept).ok().map(|()| file)).await;
         }
     }
-}
-
-/// Quotes a word for the shell.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', "'\\''"))
 }

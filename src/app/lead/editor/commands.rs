@@ -145,20 +145,10 @@ impl Commands {
         if given == AgentName::lead().as_str() {
             return "the lead's own turn: cancel the prompt".into();
         }
-        let name = match interrupt::interruptible(self.runtime.team(), given) {
-            Ok(name) => name,
-            Err(why) => return why.to_string(),
-        };
-        let told = format!("interrupting {name} …");
-        let (bus, outcomes) = (Arc::clone(&self.runtime.bus), self.outcomes.clone());
-        tokio::task::spawn_local(async move {
-            let text = match interrupt::interrupt(&bus, &name, None).await {
-                Ok(outcome) => format!("{name} {}", outcome.words()),
-                Err(why) => why.to_string(),
-            };
-            let _unread = outcomes.send(text);
-        });
-        told
+        match interrupt::interrupt_beside(&self.runtime.bus, given, &self.outcomes) {
+            Ok(name) => format!("interrupting {name} …"),
+            Err(why) => why.to_string(),
+        }
     }
 
     fn permissions(&self) -> String {
