@@ -9,6 +9,7 @@ use crate::app::names::member_name;
 use crate::app::output::{print, warn};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::event_loop::check_blocking;
+use crate::wire::shell_word::quoted;
 use serde_json::{Map, Value, json};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -91,7 +92,6 @@ pub(crate) fn run(
 
 /// Returns the command of a hook. It takes the place of its shell, so that it is a child of Claude Code.
 fn hook_command(context: &Context) -> Result<String, Failure> {
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let mut own = own_command(context)?;
     if own != NAME {
         own = quoted(&own);

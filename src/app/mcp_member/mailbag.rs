@@ -161,14 +161,14 @@ mod tests {
     fn a_short_text_has_the_mail_that_fits_or_tells_once_that_there_is_some() {
         let mut bag = Mailbag::new();
         assert_eq!(bag.lend_short("1", 100), None);
-        bag.add(message("a", "short"));
-        bag.add(message("b", &"x".repeat(100)));
+        bag.add(message("a", "short"), true);
+        bag.add(message("b", &"x".repeat(100)), true);
         let first = bag.lend_short("1", 100).unwrap();
         assert!(first.contains("short") && first.contains("1 more unread"), "{first}");
         let told = bag.lend_short("2", 100);
         assert_eq!(told.as_deref(), Some("You have long mail (1 unread): use check_inbox"));
         assert_eq!(bag.lend_short("3", 100), None);
-        bag.add(message("c", "short"));
+        bag.add(message("c", "short"), true);
         assert!(bag.lend_short("4", 100).unwrap().contains("2 unread"));
         assert_eq!(ids(&bag.lend("5")), ["b", "c"]);
     }

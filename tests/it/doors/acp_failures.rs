@@ -5,7 +5,7 @@ use crate::support::acp_agent::{
 };
 use crate::support::approvals::requests;
 use crate::support::child_process::write;
-use crate::support::harness::{Team, in_parallel};
+use crate::support::harness::in_parallel;
 use crate::support::scripts::{assert_left_in_order, calls, says, scripted_lead, turns, wait};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -147,3 +147,14 @@ fn a_hook_of_another_session_gets_nothing() {
     assert_eq!(client.end(), Some(0));
     assert_left_in_order(&team);
 }
+
+#[test]
+fn a_program_that_leads_gets_mail_by_its_hooks() {
+    let team = Team::new();
+    let client = Client::join(&team, &["--lead"], "claude-code");
+    team.eventually("it leads", || team.roster()["lead"]["status"] == "idle");
+    team.team(&["send", "lead", "hello"]).expect(0);
+    assert_eq!(after_tool(&team), ["hello"]);
+    assert_eq!(client.end(), Some(0));
+    assert_left_in_order(&team);
+}
