@@ -2,6 +2,7 @@
 
 use crate::support::child_process::write;
 use crate::support::harness::{Team, has_python};
+use crate::support::scripts::{assert_left_in_order, turns, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -62,6 +63,18 @@ pub(crate) fn answers(team: &Team) -> Vec<String> {
 pub(crate) fn spawn_agent(name: &str) -> (&'static str, Value) {
     let input = json!({ "name": name, "role": "worker", "prompt": "begin", "model": "acp/fake" });
     ("spawn_teammate", input)
+}
+
+/// Lets bob work through a prompt without a lead, until he has left in order.
+pub(crate) fn work_once(team: &Team) {
+    let mut bob = team.start(&["teammate", "bob", "--model", "acp/fake"]);
+    team.wait_status("bob", "idle");
+    team.team(&["send", "bob", "work"]).expect(0);
+    team.eventually("the turn is over", || turns(team, "bob") == 1);
+    team.wait_status("bob", "idle");
+    team.team(&["stop", "bob"]).expect(0);
+    wait(team, &mut bob);
+    assert_left_in_order(team);
 }
 
 /// Returns the pids of the processes of a team with this text in their command line.

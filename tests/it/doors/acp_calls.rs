@@ -1,21 +1,14 @@
 //! The ways in which agents of other vendors report and name their calls.
 
-use crate::support::acp_agent::{agent_team, answers, calls_of, pids, prompts, reports};
+use crate::support::acp_agent::{agent_team, answers, calls_of, pids, prompts, reports, work_once};
 use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, turns, wait};
 use serde_json::{Value, json};
 
-/// Lets bob work through a prompt without a lead, and returns the lines of his transcript.
+/// Lets bob work through a prompt, and returns the lines of his transcript.
 fn work(team: &Team) -> Vec<Value> {
-    let mut bob = team.start(&["teammate", "bob", "--model", "acp/fake"]);
-    team.wait_status("bob", "idle");
-    team.team(&["send", "bob", "work"]).expect(0);
-    team.eventually("the turn is over", || turns(team, "bob") == 1);
-    team.wait_status("bob", "idle");
-    team.team(&["stop", "bob"]).expect(0);
-    wait(team, &mut bob);
-    assert_left_in_order(team);
+    work_once(team);
     team.lines("transcript/bob.jsonl")
 }
 

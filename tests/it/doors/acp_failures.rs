@@ -1,28 +1,17 @@
 //! Agents of other vendors that fail: at their start, in a turn, by what they send.
 
 use crate::support::acp_agent::{
-    agent_team, answers, calls_of, pids, prompts, received, reports, spawn_agent,
+    agent_team, answers, calls_of, pids, prompts, received, reports, spawn_agent, work_once,
 };
 use crate::support::approvals::requests;
 use crate::support::child_process::write;
-use crate::support::harness::{Team, in_parallel};
+use crate::support::harness::in_parallel;
 use crate::support::scripts::{assert_left_in_order, calls, says, scripted_lead, turns, wait};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 const BOB: [&str; 4] = ["teammate", "bob", "--model", "acp/fake"];
-
-fn work_once(team: &Team) {
-    let mut bob = team.start(&BOB);
-    team.wait_status("bob", "idle");
-    team.team(&["send", "bob", "work"]).expect(0);
-    team.eventually("the turn is over", || turns(team, "bob") == 1);
-    team.wait_status("bob", "idle");
-    team.team(&["stop", "bob"]).expect(0);
-    wait(team, &mut bob);
-    assert_left_in_order(team);
-}
 
 #[test]
 fn a_failed_start_says_why_and_leaves_nothing() {
