@@ -3,8 +3,8 @@
 //! walls and behind each kind of walls, and each test shows that they stood.
 
 use super::contained_agent::{
-    CommandWalls, Containment, Fixture, SHOW_EVIDENCE, bash, block_on, containments, escape, run,
-    signal_supervisor, stop, wait_until,
+    CommandWalls, Containment, Fixture, SHOW_EVIDENCE, bash, block_on, containments, control_group,
+    escape, run, signal_supervisor, stop, wait_until,
 };
 use super::{Bash, OutputStore, command_setup};
 use crate::os::processes::{self, Process};
@@ -235,13 +235,11 @@ fn with_control_groups_nothing_outlives_agent_and_supervisor() {
 }
 
 fn has_control_groups() -> bool {
-    let fixture = Fixture::new();
-    let said = run(&fixture, "grep ^0:: /proc/self/cgroup", 60);
-    let has = said.contains(&fixture.run_id);
-    if !has {
-        skipped(&format!("no cgroup v2 that may be written: {said}"));
+    let group = control_group();
+    if let Err(other) = &group {
+        skipped(&format!("no cgroup v2 that may be written: {other}"));
     }
-    has
+    group.is_ok()
 }
 
 /// A control group is removed with its command, by the supervisor or by the agent.
