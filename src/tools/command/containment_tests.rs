@@ -3,8 +3,8 @@
 //! walls and behind each kind of walls, and each test shows that they stood.
 
 use super::contained_agent::{
-    CommandWalls, Containment, Fixture, SHOW_EVIDENCE, bash, block_on, containments, escape, run,
-    signal_supervisor, stop, wait_until,
+    CommandWalls, Containment, Fixture, SHOW_EVIDENCE, bash, block_on, containments, control_group,
+    escape, run, signal_supervisor, stop, wait_until,
 };
 use super::{Bash, OutputStore, command_setup};
 use crate::os::processes::{self, Process};
@@ -235,13 +235,11 @@ fn with_control_groups_nothing_outlives_agent_and_supervisor() {
 }
 
 fn has_control_groups() -> bool {
-    let fixture = Fixture::new();
-    let said = run(&fixture, "grep ^0:: /proc/self/cgroup", 60);
-    let has = said.contains(&fixture.run_id);
-    if !has {
-        skipped(&format!("no cgroup v2 that may be written: {said}"));
+    let group = control_group();
+    if let Err(other) = &group {
+        skipped(&format!("no cgroup v2 that may be written: {other}"));
     }
-    has
+    group.is_ok()
 }
 
 /// A control group is removed with its command, by the supervisor or by the agent.
@@ -351,25 +349,38 @@ fn only_more_processes_than_the_limit_are_killed() {
     }
 }
 
+/// Returns the most memory that an agent process has had after its command, in KiB. The command has more output than a model
+/// sees.
+fn peak_after(fixture: &Fixture, command: &str) -> u64 {
+    let said = fixture.agent_says(command, 600);
+    assert!(said.contains("characters cut here") && !said.contains("timed out"), "{command}");
+    let (_, peak) = said.rsplit_once("VmHWM:").unwrap();
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// The output is larger than a stored result, and four times the memory by which an agent with little output may be
+/// exceeded.
 #[test]
 fn much_output_needs_little_memory() {
     let commands = [
-        "yes | head -c 100M",
-        "head -c 100M /dev/urandom",
-        "head -c 100M /dev/zero | tr '\\0' '\\377'",
-        "yes | head -c 50M >&2 & yes | head -c 50M; wait",
+        "yes | head -c 32M",
+        "head -c 32M /dev/urandom",
+        "head -c 32M /dev/zero | tr '\\0' '\\377'",
+        "yes | head -c 16M >&2 & yes | head -c 16M; wait",
     ];
     // The agent collects the output of each command alike, so one command shows it behind walls.
     let walled = containments(&[true]).into_iter().find(|it| it.walls.are_up());
-    let cases = commands.into_iter().map(|command| (Containment::UNWALLED, command));
-    for (containment, command) in cases.chain(walled.map(|it| (it, commands[0]))) {
+    let unwalled = (Containment::UNWALLED, &commands[..]);
+    for (containment, commands) in
+        walled.map(|it| (it, &commands[..1])).into_iter().chain([unwalled])
+    {
         let fixture = Fixture::with(containment);
         fixture.assert_walls_stand();
-        let said = fixture.agent_says(command, 600);
-        assert!(said.contains("characters cut here") && !said.contains("timed out"), "{command}");
-        let (_, peak) = said.rsplit_once("VmHWM:").unwrap();
-        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-        assert!(peak < 64 * 1024, "{command}: {peak} kB");
+        let little = peak_after(&fixture, "yes | head -c 1M");
+        for command in commands {
+            let peak = peak_after(&fixture, command);
+            assert!(peak < little + 8 * 1024, "{command}: {peak} kB after {little} kB");
+        }
     }
 }
 
