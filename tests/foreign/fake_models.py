@@ -21,7 +21,8 @@ SHELLS = ["Bash", "bash", "run_shell_command", "exec_command", "shell_command", 
 WRITERS = ["Write", "write", "write_file", "create", "apply_patch"]
 # Some agents hide the tools of servers behind these, and call them through `tool_call`.
 SEARCHES = ["ToolSearch", "tool_search"]
-TEAM_TOOL = "mcp__team__send_message"
+TEAM_TOOL = "mcp__team__"
+TEAM_TOOLS = ["send_message", "check_inbox", "list_teammates"]
 
 
 def order(steps):
@@ -69,7 +70,8 @@ class Conversation:
 
 
 class Decision:
-    """The next words or the next call. The steps: ["run", COMMAND], ["write", PATH, TEXT], ["send", NAME, TEXT]."""
+    """The next words or the next call. The steps: ["run", COMMAND], ["write", PATH, TEXT], ["send", NAME, TEXT],
+    ["wait"] for mail, ["team"] for the list of members."""
 
     def __init__(self, told, number):
         self.id = f"call_{number}"
@@ -83,7 +85,7 @@ class Decision:
     def find(told, names):
         for name in names:
             for known, (own, namespace, definition) in told.tools.items():
-                is_own = known == name or (name == "send_message" and known.endswith("send_message"))
+                is_own = known == name or (name in TEAM_TOOLS and known.endswith(name))
                 if is_own:
                     return own, namespace, definition
         return None
@@ -110,7 +112,8 @@ class Decision:
 
     def take(self, told, step):
         kind, *values = step
-        tool = self.find(told, {"run": SHELLS, "write": WRITERS, "send": ["send_message"]}[kind])
+        served = {"send": "send_message", "wait": "check_inbox", "team": "list_teammates"}.get(kind)
+        tool = self.find(told, {"run": SHELLS, "write": WRITERS}.get(kind, [served]))
         if tool is None and self.find(told, SEARCHES):
             kind = "deferred" if self.has_searched and self.find(told, ["tool_call"]) else "search"
             tool = self.find(told, ["tool_call"] if kind == "deferred" else SEARCHES)
@@ -140,12 +143,12 @@ class Decision:
             keys = [key for key in ["file_path", "filePath", "path"] if has(key)]
             texts = [key for key in ["content", "file_text"] if has(key)]
             self.arguments = {keys[0]: path, texts[0]: text}
-        elif kind == "send":
-            self.arguments = {"to": values[0], "content": values[1]}
         elif kind == "search":
-            self.arguments = {"query": f"select:{TEAM_TOOL}"}
-        elif kind == "deferred":
-            self.arguments = {"name": TEAM_TOOL, "arguments": {"to": values[0], "content": values[1]}}
+            self.arguments = {"query": f"select:{TEAM_TOOL}{served}"}
+        else:
+            arguments = {"send_message": lambda: {"to": values[0], "content": values[1]},
+                         "check_inbox": lambda: {"wait_seconds": 45}, "list_teammates": dict}[served]()
+            self.arguments = {"name": TEAM_TOOL + served, "arguments": arguments} if kind == "deferred" else arguments
 
 
 def plain(content):
