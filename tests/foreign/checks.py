@@ -205,23 +205,34 @@ def parts(team, install):
 
 def kill(run):
     """`kill -9` of one process in a running command: within 5 s nothing of the member is left (after the lead: 35 s)."""
-    slowest, bad, count = {}, {}, 0
-    for number in range(run.rounds):
-        victim = ["adapter", "agent", "guard", "teammate", "lead"][number % 5]
+    victims, slowest, bad, count, late = ["adapter", "agent", "guard", "teammate", "lead"], {}, [], 0, 0
+    while count < run.rounds:
+        victim = victims[count % len(victims)]
         with run.team(FREE) as team:
             team.spawn(run.name, order([SLOW]))
-            team.wait("the command", lambda: sleeps(team), approve={})
+            try:
+                team.wait("the command", lambda: sleeps(team), approve={})
+            except Failed:
+                # On a busy machine the agent may not be ready in time.
+                if (late := late + 1) > run.rounds // 10:
+                    raise
+                continue
             pids, old = parts(team, run.install)
             if victim == "agent" and pids["agent"] == pids["adapter"]:
+                victims.remove("agent")
                 continue
-            os.kill(pids[victim], signal.SIGKILL)
+            try:
+                os.kill(pids[victim], signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # It was a process that the agent needs for a moment only.
             count += 1
             seconds, left = team.gone_within(set(old), 35 if victim == "lead" else 5)
             slowest[victim] = max(slowest.get(victim, 0), seconds)
             if left:
-                bad[victim] = f"after {victim}: {[line[:60] for line in left.values()]} after {seconds:.0f} s"
-    expect(not bad, "; ".join(bad.values()))
-    return f"{count} kills; slowest: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in slowest.items())
+                bad.append(f"kill {count}, of the {victim}: {[line[:60] for line in left.values()]} after {seconds:.0f} s")
+    expect(not bad, f"{len(bad)} of {count}: {'; '.join(bad)}")
+    told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in slowest.items())
+    return f"{count} kills; slowest: {told}" + (f"; {late} starts failed before a kill" if late else "")
 
 
 def resume(run):
