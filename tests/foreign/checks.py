@@ -234,6 +234,8 @@ def parts(team, install):
     guard = next(pid for pid in below if is_guard(pid))
     of_guard = team.children(guard)[1:]
     agent = [pid for pid in of_guard if program(pid).startswith(str(install))]
+    # Helpers that the agent needs for a moment have no command below them.
+    agent = [pid for pid in agent if set(sleeps(team)) & set(team.children(pid))] or agent
     return {"lead": team.pid("lead"), "teammate": member, "guard": guard, "adapter": agent[0],
             "agent": agent[-1]}, [*below, *sleeps(team)]
 
@@ -336,26 +338,3 @@ def budget(run):
 CHECKS = {"turn": turn, "tokens": tokens, "terminal": terminal, "deadline": deadline, "deny": deny, "always": always,
           "mail": mail, "interrupt": interrupt, "stop": stop, "kill": kill, "resume": resume, "budget": budget,
           "minutes": minutes, "strict": strict}
-
-
-def ring(names, install, fakes):
-    """Members on different agents pass a word around by `send_message`, each once."""
-    members = [f"m{number}" for number, _ in enumerate(names, 1)]
-    with Team(install / "homes/ring", install, fakes, names) as team:
-        text = order([["send", "lead", "MARK-round"]])
-        for name in reversed(members[1:]):
-            text = order([["send", name, text]])
-        spawns = [(name, agent, "wait") for name, agent in zip(members, names)]
-        team.lead(spawns=spawns)
-        team.wait("all are idle", lambda: all(team.turns(name) for name in members), 120, {})
-        team.command("send", members[0], text)
-        last = lambda: [it for it in team.mail("lead", members[-1]) if it.get("content") == "MARK-round"]
-        asked = {}
-        team.wait("the word is back", last, 120, asked)
-        time.sleep(1)
-        for name, sender in zip(members[1:], members):
-            told = [line for line in team.transcript(name) if line["kind"] == "mail" and line["message"].get("from") == sender]
-            expect(len(told) == 1, f"{name} has {len(told)} messages of {sender}")
-        expect(len(last()) == 1, "the word came twice")
-        questions = [it["tool"] for it in asked.values()]
-    return " -> ".join(names) + (f"; asked about {questions}" if questions else "; no question")
