@@ -4,14 +4,15 @@ import threading
 import time
 
 from fake_models import order
+from kill_ring import kill_ring
 from team import Team, expect, program
 
 
 class Whole:
     """All agents under test, as members of one team."""
 
-    def __init__(self, names, install, fakes):
-        self.names, self.install, self.fakes = names, install, fakes
+    def __init__(self, names, install, fakes, options):
+        self.names, self.install, self.fakes, self.options = names, install, fakes, options
         self.members = [f"m{number}" for number, _ in enumerate(names, 1)]
 
     def team(self, title, more=""):
@@ -98,4 +99,9 @@ def awake(whole):
             f"the call of the model: {told}")
 
 
-CHECKS = {"ring": ring, "awake": awake}
+def kills(whole):
+    options = whole.options
+    return kill_ring(whole.names, whole.install, whole.fakes, options.circuits, options.minutes, options.seed)
+
+
+CHECKS = {"ring": ring, "awake": awake, "kill-ring": kills}
