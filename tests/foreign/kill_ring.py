@@ -31,7 +31,7 @@ class KillRing:
         self.last, self.handed = circuits * len(models), 0
         self.random = random.Random(seed)
         self.kills, self.starts, self.leads = collections.Counter(), 0, 0
-        self.asked_at, self.begin = {}, time.monotonic()
+        self.asked_at, self.repeated, self.begin = {}, set(), time.monotonic()
         self.log = open(install / "kill-ring.log", "w")
 
     def note(self, text):
@@ -44,10 +44,10 @@ class KillRing:
         return to, names[(number - 2) % len(names)]
 
     def received(self, number):
-        """Returns the ids of the messages with this token that are in the transcript of its holder."""
-        to, _ = self.holder(number)
-        lines = [line["message"] for line in self.team.transcript(to) if line["kind"] == "mail"]
-        return [it["id"] for it in lines if it.get("content", "").split(" ")[0] == f"TOKEN-{number}"]
+        """Returns the messages with this token that are in the transcript of its holder."""
+        lines = self.team.transcript(self.holder(number)[0])
+        messages = [line["message"] for line in lines if line["kind"] == "mail"]
+        return [it for it in messages if it.get("content", "").split(" ")[0] == f"TOKEN-{number}"]
 
     def pid(self, name):
         """Returns the pid of the living process of a member, or `None`."""
@@ -104,6 +104,17 @@ class KillRing:
                 self.note(f"start {name}")
                 self.team.command("send", "lead", order([["spawn", spawn(name, model)]]), code=None)
 
+    def repeat(self, number):
+        """Does what a user does whose order has failed, since the agent has answered with an error: gives it again."""
+        name, known = self.holder(number)[0], self.received(number)
+        lines = self.team.transcript(name)
+        begin = max((at for at, line in enumerate(lines) if line.get("message") in known), default=len(lines))
+        ends = [line for line in lines[begin:] if line["kind"] == "turn_end"]
+        if ends and ends[-1]["outcome"] == "failed" and ends[-1]["at"] not in self.repeated:
+            self.repeated.add(ends[-1]["at"])
+            self.note(f"repeat {number} to {name}")
+            self.team.command("send", name, known[0]["content"], code=None)
+
     def run(self, minutes):
         """Lets the token go round, for this time at most."""
         number, progress, next_kill, next_look = 2, time.monotonic(), time.monotonic() + KILL_EVERY_S, 0
@@ -123,6 +134,7 @@ class KillRing:
             if now >= next_look:
                 next_look = now + LOOK_EVERY_S
                 self.start_again()
+                self.repeat(number - 1)
             time.sleep(0.2)
 
     def told(self):
@@ -163,11 +175,11 @@ def judge(ring, chosen, seed, seconds):
     time.sleep(5)
     again = {}
     for number in range(2, ring.handed + 2):
-        ids = ring.received(number)
-        expect(len(set(ids)) == len(ids), f"the token {number} is twice in a transcript under one id")
-        if len(ids) > 1:
-            sender = ring.holder(number)[1]
-            again[sender] = again.get(sender, 0) + len(ids) - 1
+        sender = ring.holder(number)[1]
+        more = sum(it["from"] == sender for it in ring.received(number)) - 1
+        expect(more >= 0, f"the token {number} is not from {sender}")
+        if more:
+            again[sender] = again.get(sender, 0) + more
     expect("ours" not in again, f"ours has sent {again.get('ours')} messages again")
     for name in ["lead", *ring.models]:
         ids = [line["message"].get("id") for line in team.transcript(name) if line["kind"] == "mail"]
@@ -178,5 +190,6 @@ def judge(ring, chosen, seed, seconds):
     expect(not left, f"left: {list(left.values())[:3]}")
     repeated = ", ".join(f"{count} by {name}" for name, count in again.items())
     return (f"ours -> {' -> '.join(chosen)}; {told}; {ring.told()}; {ring.starts} members started again by the lead, "
-            f"{ring.leads} leads resumed; none lost, none twice under one id; "
+            f"{ring.leads} leads resumed, {len(ring.repeated)} orders given again after an error of the agent; "
+            f"none lost, none twice under one id; "
             f"sent again by a model after a kill: {repeated or 'none'}; seed {seed}")
