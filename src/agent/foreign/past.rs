@@ -82,6 +82,11 @@ fn texts(messages: Vec<ChatMessage>) -> impl Iterator<Item = String> {
     })
 }
 
+/// Returns the prompts and the mail of a turn, for an agent that may not have them.
+pub(super) fn asked_again(asked: &str) -> String {
+    format!("[team: what you were asked in this turn; you may have seen it]\n{asked}")
+}
+
 /// Returns the end of a conversation, for an agent that does not have it; `None` if there is nothing. The calls and their
 /// results are part of it, so that the agent does not do again what it has done before its process ended.
 pub(super) fn past_of(memory: &Memory) -> Option<String> {
