@@ -405,6 +405,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    def handle(self):
+        try:
+            super().handle()
+        except ConnectionError:
+            pass  # The agent has been killed.
+
     def answer(self, code, kind, text):
         data = text.encode()
         self.send_response(code)
