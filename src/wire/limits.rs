@@ -41,7 +41,7 @@ pub const MAIL_POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 
 /// The time in which a started teammate must report that it is ready (RELIABILITY 4).
 pub const READY_TIMEOUT: Duration = Duration::from_secs(15);
-/// The same for a teammate that starts an agent of another vendor: 15 s for its first answer, 60 s for its session.
+/// The same for a teammate that starts an agent of another vendor: 30 s for its first answer, 60 s for its session.
 pub const AGENT_READY_TIMEOUT: Duration = Duration::from_secs(90);
 /// The period at which members that the lead did not start are probed (RELIABILITY 4).
 pub const LIVENESS_POLL: Duration = Duration::from_secs(2);

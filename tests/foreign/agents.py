@@ -113,4 +113,4 @@ def write_settings(home, names, url, more="", recorder=None):
         write_home(home, name, url)
     folder = home / ".config/team"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "settings.toml").write_text("\n".join([*lines, more, ""]))
+    (folder / "settings.toml").write_text("\n".join([more, *lines, ""]))

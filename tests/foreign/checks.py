@@ -7,11 +7,13 @@ from pathlib import Path
 
 import agents
 from fake_models import IN_TOKENS, OUT_TOKENS, order
-from team import Failed, Team
+from team import Failed, Team, expect, program
 
 # Claude Code refuses a long `sleep` as such. The command ends at once if the file `fast` is there.
 SLOW = ["run", "sh slow.sh"]
 SLOW_FILE = "[ -e fast ] && exit 0\nsleep 600 &\nsleep 601\n"
+# The seconds until a question is refused, in the check of that.
+DEADLINE_S = 5
 FREE = '[permissions]\nallow = ["bash(sleep:*)", "bash(sh slow.sh)"]\n'
 
 
@@ -29,11 +31,6 @@ class Run:
         team = Team(base, self.install, self.fakes, [self.name], more, recorder)
         (team.work / "slow.sh").write_text(SLOW_FILE)
         return team
-
-
-def expect(fine, why):
-    if not fine:
-        raise Failed(why)
 
 
 def report(team, count=1, within=60, approve=None, may_fail=False):
@@ -84,6 +81,51 @@ def strict(run):
     bad = [line["bad"][0] for line in run.fakes.requests(run.name) if line["bad"]]
     expect(not bad, f"{len(bad)} refused: {bad[:1]}")
     return f"{len(run.fakes.requests(run.name))} requests"
+
+
+def terminal(run):
+    """A `y` typed at the terminal of the lead answers a question: the file is written, the result is mailed."""
+    with run.team() as team:
+        team.spawn(run.name, order([["write", str(team.work / "written.txt"), "hi"]]))
+        answered, seen = set(), 0
+
+        def answer():
+            nonlocal seen
+            for it in team.questions():
+                if it.get("waiting") and it["request_id"] not in answered and "answer>" in team.shown()[seen:]:
+                    answered.add(it["request_id"])
+                    seen = len(team.shown())
+                    team.type("y")
+            return team.results()
+
+        end = team.wait("the result", answer)
+        expect(end == ["done"], f"the results are {end}")
+        expect((team.work / "written.txt").read_text().strip() == "hi", "the file is not written")
+        expect(answered, "no question")
+    return f"{len(answered)} answered"
+
+
+def deadline(run):
+    """A question that a lead without a person does not answer is refused after `permissions.timeout`."""
+    more = FREE.replace("[permissions]", f"[permissions]\ntimeout = {DEADLINE_S}")
+    with run.team(more) as team:
+        (team.work / "slow.sh").write_text("touch begun\nsleep 3\n")
+        steps = [SLOW, ["write", str(team.work / "written.txt"), "hi"]]
+        lead = team.lead("-p", "begin", spawns=[("alice", run.name, order(steps))])
+        # A lead that reacts refuses at once, since it has nobody to ask.
+        team.wait("the command", (team.work / "begun").exists)
+        lead.send_signal(signal.SIGSTOP)
+        decided = lambda: [line for line in team.transcript() if line["kind"] == "decision"]
+        team.wait("the refusal", decided, 30)
+        lead.send_signal(signal.SIGCONT)
+        asked = next(line for line in team.transcript() if line["kind"] == "request")
+        seconds = decided()[0]["at"] - asked["at"]
+        expect(DEADLINE_S - 0.5 <= seconds <= DEADLINE_S + 2, f"refused after {seconds:.1f} s")
+        team.wait("the turn is over", team.turns)
+        expect(not (team.work / "written.txt").exists(), "the file is written")
+        told = [line["content"] for line in team.transcript() if line["kind"] == "tool_result"]
+        expect(any("no answer within" in text for text in told), f"the results are {told}")
+    return f"after {seconds:.1f} s of {DEADLINE_S}"
 
 
 def deny(run):
@@ -191,37 +233,43 @@ def parts(team, install):
     below = team.children(member)[1:]
     guard = next(pid for pid in below if is_guard(pid))
     of_guard = team.children(guard)[1:]
-
-    def is_agent(pid):
-        try:
-            return os.readlink(f"/proc/{pid}/exe").startswith(str(install))
-        except OSError:
-            return False
-
-    agent = [pid for pid in of_guard if is_agent(pid)]
+    agent = [pid for pid in of_guard if program(pid).startswith(str(install))]
+    # Helpers that the agent needs for a moment have no command below them.
+    agent = [pid for pid in agent if set(sleeps(team)) & set(team.children(pid))] or agent
     return {"lead": team.pid("lead"), "teammate": member, "guard": guard, "adapter": agent[0],
             "agent": agent[-1]}, [*below, *sleeps(team)]
 
 
 def kill(run):
     """`kill -9` of one process in a running command: within 5 s nothing of the member is left (after the lead: 35 s)."""
-    slowest, bad, count = {}, {}, 0
-    for number in range(run.rounds):
-        victim = ["adapter", "agent", "guard", "teammate", "lead"][number % 5]
+    victims, slowest, bad, count, late = ["adapter", "agent", "guard", "teammate", "lead"], {}, [], 0, 0
+    while count < run.rounds:
+        victim = victims[count % len(victims)]
         with run.team(FREE) as team:
             team.spawn(run.name, order([SLOW]))
-            team.wait("the command", lambda: sleeps(team), approve={})
+            try:
+                team.wait("the command", lambda: sleeps(team), approve={})
+            except Failed:
+                # On a busy machine the agent may not be ready in time.
+                if (late := late + 1) > run.rounds // 10:
+                    raise
+                continue
             pids, old = parts(team, run.install)
             if victim == "agent" and pids["agent"] == pids["adapter"]:
+                victims.remove("agent")
                 continue
-            os.kill(pids[victim], signal.SIGKILL)
+            try:
+                os.kill(pids[victim], signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # It was a process that the agent needs for a moment only.
             count += 1
             seconds, left = team.gone_within(set(old), 35 if victim == "lead" else 5)
             slowest[victim] = max(slowest.get(victim, 0), seconds)
             if left:
-                bad[victim] = f"after {victim}: {[line[:60] for line in left.values()]} after {seconds:.0f} s"
-    expect(not bad, "; ".join(bad.values()))
-    return f"{count} kills; slowest: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in slowest.items())
+                bad.append(f"kill {count}, of the {victim}: {[line[:60] for line in left.values()]} after {seconds:.0f} s")
+    expect(not bad, f"{len(bad)} of {count}: {'; '.join(bad)}")
+    told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in slowest.items())
+    return f"{count} kills; slowest: {told}" + (f"; {late} starts failed before a kill" if late else "")
 
 
 def resume(run):
@@ -252,6 +300,24 @@ def resume(run):
     return "its session" if is_same else "our digest"
 
 
+def minutes(run):
+    """A budget of a minute ends the member in the middle of a command."""
+    with run.team("[budget.member]\nminutes = 1\n" + FREE) as team:
+        begin = time.monotonic()
+        # Codex looks after a command for 30 s at a time.
+        team.spawn(run.name, order([SLOW] * 3))
+        team.wait("the command", lambda: sleeps(team), approve={})
+        pids = {*team.children(team.pid("alice")), *sleeps(team)}
+        ended = lambda: (team.member().get("last_exit") or {}).get("cause")
+        cause = team.wait("the end of the member", ended, 90, may_fail=True)
+        expect(cause == "budget", f"the cause is {cause}")
+        seconds, left = team.gone_within(pids, 10)
+        expect(not left, f"left: {list(left.values())[:3]}")
+        seconds = time.monotonic() - begin
+        expect(60 <= seconds <= 75, f"after {seconds:.0f} s")
+    return f"after {seconds:.0f} s"
+
+
 def budget(run):
     """A budget of turns ends the member."""
     with run.team('[budget.member]\nturns = 1\n[permissions]\nallow = ["bash(sleep:*)"]\n') as team:
@@ -269,28 +335,6 @@ def budget(run):
     return ""
 
 
-CHECKS = {"turn": turn, "tokens": tokens, "deny": deny, "always": always, "mail": mail, "interrupt": interrupt, "stop": stop, "kill": kill,
-          "resume": resume, "budget": budget, "strict": strict}
-
-
-def ring(names, install, fakes):
-    """Members on different agents pass a word around by `send_message`, each once."""
-    members = [f"m{number}" for number, _ in enumerate(names, 1)]
-    with Team(install / "homes/ring", install, fakes, names) as team:
-        text = order([["send", "lead", "MARK-round"]])
-        for name in reversed(members[1:]):
-            text = order([["send", name, text]])
-        spawns = [(name, agent, "wait") for name, agent in zip(members, names)]
-        team.lead(spawns=spawns)
-        team.wait("all are idle", lambda: all(team.turns(name) for name in members), 120, {})
-        team.command("send", members[0], text)
-        last = lambda: [it for it in team.mail("lead", members[-1]) if it.get("content") == "MARK-round"]
-        asked = {}
-        team.wait("the word is back", last, 120, asked)
-        time.sleep(1)
-        for name, sender in zip(members[1:], members):
-            told = [line for line in team.transcript(name) if line["kind"] == "mail" and line["message"].get("from") == sender]
-            expect(len(told) == 1, f"{name} has {len(told)} messages of {sender}")
-        expect(len(last()) == 1, "the word came twice")
-        questions = [it["tool"] for it in asked.values()]
-    return " -> ".join(names) + (f"; asked about {questions}" if questions else "; no question")
+CHECKS = {"turn": turn, "tokens": tokens, "terminal": terminal, "deadline": deadline, "deny": deny, "always": always,
+          "mail": mail, "interrupt": interrupt, "stop": stop, "kill": kill, "resume": resume, "budget": budget,
+          "minutes": minutes, "strict": strict}

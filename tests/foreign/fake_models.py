@@ -6,7 +6,8 @@ usage: fake_models.py LOG     (prints its port; LOG gets one line for each reque
 
 The first part of a path names the agent: http://127.0.0.1:PORT/claude. The model obeys the newest order in the
 conversation, `do:BASE64;` with a JSON list of steps (see Decision), one call at a time, and ends with `done` and every
-MARK-word that it has seen. A conversation that the real endpoint would refuse is refused, and counted in the log.
+MARK-word that it has seen. It hands each token on once, as far as the conversation says, and tries again where a send has
+failed. A conversation that the real endpoint would refuse is refused, and counted in the log.
 """
 
 import base64
@@ -15,6 +16,7 @@ import json
 import re
 import sys
 import threading
+import time
 
 IN_TOKENS, OUT_TOKENS = 100, 10
 SHELLS = ["Bash", "bash", "run_shell_command", "exec_command", "shell_command", "shell"]
@@ -22,7 +24,9 @@ WRITERS = ["Write", "write", "write_file", "create", "apply_patch"]
 # Some agents hide the tools of servers behind these, and call them through `tool_call`.
 SEARCHES = ["ToolSearch", "tool_search"]
 TEAM_TOOL = "mcp__team__"
-TEAM_TOOLS = ["send_message", "check_inbox", "list_teammates"]
+TEAM_TOOLS = ["send_message", "check_inbox", "list_teammates", "spawn_teammate"]
+# What the tool says of a message that is stored; the tries of a send that fails, and the seconds before the next one.
+SENT, TRIES, THINKING_S = "Sent to ", 8, 3
 
 
 def order(steps):
@@ -30,19 +34,44 @@ def order(steps):
     return "do:" + base64.urlsafe_b64encode(json.dumps(steps).encode()).decode() + ";"
 
 
+def heard(text):
+    """Returns the newest order in a text, and the number of the newest token that it says was handed on.
+
+    A text may be the past that the team tells an agent without history, with the agent's calls and their results.
+    """
+    orders, held, passed = None, 0, 0
+    for line in text.splitlines():
+        if line.startswith("you called "):
+            continue
+        if found := re.findall(r"(?:TOKEN-(\d+) )?do:([A-Za-z0-9_=-]+);", line):
+            held, orders = int(found[-1][0] or 0), json.loads(base64.urlsafe_b64decode(found[-1][1]))
+        if line.startswith(f"its result: {SENT}") and held:
+            passed = held + 1
+        passed = max([passed, *map(int, re.findall(r"passed TOKEN-(\d+)", line))])
+    return orders, passed
+
+
+def passing(number, last, names):
+    """Returns the send that hands the token of this number on: to the next name, or after the last one to the lead."""
+    if number == last:
+        return ["send", "lead", f"TOKEN-{number + 1}"]
+    steps = [["run", "sleep 1"], ["pass", number + 1, last, names]]
+    return ["send", names[number % len(names)], f"TOKEN-{number + 1} {order(steps)}"]
+
+
 class Conversation:
     """A request in the same terms for all endpoints."""
 
     def __init__(self):
-        self.items = []      # ("text", role, text), ("call", id, name), ("result", id, text)
+        self.items = []      # ("text", role, text), ("call", id, name, arguments), ("result", id, text)
         self.tools = {}      # the names by which tools are called -> (name, namespace, definition)
         self.bad = []        # the violations
 
     def text(self, role, text):
         self.items.append(("text", role, text if isinstance(text, str) else json.dumps(text)))
 
-    def call(self, call, name):
-        self.items.append(("call", call, name))
+    def call(self, call, name, arguments):
+        self.items.append(("call", call, name, arguments if isinstance(arguments, str) else json.dumps(arguments)))
 
     def result(self, call, output):
         self.items.append(("result", call, output if isinstance(output, str) else json.dumps(output)))
@@ -71,13 +100,14 @@ class Conversation:
 
 class Decision:
     """The next words or the next call. The steps: ["run", COMMAND], ["write", PATH, TEXT], ["send", NAME, TEXT],
-    ["wait"] for mail, ["team"] for the list of members."""
+    ["wait"] for mail, ["team"] for the list of members, ["spawn", ARGUMENTS], ["pass", NUMBER, LAST, NAMES] (see
+    passing)."""
 
     def __init__(self, told, number):
         self.id = f"call_{number}"
         self.name = self.namespace = self.arguments = None
         self.is_turn = any(self.find(told, names) for names in [SHELLS, ["send_message"]])
-        self.text, self.has_order = "Title", False
+        self.text, self.has_order, self.pause_s = "Title", False, 0
         if self.is_turn:
             self.decide(told)
 
@@ -91,28 +121,38 @@ class Decision:
         return None
 
     def decide(self, told):
-        orders, done, names, marks = [], 0, {}, []
+        orders, done, failed, calls, marks, passed = [], 0, 0, {}, [], 0
         for kind, first, *rest in told.items:
-            text = rest[-1] if kind != "call" else ""
             if kind == "call":
-                names[first] = rest[0]
-            if kind == "result" and names.get(first) not in SEARCHES:
+                calls[first] = rest
+                continue
+            name, arguments = calls.get(first, ("", ""))
+            text, token = rest[-1], re.search(r"TOKEN-(\d+)", arguments)
+            if kind == "result" and token and SENT not in text:
+                failed += 1
+            elif kind == "result" and name not in SEARCHES:
+                passed = max(passed, int(token[1]) if token else 0)
                 done += 1
-            found = re.findall(r"do:([A-Za-z0-9_=-]+);", text) if first != "assistant" else []
-            if found:
-                orders, done = json.loads(base64.urlsafe_b64decode(found[-1])), 0
+            found, handed_on = heard(text)
+            if found and first != "assistant":
+                orders, done, failed = found, 0, 0
             marks += [mark for mark in re.findall(r"MARK-[a-z0-9]+", text) if mark not in marks]
-        self.has_searched = any(name in SEARCHES for name in names.values())
+            passed = max(passed, handed_on)
+        self.has_searched = any(name in SEARCHES for name, _ in calls.values())
         asides = ["SUGGESTION MODE", "Managed memory"]
         self.has_order = bool(orders) and not any(aside in str(told.items[-1]) for aside in asides)
-        if done < len(orders):
-            self.take(told, orders[done])
+        is_old = any(step[0] == "pass" and step[1] < passed for step in orders)
+        if done < len(orders) and not is_old and failed < TRIES:
+            step = orders[done]
+            self.take(told, passing(*step[1:]) if step[0] == "pass" else step)
+            self.pause_s = THINKING_S if failed else 0
         else:
-            self.text = " ".join(["done", *marks])
+            self.text = " ".join(["done", *([f"passed TOKEN-{passed}"] if passed else []), *marks])
 
     def take(self, told, step):
         kind, *values = step
-        served = {"send": "send_message", "wait": "check_inbox", "team": "list_teammates"}.get(kind)
+        served = {"send": "send_message", "wait": "check_inbox", "team": "list_teammates",
+                  "spawn": "spawn_teammate"}.get(kind)
         tool = self.find(told, {"run": SHELLS, "write": WRITERS}.get(kind, [served]))
         if tool is None and self.find(told, SEARCHES):
             kind = "deferred" if self.has_searched and self.find(told, ["tool_call"]) else "search"
@@ -147,7 +187,8 @@ class Decision:
             self.arguments = {"query": f"select:{TEAM_TOOL}{served}"}
         else:
             arguments = {"send_message": lambda: {"to": values[0], "content": values[1]},
-                         "check_inbox": lambda: {"wait_seconds": 45}, "list_teammates": dict}[served]()
+                         "check_inbox": lambda: {"wait_seconds": 45}, "list_teammates": dict,
+                         "spawn_teammate": lambda: values[0]}[served]()
             self.arguments = {"name": TEAM_TOOL + served, "arguments": arguments} if kind == "deferred" else arguments
 
 
@@ -180,7 +221,7 @@ def read_messages(body, agent):
                 texts_before_result = True
                 told.text(role, block["text"])
             elif block["type"] == "tool_use":
-                told.call(block["id"], block["name"])
+                told.call(block["id"], block["name"], block["input"])
             elif block["type"] == "tool_result":
                 if texts_before_result:
                     told.bad.append("a text before a result")
@@ -201,8 +242,7 @@ def read_chat(body, _agent):
         if plain(message.get("content")):
             told.text(message["role"], plain(message["content"]))
         for call in message.get("tool_calls") or []:
-            json.loads(call["function"]["arguments"])
-            told.call(call["id"], call["function"]["name"])
+            told.call(call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
     return told
 
 
@@ -219,7 +259,7 @@ def read_responses(body, _agent):
         if kind == "message":
             told.text(item["role"], plain(item["content"]))
         elif kind in ("function_call", "custom_tool_call"):
-            told.call(item["call_id"], item["name"])
+            told.call(item["call_id"], item["name"], item.get("arguments") or item.get("input") or "")
         elif kind in ("function_call_output", "custom_tool_call_output"):
             output = item["output"]
             told.result(item["call_id"], output if isinstance(output, str) else plain(output))
@@ -240,7 +280,7 @@ def read_gemini(body, _agent):
             if "functionCall" in part:
                 count += 1
                 is_open.append((f"{part['functionCall']['name']}-{count}", part["functionCall"]["name"]))
-                told.call(*is_open[-1])
+                told.call(*is_open[-1], part["functionCall"].get("args", {}))
             elif "functionResponse" in part:
                 name = part["functionResponse"]["name"]
                 found = [call for call in is_open if call[1] == name] or [(name, name)]
@@ -367,6 +407,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    def handle(self):
+        try:
+            super().handle()
+        except ConnectionError:
+            pass  # The agent has been killed.
+
     def answer(self, code, kind, text):
         data = text.encode()
         self.send_response(code)
@@ -404,6 +450,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     "tools": sorted(told.tools), "items": told.items[-4:]}
             self.log_file.write(json.dumps(line) + "\n")
             self.log_file.flush()
+        time.sleep(said.pause_s)
         if told.bad:
             error = {"type": "invalid_request_error", "message": told.bad[0]}
             return self.answer(400, "application/json", json.dumps({"type": "error", "error": error}))

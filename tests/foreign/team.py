@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,19 @@ TEAM = ROOT / "target/debug/team"
 
 class Failed(Exception):
     """A check has failed, for this reason."""
+
+
+def expect(fine, why):
+    if not fine:
+        raise Failed(why)
+
+
+def program(pid):
+    """Returns the path of the program of a process; empty if it has ended."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
 
 
 class Fakes:
@@ -69,8 +83,8 @@ class Team:
             raise Failed(f"team {words[0]}: {(done.stderr or done.stdout).strip()[:300]}")
         return done.stdout
 
-    def lead(self, *words, spawns=()):
-        """Starts a lead in a terminal. Its first turn spawns these: (name, agent, first order)."""
+    def lead(self, *words, spawns=(), model=None):
+        """Starts a lead in a terminal. Without a model its first turn spawns these: (name, agent, first order)."""
         calls = [{"name": "spawn_teammate",
                   "input": {"name": name, "role": "worker", "prompt": prompt, "model": f"acp/{agent}"}}
                  for name, agent, prompt in spawns]
@@ -80,21 +94,30 @@ class Team:
             script.write_text("\n".join(map(json.dumps, lines)))
         ours, theirs = pty.openpty()
         words = [*words] or ["--new", "begin"]
-        process = subprocess.Popen([TEAM, "lead", "--model", f"script:{script}", *words], cwd=self.work, env=self.env,
+        process = subprocess.Popen([TEAM, "lead", "--model", model or f"script:{script}", *words], cwd=self.work, env=self.env,
                                    stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
         os.close(theirs)
-        self.screen = []
+        screen = self.screen = []
 
         def drain():
             try:
                 while data := os.read(ours, 65536):
-                    self.screen.append(data)
+                    screen.append(data)
             except OSError:
                 pass
 
         threading.Thread(target=drain, daemon=True).start()
         self.leads.append((process, ours))
         return process
+
+    def type(self, text):
+        """Types at the terminal of the newest lead, with Enter."""
+        os.write(self.leads[-1][1], text.encode() + b"\r")
+
+    def shown(self):
+        """Returns what the newest lead has written to its terminal, as plain text."""
+        text = b"".join(self.screen).decode(errors="replace")
+        return re.sub(r"\x1b(\[[0-9;?>=]*[A-Za-z]|\][^\x07\x1b]*(\x07|\x1b\\)|.)", "", text)
 
     def spawn(self, agent, prompt, name="alice"):
         return self.lead(spawns=[(name, agent, prompt)])

@@ -3,7 +3,7 @@
 
 use super::adapt::{CancelledCalls, is_program};
 use super::event::{AskAnswer, AskNumber, ForeignAction, ForeignEvent};
-use super::past::{Unseen, past_of, text_of};
+use super::past::{Unseen, asked_again, past_of, text_of};
 use super::place::{BETWEEN_GIVING, NextPlace, free_place, idle_end, wait_for_place};
 pub(crate) use super::process::ForeignSetup;
 use super::process::{FromAgent, RunningAgent, StartedAgent};
@@ -116,8 +116,7 @@ impl ForeignHost {
 
     /// Tells the agent again what it was asked in the turn that was cut off.
     pub(crate) fn repeat(&self, asked: &str) {
-        let head = "[team: what you were asked in this turn; you may have seen it]";
-        self.unseen.note(&Entry::User { content: format!("{head}\n{asked}") });
+        self.unseen.note(&Entry::User { content: asked_again(asked) });
     }
 
     /// Sets the session of an earlier process, which the next one continues.
@@ -283,6 +282,9 @@ impl ForeignHost {
             self.usage.begin_session();
             self.is_briefed = false;
             before.extend(past_of(memory).filter(|_| self.session.is_some()));
+        } else if is_restart {
+            // The session may lack the prompt that the process was killed with.
+            before.extend(memory.asked_in_turn().map(|asked| asked_again(&asked)));
         }
         if !self.is_briefed && !info.has(Capability::SystemPrompt) {
             before.insert(0, format!("[team: {}]", self.setup.agent.instructions));

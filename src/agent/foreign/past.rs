@@ -4,11 +4,13 @@ use crate::agent::conversation::{Memory, cut};
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::newest::Newest;
 use crate::wire::transcript::Entry;
+use serde_json::Map;
 use std::cell::RefCell;
 
-/// The bytes of the past that an agent without history is told, and of each message.
+/// The bytes of the past that an agent without history is told, of each message, and of each call and each result.
 const PAST_BYTES: usize = 16_384;
 const MESSAGE_BYTES: usize = 2_000;
+const CALL_BYTES: usize = 500;
 
 /// The entries that the agent has not seen.
 #[derive(Debug, Default)]
@@ -80,16 +82,17 @@ fn texts(messages: Vec<ChatMessage>) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the end of a conversation, for an agent that does not have it; `None` if there is nothing.
+/// Returns the prompts and the mail of a turn, for an agent that may not have them.
+pub(super) fn asked_again(asked: &str) -> String {
+    format!("[team: what you were asked in this turn; you may have seen it]\n{asked}")
+}
+
+/// Returns the end of a conversation, for an agent that does not have it; `None` if there is nothing. The calls and their
+/// results are part of it, so that the agent does not do again what it has done before its process ended.
 pub(super) fn past_of(memory: &Memory) -> Option<String> {
     let mut newest = Newest::within(PAST_BYTES);
-    for message in memory.messages() {
-        let from = match message.role {
-            Role::Assistant => "you",
-            Role::User => "to you",
-        };
-        for text in texts(vec![message]) {
-            let line = format!("{from}: {}", cut(&text, MESSAGE_BYTES));
+    for ChatMessage { role, blocks } in memory.messages() {
+        for line in blocks.iter().filter_map(|block| line_of(role, block)) {
             newest.push(line.len(), line);
         }
     }
@@ -103,10 +106,35 @@ pub(super) fn past_of(memory: &Memory) -> Option<String> {
     })
 }
 
+fn line_of(role: Role, block: &Block) -> Option<String> {
+    match block {
+        Block::Text { text } => {
+            let from = match role {
+                Role::Assistant => "you",
+                Role::User => "to you",
+            };
+            Some(format!("{from}: {}", cut(text, MESSAGE_BYTES)))
+        }
+        // Some agents do not report the arguments of a call.
+        Block::ToolUse { name, input, .. } if input.as_object().is_none_or(Map::is_empty) => {
+            Some(format!("you called {name}"))
+        }
+        Block::ToolUse { name, input, .. } => {
+            Some(format!("you called {name}: {}", cut(&input.to_string(), CALL_BYTES)))
+        }
+        Block::ToolResult { content, is_error, .. } => {
+            let outcome = if *is_error { "it failed" } else { "its result" };
+            Some(format!("{outcome}: {}", cut(content, CALL_BYTES)))
+        }
+        Block::Opaque { .. } => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::chat::{StopReason, Usage};
+    use serde_json::{Value, json};
 
     fn said(text: &str) -> Entry {
         Entry::Assistant {
@@ -131,6 +159,39 @@ mod tests {
         assert!(!unseen.is_urgent());
         unseen.put_back(entries);
         assert_eq!(text_of(&unseen.take()), "[team: one]\n\ntwo\n\n[team: three]");
+    }
+
+    #[test]
+    fn the_past_has_the_calls_and_their_results() {
+        let call = |id: &str, name: &str, input| Entry::Assistant {
+            blocks: vec![Block::ToolUse { id: id.into(), name: name.into(), input }],
+            stop_reason: StopReason::ToolUse,
+            usage: Usage::default(),
+            model: "acp/x".into(),
+        };
+        let result = |id: &str, content: &str, is_error| Entry::ToolResult {
+            tool_use_id: id.into(),
+            content: content.into(),
+            is_error,
+            file: None,
+        };
+        let mut memory = Memory::default();
+        memory.push(&Entry::User { content: "build it, then tell bob".into() });
+        memory.push(&call("a", "bash", json!({ "command": "make" })));
+        memory.push(&result("a", &"x".repeat(5_000), true));
+        memory.push(&call("b", "mcp_team_send_message", Value::Null));
+        memory.push(&result("b", "Sent to bob.", false));
+        let past = past_of(&memory).unwrap();
+        let lines: Vec<&str> = past.lines().collect();
+        assert_eq!(
+            lines[1..3],
+            ["to you: build it, then tell bob", r#"you called bash: {"command":"make"}"#]
+        );
+        assert!(lines[3].starts_with("it failed: xxx") && past.len() < 1_500, "{past}");
+        assert_eq!(
+            lines[lines.len() - 3..lines.len() - 1],
+            ["you called mcp_team_send_message", "its result: Sent to bob."]
+        );
     }
 
     #[test]

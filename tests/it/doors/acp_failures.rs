@@ -90,6 +90,28 @@ fn an_agent_that_dies_in_each_state_is_restarted_and_at_last_the_member_fails() 
 }
 
 #[test]
+fn an_agent_that_dies_is_told_again_what_it_was_asked() {
+    for capabilities in [json!(["resume"]), json!([])] {
+        let steps = json!([[{ "say": "first" }], [{ "die": 1 }], [{ "say": "second" }]]);
+        let script = json!({ "session": capabilities, "prompts": steps });
+        let Some(team) = agent_team(&script, "") else { return };
+        let mut bob = team.start(&BOB);
+        for (order, report) in [("order one", "first"), ("order two", "second")] {
+            team.wait_status("bob", "idle");
+            team.team(&["send", "bob", order]).expect(0);
+            team.eventually("the report has come", || reports(&team, report));
+        }
+        let told = prompts(&team);
+        assert!(told.len() == 3 && told[2].contains("order two"), "{told:#?}");
+        // A session that goes on has the earlier turns; a new one is told them.
+        assert_eq!(told[2].contains("order one"), capabilities == json!([]), "{told:#?}");
+        team.team(&["stop", "bob"]).expect(0);
+        wait(&team, &mut bob);
+        assert_left_in_order(&team);
+    }
+}
+
+#[test]
 fn a_stop_ends_an_agent_that_ignores_the_end_of_its_input() {
     let script =
         json!({ "prompts": [[{ "say": "begun" }, { "hang": true }]], "ignores_eof": true });
