@@ -8,6 +8,7 @@ use super::hook_server::{HookRequest, PRINTED};
 use crate::app::context::Context;
 use crate::app::output::{print, warn};
 use crate::error::Exit;
+use crate::os::deadline::deadline;
 use crate::os::event_loop::check_blocking;
 use crate::os::processes::Process;
 use crate::os::unix_socket;
@@ -59,7 +60,7 @@ fn hook(context: &Context) -> Option<Exit> {
     let mut stream = find_member(context)?;
     let (mail, exit) = match &request {
         HookRequest::ToolUsed(_) => {
-            stream.set_read_timeout(Some(TOOL_LIMIT)).ok()?;
+            stream.set_read_timeout(Some(deadline(TOOL_LIMIT))).ok()?;
             let mail = ask(&mut stream, &request)?;
             let output = json!({ "hookEventName": "PostToolUse", "additionalContext": mail });
             (json!({ "hookSpecificOutput": output }).to_string(), Exit::Ok)
