@@ -1,19 +1,47 @@
 //! Arguments that several verbs have: `--json`, a model, times, `--follow`, and `-` for standard input.
 
+use crate::app::context::{Context, arm_failpoints, lengthen_deadlines};
 use crate::app::{event_loop::block_on, output::exit_after};
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::{Clock, SystemClock};
+use crate::settings::environment::Environment;
 use crate::settings::{Flags, model::model_forms};
+use crate::ui::style::ColorChoice;
 use crate::wire::WallTime;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp as Instant, Zoned};
 use std::io::Read;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// No arguments.
 #[derive(Debug, clap::Args)]
 pub(super) struct None {}
+
+/// The place of the team, and the colours of the output.
+#[derive(Debug, clap::Args)]
+pub(super) struct PlaceArgs {
+    /// The team folder (default: `TEAM_DIR`, else .team here or in the nearest parent, else ./.team)
+    #[arg(long, global = true, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// Run as if started in this folder
+    #[arg(short = 'C', global = true, value_name = "DIR")]
+    chdir: Option<PathBuf>,
+    /// Use colours always, never, or if the output is a terminal
+    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
+    color: ColorChoice,
+}
+
+impl PlaceArgs {
+    /// Returns the context in which a command of this agent runs.
+    pub(super) fn context(self, agent: &str, environment: Environment) -> Result<Context, Failure> {
+        arm_failpoints(agent, &environment)?;
+        lengthen_deadlines(&environment);
+        let Self { dir, chdir, color } = self;
+        Context::new(chdir.as_deref(), dir.as_deref(), color, environment)
+    }
+}
 
 /// The format of what a command prints.
 #[derive(Debug, Clone, Copy, clap::Args)]

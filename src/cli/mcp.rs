@@ -12,7 +12,7 @@ use crate::error::{Exit, Failure};
 pub(super) struct Args {
     /// Name of the member (default: that of the program, such as claude)
     #[arg(long = "as", value_name = "NAME")]
-    pub(super) name: Option<String>,
+    name: Option<String>,
     /// Role of the member
     #[arg(long, value_name = "TEXT", default_value = "teammate")]
     role: String,
@@ -26,6 +26,17 @@ pub(super) struct Args {
     http: bool,
     #[command(subcommand)]
     verb: Option<Verb>,
+}
+
+impl Args {
+    /// Returns the name under which the failpoints of this process are armed.
+    pub(super) fn agent(&self) -> &str {
+        match &self.name {
+            Some(name) => name,
+            None if self.lead => "lead",
+            None => "team",
+        }
+    }
 }
 
 #[derive(Debug, clap::Subcommand)]

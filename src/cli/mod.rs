@@ -27,6 +27,7 @@ mod mcp;
 mod mcp_servers;
 mod names;
 mod permissions;
+mod program;
 mod requests;
 mod roles;
 mod send;
@@ -35,6 +36,7 @@ mod stop;
 mod suggestion;
 mod task;
 mod teammate;
+mod teammate_program;
 mod top;
 mod trace;
 mod transcript;
@@ -43,18 +45,17 @@ mod undo;
 mod web;
 mod work;
 
-use crate::app::context::Context;
-use crate::app::context::{arm_failpoints, lengthen_deadlines};
-use crate::app::output;
 pub use crate::app::teammate::options::{Greeting, greet};
+pub use teammate_program::main as teammate_main;
+
+use crate::app::context::Context;
 use crate::error::{Exit, Failure};
 use crate::settings::environment::Environment;
-use crate::ui::sanitize::sanitize;
-use crate::ui::style::ColorChoice;
+use args::PlaceArgs;
 use clap::{CommandFactory, Parser, Subcommand};
+use program::carry_out;
 use requests::{approve, deny};
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Defines the verbs; each module has `Args` and `run`, which also gets what stands in parentheses.
@@ -157,15 +158,8 @@ verbs! {
 #[command(name = "team", version, propagate_version = true)]
 #[command(after_help = "Start with: team lead")]
 struct Arguments {
-    /// The team folder (default: `TEAM_DIR`, else .team here or in the nearest parent, else ./.team)
-    #[arg(long, global = true, value_name = "FOLDER")]
-    dir: Option<PathBuf>,
-    /// Run as if started in this folder
-    #[arg(short = 'C', global = true, value_name = "DIR")]
-    chdir: Option<PathBuf>,
-    /// Use colours always, never, or if the output is a terminal
-    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
-    color: ColorChoice,
+    #[command(flatten)]
+    place: PlaceArgs,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -179,39 +173,24 @@ pub fn main(verb: Option<&str>) -> ExitCode {
     // A lead without the program `teammate` starts its own one under that name.
     let is_teammate = words.first().is_some_and(|name| name == "teammate");
     if let Some(verb) = if is_teammate { Some("teammate") } else { verb } {
-        // The help and the errors name the command that both programs are short for.
+        // The help and the errors name the command that the program is short for.
         let rest = words.split_off(words.len().min(1));
         words = ["team".into(), verb.into()].into_iter().chain(rest).collect();
     }
-    let exit = match Arguments::try_parse_from(&words) {
-        Ok(arguments) => run(arguments, Environment::read()).unwrap_or_else(|failure| {
-            // A text may name a folder, whose name may hold anything.
-            output::warn(&sanitize(&failure.to_string()));
-            failure.exit
-        }),
-        Err(mut usage) => {
-            suggestion::suggest_nearest(&mut usage, Arguments::command(), &words);
-            // The exit code does not depend on the reader of the help.
-            let _printed = usage.print();
-            if usage.use_stderr() { Exit::Usage } else { Exit::Ok }
-        }
-    };
-    exit.into()
+    carry_out(&words, |arguments| run(arguments, Environment::read()))
 }
 
 fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failure> {
-    let Arguments { dir, chdir, color, verb } = arguments;
+    let Arguments { place, verb } = arguments;
     let agent = if let Verb::Teammate(args) = &verb {
         &args.name
     } else if let Verb::Lead(_) | Verb::Acp(_) = &verb {
         "lead"
-    } else if let Verb::Mcp(mcp::Args { name: Some(name), .. }) = &verb {
-        name
+    } else if let Verb::Mcp(args) = &verb {
+        args.agent()
     } else {
         "team"
     };
-    arm_failpoints(agent, &environment)?;
-    lengthen_deadlines(&environment);
-    let context = Context::new(chdir.as_deref(), dir.as_deref(), color, environment)?;
+    let context = place.context(agent, environment)?;
     verb.run(&context)
 }

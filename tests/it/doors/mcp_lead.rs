@@ -9,6 +9,7 @@ use crate::support::scripts::{
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use std::io::Read;
 
 const PROGRAM: &str = "claude-code";
 
@@ -227,6 +228,30 @@ fn mail_goes_on_with_the_next_client_and_the_conversation_too() {
     let ran = headless(&team, "rehearsal", "Show the team.");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(std::fs::read_dir(team.path("transcript/archive")).unwrap().count(), 1);
+    assert_left_in_order(&team);
+}
+
+/// Mail is handed out again if it is not certain that the client has it, and never lost.
+#[test]
+fn a_lead_that_is_killed_while_it_hands_mail_out_loses_none() {
+    let team = Team::new();
+    let token = team.workspace().join("token");
+    for point in ["served.taken", "served.written"] {
+        std::fs::File::create(&token).unwrap();
+        team.variable("TEAM_FAILPOINTS", &format!("lead/{point}={}", token.display()));
+        let mut client = leads(&team, &["--model", "rehearsal"]);
+        team.team(&["send", "lead", point]).expect(0);
+        client.request("tools/call", &json!({ "name": "check_inbox", "arguments": {} }));
+        let mut rest = String::new();
+        client.output.read_to_string(&mut rest).unwrap();
+        client.server.wait().unwrap();
+        assert!(!token.exists(), "{point} was not reached");
+        let mut next = leads(&team, &["--model", "rehearsal"]);
+        assert_eq!(mail_in(&next.call("check_inbox", &json!({}))), [point]);
+        assert_eq!(next.end(), Some(0));
+        let taken = team.mail_of("lead");
+        assert_eq!(taken.iter().filter(|mail| mail["content"] == point).count(), 1);
+    }
     assert_left_in_order(&team);
 }
 
