@@ -113,16 +113,7 @@ pub(super) async fn close(
 ) -> Closed {
     let is_budget = matches!(reason, EndReason::Budget(_));
     let cause = if is_budget { ExitCause::Budget } else { ExitCause::TeamStopped };
-    hit("lead.closing");
-    let stopping = supervisor.stop_all("the team is being stopped", cause);
-    let stopped = limit.within(TIMEOUT_GIVE_UP, limit.raise_urgency(supervisor, stopping)).await;
-    if stopped.is_none() {
-        tracing::warn!("stopping the team takes too long: its processes are killed");
-        // Half of the rest is for the lead's own end, so that the roster shows it.
-        limit.within((TIMEOUT_GIVE_UP + TIMEOUT_GRACE) / 2, supervisor.kill_all()).await;
-    }
-    let outcomes = stopped.unwrap_or_default();
-    hit("lead.alone");
+    let outcomes = stop_team(supervisor, cause, limit).await;
     let closed = limit.within(TIMEOUT_GRACE, async {
         let EndedLoop { finished, mailbox } = ended?;
         let last_mail = drain_last_mail(&mailbox).await;
@@ -132,6 +123,24 @@ pub(super) async fn close(
     let (end, last_mail) = closed.await.flatten().unwrap_or_default();
     tracing::info!(%reason, "lead ends");
     Closed { end, outcomes, last_mail }
+}
+
+/// Stops all teammates. Returns how they ended, as far as the limit leaves them the time to end by themselves.
+pub(super) async fn stop_team(
+    supervisor: &Supervisor,
+    cause: ExitCause,
+    limit: TimeLimit,
+) -> Vec<StopOutcome> {
+    hit("lead.closing");
+    let stopping = supervisor.stop_all("the team is being stopped", cause);
+    let stopped = limit.within(TIMEOUT_GIVE_UP, limit.raise_urgency(supervisor, stopping)).await;
+    if stopped.is_none() {
+        tracing::warn!("stopping the team takes too long: its processes are killed");
+        // Half of the rest is for the lead's own end, so that the roster shows it.
+        limit.within((TIMEOUT_GIVE_UP + TIMEOUT_GRACE) / 2, supervisor.kill_all()).await;
+    }
+    hit("lead.alone");
+    stopped.unwrap_or_default()
 }
 
 /// The limit on the end of a run: the time at which `--timeout` passes, if there is one.

@@ -110,8 +110,7 @@ fn ask(context: &Context, request: &LeadRequest) -> Result<Answer<ConversationCh
     };
     let question = question(context, &team, &last, terminal_size::columns());
     loop {
-        output::ask(&question);
-        let answer = match read_answer() {
+        let answer = match read_answer(|| output::ask(&question)) {
             Ok(answer) => answer,
             Err(left) => return Ok(Err(left)),
         };
@@ -173,8 +172,8 @@ fn pick(context: &Context, team: &TeamDir) -> Result<Answer<Option<ConversationC
     }
     output::warn(&text);
     loop {
-        output::ask("Number or id (n: a new session, Enter: back): ");
-        let answer = match read_answer() {
+        let ask = || output::ask("Number or id (n: a new session, Enter: back): ");
+        let answer = match read_answer(ask) {
             Ok(answer) => answer,
             Err(left) => return Ok(Err(left)),
         };

@@ -7,6 +7,7 @@ pub(crate) mod command_supervisor;
 mod containment;
 
 use crate::os::Signal;
+use crate::os::deadline::deadline;
 use crate::os::process::cgroup::Cgroup;
 use crate::os::process::child::{isolate, spawn};
 use crate::os::process::pidfd::{ExitKind, Pidfd};
@@ -244,7 +245,7 @@ impl Cleanup {
         let mut ended = self.supervisor.ends_within(CLEANUP_TIMEOUT);
         if !ended {
             self.supervisor.send_signal(Signal::SIGKILL).unwrap_or_default();
-            ended = self.supervisor.ends_within(KILL_TIMEOUT);
+            ended = self.supervisor.ends_within(deadline(KILL_TIMEOUT));
         }
         let end = ended.then(|| self.supervisor.wait());
         // A supervisor that was killed leaves its control group and strays behind.
@@ -257,7 +258,7 @@ impl Cleanup {
         }
         let end = end.unwrap_or_else(|| {
             // Strays that forked without a pause may have left it no processor to exit on.
-            let ended = self.supervisor.ends_within(KILL_TIMEOUT);
+            let ended = self.supervisor.ends_within(deadline(KILL_TIMEOUT));
             if ended { self.supervisor.wait() } else { Err(io::ErrorKind::TimedOut.into()) }
         });
         drop(self.unsettled);

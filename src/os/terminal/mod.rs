@@ -49,11 +49,14 @@ pub(crate) fn terminal_name() -> Option<String> {
     Some(path.display().to_string())
 }
 
-/// Reads a line that answers a question on the terminal. Fails if a signal comes instead, which then does not kill this
-/// process; Ctrl-D and a terminal that is gone count as an interrupt. The calling thread must be the only one.
-pub(crate) fn read_answer() -> Result<String, SignalEvent> {
+/// Reads a line that answers the question which `ask` shows on the terminal. Fails if a signal comes instead, which then
+/// does not kill this process; Ctrl-D and a terminal that is gone count as an interrupt. The calling thread must be the only
+/// one.
+pub(crate) fn read_answer(ask: impl FnOnce()) -> Result<String, SignalEvent> {
     let signals: SigSet = AWAY.iter().map(|(signal, _)| *signal).collect();
     let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    // A person may press Ctrl-C as soon as the question is there.
+    ask();
     let answer = line_or_signal(&signals);
     if let Ok(before) = before {
         // The mask was read a moment ago.

@@ -4,6 +4,7 @@
 //! [`agent_process`] as its only test.
 
 use super::{Bash, OutputStore, command_setup};
+use crate::os::deadline::lengthen_to;
 use crate::os::event_loop::event_loop;
 use crate::os::processes::{self, Process};
 use crate::os::program::{COMMAND_SUPERVISOR_NAME, test_process};
@@ -22,6 +23,9 @@ use std::time::{Duration, Instant};
 
 /// The environment variable with the folder of the agent process's task.
 const TASK: &str = "TEAM_TEST_TASK";
+
+/// The time within which a killed supervisor must have exited.
+const KILLED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The folder of the workspace that commands may change at every level.
 const WRITABLE: &str = "writable";
@@ -360,6 +364,8 @@ pub(super) async fn bash(
     command: &str,
     timeout: u64,
 ) -> Result<String, ToolError> {
+    // Among fork bombs a killed supervisor may wait long for a processor on which it exits.
+    lengthen_to(KILLED_WITHIN);
     let walls = walls.are_up().then(|| Arc::new(Walls::new(walls.policy(folder), run_id).unwrap()));
     let setup = command_setup(variable("PATH").into_iter().collect(), run_id.to_owned(), walls);
     let output_store =

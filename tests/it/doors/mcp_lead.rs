@@ -114,8 +114,8 @@ fn a_decision_is_passed_on_only_with_the_call_that_waits() {
     let decided = client.call("answer_request", &answer);
     assert_eq!(decided, "The call of alice may run, this once; it was told.");
     // It is given once: the next call asks again, and may be answered from a shell.
+    wait_file(&team, "one");
     let id = wait_asked(&team, "alice");
-    assert!(team.workspace().join("one").exists());
     team.team(&["approve", &id]).expect(0);
     wait_mail(&mut client, "touch two");
     team.wait_status("alice", "idle");

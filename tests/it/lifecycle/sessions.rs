@@ -408,6 +408,8 @@ fn a_mistyped_folder_is_a_readable_error_in_a_terminal() {
         ] {
             let mut lead = at_terminal_of_size(&team, words, size);
             assert_eq!(lead.wait().code(), Some(code), "{words:?}: {}", lead.screen());
+            // The terminal may show the last words of a process after its end.
+            lead.expect("  now: ");
             let screen = lead.screen();
             for start in [what, "  why: ", "  now: "] {
                 let has_row = screen.lines().any(|row| row.starts_with(start));

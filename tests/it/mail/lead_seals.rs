@@ -196,8 +196,10 @@ fn assert_effects(team: &Team, ran: &[String], names: &[String]) {
     let is_yes = |line: &&Value| line["kind"] == "decision" && line["outcome"] == "approved";
     assert_eq!(decided.iter().filter(is_yes).count(), ran.len(), "{}", team.describe());
     for name in names {
-        let orders = team.mail_of(name).into_iter().filter(|mail| mail["content"] == "go");
-        assert_eq!(orders.count(), 1, "{name}: {}", team.describe());
+        let orders =
+            || team.mail_of(name).into_iter().filter(|mail| mail["content"] == "go").count();
+        team.eventually(&format!("{name} has its order"), || orders() > 0);
+        assert_eq!(orders(), 1, "{name}: {}", team.describe());
     }
     let log = fs::read_to_string(team.path("log/lead.jsonl")).unwrap();
     for never in ["permission mode set", "permission rules added", "a request was withdrawn"] {

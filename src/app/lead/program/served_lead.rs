@@ -5,12 +5,12 @@ use crate::agent::event::{Event, MachineEvent};
 use crate::app::context::Context;
 use crate::app::lead::approvals::Approvals;
 use crate::app::lead::budget_watch::BudgetWatch;
+use crate::app::lead::ending::{TimeLimit, stop_team};
 use crate::app::lead::lead_core::LeadCore;
 use crate::app::lead::runtime::LeadRuntime;
 use crate::app::lead::spawn_requests;
 use crate::app::mcp_member::{MailWatch, MemberParts, Membership, PlacedMember, TakenPlace};
 use crate::error::{Exit, Failure};
-use crate::os::failpoint::hit;
 use crate::protocol::ladder::Urgency;
 use crate::store::roster;
 use crate::tool_server::LocalFuture;
@@ -41,9 +41,6 @@ const URGENT: [&str; 9] = [
     "plan_approval_request",
     "plan_approval_response",
 ];
-
-/// The reason that teammates are told at the end.
-const STOPPED: &str = "the team is being stopped";
 
 pub(super) struct ServedLead {
     member: Rc<Membership>,
@@ -146,10 +143,7 @@ impl ServedLead {
     async fn end(&self, exit: Exit) {
         let mut has_stopped = self.has_stopped.lock().await;
         if !*has_stopped {
-            hit("lead.closing");
-            let stopping = self.runtime.supervisor.stop_all(STOPPED, self.cause.get());
-            stopping.await;
-            hit("lead.alone");
+            stop_team(&self.runtime.supervisor, self.cause.get(), TimeLimit(None)).await;
             self.stop_watching.notify_one();
             *has_stopped = true;
         }
