@@ -101,7 +101,9 @@ impl<'t> Editor<'t> {
         found.unwrap()
     }
 
-    fn answer_to(&self, id: u64) -> Value {
+    /// Waits for the answer to a request.
+    #[track_caller]
+    pub(crate) fn answer_to(&self, id: u64) -> Value {
         let is_it = |it: &&Value| it["id"] == id && it.get("method").is_none();
         self.find(&format!("answer {id}"), |all| all.iter().find(is_it).cloned())
     }

@@ -97,9 +97,14 @@ fn a_second_session_follows_a_team_at_rest_and_not_one_at_work() {
     }
     let first = editor.session.clone();
     script(&team, &[says("lead", "of the second")]);
-    let opened = editor.call("session/new", &place);
-    editor.session = opened["sessionId"].as_str().unwrap().to_owned();
-    assert_ne!(editor.session, first);
+    // The roster shows a lead as idle shortly before its session has seen the end of the turn.
+    team.eventually("the second session opens", || {
+        let id = editor.request("session/new", &place);
+        let opened = editor.answer_to(id);
+        let session = opened["result"]["sessionId"].as_str();
+        editor.session = session.unwrap_or(&first).to_owned();
+        editor.session != first
+    });
     assert_eq!(team.status("alice"), "shutdown");
     let params = json!({ "sessionId": first, "prompt": [{ "type": "text", "text": "x" }] });
     let (code, why) = editor.refused("session/prompt", &params);
