@@ -273,9 +273,17 @@ impl Team {
         }
     }
 
-    /// Waits until a member has a status.
+    /// Waits until a member has a status. A teammate of the lead is idle for a moment before its prompt arrives; this
+    /// waits until its first turn is over as well.
     pub(crate) fn wait_status(&self, name: &str, status: &str) {
-        self.eventually(&format!("{name} is {status}"), || self.status(name) == status);
+        let waits_for_prompt = || {
+            status == "idle"
+                && self.member(name)["started_by"] == "lead"
+                && !self.lines(&format!("transcript/{name}.jsonl")).iter().any(is_turn_end)
+        };
+        self.eventually(&format!("{name} is {status}"), || {
+            self.status(name) == status && !waits_for_prompt()
+        });
     }
 
     /// Returns the processes whose command line, environment or working directory contains this team's folder.
@@ -401,4 +409,8 @@ impl CommandResult {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|why| panic!("{why}: {self:#?}"))
     }
+}
+
+fn is_turn_end(line: &Value) -> bool {
+    line["kind"] == "turn_end"
 }
