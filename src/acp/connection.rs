@@ -36,7 +36,7 @@ const ERRORS_BYTES: usize = 2_000;
 const OUTPUT_AFTER_END: Duration = Duration::from_secs(1);
 
 /// The time that an agent has to exit once its standard input is closed.
-const EXIT_AFTER_EOF: Duration = Duration::from_secs(3);
+pub(super) const EXIT_AFTER_EOF: Duration = Duration::from_secs(3);
 
 /// The part of the memory for unhandled reports that one report takes. Its drop makes room for others.
 #[derive(Debug)]

@@ -11,3 +11,8 @@ pub(crate) mod connection;
 pub(crate) mod served;
 pub(crate) mod session;
 pub(crate) mod update;
+
+/// The longest time that an agent takes from the end of its session to the end of its processes.
+pub(crate) const END_WITHIN: std::time::Duration = session::CLOSE_WITHIN
+    .saturating_add(connection::EXIT_AFTER_EOF)
+    .saturating_add(crate::os::command::END_WITHIN);

@@ -19,7 +19,7 @@ const SESSION_WITHIN: Duration = Duration::from_secs(60);
 const MODE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The time for the orderly end of a session.
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// The error code of an agent to which nobody has logged in.
 const AUTHENTICATION_REQUIRED: i64 = -32_000;

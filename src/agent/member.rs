@@ -28,6 +28,7 @@ use super::situation::situation;
 use super::status::StatusReporter;
 use super::task_claimer::{AbortOnDrop, TaskClaimer};
 use super::unsealed_mail::UnsealedMail;
+use crate::acp;
 use crate::bus::Bus;
 use crate::llm::{ModelError, Provider, Redactor};
 use crate::os::Clock;
@@ -41,7 +42,7 @@ use crate::tools::team::TeamContext;
 use crate::tools::{Call, Registry};
 use crate::wire::activity::Activity;
 use crate::wire::chat::Thinking;
-use crate::wire::limits::LEAD_LOSS_GRACE;
+use crate::wire::limits::{AGENT_LEAD_LOSS_GRACE, LEAD_LOSS_EXIT, LEAD_LOSS_GRACE};
 use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, QuestionKind, RuleLists};
 use crate::wire::roster::Status;
@@ -54,8 +55,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// The time limit of a running tool call after the loss of the lead (RELIABILITY 4).
-const LAST_CALL_TIMEOUT: Duration = LEAD_LOSS_GRACE;
+// An agent that does not end by itself is gone in time as well.
+const _: () = assert!(
+    AGENT_LEAD_LOSS_GRACE.saturating_add(acp::END_WITHIN).as_millis() < LEAD_LOSS_EXIT.as_millis()
+);
 
 pub(crate) struct Agent {
     pub(crate) me: Identity,
@@ -357,8 +360,10 @@ impl Member {
             Action::Foreign(action) => return self.perform_foreign(action).await,
             Action::StartLastCallTimeout => {
                 let events = self.context.events.clone();
+                let limit = self.last_call_timeout();
+                tracing::info!(seconds = limit.as_secs(), "the running call is the last one");
                 tokio::task::spawn_local(async move {
-                    tokio::time::sleep(LAST_CALL_TIMEOUT).await;
+                    tokio::time::sleep(limit).await;
                     let _ended = events.send(MachineEvent::LastCallTimeout.into());
                 });
             }
@@ -394,6 +399,11 @@ impl Member {
             Action::Exit(ending) => return Err(ending),
         }
         Ok(None)
+    }
+
+    /// The time limit of the running call after the loss of the lead (RELIABILITY 4).
+    fn last_call_timeout(&self) -> Duration {
+        if self.foreign.is_some() { AGENT_LEAD_LOSS_GRACE } else { LEAD_LOSS_GRACE }
     }
 
     /// Performs an action that a turn requests from its host. Returns the immediate answer, if there is one.

@@ -55,6 +55,8 @@ pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
 pub const DEFAULT_HUNG_AFTER: Duration = Duration::from_secs(60);
 /// The time that a running tool may take after the lead has exited.
 pub const LEAD_LOSS_GRACE: Duration = Duration::from_secs(30);
+/// The same for a tool of an agent of another vendor, whose own end takes longer than that of a member of ours.
+pub const AGENT_LEAD_LOSS_GRACE: Duration = Duration::from_secs(25);
 /// The time after the exit of the lead by which all its teammates have exited.
 pub const LEAD_LOSS_EXIT: Duration = Duration::from_secs(35);
 /// The number of processes that one command may run at a time: more than a build needs, fewer than a fork bomb.

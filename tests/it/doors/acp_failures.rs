@@ -6,7 +6,9 @@ use crate::support::acp_agent::{
 use crate::support::approvals::requests;
 use crate::support::child_process::write;
 use crate::support::harness::in_parallel;
-use crate::support::scripts::{assert_left_in_order, calls, says, scripted_lead, turns, wait};
+use crate::support::scripts::{
+    assert_left_in_order, calls, kill_9, says, scripted_lead, turns, wait, wait_file,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -127,6 +129,26 @@ fn a_stop_ends_an_agent_that_ignores_the_end_of_its_input() {
     assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
     assert!(pids(&team, "acp_agent").is_empty() && calls_of(&team, "session/new").len() == 1);
     assert_left_in_order(&team);
+}
+
+/// A member of ours has 30 s for its last call; an agent has less, since its own end may take 9 s.
+#[test]
+#[ignore = "long: scripts/check --all runs it"]
+fn an_agent_that_ignores_the_end_of_its_input_has_less_time_after_the_loss_of_the_lead() {
+    let agent =
+        json!({ "prompts": [[{ "command": "touch here; sleep 1000" }]], "ignores_eof": true });
+    let Some(team) = agent_team(&agent, "[permissions]\nallow = [\"bash\"]") else { return };
+    let mut lead =
+        scripted_lead(&team, &[calls("lead", &[spawn_agent("bob")]), says("lead", "spawned")]);
+    wait_file(&team, "here");
+    kill_9(&team, "lead");
+    lead.wait();
+    team.wait_no_process();
+    let log = std::fs::read_to_string(team.path("log/bob.jsonl")).unwrap();
+    let last = log.lines().find(|line| line.contains("the running call is the last one"));
+    assert!(last.is_some_and(|line| line.contains("\"seconds\":25")), "{last:?}");
+    let mail = team.lines("inbox/lead.jsonl");
+    assert!(mail.iter().any(|line| line["from"] == "bob"), "{}", team.describe());
 }
 
 #[test]
