@@ -76,7 +76,8 @@ impl Repository {
         self.git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"])
     }
 
-    /// Returns the tree of the working tree as it is, without ignored files. Only a copy of the index is changed: the file
+    /// Returns the tree of the working tree as it is, without ignored files, and with the repositories within it as they
+    /// are in the index. Only a copy of the index is changed: the file
     /// `index` in the folder for clones, which is left out.
     pub(super) fn view(&self, index: &Path) -> Result<String, WorkError> {
         let what = "the files of the workspace cannot be recorded";
@@ -86,10 +87,13 @@ impl Repository {
             if copied.is_err() {
                 git.run(&["read-tree", "HEAD"])?;
             }
-            let clones = index.parent().and_then(|clones| self.visible(clones));
-            let without = clones.map(|clones| format!(":(top,exclude,literal){clones}"));
+            // In a repository within this one, `git add` would run git with the programs that its settings name.
+            let mut left_out = nested_repositories(&git.run(&["ls-files", "--stage", "-z"])?);
+            left_out.extend(index.parent().and_then(|clones| self.visible(clones)));
+            let without = left_out.iter().map(|path| format!(":(top,exclude,literal){path}"));
+            let without: Vec<String> = without.collect();
             let mut words = vec!["add", "--sparse", "--all", "--", ":/"];
-            words.extend(without.as_deref());
+            words.extend(without.iter().map(String::as_str));
             git.run(&words)?;
             git.run(&["write-tree"])
         };
@@ -212,4 +216,10 @@ pub(super) fn tips(commits: &[(String, Vec<String>)]) -> Vec<String> {
 /// Whether a word is the id of an object.
 pub(super) fn is_id(word: &str) -> bool {
     matches!(word.len(), 40 | 64) && word.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Returns the paths of repositories within this one, from the output of `git ls-files --stage -z`.
+fn nested_repositories(listed: &str) -> Vec<String> {
+    let paths = listed.split('\0').filter(|line| line.starts_with("160000 "));
+    paths.filter_map(|line| line.split_once('\t')).map(|(_, path)| path.to_owned()).collect()
 }

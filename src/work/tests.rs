@@ -253,6 +253,27 @@ fn no_program_of_the_clone_runs_outside_its_walls() {
 }
 
 #[test]
+fn no_program_of_a_repository_within_the_workspace_runs_when_a_clone_is_made() {
+    let place = Place::new();
+    let main = place.main();
+    let marker = place.folder.path().join("marker");
+    place.shell(
+        &main,
+        "git init -q sub && cd sub && echo x >f && git add f && git -c user.name=n -c user.email=e commit -qm sub && cd .. && \
+         git add sub 2>/dev/null && git -c user.name=n -c user.email=e commit -qm two",
+    );
+    let evil = format!("touch {}", marker.display());
+    place.shell(&main, &format!(
+        "cd sub && git config filter.evil.clean '{evil}; cat' && git config core.fsmonitor '{evil}' && \
+         echo 'f filter=evil' >.gitattributes && echo y >f",
+    ));
+    fs::remove_file(&marker).unwrap_or_default();
+    let alice = place.clone_for("alice");
+    assert!(!marker.exists(), "a program of the repository within has run");
+    assert!(place.shell(&path(&alice), "git ls-files --stage sub").starts_with("160000"));
+}
+
+#[test]
 fn work_is_taken_only_into_clean_files_and_never_against_a_conflict() {
     let place = Place::new();
     let (alice, bob) = (place.clone_for("alice"), place.clone_for("bob"));
