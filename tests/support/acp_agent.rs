@@ -87,3 +87,8 @@ pub(crate) fn pids(team: &Team, text: &str) -> Vec<i32> {
 pub(crate) fn reports(team: &Team, text: &str) -> bool {
     team.lines("inbox/lead.jsonl").iter().any(|mail| mail["content"] == text)
 }
+
+/// Waits for a report of a teammate that was started by hand. It is sent after the end of its turn is recorded.
+pub(crate) fn wait_report(team: &Team, text: &str) {
+    team.eventually(&format!("{text:?} is reported"), || reports(team, text));
+}

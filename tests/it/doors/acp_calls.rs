@@ -1,6 +1,8 @@
 //! The ways in which agents of other vendors report and name their calls.
 
-use crate::support::acp_agent::{agent_team, answers, calls_of, pids, prompts, reports, work_once};
+use crate::support::acp_agent::{
+    agent_team, answers, calls_of, pids, prompts, wait_report, work_once,
+};
 use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::scripts::{assert_left_in_order, turns, wait};
@@ -129,7 +131,7 @@ fn a_cancelled_command_of_codex_is_ended_and_its_session_goes_on() {
     team.eventually("its command is ended", || pids(&team, "sleep 1000").is_empty());
     team.eventually("the turn is over", || turns(&team, "bob") == 1);
     team.team(&["send", "bob", "again"]).expect(0);
-    team.eventually("the report has come", || reports(&team, "back"));
+    wait_report(&team, "back");
     assert_eq!(
         (calls_of(&team, "session/new").len(), calls_of(&team, "session/resume").len()),
         (1, 1)

@@ -1,7 +1,8 @@
 //! Agents of other vendors that fail: at their start, in a turn, by what they send.
 
 use crate::support::acp_agent::{
-    agent_team, answers, calls_of, pids, prompts, received, reports, spawn_agent, work_once,
+    agent_team, answers, calls_of, pids, prompts, received, reports, spawn_agent, wait_report,
+    work_once,
 };
 use crate::support::approvals::requests;
 use crate::support::child_process::write;
@@ -101,7 +102,7 @@ fn an_agent_that_dies_is_told_again_what_it_was_asked() {
         for (order, report) in [("order one", "first"), ("order two", "second")] {
             team.wait_status("bob", "idle");
             team.team(&["send", "bob", order]).expect(0);
-            team.eventually("the report has come", || reports(&team, report));
+            wait_report(&team, report);
         }
         let told = prompts(&team);
         assert!(told.len() == 3 && told[2].contains("order two"), "{told:#?}");
@@ -226,10 +227,10 @@ fn an_agent_that_answers_with_an_error_is_started_again_for_the_next_prompt() {
             team.eventually("the turn is over", || turns(&team, "bob") == number);
             team.wait_status("bob", "idle");
         }
-        assert!(reports(&team, "the agent answered: the inner program has died"));
+        wait_report(&team, "the agent answered: the inner program has died");
         team.eventually("its command is ended", || pids(&team, "sleep 1000").is_empty());
         team.team(&["send", "bob", "again"]).expect(0);
-        team.eventually("the report has come", || reports(&team, "back"));
+        wait_report(&team, "back");
         let resumed = calls_of(&team, "session/resume").len();
         assert_eq!((resumed, calls_of(&team, "session/new").len()), (2 - errors, errors));
         team.team(&["stop", "bob"]).expect(0);

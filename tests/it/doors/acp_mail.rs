@@ -1,7 +1,7 @@
 //! Mail and the tools of the team for an agent of another vendor, and its sleep.
 
 use crate::support::acp_agent::{
-    agent_team, calls_of, pids, prompts, received, reports, spawn_agent, write_script,
+    agent_team, calls_of, pids, prompts, received, reports, spawn_agent, wait_report, write_script,
 };
 use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
@@ -137,7 +137,7 @@ fn an_idle_agent_sleeps_and_mail_wakes_it() {
     team.wait_status("bob", "idle");
     for (number, report) in ["one", "two"].into_iter().enumerate() {
         team.team(&["send", "bob", "work"]).expect(0);
-        team.eventually("the report has come", || reports(&team, report));
+        wait_report(&team, report);
         team.eventually("the agent sleeps", || pids(&team, "acp_agent.py").is_empty());
         assert_eq!((team.status("bob").as_str(), turns(&team, "bob")), ("idle", number + 1));
     }

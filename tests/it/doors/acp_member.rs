@@ -1,7 +1,7 @@
 //! Members whose work is done by an agent of another vendor, over the Agent Client Protocol.
 
 use crate::support::acp_agent::{
-    agent_team, answers, calls_of, pids, prompts, reports, spawn_agent, write_script,
+    agent_team, answers, calls_of, pids, prompts, spawn_agent, wait_report, write_script,
 };
 use crate::support::approvals::{requests, wait_asked};
 use crate::support::harness::Team;
@@ -45,12 +45,12 @@ fn a_turn_asks_the_person_works_and_reports() {
     assert!(prompt.contains("Your name is alice") && prompt.contains("<inbox>\n[{"), "{prompt}");
     // The report is sent before the roster has the tokens of its turn.
     wait_turns(&team, "alice", 1);
+    team.eventually("the roster has them", || team.member("alice")["usage"]["cost"] == 0.5);
     let alice = team.member("alice");
     assert_eq!(
         (&alice["model"], &alice["usage"]["input_tokens"]),
         (&json!("acp/fake"), &json!(100))
     );
-    assert_eq!(alice["usage"]["cost"], 0.5);
     let kinds: Vec<String> = team
         .lines("transcript/alice.jsonl")
         .iter()
@@ -176,7 +176,7 @@ fn an_interrupt_cancels_the_prompt_and_an_agent_that_goes_on_is_ended() {
     assert_eq!(calls_of(&team, "session/cancel").len(), 2);
     team.team(&["send", "bob", "again"]).expect(0);
     wait_turns(&team, "bob", 3);
-    assert!(reports(&team, "back"));
+    wait_report(&team, "back");
     team.team(&["stop", "bob"]).expect(0);
     wait(&team, &mut bob);
     assert_left_in_order(&team);
@@ -202,7 +202,7 @@ fn no_process_is_left_by_a_kill_of_teammate_agent_or_supervisor() {
         });
     }
     wait_turns(&team, "bob", 1);
-    assert!(reports(&team, "back"), "{}", team.describe());
+    wait_report(&team, "back");
     assert!(prompts(&team)[1].contains("ended unexpectedly and was started again"));
 
     write_script(&team, &json!({ "prompts": [[], [], [], work], "ignores_eof": true }));
