@@ -1,7 +1,7 @@
 //! The tool server over lines: one message a line, as on the standard input and output of a program that a client has
 //! started.
 
-use super::{Answer, Incoming, ToolServer};
+use super::{Answer, CALL, Incoming, ToolServer};
 use crate::rpc::lines::{Line, LineReader};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -15,14 +15,24 @@ use tokio::time::timeout;
 /// The maximum number of requests that are answered at once. The next line is read after one of them.
 const AT_ONCE: usize = 32;
 
-/// The time that running calls have after the end of the input.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// The time that running calls of tools have after the end of the input.
+const LAST_CALLS: Duration = Duration::from_secs(1);
 
-/// The requests that are being answered, each with the sender that cancels it.
-type Running = Rc<RefCell<Vec<(Value, oneshot::Sender<()>)>>>;
+/// The time that all other requests have then. None of them waits for anything but this machine, which may be busy.
+const LAST_ANSWERS: Duration = Duration::from_secs(20);
 
-/// Serves until the end of the input or the first failed write. Calls that are still running a second later are
-/// cancelled. `write_line` writes an answer, which ends in a line end. Fails if the input cannot be read.
+/// A request that is being answered.
+struct Running {
+    id: Value,
+    /// Whether it calls a tool.
+    is_call: bool,
+    /// Cancels it when it is dropped.
+    _cancel: oneshot::Sender<()>,
+}
+
+/// Serves until the end of the input or the first failed write. Calls of tools that are still running a second later are
+/// cancelled; a handshake is answered. `write_line` writes an answer, which ends in a line end. Fails if the input cannot
+/// be read.
 pub(crate) async fn serve(
     tools: Rc<ToolServer>,
     input: impl AsyncBufRead + Unpin,
@@ -30,7 +40,7 @@ pub(crate) async fn serve(
 ) -> io::Result<()> {
     let (answers, queue) = mpsc::channel::<Answer>(AT_ONCE);
     let mut writing = tokio::task::spawn_local(write_all(queue, write_line));
-    let running: Running = Rc::default();
+    let running: Rc<RefCell<Vec<Running>>> = Rc::default();
     let mut input = LineReader::new(input);
     let read = loop {
         let next = tokio::select! {
@@ -49,7 +59,8 @@ pub(crate) async fn serve(
                 let Ok(place) = answers.clone().reserve_owned().await else { break Ok(()) };
                 let tools = Rc::clone(&tools);
                 let (cancel, cancelled) = oneshot::channel();
-                running.borrow_mut().push((id.clone(), cancel));
+                let is_call = request.method == CALL;
+                running.borrow_mut().push(Running { id: id.clone(), is_call, _cancel: cancel });
                 let running = Rc::clone(&running);
                 tokio::task::spawn_local(async move {
                     tokio::select! {
@@ -59,10 +70,10 @@ pub(crate) async fn serve(
                         // The client expects no answer.
                         _ = cancelled => {}
                     }
-                    running.borrow_mut().retain(|(other, _)| *other != id);
+                    running.borrow_mut().retain(|it| it.id != id);
                 });
             }
-            Incoming::Cancel(id) => running.borrow_mut().retain(|(other, _)| *other != id),
+            Incoming::Cancel(id) => running.borrow_mut().retain(|it| it.id != id),
             Incoming::Invalid(answer) => {
                 if answers.send(answer).await.is_err() {
                     break Ok(());
@@ -72,10 +83,14 @@ pub(crate) async fn serve(
         }
     };
     drop(answers);
-    if timeout(LAST_ANSWERS, &mut writing).await.is_err() {
+    if timeout(LAST_CALLS, &mut writing).await.is_ok() {
+        return read;
+    }
+    running.borrow_mut().retain(|it| !it.is_call);
+    let limit = if running.borrow().is_empty() { LAST_CALLS } else { LAST_ANSWERS };
+    // A client that does not read its answers may hold up a write for ever.
+    if timeout(limit, &mut writing).await.is_err() {
         running.borrow_mut().clear();
-        // A client that does not read its answers may hold up a write for ever.
-        let _stuck = timeout(LAST_ANSWERS, &mut writing).await;
         writing.abort();
     }
     read

@@ -96,6 +96,9 @@ struct CallParams {
     arguments: Option<Map<String, Value>>,
 }
 
+/// The method that calls a tool.
+const CALL: &str = "tools/call";
+
 /// A request of the protocol.
 enum Request {
     Ping,
@@ -187,7 +190,7 @@ impl Request {
             "initialize" => Self::Handshake(Deserialize::deserialize(params).map_err(invalid)?),
             "server/discover" => Self::Discover,
             "tools/list" => Self::ListTools,
-            "tools/call" => Self::Call(Deserialize::deserialize(params).map_err(invalid)?),
+            CALL => Self::Call(Deserialize::deserialize(params).map_err(invalid)?),
             _ => return Err(RpcError::not_offered(method)),
         })
     }

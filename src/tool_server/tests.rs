@@ -16,6 +16,8 @@ struct Member {
     calls: RefCell<Vec<Call>>,
     answered: RefCell<Vec<bool>>,
     refuses: Cell<bool>,
+    /// The time that a handshake takes.
+    handshake: Cell<Duration>,
 }
 
 impl ServedMember for Member {
@@ -25,7 +27,10 @@ impl ServedMember for Member {
         _: &'a str,
     ) -> LocalFuture<'a, Result<String, String>> {
         let refused = self.refuses.get().then(|| "the name is in use".to_owned());
-        Box::pin(async move { refused.map_or(Ok(format!("You are {client}.")), Err) })
+        Box::pin(async move {
+            tokio::time::sleep(self.handshake.get()).await;
+            refused.map_or(Ok(format!("You are {client}.")), Err)
+        })
     }
 
     fn tools(&self) -> Vec<&'static ToolSpec> {
@@ -240,6 +245,24 @@ fn a_result_ends_with_unread_mail_which_counts_as_handed_out_once_it_is_written(
         input.write_all(b"\n").await.unwrap();
         served.await.unwrap().unwrap();
         assert_eq!(*member.answered.borrow(), [true, true, false]);
+    });
+}
+
+/// A client may write all its messages at once, and close. Calls have a second; a handshake on a busy machine needs more.
+#[test]
+fn a_handshake_is_answered_after_the_end_of_the_input() {
+    run(async {
+        let mut client = Client::start();
+        client.member.handshake.set(Duration::from_millis(1500));
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "me", "version": "1" } });
+        let request =
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+        client.send(request.to_string().as_bytes()).await;
+        drop(client.input.take());
+        let answer = client.receive().await;
+        assert_eq!(answer["result"]["instructions"], "You are me.");
+        client.served.await.unwrap().unwrap();
     });
 }
 
