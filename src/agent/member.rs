@@ -57,7 +57,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 // An agent that does not end by itself is gone in time as well.
 const _: () = assert!(
-    AGENT_LEAD_LOSS_GRACE.saturating_add(acp::END_WITHIN).as_millis() < LEAD_LOSS_EXIT.as_millis()
+    AGENT_LEAD_LOSS_GRACE.saturating_add(acp::END_WITHIN).as_millis() <= LEAD_LOSS_EXIT.as_millis()
 );
 
 pub(crate) struct Agent {

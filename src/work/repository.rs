@@ -77,8 +77,8 @@ impl Repository {
     }
 
     /// Returns the tree of the working tree as it is, without ignored files, and with the repositories within it as they
-    /// are in the index. Only a copy of the index is changed: the file
-    /// `index` in the folder for clones, which is left out.
+    /// are in the index. Only a copy of the index is changed: the file `index` in the folder for clones, which is left
+    /// out.
     pub(super) fn view(&self, index: &Path) -> Result<String, WorkError> {
         let what = "the files of the workspace cannot be recorded";
         let copied = fs::copy(self.own.join("index"), index).map(drop);

@@ -35,8 +35,9 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(4);
 /// The time that a killed supervisor has to exit; one that does not exit is stuck in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The longest time that the end of a command's processes takes.
-pub(crate) const END_WITHIN: Duration = CLEANUP_TIMEOUT.saturating_add(KILL_TIMEOUT);
+/// The longest time that the end of a command's processes takes: a supervisor that was killed is waited for twice.
+pub(crate) const END_WITHIN: Duration =
+    CLEANUP_TIMEOUT.saturating_add(KILL_TIMEOUT).saturating_add(KILL_TIMEOUT);
 
 /// Returns the program that becomes the supervisor: this program, even after its file was replaced.
 #[cfg(not(test))]

@@ -132,7 +132,7 @@ fn a_stop_ends_an_agent_that_ignores_the_end_of_its_input() {
     assert_left_in_order(&team);
 }
 
-/// A member of ours has 30 s for its last call; an agent has less, since its own end may take 9 s.
+/// A member of ours has 30 s for its last call; an agent has less, since its own end may take 10 s.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
 fn an_agent_that_ignores_the_end_of_its_input_has_less_time_after_the_loss_of_the_lead() {
