@@ -18,6 +18,7 @@ mod mcp;
 mod registry;
 mod requests;
 pub(crate) mod rules;
+mod search;
 mod served;
 pub(crate) mod skills;
 mod tasks;
@@ -44,6 +45,8 @@ const TOOLS: &[Registration] = &[
     Registration::of::<files::ReadFile>(),
     Registration::of::<files::WriteFile>(),
     Registration::of::<files::EditFile>(),
+    Registration::of::<search::Grep>(),
+    Registration::of::<search::ListFiles>(),
     Registration::of::<leases::ClaimFiles>(),
     Registration::of::<leases::ReleaseFiles>(),
     Registration::of::<mail::SendMessage>(),

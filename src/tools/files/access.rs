@@ -9,6 +9,7 @@
 use super::load::path_error;
 use super::locked_file::Writer;
 use super::read_log::ReadLog;
+use super::readable::ReadLimits;
 use crate::os::git_folders::RUN_CODE;
 use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
 use crate::os::wall::Walls;
@@ -53,6 +54,8 @@ pub(crate) struct FileAccess {
     clone: Option<PathBuf>,
     /// The team folder below the workspace.
     team: Option<PathBuf>,
+    /// What the agent may read; `None` without limits.
+    limits: Option<ReadLimits>,
     pub(super) writer: Writer,
     pub(super) log: RefCell<ReadLog>,
     /// The last use of a file by a call.
@@ -98,16 +101,29 @@ impl FileAccess {
         };
         let (log, judged, last_use) = (RefCell::default(), RefCell::default(), RefCell::default());
         let has_recovered = Cell::new(false);
-        Ok(Self { workspace, cloned, clone, team, writer, log, last_use, has_recovered, judged })
+        Ok(Self {
+            workspace,
+            cloned,
+            clone,
+            team,
+            limits: None,
+            writer,
+            log,
+            last_use,
+            has_recovered,
+            judged,
+        })
     }
 
-    /// Keeps out of undo what the agent may not read: files that these walls hide, those that rules keep from it, and those
+    /// Sets what the agent may not read, which is kept out of searches and undo: files that these walls hide, those that rules keep from it, and those
     /// outside the workspace that are never opened.
     pub(crate) fn with_unreadable(
         mut self,
         walls: Option<Arc<Walls>>,
         denied: DeniedFiles,
     ) -> Self {
+        let Writer { dir, folder, .. } = &self.writer;
+        self.limits = Some(ReadLimits::new(folder, dir.root(), walls.clone(), denied.clone()));
         let (workspace, clone) = (self.workspace.path().to_owned(), self.clone.clone());
         let own = clone.clone().unwrap_or_else(|| workspace.clone());
         let refused = move |path: &Path| match path.strip_prefix(&workspace) {
@@ -122,6 +138,11 @@ impl FileAccess {
         let (dir, me) = (&self.writer.dir, &self.writer.me);
         self.writer.recorder = Arc::new(Recorder::new(dir, me, unreadable));
         self
+    }
+
+    /// Returns what the agent may read; `None` without limits.
+    pub(crate) fn read_limits(&self) -> Option<&ReadLimits> {
+        self.limits.as_ref()
     }
 
     /// Returns the recorder of the changes of this agent.

@@ -20,6 +20,7 @@ mod write;
 
 pub(crate) use access::FileAccess;
 pub(crate) use nested::{NestedInstructions, NestedLimits};
+pub(in crate::tools) use readable::ReadCheck;
 pub(crate) use readable::ReadLimits;
 #[cfg(test)]
 pub(crate) use tests::file_tools;

@@ -11,6 +11,7 @@ use crate::tools::hooks::Hooks;
 use crate::tools::registry::{Registration, Registry, TeamContext};
 use crate::tools::skills::Skills;
 use crate::wire::AgentName;
+use crate::wire::permission::{PermissionMode, RuleLists};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::fs;
@@ -46,7 +47,10 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let clock: SharedClock = Arc::new(SystemClock);
     let output_store = OutputStore::below(workspace);
     let dir = output_store.dir.clone();
+    let lists = RuleLists { deny: vec!["read_file(secret/**)".into()], ..RuleLists::default() };
+    let denied = denied_files(&Policy::new(PermissionMode::Default, &lists).unwrap());
     let files = FileAccess::open(&dir, &me, dir.workspace(), None).unwrap();
+    let files = files.with_unreadable(None, denied);
     let bus = Arc::new(Bus::new(dir, MailLimits::default(), Arc::clone(&clock)));
     let commands = command_setup(Vec::new(), "run".into(), None);
     let (folder, setup) = (workspace.to_owned(), commands.clone());
@@ -69,7 +73,9 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
         ops: None,
         served: None,
     };
-    let is_file_tool = |tool: &&Registration| tool.spec.subject == FILE.subject;
+    let is_file_tool = |tool: &&Registration| {
+        tool.spec.subject == FILE.subject || ["grep", "list_files"].contains(&tool.spec.name)
+    };
     Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), crate::tools::mcp::run, parts)
 }
 

@@ -1,0 +1,204 @@
+//! The files of the workspace that a search sees.
+//!
+//! *Invariant:* a search opens no file that the agent may not read, and none outside the workspace, also while links are
+//! changed under it.
+
+use crate::os::safe_path::{SafePathError, SafeRoot};
+use crate::tools::call::ToolError;
+use crate::tools::files::{ReadCheck, ReadLimits};
+use ignore::overrides::{Override, OverrideBuilder};
+use ignore::{DirEntry, WalkBuilder, WalkState};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The time after which a search ends with what it has found.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The largest number of threads of one search.
+const MAX_THREADS: usize = 8;
+
+/// The part of a workspace in which a search looks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scope<'a> {
+    /// A folder or a file in the workspace; `None` for all of it.
+    pub(super) path: Option<&'a str>,
+    /// Files whose path does not match are left out, in the syntax of `rg --glob`.
+    pub(super) glob: Option<&'a str>,
+    /// Whether hidden and ignored files are searched, too.
+    pub(super) has_all: bool,
+    /// The number of folders below the path that are entered.
+    pub(super) depth: Option<usize>,
+}
+
+/// The files that a search sees.
+#[derive(Debug)]
+pub(super) struct Tree {
+    workspace: Arc<SafeRoot>,
+    /// The folder or file, relative to the workspace and without links; empty for the workspace.
+    below: PathBuf,
+    globs: Override,
+    has_all: bool,
+    depth: Option<usize>,
+    check: Option<ReadCheck>,
+    /// Whether nobody waits for the search any more.
+    is_dropped: Arc<AtomicBool>,
+}
+
+/// Ends a search whose result nobody waits for.
+#[derive(Debug)]
+pub(super) struct EndWithCall(Arc<AtomicBool>);
+
+impl Drop for EndWithCall {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a walk is to do after a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Next,
+    /// The walk ends: enough is found.
+    End,
+}
+
+impl Tree {
+    /// Fails if the path is not in the workspace or the glob cannot be understood.
+    pub(super) fn new(
+        workspace: &Arc<SafeRoot>,
+        limits: Option<&ReadLimits>,
+        scope: Scope<'_>,
+    ) -> Result<(Self, EndWithCall), ToolError> {
+        let path = scope.path.unwrap_or(".");
+        let below = workspace.resolve(Path::new(path)).map_err(|why| path_error(path, &why))?;
+        if !workspace.path().join(&below).exists() {
+            return Err(ToolError::Reply(format!(
+                "{path} does not exist; list_files shows what is there"
+            )));
+        }
+        let globs = globs(workspace.path(), scope.glob).map_err(|why| {
+            ToolError::Reply(format!("the glob cannot be understood: {why}; an example is *.rs"))
+        })?;
+        let is_dropped = Arc::<AtomicBool>::default();
+        let end = EndWithCall(Arc::clone(&is_dropped));
+        let tree = Self {
+            workspace: Arc::clone(workspace),
+            below,
+            globs,
+            has_all: scope.has_all,
+            depth: scope.depth,
+            check: limits.map(ReadLimits::check),
+            is_dropped,
+        };
+        Ok((tree, end))
+    }
+
+    /// Walks on several threads; `visitor` makes the function that each of them calls with a file or, at the largest
+    /// depth, a folder. Returns whether every file was visited.
+    pub(super) fn walk<V>(&self, visitor: impl Fn() -> V) -> bool
+    where
+        V: FnMut(Entry<'_>) -> Step + Send,
+    {
+        let deadline = Instant::now() + LIMIT;
+        let is_whole = AtomicBool::new(true);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        let is_seen = {
+            let (root, check) = (self.workspace.path().to_owned(), self.check.clone());
+            move |entry: &DirEntry| is_seen(entry, &root, check.as_ref())
+        };
+        let walk = WalkBuilder::new(self.workspace.path().join(&self.below))
+            .hidden(!self.has_all)
+            .ignore(!self.has_all)
+            .git_ignore(!self.has_all)
+            .git_global(!self.has_all)
+            .git_exclude(!self.has_all)
+            .parents(!self.has_all)
+            .overrides(self.globs.clone())
+            .max_depth(self.depth)
+            .filter_entry(is_seen)
+            .threads(threads)
+            .build_parallel();
+        walk.run(|| {
+            let mut visit = visitor();
+            let is_whole = &is_whole;
+            Box::new(move |entry| {
+                if self.is_dropped.load(Ordering::Relaxed) || Instant::now() > deadline {
+                    is_whole.store(false, Ordering::Relaxed);
+                    return WalkState::Quit;
+                }
+                // A folder that cannot be read has no files for this agent.
+                let Ok(entry) = entry else { return WalkState::Continue };
+                let Some(entry) = Entry::new(self, &entry) else { return WalkState::Continue };
+                match visit(entry) {
+                    Step::Next => WalkState::Continue,
+                    Step::End => {
+                        is_whole.store(false, Ordering::Relaxed);
+                        WalkState::Quit
+                    }
+                }
+            })
+        });
+        is_whole.into_inner()
+    }
+}
+
+/// A file that a walk has found, or a folder at its largest depth.
+#[derive(Debug)]
+pub(super) struct Entry<'a> {
+    tree: &'a Tree,
+    /// The path in the workspace.
+    pub(super) path: PathBuf,
+    pub(super) is_folder: bool,
+}
+
+impl<'a> Entry<'a> {
+    fn new(tree: &'a Tree, entry: &DirEntry) -> Option<Self> {
+        let kind = entry.file_type()?;
+        let is_folder = kind.is_dir();
+        if is_folder && (entry.depth() == 0 || Some(entry.depth()) != tree.depth) {
+            return None;
+        }
+        if !is_folder && !kind.is_file() {
+            return None;
+        }
+        // The walk does not ask about its root.
+        if entry.depth() == 0 && !is_seen(entry, tree.workspace.path(), tree.check.as_ref()) {
+            return None;
+        }
+        let path = entry.path().strip_prefix(tree.workspace.path()).ok()?.to_owned();
+        Some(Self { tree, path, is_folder })
+    }
+
+    /// Opens the file; `None` if it is no regular file of the workspace any more.
+    pub(super) fn open(&self) -> Option<File> {
+        self.tree.workspace.open_without_links(&self.path).ok()?
+    }
+}
+
+fn globs(root: &Path, glob: Option<&str>) -> Result<Override, ignore::Error> {
+    let mut globs = OverrideBuilder::new(root);
+    if let Some(glob) = glob {
+        globs.add(glob)?;
+    }
+    globs.build()
+}
+
+/// Whether a search may see a file or folder.
+fn is_seen(entry: &DirEntry, workspace: &Path, check: Option<&ReadCheck>) -> bool {
+    // A folder of git is as large as the files, and says nothing about them.
+    if entry.depth() > 0 && entry.file_name() == ".git" {
+        return false;
+    }
+    let Ok(inside) = entry.path().strip_prefix(workspace) else { return false };
+    inside.as_os_str().is_empty() || !check.is_some_and(|check| check.refuses(entry.path()))
+}
+
+fn path_error(path: &str, why: &SafePathError) -> ToolError {
+    let path: String = path.chars().take(256).collect();
+    ToolError::Reply(format!(
+        "{path}: {why}; a search stays in the workspace: give a path inside it, or use bash"
+    ))
+}
