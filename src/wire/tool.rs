@@ -231,6 +231,8 @@ pub enum ParameterType {
     Word(&'static [&'static str]),
     /// A list of texts.
     TextList,
+    /// A list of replacements: objects with `old_text` and `new_text`.
+    TextEdits,
     /// `true` or `false`.
     Boolean,
     /// A whole number of at least 1.
@@ -261,6 +263,14 @@ impl Parameter {
             ParameterType::Text => json!({ "type": "string" }),
             ParameterType::Word(words) => json!({ "type": "string", "enum": words }),
             ParameterType::TextList => json!({ "type": "array", "items": { "type": "string" } }),
+            ParameterType::TextEdits => {
+                let text = json!({ "type": "string" });
+                json!({ "type": "array", "items": {
+                    "type": "object",
+                    "properties": { "old_text": text, "new_text": text },
+                    "required": ["old_text", "new_text"],
+                } })
+            }
             ParameterType::Boolean => json!({ "type": "boolean" }),
             ParameterType::Count { most: None } => json!({ "type": "integer", "minimum": 1 }),
             ParameterType::Count { most } => {

@@ -2,10 +2,12 @@
 
 mod access;
 mod changes;
+mod edit;
 mod load;
 mod locked_file;
 mod nested;
 mod own_versions;
+mod piece;
 mod read_log;
 mod readable;
 mod seen_lines;
@@ -19,6 +21,7 @@ mod undo_tests;
 mod write;
 
 pub(crate) use access::FileAccess;
+pub(in crate::tools) use edit::EditFile;
 pub(crate) use nested::{NestedInstructions, NestedLimits};
 pub(in crate::tools) use readable::ReadCheck;
 pub(crate) use readable::ReadLimits;
@@ -33,9 +36,8 @@ use crate::wire::file_view::ContentHash;
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, CompactOffer, Effect, SubjectArgument, ToolSpec};
 use load::{Loaded, load};
-use read_log::SeenFile;
-use seen_lines::{Edit, SeenLines, count_lines};
-use write::{NextVersion, check_hash, check_piece, check_whole};
+use seen_lines::{SeenLines, count_lines};
+use write::{NextVersion, check_whole};
 
 const FILE: ToolSpec = ToolSpec { subject: SubjectArgument::File("path"), ..ToolSpec::STRICT };
 
@@ -146,82 +148,11 @@ impl Tool for WriteFile {
         let next = move |old: Option<&[u8]>, seen: Option<&_>| {
             check_whole(&name, old, seen)?;
             let lines = SeenLines::whole(count_lines(&bytes));
-            Ok(NextVersion { bytes, lines })
+            Ok(NextVersion { bytes, lines, remark: String::new() })
         };
         let kept = files.write(call, path, spot, next).await?;
         Ok(format!("wrote {size} bytes to {path}{kept}"))
     }
-}
-
-parameters!(EditFile {
-    path: String = required(Text, PATH),
-    old_text: String = required(Text, "The exact text in the file."),
-    new_text: String = required(Text, "The replacement."),
-});
-
-impl Tool for EditFile {
-    const SPEC: ToolSpec = ToolSpec {
-        name: "edit_file",
-        aliases: &["Edit", "MultiEdit"],
-        description: "Replaces one piece of text in a file, in lines that you have read with read_file. \
-                      old_text must occur exactly once.",
-        ..FILE
-    };
-
-    async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        let (path, files) = (&self.path, &parts.files);
-        if self.old_text.is_empty() {
-            return Err(ToolError::reply(
-                "old_text is empty; give the text to replace, or use write_file",
-            ));
-        }
-        if self.old_text == self.new_text {
-            return Err(ToolError::reply("old_text and new_text are the same"));
-        }
-        let spot = files.find_judged(call, path, Self::SPEC.effect)?;
-        let name = path.clone();
-        let Self { old_text, new_text, .. } = &self;
-        let (old_text, new_text) = (old_text.clone(), new_text.clone());
-        let next = move |old: Option<&[u8]>, seen: Option<&SeenFile>| {
-            let old = old.ok_or_else(|| missing(&name))?;
-            edited(&name, old, seen, (&old_text, &new_text))
-        };
-        let kept = files.write(call, path, spot, next).await?;
-        Ok(format!("edited {path}{kept}"))
-    }
-}
-
-/// Returns the version of a file in which the first text of a pair is replaced by the second one. Fails unless the
-/// first one occurs exactly once, in lines that the agent has seen.
-fn edited(
-    path: &str,
-    bytes: &[u8],
-    seen: Option<&SeenFile>,
-    (old, new): (&str, &str),
-) -> Result<NextVersion, ToolError> {
-    let seen = seen.ok_or_else(|| {
-        ToolError::Reply(format!(
-            "{path} has not been read by you yet; read it first with read_file, then repeat this call"
-        ))
-    })?;
-    check_hash(path, bytes, seen)?;
-    let text = str::from_utf8(bytes).map_err(|_| {
-        ToolError::Reply(format!("{path} is not UTF-8 text; change it with bash (sed, python)"))
-    })?;
-    let mut places = text.match_indices(old);
-    let advice = match (places.next(), places.count()) {
-        (Some((at, old)), 0) => {
-            let edit = Edit { text, at, old, new };
-            check_piece(path, &edit, seen)?;
-            let lines = seen.lines.after(&edit);
-            return Ok(NextVersion { bytes: edit.result().into_bytes(), lines });
-        }
-        (None, _) if text.contains("\r\n") => "the file's lines end in \\r\\n: give them so",
-        (None, _) => "copy it exactly from read_file, with its spaces and line breaks",
-        (Some(_), _) => "give more of the text around it, so that it occurs once",
-    };
-    let count = text.matches(old).count();
-    Err(ToolError::Reply(format!("old_text occurs {count} times in {path}; {advice}")))
 }
 
 fn missing(path: &str) -> ToolError {

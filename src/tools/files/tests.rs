@@ -237,7 +237,7 @@ fn old_text_must_occur_exactly_once() {
     let fixture = fixture();
     fixture.write("a", "x y x\r\n").unwrap();
     refused(fixture.edit("a", "x", "z"), "occurs 2 times");
-    refused(fixture.edit("a", "x\n", "z"), "give them so");
+    refused(fixture.edit("a", "y\nx", "z"), "occurs 0 times");
     refused(fixture.edit("a", "q", "z"), "occurs 0 times");
     refused(fixture.edit("a", "", "z"), "is empty");
     refused(fixture.edit("a", "x", "x"), "the same");
@@ -279,4 +279,55 @@ fn invalid_arguments_are_named() {
     refused(fixture.call("write_file", json!({"path": "a"})), "content");
     refused(fixture.write(".team/config.json", "{}"), "send_message");
     refused(fixture.read("missing"), "does not exist");
+}
+
+#[test]
+fn several_edits_are_made_in_order_all_or_none() {
+    let fixture = fixture();
+    fixture.put("a", "one\ntwo  \nthree\none\n");
+    fixture.read("a").unwrap();
+    let edit = |old: &str, new: &str| json!({ "old_text": old, "new_text": new });
+    let edits = [edit("two\nthree", "2\n3"), edit("2\n3", "two and three")];
+    let input = json!({ "path": "a", "edits": edits });
+    let done = fixture.call("edit_file", input).unwrap();
+    assert!(
+        done.starts_with("edited a; old_text differed from the file in spaces or breaks"),
+        "{done}"
+    );
+    assert_eq!(fixture.text("a"), "one\ntwo and three\none\n");
+    let edits = [edit("two", "2"), edit("gone", "x")];
+    let mut input = json!({ "path": "a", "old_text": "three", "new_text": "3", "edits": edits });
+    refused(
+        fixture.call("edit_file", input.clone()),
+        "nothing was changed: edit 3 of 3: old_text occurs 0",
+    );
+    assert_eq!(fixture.text("a"), "one\ntwo and three\none\n");
+    input["edits"] = json!([edit("one", "1")]);
+    refused(
+        fixture.call("edit_file", input.clone()),
+        "edit 2 of 2: old_text occurs 2 times in a, at lines 1, 3",
+    );
+    input["replace_all"] = json!(true);
+    assert_eq!(fixture.call("edit_file", input).unwrap(), "edited a");
+    assert_eq!(fixture.text("a"), "1\ntwo and 3\n1\n");
+    // Lines that were read stay so, and no other.
+    fixture.put("b", &"x\n".repeat(30));
+    fixture.part("b", 1, 20).unwrap();
+    let input = json!({ "path": "b", "old_text": "x", "new_text": "y\ny", "replace_all": true });
+    refused(
+        fixture.call("edit_file", input),
+        "old_text is at line 30 of b, and you have not read line 30",
+    );
+    for (input, says) in [
+        (json!({ "path": "a" }), "there is no edit"),
+        (json!({ "path": "a", "old_text": "x" }), "give both"),
+        (json!({ "path": "a", "edits": [edit("x", "x")] }), "the same"),
+        (
+            json!({ "path": "a", "edits": [edit("1", "2"), edit("", "x")] }),
+            "edit 2 of 2: old_text is empty",
+        ),
+        (json!({ "path": "a", "edits": [{ "old_text": "x" }] }), "new_text"),
+    ] {
+        refused(fixture.call("edit_file", input), says);
+    }
 }

@@ -18,6 +18,8 @@ use crate::wire::text_change::TextChange;
 pub(super) struct NextVersion {
     pub(super) bytes: Vec<u8>,
     pub(super) lines: SeenLines,
+    /// A text for the model about the change; may be empty.
+    pub(super) remark: String,
 }
 
 /// The end of a write: its result, and the state of the agent's versions.
@@ -32,6 +34,7 @@ struct Written {
 struct Placed {
     hash: ContentHash,
     lines: SeenLines,
+    remark: String,
     change: Option<TextChange>,
 }
 
@@ -53,7 +56,7 @@ impl FileAccess {
     }
 
     /// Writes the version that `next` returns for the current content (`None` if there is no file) and for the file as
-    /// the agent has seen it. Returns texts for the model about versions that were kept.
+    /// the agent has seen it. Returns remarks for the model, also about versions that were kept.
     pub(super) async fn write(
         &self,
         call: &Call,
@@ -76,14 +79,14 @@ impl FileAccess {
         log.follow(&real, own);
         let kept = [&[String::new()], kept.as_slice()].concat().join("; ");
         match result {
-            Ok(Placed { hash, lines, change }) => {
+            Ok(Placed { hash, lines, remark, change }) => {
                 log.note(&real, hash, &lines, None);
                 *self.last_use.borrow_mut() = log.view(&real).map(|view| FileUse {
                     call_id: call.id.clone(),
                     view,
                     change: change.map(Box::new),
                 });
-                Ok(kept)
+                Ok(remark + &kept)
             }
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(why + &kept)),
             Err(ToolError::Fatal(why)) => Err(ToolError::Fatal(why + &kept)),
@@ -117,11 +120,11 @@ fn replace(
     let old = file.load()?;
     let base = old.as_deref().unwrap_or_default();
     *own = own.take().and_then(|own| file.settle(own, base));
-    let NextVersion { bytes, lines } = next(old.as_deref())?;
+    let NextVersion { bytes, lines, remark } = next(old.as_deref())?;
     file.replace(old.as_deref(), &bytes)?;
     *own = OwnVersion::new(own.as_ref(), base, &bytes, file.record());
     let change = TextChange::of(path, old.as_deref(), &bytes);
-    Ok(Placed { hash: ContentHash::of(&bytes), lines, change })
+    Ok(Placed { hash: ContentHash::of(&bytes), lines, remark, change })
 }
 
 /// Checks that an agent may replace a whole file. Fails if it has not seen every line of the current content.
@@ -156,16 +159,16 @@ pub(super) fn check_whole(
     )))
 }
 
-/// Checks that an agent may edit a piece of a file. Fails if it has not seen the lines of the piece.
-pub(super) fn check_piece(path: &str, edit: &Edit<'_>, seen: &SeenFile) -> Result<(), ToolError> {
+/// Checks that an agent may edit a piece of a file. Fails with the reason if it has not seen the lines of the piece.
+pub(super) fn check_piece(path: &str, edit: &Edit<'_>, seen: &SeenLines) -> Result<(), String> {
     let (first, last) = edit.lines();
-    let Some((from, to)) = seen.lines.gap(first, last) else { return Ok(()) };
-    Err(ToolError::Reply(format!(
-        "nothing was changed: old_text is at {} of {path}, and you have not read {}; {}",
+    let Some((from, to)) = seen.gap(first, last) else { return Ok(()) };
+    Err(format!(
+        "old_text is at {} of {path}, and you have not read {}; {}",
         line_range(first, last),
         line_range(from, to),
         read_advice(from, to)
-    )))
+    ))
 }
 
 /// Fails if a file has changed since the agent saw it.
