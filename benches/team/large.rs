@@ -155,7 +155,13 @@ fn entries(number: u64) -> [Entry; 6] {
             model: "rehearsal".into(),
         },
         Entry::ToolStart { tool_use_id: tool_use_id.clone(), name },
-        Entry::ToolResult { tool_use_id, content: output, is_error: false, file: None },
+        Entry::ToolResult {
+            tool_use_id,
+            content: output,
+            is_error: false,
+            file: None,
+            more_files: Vec::new(),
+        },
         Entry::Assistant {
             blocks: vec![Block::Text { text: "Done.".into() }],
             stop_reason: StopReason::EndTurn,

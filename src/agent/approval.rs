@@ -18,7 +18,7 @@ use crate::protocol::request::{
 use crate::store::asynchronous::offload;
 use crate::store::{liveness, roster};
 use crate::tools::approval_decision::ApprovalDecision;
-use crate::tools::{Call, Registry, find, find_similar, signal};
+use crate::tools::{Call, Registry, files_in_words, find, find_similar, signal};
 use crate::wire::AgentName;
 use crate::wire::log_words;
 use crate::wire::message::{Body, Correlation, Message, Scope};
@@ -73,17 +73,6 @@ fn needs_plan(tool: &str, plan_tool: Option<&str>) -> String {
     )
 }
 
-/// Returns the place of a verdict among those on the parts of one call: the strictest counts.
-fn strictness(verdict: &PermissionVerdict) -> u8 {
-    match verdict {
-        PermissionVerdict::Run => 0,
-        PermissionVerdict::Ask => 1,
-        PermissionVerdict::AskToLeave => 2,
-        PermissionVerdict::NeedsPlan => 3,
-        PermissionVerdict::Refuse(_) => 4,
-    }
-}
-
 /// Describes a call for the decider: the plan, the command line, the path, or the arguments.
 fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> String {
     match (about, subject) {
@@ -95,6 +84,7 @@ fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> St
             | PermissionSubject::Hosts { command: line, .. },
         ) => line.clone(),
         (_, PermissionSubject::Path(path) | PermissionSubject::Outside(path)) => path.clone(),
+        (_, PermissionSubject::Files(files)) => files_in_words(files),
         (_, PermissionSubject::ChangedTool(about)) => about.clone(),
         (_, PermissionSubject::Nothing) => call.input.to_string(),
     }
@@ -169,7 +159,8 @@ impl Approvals {
                         Err(why) => return CallVerdict::Refuse(why.to_string()),
                     }
                 }
-                let strictest = verdicts.into_iter().max_by_key(|(verdict, _)| strictness(verdict));
+                let strictest =
+                    verdicts.into_iter().max_by_key(|(verdict, _)| verdict.strictness());
                 strictest.unwrap_or((PermissionVerdict::Ask, nothing))
             }
             _ if !self.tools.may_have_others() => {

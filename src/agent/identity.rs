@@ -6,7 +6,7 @@ use crate::bus::Bus;
 use crate::os::Clock;
 use crate::store::asynchronous::SharedMailbox;
 use crate::tasks::Tasks;
-use crate::tools::team::TeamContext;
+use crate::tools::team_context::TeamContext;
 use crate::wire::AgentName;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -77,8 +77,8 @@ pub(crate) struct Machine {
     /// The number of times in a row that the member was kept from being idle.
     kept: u32,
     exchange_limit: ExchangeLimit,
-    /// The tool of the running call.
-    running: Option<String>,
+    /// The tools of the running calls.
+    running: Vec<String>,
     /// The ids of the interrupt requests that were acted on: a request is found before and by the drain.
     known_interrupts: BTreeSet<String>,
     /// Interrupt requests whose effect is recorded at the end of the turn, or of the drain between two turns.
@@ -104,7 +104,7 @@ impl Machine {
             finished: None,
             published_idle: false,
             kept: 0,
-            running: None,
+            running: Vec::new(),
             known_interrupts: BTreeSet::new(),
             interrupts: Vec::new(),
             was_interrupted: false,
@@ -456,11 +456,11 @@ impl Machine {
     }
 
     fn step_turn(&mut self, turn: Turn, event: TurnEvent) -> ControlFlow<TurnEnd, Turn> {
-        if let TurnEvent::Work(WorkResult::ToolEnded(result)) = &event
-            && let Some(tool) = self.running.take()
-        {
-            let has_sent_mail = result.as_ref().is_ok_and(|output| output.has_sent_mail);
-            self.exchange_limit.call(&tool, has_sent_mail);
+        if let TurnEvent::Work(WorkResult::ToolsEnded(results)) = &event {
+            for (tool, result) in std::mem::take(&mut self.running).iter().zip(results) {
+                let has_sent_mail = result.as_ref().is_ok_and(|output| output.has_sent_mail);
+                self.exchange_limit.call(tool, has_sent_mail);
+            }
         }
         self.stepped(turn.step(event))
     }

@@ -30,7 +30,7 @@ use super::task_claimer::{AbortOnDrop, TaskClaimer};
 use super::unsealed_mail::UnsealedMail;
 use crate::acp;
 use crate::bus::Bus;
-use crate::llm::{ModelError, Provider, Redactor};
+use crate::llm::{ModelError, Provider, Redactor, abilities_of};
 use crate::os::Clock;
 use crate::os::failpoint::hit;
 use crate::protocol::budget::{BudgetLimit, BudgetVerdict};
@@ -38,7 +38,7 @@ use crate::store::Drained;
 use crate::store::asynchronous::{SharedMailbox, offload};
 use crate::tasks::Tasks;
 use crate::tools::rules::denied_by;
-use crate::tools::team::TeamContext;
+use crate::tools::team_context::TeamContext;
 use crate::tools::{Call, Registry};
 use crate::wire::activity::Activity;
 use crate::wire::chat::Thinking;
@@ -448,14 +448,16 @@ impl Member {
     async fn perform_effect(&mut self, effect: TurnEffect) -> Result<Option<MachineEvent>, Ending> {
         if effect == TurnEffect::CallModel {
             if let Some(NewModel { provider, context_tokens, price }) = self.next_model.take() {
+                self.conversation.tools.set_model(abilities_of(&provider.label()));
                 self.conversation.use_model(provider, context_tokens);
                 self.host.reporter.set_price(price);
             }
             if let Some(stop) = self.check_budget().await? {
                 return Ok(Some(stop));
             }
-        } else if let TurnEffect::RunTool(call) = &effect {
-            self.host.tool_starts(self.conversation.tools.time_limit_s(call));
+        } else if let TurnEffect::RunTools(calls) = &effect {
+            let limits = calls.iter().map(|call| self.conversation.tools.time_limit_s(call));
+            self.host.tool_starts(limits.max().unwrap_or_default());
         }
         let performed = self.conversation.perform(effect, &mut self.host).await;
         performed.map(|()| None).map_err(|why| self.host.ending(why))

@@ -76,7 +76,7 @@ impl Progress {
     /// Returns the end of a call without a change of a file.
     pub(crate) fn ended_call(id: String, name: String, content: String, is_error: bool) -> Self {
         let end = if is_error { CallEnd::Failed } else { CallEnd::Succeeded };
-        Self::ToolEnded(EndedCall { id, name, end, content, change: None })
+        Self::ToolEnded(EndedCall { id, name, end, content, changes: Vec::new() })
     }
 }
 
@@ -87,8 +87,8 @@ pub(crate) struct EndedCall {
     pub(crate) name: String,
     pub(crate) end: CallEnd,
     pub(crate) content: String,
-    /// The change of a text file, unless a person has seen it before.
-    pub(crate) change: Option<Box<TextChange>>,
+    /// The changes of text files, unless a person has seen them before.
+    pub(crate) changes: Vec<TextChange>,
 }
 
 /// The end of a tool call.

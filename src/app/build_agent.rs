@@ -14,7 +14,7 @@ use crate::agent::{
 };
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
-use crate::llm::{Provider, Redactor};
+use crate::llm::{Provider, Redactor, abilities_of};
 use crate::os::command::CommandSetup;
 use crate::os::{Clock, SystemClock, wall::Walls};
 use crate::protocol::permission::Policy;
@@ -28,7 +28,7 @@ use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
     self, FileAccess, McpSetup, McpTools, NestedInstructions, NestedLimits, Ops, ReadLimits,
-    Registry, ToolParts, denied_files, hooks::Hooks, skills::Skills, team::TeamContext,
+    Registry, ToolParts, denied_files, hooks::Hooks, skills::Skills, team_context::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::agent_program::AgentProgram;
@@ -44,7 +44,7 @@ use crate::wire::{
     roster::UsageCount,
 };
 use crate::work::save::Saver;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -171,7 +171,7 @@ pub(super) fn build_agent(
         tell: warner(&parts.show),
         is_compact: profile == Profile::Compact,
     });
-    let mut tools = tools::registry(ToolParts {
+    let tools = tools::registry(ToolParts {
         commands,
         mcp,
         role: RefCell::default(),
@@ -183,10 +183,10 @@ pub(super) fn build_agent(
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
         ops: parts.ops,
+        model: Cell::new(abilities_of(&parts.provider.label())),
         served: None,
     });
-    limit_tools(&mut tools, (profile, rules.auto_claim), mode, role);
-    let tools = Rc::new(tools);
+    let tools = limited(tools, (profile, rules.auto_claim), mode, role);
     let foreign = foreign_setup(parts.agent, setup, (&team, folder, &system), &tools, &rules);
     let heartbeat = heartbeat_writer(&team, &me, &clock, &rules);
     let reporter = status_reporter(&team, &me, &clock, (parts.usage, parts.price));
@@ -282,17 +282,19 @@ fn warner(show: &Rc<dyn Fn(&Progress)>) -> Rc<dyn Fn(String)> {
     Rc::new(move |text| show(&Progress::Warning(text)))
 }
 
-fn limit_tools(
-    tools: &mut Registry,
+/// Returns the tools of an agent in this profile, mode and role.
+fn limited(
+    mut tools: Registry,
     (profile, auto_claim): (Profile, bool),
     mode: PermissionMode,
     role: Role,
-) {
+) -> Rc<Registry> {
     if profile == Profile::Compact {
         tools.use_compact_profile(auto_claim);
     }
     tools.set_mode(mode);
     tools.limit(role);
+    Rc::new(tools)
 }
 
 fn identity(

@@ -13,7 +13,7 @@ use crate::store::asynchronous::offload;
 use crate::store::transcript::{OpenQuestion, archived_questions, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::tools::approval_decision::{ApprovalDecision, Decider};
-use crate::tools::find as find_tool;
+use crate::tools::{changed_files, find as find_tool};
 use crate::ui::console::EditableText;
 use crate::ui::question::{TypedAnswer, excerpt_rows};
 use crate::ui::{sanitize::one_line, view::View};
@@ -208,6 +208,7 @@ pub(super) fn editable_text(question: &Question) -> Option<EditableText> {
     let (_, text) = editable(question)?;
     let name = match find_tool(&question.tool)?.subject {
         SubjectArgument::Command(_) => "command.sh",
+        SubjectArgument::Patch(_) => "change.patch",
         SubjectArgument::File(_) | SubjectArgument::None => &question.description,
     };
     let id = question.request_id.clone();
@@ -226,6 +227,7 @@ pub(crate) fn always_rules(question: &Question, subject: &str) -> Vec<String> {
         (QuestionKind::Sandbox, _) => PermissionSubject::Outside(what),
         (_, Some(SubjectArgument::Command(_))) => PermissionSubject::Command(what),
         (_, Some(SubjectArgument::File(_))) => PermissionSubject::Path(what),
+        (_, Some(SubjectArgument::Patch(_))) => PermissionSubject::Files(changed_files(&what)),
         (_, Some(SubjectArgument::None) | None) => PermissionSubject::Nothing,
     };
     rules_for(question.about, &question.tool, &subject)

@@ -2,6 +2,7 @@
 //!
 //! *Invariant:* this layer does not know teams, inboxes or the effects of tools.
 
+mod abilities;
 pub mod agent;
 pub mod anthropic;
 mod attempt_error;
@@ -24,6 +25,7 @@ pub mod secret;
 pub(crate) mod sse;
 mod stream_parser;
 
+pub(crate) use abilities::abilities_of;
 pub use client::Client;
 pub use config::{Api, ClientConfig, Credentials};
 pub use http::{CallLimits, ConfigError};

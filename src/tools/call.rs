@@ -25,17 +25,17 @@ pub(crate) struct Call {
 pub(crate) struct ToolOutput {
     /// The text for the model.
     pub(crate) text: String,
-    /// The file that the call read or wrote, as the agent has seen it since.
-    pub(crate) file: Option<FileView>,
+    /// The files that the call read or wrote, as the agent has seen them since.
+    pub(crate) files: Vec<FileView>,
     /// Whether a command has sent mail, so that its call does not count as work.
     pub(crate) has_sent_mail: bool,
-    /// The change of a text file by the call, for people.
-    pub(crate) change: Option<Box<TextChange>>,
+    /// The changes of text files by the call, for people.
+    pub(crate) changes: Vec<TextChange>,
 }
 
 impl From<String> for ToolOutput {
     fn from(text: String) -> Self {
-        Self { text, file: None, has_sent_mail: false, change: None }
+        Self { text, files: Vec::new(), has_sent_mail: false, changes: Vec::new() }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Mail tools, by which a model sends and reads the team's mail.
 
 use super::call::{Call, ToolError};
-use super::registry::{TALKS, TeamContext, Tool, ToolParts, parameters};
+use super::registry::{TALKS, Tool, ToolParts, parameters};
+use super::team_context::TeamContext;
 use crate::bus::Outgoing;
 use crate::store::asynchronous::offload;
 use crate::store::unread;

@@ -23,6 +23,7 @@ mod served;
 pub(crate) mod skills;
 mod tasks;
 pub(crate) mod team;
+pub(crate) mod team_context;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -30,7 +31,10 @@ mod work;
 pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
 #[cfg(test)]
 pub(crate) use files::file_tools;
-pub(crate) use files::{FileAccess, NestedInstructions, NestedLimits, ReadLimits, denied_files};
+pub(crate) use files::{
+    FileAccess, NestedInstructions, NestedLimits, ReadLimits, changed_files, denied_files,
+    edit_preview, files_in_words,
+};
 pub(crate) use mcp::{McpSetup, McpTools};
 pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, TeamToolParts, ToolParts};
 pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
@@ -45,6 +49,7 @@ const TOOLS: &[Registration] = &[
     Registration::of::<files::ReadFile>(),
     Registration::of::<files::WriteFile>(),
     Registration::of::<files::EditFile>(),
+    Registration::of::<files::ApplyPatch>(),
     Registration::of::<search::Grep>(),
     Registration::of::<search::ListFiles>(),
     Registration::of::<leases::ClaimFiles>(),

@@ -4,19 +4,13 @@
 use super::approval_queue::ApprovalQueue;
 use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
 use super::command::OutputStore;
-use super::files::{FileAccess, NestedInstructions, NestedLimits};
-use super::hooks::Hooks;
+use super::files::{FileAccess, NestedInstructions, NestedLimits, UsedFiles};
 use super::mcp::McpTools;
 use super::served::ServedModel;
 use super::skills::Skills;
-use crate::bus::{Bus, new_id};
+use super::team_context::TeamContext;
 use crate::os::command::CommandSetup;
-use crate::os::{Clock, SystemClock};
 use crate::protocol::permission::PermissionSubject;
-use crate::protocol::rate_limiter::{RateLimiter, SendPermit};
-use crate::protocol::request::{
-    PendingRequest, RequestAnswer, RequestKind, RequestLedger, RequestVerdict,
-};
 use crate::protocol::tasks::is_in_hand;
 use crate::store::asynchronous::offload;
 use crate::store::instructions::FolderInstructions;
@@ -27,9 +21,9 @@ use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
 use crate::wire::file_view::FileView;
 use crate::wire::isolation::Isolation;
-use crate::wire::limits::{CALL_SECONDS, OUTPUT_CHARS};
-use crate::wire::message::{Body, Correlation, Message};
-use crate::wire::newest::Newest;
+use crate::wire::limits::CALL_SECONDS;
+use crate::wire::message::Message;
+use crate::wire::model_abilities::ModelAbilities;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
 use crate::wire::tool::{
@@ -38,12 +32,11 @@ use crate::wire::tool::{
 use crate::wire::transcript::Entry;
 use crate::work::save::Saver;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The maximum number of characters of a tool's name that an error repeats.
 const NAME_CHARS: usize = 64;
@@ -147,6 +140,8 @@ pub(crate) struct ToolParts {
     pub(crate) role: RefCell<Role>,
     /// The lead's operations; a teammate has none.
     pub(crate) ops: Option<Ops>,
+    /// The abilities of the agent's model.
+    pub(crate) model: Cell<ModelAbilities>,
     /// The circumstances of a model that another program runs; `None` for a model of this program.
     pub(crate) served: Option<ServedModel>,
 }
@@ -177,6 +172,7 @@ impl ToolParts {
             mcp: None,
             role: RefCell::default(),
             ops: None,
+            model: Cell::default(),
             served: Some(served),
         }
     }
@@ -200,123 +196,6 @@ impl ToolParts {
             Ok(done) => Ok(done?),
             Err(why) => Err(ToolError::Reply(format!("the task list was not reached: {why}"))),
         }
-    }
-}
-
-/// The shared state of one agent's team tools.
-pub(crate) struct TeamContext {
-    pub(in crate::tools) me: AgentName,
-    incarnation: String,
-    pub(in crate::tools) bus: Arc<Bus>,
-    /// The newest mail that was delivered since the model last read its inbox.
-    recent: RefCell<Newest<Map<String, Value>>>,
-    shutdowns: RefCell<RequestLedger>,
-    rate_limiter: RefCell<RateLimiter>,
-    /// Whether a command of the current call has sent mail.
-    has_command_mail: Cell<bool>,
-    pub(crate) hooks: Hooks,
-}
-
-impl TeamContext {
-    /// Creates the context of an agent whose model may send at most `max_sends` messages per minute.
-    pub(crate) fn new(
-        me: AgentName,
-        incarnation: String,
-        bus: Arc<Bus>,
-        max_sends: usize,
-        hooks: Hooks,
-    ) -> Self {
-        let recent = RefCell::new(Newest::within(OUTPUT_CHARS));
-        let shutdowns = RefCell::default();
-        let rate_limiter = RefCell::new(RateLimiter::new(max_sends));
-        let has_command_mail = Cell::new(false);
-        Self { me, incarnation, bus, recent, shutdowns, rate_limiter, has_command_mail, hooks }
-    }
-
-    /// Returns the id of the message that a call sends. A repeated call has the same id, so its message is
-    /// delivered once.
-    pub(in crate::tools) fn message_id(&self, call: &Call) -> String {
-        format!("{}:{}", self.me, call.id)
-    }
-
-    /// Reserves `count` sends of the model. Fails if they are too many; the lead is notified of the first such
-    /// failure.
-    pub(in crate::tools) async fn reserve_sends(&self, count: usize) -> Result<(), ToolError> {
-        let permit = self.rate_limiter.borrow_mut().ask(count, SystemClock.monotonic());
-        let SendPermit::Wait { wait, first } = permit else { return Ok(()) };
-        if first && !self.me.is_lead() {
-            let me = &self.me;
-            let content = format!("{me} sends too many messages (max_sends) and was slowed down");
-            let (bus, id) = (Arc::clone(&self.bus), new_id(&AgentName::system()));
-            offload(move || bus.notify_lead(Body::text(), content, id)).await?;
-        }
-        Err(ToolError::Reply(format!(
-            "you send too many messages: nothing was sent. The next one can be sent in {} s; do \
-             something else, or end your turn",
-            wait.as_secs() + 1
-        )))
-    }
-
-    /// Notes that a command of the current call has sent mail.
-    pub(in crate::tools) fn note_command_mail(&self) {
-        self.has_command_mail.set(true);
-    }
-
-    /// Records a delivered message for [`TeamContext::take_recent`].
-    pub(crate) fn take_note(&self, message: Map<String, Value>) {
-        let fields = message.iter();
-        let bytes = fields.map(|(name, value)| name.len() + value.to_string().len()).sum();
-        self.recent.borrow_mut().push(bytes, message);
-    }
-
-    /// Returns the newest mail that was delivered since the last call.
-    pub(in crate::tools) fn take_recent(&self) -> Newest<Map<String, Value>> {
-        self.recent.borrow_mut().take()
-    }
-
-    /// Records a valid shutdown request of `owner`.
-    pub(crate) fn open_shutdown(&self, id: String, owner: String) {
-        let request = PendingRequest {
-            id,
-            kind: RequestKind::Shutdown,
-            owner,
-            decider: self.me.to_string(),
-            incarnation: self.incarnation.clone(),
-            deadline: None,
-        };
-        if let Err(why) = self.shutdowns.borrow_mut().open(request) {
-            tracing::warn!(%why, "a shutdown request was not accepted");
-        }
-    }
-
-    pub(in crate::tools) fn is_shutdown_open(&self, request_id: &str) -> bool {
-        self.shutdowns.borrow().pending_of(request_id).is_some()
-    }
-
-    /// Answers every open shutdown request, each at most once. Fails if an answer could not be sent.
-    pub(crate) async fn answer_shutdown(
-        &self,
-        approve: bool,
-        reason: Option<String>,
-    ) -> Result<(), ToolError> {
-        let open: Vec<PendingRequest> = self.shutdowns.borrow().pending().cloned().collect();
-        for PendingRequest { id, owner, incarnation, .. } in open {
-            let answer = RequestAnswer {
-                id: Some(&id),
-                kind: RequestKind::Shutdown,
-                from: self.me.as_str(),
-                incarnation: Some(&incarnation),
-                verdict: RequestVerdict::of(approve),
-            };
-            let answered = self.shutdowns.borrow_mut().answer(&answer, Instant::now());
-            answered.map_err(ToolError::reply)?;
-            let correlation = Correlation { request_id: id, incarnation };
-            let (bus, me) = (Arc::clone(&self.bus), self.me.clone());
-            let body = Body::ShutdownResponse { approve, reason: reason.clone() };
-            let send = move || bus.control(&me, &AgentName::mailbox(&owner)?, body, correlation);
-            offload(send).await?;
-        }
-        Ok(())
     }
 }
 
@@ -384,6 +263,11 @@ impl Registry {
         let tools = tools.map(|tool| (tool.spec.name, tool)).collect();
         let mode = Cell::new(PermissionMode::Default);
         Self { tools, run_of_server, parts, mode, compact: None }
+    }
+
+    /// Follows a change of the agent's model.
+    pub(crate) fn set_model(&self, abilities: ModelAbilities) {
+        self.parts.model.set(abilities);
     }
 
     pub(crate) fn set_mode(&self, mode: PermissionMode) {
@@ -473,14 +357,14 @@ impl Registry {
 
     /// Runs a call. If the agent has no such tool, the error lists the tools that it has.
     pub(crate) async fn call(&self, call: &Call) -> Result<ToolOutput, ToolError> {
-        self.parts.team.has_command_mail.set(false);
+        self.parts.team.forget_command_mail();
         let text = match self.find_of_server(call) {
             Some(_) => (self.run_of_server)(call, &self.parts).await?,
             None => (self.find(call)?.run)(call, &self.parts).await?,
         };
-        let has_sent_mail = self.parts.team.has_command_mail.take();
-        let (file, change) = self.parts.files.take_use(call).unzip();
-        Ok(ToolOutput { text, file, has_sent_mail, change: change.flatten() })
+        let has_sent_mail = self.parts.team.take_command_mail();
+        let UsedFiles { views: files, changes } = self.parts.files.take_uses(call);
+        Ok(ToolOutput { text, files, has_sent_mail, changes })
     }
 
     /// Restores a file that the agent has seen, from its transcript.

@@ -68,7 +68,7 @@ pub(crate) fn under_own_names(rule: &str) -> Result<Vec<String>, RuleProblem> {
     let spec = find_by_alias(name).ok_or(RuleProblem::NoTool)?;
     let is_own = name == spec.name;
     let pattern = match spec.subject {
-        SubjectArgument::File(_) => file_pattern(pattern, is_own)?,
+        SubjectArgument::File(_) | SubjectArgument::Patch(_) => file_pattern(pattern, is_own)?,
         SubjectArgument::Command(_) => command_pattern(pattern, is_own)?,
         SubjectArgument::None => pattern.to_owned(),
     };

@@ -1,7 +1,5 @@
 //! Tools by which agents start, stop and direct each other.
 
-pub(crate) use super::registry::TeamContext;
-
 use super::approval_decision::{ApprovalDecision, Decider};
 use super::call::{Call, ToolError};
 use super::registry::{Parameters, SpawnOrder, TALKS, Tool, ToolParts, parameters};

@@ -30,7 +30,10 @@ fn every_spec_describes_the_tool_and_a_compact_tool_is_also_for_its_audience() {
         let definition = spec.definition();
         let arguments = definition.input_schema["properties"].as_object().unwrap();
         assert_eq!(arguments.len(), spec.parameters.len(), "{}: an argument twice", spec.name);
-        if let SubjectArgument::Command(argument) | SubjectArgument::File(argument) = spec.subject {
+        if let SubjectArgument::Command(argument)
+        | SubjectArgument::File(argument)
+        | SubjectArgument::Patch(argument) = spec.subject
+        {
             assert_eq!(arguments[argument]["type"], "string", "{}", spec.name);
             let required = definition.input_schema["required"].as_array().unwrap();
             assert!(required.contains(&Value::from(argument)), "{}", spec.name);

@@ -217,7 +217,7 @@ mod tests {
                 name,
                 end: CallEnd::Succeeded,
                 content,
-                change: None,
+                changes: Vec::new(),
             }),
             Progress::TurnEnded { outcome: Outcome::Done, text: "All done.".into() },
             Progress::Note("late".into()),

@@ -51,8 +51,8 @@ pub(crate) struct Live {
     has_spoken: bool,
     /// The reason, shown last, for which the running model call is late or is tried again.
     late: Option<String>,
-    /// The running call, and the time of its start.
-    call: Option<(String, Instant)>,
+    /// The running calls: the id of each, its row, and the time of its start.
+    calls: Vec<(String, String, Instant)>,
     /// The folded parts, oldest first.
     folded: VecDeque<Folded>,
     /// Rows that wait for the end of the text, which they would tear apart.
@@ -194,14 +194,19 @@ impl Live {
         match progress {
             Progress::TurnStarted { .. } => {
                 self.has_spoken = false;
+                self.calls.clear();
                 Some(String::new())
             }
-            Progress::ToolStarted { name, summary, .. } => {
-                self.call = Some((tool_line::line(name, summary, CALL_COLUMNS), now));
+            Progress::ToolStarted { id, name, summary, .. } => {
+                let row = tool_line::line(name, summary, CALL_COLUMNS);
+                self.calls.push((id.clone(), row, now));
                 Some(String::new())
             }
             Progress::ToolEnded(ended) => {
-                let (call, began) = self.call.take().unwrap_or_else(|| (ended.name.clone(), now));
+                let at = self.calls.iter().position(|(id, ..)| *id == ended.id);
+                let known = at.map(|at| self.calls.remove(at));
+                let (_, call, began) =
+                    known.unwrap_or_else(|| (String::new(), ended.name.clone(), now));
                 Some(self.call_rows(&call, ended, now.duration_since(began), view))
             }
             Progress::Mail(message)
@@ -231,7 +236,7 @@ impl Live {
     /// Returns the row of a call that has ended. The first lines of the reason follow if it failed, and the beginning of
     /// its change of a file.
     fn call_rows(&mut self, call: &str, ended: &EndedCall, took: Duration, view: &View) -> String {
-        let EndedCall { end: call_end, content, change, .. } = ended;
+        let EndedCall { end: call_end, content, changes, .. } = ended;
         let is_error = *call_end != CallEnd::Succeeded;
         let palette = self.palette;
         let took = if took < Duration::from_millis(100) {
@@ -245,9 +250,11 @@ impl Live {
         let end = format!("   {mark}{took}");
         let room = view.width.unwrap_or(200).saturating_sub(columns(&end) + 3);
         let call = fit(call, room).into_owned();
-        let change = change.as_deref().map(|change| Change::of(change, view));
-        let rows = change.as_ref().map(|change| FoldedContent::Rows(change.rows.join("\n")));
-        let folded = rows.unwrap_or_else(|| FoldedContent::Text(content.clone()));
+        let change = Change::of(changes, view);
+        let folded = match &change {
+            Some(change) => FoldedContent::Rows(change.rows.join("\n")),
+            None => FoldedContent::Text(content.clone()),
+        };
         self.fold(&format!("⏺ {call}"), folded);
         let end = if is_error { palette.bad(&end) } else { palette.dim(&end) };
         let mut rows = format!("⏺ {}{end}\n", palette.dim(&call));
@@ -293,8 +300,12 @@ impl Live {
             | Progress::Thought(_)
             | Progress::ToolOutput(_)
             | Progress::ContextUsed { .. }
-            | Progress::ToolEnded(EndedCall { end: CallEnd::Succeeded, change: None, .. })
             | Progress::Idle => return String::new(),
+            Progress::ToolEnded(EndedCall { end: CallEnd::Succeeded, changes, .. })
+                if changes.is_empty() =>
+            {
+                return String::new();
+            }
             Progress::Mail(message) => return self.mail(message, view),
             Progress::Asked(question) => return ask("the agent", "", 0, question, view),
             Progress::TurnStarted { by_mail } => {
@@ -324,10 +335,10 @@ impl Live {
                 let width = view.width.unwrap_or(CALL_COLUMNS).saturating_sub(2);
                 palette.dim(&format!("⏺ {}", tool_line::line(name, summary, width)))
             }
-            Progress::ToolEnded(EndedCall { change: Some(change), .. }) => {
-                return Change::of(change, view).beginning("", palette);
-            }
-            Progress::ToolEnded(EndedCall { name, content, .. }) => {
+            Progress::ToolEnded(EndedCall { name, content, changes, .. }) => {
+                if let Some(change) = Change::of(changes, view) {
+                    return change.beginning("", palette);
+                }
                 let failed = format!("{name} failed");
                 let why = if content.trim().is_empty() { &failed } else { content };
                 palette.bad(&view.block(why, "  ", Some(ERROR_LINES)).join("\n"))
@@ -387,17 +398,25 @@ impl Live {
     }
 }
 
-/// The rows of a change of a file.
+/// The rows of the changes of a call.
 struct Change {
     rows: Vec<String>,
 }
 
 impl Change {
-    fn of(change: &TextChange, view: &View) -> Self {
+    /// Returns the rows of changes; `None` if there are none. With several files, each has a row with its path.
+    fn of(changes: &[TextChange], view: &View) -> Option<Self> {
         let room = view.width.map(|width| width.saturating_sub(CHANGE_INDENT.len()));
         let view = View { width: room, ..view.clone() };
-        let rows = diff(change.before.as_deref().unwrap_or_default(), &change.after, &view).rows;
-        Self { rows: rows.into_iter().map(|row| format!("{CHANGE_INDENT}{row}")).collect() }
+        let mut rows = Vec::new();
+        for TextChange { path, before, after } in changes {
+            if changes.len() > 1 {
+                rows.push(view.palette.dim(&one_line(path, view.width.unwrap_or(CALL_COLUMNS))));
+            }
+            rows.extend(diff(before.as_deref().unwrap_or_default(), after, &view).rows);
+        }
+        let rows = rows.into_iter().map(|row| format!("{CHANGE_INDENT}{row}")).collect();
+        (!changes.is_empty()).then_some(Self { rows })
     }
 
     /// Returns the first rows, each with a line end, and the number of the others with the key that shows them.
@@ -457,8 +476,13 @@ mod tests {
         };
         let (name, content) = ("bash".into(), "1\n2\n3\n4\n5\n6\n7".into());
         let end = CallEnd::Failed;
-        let broken =
-            Progress::ToolEnded(EndedCall { id: "t".into(), name, end, content, change: None });
+        let broken = Progress::ToolEnded(EndedCall {
+            id: "t".into(),
+            name,
+            end,
+            content,
+            changes: Vec::new(),
+        });
         let seconds = Duration::from_secs;
         let retry = |wait| {
             let (wait, left) = (seconds(wait), seconds(40));

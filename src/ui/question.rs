@@ -95,6 +95,7 @@ fn object(question: &Question) -> &'static str {
     match find(&question.tool).map(|spec| spec.subject) {
         Some(SubjectArgument::Command(_)) => "command",
         Some(SubjectArgument::File(_)) => "file",
+        Some(SubjectArgument::Patch(_)) => "set of files",
         Some(SubjectArgument::None) | None => "tool",
     }
 }
@@ -201,13 +202,8 @@ fn change_rows(question: &Question, change: &FileChange<'_>, view: &View) -> Vec
             };
             [wrapped(vec![format!("{path}  {state}")], view.width), diff.rows].concat()
         }
-        FileChange::NoPlace { found } => {
-            let why = match found {
-                0 => "the file no longer has the text to replace; the edit would fail".into(),
-                found => {
-                    format!("the text to replace is in the file {found} times; the edit would fail")
-                }
-            };
+        FileChange::NoPlace { why } => {
+            let why = format!("the edit would fail: {}", visible_line(why));
             let mut lines = content(question);
             let rest = lines.split_off(1.min(lines.len()));
             let head = wrapped(lines, view.width);
@@ -367,10 +363,10 @@ mod tests {
         assert!(text.contains("    a.rs  no change\n  y yes"), "{text}");
         let text = shown_with(&edit, &FileNow::Text("other\n".into()));
         let notice =
-            "    a.rs\n    the file no longer has the text to replace; the edit would fail\n";
+            "    a.rs\n    the edit would fail: the text to replace occurs 0 times in a.rs\n";
         assert!(text.contains(notice) && text.contains("    - line 10\n    + line ten"), "{text}");
         let text = shown_with(&edit, &FileNow::Text("line 10, line 100\n".into()));
-        assert!(text.contains("is in the file 2 times"), "{text}");
+        assert!(text.contains("the text to replace occurs 2 times in a.rs"), "{text}");
     }
 
     #[test]

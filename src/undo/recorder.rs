@@ -81,8 +81,8 @@ pub(crate) struct NewWrite<'a> {
     pub(crate) path: &'a Path,
     /// The content and the permission bits of the file; `None` if there is none.
     pub(crate) old: Option<(&'a [u8], u32)>,
-    /// The content and the permission bits that it gets.
-    pub(crate) new: (&'a [u8], u32),
+    /// The content and the permission bits that it gets; `None` if it is removed.
+    pub(crate) new: Option<(&'a [u8], u32)>,
 }
 
 impl Recorder {
@@ -137,7 +137,7 @@ impl Recorder {
             (!is_unreadable).then(|| FileState { hash: ContentHash::of(bytes), mode })
         };
         let before = write.old.and_then(state_of);
-        let after = state_of(write.new);
+        let after = write.new.and_then(state_of);
         let mut state = self.state();
         let store = UndoStore::lock(&self.dir)?;
         let turn = self.open_turn(&store, &mut state)?;
@@ -152,7 +152,8 @@ impl Recorder {
                 state.stored += store.keep(bytes, Fsync::Never)?.1;
             }
         }
-        if write.new.0.len() as u64 > UNDO_FILE_BYTES && !is_unreadable {
+        let size = write.new.map_or(0, |(bytes, _)| bytes.len() as u64);
+        if size > UNDO_FILE_BYTES && !is_unreadable {
             lost = Some(LostReason::TooLarge);
         }
         let at = SystemClock.now();
@@ -179,8 +180,13 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records that the last recorded write of this file, which was to lead to this content, was not made.
-    pub(crate) fn withdraw(&self, path: &Path, content: &ContentHash) -> Result<(), StoreError> {
+    /// Records that the last recorded write of this file, which was to lead to this content (`None`: to no file), was not
+    /// made.
+    pub(crate) fn withdraw(
+        &self,
+        path: &Path,
+        content: Option<&ContentHash>,
+    ) -> Result<(), StoreError> {
         let mut state = self.state();
         if let (Some(turn), Some(path)) = (&mut state.turn, path.to_str()) {
             turn.after.remove(path);
@@ -318,9 +324,9 @@ pub(crate) fn void(
     dir: &TeamDir,
     name: &AgentName,
     path: &Path,
-    content: &ContentHash,
+    content: Option<&ContentHash>,
 ) -> Result<u64, StoreError> {
     let store = UndoStore::lock(dir)?;
-    let entry = UndoEntry::Void { path: path.display().to_string(), hash: Some(content.clone()) };
+    let entry = UndoEntry::Void { path: path.display().to_string(), hash: content.cloned() };
     store.append(name, &[entry], Fsync::Never)
 }

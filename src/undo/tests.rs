@@ -89,7 +89,7 @@ impl Checkout {
         let old = fs::read(&path).ok();
         let old = old.as_deref().map(|old| (old, 0o644));
         let new = (text.as_bytes(), 0o644);
-        recorder.record_write(&NewWrite { path: &path, old, new }).unwrap();
+        recorder.record_write(&NewWrite { path: &path, old, new: Some(new) }).unwrap();
         self.put(name, text);
     }
 }

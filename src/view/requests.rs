@@ -1,6 +1,7 @@
 //! The content of a request as a person must see it before an answer: every character that a terminal or a browser
 //! hides has a visible sign, and a long content is cut in its middle, never at its end.
 
+use crate::tools::edit_preview;
 use crate::tools::find;
 use crate::wire::permission::{Question, QuestionKind};
 use crate::wire::tool::{SubjectArgument, ToolSpec};
@@ -64,12 +65,19 @@ pub(crate) fn content(question: &Question) -> Vec<String> {
     let marked =
         |mark: &'static str, text| lines(text).map(move |line| format!("{mark} {}", visible(line)));
     let path = || vec![visible_line(&question.description)];
-    match (field("content"), field("old_text"), field("new_text")) {
-        (Some(content), ..) => path().into_iter().chain(marked("+", content)).collect(),
-        (None, Some(old), Some(new)) => {
-            path().into_iter().chain(marked("-", old)).chain(marked("+", new)).collect()
+    let edits = edits(&question.input);
+    match field("content") {
+        Some(content) => path().into_iter().chain(marked("+", content)).collect(),
+        None if !edits.is_empty() => {
+            let rows = edits.iter().flat_map(|(old, new)| marked("-", old).chain(marked("+", new)));
+            let is_everywhere = question.input.get("replace_all") == Some(&Value::Bool(true));
+            let everywhere = is_everywhere.then(|| "everywhere in the file:".to_owned());
+            path().into_iter().chain(everywhere).chain(rows).collect()
         }
-        _ if is_file(question) => path(),
+        None if is_patch(question) => lines(field("input").unwrap_or_default())
+            .map(|line| visible(line).into_owned())
+            .collect(),
+        None if is_file(question) => path(),
         _ => {
             let reason = field("outside").filter(|_| question.about == QuestionKind::Sandbox);
             let reason = reason.map(|why| format!("reason: {}", visible_line(why)));
@@ -80,6 +88,20 @@ pub(crate) fn content(question: &Question) -> Vec<String> {
             command.chain(reason).chain(hosts).collect()
         }
     }
+}
+
+/// Returns the replacements of a call that edits a file: each old and new text.
+fn edits(input: &Value) -> Vec<(&str, &str)> {
+    fn pair(edit: &Value) -> Option<(&str, &str)> {
+        Some((edit.get("old_text")?.as_str()?, edit.get("new_text")?.as_str()?))
+    }
+    let more = input.get("edits").and_then(Value::as_array).into_iter().flatten();
+    std::iter::once(input).chain(more).filter_map(pair).collect()
+}
+
+fn is_patch(question: &Question) -> bool {
+    let subject = find(&question.tool).map(|tool| tool.subject);
+    matches!(subject, Some(SubjectArgument::Patch(_)))
 }
 
 /// The file that a question would change, as it is on disk.
@@ -94,8 +116,8 @@ pub(crate) enum FileNow {
 pub(crate) enum FileChange<'a> {
     /// The file gets other content; it may not exist before.
     Versions { before: Option<&'a str>, after: Cow<'a, str> },
-    /// The call would fail: the text to replace is in the file so many times instead of once.
-    NoPlace { found: usize },
+    /// The call would fail, for this reason.
+    NoPlace { why: String },
 }
 
 impl<'a> FileChange<'a> {
@@ -109,11 +131,13 @@ impl<'a> FileChange<'a> {
         if let Some(content) = field("content") {
             return Some(Self::Versions { before, after: Cow::Borrowed(content) });
         }
-        let (old, new) = (field("old_text").filter(|old| !old.is_empty())?, field("new_text")?);
-        let text = before.unwrap_or_default();
-        Some(match text.matches(old).count() {
-            1 => Self::Versions { before, after: Cow::Owned(text.replacen(old, new, 1)) },
-            found => Self::NoPlace { found },
+        Some(match edit_preview(&question.input, before.unwrap_or_default())? {
+            Ok(after) => Self::Versions { before, after: Cow::Owned(after) },
+            Err(why) => {
+                // The rest is advice for the model.
+                let why = why.split(';').next().unwrap_or_default();
+                Self::NoPlace { why: why.replace("old_text", "the text to replace") }
+            }
         })
     }
 }
@@ -224,17 +248,27 @@ mod tests {
             let question: Question = serde_json::from_value(question).unwrap();
             match FileChange::of(&question, file)? {
                 FileChange::Versions { before, after } => Some(format!("{before:?} {after:?}")),
-                FileChange::NoPlace { found } => Some(found.to_string()),
+                FileChange::NoPlace { why } => Some(why),
             }
         };
         let text = FileNow::Text("one two".into());
         let edit = |old: &str| json!({"path": "a", "old_text": old, "new_text": "2"});
         for (input, file, wanted) in [
             (edit("two"), &text, Some("Some(\"one two\") \"one 2\"")),
-            (edit("three"), &text, Some("0")),
-            (edit("o"), &text, Some("2")),
-            (edit(""), &text, None),
-            (edit("two"), &FileNow::Missing, Some("0")),
+            (edit("three"), &text, Some("the text to replace occurs 0 times in a")),
+            (edit("o"), &text, Some("the text to replace occurs 2 times in a, at lines 1, 1")),
+            (edit(""), &text, Some("the text to replace is empty")),
+            (edit("two"), &FileNow::Missing, Some("the text to replace occurs 0 times in a")),
+            (
+                json!({"path": "a", "edits": [{"old_text": "one", "new_text": "1"}, {"old_text": "two", "new_text": "1"}]}),
+                &text,
+                Some("Some(\"one two\") \"1 1\""),
+            ),
+            (
+                json!({"path": "a", "old_text": "o", "new_text": "0", "replace_all": true}),
+                &text,
+                Some("Some(\"one two\") \"0ne tw0\""),
+            ),
             (json!({"content": "x"}), &text, Some("Some(\"one two\") \"x\"")),
             (json!({"content": "x"}), &FileNow::Missing, Some("None \"x\"")),
             (json!({"command": "x"}), &text, None),

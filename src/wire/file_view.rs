@@ -55,6 +55,13 @@ pub struct FileWrite {
     pub base: Option<ContentHash>,
 }
 
+impl FileWrite {
+    /// Whether the write may be a removal, which looks like a write of an empty content.
+    pub(crate) fn may_remove(&self) -> bool {
+        self.base.is_some() && self.hash == ContentHash::of(b"")
+    }
+}
+
 /// The last writes of a file by the team.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileRecord {
@@ -106,6 +113,15 @@ pub(super) fn if_understood<'de, D: Deserializer<'de>>(
 ) -> Result<Option<Box<FileView>>, D::Error> {
     let value = Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).ok())
+}
+
+/// Deserializes a list of views without those of another form.
+pub(super) fn those_understood<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<FileView>, D::Error> {
+    let values = Value::deserialize(deserializer)?;
+    let values = values.as_array().cloned().unwrap_or_default();
+    Ok(values.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect())
 }
 
 #[cfg(test)]

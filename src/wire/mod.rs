@@ -18,6 +18,7 @@ pub mod limits;
 pub(crate) mod log_words;
 pub mod mcp;
 pub mod message;
+pub mod model_abilities;
 pub mod money;
 pub mod name;
 pub(crate) mod nearest;

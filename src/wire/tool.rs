@@ -152,6 +152,8 @@ pub enum SubjectArgument {
     Command(&'static str),
     /// The path in this argument; a call that changes anything changes only this file.
     File(&'static str),
+    /// The files that the patch in this argument names; a call changes only these.
+    Patch(&'static str),
 }
 
 /// The access that a role gives to a tool.
@@ -308,7 +310,7 @@ impl ToolSpec {
     pub(crate) fn command_argument(&self) -> Option<&'static str> {
         match self.subject {
             SubjectArgument::Command(argument) => Some(argument),
-            SubjectArgument::File(_) | SubjectArgument::None => None,
+            SubjectArgument::File(_) | SubjectArgument::Patch(_) | SubjectArgument::None => None,
         }
     }
 

@@ -18,9 +18,19 @@ pub(crate) fn summary(spec: Option<&ToolSpec>, input: &Value) -> String {
                 None => format!("{path}{}", line_range(input)),
             }
         }),
+        SubjectArgument::Patch(argument) => text(argument).map(patched_files),
         SubjectArgument::None => Some(arguments(spec.parameters, input)),
     };
     subject.unwrap_or_else(|| pairs(input))
+}
+
+/// Returns the files that a patch names, as far as its text tells.
+fn patched_files(patch: &str) -> String {
+    let heads = ["*** Add File: ", "*** Delete File: ", "*** Update File: "];
+    let path = |line: &'_ str| {
+        heads.iter().find_map(|head| line.trim().strip_prefix(head)).map(ToOwned::to_owned)
+    };
+    patch.lines().filter_map(path).collect::<Vec<String>>().join(", ")
 }
 
 /// Returns the lines that a call reads of a file, such as `:10-19`.

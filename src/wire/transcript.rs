@@ -90,6 +90,13 @@ pub enum Entry {
             deserialize_with = "super::file_view::if_understood"
         )]
         file: Option<Box<FileView>>,
+        /// Further files of the call, in the same form.
+        #[serde(
+            default,
+            skip_serializing_if = "Vec::is_empty",
+            deserialize_with = "super::file_view::those_understood"
+        )]
+        more_files: Vec<FileView>,
     },
     /// A tool call waits for a decision. The request is open until its `decision`, or until the result of its call.
     Request {
@@ -159,6 +166,20 @@ pub enum Entry {
     /// A kind of a later version.
     #[serde(other)]
     Unknown,
+}
+
+impl Entry {
+    /// Returns the result of a call that has used these files.
+    pub(crate) fn tool_result(
+        tool_use_id: String,
+        content: String,
+        is_error: bool,
+        files: Vec<FileView>,
+    ) -> Self {
+        let mut files = files.into_iter();
+        let file = files.next().map(Box::new);
+        Self::ToolResult { tool_use_id, content, is_error, file, more_files: files.collect() }
+    }
 }
 
 fn yes() -> bool {

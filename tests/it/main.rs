@@ -11,6 +11,7 @@ mod support;
 mod docs;
 mod doors;
 mod fault;
+mod hands;
 mod import_graph;
 mod lifecycle;
 mod mail;

@@ -15,7 +15,8 @@ pub(crate) enum WorkResult {
     Replied(Result<Reply, ModelError>),
     /// The conversation was summarized, or could not be.
     Compacted(Result<Compacted, ModelError>),
-    ToolEnded(Result<ToolOutput, ToolError>),
+    /// Tool calls that ran at the same time have ended: the result of each, in their order.
+    ToolsEnded(Vec<Result<ToolOutput, ToolError>>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -77,8 +78,8 @@ pub(crate) enum TurnEffect {
     CallModel,
     /// Summarizes the conversation because a request was refused as too long; answered by `Compacted`.
     Compact,
-    /// Runs a tool call; answered by `ToolEnded`.
-    RunTool(Call),
+    /// Runs tool calls at the same time; answered by `ToolsEnded`.
+    RunTools(Vec<Call>),
     /// Cancels the model call or tool call that the turn waits for; its result is dropped.
     Cancel,
     Show(Progress),

@@ -349,12 +349,7 @@ mod tests {
     }
 
     fn result(id: &str, content: &str) -> Entry {
-        Entry::ToolResult {
-            tool_use_id: id.into(),
-            content: content.into(),
-            is_error: false,
-            file: None,
-        }
+        Entry::tool_result(id.into(), content.into(), false, Vec::new())
     }
 
     fn end(outcome: Outcome) -> Entry {

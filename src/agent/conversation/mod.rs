@@ -41,9 +41,10 @@ use crate::agent::progress::Progress;
 use crate::llm::{ModelError, Provider};
 use crate::os::failpoint::hit;
 use crate::store::instructions::FolderInstructions;
-use crate::tools::{Call, Registry};
+use crate::tools::{Call, Registry, ToolError, ToolOutput};
 use crate::wire::transcript::Entry;
 use compact::{CompactionReason, is_due};
+use futures_util::future::join_all;
 use redaction::redact;
 use std::rc::Rc;
 
@@ -74,8 +75,8 @@ impl Conversation {
 
     /// Adds an entry, which is in the transcript already, to the memory and to the read log of the tools.
     pub(crate) fn remember(&mut self, entry: &Entry) {
-        if let Entry::ToolResult { file, content, .. } = entry {
-            if let Some(view) = file {
+        if let Entry::ToolResult { file, more_files, content, .. } = entry {
+            for view in file.iter().map(Box::as_ref).chain(more_files) {
                 self.tools.restore_view(view);
             }
             self.tools.restore_result(content);
@@ -111,8 +112,8 @@ impl Conversation {
                 self.call_model();
             }
             TurnEffect::Compact => self.compact(CompactionReason::Refused),
-            TurnEffect::RunTool(call) => {
-                let run = run_tool(Rc::clone(&self.tools), call);
+            TurnEffect::RunTools(calls) => {
+                let run = run_tools(Rc::clone(&self.tools), calls);
                 self.awaited = Some(self.work.start(run));
             }
             TurnEffect::Cancel => {
@@ -137,7 +138,7 @@ impl Conversation {
         match &result {
             WorkResult::Replied(reply) => self.model_error = reply.as_ref().err().cloned(),
             WorkResult::Compacted(made) => self.model_error = made.as_ref().err().cloned(),
-            WorkResult::ToolEnded(_) => {}
+            WorkResult::ToolsEnded(_) => {}
         }
         Some(redact(result, &self.model.secrets))
     }
@@ -185,13 +186,19 @@ impl Conversation {
     }
 }
 
-async fn run_tool(tools: Rc<Registry>, call: Call) -> WorkResult {
+/// Runs calls at the same time. Returns their results in the order of the calls.
+async fn run_tools(tools: Rc<Registry>, calls: Vec<Call>) -> WorkResult {
+    let runs = calls.into_iter().map(|call| run_tool(Rc::clone(&tools), call));
+    WorkResult::ToolsEnded(join_all(runs).await)
+}
+
+async fn run_tool(tools: Rc<Registry>, call: Call) -> Result<ToolOutput, ToolError> {
     tracing::info!(tool = call.name, id = call.id, "tool started");
     hit("tool.started");
     let result = tools.call(&call).await;
     hit("tool.ran");
     tracing::info!(tool = call.name, id = call.id, ok = result.is_ok(), "tool ended");
-    WorkResult::ToolEnded(result)
+    result
 }
 
 #[cfg(test)]

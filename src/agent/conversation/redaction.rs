@@ -21,17 +21,28 @@ pub(super) fn redact(result: WorkResult, secrets: &Redactor) -> WorkResult {
         WorkResult::Compacted(Ok(made)) => {
             WorkResult::Compacted(Ok(Compacted { summary: hide(made.summary), ..made }))
         }
-        WorkResult::ToolEnded(result) => WorkResult::ToolEnded(match result {
-            Ok(output) => {
-                let change = output.change.map(|change| redact_change(*change, secrets));
-                let change = change.map(Box::new);
-                Ok(ToolOutput { text: hide(output.text), change, ..output })
-            }
-            Err(ToolError::Reply(why)) => Err(ToolError::Reply(hide(why))),
-            Err(ToolError::Fatal(why)) => Err(ToolError::Fatal(hide(why))),
-        }),
+        WorkResult::ToolsEnded(results) => {
+            let results = results.into_iter().map(|result| redact_output(result, secrets));
+            WorkResult::ToolsEnded(results.collect())
+        }
         // The provider's text about a failure holds no credentials.
         failed @ (WorkResult::Replied(Err(_)) | WorkResult::Compacted(Err(_))) => failed,
+    }
+}
+
+fn redact_output(
+    result: Result<ToolOutput, ToolError>,
+    secrets: &Redactor,
+) -> Result<ToolOutput, ToolError> {
+    let hide = |text: String| secrets.hide(&text).into_owned();
+    match result {
+        Ok(output) => {
+            let changes = output.changes.into_iter();
+            let changes = changes.map(|change| redact_change(change, secrets)).collect();
+            Ok(ToolOutput { text: hide(output.text), changes, ..output })
+        }
+        Err(ToolError::Reply(why)) => Err(ToolError::Reply(hide(why))),
+        Err(ToolError::Fatal(why)) => Err(ToolError::Fatal(hide(why))),
     }
 }
 
@@ -104,9 +115,9 @@ mod tests {
         };
         let results = [
             WorkResult::Replied(Ok(reply)),
-            WorkResult::ToolEnded(Ok(CANARY.to_owned().into())),
-            WorkResult::ToolEnded(Err(ToolError::Reply(CANARY.into()))),
-            WorkResult::ToolEnded(Err(ToolError::Fatal(CANARY.into()))),
+            WorkResult::ToolsEnded(vec![Ok(CANARY.to_owned().into())]),
+            WorkResult::ToolsEnded(vec![Err(ToolError::Reply(CANARY.into()))]),
+            WorkResult::ToolsEnded(vec![Err(ToolError::Fatal(CANARY.into()))]),
         ];
         for result in results {
             let told = format!("{:?}", redact(result, &secrets));

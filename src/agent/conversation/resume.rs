@@ -55,9 +55,8 @@ impl Conversation {
                 Err("not run: the program ended before it began".into())
             };
             let is_error = result.is_err();
-            let ToolOutput { text, file, .. } = result.unwrap_or_else(ToolOutput::from);
-            let (tool_use_id, file) = (call.id, file.map(Box::new));
-            let entry = Entry::ToolResult { tool_use_id, content: text, is_error, file };
+            let ToolOutput { text, files, .. } = result.unwrap_or_else(ToolOutput::from);
+            let entry = Entry::tool_result(call.id, text, is_error, files);
             self.journal.record(entry, disk_full).await?;
         }
         hit("turn.resumed");

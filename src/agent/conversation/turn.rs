@@ -1,17 +1,19 @@
-//! The state of a turn, and its transitions. Each transition returns the next phase of the turn, or its end.
+//! The state of a turn, and its transitions. Each transition returns the next phase of the turn, or its end. [`running`] has
+//! those around calls that run.
+
+mod running;
 
 use super::compact::Compacted;
 use super::event::{CallVerdict, HostAction, TurnAction, TurnEffect};
 use super::loop_detector::LoopDetector;
 use super::memory::call_of;
 use crate::agent::progress::{CallEnd, EndedCall, Progress};
-use crate::tools::{Call, ToolError, ToolOutput, find, signal};
+use crate::tools::{Call, ToolOutput, signal};
 use crate::wire::activity::Activity;
 use crate::wire::chat::{Reply, StopReason};
 use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, DecisionOutcome, PROGRAM, Question, QuestionKind};
 use crate::wire::tool::Signal;
-use crate::wire::tool_summary::summary;
 use crate::wire::transcript::Entry;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -38,9 +40,10 @@ pub(super) enum TurnPhase {
     Judging(Call),
     /// The user, or the lead, is being asked about a call.
     Asking(Asking),
-    Acting(Call),
-    /// The last call of the turn runs; the other calls are answered with this text.
-    ActingLast(Call, &'static str),
+    /// Calls run at the same time.
+    Acting(Vec<Call>),
+    /// The last calls of the turn run; the others are answered with this text.
+    ActingLast(Vec<Call>, &'static str),
 }
 
 /// A question about a call. Input is taken in meanwhile, since the answer may come with it.
@@ -77,6 +80,10 @@ pub(super) struct TurnState {
     pub(super) unseen: usize,
     /// Calls of the last reply that have not been run yet.
     calls: VecDeque<Call>,
+    /// Calls that may run, and wait for the verdict on the next call, which might run at the same time.
+    ready: Vec<Call>,
+    /// A call that may not run, and is dealt with after those that run now.
+    held: Option<(Call, CallVerdict)>,
     /// The number of model calls so far.
     rounds: u32,
     text: String,
@@ -170,19 +177,26 @@ impl TurnState {
     /// Shows and records the result of a call.
     fn answer_with(&mut self, call: &Call, output: ToolOutput, end: CallEnd) {
         let (name, tool_use_id) = (call.name.clone(), call.id.clone());
-        let ToolOutput { text: content, file, change, .. } = output;
+        let ToolOutput { text: content, files, changes, .. } = output;
         let is_known = self.approved_call.as_ref() == Some(&call.id);
-        let change = change.filter(|_| !is_known);
+        let changes = if is_known { Vec::new() } else { changes };
         let id = tool_use_id.clone();
-        let shown = EndedCall { id, name, end, content: content.clone(), change };
+        let shown = EndedCall { id, name, end, content: content.clone(), changes };
         self.push(TurnEffect::Show(Progress::ToolEnded(shown)));
         let is_error = end != CallEnd::Succeeded;
-        let file = file.map(Box::new);
-        self.record(Entry::ToolResult { tool_use_id, content, is_error, file });
+        self.record(Entry::tool_result(tool_use_id, content, is_error, files));
     }
 
     fn refuse_calls(&mut self, why: &str) {
-        while let Some(call) = self.calls.pop_front() {
+        self.refuse_ready(why);
+        let held = self.held.take().map(|(call, _)| call);
+        for call in held.into_iter().chain(std::mem::take(&mut self.calls)) {
+            self.answer(&call, why, true);
+        }
+    }
+
+    fn refuse_ready(&mut self, why: &str) {
+        for call in std::mem::take(&mut self.ready) {
             self.answer(&call, why, true);
         }
     }
@@ -328,13 +342,15 @@ impl TurnState {
             return self.take_input();
         }
         match self.calls.pop_front() {
-            Some(call) => {
-                self.push(HostAction::Judge(call.clone()));
-                Next::Continue(TurnPhase::Judging(call))
-            }
+            Some(call) => self.judge(call),
             None if self.wants_idle && self.unseen == 0 => self.end(Outcome::Done),
             None => self.take_input(),
         }
+    }
+
+    fn judge(&mut self, call: Call) -> Next {
+        self.push(HostAction::Judge(call.clone()));
+        Next::Continue(TurnPhase::Judging(call))
     }
 
     /// Answers a call that may not run, and continues.
@@ -347,7 +363,11 @@ impl TurnState {
     /// Runs a call, asks about it, or answers it with the reason for which it may not run.
     pub(super) fn judged(&mut self, call: Call, verdict: CallVerdict) -> Next {
         match verdict {
-            CallVerdict::Run => self.run(call),
+            CallVerdict::Run => self.gather(call),
+            verdict if !self.ready.is_empty() => {
+                self.held = Some((call, verdict));
+                self.run_ready()
+            }
             CallVerdict::Refuse(why) => self.refuse(&call, why),
             CallVerdict::Deny { decision, why } => {
                 self.record(Entry::Decision(*decision));
@@ -355,18 +375,6 @@ impl TurnState {
             }
             CallVerdict::Ask(question) => self.ask(call, question),
         }
-    }
-
-    /// Runs a call. The intent is durable before the tool runs.
-    pub(super) fn run(&mut self, call: Call) -> Next {
-        let (id, name, input) = (call.id.clone(), call.name.clone(), call.input.clone());
-        let summary = summary(find(&call.name), &call.input);
-        self.record(Entry::ToolStart { tool_use_id: id.clone(), name: name.clone() });
-        self.push(TurnEffect::Sync);
-        self.push(HostAction::Doing(Activity::Tool(name.clone())));
-        self.push(TurnEffect::Show(Progress::ToolStarted { id, name, input, summary }));
-        self.push(TurnEffect::RunTool(call.clone()));
-        Next::Continue(TurnPhase::Acting(call))
     }
 
     pub(super) fn ask(&mut self, call: Call, question: Box<Question>) -> Next {
@@ -436,51 +444,6 @@ impl TurnState {
         self.answer(&asking.call, how.not_run, true);
     }
 
-    /// Answers a call that was run, and continues unless the failure is fatal. `last` is the answer to the other
-    /// calls if this was the last call of the turn.
-    pub(super) fn tool_ended(
-        &mut self,
-        call: &Call,
-        result: Result<ToolOutput, ToolError>,
-        last: Option<&str>,
-    ) -> Next {
-        let succeeded = result.is_ok();
-        let output = match result {
-            Ok(output) => output,
-            Err(ToolError::Reply(why)) => why.into(),
-            Err(ToolError::Fatal(why)) => {
-                self.answer(call, why.clone(), true);
-                self.refuse_calls("not run: the agent cannot go on");
-                let end = self.fail(why.clone());
-                return end.map_break(|end| TurnEnd { fatal: Some(why), ..end });
-            }
-        };
-        let text = self.loop_detector.look(self.rounds, call, output.text, !succeeded);
-        let end = if succeeded { CallEnd::Succeeded } else { CallEnd::Failed };
-        self.answer_with(call, ToolOutput { text, ..output }, end);
-        if let Some(others) = last {
-            self.refuse_calls(others);
-            return self.end(Outcome::Interrupted);
-        }
-        let signal = succeeded.then(|| signal(call));
-        let argument = |name: &str| call.input.get(name);
-        let is_to_lead = argument("to").and_then(|to| to.as_str()) == Some("lead");
-        self.told_lead = signal == Some(Signal::SendsMessage) && is_to_lead;
-        self.wants_idle |= signal == Some(Signal::EndsTurn);
-        if signal == Some(Signal::AnswersShutdown) {
-            if argument("approve").and_then(serde_json::Value::as_bool) != Some(true) {
-                let reason = argument("reason").and_then(serde_json::Value::as_str);
-                let reason = reason.unwrap_or("no reason was given");
-                self.push(HostAction::EndRefused(reason.into()));
-                self.extension = self.winding_down.take().map(|_| EXTENSION_CALLS);
-            } else if self.winding_down.is_some() {
-                self.refuse_calls(WINDING_DOWN);
-                return self.end(Outcome::Interrupted);
-            }
-        }
-        self.act()
-    }
-
     /// Begins the wind-down: `note` goes to the model with its next call. `asking` is the open question, if any.
     pub(super) fn wind_down(&mut self, note: String, asking: Option<Asking>) -> Next {
         if let Some(asking) = asking {
@@ -497,12 +460,17 @@ impl TurnState {
         match phase {
             TurnPhase::TakingInput | TurnPhase::Interrupted => {}
             TurnPhase::Thinking => self.push(TurnEffect::Cancel),
-            TurnPhase::Judging(call) => self.answer(&call, how.not_run, true),
+            TurnPhase::Judging(call) => {
+                self.refuse_ready(how.not_run);
+                self.answer(&call, how.not_run, true);
+            }
             TurnPhase::Asking(asking) => self.give_up(asking, how),
-            TurnPhase::Acting(call) | TurnPhase::ActingLast(call, _) => {
+            TurnPhase::Acting(calls) | TurnPhase::ActingLast(calls, _) => {
                 self.push(TurnEffect::Cancel);
-                let output = ToolOutput::from(how.running.to_owned());
-                self.answer_with(&call, output, CallEnd::Interrupted);
+                for call in &calls {
+                    let output = ToolOutput::from(how.running.to_owned());
+                    self.answer_with(call, output, CallEnd::Interrupted);
+                }
             }
         }
         self.refuse_calls(how.not_run);

@@ -8,7 +8,8 @@
 //!     └───────────────────────────── all calls answered ─────────────────────────────┘
 //! ```
 //!
-//! Input is taken in before every model call and, if some was announced, between two tool calls.
+//! Input is taken in before every model call and, if some was announced, between two tool calls. Calls that only read run at
+//! the same time: each of them is judged before the first one runs.
 //!
 //! *Invariant:* a step consumes the machine and returns its successor or the turn's end, so no step can
 //! leave a turn without a phase. When a turn ends, every call of the model has an answer.
@@ -60,7 +61,7 @@ impl TurnMachine {
 fn transition(turn: &mut TurnState, phase: TurnPhase, event: TurnEvent) -> Next {
     use TurnEvent as Event;
     use TurnPhase as Phase;
-    use WorkResult::{Compacted, Replied, ToolEnded};
+    use WorkResult::{Compacted, Replied, ToolsEnded};
     match (phase, event) {
         (Phase::Asking(asking), Event::InputWaits) if !asking.taking_input => {
             turn.push(HostAction::TakeInput);
@@ -106,13 +107,13 @@ fn transition(turn: &mut TurnState, phase: TurnPhase, event: TurnEvent) -> Next 
             unexpected(turn, phase, "a failed model call")
         }
 
-        (Phase::Acting(call), Event::Work(ToolEnded(result))) => {
-            turn.tool_ended(&call, result, None)
+        (Phase::Acting(calls), Event::Work(ToolsEnded(results))) => {
+            turn.tools_ended(calls, results, None)
         }
-        (Phase::ActingLast(call, others), Event::Work(ToolEnded(result))) => {
-            turn.tool_ended(&call, result, Some(others))
+        (Phase::ActingLast(calls, others), Event::Work(ToolsEnded(results))) => {
+            turn.tools_ended(calls, results, Some(others))
         }
-        (phase, Event::Work(ToolEnded(_))) => unexpected(turn, phase, "the end of a tool call"),
+        (phase, Event::Work(ToolsEnded(_))) => unexpected(turn, phase, "the end of a tool call"),
 
         (Phase::Judging(call), Event::Judged(verdict)) => turn.judged(call, verdict),
         (phase, Event::Judged(_)) => unexpected(turn, phase, "a verdict"),
@@ -155,8 +156,8 @@ fn transition(turn: &mut TurnState, phase: TurnPhase, event: TurnEvent) -> Next 
         (Phase::Asking(asking), Event::WindDown(note)) => turn.wind_down(note, Some(asking)),
         (phase, Event::WindDown(_)) => unexpected(turn, phase, "a request to end"),
 
-        (Phase::Acting(call) | Phase::ActingLast(call, _), Event::EndAfterCall(others)) => {
-            Next::Continue(Phase::ActingLast(call, others))
+        (Phase::Acting(calls) | Phase::ActingLast(calls, _), Event::EndAfterCall(others)) => {
+            Next::Continue(Phase::ActingLast(calls, others))
         }
         (phase, Event::EndAfterCall(_)) => unexpected(turn, phase, "the end after a call"),
 

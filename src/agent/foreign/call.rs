@@ -170,7 +170,9 @@ enum Kind {
 
 fn argument_of(spec: &ToolSpec) -> Option<&'static str> {
     match spec.subject {
-        SubjectArgument::Command(argument) | SubjectArgument::File(argument) => Some(argument),
+        SubjectArgument::Command(argument)
+        | SubjectArgument::File(argument)
+        | SubjectArgument::Patch(argument) => Some(argument),
         SubjectArgument::None => None,
     }
 }

@@ -169,11 +169,8 @@ mod tests {
             usage: Usage::default(),
             model: "acp/x".into(),
         };
-        let result = |id: &str, content: &str, is_error| Entry::ToolResult {
-            tool_use_id: id.into(),
-            content: content.into(),
-            is_error,
-            file: None,
+        let result = |id: &str, content: &str, is_error| {
+            Entry::tool_result(id.into(), content.into(), is_error, Vec::new())
         };
         let mut memory = Memory::default();
         memory.push(&Entry::User { content: "build it, then tell bob".into() });

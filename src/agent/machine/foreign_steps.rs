@@ -49,8 +49,8 @@ impl Machine {
             self.foreign = tally;
         }
         for action in todo {
-            if let Action::Turn(TurnAction::Effect(TurnEffect::RunTool(call))) = &action {
-                self.running = Some(call.name.clone());
+            if let Action::Turn(TurnAction::Effect(TurnEffect::RunTools(calls))) = &action {
+                self.running = calls.iter().map(|call| call.name.clone()).collect();
             }
             // Both actions publish a status other than idle.
             let is_shown =

@@ -173,7 +173,7 @@ fn two_calls(text: &str) -> Event {
 }
 
 pub(super) fn tool_ended(result: Result<&str, ToolError>) -> Event {
-    Event::Work(WorkResult::ToolEnded(result.map(|text| text.to_owned().into())))
+    Event::Work(WorkResult::ToolsEnded(vec![result.map(|text| text.to_owned().into())]))
 }
 
 pub(super) fn is_exit(actions: &[Action]) -> bool {
@@ -191,7 +191,7 @@ fn effects(actions: &[Action]) -> impl Iterator<Item = &TurnEffect> {
 }
 
 fn runs_a_tool(actions: &[Action]) -> bool {
-    effects(actions).any(|effect| matches!(effect, TurnEffect::RunTool(_)))
+    effects(actions).any(|effect| matches!(effect, TurnEffect::RunTools(_)))
 }
 
 /// Returns the tool results that the actions record, each with whether it is an error.
@@ -264,7 +264,7 @@ fn mail_is_drained_before_every_call_and_after_the_turn() {
     let intent = Entry::ToolStart { tool_use_id: "bash-0".into(), name: "bash".into() };
     assert_order(&actions, &TurnEffect::Record(intent).into(), &TurnEffect::Sync.into());
     let call = Call { id: "bash-0".into(), name: "bash".into(), input: json!({}) };
-    assert_order(&actions, &TurnEffect::Sync.into(), &TurnEffect::RunTool(call).into());
+    assert_order(&actions, &TurnEffect::Sync.into(), &TurnEffect::RunTools(vec![call]).into());
     assert_eq!(run(&mut alice, [tool_ended(Ok("ok"))]).last(), Some(&DRAIN));
     assert_eq!(run(&mut alice, [drained()]).last(), Some(&CALL_MODEL));
     let end = run(&mut alice, [reply("all done", &[])]);
@@ -447,7 +447,7 @@ fn a_command_that_sends_mail_is_no_work() {
             is_woken = actions.last() == Some(&CALL_MODEL);
             if is_woken {
                 let output = crate::tools::ToolOutput { has_sent_mail, ..String::new().into() };
-                let ended = Event::Work(WorkResult::ToolEnded(Ok(output)));
+                let ended = Event::Work(WorkResult::ToolsEnded(vec![Ok(output)]));
                 run(&mut alice, [bash(), ended, drained(), reply("done", &[]), drained()]);
             }
         }

@@ -45,7 +45,7 @@ fn begun_by(action: &Action) -> Option<Pending> {
         (*action == CALL_MODEL, Pending::Reply),
         (*action == TurnEffect::Compact.into(), Pending::Summary),
         (
-            matches!(action, Action::Turn(TurnAction::Effect(TurnEffect::RunTool(_)))),
+            matches!(action, Action::Turn(TurnAction::Effect(TurnEffect::RunTools(_)))),
             Pending::ToolResult,
         ),
         (*action == DRAIN, Pending::Drain),

@@ -22,7 +22,7 @@ use crate::store::{LifeLock, Mailbox, StoreError, TeamDir, transcript};
 use crate::tasks::Tasks;
 use crate::tools::command::OutputStore;
 use crate::tools::hooks::Hooks;
-use crate::tools::team::TeamContext;
+use crate::tools::team_context::TeamContext;
 use crate::tools::{
     self, Call, FileAccess, Ops, Registry, ServedModel, TeamToolParts, ToolError, ToolParts,
 };
@@ -205,7 +205,7 @@ impl Membership {
                 model,
             },
             Entry::ToolStart { tool_use_id: id.clone(), name },
-            Entry::ToolResult { tool_use_id: id, content, is_error, file: None },
+            Entry::tool_result(id, content, is_error, Vec::new()),
         ]);
     }
 

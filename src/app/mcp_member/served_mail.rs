@@ -12,7 +12,7 @@ use crate::os::{Clock, SystemClock};
 use crate::store::asynchronous::{self, SharedMailbox, offload};
 use crate::store::tail::Tail;
 use crate::store::{Mail, StoreError};
-use crate::tools::team::TeamContext;
+use crate::tools::team_context::TeamContext;
 use crate::tools::{Call, Handout, HandoutFuture, MailHandout, ToolError};
 use crate::wire::AgentName;
 use crate::wire::inbox_block::marked;

@@ -37,8 +37,20 @@ pub(crate) enum PermissionSubject {
     Path(String),
     /// A file outside the workspace: its real, absolute path.
     Outside(String),
+    /// Files in the workspace that one call changes. Each is judged also as a call of the tool that changes such a file
+    /// alone, and the strictest verdict counts.
+    Files(Vec<ChangedFile>),
     /// A tool of a server, which is not as a person has accepted it: what a person must know of the call.
     ChangedTool(String),
+}
+
+/// One of several files that a call changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChangedFile {
+    /// The name of the tool that makes such a change in one file.
+    pub(crate) tool: &'static str,
+    /// The real path in the workspace.
+    pub(crate) path: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +63,19 @@ pub(crate) enum PermissionVerdict {
     Refuse(String),
     /// The call must wait for the approval of a plan, for this reason.
     NeedsPlan,
+}
+
+impl PermissionVerdict {
+    /// Returns the place of a verdict among those on the parts of one call: the strictest counts.
+    pub(crate) fn strictness(&self) -> u8 {
+        match self {
+            Self::Run => 0,
+            Self::Ask => 1,
+            Self::AskToLeave => 2,
+            Self::NeedsPlan => 3,
+            Self::Refuse(_) => 4,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +100,11 @@ impl PermissionSubject {
             Self::Outside(_) => Some(OUTSIDE),
             Self::Unsandboxed(_) => Some(UNSANDBOXED),
             Self::Hosts { .. } => Some(NETWORK),
-            Self::Nothing | Self::Command(_) | Self::Path(_) | Self::ChangedTool(_) => None,
+            Self::Nothing
+            | Self::Command(_)
+            | Self::Path(_)
+            | Self::Files(_)
+            | Self::ChangedTool(_) => None,
         }
     }
 
@@ -83,7 +112,11 @@ impl PermissionSubject {
         match self {
             Self::Command(line) | Self::Unsandboxed(line) => Some(line),
             Self::Hosts { command, .. } => Some(command),
-            Self::Nothing | Self::Path(_) | Self::Outside(_) | Self::ChangedTool(_) => None,
+            Self::Nothing
+            | Self::Path(_)
+            | Self::Outside(_)
+            | Self::Files(_)
+            | Self::ChangedTool(_) => None,
         }
     }
 
@@ -123,11 +156,14 @@ impl Rule {
     }
 
     fn covers(&self, tool: &str, subject: &PermissionSubject) -> bool {
-        use PermissionSubject::{ChangedTool, Command, Hosts, Nothing, Outside, Path, Unsandboxed};
+        use PermissionSubject::{
+            ChangedTool, Command, Files, Hosts, Nothing, Outside, Path, Unsandboxed,
+        };
         let Some(pattern) = &self.pattern else { return covers_tool(&self.tool, tool) };
         self.tool == tool
             && match subject {
-                Nothing | ChangedTool(_) => false,
+                // Each of several files is judged alone.
+                Nothing | ChangedTool(_) | Files(_) => false,
                 Path(path) | Outside(path) => glob::matches(pattern, path),
                 Hosts { hosts, .. } if tool == NETWORK => {
                     hosts.iter().all(|host| self.covers_host(host))
@@ -268,6 +304,9 @@ impl Policy {
         effect: Effect,
         subject: &PermissionSubject,
     ) -> PermissionVerdict {
+        if let PermissionSubject::Files(files) = subject {
+            return self.judge_files(tool, effect, files);
+        }
         let way_out = subject.way_out();
         let touches = |rule: &Rule| {
             rule.touches(tool, subject) || way_out.is_some_and(|way| rule.touches(way, subject))
@@ -312,6 +351,7 @@ impl Policy {
             PermissionSubject::Nothing
             | PermissionSubject::ChangedTool(_)
             | PermissionSubject::Outside(_)
+            | PermissionSubject::Files(_)
             | PermissionSubject::Unsandboxed(_) => false,
         };
         let asks = || self.ask.iter().any(touches);
@@ -321,6 +361,26 @@ impl Policy {
         } else {
             PermissionVerdict::Ask
         }
+    }
+
+    /// Judges a call that changes several files: the strictest verdict on one of them counts.
+    fn judge_files(&self, tool: &str, effect: Effect, files: &[ChangedFile]) -> PermissionVerdict {
+        let verdicts = files.iter().map(|file| self.judge_file(tool, effect, file));
+        let strictest = verdicts.max_by_key(PermissionVerdict::strictness);
+        strictest.unwrap_or_else(|| self.judge_named(tool, effect, &PermissionSubject::Nothing))
+    }
+
+    /// Judges one of several files by the rules of the call's own tool and by those of the tool that changes one file: what
+    /// forbids or asks in either counts, and so does what allows.
+    fn judge_file(&self, tool: &str, effect: Effect, file: &ChangedFile) -> PermissionVerdict {
+        let subject = PermissionSubject::Path(file.path.clone());
+        let names = [tool, file.tool];
+        let [own, alone] = names.map(|name| self.judge_named(name, effect, &subject));
+        let asks = self.asks(|rule| names.iter().any(|name| rule.touches(name, &subject)));
+        let (stricter, milder) =
+            if own.strictness() > alone.strictness() { (own, alone) } else { (alone, own) };
+        let is_decided = stricter.strictness() > PermissionVerdict::Ask.strictness();
+        if is_decided || asks { stricter } else { milder }
     }
 
     /// Whether the rules let a call leave the workspace for this path, or the walls for this command, or reach these
@@ -389,6 +449,16 @@ pub(crate) fn rules_for(
 ) -> Vec<String> {
     let leave = subject.way_out().filter(|_| about == QuestionKind::Sandbox);
     let leave = leave.into_iter().flat_map(|way| way_rules(way, subject));
+    if let PermissionSubject::Files(files) = subject {
+        let mut rules: Vec<String> = Vec::new();
+        for ChangedFile { tool, path } in files {
+            let one = rule(tool, &PermissionSubject::Path(path.clone()));
+            if !rules.contains(&one) {
+                rules.push(one);
+            }
+        }
+        return rules;
+    }
     // A command that may leave the walls needs no further rule.
     let stay = (!matches!(subject, PermissionSubject::Unsandboxed(_))).then(|| rule(tool, subject));
     leave.chain(stay).collect()
@@ -413,7 +483,9 @@ pub(crate) fn would_allow(rules: &[String]) -> String {
 
 fn rule(tool: &str, subject: &PermissionSubject) -> String {
     match subject {
-        PermissionSubject::Nothing | PermissionSubject::ChangedTool(_) => tool.into(),
+        PermissionSubject::Nothing
+        | PermissionSubject::Files(_)
+        | PermissionSubject::ChangedTool(_) => tool.into(),
         PermissionSubject::Command(line)
         | PermissionSubject::Unsandboxed(line)
         | PermissionSubject::Hosts { command: line, .. } => {

@@ -22,7 +22,8 @@ mod wall_tests;
 pub(crate) use output::OutputStore;
 
 use super::call::{Call, ToolError, arguments};
-use super::registry::{TeamContext, Tool, ToolParts, parameters};
+use super::registry::{Tool, ToolParts, parameters};
+use super::team_context::TeamContext;
 use crate::os::command::CommandSetup;
 use crate::os::pidfd::ExitKind;
 use crate::os::wall::Walls;

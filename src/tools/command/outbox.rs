@@ -8,7 +8,7 @@ use crate::store::asynchronous::offload;
 use crate::store::unsent_mail::{self, OutboxLine};
 use crate::tools::call::ToolError;
 use crate::tools::mail::ask_to_send;
-use crate::tools::registry::TeamContext;
+use crate::tools::team_context::TeamContext;
 use crate::wire::message::{VIA, VIA_COMMAND};
 use serde::Deserialize;
 use serde_json::Value;

@@ -25,6 +25,7 @@ use crate::wire::isolation::ClonePlace;
 use crate::wire::text_change::TextChange;
 use crate::wire::tool::Effect;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -44,6 +45,9 @@ const SYSTEM: [&str; 4] = ["proc", "sys", "dev", "run"];
 /// The files of this program that belong to the user: settings and trusted folders.
 const OURS: [&str; 2] = ["team/settings.toml", "team/trust.json"];
 
+/// The number of judged calls that are remembered. A call runs before so many others are judged.
+const MOST_JUDGED: usize = 16;
+
 /// The state that the file tools of one agent share.
 #[derive(Debug)]
 pub(crate) struct FileAccess {
@@ -54,26 +58,40 @@ pub(crate) struct FileAccess {
     clone: Option<PathBuf>,
     /// The team folder below the workspace.
     team: Option<PathBuf>,
-    /// What the agent may read; `None` without limits.
+    /// The limits of what the agent may read; `None` without any.
     limits: Option<ReadLimits>,
     pub(super) writer: Writer,
     pub(super) log: RefCell<ReadLog>,
-    /// The last use of a file by a call.
-    pub(super) last_use: RefCell<Option<FileUse>>,
+    /// The uses of files by calls that have not ended.
+    uses: RefCell<Vec<FileUse>>,
     /// Whether drafts of processes that were killed have been looked for.
     pub(super) has_recovered: Cell<bool>,
-    /// The id of the last judged call and its file, to detect a link that was changed later.
-    judged: RefCell<Option<(String, PathBuf)>>,
+    /// The last judged calls, oldest first, to detect a link that was changed later.
+    judged: RefCell<VecDeque<JudgedCall>>,
+}
+
+/// A judged call, and the files that it may open.
+#[derive(Debug)]
+struct JudgedCall {
+    id: String,
+    files: Vec<PathBuf>,
 }
 
 /// The use of a file by a call.
 #[derive(Debug)]
-pub(super) struct FileUse {
-    pub(super) call_id: String,
-    /// The file as the agent has seen it after the call.
-    pub(super) view: FileView,
+struct FileUse {
+    call_id: String,
+    /// The file as the agent has seen it after the call; `None` if it is gone.
+    view: Option<FileView>,
     /// The change that the call has made.
-    pub(super) change: Option<Box<TextChange>>,
+    change: Option<TextChange>,
+}
+
+/// The files that a call has used: each as the agent has seen it since, and the changes that the call has made.
+#[derive(Debug, Default)]
+pub(in crate::tools) struct UsedFiles {
+    pub(in crate::tools) views: Vec<FileView>,
+    pub(in crate::tools) changes: Vec<TextChange>,
 }
 
 impl FileAccess {
@@ -99,7 +117,7 @@ impl FileAccess {
             is_in_clone: clone.is_some(),
             recorder: Arc::new(Recorder::new(dir, me, UnreadableFiles::default())),
         };
-        let (log, judged, last_use) = (RefCell::default(), RefCell::default(), RefCell::default());
+        let (log, judged, uses) = (RefCell::default(), RefCell::default(), RefCell::default());
         let has_recovered = Cell::new(false);
         Ok(Self {
             workspace,
@@ -109,7 +127,7 @@ impl FileAccess {
             limits: None,
             writer,
             log,
-            last_use,
+            uses,
             has_recovered,
             judged,
         })
@@ -140,7 +158,7 @@ impl FileAccess {
         self
     }
 
-    /// Returns what the agent may read; `None` without limits.
+    /// Returns the limits of what the agent may read; `None` without any.
     pub(crate) fn read_limits(&self) -> Option<&ReadLimits> {
         self.limits.as_ref()
     }
@@ -223,8 +241,39 @@ impl FileAccess {
     ) -> Result<PermissionSubject, ToolError> {
         let path = self.find(path, effect)?.path();
         let subject = subject(&path);
-        *self.judged.borrow_mut() = Some((call.id.clone(), path));
+        self.note_judged(call, vec![path]);
         Ok(subject)
+    }
+
+    fn note_judged(&self, call: &Call, files: Vec<PathBuf>) {
+        let mut judged = self.judged.borrow_mut();
+        judged.retain(|judged| judged.id != call.id);
+        judged.push_back(JudgedCall { id: call.id.clone(), files });
+        if judged.len() > MOST_JUDGED {
+            judged.pop_front();
+        }
+    }
+
+    /// Returns the real paths of the files of a call that changes several, for permission rules. Fails for a path that is
+    /// never permitted, and for one outside the workspace.
+    pub(super) fn judge_all<'a>(
+        &self,
+        call: &Call,
+        paths: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<String>, ToolError> {
+        let mut files = Vec::new();
+        for path in paths {
+            let real = self.find(path, Effect::Changes)?.path();
+            if real.is_absolute() {
+                return Err(ToolError::Reply(format!(
+                    "{path} is outside the workspace, where one call changes one file; use edit_file or write_file"
+                )));
+            }
+            files.push(real);
+        }
+        let subjects = files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
+        self.note_judged(call, files);
+        Ok(subjects)
     }
 
     /// Restores a file that the agent has seen, from its transcript.
@@ -232,13 +281,22 @@ impl FileAccess {
         self.log.borrow_mut().restore(view);
     }
 
-    /// Returns the view of the file that this call has read or written, and its change.
-    pub(in crate::tools) fn take_use(
-        &self,
-        call: &Call,
-    ) -> Option<(FileView, Option<Box<TextChange>>)> {
-        let FileUse { call_id, view, change } = self.last_use.take()?;
-        (call_id == call.id).then_some((view, change))
+    /// Notes the use of a file by a call: the file as the log has it, and its change.
+    pub(super) fn note_use(&self, call: &Call, path: &Path, change: Option<TextChange>) {
+        let view = self.log.borrow().view(path);
+        self.uses.borrow_mut().push(FileUse { call_id: call.id.clone(), view, change });
+    }
+
+    /// Returns the files that this call has read or written, and forgets them.
+    pub(in crate::tools) fn take_uses(&self, call: &Call) -> UsedFiles {
+        let mut used = UsedFiles::default();
+        for FileUse { view, change, .. } in
+            self.uses.borrow_mut().extract_if(.., |it| it.call_id == call.id)
+        {
+            used.views.extend(view);
+            used.changes.extend(change);
+        }
+        used
     }
 
     /// Returns the file of a judged call. Fails if the path now leads to another file than the judged one.
@@ -250,7 +308,8 @@ impl FileAccess {
     ) -> Result<SafePath, ToolError> {
         let spot = self.find(path, effect)?;
         let judged = self.judged.borrow();
-        if judged.as_ref().is_some_and(|(id, path)| *id == call.id && *path == spot.path()) {
+        let judged = judged.iter().find(|judged| judged.id == call.id);
+        if judged.is_some_and(|judged| judged.files.contains(&spot.path())) {
             return Ok(spot);
         }
         Err(ToolError::Reply(format!(

@@ -2,7 +2,7 @@
 
 use super::piece::{self, Piece};
 use super::read_log::SeenFile;
-use super::seen_lines::{Edit, SeenLines};
+use super::seen_lines::{Edit, SeenLines, count_lines};
 use super::write::{NextVersion, check_hash, check_piece};
 use super::{FILE, PATH, missing};
 use crate::tools::call::{Call, ToolError};
@@ -10,6 +10,7 @@ use crate::tools::registry::{Tool, ToolParts, parameters};
 use crate::wire::tool::ParameterType::{Boolean, Text, TextEdits};
 use crate::wire::tool::ToolSpec;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The number of replacements that one call makes.
@@ -85,6 +86,20 @@ impl EditFile {
     }
 }
 
+/// Returns the content that a file with this text would have after a call of the tool, or the reason for which the call would
+/// fail; `None` if these are no arguments of the tool.
+pub(crate) fn edit_preview(input: &Value, text: &str) -> Option<Result<String, String>> {
+    let call: EditFile = serde_json::from_value(input.clone()).ok()?;
+    let (path, is_everywhere) = (call.path.clone(), call.replace_all.unwrap_or_default());
+    let edits = match call.edits() {
+        Ok(edits) => edits,
+        Err(why) => return Some(Err(why.to_string())),
+    };
+    let lines = SeenLines::whole(count_lines(text.as_bytes()));
+    let version = Version::after(&path, text, lines, &edits, is_everywhere);
+    Some(version.map(|version| version.text))
+}
+
 /// Names one of several edits.
 fn which(number: usize, of: usize) -> String {
     if of == 1 { String::new() } else { format!("edit {number} of {of}: ") }
@@ -108,22 +123,8 @@ fn edited(
     let text = str::from_utf8(bytes).map_err(|_| {
         ToolError::Reply(format!("{path} is not UTF-8 text; change it with bash (sed, python)"))
     })?;
-    let mut version = Version {
-        path,
-        text: text.to_owned(),
-        lines: seen.lines.clone(),
-        differences: BTreeSet::new(),
-    };
-    for (number, edit) in (1..).zip(edits) {
-        let which = which(number, edits.len());
-        let TextEdit { old_text, new_text } = edit;
-        let done = if is_everywhere {
-            version.replace_all(old_text, new_text)
-        } else {
-            version.replace(old_text, new_text)
-        };
-        done.map_err(|why| ToolError::Reply(format!("nothing was changed: {which}{why}")))?;
-    }
+    let version = Version::after(path, text, seen.lines.clone(), edits, is_everywhere);
+    let version = version.map_err(|why| ToolError::Reply(format!("nothing was changed: {why}")))?;
     let Version { text, lines, differences, .. } = version;
     let differences: Vec<&str> = differences.into_iter().collect();
     let remark = match differences.as_slice() {
@@ -145,7 +146,27 @@ struct Version<'a> {
     differences: BTreeSet<&'static str>,
 }
 
-impl Version<'_> {
+impl<'a> Version<'a> {
+    /// Returns the version after all edits. Fails with the reason if one of them has no place.
+    fn after(
+        path: &'a str,
+        text: &str,
+        lines: SeenLines,
+        edits: &[TextEdit],
+        is_everywhere: bool,
+    ) -> Result<Self, String> {
+        let mut version = Self { path, text: text.to_owned(), lines, differences: BTreeSet::new() };
+        for (number, TextEdit { old_text, new_text }) in (1..).zip(edits) {
+            let done = if is_everywhere {
+                version.replace_all(old_text, new_text)
+            } else {
+                version.replace(old_text, new_text)
+            };
+            done.map_err(|why| format!("{}{why}", which(number, edits.len())))?;
+        }
+        Ok(version)
+    }
+
     fn replace(&mut self, old: &str, new: &str) -> Result<(), String> {
         let Piece { at, old, new, difference } = piece::find(self.path, &self.text, old, new)?;
         self.differences.extend(difference);

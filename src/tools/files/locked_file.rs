@@ -4,7 +4,7 @@
 use super::load::{load, path_error};
 use super::own_versions::{Fate, OwnVersion};
 use crate::leases;
-use crate::os::safe_path::{DraftFile, Placement, SafePath};
+use crate::os::safe_path::{DraftFile, Placement, SafePath, SafePathError};
 use crate::store::file_writes::{FileLock, draft_name, key};
 use crate::store::{StoreError, TeamDir, kept_versions};
 use crate::tools::call::ToolError;
@@ -171,6 +171,16 @@ impl LockedFile<'_> {
         }
     }
 
+    /// Returns the path as the model gave it.
+    pub(super) fn name(&self) -> &str {
+        self.path
+    }
+
+    /// Returns the permission bits of the loaded version.
+    pub(super) fn mode(&self) -> u32 {
+        self.mode.get()
+    }
+
     pub(super) fn load(&self) -> Result<Option<Vec<u8>>, ToolError> {
         Ok(load(self.path, self.spot)?.map(|loaded| {
             self.mode.set(loaded.mode);
@@ -201,10 +211,20 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Replaces the file, of which `old` was loaded. Fails if it has changed since; then it is left as it is.
-    pub(super) fn replace(&mut self, old: Option<&[u8]>, bytes: &[u8]) -> Result<(), ToolError> {
+    /// Replaces the file, of which `old` was loaded. Fails if it has changed since; then it is left as it is. `mode` has the
+    /// permission bits of a new file, if they are not the usual ones.
+    pub(super) fn replace(
+        &mut self,
+        old: Option<&[u8]>,
+        bytes: &[u8],
+        mode: Option<u32>,
+    ) -> Result<(), ToolError> {
         let failed = |why| path_error(self.path, &why);
         let draft = self.spot.draft(&draft_name(&self.real), bytes).map_err(failed)?;
+        if let Some(Err(why)) = mode.map(|mode| draft.set_mode(mode)) {
+            draft.discard();
+            return Err(failed(why));
+        }
         let write = FileWrite {
             by: self.writer.me.to_string(),
             hash: ContentHash::of(bytes),
@@ -214,13 +234,34 @@ impl LockedFile<'_> {
             draft.discard();
             return Err(lock_error(self.path, &why));
         }
-        let new = (bytes, draft.mode().unwrap_or_default());
+        let new = Some((bytes, draft.mode().unwrap_or_default()));
         let recorded = self.record_for_undo(old, new);
         let placed = draft.place(old);
-        let is_placed = matches!(placed, Ok(Placement::Placed));
-        if recorded && !is_placed {
-            self.withdraw_for_undo(&ContentHash::of(bytes));
+        if recorded && !matches!(placed, Ok(Placement::Placed)) {
+            self.withdraw_for_undo(Some(&ContentHash::of(bytes)));
         }
+        self.end_write(placed)
+    }
+
+    /// Removes the file, of which `old` was loaded. Fails if it has changed since; then it is left as it is.
+    pub(super) fn remove(&mut self, old: &[u8]) -> Result<(), ToolError> {
+        let write = FileWrite {
+            by: self.writer.me.to_string(),
+            hash: ContentHash::of(b""),
+            base: Some(ContentHash::of(old)),
+        };
+        self.lock.begin(write).map_err(|why| lock_error(self.path, &why))?;
+        let recorded = self.record_for_undo(Some(old), None);
+        let removed = self.spot.remove_exactly(&draft_name(&self.real), old);
+        if recorded && !matches!(removed, Ok(Placement::Placed)) {
+            self.withdraw_for_undo(None);
+        }
+        self.end_write(removed)
+    }
+
+    /// Keeps the versions that a write has displaced, and records its end.
+    fn end_write(&mut self, placed: Result<Placement, SafePathError>) -> Result<(), ToolError> {
+        let is_placed = matches!(placed, Ok(Placement::Placed));
         if let Ok(Placement::Restored { version, displaced }) = &placed {
             self.keep(version)?;
             if let Some(displaced) = displaced {
@@ -244,7 +285,7 @@ impl LockedFile<'_> {
 
     /// Records a write for undo. A write that cannot be recorded is made all the same: the undo then refuses the file,
     /// since its content is none that the journal names.
-    fn record_for_undo(&self, old: Option<&[u8]>, new: (&[u8], u32)) -> bool {
+    fn record_for_undo(&self, old: Option<&[u8]>, new: Option<(&[u8], u32)>) -> bool {
         let old = old.map(|old| (old, self.mode.get()));
         let write = NewWrite { path: &self.real, old, new };
         let recorded = self.writer.recorder.record_write(&write);
@@ -254,7 +295,7 @@ impl LockedFile<'_> {
         recorded.is_ok()
     }
 
-    fn withdraw_for_undo(&self, hash: &ContentHash) {
+    fn withdraw_for_undo(&self, hash: Option<&ContentHash>) {
         if let Err(why) = self.writer.recorder.withdraw(&self.real, hash) {
             tracing::warn!(%why, path = %self.real.display(), "a write was not withdrawn for undo");
         }
@@ -301,7 +342,9 @@ impl LockedFile<'_> {
         }
         if is_pending {
             let current = self.load()?.map(|bytes| ContentHash::of(&bytes));
-            let is_done = current.as_ref() == self.record().writes.last().map(|write| &write.hash);
+            let last = self.record().writes.last();
+            let is_removed = current.is_none() && last.is_some_and(FileWrite::may_remove);
+            let is_done = is_removed || current.as_ref() == last.map(|write| &write.hash);
             self.void_for_undo(is_done);
             self.lock.end(is_done).map_err(|why| lock_error(self.path, &why))?;
         }
@@ -314,7 +357,8 @@ impl LockedFile<'_> {
         // An undo of the person has a record of its own.
         let by = AgentName::mailbox(&last.by).ok().filter(|by| *by != AgentName::user());
         let Some(by) = by else { return };
-        if let Err(why) = recorder::void(&self.writer.dir, &by, &self.real, &last.hash) {
+        let hash = Some(&last.hash).filter(|_| !last.may_remove());
+        if let Err(why) = recorder::void(&self.writer.dir, &by, &self.real, hash) {
             tracing::warn!(%why, path = %self.real.display(), "a write was not withdrawn for undo");
         }
     }

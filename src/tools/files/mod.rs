@@ -1,12 +1,15 @@
 //! File tools. [`access`] decides which files they may open, [`mod@write`] which changes they may make.
 
 mod access;
+mod apply_patch;
 mod changes;
 mod edit;
 mod load;
 mod locked_file;
 mod nested;
+mod notebook;
 mod own_versions;
+mod patch;
 mod piece;
 mod read_log;
 mod readable;
@@ -21,7 +24,11 @@ mod undo_tests;
 mod write;
 
 pub(crate) use access::FileAccess;
+pub(in crate::tools) use access::UsedFiles;
+pub(in crate::tools) use apply_patch::ApplyPatch;
+pub(crate) use apply_patch::{changed_files, files_in_words};
 pub(in crate::tools) use edit::EditFile;
+pub(crate) use edit::edit_preview;
 pub(crate) use nested::{NestedInstructions, NestedLimits};
 pub(in crate::tools) use readable::ReadCheck;
 pub(crate) use readable::ReadLimits;
@@ -70,6 +77,11 @@ impl Tool for ReadFile {
                 bytes.len()
             )));
         }
+        if let Some(shown) = self.notebook(&bytes) {
+            // The model has seen no line of the file itself.
+            files.note_read(call, &spot, ContentHash::of(&bytes), &SeenLines::default(), stamp);
+            return Ok(shown);
+        }
         let (shown, lines) = self.excerpt(&String::from_utf8_lossy(&bytes))?;
         files.note_read(call, &spot, ContentHash::of(&bytes), &lines, stamp);
         Ok(shown)
@@ -82,6 +94,18 @@ pub(crate) fn denied_files(policy: &Policy) -> DeniedFiles {
 }
 
 impl ReadFile {
+    /// Returns a notebook as text, unless lines of the file itself are wanted.
+    fn notebook(&self, bytes: &[u8]) -> Option<String> {
+        let is_named = self.path.to_lowercase().ends_with(".ipynb");
+        let is_whole = self.offset.is_none() && self.limit.is_none();
+        if !is_named || !is_whole {
+            return None;
+        }
+        let text = notebook::text(bytes)?;
+        let note = "[a notebook as text, without images; give offset and limit for lines of the file itself]";
+        Some(format!("{}\n{note}", CappedOutput::cap(text.split_inclusive('\n'))))
+    }
+
     /// Returns the requested lines, and below them their line numbers unless they are the whole file. Returns also
     /// which lines are shown whole: the middle of a long text is cut.
     fn excerpt(&self, text: &str) -> Result<(String, SeenLines), ToolError> {

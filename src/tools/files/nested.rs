@@ -60,11 +60,13 @@ impl NestedInstructions {
     /// Follows an entry of the transcript.
     pub(in crate::tools) fn follow(&self, entry: &Entry) {
         let mut told = self.state.borrow_mut();
-        if let Entry::ToolResult { file: Some(view), .. } = entry {
-            let path = Path::new(&view.path);
-            let is_below = path.parent().is_some_and(|folder| folder != Path::new(""));
-            if path.is_relative() && is_below {
-                told.touched.insert(path.to_owned());
+        if let Entry::ToolResult { file, more_files, .. } = entry {
+            for view in file.iter().map(Box::as_ref).chain(more_files) {
+                let path = Path::new(&view.path);
+                let is_below = path.parent().is_some_and(|folder| folder != Path::new(""));
+                if path.is_relative() && is_below {
+                    told.touched.insert(path.to_owned());
+                }
             }
         } else if let Entry::Instructions { file, content } = entry {
             told.files.insert(PathBuf::from(file));
@@ -183,7 +185,7 @@ mod tests {
     fn used(path: &str) -> Entry {
         let view = FileView { path: path.into(), hash: ContentHash::of(b""), lines: vec![] };
         let (tool_use_id, content) = (String::new(), String::new());
-        Entry::ToolResult { tool_use_id, content, is_error: false, file: Some(Box::new(view)) }
+        Entry::tool_result(tool_use_id, content, false, vec![view])
     }
 
     fn compacted() -> Entry {

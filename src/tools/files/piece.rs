@@ -201,7 +201,7 @@ fn indentation(line: &str) -> &str {
 }
 
 /// Returns a text with plain quotes, dashes and spaces.
-fn plain(text: &str) -> Cow<'_, str> {
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return text.into();
     }
@@ -402,11 +402,11 @@ mod tests {
             before in "([a-c ]{0,4}\n){0,4}", lines in proptest::collection::vec("[x-z]{1,4}", 1..4),
             behind in "([a-c ]{0,4}\n){0,4}", deeper in "[ \t]{0,3}", ends in "[ \t]{0,2}", new in "([m-o]{1,3}\n){0,3}",
         ) {
-            let there: String = lines.iter().map(|line| format!("{deeper}{line}{ends}\n")).collect();
-            let old: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let there = lines.iter().map(|line| format!("{deeper}{line}{ends}\n")).collect::<Vec<_>>().concat();
+            let old = lines.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
             let text = format!("{before}{there}{behind}");
             let (result, _) = edited(&text, &old, &new).unwrap();
-            let shifted: String = new.lines().map(|line| format!("{deeper}{line}\n")).collect();
+            let shifted = new.lines().map(|line| format!("{deeper}{line}\n")).collect::<Vec<_>>().concat();
             let exact = deeper.is_empty() || result == format!("{before}{deeper}{new}{behind}");
             prop_assert!(
                 result == format!("{before}{shifted}{behind}") || exact && ends.is_empty(),

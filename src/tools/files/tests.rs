@@ -8,13 +8,15 @@ use crate::store::SharedClock;
 use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup};
 use crate::tools::hooks::Hooks;
-use crate::tools::registry::{Registration, Registry, TeamContext};
+use crate::tools::registry::{Registration, Registry};
 use crate::tools::skills::Skills;
+use crate::tools::team_context::TeamContext;
 use crate::wire::AgentName;
 use crate::wire::permission::{PermissionMode, RuleLists};
 use serde_json::{Value, json};
-use std::cell::RefCell;
-use std::fs;
+use std::cell::{Cell, RefCell};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -71,10 +73,12 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
         mcp: None,
         role: RefCell::default(),
         ops: None,
+        model: Cell::default(),
         served: None,
     };
     let is_file_tool = |tool: &&Registration| {
-        tool.spec.subject == FILE.subject || ["grep", "list_files"].contains(&tool.spec.name)
+        tool.spec.subject == FILE.subject
+            || ["apply_patch", "grep", "list_files"].contains(&tool.spec.name)
     };
     Registry::new(crate::tools::TOOLS.iter().filter(is_file_tool), crate::tools::mcp::run, parts)
 }
@@ -311,7 +315,7 @@ fn several_edits_are_made_in_order_all_or_none() {
     assert_eq!(fixture.call("edit_file", input).unwrap(), "edited a");
     assert_eq!(fixture.text("a"), "1\ntwo and 3\n1\n");
     // Lines that were read stay so, and no other.
-    fixture.put("b", &"x\n".repeat(30));
+    fixture.put("b", "x\n".repeat(30));
     fixture.part("b", 1, 20).unwrap();
     let input = json!({ "path": "b", "old_text": "x", "new_text": "y\ny", "replace_all": true });
     refused(
@@ -330,4 +334,107 @@ fn several_edits_are_made_in_order_all_or_none() {
     ] {
         refused(fixture.call("edit_file", input), says);
     }
+}
+
+/// Applies a patch as an agent whose calls are judged.
+fn patch(fixture: &Fixture, body: &str) -> Result<String, String> {
+    let input = json!({ "input": format!("*** Begin Patch\n{body}\n*** End Patch") });
+    fixture.call("apply_patch", input)
+}
+
+#[test]
+fn a_patch_adds_changes_moves_and_removes_files() {
+    let fixture = fixture();
+    fixture.put("a", "one\ntwo\nthree\n");
+    fs::create_dir(fixture.path("sub")).unwrap();
+    fixture.put("sub/old", "x\n");
+    fixture.put("script", "#!/bin/sh\nexit 1\n");
+    fs::set_permissions(fixture.path("script"), Permissions::from_mode(0o755)).unwrap();
+    let body = "*** Update File: a\n@@ one\n-two\n+2\n*** Add File: new/b\n+hi\n*** Delete File: sub/old\n\
+        *** Update File: script\n*** Move to: bin/run\n-exit 1\n+exit 0";
+    let said = patch(&fixture, body).unwrap();
+    assert_eq!(said, "done:\nM a\nA new/b\nD sub/old\nM script -> bin/run");
+    assert_eq!(fixture.text("a"), "one\n2\nthree\n");
+    assert_eq!(fixture.text("new/b"), "hi\n");
+    assert_eq!(fixture.text("bin/run"), "#!/bin/sh\nexit 0\n");
+    let mode = fs::metadata(fixture.path("bin/run")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    assert!(!fixture.path("sub/old").exists() && !fixture.path("script").exists());
+    // Several sections about one file are made in their order.
+    let body = "*** Update File: a\n-one\n+1\n*** Update File: a\n-1\n+I\n*** Delete File: new/b\n*** Add File: new/b\n+again";
+    patch(&fixture, body).unwrap();
+    assert_eq!(
+        (fixture.text("a"), fixture.text("new/b")),
+        ("I\n2\nthree\n".into(), "again\n".into())
+    );
+}
+
+#[test]
+fn a_patch_that_is_not_possible_changes_nothing() {
+    let fixture = fixture();
+    fixture.put("a", "one\n");
+    fixture.put("b", "kept\n");
+    fixture.put("binary", b"\xff\xfe");
+    for (body, why) in [
+        ("*** Update File: a\n-one\n+1\n*** Update File: missing\n-x", "missing does not exist"),
+        (
+            "*** Update File: a\n-one\n+1\n*** Update File: b\n-x\n+y",
+            "b: these lines are not in the file",
+        ),
+        ("*** Update File: a\n-one\n+1\n*** Delete File: missing", "missing does not exist"),
+        ("*** Update File: a\n-one\n+1\n*** Add File: b\n+x", "b exists, and you have not read it"),
+        ("*** Update File: a\n*** Move to: b\n-one\n+1", "b exists; delete it first"),
+        (
+            "*** Update File: a\n-one\n+1\n*** Update File: binary\n-x\n+y",
+            "binary is not UTF-8 text",
+        ),
+        ("*** Update File: a\n-one\n+1\n*** Add File: ../out\n+x", "is outside the workspace"),
+        ("*** Update File: a\n-one\n+1\n*** Add File: /etc/hosts\n+x", "is outside the workspace"),
+        ("*** Update File: a\n-one\n+1\n*** Add File: .team/x\n+x", "belongs to the team folder"),
+        ("*** Update File: a\nwrong", "is not understood"),
+    ] {
+        let found = patch(&fixture, body).unwrap_err();
+        assert!(found.contains(why), "{body}: {found}");
+        assert_eq!((fixture.text("a"), fixture.text("b")), ("one\n".into(), "kept\n".into()));
+    }
+    assert!(!fixture.path("../out").exists());
+}
+
+#[test]
+fn an_agent_goes_on_with_the_lines_that_its_patch_has_brought() {
+    let fixture = fixture();
+    let text = (1..=30).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat();
+    fixture.put("a", text);
+    patch(&fixture, "*** Update File: a\n@@ line 9\n-line 10\n+ten\n+and a half").unwrap();
+    let edit = |old: &str| {
+        let input = json!({ "path": "a", "old_text": old, "new_text": "x" });
+        fixture.call("edit_file", input)
+    };
+    let why = edit("line 20").unwrap_err();
+    assert!(why.contains("line 21") && why.contains("not read"), "{why}");
+    edit("and a half").unwrap();
+    // A file that another program has changed since is not deleted unseen.
+    fixture.put("a", "other\n");
+    let why = patch(&fixture, "*** Delete File: a").unwrap_err();
+    assert!(why.contains("has changed since you read it"), "{why}");
+    patch(&fixture, "*** Update File: a\n-other\n+mine").unwrap();
+    assert_eq!(fixture.text("a"), "mine\n");
+    patch(&fixture, "*** Delete File: a").unwrap();
+    assert!(!fixture.path("a").exists());
+}
+
+#[test]
+fn a_notebook_is_read_as_text_and_its_lines_by_number() {
+    let fixture = fixture();
+    let notebook = r#"{"nbformat": 4, "metadata": {}, "cells": [
+{"cell_type": "code", "source": ["x = 1"], "outputs": [], "metadata": {}}]}"#;
+    fixture.put("n.ipynb", notebook);
+    let read = |input: Value| fixture.call("read_file", input).unwrap();
+    let shown = read(json!({ "path": "n.ipynb" }));
+    assert!(
+        shown.starts_with("[cell 1: code]\nx = 1\n") && shown.contains("give offset"),
+        "{shown}"
+    );
+    let line = read(json!({ "path": "n.ipynb", "offset": 2, "limit": 1 }));
+    assert!(line.starts_with(r#"{"cell_type": "code""#), "{line}");
 }

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* an agent never overwrites lines that it has not seen, or content that has changed since.
 
-use super::access::{FileAccess, FileUse};
+use super::access::FileAccess;
 use super::locked_file::{LockedFile, Writer, changed};
 use super::own_versions::OwnVersion;
 use super::read_log::{FileStamp, SeenFile};
@@ -49,10 +49,8 @@ impl FileAccess {
         stamp: Option<FileStamp>,
     ) {
         let path = spot.path();
-        let mut log = self.log.borrow_mut();
-        log.note(&path, hash, lines, stamp);
-        *self.last_use.borrow_mut() =
-            log.view(&path).map(|view| FileUse { call_id: call.id.clone(), view, change: None });
+        self.log.borrow_mut().note(&path, hash, lines, stamp);
+        self.note_use(call, &path, None);
     }
 
     /// Writes the version that `next` returns for the current content (`None` if there is no file) and for the file as
@@ -75,17 +73,12 @@ impl FileAccess {
             offload(move || write(&writer, &name, &spot, own, |old| next(old, seen.as_ref())))
                 .await;
         let Written { result, own, kept } = written;
-        let mut log = self.log.borrow_mut();
-        log.follow(&real, own);
+        self.log.borrow_mut().follow(&real, own);
         let kept = [&[String::new()], kept.as_slice()].concat().join("; ");
         match result {
             Ok(Placed { hash, lines, remark, change }) => {
-                log.note(&real, hash, &lines, None);
-                *self.last_use.borrow_mut() = log.view(&real).map(|view| FileUse {
-                    call_id: call.id.clone(),
-                    view,
-                    change: change.map(Box::new),
-                });
+                self.log.borrow_mut().note(&real, hash, &lines, None);
+                self.note_use(call, &real, change);
                 Ok(remark + &kept)
             }
             Err(ToolError::Reply(why)) => Err(ToolError::Reply(why + &kept)),
@@ -121,7 +114,7 @@ fn replace(
     let base = old.as_deref().unwrap_or_default();
     *own = own.take().and_then(|own| file.settle(own, base));
     let NextVersion { bytes, lines, remark } = next(old.as_deref())?;
-    file.replace(old.as_deref(), &bytes)?;
+    file.replace(old.as_deref(), &bytes, None)?;
     *own = OwnVersion::new(own.as_ref(), base, &bytes, file.record());
     let change = TextChange::of(path, old.as_deref(), &bytes);
     Ok(Placed { hash: ContentHash::of(&bytes), lines, remark, change })

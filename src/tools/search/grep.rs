@@ -80,11 +80,11 @@ impl Tool for Grep {
         let (context, is_multiline) =
             (self.context.unwrap_or_default(), self.multiline.unwrap_or_default());
         let offset = self.offset;
-        offload(move || {
+        Ok(offload(move || {
             let search = Search { matcher, context, is_multiline, output };
             search.run(&tree).show(output, offset)
         })
-        .await
+        .await)
     }
 }
 
@@ -229,7 +229,7 @@ impl Sink for MatchSink<'_> {
     }
 }
 
-/// Returns a line without its end, cut in the middle of nowhere if it is long.
+/// Returns a line without its end, cut if it is long.
 fn shown_line(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end_matches(['\n', '\r']);
@@ -240,14 +240,14 @@ fn shown_line(line: &[u8]) -> String {
 }
 
 impl Found {
-    fn show(&self, output: Output, offset: Option<usize>) -> Result<String, ToolError> {
+    fn show(&self, output: Output, offset: Option<usize>) -> String {
         let text = match output {
             Output::Lines => self.show_lines(offset),
             Output::Files => self.show_files(offset, |file| shown_path(&file.path)),
             Output::Counts => self
                 .show_files(offset, |file| format!("{}: {}", shown_path(&file.path), file.count)),
         };
-        Ok(if text.is_empty() { "nothing matches".to_owned() + self.end_note() } else { text })
+        if text.is_empty() { "nothing matches".to_owned() + self.end_note() } else { text }
     }
 
     fn end_note(&self) -> &'static str {

@@ -93,7 +93,7 @@ fn files_are_listed_by_path_folder_and_glob() {
 
 #[test]
 fn results_come_in_pages() {
-    let lines: String = (1..=450).map(|number| format!("line {number}\n")).collect();
+    let lines = (1..=450).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat();
     let fixture = Fixture::new(&[("a", &lines), ("b", "line of b\n")]);
     let first = fixture.grep(json!({ "pattern": "line" }));
     assert!(
@@ -144,7 +144,7 @@ fn a_wrong_call_says_what_to_do() {
 
 #[test]
 fn what_the_agent_may_not_read_is_not_searched() {
-    let files = ["a", ".team/inbox/bob.jsonl", "secret/key", "secret/deep/key", "sub/secret/key"];
+    let files = ["a", ".team/inbox/bob", "secret/key", "secret/deep/key", "sub/secret/key"];
     let fixture = Fixture::new(&files.map(|path| (path, "needle\n")));
     let found = fixture.grep(json!({ "pattern": "needle", "all": true, "output": "files" }));
     assert_eq!(found, "a\nsub/secret/key");

@@ -57,7 +57,7 @@ impl Drop for EndWithCall {
     }
 }
 
-/// What a walk is to do after a file.
+/// The continuation of a walk after a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Next,
@@ -109,8 +109,8 @@ impl Tree {
             let (root, check) = (self.workspace.path().to_owned(), self.check.clone());
             move |entry: &DirEntry| is_seen(entry, &root, check.as_ref())
         };
-        let walk = WalkBuilder::new(self.workspace.path().join(&self.below))
-            .hidden(!self.has_all)
+        let mut walk = WalkBuilder::new(self.workspace.path().join(&self.below));
+        walk.hidden(!self.has_all)
             .ignore(!self.has_all)
             .git_ignore(!self.has_all)
             .git_global(!self.has_all)
@@ -119,9 +119,11 @@ impl Tree {
             .overrides(self.globs.clone())
             .max_depth(self.depth)
             .filter_entry(is_seen)
-            .threads(threads)
-            .build_parallel();
-        walk.run(|| {
+            .threads(threads);
+        if !self.has_all {
+            walk.add_custom_ignore_filename(".rgignore");
+        }
+        walk.build_parallel().run(|| {
             let mut visit = visitor();
             let is_whole = &is_whole;
             Box::new(move |entry| {

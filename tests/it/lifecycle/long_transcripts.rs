@@ -49,6 +49,7 @@ fn turn(number: u64) -> Vec<Entry> {
             content: "a long line\n".repeat(400),
             is_error: false,
             file: None,
+            more_files: Vec::new(),
         },
         say(vec![answer], StopReason::EndTurn),
         Entry::TurnEnd { outcome: Outcome::Done, rounds: 2, report: None, cut_off: false },

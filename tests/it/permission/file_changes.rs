@@ -42,7 +42,7 @@ fn a_question_shows_the_change_to_the_file_as_it_is() {
         assert!(listed.contains("    20    - line 20\n       20 + line twenty\n"), "{listed}");
     }
     lead.type_line("y");
-    lead.expect("the file no longer has the text to replace");
+    lead.expect("the edit would fail: the text to replace occurs 0 times");
     lead.expect("- gone");
     lead.type_line("n");
     // The edit before is in the file by now: writing the old text back is a change, too.

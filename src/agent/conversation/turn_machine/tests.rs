@@ -32,7 +32,7 @@ fn summary() -> Event {
 }
 
 fn tool_ended(result: Result<String, ToolError>) -> Event {
-    Event::Work(WorkResult::ToolEnded(result.map(Into::into)))
+    Event::Work(WorkResult::ToolsEnded(vec![result.map(Into::into)]))
 }
 
 /// Returns the verdict that a question about the first call of `bash` must be answered first.
@@ -107,8 +107,82 @@ fn a_decision_that_comes_while_input_is_read_waits_for_it() {
     assert_eq!(actions, [], "nothing is recorded beside the input");
     let (turn, actions) = go_on(turn, input());
     let last = actions.last();
-    assert!(matches!(last, Some(TurnAction::Effect(TurnEffect::RunTool(_)))), "{actions:?}");
+    assert!(matches!(last, Some(TurnAction::Effect(TurnEffect::RunTools(_)))), "{actions:?}");
     assert!(turn.is_acting());
+}
+
+/// Returns the names of the calls that run at the same time.
+fn running(actions: &[TurnAction]) -> Vec<String> {
+    let run = actions.iter().find_map(|action| match action {
+        TurnAction::Effect(TurnEffect::RunTools(calls)) => Some(calls),
+        TurnAction::Effect(_) | TurnAction::Host(_) => None,
+    });
+    run.into_iter().flatten().map(|call| call.id.clone()).collect()
+}
+
+fn ok(results: usize) -> Event {
+    let results = (0..results).map(|at| Ok(format!("result {at}").into()));
+    Event::Work(WorkResult::ToolsEnded(results.collect()))
+}
+
+/// Returns the answers to calls in the order in which they are recorded.
+fn answers(actions: &[TurnAction]) -> Vec<(&str, &str)> {
+    let answer = |action| match action {
+        &TurnAction::Effect(TurnEffect::Record(Entry::ToolResult {
+            ref tool_use_id,
+            ref content,
+            ..
+        })) => Some((tool_use_id.as_str(), content.as_str())),
+        TurnAction::Effect(_) | TurnAction::Host(_) => None,
+    };
+    actions.iter().filter_map(answer).collect()
+}
+
+#[test]
+fn calls_that_only_read_run_together_and_others_alone() {
+    let run = || Event::Judged(CallVerdict::Run);
+    let calls = ["read_file", "grep", "bash", "grep", "list_files"];
+    let turn = turn_after([input(), reply(&calls), run()]);
+    let (turn, actions) = go_on(turn, run());
+    assert_eq!(running(&actions), ["read_file-0", "grep-1"]);
+    let synced = actions.iter().position(|action| *action == TurnEffect::Sync.into());
+    let starts = actions.iter().take(synced.unwrap()).filter(|action| {
+        matches!(action, TurnAction::Effect(TurnEffect::Record(Entry::ToolStart { .. })))
+    });
+    assert_eq!(starts.count(), 2, "both intents are durable first");
+    let (turn, actions) = go_on(turn, ok(2));
+    assert_eq!(answers(&actions), [("read_file-0", "result 0"), ("grep-1", "result 1")]);
+    let (turn, actions) = go_on(turn, run());
+    assert_eq!(running(&actions), ["bash-2"]);
+    let turn = after(turn, [ok(1), run()]);
+    let (turn, actions) = go_on(turn, run());
+    assert_eq!(running(&actions), ["grep-3", "list_files-4"]);
+    let (next, actions) = turn.step(Event::Interrupt);
+    assert!(next.is_break() && answers(&actions).len() == 2, "{actions:?}");
+}
+
+#[test]
+fn a_call_that_may_not_run_is_answered_after_those_before_it() {
+    let run = || Event::Judged(CallVerdict::Run);
+    let turn = turn_after([input(), reply(&["grep", "grep", "grep"]), run()]);
+    let (turn, actions) = go_on(turn, Event::Judged(CallVerdict::Refuse("no".into())));
+    assert_eq!((running(&actions), answers(&actions)), (vec!["grep-0".to_owned()], vec![]));
+    let (turn, actions) = go_on(turn, ok(1));
+    assert_eq!(answers(&actions), [("grep-0", "result 0"), ("grep-1", "no")]);
+    let (turn, actions) = go_on(turn, run());
+    assert_eq!(running(&actions), ["grep-2"]);
+    let last = Event::EndAfterCall("end");
+    let (next, actions) = after(turn, [last]).step(ok(1));
+    assert!(next.is_break() && answers(&actions) == [("grep-2", "result 0")], "{actions:?}");
+}
+
+#[test]
+fn a_stop_answers_the_calls_that_wait_for_a_verdict() {
+    let run = Event::Judged(CallVerdict::Run);
+    let turn = turn_after([input(), reply(&["grep", "grep", "bash"]), run]);
+    let (next, actions) = turn.step(Event::Stop { limit: None });
+    let answered: Vec<&str> = answers(&actions).iter().map(|(id, _)| *id).collect();
+    assert!(next.is_break() && answered == ["grep-0", "grep-1", "bash-2"], "{actions:?}");
 }
 
 fn phases() -> Vec<(&'static str, TurnMachine)> {
@@ -191,7 +265,8 @@ proptest! {
         let mut open = OpenCalls::default();
         for (pick, calls) in picks {
             let event = match pick {
-                3 if calls => reply(&["bash", "idle"]),
+                3 if calls => reply(&["grep", "grep", "bash", "idle"]),
+                6 if calls => ok(2),
                 7 if calls => ask(),
                 _ => all_events().swap_remove(pick).1,
             };

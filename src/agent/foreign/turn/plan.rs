@@ -80,7 +80,7 @@ impl State {
         self.record(Entry::Decision(decision));
         if let Some(OpenPlan { call: tool_use_id, .. }) = self.plans.open.take() {
             let content = answer.to_owned();
-            self.record(Entry::ToolResult { tool_use_id, content, is_error, file: None });
+            self.record(Entry::tool_result(tool_use_id, content, is_error, Vec::new()));
         }
     }
 }

@@ -80,7 +80,7 @@ impl State {
         let (name, tool_use_id) = (call.tool(), call.id);
         let id = tool_use_id.clone();
         self.push(TurnEffect::Show(Progress::ended_call(id, name, content.clone(), is_error)));
-        self.record(Entry::ToolResult { tool_use_id, content, is_error, file: None });
+        self.record(Entry::tool_result(tool_use_id, content, is_error, Vec::new()));
         if self.asked.is_empty() {
             self.push(HostAction::Doing(Activity::Model));
         }

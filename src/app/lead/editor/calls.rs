@@ -52,27 +52,22 @@ impl AgentCall<'_> {
         }
     }
 
-    /// Describes the end of the call. `is_known` says that the editor has its change already.
-    pub(super) fn end(
-        &self,
-        is_error: bool,
-        output: &str,
-        change: Option<&TextChange>,
-    ) -> CallReport {
+    /// Describes the end of the call. Without changes, the editor keeps the ones that it has.
+    pub(super) fn end(&self, is_error: bool, output: &str, changes: &[TextChange]) -> CallReport {
         let status = if is_error { CallStatus::Failed } else { CallStatus::Completed };
         let is_change = self.wanted_change(find(self.tool)).is_some();
-        let content = match change {
-            Some(change) => Some(vec![self.diff(change)]),
+        let content = match changes {
             // The change that the editor has is of more use than the sentence of the tool.
-            None if is_change && !is_error => None,
-            None => Some(vec![CallContent::Text(fenced(output))]),
+            [] if is_change && !is_error => None,
+            [] => Some(vec![CallContent::Text(fenced(output))]),
+            changes => Some(changes.iter().map(|change| self.diff(change)).collect()),
         };
         CallReport { id: self.report_id(), status: Some(status), content, ..CallReport::default() }
     }
 
     /// Describes the end of a call; all of the call if it was refused before it started.
     pub(super) fn whole_end(&self, is_started: bool, is_error: bool, output: &str) -> CallReport {
-        let end = self.end(is_error, output, None);
+        let end = self.end(is_error, output, &[]);
         if is_started {
             return end;
         }
@@ -135,8 +130,10 @@ fn kind(spec: Option<&ToolSpec>) -> ToolKind {
     let Some(spec) = spec else { return ToolKind::Other };
     match (spec.subject, spec.effect) {
         (SubjectArgument::Command(_), _) => ToolKind::Execute,
-        (SubjectArgument::File(_), Effect::Changes) => ToolKind::Edit,
-        (SubjectArgument::File(_), Effect::Reads | Effect::Talks) => ToolKind::Read,
+        (SubjectArgument::File(_) | SubjectArgument::Patch(_), Effect::Changes) => ToolKind::Edit,
+        (SubjectArgument::File(_) | SubjectArgument::Patch(_), Effect::Reads | Effect::Talks) => {
+            ToolKind::Read
+        }
         (SubjectArgument::None, _) if spec.signal == Signal::SubmitsPlan => ToolKind::Think,
         (SubjectArgument::None, Effect::Reads) if spec.purpose == Purpose::Work => ToolKind::Search,
         (SubjectArgument::None, _) => ToolKind::Other,
@@ -187,9 +184,9 @@ mod tests {
         assert_eq!((report.id.as_str(), report.kind), ("alice/t", Some(ToolKind::Edit)));
         let title = report.title.unwrap();
         assert!(title.starts_with("alice: ") && title.contains("src/a.rs"), "{title}");
-        let made = call(tool, &input, None).end(false, "done", None);
+        let made = call(tool, &input, None).end(false, "done", &[]);
         assert_eq!((made.content, made.status), (None, Some(CallStatus::Completed)));
-        let failed = call(tool, &input, None).end(true, "no", None);
+        let failed = call(tool, &input, None).end(true, "no", &[]);
         assert_eq!(failed.content, Some(vec![CallContent::Text("```\nno\n```".into())]));
     }
 

@@ -57,7 +57,7 @@ pub(super) struct EditorSession {
     members: Members,
     /// The calls of which the editor knows, by their ids there.
     known_calls: BTreeSet<String>,
-    running: Option<RunningCall>,
+    running: Vec<RunningCall>,
     messages: TextMessages,
     /// The reason for which the model call is late, as it was told.
     told_delay: Option<String>,
@@ -131,7 +131,7 @@ impl EditorSession {
             has_title: false,
             members: Members::new(SystemClock.now()),
             known_calls: BTreeSet::new(),
-            running: None,
+            running: Vec::new(),
             messages: TextMessages::default(),
             told_delay: None,
             told_plan: Vec::new(),
@@ -256,7 +256,8 @@ impl EditorSession {
             }
             Progress::ToolStarted { id, name, input, .. } => self.start_call(id, name, input),
             Progress::ToolOutput(line) => {
-                if let Some(running) = &mut self.running {
+                // Calls with output run alone.
+                if let [running] = self.running.as_mut_slice() {
                     running.output = Some(line).filter(|line| !line.is_empty());
                 }
             }
@@ -289,7 +290,7 @@ impl EditorSession {
     fn start_call(&mut self, id: String, tool: String, input: Value) {
         let report = self.call(&id, &tool, &input).report(CallStatus::InProgress);
         self.report(report);
-        self.running = Some(RunningCall { id, tool, input, output: None });
+        self.running.push(RunningCall { id, tool, input, output: None });
     }
 
     fn call<'a>(&'a self, id: &'a str, tool: &'a str, input: &'a Value) -> AgentCall<'a> {
@@ -298,14 +299,15 @@ impl EditorSession {
     }
 
     fn end_call(&mut self, ended: &EndedCall) {
-        let EndedCall { id, name, end, content, change } = ended;
-        let running = self.running.take().filter(|running| running.id == *id);
+        let EndedCall { id, name, end, content, changes } = ended;
+        let at = self.running.iter().position(|running| running.id == *id);
+        let running = at.map(|at| self.running.remove(at));
         let (tool, input) =
             running.map_or_else(|| (name.clone(), Value::Null), |it| (it.tool, it.input));
         let is_error = *end != CallEnd::Succeeded;
         let call = self.call(id, &tool, &input);
         let report = if self.known_calls.contains(&call.report_id()) {
-            call.end(is_error, content, change.as_deref())
+            call.end(is_error, content, changes)
         } else {
             call.whole_end(false, is_error, content)
         };
@@ -347,7 +349,7 @@ impl EditorSession {
     }
 
     fn tell_output(&mut self) {
-        let Some(running) = &mut self.running else { return };
+        let [running] = self.running.as_mut_slice() else { return };
         let Some(line) = running.output.take() else { return };
         let report = CallReport {
             id: running.id.clone(),

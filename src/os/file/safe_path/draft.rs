@@ -213,6 +213,12 @@ impl Draft<'_> {
         Some(known.st_mode & 0o7777)
     }
 
+    /// Sets the permission bits that the file will have.
+    pub(crate) fn set_mode(&self, mode: u32) -> Result<(), SafePathError> {
+        fchmod(self.file.open()?, Mode::from_bits_truncate(mode & 0o7777))?;
+        Ok(())
+    }
+
     /// Removes the draft instead of placing it.
     pub(crate) fn discard(self) {
         self.file.discard();

@@ -1,0 +1,4 @@
+//! The tools that work with files, beside the programs that they stand in for.
+
+mod patch;
+mod search;
