@@ -1,8 +1,10 @@
 //! Converts a [`Request`] to a body of the Messages API. Pure.
 //!
 //! *Invariant:* the body of any conversation is well-formed: no empty text, no empty message, tool inputs are
-//! objects. Sampling parameters are never sent: current versions of the API refuse them even at their defaults.
+//! objects, no blocks of other providers. Sampling parameters are never sent: current versions of the API refuse them
+//! even at their defaults.
 
+use crate::llm::stream_parser::word;
 use crate::wire::chat::{Block, ChatMessage, Effort, Request, Role, Thinking};
 use serde_json::{Map, Value, json};
 
@@ -64,9 +66,20 @@ fn is_open_without_thinking(messages: &[ChatMessage]) -> bool {
     };
     let is_thought = |block: &Block| {
         let Block::Opaque { value } = block else { return false };
-        value.get("type").is_some_and(|kind| kind == "thinking" || kind == "redacted_thinking")
+        is_thinking(word(value, "type"))
     };
     reply.is_some_and(|reply| !reply.blocks.first().is_some_and(is_thought))
+}
+
+/// Whether a block that only its provider understands is of this API: thinking, or a tool that the server runs. The
+/// API refuses the blocks of other providers, which a conversation has if its model was another one before.
+fn is_own(block: &Value) -> bool {
+    let kind = word(block, "type");
+    is_thinking(kind) || kind.ends_with("_tool_use") || kind.ends_with("_tool_result")
+}
+
+fn is_thinking(kind: &str) -> bool {
+    matches!(kind, "thinking" | "redacted_thinking")
 }
 
 /// Sets a cache breakpoint after this block.
@@ -114,7 +127,7 @@ fn block(block: &Block) -> Option<Value> {
             }
             Some(result)
         }
-        Block::Opaque { value } => Some(value.clone()),
+        Block::Opaque { value } => is_own(value).then(|| value.clone()),
     }
 }
 
@@ -186,6 +199,27 @@ mod tests {
             let asked = thinking(&Request { messages, ..request.clone() }).0;
             assert_eq!(asked != "null", is_asked, "{asked}");
         }
+    }
+
+    #[test]
+    fn only_opaque_blocks_of_this_api_are_sent_back() {
+        let kinds = [
+            "reasoning",
+            "thinking",
+            "message_phase",
+            "redacted_thinking",
+            "server_tool_use",
+            "brand_new",
+            "web_search_tool_result",
+        ];
+        let blocks = kinds.map(|kind| Block::Opaque { value: json!({ "type": kind }) });
+        let odd = Block::Opaque { value: json!({"thought": "x"}) };
+        let reply = [blocks.to_vec(), vec![odd]].concat();
+        let body = body(&request(vec![vec![text("hi")], reply, vec![text("more")]]), "m");
+        let sent = body["messages"][1]["content"].as_array().unwrap();
+        let sent: Vec<&str> = sent.iter().map(|block| word(block, "type")).collect();
+        let own = ["thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result"];
+        assert_eq!(sent, own);
     }
 
     #[test]
