@@ -6,7 +6,7 @@
 
 use super::memory::{BYTES_PER_TOKEN, Memory, cut};
 use crate::llm::{Delta, ModelError, Provider};
-use crate::wire::chat::{Block, ChatMessage, Request, Role, Thinking, Usage};
+use crate::wire::chat::{Block, ChatMessage, Request, Role, StopReason, Thinking, Usage};
 use crate::wire::transcript::Entry;
 use std::fmt::Write as _;
 
@@ -14,6 +14,9 @@ use std::fmt::Write as _;
 const FULL_PERCENT: u64 = 80;
 
 const SUMMARY_TOKENS: u32 = 2_048;
+
+/// The tokens of a summary if the model has used [`SUMMARY_TOKENS`] without a word: some models think unasked.
+const MOST_SUMMARY_TOKENS: u32 = 16_384;
 
 /// The maximum length of a conversation that is summarized while the size of the context is unknown, in bytes.
 const UNKNOWN_CONTEXT_BYTES: usize = 400_000;
@@ -86,10 +89,21 @@ pub(super) async fn compact(
     let bytes = |limit: u64| usize::try_from(limit / 2).unwrap_or(usize::MAX) * BYTES_PER_TOKEN;
     let mut room = limit.map_or(UNKNOWN_CONTEXT_BYTES, bytes).min(text.len().max(1));
     let mut halvings = 0;
+    let (mut max_tokens, mut usage) = (SUMMARY_TOKENS, Usage::default());
     loop {
-        match provider.turn(&request(&cut(&text, room)), sink).await {
+        match provider.turn(&request(&cut(&text, room), max_tokens), sink).await {
             Ok(reply) => {
-                let (summary, usage) = (reply.text(), reply.usage);
+                usage += reply.usage;
+                let summary = reply.text();
+                if summary.trim().is_empty() {
+                    // An empty summary would be the loss of the conversation.
+                    if reply.stop_reason != StopReason::MaxTokens || max_tokens > SUMMARY_TOKENS {
+                        let why = "the model wrote no summary of it";
+                        return Err(ModelError::ContextFull(why.into()));
+                    }
+                    max_tokens = MOST_SUMMARY_TOKENS;
+                    continue;
+                }
                 return Ok(Compacted { summary, situation, usage, context_tokens: shown });
             }
             Err(ModelError::ContextFull(_)) if halvings < MAX_HALVINGS => {
@@ -101,13 +115,13 @@ pub(super) async fn compact(
     }
 }
 
-fn request(conversation: &str) -> Request {
+fn request(conversation: &str, max_tokens: u32) -> Request {
     let text = format!("{ASK}\n\n<conversation>\n{conversation}\n</conversation>");
     Request {
         system: "You summarize the working memory of an agent.".into(),
         messages: vec![ChatMessage { role: Role::User, blocks: vec![Block::Text { text }] }],
         tools: Vec::new(),
-        max_tokens: SUMMARY_TOKENS,
+        max_tokens,
         // Thinking would leave no room for the summary.
         thinking: Thinking::default(),
     }
