@@ -5,7 +5,8 @@
 //! passed in.
 //!
 //! If a server of chat completions answers a streamed request with an empty response (some do when tools are
-//! offered), the client retries once without streaming, and never streams from that server again.
+//! offered), the client retries once without streaming, and never streams from that server again. If an endpoint of the
+//! Responses API refuses reasoning, the client retries once without it.
 
 use super::anthropic::reply::Assembler as MessageAssembler;
 use super::anthropic::request::body as message_body;
@@ -13,8 +14,12 @@ use super::attempt_error::{AttemptError, ErrorReport};
 use super::config::{Api, ClientConfig};
 use super::http::{Answer, ConfigError, Endpoint};
 use super::model_list::ask;
-use super::openai::reply::{Assembler as CompletionAssembler, translate};
-use super::openai::request::body as completion_body;
+use super::openai::api_error::{hint_at_chat, translate};
+use super::openai::chat::reply::Assembler as CompletionAssembler;
+use super::openai::chat::request::body as completion_body;
+use super::openai::responses::reasoning::ReasoningUse;
+use super::openai::responses::reply::Assembler as ResponseAssembler;
+use super::openai::responses::request::body as response_body;
 use super::provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 use super::registry::{Access, ConnectError, Connected, Connection, ListFuture, ProviderSpec};
 use super::retry::{Backoff, Jitter, retry_after, stagger, wait_in_words};
@@ -38,6 +43,7 @@ pub struct Client {
     jitter: Jitter,
     backoff: Option<Box<dyn Backoff>>,
     is_streamed: Cell<bool>,
+    reasoning: ReasoningUse,
     warning: Option<&'static str>,
 }
 
@@ -47,10 +53,12 @@ impl Client {
         let path = match config.api {
             Api::Messages => "/messages",
             Api::ChatCompletions => "/chat/completions",
+            Api::Responses => "/responses",
         };
         let (endpoint, warning) = config.endpoint(path)?;
         let (jitter, is_streamed) = (Jitter::seeded(config.jitter_seed), Cell::new(true));
-        Ok(Self { config, endpoint, jitter, backoff: None, is_streamed, warning })
+        let reasoning = ReasoningUse::default();
+        Ok(Self { config, endpoint, jitter, backoff: None, is_streamed, reasoning, warning })
     }
 
     /// Shares a back-off with other callers.
@@ -69,11 +77,16 @@ impl Client {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            if self.config.api == Api::ChatCompletions {
-                if error == AttemptError::Empty && self.is_streamed.replace(false) {
-                    continue;
+            if self.adapts_to(&error, request) {
+                continue;
+            }
+            match self.config.api {
+                Api::Messages => {}
+                Api::ChatCompletions => translate(&mut error),
+                Api::Responses => {
+                    translate(&mut error);
+                    hint_at_chat(&mut error);
                 }
-                translate(&mut error);
             }
             let why = self.why(&error);
             if !error.is_retryable() {
@@ -92,6 +105,17 @@ impl Client {
             let left = self.config.retry.left(&error, tries, elapsed, wait);
             sink(Delta::Retry { wait, left, why: self.why(&error.without_id()) });
             sleep(wait).await;
+        }
+    }
+
+    /// Whether the error shows that the endpoint takes the request only in another form, in which it is sent from now on.
+    fn adapts_to(&self, error: &AttemptError, request: &Request) -> bool {
+        match self.config.api {
+            Api::Messages => false,
+            Api::ChatCompletions => {
+                *error == AttemptError::Empty && self.is_streamed.replace(false)
+            }
+            Api::Responses => self.reasoning.learn(error, request),
         }
     }
 
@@ -145,6 +169,10 @@ impl Client {
             Api::ChatCompletions => {
                 completion_body(request, model, self.endpoint.host(), self.is_streamed.get())
             }
+            Api::Responses => {
+                let cache_key = self.config.cache_key.as_deref();
+                response_body(request, model, cache_key, &self.reasoning)
+            }
         };
         let mut answer = self.post(body.to_string().into_bytes(), sink).await?;
         if !(200..300).contains(&answer.status()) {
@@ -153,6 +181,7 @@ impl Client {
         let mut assembler: Box<dyn Assemble> = match api {
             Api::Messages => Box::new(MessageAssembler::new(request, model)),
             Api::ChatCompletions => Box::new(CompletionAssembler::new(request, model)),
+            Api::Responses => Box::new(ResponseAssembler::new(request, model)),
         };
         let media = answer.header("content-type").unwrap_or_default().to_lowercase();
         if media.starts_with("application/json") {
@@ -214,7 +243,9 @@ pub(super) fn connect(
     let config = ClientConfig::of(spec, api, &connection.access)?;
     let backoff = (connection.backoff)(&config.base_url);
     let (model, jitter_seed) = (connection.model.into(), connection.jitter_seed);
-    let client = Client::new(ClientConfig { model, jitter_seed, ..config })?.with_backoff(backoff);
+    let cache_key = Some(connection.conversation.to_owned()).filter(|key| !key.is_empty());
+    let config = ClientConfig { model, jitter_seed, cache_key, ..config };
+    let client = Client::new(config)?.with_backoff(backoff);
     Ok(Connected { warning: client.warning, provider: Rc::new(client) })
 }
 
@@ -236,7 +267,11 @@ mod tests {
 
     #[test]
     fn no_secret_in_debug_output() {
-        for (api, label) in [(Api::Messages, "anthropic/m"), (Api::ChatCompletions, "openai/m")] {
+        for (api, label) in [
+            (Api::Messages, "anthropic/m"),
+            (Api::ChatCompletions, "openai/m"),
+            (Api::Responses, "openai/m"),
+        ] {
             let token = Credentials::Bearer(Secret::new("canary-token-1").unwrap());
             let mut config = ClientConfig::new(api, "https://h/x", token, "m");
             let gateway = Secret::new("canary-gateway-1").unwrap();

@@ -15,6 +15,8 @@ pub enum Api {
     Messages,
     /// OpenAI-compatible chat completions.
     ChatCompletions,
+    /// The Responses API of `OpenAI`.
+    Responses,
 }
 
 /// The credentials of the caller.
@@ -22,7 +24,7 @@ pub enum Api {
 pub enum Credentials {
     /// A key, sent as `x-api-key`.
     ApiKey(Secret),
-    /// A token, or a key of chat completions, sent as `Authorization: Bearer`.
+    /// A token, or a key of `OpenAI`'s APIs, sent as `Authorization: Bearer`.
     Bearer(Secret),
     /// No credentials, as for a local server.
     Anonymous,
@@ -33,8 +35,8 @@ pub enum Credentials {
 pub struct ClientConfig {
     /// The API of the endpoint.
     pub api: Api,
-    /// The base URL: without the API's `/v1` for the Messages API, with it for chat completions. The other form is
-    /// accepted with a warning.
+    /// The base URL: without the API's `/v1` for the Messages API, with it for the others. The other form is accepted
+    /// with a warning.
     pub base_url: String,
     /// The credentials.
     pub credentials: Credentials,
@@ -46,6 +48,8 @@ pub struct ClientConfig {
     pub version: String,
     /// Additional headers; they override the client's headers of the same name.
     pub extra_headers: Vec<(String, Secret)>,
+    /// A text that is the same for all calls of a conversation, by which an endpoint finds its cache.
+    pub cache_key: Option<String>,
     /// The limits of one attempt.
     pub limits: CallLimits,
     /// The limits of retries.
@@ -59,7 +63,7 @@ impl ClientConfig {
     pub fn new(api: Api, base_url: &str, credentials: Credentials, model: &str) -> Self {
         let provider = match api {
             Api::Messages => "anthropic",
-            Api::ChatCompletions => "openai",
+            Api::ChatCompletions | Api::Responses => "openai",
         };
         Self {
             api,
@@ -69,6 +73,7 @@ impl ClientConfig {
             provider: provider.into(),
             version: API_VERSION.into(),
             extra_headers: Vec::new(),
+            cache_key: None,
             limits: CallLimits::default(),
             retry: RetryPolicy::default(),
             jitter_seed: 0,
@@ -83,7 +88,7 @@ impl ClientConfig {
         };
         let as_key = match api {
             Api::Messages => Credentials::ApiKey,
-            Api::ChatCompletions => Credentials::Bearer,
+            Api::ChatCompletions | Api::Responses => Credentials::Bearer,
         };
         let token = secret("AUTH_TOKEN", access.auth_token.as_ref())?.map(Credentials::Bearer);
         let credentials = secret("API_KEY", access.api_key.as_ref())?.map(as_key).or(token);
@@ -114,7 +119,7 @@ impl ClientConfig {
                 let url = join(shorter.unwrap_or(base), &format!("/v1{path}"))?;
                 Ok((url, shorter.map(|_| warning)))
             }
-            Api::ChatCompletions => {
+            Api::ChatCompletions | Api::Responses => {
                 let base = join(&self.base_url, "")?;
                 let is_bare = matches!(base.path(), "" | "/");
                 let warning = "the base URL has no path: /v1 is added to it";
@@ -187,6 +192,8 @@ mod tests {
             (Api::ChatCompletions, " https://h/openai/v1/ ", "https://h/openai/v1/x", false),
             (Api::ChatCompletions, "http://127.0.0.1:8080", "http://127.0.0.1:8080/v1/x", true),
             (Api::ChatCompletions, "http://localhost:1/", "http://localhost:1/v1/x", true),
+            (Api::Responses, "https://h/v1", "https://h/v1/x", false),
+            (Api::Responses, "https://h", "https://h/v1/x", true),
         ] {
             let config = ClientConfig::new(api, base, Credentials::Anonymous, "m");
             let (endpoint, warning) = config.endpoint("/x").unwrap();

@@ -146,6 +146,16 @@ impl Variables {
     }
 }
 
+/// An API of `OpenAI`'s models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpenAiApi {
+    /// The Responses API, which keeps the reasoning of a model between its calls of tools.
+    Responses,
+    /// Chat completions, which most servers have.
+    ChatCompletions,
+}
+
 /// The access to a provider's endpoint: credentials, address, headers.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
@@ -162,6 +172,9 @@ pub struct Access {
     pub custom_headers: Option<String>,
     /// The version of the API, if it is not the client's default.
     pub api_version: Option<String>,
+    /// The API of `OpenAI`'s models, if it is not to follow from the address.
+    #[serde(default)]
+    pub openai_api: Option<OpenAiApi>,
 }
 
 impl Access {

@@ -88,7 +88,11 @@ pub(super) mod tests {
     }
 
     fn completions(pieces: &[&[u8]]) -> Outcome {
-        read(openai::reply::Assembler::new(&request(vec![]), "m"), pieces)
+        read(openai::chat::reply::Assembler::new(&request(vec![]), "m"), pieces)
+    }
+
+    fn responses(pieces: &[&[u8]]) -> Outcome {
+        read(openai::responses::reply::Assembler::new(&request(vec![]), "m"), pieces)
     }
 
     /// Splits the stream at the given positions.
@@ -107,9 +111,10 @@ pub(super) mod tests {
         proptest::collection::vec(any::<Index>(), 0..40)
     }
 
-    /// Fragments of streams, separated by `|`; `EVENTS` has the data of events of both APIs.
+    /// Fragments of streams, separated by `|`; `EVENTS` has the data of events of all APIs.
     const FRAGMENTS: &str = "\n|\n\n|\r|\r\n|\r\n\r\n|data:|data: |data: {|event: |:|\u{feff}|id: 1\n|\
-        event: message_start\n|event: content_block_delta\n|event: vendor_event\n|event: error\n";
+        event: message_start\n|event: content_block_delta\n|event: vendor_event\n|event: error\n|\
+        event: response.created\n";
     const EVENTS: &str = r#"{"type":"message_start","message":{"usage":{"input_tokens":-1}}}
 {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"ä"}}
 {"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":7}}
@@ -122,9 +127,14 @@ pub(super) mod tests {
 [DONE]
 {"choices":[{"delta":{"content":"a"}}]}
 {"choices":[{"finish_reason":"stop"}]}
-{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"x","arguments":{}}}]}}]}"#;
+{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"x","arguments":{}}}]}}]}
+{"type":"response.output_item.added","output_index":0,"item":{"type":"message"}}
+{"type":"response.output_text.delta","output_index":0,"delta":"c"}
+{"type":"response.function_call_arguments.delta","output_index":1,"delta":"{"}
+{"type":"response.output_item.done","output_index":1,"item":{"type":"function_call","call_id":7}}
+{"type":"response.completed","response":{"output":[{"type":"reasoning"},{}]}}"#;
 
-    /// Generates fragments of streams of both APIs, and malformed data.
+    /// Generates fragments of streams of all APIs, and malformed data.
     fn scraps() -> impl Strategy<Value = Vec<u8>> {
         let known = select(FRAGMENTS.split('|').collect::<Vec<_>>()).prop_map(str::to_owned);
         let events = (select(EVENTS.lines().collect::<Vec<_>>()), select(vec!["\n", "\r\n", "\r"]));
@@ -143,7 +153,7 @@ pub(super) mod tests {
         let config = Config { cases: 4000, failure_persistence: None, ..Config::default() };
         let mut runner = TestRunner::new_with_rng(config, rng);
         let same = |(stream, cuts): (Vec<u8>, Vec<Index>)| {
-            for read in [messages as StreamReader, completions] {
+            for read in [messages as StreamReader, completions, responses] {
                 let whole = read(&[&stream]);
                 prop_assert_eq!(&read(&cut(&stream, &cuts)), &whole);
                 prop_assert_eq!(&read(&bytes(&stream)), &whole);

@@ -163,7 +163,7 @@ impl ProviderCredentials {
     /// in the settings, addresses and headers are from the environment, too.
     pub(crate) fn of(settings: &Settings, environment: &Environment) -> Self {
         let Settings { anthropic_base_url, anthropic_headers, anthropic_version, .. } = settings;
-        let Settings { openai_base_url, openai_headers, .. } = settings;
+        let Settings { openai_base_url, openai_headers, openai_api, .. } = settings;
         let rows = [
             ("anthropic", anthropic_base_url, anthropic_headers, anthropic_version.value.as_ref()),
             ("openai", openai_base_url, openai_headers, None),
@@ -179,6 +179,7 @@ impl ProviderCredentials {
                 base_url_source: Some(environment_source(&variables.name("BASE_URL"))),
                 custom_headers: own("CUSTOM_HEADERS"),
                 api_version: None,
+                openai_api: openai_api.value.filter(|_| provider.name == "openai"),
             };
             if let Some((_, url, more, version)) = rows.iter().find(|row| row.0 == provider.name) {
                 access.base_url = url.value.clone().map(|url| url.0);

@@ -16,6 +16,7 @@ use super::sandbox::{AskInside, HiddenPaths, HostList, WritablePaths};
 use super::trust::{Risks, TrustList};
 use super::value::{PromptProfile, TeamName};
 use crate::error::{Exit, Failure};
+use crate::llm::registry::OpenAiApi;
 use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
 use crate::wire::budget::RunBudget;
@@ -250,10 +251,15 @@ settings! {
             key: "anthropic.headers", is_file_only: true, example: Some("{ anthropic-beta = \"NAME\" }"),
             needs_trust: true;
 
-        /// The address of the API for chat completions. A folder's takes effect only after `team trust`.
+        /// The address of OpenAI, or of a server with chat completions. A folder's takes effect only after `team trust`.
         openai_base_url: Setting<Option<BaseUrl>>,
             key: "openai.base_url", unset: "(its own)", example: Some("\"https://api.openai.com/v1\""),
             needs_trust: true;
+
+        /// The API of the models `openai/NAME`: `responses` or `chat_completions`. Unset, it is the Responses API at
+        /// OpenAI's own address, and chat completions at any other.
+        openai_api: Setting<Option<OpenAiApi>>,
+            key: "openai.api", unset: "(by address)", example: Some("\"chat_completions\"");
 
         /// Further headers, as for `anthropic.headers`; those of `OPENAI_CUSTOM_HEADERS` win.
         openai_headers: SettingMap<HeaderValue>,
@@ -326,8 +332,8 @@ cache_write = 3.75          # as input, if left out");
         max_answer_tokens: Setting<u32> = limits::DEFAULT_ANSWER_TOKENS, is_positive: true;
 
         /// The effort of the model: `off` (no thinking), `low`, `medium` or `high`; unset, the model decides. Sent to
-        /// the Messages API as `thinking` (adaptive) and `output_config.effort`, to others as `reasoning_effort`. A
-        /// model that does not know it refuses the request.
+        /// the Messages API as `thinking` (adaptive) and `output_config.effort`, to the Responses API as
+        /// `reasoning.effort`, to others as `reasoning_effort`. A model that does not know it refuses the request.
         effort: Setting<Option<Effort>>, unset: "(by model)", example: Some("\"medium\"");
 
         /// The most tokens of thinking, for models of the Messages API that need a budget instead of an effort: at

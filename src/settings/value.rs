@@ -1,5 +1,6 @@
 //! The types that a setting can have, with the rules to parse, show and combine their values.
 
+use crate::llm::registry::OpenAiApi;
 use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
 use crate::wire::chat::Effort;
@@ -151,6 +152,7 @@ one_word!(
     CloneBase: "\"snapshot\", \"head\"",
     Effort: "\"off\", \"low\", \"medium\", \"high\"",
     Fsync: "\"always\", \"never\"",
+    OpenAiApi: "\"responses\", \"chat_completions\"",
     PromptProfile: "\"auto\", \"full\", \"compact\"",
     RestartPolicy: "\"never\", \"on-crash\", \"always\"",
     PlanApproval: "\"lead\", \"person\""

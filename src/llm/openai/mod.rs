@@ -1,19 +1,73 @@
-//! The provider `openai`: chat completions of `OpenAI` and of compatible servers.
+//! The provider `openai`: the Responses API of `OpenAI`, and chat completions of compatible servers.
 
-pub(super) mod reply;
-pub(super) mod request;
+pub(super) mod api_error;
+pub(super) mod chat;
+pub(super) mod responses;
 
 use super::client::{connect, list_models};
 use super::config::Api;
-use super::registry::{Discovery, ModelName, ProviderSpec, Variables};
+use super::http::join;
+use super::registry::{Access, Discovery, ModelName, OpenAiApi, ProviderSpec, Variables};
 
-/// `openai/NAME`: a model behind OpenAI-compatible chat completions.
+/// `openai/NAME`: a model of `OpenAI`, or behind OpenAI-compatible chat completions.
 pub static SPEC: ProviderSpec = ProviderSpec {
     model_name: ModelName::Optional,
     variables: Some(Variables { prefix: "OPENAI", has_auth_token: false }),
     discovery: Discovery::FirstListed,
     base_url: Some("https://api.openai.com/v1"),
-    connect: |connection| connect(&SPEC, Api::ChatCompletions, &connection),
-    list_models: Some(|access, limit| list_models(&SPEC, Api::ChatCompletions, access, limit)),
+    connect: |connection| connect(&SPEC, api(&connection.access), &connection),
+    list_models: Some(|access, limit| list_models(&SPEC, api(access), access, limit)),
     ..ProviderSpec::new("openai", "OPENAI_API_KEY, OPENAI_BASE_URL")
 };
+
+/// The host of `OpenAI`. Hosts of regions are below it.
+const HOST: &str = "api.openai.com";
+
+/// Returns the API that the settings name, otherwise the Responses API for `OpenAI` itself and chat completions for
+/// other servers, of which only few have the Responses API.
+fn api(access: &Access) -> Api {
+    let is_own = access.base_url.as_deref().is_none_or(is_of_openai);
+    match access.openai_api {
+        Some(OpenAiApi::Responses) => Api::Responses,
+        Some(OpenAiApi::ChatCompletions) => Api::ChatCompletions,
+        None if is_own => Api::Responses,
+        None => Api::ChatCompletions,
+    }
+}
+
+fn is_of_openai(base_url: &str) -> bool {
+    let url = join(base_url, "").ok();
+    let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
+    host.strip_suffix(HOST).is_some_and(|region| region.is_empty() || region.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openai_itself_has_the_responses_api_and_a_setting_decides_for_any_address() {
+        use Api::{ChatCompletions, Responses};
+        for (base_url, by_default) in [
+            (None, Responses),
+            (Some("https://api.openai.com/v1"), Responses),
+            (Some(" https://API.openai.com/v1/ "), Responses),
+            (Some("https://eu.api.openai.com/v1"), Responses),
+            (Some("https://fakeapi.openai.com/v1"), ChatCompletions),
+            (Some("https://api.openai.com.example/v1"), ChatCompletions),
+            (Some("https://gateway.example/api.openai.com"), ChatCompletions),
+            (Some("http://127.0.0.1:8000/v1"), ChatCompletions),
+            (Some("not an address"), ChatCompletions),
+        ] {
+            let base_url = base_url.map(ToOwned::to_owned);
+            let access = Access { base_url, ..Access::default() };
+            assert_eq!(api(&access), by_default, "{:?}", access.base_url);
+            for (named, meant) in
+                [(OpenAiApi::Responses, Responses), (OpenAiApi::ChatCompletions, ChatCompletions)]
+            {
+                let access = Access { openai_api: Some(named), ..access.clone() };
+                assert_eq!(api(&access), meant, "{:?}", access.base_url);
+            }
+        }
+    }
+}

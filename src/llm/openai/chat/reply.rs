@@ -193,14 +193,6 @@ fn parse(text: &[u8]) -> Result<Value, AttemptError> {
     }
 }
 
-/// Translates an error report of this API into the terms of the Messages API.
-pub(in crate::llm) fn translate(error: &mut AttemptError) {
-    let AttemptError::Reported(report) = error else { return };
-    if report.is("insufficient_quota") || report.is("context_length_exceeded") {
-        report.should_retry = Some(false);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
