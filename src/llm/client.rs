@@ -244,7 +244,7 @@ pub(super) fn connect(
     let backoff = (connection.backoff)(&config.base_url);
     let (model, jitter_seed) = (connection.model.into(), connection.jitter_seed);
     let cache_key = Some(connection.conversation.to_owned()).filter(|key| !key.is_empty());
-    let config = ClientConfig { model, jitter_seed, cache_key, ..config };
+    let config = ClientConfig { model, cache_key, jitter_seed, ..config };
     let client = Client::new(config)?.with_backoff(backoff);
     Ok(Connected { warning: client.warning, provider: Rc::new(client) })
 }

@@ -251,13 +251,14 @@ settings! {
             key: "anthropic.headers", is_file_only: true, example: Some("{ anthropic-beta = \"NAME\" }"),
             needs_trust: true;
 
-        /// The address of OpenAI, or of a server with chat completions. A folder's takes effect only after `team trust`.
+        /// The address of the provider, or of a server with chat completions. A folder's takes effect only after
+        /// `team trust`.
         openai_base_url: Setting<Option<BaseUrl>>,
             key: "openai.base_url", unset: "(its own)", example: Some("\"https://api.openai.com/v1\""),
             needs_trust: true;
 
         /// The API of the models `openai/NAME`: `responses` or `chat_completions`. Unset, it is the Responses API at
-        /// OpenAI's own address, and chat completions at any other.
+        /// `api.openai.com`, and chat completions at any other address.
         openai_api: Setting<Option<OpenAiApi>>,
             key: "openai.api", unset: "(by address)", example: Some("\"chat_completions\"");
 

@@ -31,6 +31,12 @@ pub(crate) fn connect_openai(team: &Team, fake: &Fake) {
     team.variable("OPENAI_BASE_URL", &format!("{}/v1", fake.base_url()));
 }
 
+/// Does the same as [`connect`] over the Responses API.
+pub(crate) fn connect_responses(team: &Team, fake: &Fake) {
+    connect_openai(team, fake);
+    team.variable("OPENAI_API", "responses");
+}
+
 /// Creates a team whose models give the replies of this closure.
 pub(crate) fn team_with_fake(
     play: impl Fn(&RequestView) -> Reply + Send + Sync + 'static,
@@ -74,7 +80,7 @@ pub(crate) fn pieces(view: &RequestView) -> Vec<String> {
 
 /// Returns the whole conversation as one text.
 pub(crate) fn conversation(view: &RequestView) -> String {
-    view.body["messages"].to_string()
+    view.conversation().to_string()
 }
 
 /// Creates a reply that calls one tool. The id is unique among all requests of the fake.

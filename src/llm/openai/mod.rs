@@ -27,11 +27,10 @@ const HOST: &str = "api.openai.com";
 /// other servers, of which only few have the Responses API.
 fn api(access: &Access) -> Api {
     let is_own = access.base_url.as_deref().is_none_or(is_of_openai);
-    match access.openai_api {
-        Some(OpenAiApi::Responses) => Api::Responses,
-        Some(OpenAiApi::ChatCompletions) => Api::ChatCompletions,
-        None if is_own => Api::Responses,
-        None => Api::ChatCompletions,
+    let usual = if is_own { OpenAiApi::Responses } else { OpenAiApi::ChatCompletions };
+    match access.openai_api.unwrap_or(usual) {
+        OpenAiApi::Responses => Api::Responses,
+        OpenAiApi::ChatCompletions => Api::ChatCompletions,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::support::child_process::append;
 use crate::support::fake::{Api, Fake, Reply, RequestView};
-use crate::support::fake_models::{KEY, agent_of, call, connect, conversation};
+use crate::support::fake_models::{KEY, agent_of, call, connect, connect_responses, conversation};
 use crate::support::harness::Team;
 use serde_json::{Value, json};
 use std::fs;
@@ -138,6 +138,39 @@ fn an_unknown_context_is_learned_from_its_first_refusal() {
     assert!(seen.iter().all(|view| view.api == Api::Completions));
     let refused = seen.iter().filter(|view| !is_summary(view) && tokens(view) > CONTEXT).count();
     assert_eq!(refused, 1, "it was refused more than once");
+    assert_endured(&team, &fake);
+}
+
+/// Over the Responses API, a refusal comes as an event after the beginning of the response, and a model that reasons
+/// uses all tokens of its first summary for that. It gets more of them; an empty summary is never taken.
+#[test]
+fn a_model_that_reasons_instead_of_writing_a_summary_gets_more_tokens() {
+    let team = Team::new();
+    let effects = team.workspace().join("effects");
+    let play = worker(effects);
+    let fake = Fake::start(move |view| {
+        if tokens(view) > CONTEXT {
+            return Reply::text("I begin").failed("context_length_exceeded");
+        }
+        let limit = view.body["max_output_tokens"].as_u64().unwrap();
+        if is_summary(view) && limit < 10_000 {
+            return Reply::message().thinking("hm", "c2ln").stop("max_tokens").usage(9, limit);
+        }
+        play(view)
+    });
+    connect_responses(&team, &fake);
+    team.variable("TEAM_MAX_ROUNDS", "200");
+    lead(&team, "openai/fake").expect(0);
+    let seen = fake.requests();
+    assert!(seen.iter().all(|view| view.api == Api::Responses));
+    let refused = seen.iter().filter(|view| !is_summary(view) && tokens(view) > CONTEXT).count();
+    assert_eq!(refused, 1, "it was refused more than once");
+    assert!(compacted(&team).len() >= 10, "{} times", compacted(&team).len());
+    for entry in compacted(&team) {
+        assert!(entry["summary"].as_str().unwrap().starts_with("NOTES: "), "{entry}");
+        let counted = entry["usage"]["output_tokens"].as_u64().unwrap();
+        assert_eq!(counted, 2_048 + 20, "both calls count");
+    }
     assert_endured(&team, &fake);
 }
 

@@ -11,5 +11,8 @@ mod messages_api_team;
 mod mixed_providers;
 mod model_selection;
 mod proxies;
+mod responses_api;
+mod responses_api_team;
+mod responses_refusals;
 mod sdk;
 mod shared_backoff;

@@ -1,5 +1,5 @@
-//! A strict fake of the Messages API and of chat completions. This HTTP/1.1 server on loopback checks every
-//! request ([`validate`], [`completions`]) and sends programmed replies ([`Reply`]) with any fault of a network or
+//! A strict fake of the Messages API, of chat completions and of the Responses API. This HTTP/1.1 server on loopback
+//! checks every request ([`validate`], [`completions`], [`responses`]) and sends programmed replies ([`Reply`]) with any fault of a network or
 //! a server.
 //!
 //! A request that the real API would refuse gets status 400 and fails the test when the fake is dropped. The
@@ -7,6 +7,8 @@
 
 mod completions;
 mod reply;
+mod responses;
+mod responses_reply;
 mod trouble;
 mod validate;
 
@@ -15,6 +17,7 @@ pub(crate) use trouble::FAULTS;
 
 use crate::support::harness::PATIENCE;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -27,6 +30,7 @@ use std::time::Duration;
 pub(crate) enum Api {
     Messages,
     Completions,
+    Responses,
 }
 
 /// A request as the server received it.
@@ -46,8 +50,22 @@ impl RequestView {
         self.body["model"].as_str().unwrap_or_default()
     }
 
-    fn messages(&self) -> &[Value] {
-        self.body["messages"].as_array().map_or(&[], Vec::as_slice)
+    /// Returns the messages; those of the Responses API in the form of chat completions.
+    fn messages(&self) -> Cow<'_, [Value]> {
+        match self.api {
+            Api::Messages | Api::Completions => {
+                self.body["messages"].as_array().map_or(&[][..], Vec::as_slice).into()
+            }
+            Api::Responses => responses::messages(&self.body).into(),
+        }
+    }
+
+    /// Returns the conversation as the request has it.
+    pub(crate) fn conversation(&self) -> &Value {
+        match self.api {
+            Api::Messages | Api::Completions => &self.body["messages"],
+            Api::Responses => &self.body["input"],
+        }
     }
 
     /// Returns the system prompt.
@@ -55,9 +73,11 @@ impl RequestView {
         match self.api {
             Api::Messages => texts(&self.body["system"]),
             Api::Completions => {
-                let system = self.messages().iter().filter(|message| message["role"] == "system");
+                let messages = self.messages();
+                let system = messages.iter().filter(|message| message["role"] == "system");
                 system.map(|message| texts(&message["content"])).collect()
             }
+            Api::Responses => texts(&self.body["instructions"]),
         }
     }
 
@@ -66,22 +86,17 @@ impl RequestView {
         self.messages().iter().filter(|message| message["role"] == "assistant").count()
     }
 
-    /// Returns the messages since the last reply.
-    fn news(&self) -> &[Value] {
-        let replied = self.messages().iter().rposition(|message| message["role"] == "assistant");
-        &self.messages()[replied.map_or(0, |at| at + 1)..]
-    }
-
     /// Returns the text of the user's messages since the last reply.
     pub(crate) fn last_text(&self) -> String {
-        let news = self.news().iter().filter(|message| message["role"] == "user");
+        let messages = self.messages();
+        let news = news(&messages).iter().filter(|message| message["role"] == "user");
         news.map(|message| texts(&message["content"])).collect::<Vec<_>>().join("\n")
     }
 
     /// Returns the tool results since the last reply, in the format of the Messages API.
     pub(crate) fn results(&self) -> Vec<Value> {
         let mut results = Vec::new();
-        for message in self.news() {
+        for message in news(&self.messages()) {
             if message["role"] == "tool" {
                 results.push(json!({"type": "tool_result", "tool_use_id": message["tool_call_id"],
                     "content": message["content"]}));
@@ -91,6 +106,12 @@ impl RequestView {
         }
         results
     }
+}
+
+/// Returns the messages since the last reply.
+fn news(messages: &[Value]) -> &[Value] {
+    let replied = messages.iter().rposition(|message| message["role"] == "assistant");
+    &messages[replied.map_or(0, |at| at + 1)..]
 }
 
 fn texts(content: &Value) -> String {
@@ -390,6 +411,7 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
     let api = match line.split(' ').take(2).collect::<Vec<_>>().as_slice() {
         ["POST", "/v1/messages"] => Api::Messages,
         ["POST", "/v1/chat/completions"] => Api::Completions,
+        ["POST", "/v1/responses"] => Api::Responses,
         ["GET", "/v1/models"] if shared.key_policy == KeyPolicy::Required && !has_key(&headers) => {
             return Reply::error(401, "authentication_error", "there is no key");
         }
@@ -404,6 +426,7 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
     let mut violations = match api {
         Api::Messages => validate::violations(&headers, &body, shared.log().paused),
         Api::Completions => completions::violations(&headers, &body),
+        Api::Responses => responses::violations(&headers, &body),
     };
     if shared.key_policy == KeyPolicy::Refused {
         violations.retain(|complaint| !complaint.starts_with("no "));

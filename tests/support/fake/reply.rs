@@ -1,6 +1,6 @@
 //! Programmed answers of the fake: a message or an error, complete or as a stream, with faults.
 
-use super::{Api, RequestView, completions};
+use super::{Api, RequestView, completions, responses_reply};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::time::Duration;
@@ -15,6 +15,10 @@ pub(crate) struct Reply {
     line_end: &'static str,
     /// The kind of the error event that replaces everything after the first block.
     error_event: Option<String>,
+    /// The code of the failure that ends a response of the Responses API after the first block.
+    failure: Option<String>,
+    /// Whether the request asked for reasoning that can be sent back.
+    is_encrypted: bool,
     pings: u32,
     ping_pause: Duration,
     delay: Duration,
@@ -64,6 +68,8 @@ impl Reply {
             framing: Framing::Chunked,
             line_end: "\n",
             error_event: None,
+            failure: None,
+            is_encrypted: false,
             pings: 0,
             ping_pause: Duration::ZERO,
             delay: Duration::ZERO,
@@ -159,6 +165,12 @@ impl Reply {
         self
     }
 
+    /// Ends the response of the Responses API with a failure after the first block.
+    pub(crate) fn failed(mut self, code: &str) -> Self {
+        self.failure = Some(code.into());
+        self
+    }
+
     /// Sends pings before everything else, each after a pause.
     pub(crate) fn pings(mut self, count: u32, pause: Duration) -> Self {
         (self.pings, self.ping_pause) = (count, pause);
@@ -196,7 +208,8 @@ impl Reply {
 
     /// Returns the body of the answer to a streaming request for this model.
     pub(crate) fn stream_bytes(&self, api: Api, model: &str) -> Vec<u8> {
-        Self { form: Form::Stream, api, model: model.into(), ..self.clone() }.body().1
+        let form = Form::Stream;
+        Self { form, api, model: model.into(), is_encrypted: true, ..self.clone() }.body().1
     }
 
     pub(super) fn asked(mut self, view: &RequestView) -> Self {
@@ -204,6 +217,8 @@ impl Reply {
             self.form = if view.body["stream"] == true { Form::Stream } else { Form::Plain };
         }
         (self.id, self.model, self.api) = (view.number, view.model().into(), view.api);
+        let include = view.body["include"].as_array().into_iter().flatten();
+        self.is_encrypted = include.into_iter().any(|it| it == "reasoning.encrypted_content");
         self
     }
 
@@ -299,6 +314,25 @@ impl Reply {
                         }
                     };
                 }
+                if self.api == Api::Responses {
+                    let said = responses_reply::Said {
+                        number: self.id,
+                        model: &self.model,
+                        blocks,
+                        reason,
+                        usage: *usage,
+                        is_encrypted: self.is_encrypted,
+                        error: self.error_event.as_deref(),
+                        failure: self.failure.as_deref(),
+                        line_end: self.line_end,
+                    };
+                    return match self.form {
+                        Form::Plain => ("application/json".into(), said.whole().into_bytes()),
+                        Form::Asked | Form::Stream => {
+                            ("text/event-stream".into(), said.stream().into_bytes())
+                        }
+                    };
+                }
                 if self.form == Form::Plain {
                     let message = self.envelope(blocks, &json!(reason), *usage);
                     return ("application/json".into(), message.to_string().into_bytes());
@@ -320,6 +354,7 @@ impl Reply {
         match self.api {
             Api::Messages => self.event("ping", &json!({})),
             Api::Completions => ": still at work\n\n".into(),
+            Api::Responses => "event: keepalive\ndata: still at work\n\n".into(),
         }
     }
 

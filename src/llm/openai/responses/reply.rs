@@ -142,10 +142,10 @@ impl Assemble for Assembler {
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 sink(Delta::Thought(word(&data, "delta").into()));
             }
-            "response.reasoning_summary_part.added" => {
-                if field("summary_index").as_u64().is_some_and(|index| index > 0) {
-                    sink(Delta::Thought("\n\n".into()));
-                }
+            "response.reasoning_summary_part.added"
+                if field("summary_index").as_u64().is_some_and(|index| index > 0) =>
+            {
+                sink(Delta::Thought("\n\n".into()));
             }
             "response.output_item.done" => self.part(&data).complete(field("item"), sink),
             "response.completed" | "response.incomplete" => {

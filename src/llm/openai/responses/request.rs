@@ -89,7 +89,10 @@ fn put_user(message: &ChatMessage, input: &mut Vec<Value>) {
     }
     let texts = message.blocks.iter().filter_map(|block| match block {
         Block::Text { text } if !text.trim().is_empty() => Some(text.as_str()),
-        _ => None,
+        Block::Text { .. }
+        | Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Opaque { .. } => None,
     });
     let part = |text: &str| json!({"type": "input_text", "text": text});
     let mut parts: Vec<Value> = texts.map(part).collect();
