@@ -85,6 +85,7 @@ fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> St
         ) => line.clone(),
         (_, PermissionSubject::Path(path) | PermissionSubject::Outside(path)) => path.clone(),
         (_, PermissionSubject::Files(files)) => files_in_words(files),
+        (_, PermissionSubject::Page { url, .. }) => url.clone(),
         (_, PermissionSubject::ChangedTool(about)) => about.clone(),
         (_, PermissionSubject::Nothing) => call.input.to_string(),
     }

@@ -13,7 +13,7 @@ use crate::store::asynchronous::offload;
 use crate::store::transcript::{OpenQuestion, archived_questions, decision, open_questions};
 use crate::store::{Liveness, TeamDir, liveness, roster};
 use crate::tools::approval_decision::{ApprovalDecision, Decider};
-use crate::tools::{changed_files, find as find_tool};
+use crate::tools::{changed_files, find as find_tool, page_subject};
 use crate::ui::console::EditableText;
 use crate::ui::question::{TypedAnswer, excerpt_rows};
 use crate::ui::{sanitize::one_line, view::View};
@@ -209,7 +209,9 @@ pub(super) fn editable_text(question: &Question) -> Option<EditableText> {
     let name = match find_tool(&question.tool)?.subject {
         SubjectArgument::Command(_) => "command.sh",
         SubjectArgument::Patch(_) => "change.patch",
-        SubjectArgument::File(_) | SubjectArgument::None => &question.description,
+        SubjectArgument::File(_) | SubjectArgument::Url(_) | SubjectArgument::None => {
+            &question.description
+        }
     };
     let id = question.request_id.clone();
     Some(EditableText { id, name: name.into(), text: text.into() })
@@ -228,6 +230,11 @@ pub(crate) fn always_rules(question: &Question, subject: &str) -> Vec<String> {
         (_, Some(SubjectArgument::Command(_))) => PermissionSubject::Command(what),
         (_, Some(SubjectArgument::File(_))) => PermissionSubject::Path(what),
         (_, Some(SubjectArgument::Patch(_))) => PermissionSubject::Files(changed_files(&what)),
+        // Without a host there is no rule: one for the whole tool would be for every host.
+        (_, Some(SubjectArgument::Url(_))) => match page_subject(&what) {
+            Some(page) => page,
+            None => return Vec::new(),
+        },
         (_, Some(SubjectArgument::None) | None) => PermissionSubject::Nothing,
     };
     rules_for(question.about, &question.tool, &subject)

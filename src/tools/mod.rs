@@ -9,6 +9,7 @@ pub(crate) mod approval_decision;
 pub(crate) mod approval_queue;
 mod call;
 pub(crate) mod command;
+mod fetch;
 mod files;
 pub(crate) mod hooks;
 mod leased_paths;
@@ -29,6 +30,7 @@ mod tests;
 mod work;
 
 pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
+pub(crate) use fetch::page_subject;
 #[cfg(test)]
 pub(crate) use files::file_tools;
 pub(crate) use files::{
@@ -52,6 +54,7 @@ const TOOLS: &[Registration] = &[
     Registration::of::<files::ApplyPatch>(),
     Registration::of::<search::Grep>(),
     Registration::of::<search::ListFiles>(),
+    Registration::of::<fetch::FetchUrl>(),
     Registration::of::<leases::ClaimFiles>(),
     Registration::of::<leases::ReleaseFiles>(),
     Registration::of::<mail::SendMessage>(),

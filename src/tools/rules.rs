@@ -70,6 +70,7 @@ pub(crate) fn under_own_names(rule: &str) -> Result<Vec<String>, RuleProblem> {
     let pattern = match spec.subject {
         SubjectArgument::File(_) | SubjectArgument::Patch(_) => file_pattern(pattern, is_own)?,
         SubjectArgument::Command(_) => command_pattern(pattern, is_own)?,
+        SubjectArgument::Url(_) => host_pattern(pattern, is_own)?,
         SubjectArgument::None => pattern.to_owned(),
     };
     if is_own {
@@ -114,6 +115,17 @@ fn file_pattern(pattern: &str, is_own: bool) -> Result<String, RuleProblem> {
     Ok(if is_everywhere { format!("(**/{inside}") } else { format!("({inside}") })
 }
 
+/// Returns a pattern, with its parentheses, for the hosts of pages.
+fn host_pattern(pattern: &str, is_own: bool) -> Result<String, RuleProblem> {
+    const NO_PUBLIC_HOST: &str = "it names no public host; write the name without a port and an address, such as \
+                                  docs.example.com or *.example.com";
+    let Some(host) = pattern.strip_prefix('(') else { return Ok(String::new()) };
+    let host = if is_own { host } else { host.strip_prefix("domain:").unwrap_or(host) };
+    let parsed = host.strip_suffix(')').and_then(|host| HostPattern::parse(host).ok());
+    let is_public = parsed.is_some_and(|host| !host.has_port());
+    if is_public { Ok(format!("({host}")) } else { Err(RuleProblem::NoMatch(NO_PUBLIC_HOST)) }
+}
+
 /// Returns a pattern, with its parentheses, for the first words of a command.
 fn command_pattern(pattern: &str, is_own: bool) -> Result<String, RuleProblem> {
     if let Some(words) = pattern.strip_suffix(" *)") {
@@ -152,6 +164,9 @@ mod tests {
             ("outside(/usr/**)", &["outside(/usr/**)"]),
             ("network(*.example.com)", &["network(*.example.com)"]),
             ("network", &["network"]),
+            ("fetch_url(*.example.com)", &["fetch_url(*.example.com)"]),
+            ("WebFetch(domain:docs.example.com)", &["fetch_url(docs.example.com)"]),
+            ("WebFetch", &["fetch_url"]),
             ("mcp__git__git_log", &["mcp__git__git_log"]),
             ("mcp__git__*", &["mcp__git__*"]),
             ("unsandboxed(docker ps)", &["unsandboxed(docker ps)"]),
@@ -173,6 +188,11 @@ mod tests {
             "unsandboxed(git * main)",
             "network(*)",
             "network(https://packages.example.com)",
+            "fetch_url(https://docs.example.com)",
+            "fetch_url(docs.example.com:8443)",
+            "fetch_url(127.0.0.1:80)",
+            "fetch_url(domain:docs.example.com)",
+            "fetch_url(*)",
             "mcp__git__git_log(x)",
         ] {
             let found = under_own_names(nothing);

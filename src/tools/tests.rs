@@ -32,7 +32,8 @@ fn every_spec_describes_the_tool_and_a_compact_tool_is_also_for_its_audience() {
         assert_eq!(arguments.len(), spec.parameters.len(), "{}: an argument twice", spec.name);
         if let SubjectArgument::Command(argument)
         | SubjectArgument::File(argument)
-        | SubjectArgument::Patch(argument) = spec.subject
+        | SubjectArgument::Patch(argument)
+        | SubjectArgument::Url(argument) = spec.subject
         {
             assert_eq!(arguments[argument]["type"], "string", "{}", spec.name);
             let required = definition.input_schema["required"].as_array().unwrap();

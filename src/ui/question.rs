@@ -72,6 +72,7 @@ fn purpose(question: &Question) -> String {
     match (question.about, object(question)) {
         (QuestionKind::Plan, _) => "carry out this plan".into(),
         (QuestionKind::Permission, "command") => "run".into(),
+        (QuestionKind::Permission, "host") => "fetch".into(),
         (QuestionKind::Permission, _) => format!("use {tool}"),
         (QuestionKind::Sandbox, _) if !question.hosts().is_empty() => {
             let hosts: Vec<String> = question.hosts().iter().map(ToString::to_string).collect();
@@ -96,6 +97,7 @@ fn object(question: &Question) -> &'static str {
         Some(SubjectArgument::Command(_)) => "command",
         Some(SubjectArgument::File(_)) => "file",
         Some(SubjectArgument::Patch(_)) => "set of files",
+        Some(SubjectArgument::Url(_)) => "host",
         Some(SubjectArgument::None) | None => "tool",
     }
 }

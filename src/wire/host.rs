@@ -1,11 +1,14 @@
 //! Hosts that a command may reach: a name, perhaps with a wildcard, or a host with its port.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The ports of a host that is named without one: those of HTTP and TLS.
 pub const WEB_PORTS: [u16; 2] = [80, 443];
+
+/// The address by which a virtual machine of Azure reaches its host.
+const AZURE_HOST: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
 /// The longest name of a host.
 const MAX_NAME: usize = 253;
@@ -80,6 +83,11 @@ impl HostPattern {
             None if is_address(&host) || !WEB_PORTS.contains(&port) => None,
             None => is_meant.then_some(HostGrant::Public),
         }
+    }
+
+    /// Whether the pattern means one port of a host, wherever the host is.
+    pub fn has_port(&self) -> bool {
+        self.port.is_some()
     }
 
     /// Whether each host that `other` means is one that this pattern means.
@@ -178,6 +186,8 @@ pub fn is_public(address: IpAddr) -> bool {
         IpAddr::V4(address) => {
             let [a, b, c, _] = address.octets();
             let is_shared = a == 100 && (64..128).contains(&b);
+            // Through this one a virtual machine of Azure reaches its host, with data about the machine.
+            let is_of_host = address == AZURE_HOST;
             let is_reserved = a == 0
                 || a >= 240
                 || (a, b, c) == (192, 0, 0)
@@ -189,6 +199,7 @@ pub fn is_public(address: IpAddr) -> bool {
                 || address.is_multicast()
                 || address.is_documentation()
                 || is_shared
+                || is_of_host
                 || is_reserved)
         }
         IpAddr::V6(address) => {
@@ -292,7 +303,9 @@ mod tests {
             "172.16.0.1",
             "192.168.1.1",
             "169.254.169.254",
+            "168.63.129.16",
             "100.64.0.1",
+            "100.100.100.200",
             "0.0.0.0",
             "224.0.0.1",
             "255.255.255.255",
@@ -305,7 +318,10 @@ mod tests {
             "ff02::1",
             "::ffff:8.8.8.8",
             "::ffff:127.0.0.1",
+            "::127.0.0.1",
             "64:ff9b::7f00:1",
+            "64:ff9b:1::7f00:1",
+            "fd00:ec2::254",
             "2002:7f00:1::",
             "2001:0:7f00:1::",
             "2001:db8::1",

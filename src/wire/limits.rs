@@ -141,6 +141,23 @@ pub const OUTPUT_DRAIN: Duration = Duration::from_secs(1);
 /// The number of characters of a tool's output that are sent to a model: head and tail (SPEC 5).
 pub const OUTPUT_CHARS: usize = 50_000;
 
+// Pages of the web.
+
+/// The time of one call that fetches a page, its redirects and the rules of its host included.
+pub const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// The size that is read of a page, and kept once it is decompressed, in bytes: more than a model can read.
+pub const FETCH_BYTES: usize = 5 * 1024 * 1024;
+/// The size that is read of the rules of a host, in bytes (RFC 9309, 2.5).
+pub const ROBOTS_BYTES: usize = 500 * 1024;
+/// The number of redirects that one call follows.
+pub const FETCH_REDIRECTS: usize = 5;
+/// The number of hosts whose rules an agent remembers.
+pub const ROBOTS_HOSTS: usize = 32;
+/// The time for which an agent remembers the rules of a host.
+pub const ROBOTS_KEPT: Duration = Duration::from_secs(3600);
+/// The time for which an agent remembers the last page, of which it may read further parts.
+pub const PAGE_KEPT: Duration = Duration::from_secs(900);
+
 // Undo.
 
 /// The largest version of a file that is kept for undo: source files are smaller, and a larger one is made by a program.

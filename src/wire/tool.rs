@@ -139,6 +139,8 @@ pub enum Effect {
     Reads,
     /// Changes the state of the team, not the workspace; runs in every permission mode.
     Talks,
+    /// Changes nothing here, but tells another machine something: it asks in every mode but `bypass`.
+    Reaches,
     /// May change the workspace or the machine; the permission mode decides.
     Changes,
 }
@@ -154,6 +156,8 @@ pub enum SubjectArgument {
     File(&'static str),
     /// The files that the patch in this argument names; a call changes only these.
     Patch(&'static str),
+    /// The address in this argument; a rule matches its host.
+    Url(&'static str),
 }
 
 /// The access that a role gives to a tool.
@@ -310,7 +314,10 @@ impl ToolSpec {
     pub(crate) fn command_argument(&self) -> Option<&'static str> {
         match self.subject {
             SubjectArgument::Command(argument) => Some(argument),
-            SubjectArgument::File(_) | SubjectArgument::Patch(_) | SubjectArgument::None => None,
+            SubjectArgument::File(_)
+            | SubjectArgument::Patch(_)
+            | SubjectArgument::Url(_)
+            | SubjectArgument::None => None,
         }
     }
 

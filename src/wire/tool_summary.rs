@@ -9,7 +9,9 @@ pub(crate) fn summary(spec: Option<&ToolSpec>, input: &Value) -> String {
     let Some(spec) = spec else { return pairs(input) };
     let text = |argument: &str| input.get(argument).and_then(Value::as_str);
     let subject = match spec.subject {
-        SubjectArgument::Command(argument) => text(argument).map(ToOwned::to_owned),
+        SubjectArgument::Command(argument) | SubjectArgument::Url(argument) => {
+            text(argument).map(ToOwned::to_owned)
+        }
         SubjectArgument::File(argument) => text(argument).map(|path| {
             let lines = text("content").map(|content| content.lines().count());
             match lines {

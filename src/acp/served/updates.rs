@@ -35,6 +35,7 @@ pub(crate) enum ToolKind {
     Search,
     Execute,
     Think,
+    Fetch,
     Other,
 }
 

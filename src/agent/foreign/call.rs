@@ -172,7 +172,8 @@ fn argument_of(spec: &ToolSpec) -> Option<&'static str> {
     match spec.subject {
         SubjectArgument::Command(argument)
         | SubjectArgument::File(argument)
-        | SubjectArgument::Patch(argument) => Some(argument),
+        | SubjectArgument::Patch(argument)
+        | SubjectArgument::Url(argument) => Some(argument),
         SubjectArgument::None => None,
     }
 }

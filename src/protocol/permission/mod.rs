@@ -40,6 +40,8 @@ pub(crate) enum PermissionSubject {
     /// Files in the workspace that one call changes. Each is judged also as a call of the tool that changes such a file
     /// alone, and the strictest verdict counts.
     Files(Vec<ChangedFile>),
+    /// A page of the web: its address, and its host. `is_walled_off` if the walls keep commands from that host.
+    Page { url: String, host: HostPattern, is_walled_off: bool },
     /// A tool of a server, which is not as a person has accepted it: what a person must know of the call.
     ChangedTool(String),
 }
@@ -104,6 +106,7 @@ impl PermissionSubject {
             | Self::Command(_)
             | Self::Path(_)
             | Self::Files(_)
+            | Self::Page { .. }
             | Self::ChangedTool(_) => None,
         }
     }
@@ -116,12 +119,24 @@ impl PermissionSubject {
             | Self::Path(_)
             | Self::Outside(_)
             | Self::Files(_)
+            | Self::Page { .. }
             | Self::ChangedTool(_) => None,
         }
     }
 
+    /// Returns the hosts about which the rules of the network are.
     fn hosts(&self) -> &[HostPattern] {
-        if let Self::Hosts { hosts, .. } = self { hosts } else { &[] }
+        match self {
+            Self::Hosts { hosts, .. } => hosts,
+            Self::Page { host, .. } => std::slice::from_ref(host),
+            Self::Nothing
+            | Self::Command(_)
+            | Self::Unsandboxed(_)
+            | Self::Path(_)
+            | Self::Outside(_)
+            | Self::Files(_)
+            | Self::ChangedTool(_) => &[],
+        }
     }
 }
 
@@ -157,7 +172,7 @@ impl Rule {
 
     fn covers(&self, tool: &str, subject: &PermissionSubject) -> bool {
         use PermissionSubject::{
-            ChangedTool, Command, Files, Hosts, Nothing, Outside, Path, Unsandboxed,
+            ChangedTool, Command, Files, Hosts, Nothing, Outside, Page, Path, Unsandboxed,
         };
         let Some(pattern) = &self.pattern else { return covers_tool(&self.tool, tool) };
         self.tool == tool
@@ -165,6 +180,7 @@ impl Rule {
                 // Each of several files is judged alone.
                 Nothing | ChangedTool(_) | Files(_) => false,
                 Path(path) | Outside(path) => glob::matches(pattern, path),
+                Page { host, .. } => self.host().is_some_and(|own| own.covers(host)),
                 Hosts { hosts, .. } if tool == NETWORK => {
                     hosts.iter().all(|host| self.covers_host(host))
                 }
@@ -308,8 +324,11 @@ impl Policy {
             return self.judge_files(tool, effect, files);
         }
         let way_out = subject.way_out();
+        // What a person forbids to commands in the network, no page brings in.
+        let is_page = matches!(subject, PermissionSubject::Page { .. });
+        let way = way_out.or_else(|| is_page.then_some(NETWORK));
         let touches = |rule: &Rule| {
-            rule.touches(tool, subject) || way_out.is_some_and(|way| rule.touches(way, subject))
+            rule.touches(tool, subject) || way.is_some_and(|way| rule.touches(way, subject))
         };
         let denies = |rule: &&Rule| touches(rule);
         if let Some(rule) = self.deny.iter().find(denies) {
@@ -326,7 +345,7 @@ impl Policy {
         if let Some(way) = way_out {
             let is_open = self.opens(way, subject);
             if !is_open && self.mode == PermissionMode::Bypass {
-                return PermissionVerdict::Refuse(stays(way, subject));
+                return PermissionVerdict::Refuse(stays(way, tool, subject));
             }
             if !is_open || way == UNSANDBOXED && self.asks(touches) {
                 return PermissionVerdict::AskToLeave;
@@ -343,6 +362,9 @@ impl Policy {
                 }
             };
         }
+        if self.is_beyond_the_walls(tool, subject) {
+            return PermissionVerdict::Refuse(stays(NETWORK, tool, subject));
+        }
         let free = match subject {
             PermissionSubject::Path(_) => self.mode == PermissionMode::AcceptEdits,
             PermissionSubject::Command(_) | PermissionSubject::Hosts { .. } => {
@@ -352,10 +374,12 @@ impl Policy {
             | PermissionSubject::ChangedTool(_)
             | PermissionSubject::Outside(_)
             | PermissionSubject::Files(_)
+            | PermissionSubject::Page { .. }
             | PermissionSubject::Unsandboxed(_) => false,
         };
         let asks = || self.ask.iter().any(touches);
-        let runs = || !changes || free || self.allows(tool, subject);
+        let is_harmless = matches!(effect, Effect::Reads | Effect::Talks);
+        let runs = || is_harmless || free || self.allows(tool, subject);
         if self.mode == PermissionMode::Bypass || !asks() && runs() {
             PermissionVerdict::Run
         } else {
@@ -395,6 +419,15 @@ impl Policy {
         self.allows(way, subject) && !self.asks(asks)
     }
 
+    /// Whether a page is one that no command could fetch, and nobody is asked about it.
+    fn is_beyond_the_walls(&self, tool: &str, subject: &PermissionSubject) -> bool {
+        let is_walled_off = matches!(subject, PermissionSubject::Page { is_walled_off: true, .. });
+        is_walled_off
+            && self.mode == PermissionMode::Bypass
+            && !self.allows(tool, subject)
+            && !self.opens(NETWORK, subject)
+    }
+
     /// Whether a rule asks; in mode `bypass` none does.
     fn asks(&self, touches: impl Fn(&Rule) -> bool) -> bool {
         self.mode != PermissionMode::Bypass && self.ask.iter().any(touches)
@@ -419,13 +452,15 @@ const CHANGED_TOOL: &str = "not done: the MCP server has changed this tool since
                             SERVER` accepts it";
 
 /// Returns the refusal of a call that leaves the workspace or the walls in mode `bypass`.
-fn stays(way: &str, subject: &PermissionSubject) -> String {
+fn stays(way: &str, tool: &str, subject: &PermissionSubject) -> String {
+    let is_page = matches!(subject, PermissionSubject::Page { .. });
     let (place, advice) = match way {
+        NETWORK if is_page => ("hosts of the settings", "do without this page"),
         UNSANDBOXED => ("walls", "do without `outside`"),
         NETWORK => ("hosts of the settings", "do without `hosts`"),
         _ => ("workspace", "give a path inside it"),
     };
-    let rules = way_rules(way, subject);
+    let rules = if is_page { vec![rule(tool, subject)] } else { way_rules(way, subject) };
     let rule = rules.first().map_or("", String::as_str);
     format!(
         "not done: this leads out of the {place}, and in mode bypass nobody is asked; {advice} (a rule such \
@@ -441,7 +476,7 @@ fn way_rules(way: &str, subject: &PermissionSubject) -> Vec<String> {
     vec![rule(way, subject)]
 }
 
-/// Returns the rules that the answer "always" adds: for exactly this command, this file, or the tool.
+/// Returns the rules that the answer "always" adds: for exactly this command, this file, this host, or the tool.
 pub(crate) fn rules_for(
     about: QuestionKind,
     tool: &str,
@@ -494,6 +529,7 @@ fn rule(tool: &str, subject: &PermissionSubject) -> String {
         PermissionSubject::Path(path) | PermissionSubject::Outside(path) => {
             format!("{tool}({})", glob::literal(path))
         }
+        PermissionSubject::Page { host, .. } => format!("{tool}({host})"),
     }
 }
 

@@ -15,12 +15,13 @@ fn policy(mode: PermissionMode, allow: &[&str], ask: &[&str], deny: &[&str]) -> 
     Policy::new(mode, &lists(allow, ask, deny)).unwrap()
 }
 
-/// Returns a tool of this name. In these tests `read_file` reads, `spawn_teammate` talks, and every other tool
-/// changes something.
+/// Returns a tool of this name. In these tests `read_file` reads, `spawn_teammate` talks, `fetch_url` reaches another
+/// machine, and every other tool changes something.
 fn spec(name: &'static str) -> ToolSpec {
     let effect = match name {
         "read_file" => Effect::Reads,
         "spawn_teammate" => Effect::Talks,
+        "fetch_url" => Effect::Reaches,
         _ => Effect::Changes,
     };
     ToolSpec { name, effect, ..ToolSpec::STRICT }
@@ -189,6 +190,69 @@ fn the_walls_are_left_only_by_permission() {
     assert_eq!(rules, [format!("unsandboxed({push})")]);
     let always = policy(Default, &[&rules[0]], &[], &[]);
     assert_eq!((judge(&always, push), bash(&always, push)), (Run, Ask));
+}
+
+fn page(host: &str, is_walled_off: bool) -> PermissionSubject {
+    let (url, host) = (format!("https://{host}/x"), HostPattern::parse(host).unwrap());
+    PermissionSubject::Page { url, host, is_walled_off }
+}
+
+#[test]
+fn a_page_asks_about_its_host_in_each_mode_but_bypass() {
+    let fetch = |policy: &Policy, host: &str| policy.judge(&spec("fetch_url"), &page(host, false));
+    for mode in [Plan, Default, AcceptEdits] {
+        let rules = policy(
+            mode,
+            &["fetch_url(a.example)", "fetch_url(*.b.example)", "bash", "network"],
+            &["fetch_url(asked.b.example)"],
+            &["fetch_url(no.b.example)", "network(*.off.example)"],
+        );
+        for (host, verdict) in [
+            ("a.example", Run),
+            ("x.b.example", Run),
+            ("b.example", Ask),
+            ("x.a.example", Ask),
+            ("other.example", Ask),
+            ("asked.b.example", Ask),
+        ] {
+            assert_eq!(fetch(&rules, host), verdict, "{mode} {host}");
+        }
+    }
+    for mode in PermissionMode::ALL {
+        let denied =
+            policy(mode, &["fetch_url"], &[], &["fetch_url(no.example)", "network(*.off.example)"]);
+        assert_eq!(fetch(&denied, "yes.example"), Run, "{mode}");
+        for host in ["no.example", "x.off.example"] {
+            assert!(is_refused(&fetch(&denied, host)), "{mode} {host}");
+        }
+        for all in ["fetch_url", "network"] {
+            let denied = policy(mode, &["fetch_url"], &[], &[all]);
+            assert!(is_refused(&fetch(&denied, "yes.example")), "{mode} {all}");
+        }
+    }
+    assert_eq!(fetch(&policy(Bypass, &[], &["fetch_url"], &[]), "a.example"), Run);
+    let rules = rules_for(QuestionKind::Permission, "fetch_url", &page("a.example", false));
+    assert_eq!(rules, ["fetch_url(a.example)"]);
+    let always = policy(Default, &[&rules[0]], &[], &[]);
+    assert_eq!((fetch(&always, "a.example"), fetch(&always, "b.example")), (Run, Ask));
+}
+
+#[test]
+fn a_page_of_a_host_that_walls_keep_from_commands_is_not_fetched_unasked() {
+    let fetch = |mode: PermissionMode, allow: &[&str]| {
+        let policy = policy(mode, allow, &[], &[]);
+        policy.judge(&spec("fetch_url"), &page("a.example", true))
+    };
+    for mode in [Plan, Default, AcceptEdits] {
+        assert_eq!(fetch(mode, &["network(a.example)"]), Ask, "{mode}");
+        assert_eq!(fetch(mode, &["fetch_url(a.example)"]), Run, "{mode}");
+    }
+    let Refuse(why) = fetch(Bypass, &["bash"]) else { panic!("it is not refused") };
+    assert!(why.contains("\"fetch_url(a.example)\" under `allow`"), "{why}");
+    for allow in ["fetch_url", "fetch_url(b.example)", "network(a.example)"] {
+        let is_other = allow == "fetch_url(b.example)";
+        assert_eq!(is_refused(&fetch(Bypass, &[allow])), is_other, "{allow}");
+    }
 }
 
 #[test]

@@ -131,9 +131,8 @@ fn kind(spec: Option<&ToolSpec>) -> ToolKind {
     match (spec.subject, spec.effect) {
         (SubjectArgument::Command(_), _) => ToolKind::Execute,
         (SubjectArgument::File(_) | SubjectArgument::Patch(_), Effect::Changes) => ToolKind::Edit,
-        (SubjectArgument::File(_) | SubjectArgument::Patch(_), Effect::Reads | Effect::Talks) => {
-            ToolKind::Read
-        }
+        (SubjectArgument::File(_) | SubjectArgument::Patch(_), _) => ToolKind::Read,
+        (SubjectArgument::Url(_), _) => ToolKind::Fetch,
         (SubjectArgument::None, _) if spec.signal == Signal::SubmitsPlan => ToolKind::Think,
         (SubjectArgument::None, Effect::Reads) if spec.purpose == Purpose::Work => ToolKind::Search,
         (SubjectArgument::None, _) => ToolKind::Other,
