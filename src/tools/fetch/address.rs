@@ -136,14 +136,13 @@ impl PageUrl {
         uri.is_ok_and(|uri| Matcher::from_env().intercept(&uri).is_some())
     }
 
-    /// Resolves the name of the host, and returns its public addresses.
+    /// Resolves the name of the host, and returns its public addresses. Their port is 0, for that of the address.
     ///
     /// # Errors
     /// There are none.
     pub(super) async fn resolve(&self) -> Result<Vec<SocketAddr>, String> {
         let name = self.host_name();
-        let port = self.url.port_or_known_default().unwrap_or_default();
-        let found = lookup_host((name, port)).await;
+        let found = lookup_host((name, 0)).await;
         let found: Vec<_> = found.map_err(|why| format!("{name} is not found: {why}"))?.collect();
         let public: Vec<_> = found.iter().copied().filter(|it| is_public(it.ip())).collect();
         if public.is_empty() {

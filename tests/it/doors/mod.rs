@@ -1,4 +1,4 @@
-//! The doors: agents, tools and editors that people already have.
+//! The doors: agents, tools and editors that people already have, and pages of the web.
 
 mod acp_calls;
 mod acp_failures;
@@ -17,6 +17,9 @@ mod mcp_install;
 mod mcp_lead;
 mod mcp_member;
 mod mcp_servers;
+
+mod pages;
+mod pages_asked;
 
 use crate::support::child_process::write;
 use crate::support::harness::{Team, has_python};
