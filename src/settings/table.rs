@@ -198,7 +198,8 @@ settings! {
 
         /// The network of walled commands: `open` if they download from anywhere, `hosts` if only from those of
         /// `sandbox.hosts`, `own` if tests start servers (a loopback that only the command sees; needs namespaces), `off`
-        /// if nothing may get out. A folder can only make it stricter without `team trust`.
+        /// if nothing may get out. With `own` and `off`, agents fetch no pages of the web either. A folder can only make it
+        /// stricter without `team trust`.
         sandbox_network: Setting<SandboxNetwork> = SandboxNetwork::Open,
             key: "sandbox.network", needs_trust: true;
 

@@ -324,7 +324,7 @@ impl Policy {
             return self.judge_files(tool, effect, files);
         }
         let way_out = subject.way_out();
-        // What a person forbids to commands in the network, no page brings in.
+        // A rule that keeps commands from a host keeps pages of it away, too.
         let is_page = matches!(subject, PermissionSubject::Page { .. });
         let way = way_out.or_else(|| is_page.then_some(NETWORK));
         let touches = |rule: &Rule| {

@@ -12,7 +12,7 @@ use tokio::net::lookup_host;
 /// The maximum length of an address, in bytes.
 const MAX_URL_BYTES: usize = 4096;
 
-/// The ends of names that mean this machine or a local network, whoever resolves them (RFC 6761, 6762, 8375, and the
+/// The ends of names that mean this machine or a local network for every resolver (RFC 6761, 6762, 8375, and the
 /// metadata services of clouds).
 const LOCAL_ENDS: [&str; 10] = [
     "localhost",

@@ -2,27 +2,13 @@
 
 use super::address::PageUrl;
 use super::memory::{keep_robots, robots_of};
-use super::page::PageType;
+use super::page::{Page, PageType};
 use super::robots::Robots;
 use super::visit::{Answer, Visit, size_in_words};
 use crate::store::asynchronous::offload;
 use crate::wire::limits::{FETCH_BYTES, FETCH_REDIRECTS, ROBOTS_BYTES};
 use reqwest::StatusCode;
 use std::rc::Rc;
-
-/// A page, as it came.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Page {
-    /// The address from which it came.
-    pub(super) url: String,
-    pub(super) status: StatusCode,
-    /// Its type, as the server names it; empty if it does not.
-    pub(super) kind: String,
-    pub(super) title: Option<String>,
-    pub(super) text: String,
-    /// Whether its end is missing.
-    pub(super) is_cut: bool,
-}
 
 /// The end of the way.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -314,7 +314,7 @@ impl Writer {
             SpanKind::Code => self.push("`"),
             SpanKind::Link(None) => {}
             SpanKind::Link(Some(url)) if url.contains(['(', ')']) => {
-                self.push(&format!("](<{url}>)"))
+                self.push(&format!("](<{url}>)"));
             }
             SpanKind::Link(Some(url)) => self.push(&format!("]({url})")),
         }

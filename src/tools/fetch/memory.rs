@@ -1,9 +1,9 @@
-//! What an agent remembers between its calls: the rules of hosts, and the last page that was longer than one result.
+//! The memory of an agent between its calls: the rules of hosts, and the last page that was longer than one result.
 //!
 //! An agent is a process, and its calls run on the thread of its event loop. So this belongs to that thread, and nothing
 //! is borrowed across a wait.
 
-use super::flow::Page;
+use super::page::Page;
 use super::robots::Robots;
 use crate::os::{Clock, SystemClock};
 use crate::wire::limits::{PAGE_KEPT, ROBOTS_HOSTS, ROBOTS_KEPT};

@@ -22,8 +22,9 @@ use crate::wire::limits::{FETCH_BYTES, FETCH_TIMEOUT, MIB};
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{AfterCrash, Effect, SubjectArgument, ToolSpec};
 use address::PageUrl;
-use flow::{Arrival, Page};
+use flow::Arrival;
 use memory::{keep_page, page_of};
+use page::Page;
 use std::rc::Rc;
 use tokio::time::timeout;
 
@@ -58,7 +59,7 @@ impl Tool for FetchUrl {
         Ok(subject_of(&page, is_walled_off))
     }
 
-    /// Whether commands have a network: whoever takes it from them does not expect that a page is fetched.
+    /// Whether commands have a network: a user who takes it from them does not expect that a page is fetched.
     fn is_available(parts: &ToolParts) -> bool {
         let walls = parts.commands.walls.as_ref();
         walls.is_none_or(|walls| walls.has_open_network() || walls.proxied_hosts().is_some())
@@ -129,25 +130,26 @@ fn part_of(page: &Page, offset: usize) -> Result<String, String> {
     let rest = page.text.get(begin..).unwrap_or_default();
     let part = first_lines(rest, PART_CHARS);
     let last = offset - 1 + part.chars().count();
-    let mut shown = head(page);
-    shown.push_str(BEGIN);
-    if let (1, Some(title)) = (offset, &page.title) {
-        shown.push_str(&format!("Title: {title}\n\n"));
-    }
-    shown.push_str(if part.trim().is_empty() { "(no text)" } else { part.trim_end() });
-    shown.push_str(END);
-    if offset > 1 || last < total {
-        shown.push_str(&format!("\n[characters {offset} to {last} of {total}"));
-        if last < total {
-            shown.push_str(&format!("; for more, repeat the call with offset {}", last + 1));
-        }
-        shown.push(']');
-    }
-    if page.is_cut {
+    let title = page.title.as_ref().filter(|_| offset == 1);
+    let title = title.map(|title| format!("Title: {title}\n\n")).unwrap_or_default();
+    let text = if part.trim().is_empty() { "(no text)" } else { part.trim_end() };
+    let place = if offset == 1 && last == total {
+        String::new()
+    } else if last == total {
+        format!("\n[characters {offset} to {last} of {total}]")
+    } else {
+        let next = last + 1;
+        format!(
+            "\n[characters {offset} to {last} of {total}; for more, repeat the call with offset {next}]"
+        )
+    };
+    let end = if page.is_cut {
         let most = u64::try_from(FETCH_BYTES).unwrap_or(u64::MAX) / MIB;
-        shown.push_str(&format!("\n[of more than {most} MiB the end is not read]"));
-    }
-    Ok(shown)
+        format!("\n[of more than {most} MiB the end is not read]")
+    } else {
+        String::new()
+    };
+    Ok(format!("{}{BEGIN}{title}{text}{END}{place}{end}", head(page)))
 }
 
 /// The marks around the text of a page.
@@ -217,7 +219,8 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_long_page_are_the_whole_page() {
-        let lines: String = (0..30_000).map(|n| format!("é{n}\n")).collect();
+        let lines: Vec<String> = (0..30_000).map(|n| format!("é{n}\n")).collect();
+        let lines = lines.concat();
         for text in [lines, "é".repeat(100_000)] {
             let page = page(text.trim_end());
             let total = page.text.chars().count();

@@ -1,8 +1,8 @@
-//! The body of an answer as text: which types are text, in which charset, and what is left of HTML.
+//! Pages, and the body of an answer as text: which types are text, in which charset, and what is left of HTML.
 
 use super::html::to_markdown;
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
-use reqwest::Url;
+use reqwest::{StatusCode, Url};
 
 /// The maximum size of the text of a page, in bytes: addresses that are made absolute may be longer than the page.
 const TEXT_BYTES: usize = 5 * 1024 * 1024;
@@ -30,6 +30,20 @@ const TEXTS: [&str; 16] = [
     "application/x-sh",
 ];
 
+/// A page, as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Page {
+    /// The address from which it came.
+    pub(super) url: String,
+    pub(super) status: StatusCode,
+    /// Its type, as the server names it; empty if it does not.
+    pub(super) kind: String,
+    pub(super) title: Option<String>,
+    pub(super) text: String,
+    /// Whether its end is missing.
+    pub(super) is_cut: bool,
+}
+
 /// The type of an answer, as its header names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PageType {
@@ -38,7 +52,7 @@ pub(super) struct PageType {
     charset: Option<String>,
 }
 
-/// A page as text.
+/// The text of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PageText {
     pub(super) title: Option<String>,

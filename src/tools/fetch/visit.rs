@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn compressed_bytes_that_were_cut_give_what_can_be_read_and_broken_ones_an_error() {
-        let text: Vec<u8> = (0..10_000_u32).flat_map(|n| n.to_le_bytes()).collect();
+        let text: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
         let bytes = compressed(&text);
         let half = &bytes[..bytes.len() / 2];
         let Body { bytes, is_cut } = decompressed(half, true, 1 << 20).unwrap();

@@ -214,7 +214,8 @@ fn a_long_page_comes_in_parts_and_a_huge_one_is_cut() {
     let Some(web) = WebTeam::new() else { return };
     let part =
         |offset: u64| ("fetch_url", json!({ "url": "http://a.team.test/long", "offset": offset }));
-    let text: String = (1..=10_000).map(|number| format!("line {number}\n")).collect();
+    let lines: Vec<String> = (1..=10_000).map(|number| format!("line {number}\n")).collect();
+    let text = lines.concat();
     let total = text.len();
     let first = text[..45_000].rfind('\n').unwrap() + 1;
     let second = text[..first + 45_000].rfind('\n').unwrap() + 1;
@@ -297,6 +298,16 @@ fn an_interrupt_ends_a_page_that_never_ends() {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     assert_left_in_order(&web.team);
+}
+
+#[test]
+#[ignore = "long: scripts/check --all runs it"]
+fn a_page_that_never_ends_is_given_up() {
+    let Some(web) = WebTeam::new() else { return };
+    check(
+        &web,
+        &[("http://a.team.test/drip", &["!", "was not fetched: it took longer than 30 s"])],
+    );
 }
 
 #[test]
