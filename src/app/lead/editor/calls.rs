@@ -202,6 +202,15 @@ mod tests {
     }
 
     #[test]
+    fn a_page_is_told_by_its_address() {
+        let input = json!({ "url": "https://docs.example.com/", "offset": 7 });
+        let report = call(tool_of(ToolKind::Fetch, "url"), &input, None);
+        let report = report.report(CallStatus::Pending);
+        assert_eq!((report.kind, report.locations), (Some(ToolKind::Fetch), Some(Vec::new())));
+        assert!(report.title.unwrap().ends_with(": https://docs.example.com/"));
+    }
+
+    #[test]
     fn an_unknown_tool_is_of_another_kind() {
         let input = json!({ "query": "x" });
         let report = call("mcp__s__find", &input, None).report(CallStatus::InProgress);
