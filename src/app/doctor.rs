@@ -103,7 +103,7 @@ fn meaning(status: u16) -> (&'static str, &'static str) {
     match status {
         200..400 => (
             "another program answers at this address",
-            "correct the address: without /v1 for anthropic, with it for openai",
+            "correct the address: without /v1 for anthropic and /v1beta for gemini, with /v1 for openai",
         ),
         404 | 405 => (
             "there is no list of models at this address",

@@ -219,6 +219,9 @@ fn config_hint(why: &ConfigError, source: Option<String>, check: &str) -> String
         (ConfigError::BadBase { .. }, Some(source)) => {
             format!("correct the base URL, which comes from {source}")
         }
+        (ConfigError::BadModel { .. }, _) => {
+            "name a model that the endpoint lists: `team doctor` shows them".into()
+        }
         _ => format!("check {check}, as the lead's environment and settings have them"),
     }
 }

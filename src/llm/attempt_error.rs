@@ -3,6 +3,7 @@
 //! The error types of a report are those of the Messages API; those of chat completions are translated first.
 
 use super::provider::ModelError;
+use super::rpc_status::RpcStatus;
 use super::sse;
 use serde_json::Value;
 use std::fmt;
@@ -88,7 +89,7 @@ pub(crate) struct ErrorReport {
     pub(super) request_id: Option<String>,
     /// The header `x-should-retry`, which overrides all other fields.
     pub(super) should_retry: Option<bool>,
-    /// The wait that the headers request.
+    /// The wait that the headers or the body request.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -107,7 +108,7 @@ const TYPES: [(&str, u16); 11] = [
 ];
 
 /// Phrases in the message of a 400 whose cause is a conversation longer than the context window.
-const TOO_LONG: [&str; 7] = [
+const TOO_LONG: [&str; 8] = [
     "prompt is too long",
     "context length",
     "context size",
@@ -115,6 +116,7 @@ const TOO_LONG: [&str; 7] = [
     "context limit",
     "context_length_exceeded",
     "maximum context",
+    "exceeds the maximum number of tokens",
 ];
 
 /// Phrases in the message of a 429 whose cause is a cap of the account.
@@ -140,14 +142,18 @@ impl ErrorReport {
     }
 
     fn from_json(status: u16, body: &Value) -> Self {
+        // Google's API sends a list with one error where a list of answers was expected.
+        let body = body.as_array().and_then(|list| list.first()).unwrap_or(body);
         let word = |at: &str| body.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let rpc = RpcStatus::of(body);
         let said = word("/error/message").or_else(|| word("/message")).or_else(|| word("/error"));
         Self {
             status,
-            kind: word("/error/type").unwrap_or_default(),
-            code: word("/error/code").unwrap_or_default(),
+            kind: word("/error/type").or(rpc.status).unwrap_or_default(),
+            code: word("/error/code").or(rpc.reason).unwrap_or_default(),
             message: said.unwrap_or_else(|| body.to_string()),
             request_id: word("/request_id"),
+            retry_after: rpc.retry_after,
             ..Self::default()
         }
     }
@@ -155,6 +161,11 @@ impl ErrorReport {
     /// Whether the type or the code is this word: servers differ in the field that they use.
     pub(super) fn is(&self, word: &str) -> bool {
         self.kind == word || self.code == word
+    }
+
+    /// Whether the endpoint has too much to do. This takes longer than other failures.
+    pub(super) fn is_overloaded(&self) -> bool {
+        self.status == 529 || self.kind == "UNAVAILABLE"
     }
 
     fn is_retryable(&self) -> bool {
@@ -172,10 +183,15 @@ impl ErrorReport {
             return ModelError::ContextFull(shown);
         }
         match self.status {
-            401 | 403 => ModelError::Credentials(shown),
+            _ if self.is_bad_key() => ModelError::Credentials(shown),
             408 | 409 | 429 | 500.. => ModelError::Unavailable(shown),
             _ => ModelError::Rejected(shown),
         }
+    }
+
+    /// Whether the endpoint refuses the key. Google's API does so with status 400.
+    pub(super) fn is_bad_key(&self) -> bool {
+        matches!(self.status, 401 | 403) || self.is("API_KEY_INVALID")
     }
 
     fn is_spend_cap(&self) -> bool {

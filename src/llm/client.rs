@@ -6,12 +6,16 @@
 //!
 //! If a server of chat completions answers a streamed request with an empty response (some do when tools are
 //! offered), the client retries once without streaming, and never streams from that server again. If an endpoint of the
-//! Responses API refuses reasoning, the client retries once without it.
+//! Responses API refuses reasoning, the client retries once without it. If the Gemini API refuses a signature of the
+//! conversation, as after a change of the key, the client retries once without the signatures of the messages so far.
 
 use super::anthropic::reply::Assembler as MessageAssembler;
 use super::anthropic::request::body as message_body;
 use super::attempt_error::{AttemptError, ErrorReport};
 use super::config::{Api, ClientConfig};
+use super::gemini::model::path as model_path;
+use super::gemini::reply::{Assembler as GeminiAssembler, is_bad_signature};
+use super::gemini::request::{Signatures, body as gemini_body};
 use super::http::{Answer, ConfigError, Endpoint};
 use super::model_list::ask;
 use super::openai::api_error::{hint_at_chat, translate};
@@ -44,6 +48,7 @@ pub struct Client {
     backoff: Option<Box<dyn Backoff>>,
     is_streamed: Cell<bool>,
     reasoning: ReasoningUse,
+    signatures: Cell<Signatures>,
     warning: Option<&'static str>,
 }
 
@@ -51,14 +56,26 @@ impl Client {
     /// Creates a client, which connects at its first call. Fails if the base URL or a header cannot be used.
     pub fn new(config: ClientConfig) -> Result<Self, ConfigError> {
         let path = match config.api {
-            Api::Messages => "/messages",
-            Api::ChatCompletions => "/chat/completions",
-            Api::Responses => "/responses",
+            Api::Messages => "/messages".to_owned(),
+            Api::ChatCompletions => "/chat/completions".to_owned(),
+            Api::Responses => "/responses".to_owned(),
+            Api::Gemini => {
+                format!("{}:streamGenerateContent?alt=sse", model_path(&config.model)?)
+            }
         };
-        let (endpoint, warning) = config.endpoint(path)?;
+        let (endpoint, warning) = config.endpoint(&path)?;
         let (jitter, is_streamed) = (Jitter::seeded(config.jitter_seed), Cell::new(true));
-        let reasoning = ReasoningUse::default();
-        Ok(Self { config, endpoint, jitter, backoff: None, is_streamed, reasoning, warning })
+        let (reasoning, signatures) = (ReasoningUse::default(), Cell::default());
+        Ok(Self {
+            config,
+            endpoint,
+            jitter,
+            backoff: None,
+            is_streamed,
+            reasoning,
+            signatures,
+            warning,
+        })
     }
 
     /// Shares a back-off with other callers.
@@ -77,16 +94,8 @@ impl Client {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            if self.adapts_to(&error, request) {
+            if self.changes_request(&mut error, request) {
                 continue;
-            }
-            match self.config.api {
-                Api::Messages => {}
-                Api::ChatCompletions => translate(&mut error),
-                Api::Responses => {
-                    translate(&mut error);
-                    hint_at_chat(&mut error);
-                }
             }
             let why = self.why(&error);
             if !error.is_retryable() {
@@ -97,8 +106,8 @@ impl Client {
                 let end = self.config.retry.end_in_words(&error, tries, elapsed, SystemClock.now());
                 return Err(error.model_error(format!("{why}; {end}")));
             };
-            if let (Some(backoff), AttemptError::Reported(ErrorReport { status: 429 | 529, .. })) =
-                (&self.backoff, &error)
+            if let (Some(backoff), AttemptError::Reported(report)) = (&self.backoff, &error)
+                && (report.status == 429 || report.is_overloaded())
             {
                 backoff.hold(wait);
             }
@@ -108,14 +117,25 @@ impl Client {
         }
     }
 
-    /// Whether the error shows that the endpoint takes the request only in another form, in which it is sent from now on.
-    fn adapts_to(&self, error: &AttemptError, request: &Request) -> bool {
+    /// Handles an error in the way of the API. Returns whether the request is changed and sent again at once.
+    fn changes_request(&self, error: &mut AttemptError, request: &Request) -> bool {
         match self.config.api {
             Api::Messages => false,
             Api::ChatCompletions => {
-                *error == AttemptError::Empty && self.is_streamed.replace(false)
+                let is_changed = *error == AttemptError::Empty && self.is_streamed.replace(false);
+                translate(error);
+                is_changed
             }
-            Api::Responses => self.reasoning.learn(error, request),
+            Api::Responses => {
+                let is_changed = self.reasoning.learn(error, request);
+                translate(error);
+                hint_at_chat(error);
+                is_changed
+            }
+            Api::Gemini => {
+                let without = Signatures::After(request.messages.len());
+                is_bad_signature(error) && self.signatures.replace(without) != without
+            }
         }
     }
 
@@ -173,6 +193,7 @@ impl Client {
                 let cache_key = self.config.cache_key.as_deref();
                 response_body(request, model, cache_key, &self.reasoning)
             }
+            Api::Gemini => gemini_body(request, model, self.signatures.get()),
         };
         let mut answer = self.post(body.to_string().into_bytes(), sink).await?;
         if !(200..300).contains(&answer.status()) {
@@ -182,6 +203,7 @@ impl Client {
             Api::Messages => Box::new(MessageAssembler::new(request, model)),
             Api::ChatCompletions => Box::new(CompletionAssembler::new(request, model)),
             Api::Responses => Box::new(ResponseAssembler::new(request, model)),
+            Api::Gemini => Box::new(GeminiAssembler::new(request, model)),
         };
         let media = answer.header("content-type").unwrap_or_default().to_lowercase();
         if media.starts_with("application/json") {
@@ -230,8 +252,8 @@ async fn report(mut answer: Answer<'_>) -> ErrorReport {
     report.request_id = report.request_id.or_else(|| given_id().map(str::to_owned));
     report.should_retry = answer.header("x-should-retry").and_then(|word| word.parse().ok());
     let now = SystemClock.now();
-    report.retry_after =
-        retry_after(answer.header("retry-after-ms"), answer.header("retry-after"), now);
+    let asked = retry_after(answer.header("retry-after-ms"), answer.header("retry-after"), now);
+    report.retry_after = asked.or(report.retry_after);
     report
 }
 
@@ -255,7 +277,9 @@ pub(super) fn list_models(
     access: &Access,
     limit: Duration,
 ) -> ListFuture {
-    let endpoint = ClientConfig::of(spec, api, access).and_then(|it| it.endpoint("/models"));
+    // The Gemini API lists only some of its models at once if nothing is said.
+    let path = if api == Api::Gemini { "/models?pageSize=1000" } else { "/models" };
+    let endpoint = ClientConfig::of(spec, api, access).and_then(|it| it.endpoint(path));
     Box::pin(async move { ask(&endpoint.map_err(|why| why.to_string())?.0, limit).await })
 }
 
@@ -271,6 +295,7 @@ mod tests {
             (Api::Messages, "anthropic/m"),
             (Api::ChatCompletions, "openai/m"),
             (Api::Responses, "openai/m"),
+            (Api::Gemini, "gemini/m"),
         ] {
             let token = Credentials::Bearer(Secret::new("canary-token-1").unwrap());
             let mut config = ClientConfig::new(api, "https://h/x", token, "m");

@@ -17,12 +17,14 @@ pub enum Api {
     ChatCompletions,
     /// The Responses API of `OpenAI`.
     Responses,
+    /// The Gemini API of Google.
+    Gemini,
 }
 
 /// The credentials of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credentials {
-    /// A key, sent as `x-api-key`.
+    /// A key, sent as `x-api-key`, or as `x-goog-api-key` to the Gemini API.
     ApiKey(Secret),
     /// A token, or a key of `OpenAI`'s APIs, sent as `Authorization: Bearer`.
     Bearer(Secret),
@@ -35,8 +37,8 @@ pub enum Credentials {
 pub struct ClientConfig {
     /// The API of the endpoint.
     pub api: Api,
-    /// The base URL: without the API's `/v1` for the Messages API, with it for the others. The other form is accepted
-    /// with a warning.
+    /// The base URL: without the version (`/v1`, `/v1beta`) for the Messages API and the Gemini API, with it for the others.
+    /// The other form is accepted with a warning.
     pub base_url: String,
     /// The credentials.
     pub credentials: Credentials,
@@ -46,6 +48,8 @@ pub struct ClientConfig {
     pub provider: String,
     /// The header `anthropic-version`.
     pub version: String,
+    /// Secrets of the provider that are not sent, but redacted in what the endpoint says.
+    pub unused_keys: Vec<Secret>,
     /// Additional headers; they override the client's headers of the same name.
     pub extra_headers: Vec<(String, Secret)>,
     /// A text that is the same for all calls of a conversation, by which an endpoint finds its cache.
@@ -64,6 +68,7 @@ impl ClientConfig {
         let provider = match api {
             Api::Messages => "anthropic",
             Api::ChatCompletions | Api::Responses => "openai",
+            Api::Gemini => "gemini",
         };
         Self {
             api,
@@ -72,6 +77,7 @@ impl ClientConfig {
             model: model.into(),
             provider: provider.into(),
             version: API_VERSION.into(),
+            unused_keys: Vec::new(),
             extra_headers: Vec::new(),
             cache_key: None,
             limits: CallLimits::default(),
@@ -87,7 +93,7 @@ impl ClientConfig {
             secret.map_err(|why| ConfigError::header(&variable(), why.to_string()))
         };
         let as_key = match api {
-            Api::Messages => Credentials::ApiKey,
+            Api::Messages | Api::Gemini => Credentials::ApiKey,
             Api::ChatCompletions | Api::Responses => Credentials::Bearer,
         };
         let token = secret("AUTH_TOKEN", access.auth_token.as_ref())?.map(Credentials::Bearer);
@@ -96,7 +102,10 @@ impl ClientConfig {
         let new = Self::new(api, base_url, credentials.unwrap_or(Credentials::Anonymous), "");
         let version = access.api_version.clone().unwrap_or(new.version);
         let extra_headers = parse_headers(access.custom_headers.as_deref().unwrap_or_default())?;
-        Ok(Self { provider: spec.name.into(), version, extra_headers, ..new })
+        // A text that cannot be a key needs no redaction.
+        let unused_keys = access.unused_keys.iter().filter_map(|key| Secret::new(key).ok());
+        let unused_keys = unused_keys.collect();
+        Ok(Self { provider: spec.name.into(), version, unused_keys, extra_headers, ..new })
     }
 
     /// Returns the endpoint of a path, and a warning if the base URL is in the other form.
@@ -109,15 +118,29 @@ impl ClientConfig {
         Ok((Endpoint::new(url, &self.headers()?, self.limits, redactor)?, warning))
     }
 
+    /// Returns the URL of a path, which may have a query.
     fn url(&self, path: &str) -> Result<(Url, Option<&'static str>), ConfigError> {
+        let versioned = |version: &str| {
+            let base = self.base_url.trim().trim_end_matches('/');
+            let shorter = base.strip_suffix(version);
+            let (path, query) =
+                path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+            let mut url = join(shorter.unwrap_or(base), &format!("{version}{path}"))?;
+            url.set_query(query);
+            Ok((url, shorter.is_some()))
+        };
         match self.api {
             Api::Messages => {
-                let base = self.base_url.trim().trim_end_matches('/');
-                let shorter = base.strip_suffix("/v1");
+                let (url, has_version) = versioned("/v1")?;
                 let warning = "the base URL should not end with /v1, which is added to it: the /v1 \
                                is ignored";
-                let url = join(shorter.unwrap_or(base), &format!("/v1{path}"))?;
-                Ok((url, shorter.map(|_| warning)))
+                Ok((url, has_version.then_some(warning)))
+            }
+            Api::Gemini => {
+                let (url, has_version) = versioned("/v1beta")?;
+                let warning = "the base URL should not end with /v1beta, which is added to it: the \
+                               /v1beta is ignored";
+                Ok((url, has_version.then_some(warning)))
             }
             Api::ChatCompletions | Api::Responses => {
                 let base = join(&self.base_url, "")?;
@@ -136,7 +159,11 @@ impl ClientConfig {
             headers.push(header("anthropic-version", &self.version)?);
         }
         match &self.credentials {
-            Credentials::ApiKey(key) => headers.push(("x-api-key".into(), key.clone())),
+            Credentials::ApiKey(key) => {
+                let is_google = self.api == Api::Gemini;
+                let name = if is_google { "x-goog-api-key" } else { "x-api-key" };
+                headers.push((name.into(), key.clone()));
+            }
             Credentials::Bearer(token) => {
                 headers.push(header("authorization", &format!("Bearer {}", token.reveal()))?);
             }
@@ -155,7 +182,7 @@ impl ClientConfig {
             Credentials::ApiKey(secret) | Credentials::Bearer(secret) => Some(secret),
             Credentials::Anonymous => None,
         };
-        extra.map(|(_, value)| value).chain(own).cloned().collect()
+        extra.map(|(_, value)| value).chain(own).chain(&self.unused_keys).cloned().collect()
     }
 }
 
@@ -188,6 +215,8 @@ mod tests {
             (Api::Messages, "https://h/api/", "https://h/api/v1/x", false),
             (Api::Messages, "https://h/api/v1", "https://h/api/v1/x", true),
             (Api::Messages, " https://h/api/v1/ ", "https://h/api/v1/x", true),
+            (Api::Gemini, "https://h", "https://h/v1beta/x", false),
+            (Api::Gemini, "https://h/api/v1beta/", "https://h/api/v1beta/x", true),
             (Api::ChatCompletions, "https://h/v1", "https://h/v1/x", false),
             (Api::ChatCompletions, " https://h/openai/v1/ ", "https://h/openai/v1/x", false),
             (Api::ChatCompletions, "http://127.0.0.1:8080", "http://127.0.0.1:8080/v1/x", true),

@@ -57,6 +57,14 @@ pub enum ConfigError {
         /// The problem.
         why: String,
     },
+    /// The model's name cannot be part of a URL.
+    #[error("the model's name {name:?} cannot be used: {why}")]
+    BadModel {
+        /// The name.
+        name: String,
+        /// The problem.
+        why: &'static str,
+    },
     /// A header cannot be sent.
     #[error("the header '{name}' cannot be sent: {why}")]
     BadHeader {

@@ -10,6 +10,7 @@ mod client;
 mod config;
 #[cfg(test)]
 mod fixtures;
+pub mod gemini;
 mod http;
 pub mod local;
 mod model_list;
@@ -20,6 +21,7 @@ pub mod rehearsal;
 mod reply_builder;
 mod request_checks;
 pub mod retry;
+mod rpc_status;
 pub mod scripted;
 pub mod secret;
 pub(crate) mod sse;
@@ -37,9 +39,10 @@ pub use secret::{Redactor, Secret, StreamRedactor};
 use registry::ProviderSpec;
 
 /// All providers. If no model is configured, the first provider with credentials in the environment is used.
-pub static PROVIDERS: [&ProviderSpec; 6] = [
+pub static PROVIDERS: [&ProviderSpec; 7] = [
     &anthropic::SPEC,
     &openai::SPEC,
+    &gemini::SPEC,
     &local::SPEC,
     &rehearsal::SPEC,
     &scripted::SPEC,

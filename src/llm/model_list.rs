@@ -38,6 +38,9 @@ pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<ModelLis
             }
             Ok(_) | Err(_) => {
                 let report = ErrorReport::from_body(status, &body);
+                if report.is_bad_key() {
+                    return Ok(ModelListAnswer::Refused);
+                }
                 ModelListAnswer::Failed { status, why: endpoint.shown(&report.to_string()) }
             }
         }),
@@ -47,11 +50,20 @@ pub(super) async fn ask(endpoint: &Endpoint, limit: Duration) -> Result<ModelLis
     }
 }
 
-/// Returns the chat models of a list, without embedding models.
+/// Returns the chat models of a list, without embedding models. Google's API calls the list `models` and says what
+/// each of them can do.
 fn models(list: &Value) -> Vec<String> {
-    let entries = list.get("data").and_then(Value::as_array).into_iter().flatten();
-    let ids = entries.filter_map(|entry| entry.get("id").and_then(Value::as_str));
-    ids.filter(|id| !id.is_empty() && !id.contains("embed")).map(str::to_owned).collect()
+    let of = |key: &str| list.get(key).and_then(Value::as_array).into_iter().flatten();
+    let ids = of("data").filter_map(|entry| entry.get("id").and_then(Value::as_str));
+    let is_chat = |entry: &&Value| {
+        let methods = entry.get("supportedGenerationMethods").and_then(Value::as_array);
+        methods.is_none_or(|methods| methods.iter().any(|method| method == "generateContent"))
+    };
+    let names = of("models").filter(is_chat);
+    let names = names.filter_map(|entry| entry.get("name").and_then(Value::as_str));
+    let names = names.map(|name| name.strip_prefix("models/").unwrap_or(name));
+    let all = ids.chain(names);
+    all.filter(|id| !id.is_empty() && !id.contains("embed")).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -65,5 +77,11 @@ mod tests {
             {"id": "text-embedding-nomic"}, {"id": "qwen"}, {"id": ""}, {"name": "x"}, {"id": "b:7"}]});
         assert_eq!(models(&list), ["qwen", "b:7"]);
         assert_eq!(models(&json!([1])), [""; 0]);
+        let list = json!({"models": [
+            {"name": "models/gemini-a", "supportedGenerationMethods": ["countTokens", "generateContent"]},
+            {"name": "models/imagen", "supportedGenerationMethods": ["predict"]},
+            {"name": "models/gemini-embedding", "supportedGenerationMethods": ["embedContent"]},
+            {"name": "tunedModels/own"}]});
+        assert_eq!(models(&list), ["gemini-a", "tunedModels/own"]);
     }
 }

@@ -1,5 +1,5 @@
 //! The specification of a provider: the form of its models' names, its credentials, and its connection. Commands
-//! and settings use it instead of a provider's name, except for the settings of `[anthropic]` and `[openai]`.
+//! and settings use it instead of a provider's name, except for the settings of `[anthropic]`, `[openai]` and `[gemini]`.
 
 use super::http::ConfigError;
 use super::model_list::ModelListAnswer;
@@ -131,6 +131,9 @@ pub struct Variables {
     pub prefix: &'static str,
     /// Whether the provider has `PREFIX_AUTH_TOKEN`.
     pub has_auth_token: bool,
+    /// Further variables that the vendor's own client reads. One that ends in `API_KEY` holds a key, which that client
+    /// prefers to `PREFIX_API_KEY`.
+    pub further: &'static [&'static str],
 }
 
 impl Variables {
@@ -139,10 +142,20 @@ impl Variables {
         format!("{}_{word}", self.prefix)
     }
 
-    /// Returns the variables that hold credentials, the usual one first.
+    /// Returns the variables that hold a key, the one that is used if several are set first.
+    pub fn keys(self) -> impl Iterator<Item = String> {
+        let further = self.further.iter().filter(|name| name.ends_with("API_KEY"));
+        further.map(ToString::to_string).chain([self.name("API_KEY")])
+    }
+
+    /// Returns the variables that hold credentials, the one that is used if several are set first.
     pub fn credentials(self) -> impl Iterator<Item = String> {
-        let token = self.has_auth_token.then(|| self.name("AUTH_TOKEN"));
-        std::iter::once(self.name("API_KEY")).chain(token)
+        self.keys().chain(self.has_auth_token.then(|| self.name("AUTH_TOKEN")))
+    }
+
+    /// Whether a variable of this name belongs to the provider, so that it may hold a key.
+    pub fn owns(self, name: &str) -> bool {
+        name.starts_with(&self.name("")) || self.further.contains(&name)
     }
 }
 
@@ -161,6 +174,9 @@ pub enum OpenAiApi {
 pub struct Access {
     /// The API key.
     pub api_key: Option<String>,
+    /// The keys of other variables of the provider, which are not used but redacted as well.
+    #[serde(default)]
+    pub unused_keys: Vec<String>,
     /// The token, for a provider that takes one instead of a key.
     pub auth_token: Option<String>,
     /// The base URL, if it is not the provider's own.

@@ -12,6 +12,17 @@ use std::collections::BTreeSet;
 /// The only key of a tool input that could not be parsed; its value is the raw text.
 pub(super) const INVALID_JSON: &str = "_invalid_json";
 
+/// The beginning of the ids that this program makes for calls without one.
+const MADE: &str = "call_";
+
+/// Whether an id has the form of those that [`ReplyBuilder::call`] makes: `call_N`, or `call_N-N` if that was taken.
+pub(super) fn is_made(id: &str) -> bool {
+    let numbers = id.strip_prefix(MADE).map(|rest| rest.split('-').collect::<Vec<_>>());
+    let is_number =
+        |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.is_some_and(|parts| parts.len() <= 2 && parts.iter().all(is_number))
+}
+
 /// Returns the input of a call from its streamed chunks, or from `given`, the input at the start of the call.
 pub(super) fn input(streamed: &str, given: Option<&Value>) -> Value {
     let unreadable = |raw: &str| json!({ INVALID_JSON: raw });
@@ -77,7 +88,7 @@ impl ReplyBuilder {
 
     /// Adds a call with a unique id, unless the reply has it already. An empty id is replaced by one made from `at`.
     pub(super) fn call(&mut self, at: u64, id: &str, name: String, input: Value) {
-        let id = if id.is_empty() { format!("call_{at}") } else { id.to_owned() };
+        let id = if id.is_empty() { format!("{MADE}{at}") } else { id.to_owned() };
         if !self.given.insert(id.clone()) {
             return;
         }
@@ -102,6 +113,21 @@ impl ReplyBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_ids_that_are_made_are_known() {
+        for (id, made) in [
+            ("call_0", true),
+            ("call_12-3", true),
+            ("call_", false),
+            ("call_1-", false),
+            ("call_1-2-3", false),
+            ("call_a1", false),
+            ("toolu_1", false),
+        ] {
+            assert_eq!(is_made(id), made, "{id}");
+        }
+    }
 
     #[test]
     fn inputs_are_objects_or_marked_unreadable() {

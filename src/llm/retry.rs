@@ -1,7 +1,6 @@
 //! Decides when a failed call is retried. Pure: it computes a wait from the error, counts and a random number.
 
 use super::attempt_error::AttemptError::{self, Reported};
-use super::attempt_error::ErrorReport;
 use crate::os::local_time;
 use crate::wire::{WallTime, limits};
 use std::cell::Cell;
@@ -18,7 +17,7 @@ pub struct RetryPolicy {
     pub first: Duration,
     /// The longest wait that the client chooses itself.
     pub longest: Duration,
-    /// The longest wait after an overload error (529).
+    /// The longest wait after an overload error (529, or 503 of Google's API).
     pub longest_overloaded: Duration,
 }
 
@@ -71,7 +70,7 @@ impl RetryPolicy {
 
     /// Returns the longest pause after `tries` attempts if the endpoint asks for none.
     fn pause(&self, error: &AttemptError, tries: u32) -> Duration {
-        let is_overloaded = matches!(error, Reported(ErrorReport { status: 529, .. }));
+        let is_overloaded = matches!(error, Reported(report) if report.is_overloaded());
         let longest = if is_overloaded { self.longest_overloaded } else { self.longest };
         let factor = 2_u32.saturating_pow(tries.saturating_sub(1));
         self.first.saturating_mul(factor).min(longest)
@@ -133,7 +132,7 @@ pub trait Backoff: std::fmt::Debug {
     /// Returns the remaining wait of all callers.
     fn pending(&self) -> Duration;
 
-    /// Records that the endpoint asked this caller to wait (429, 529).
+    /// Records that the endpoint asked this caller to wait (429), or has too much to do.
     fn hold(&self, wait: Duration);
 }
 
@@ -159,6 +158,7 @@ impl Jitter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::attempt_error::ErrorReport;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -182,6 +182,9 @@ mod tests {
         assert_eq!(waits(status(500), 0.0), [0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0]);
         assert_eq!(waits(AttemptError::Cut, 1.0)[..3], [0.375, 0.75, 1.5]);
         assert_eq!(waits(status(529), 0.0)[5..], [16.0, 32.0, 60.0, 60.0]);
+        let kind = "UNAVAILABLE".to_owned();
+        let busy = ErrorReport { status: 503, kind, ..ErrorReport::default() };
+        assert_eq!(waits(AttemptError::Reported(busy), 0.0)[5..], [16.0, 32.0, 60.0, 60.0]);
     }
 
     #[test]

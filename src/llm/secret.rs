@@ -138,17 +138,20 @@ fn without(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
 }
 
 /// Returns the spans of text in the form of a key: `sk-` with a digit among 16 or more key characters (not in the
-/// middle of a word, as in `task-force`), or 8 or more key characters with a digit after `Bearer `.
+/// middle of a word, as in `task-force`), `AIza` with 35 or more of them, or 8 or more key characters with a digit after
+/// `Bearer `.
 fn shapes(text: &str) -> Vec<(usize, usize)> {
     let is_key = |c: char| c.is_ascii_alphanumeric() || "-_.~+/=".contains(c);
     let mut spans = Vec::new();
-    for (prefix, least) in [("sk-", 16), ("Bearer ", SHORTEST), ("bearer ", SHORTEST)] {
+    for (prefix, least) in [("sk-", 16), ("AIza", 35), ("Bearer ", SHORTEST), ("bearer ", SHORTEST)]
+    {
         // Each run of key characters is scanned once, even with many prefixes in it.
         let mut done = 0;
         for (at, _) in text.match_indices(prefix) {
             let start = at + prefix.len();
             let ((before, _), (_, rest)) = (text.split_at(at), text.split_at(start));
-            let in_word = prefix == "sk-"
+            let is_part = !prefix.ends_with(' ');
+            let in_word = is_part
                 && before.ends_with(|c: char| c.is_ascii_alphanumeric())
                 && !rest.starts_with("ant-");
             if at < done || in_word {
@@ -157,7 +160,7 @@ fn shapes(text: &str) -> Vec<(usize, usize)> {
             let (run, _) = rest.split_at(rest.find(|c| !is_key(c)).unwrap_or(rest.len()));
             done = start + run.len();
             if run.len() >= least && run.contains(|c: char| c.is_ascii_digit()) {
-                spans.push((if prefix == "sk-" { at } else { start }, done));
+                spans.push((if is_part { at } else { start }, done));
             }
         }
     }
@@ -192,6 +195,8 @@ mod tests {
             ("canary-0123456789canary-0123456789", "[redacted][redacted]"),
             ("x sk-ant-api03-AAAA_bbbb-CCCC y", "x [redacted] y"),
             ("Authorization: Bearer abc.DEF/123=", "Authorization: Bearer [redacted]"),
+            ("'api_key:AIzaSyA0123456789-abcdefghijklmnopqrst_u'", "'api_key:[redacted]'"),
+            ("AIzawa and AIzaSyA0123456789", "AIzawa and AIzaSyA0123456789"),
             ("a bearer token is needed", "a bearer token is needed"),
             ("sk-canary-0123456789", "[redacted]"),
             ("task-0-orchestration-service", "task-0-orchestration-service"),
@@ -232,7 +237,7 @@ mod tests {
             drop(redactor.redact(&text));
             processor_time().since(start).as_secs_f64()
         };
-        for text in ["sk-", "Bearer ", "canary-012345678"] {
+        for text in ["sk-", "AIza", "Bearer ", "canary-012345678"] {
             let growth = seconds(text, 400_000) / seconds(text, 20_000);
             assert!(growth < 100.0, "20 times the text, {growth:.0} times the time: {text}");
         }

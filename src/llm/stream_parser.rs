@@ -75,7 +75,7 @@ pub(super) fn word<'a>(object: &'a Value, key: &str) -> &'a str {
 #[cfg(test)]
 pub(super) mod tests {
     use crate::llm::fixtures::{Outcome, read, request};
-    use crate::llm::{anthropic, openai};
+    use crate::llm::{anthropic, gemini, openai};
     use proptest::prelude::*;
     use proptest::sample::{Index, select};
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -93,6 +93,10 @@ pub(super) mod tests {
 
     fn responses(pieces: &[&[u8]]) -> Outcome {
         read(openai::responses::reply::Assembler::new(&request(vec![]), "m"), pieces)
+    }
+
+    fn chunks(pieces: &[&[u8]]) -> Outcome {
+        read(gemini::reply::Assembler::new(&request(vec![]), "m"), pieces)
     }
 
     /// Splits the stream at the given positions.
@@ -132,7 +136,11 @@ pub(super) mod tests {
 {"type":"response.output_text.delta","output_index":0,"delta":"c"}
 {"type":"response.function_call_arguments.delta","output_index":1,"delta":"{"}
 {"type":"response.output_item.done","output_index":1,"item":{"type":"function_call","call_id":7}}
-{"type":"response.completed","response":{"output":[{"type":"reasoning"},{}]}}"#;
+{"type":"response.completed","response":{"output":[{"type":"reasoning"},{}]}}
+{"candidates":[{"content":{"parts":[{"text":"a"},{"text":"b","thoughtSignature":"s"},7]}}]}
+{"candidates":[{"content":{"parts":[{"functionCall":{"name":7}},{"thought":true,"text":"c"}]}}]}
+{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":-1}}
+{"promptFeedback":{"blockReason":"OTHER"}}"#;
 
     /// Generates fragments of streams of all APIs, and malformed data.
     fn scraps() -> impl Strategy<Value = Vec<u8>> {
@@ -153,7 +161,7 @@ pub(super) mod tests {
         let config = Config { cases: 4000, failure_persistence: None, ..Config::default() };
         let mut runner = TestRunner::new_with_rng(config, rng);
         let same = |(stream, cuts): (Vec<u8>, Vec<Index>)| {
-            for read in [messages as StreamReader, completions, responses] {
+            for read in [messages as StreamReader, completions, responses, chunks] {
                 let whole = read(&[&stream]);
                 prop_assert_eq!(&read(&cut(&stream, &cuts)), &whole);
                 prop_assert_eq!(&read(&bytes(&stream)), &whole);

@@ -1,4 +1,4 @@
-//! The types of the settings in `[anthropic]` and `[openai]`: the address of an API, and the headers sent to it.
+//! The types of the settings in `[anthropic]`, `[openai]` and `[gemini]`: the address of an API, and the headers sent to it.
 //!
 //! Each header has its own source, so that a user's file can set one and a folder's file another; headers of the
 //! environment are added last.

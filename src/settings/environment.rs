@@ -79,7 +79,7 @@ fn may_be_passed(name: &str) -> Result<(), String> {
     let upper = name.to_uppercase();
     let mut of_providers = PROVIDERS.iter().filter_map(|spec| spec.variables);
     let is_key = PARTS_OF_KEYS.iter().any(|part| upper.contains(part))
-        || of_providers.any(|variables| upper.starts_with(&variables.name("")));
+        || of_providers.any(|variables| variables.owns(&upper));
     if is_key {
         let why = "may hold a key, which teammates and commands do not get; the lead passes a \
                    model's key by itself";
@@ -211,6 +211,9 @@ mod tests {
             ("ANTHROPIC_API_KEY", "may hold a key"),
             ("ANTHROPIC_CUSTOM_HEADERS", "may hold a key"),
             ("OPENAI_BASE_URL", "may hold a key"),
+            ("GEMINI_CUSTOM_HEADERS", "may hold a key"),
+            ("GOOGLE_API_KEY", "may hold a key"),
+            ("GOOGLE_GEMINI_BASE_URL", "may hold a key"),
             ("AWS_SECRET_ACCESS_KEY", "may hold a key"),
             ("gh_token", "may hold a key"),
             ("PGPASSWORD", "may hold a key"),

@@ -24,6 +24,8 @@ pub(crate) struct SettingSpec {
     /// Whether no environment variable sets it.
     pub(super) is_file_only: bool,
     pub(super) flag: Option<&'static str>,
+    /// A second environment variable, which counts if the first one is not set.
+    pub(super) also: Option<&'static str>,
     /// The text that `team config` shows while no value is set.
     pub(super) unset: &'static str,
     /// The value that the commented file shows if there is no default.
@@ -44,6 +46,7 @@ impl SettingSpec {
             description,
             is_file_only: false,
             flag: None,
+            also: None,
             unset: "(none)",
             example: None,
             block: None,
@@ -55,8 +58,14 @@ impl SettingSpec {
     /// Returns the environment variable that sets it, if any.
     pub(super) fn variable(&self) -> Option<String> {
         let name = self.trust_key().replace('.', "_").to_uppercase();
-        let is_providers_own = name.starts_with("ANTHROPIC_") || name.starts_with("OPENAI_");
+        let providers = ["ANTHROPIC_", "OPENAI_", "GEMINI_"];
+        let is_providers_own = providers.iter().any(|prefix| name.starts_with(prefix));
         (!self.is_file_only).then(|| if is_providers_own { name } else { format!("TEAM_{name}") })
+    }
+
+    /// Returns the environment variables that set it, the one that wins first.
+    pub(super) fn variables(&self) -> impl Iterator<Item = String> {
+        self.variable().into_iter().chain(self.also.map(Into::into))
     }
 
     /// Returns its name in the list of trusted settings.
@@ -323,9 +332,8 @@ impl<'t> Layers<'t> {
         {
             found.push(Setting { value: parse(flag, text)?, source: FLAG_SOURCE.into() });
         }
-        if let Some(name) = spec.variable()
-            && let Some(text) = self.environment.get(&name)
-        {
+        for name in spec.variables() {
+            let Some(text) = self.environment.get(&name) else { continue };
             found.push(Setting { value: parse(&name, text)?, source: environment_source(&name) });
         }
         let nearer = found.len();

@@ -96,7 +96,7 @@ pub(crate) fn model_forms() -> String {
 
 /// Returns the usual variables that hold credentials, as a text for the user.
 pub(crate) fn credential_variables() -> String {
-    let variables = PROVIDERS.iter().filter_map(|spec| spec.variables?.credentials().next());
+    let variables = PROVIDERS.iter().filter_map(|spec| Some(spec.variables?.name("API_KEY")));
     or_list(variables.collect())
 }
 
@@ -164,16 +164,21 @@ impl ProviderCredentials {
     pub(crate) fn of(settings: &Settings, environment: &Environment) -> Self {
         let Settings { anthropic_base_url, anthropic_headers, anthropic_version, .. } = settings;
         let Settings { openai_base_url, openai_headers, openai_api, .. } = settings;
+        let Settings { gemini_base_url, gemini_headers, .. } = settings;
         let rows = [
             ("anthropic", anthropic_base_url, anthropic_headers, anthropic_version.value.as_ref()),
             ("openai", openai_base_url, openai_headers, None),
+            ("gemini", gemini_base_url, gemini_headers, None),
         ];
         let access = |provider: &&ProviderSpec| {
             let variables = provider.variables?;
             let variable = |word| environment.get(&variables.name(word));
             let own = |word| variable(word).map(ToOwned::to_owned);
+            let keys = variables.keys().filter_map(|key| environment.get(&key).map(Into::into));
+            let mut keys = keys.collect::<Vec<String>>().into_iter();
             let mut access = Access {
-                api_key: own("API_KEY"),
+                api_key: keys.next(),
+                unused_keys: keys.collect(),
                 auth_token: own("AUTH_TOKEN").filter(|_| variables.has_auth_token),
                 base_url: own("BASE_URL"),
                 base_url_source: Some(environment_source(&variables.name("BASE_URL"))),
@@ -216,7 +221,10 @@ impl ProviderCredentials {
 
     /// Returns the secret strings, for redaction: every header except the API's own may hold a key.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let keys = self.0.values().flat_map(|access| [&access.api_key, &access.auth_token]);
+        let keys = self.0.values().flat_map(|access| {
+            let unused = access.unused_keys.iter().map(Some);
+            [access.api_key.as_ref(), access.auth_token.as_ref()].into_iter().chain(unused)
+        });
         let headers = self.0.values().filter_map(|access| access.custom_headers.as_ref());
         let headers = headers.flat_map(|headers| headers.lines());
         let headers = headers.filter_map(|line| line.split_once(':'));
@@ -238,13 +246,12 @@ mod tests {
 
     #[test]
     fn a_model_is_parsed_and_shown_with_its_provider() {
-        let good =
-            "rehearsal script:a/b.jsonl anthropic/claude-x openai openai/o/x:1 local local/q";
+        let good = "rehearsal script:a/b.jsonl anthropic/claude-x openai openai/o/x:1 gemini/g-1 local local/q";
         for text in good.split(' ') {
             assert_eq!(ModelChoice::parse(text).unwrap().to_string(), text);
         }
         // A model has a name only if its provider's form has one.
-        let bad = " gpt anthropic anthropic/ anthropic: anthropicx openai/ openai: openaix local/ local: \
+        let bad = " gpt anthropic anthropic/ anthropic: anthropicx openai/ openai: openaix gemini gemini/ local/ local: \
             localx script script/ script: scriptx Rehearsal rehearsal/ rehearsal: rehearsalx";
         for text in bad.split(' ') {
             assert_eq!(ModelChoice::parse(text).unwrap_err().exit, Exit::Usage, "{text}");
@@ -257,12 +264,18 @@ mod tests {
             ("ANTHROPIC_API_KEY", "canary"),
             ("ANTHROPIC_CUSTOM_HEADERS", "X-House: canary two\nAnthropic-Beta: fast-2026"),
             ("OPENAI_API_KEY", "canary three"),
+            ("GEMINI_API_KEY", "canary four"),
+            ("GOOGLE_API_KEY", "canary five"),
         ]);
         let file = std::path::Path::new("does-not-exist.toml");
         let settings = Settings::load(&environment, file, &Flags::default()).unwrap();
         let credentials = ProviderCredentials::of(&settings, &environment);
         assert!(!format!("{credentials:?}").contains("canary"));
-        assert_eq!(credentials.secrets(), ["canary", "canary three", "canary two"]);
+        let all = ["canary", "canary five", "canary four", "canary three", "canary two"];
+        assert_eq!(credentials.secrets(), all);
+        let gemini = ModelChoice::parse("gemini/m").unwrap();
+        // The official client prefers this key as well.
+        assert_eq!(credentials.access(&gemini).api_key.as_deref(), Some("canary five"));
         let only = |model: &str| {
             let model = ModelChoice::parse(model).unwrap();
             assert!(credentials.suffice_for(&model));
@@ -271,6 +284,7 @@ mod tests {
         };
         assert_eq!(only("anthropic/m"), ["canary", "canary two"]);
         assert_eq!(only("openai/m"), ["canary three"]);
+        assert_eq!(only("gemini/m"), ["canary five", "canary four"]);
         assert_eq!(only("rehearsal"), [""; 0]);
     }
 }

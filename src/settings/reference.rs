@@ -57,7 +57,8 @@ mod tests {
         let row = |spec: &SettingSpec| {
             let key = spec.key;
             let default = shown.get(key).map_or(spec.unset, String::as_str);
-            let variable = spec.variable().map_or("-".into(), |name| format!("`{name}`"));
+            let names: Vec<String> = spec.variables().map(|name| format!("`{name}`")).collect();
+            let variable = if names.is_empty() { "-".into() } else { names.join(", ") };
             let readers = if Settings::HANDED_OVER.contains(&key) { "team" } else { "lead" };
             let about = spec.description_lines().collect::<Vec<_>>().join(" ");
             format!("\n| `{key}` | {default} | {variable} | {readers} | {} |", about.trim())

@@ -125,7 +125,7 @@ macro_rules! handed_over {
 settings! {
     // Settings of the lead, or of an agent that is started by hand.
     lead {
-        /// The model: `anthropic/NAME`, `openai/NAME`, `local` or `local/NAME` (a server on this machine),
+        /// The model: `anthropic/NAME`, `openai/NAME`, `gemini/NAME`, `local` or `local/NAME` (a server on this machine),
         /// `rehearsal` (no key, no network), or `script:FILE`.
         model: Setting<Option<String>>, flag: Some("--model"), example: Some("\"rehearsal\"");
 
@@ -268,6 +268,16 @@ settings! {
             key: "openai.headers", is_file_only: true, example: Some("{ X-Gateway = \"NAME\" }"),
             needs_trust: true;
 
+        /// The address of the Gemini API. A folder's takes effect only after `team trust`.
+        gemini_base_url: Setting<Option<BaseUrl>>,
+            key: "gemini.base_url", unset: "(its own)", also: Some("GOOGLE_GEMINI_BASE_URL"),
+            example: Some("\"https://generativelanguage.googleapis.com\""), needs_trust: true;
+
+        /// Further headers, as for `anthropic.headers`; those of `GEMINI_CUSTOM_HEADERS` win.
+        gemini_headers: SettingMap<HeaderValue>,
+            key: "gemini.headers", is_file_only: true, example: Some("{ X-Gateway = \"NAME\" }"),
+            needs_trust: true;
+
         /// Agents of other vendors that teammates can run as `acp/NAME`, besides the known ones. `command` is the program and
         /// its arguments, `env` are variables for it, `pass` the names of variables of yours that it gets, such as that of
         /// its key, and `mode` is the mode in which it asks. A folder's take effect only after `team trust`.
@@ -325,8 +335,8 @@ cache_write = 3.75          # as input, if left out");
         /// The size of an inbox from which it refuses mail, in bytes.
         inbox_bytes: Setting<u64> = limits::DEFAULT_INBOX_BYTES, is_positive: true;
 
-        /// The context window of the model, in tokens: 200000 behind the Messages API, unknown for others until
-        /// one refuses a request as too long, which is then remembered.
+        /// The context window of the model, in tokens: 200000 behind the Messages API, 1048576 behind the Gemini API,
+        /// unknown for others until one refuses a request as too long, which is then remembered.
         context_tokens: Setting<Option<u64>>,
             unset: "(by model)", is_positive: true, example: Some("200000");
 
@@ -335,11 +345,12 @@ cache_write = 3.75          # as input, if left out");
 
         /// The effort of the model: `off` (no thinking), `low`, `medium` or `high`; unset, the model decides. Sent to
         /// the Messages API as `thinking` (adaptive) and `output_config.effort`, to the Responses API as
-        /// `reasoning.effort`, to others as `reasoning_effort`. A model that does not know it refuses the request.
+        /// `reasoning.effort`, to the Gemini API as `thinkingLevel`, or as `thinkingBudget` for Gemini 2.5, to others as
+        /// `reasoning_effort`. A model that does not know it refuses the request.
         effort: Setting<Option<Effort>>, unset: "(by model)", example: Some("\"medium\"");
 
-        /// The most tokens of thinking, for models of the Messages API that need a budget instead of an effort: at
-        /// least 1024 and below `max_answer_tokens`.
+        /// The most tokens of thinking, for models of the Messages API and the Gemini API that need a budget instead of an
+        /// effort: at least 1024 and below `max_answer_tokens`.
         thinking_tokens: Setting<Option<u32>>,
             unset: "(by model)", is_positive: true, example: Some("8192");
 

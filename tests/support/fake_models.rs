@@ -16,6 +16,12 @@ pub(crate) const KEY: &str = "sk-ant-canary-0123456789-key";
 /// The API key for the fake chat completions API.
 pub(crate) const OTHER_KEY: &str = "sk-other-canary-9876543210-key";
 
+/// The API key for the fake Gemini API.
+pub(crate) const GEMINI_KEY: &str = "AIza-gemini-canary-0123456789-key";
+
+/// A model of the fake Gemini API that signs its calls.
+pub(crate) const GEMINI: &str = "gemini/gemini-3-fake";
+
 /// The prompt with which the lead runs the whole scenario in one run.
 pub(crate) const ALL: &str = "Let the team write and check schema.sql.";
 
@@ -35,6 +41,12 @@ pub(crate) fn connect_openai(team: &Team, fake: &Fake) {
 pub(crate) fn connect_responses(team: &Team, fake: &Fake) {
     connect_openai(team, fake);
     team.variable("OPENAI_API", "responses");
+}
+
+/// Does the same as [`connect`] over the Gemini API.
+pub(crate) fn connect_gemini(team: &Team, fake: &Fake) {
+    team.variable("GEMINI_API_KEY", GEMINI_KEY);
+    team.variable("GEMINI_BASE_URL", &fake.base_url());
 }
 
 /// Creates a team whose models give the replies of this closure.
@@ -66,15 +78,17 @@ pub(crate) fn agent_of(view: &RequestView) -> String {
 /// Returns the parts of a request in order. A later request of the same agent must extend them; otherwise the
 /// provider's cache is of no use.
 pub(crate) fn pieces(view: &RequestView) -> Vec<String> {
-    let said = view.body["messages"].as_array().into_iter().flatten().flat_map(|message| {
-        let blocks = message["content"].as_array().into_iter().flatten();
+    let said = view.conversation().as_array().into_iter().flatten().flat_map(|message| {
+        let blocks = message["content"].as_array().or(message["parts"].as_array());
+        let blocks = blocks.into_iter().flatten();
         blocks.map(|block| {
             let mut block = block.clone();
             block.as_object_mut().unwrap().remove("cache_control");
             format!("{}: {block}", message["role"])
         })
     });
-    let fixed = ["system", "tools", "model"].map(|field| view.body[field].to_string());
+    let fixed = ["system", "systemInstruction", "tools", "model"];
+    let fixed = fixed.map(|field| view.body[field].to_string());
     fixed.into_iter().chain(said).collect()
 }
 

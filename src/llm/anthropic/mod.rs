@@ -11,7 +11,7 @@ use super::registry::{ModelName, ProviderSpec, Variables};
 pub static SPEC: ProviderSpec = ProviderSpec {
     model_name: ModelName::Required,
     default_model: Some("claude-sonnet-5-5"),
-    variables: Some(Variables { prefix: "ANTHROPIC", has_auth_token: true }),
+    variables: Some(Variables { prefix: "ANTHROPIC", has_auth_token: true, further: &[] }),
     context_tokens: Some(200_000),
     base_url: Some("https://api.anthropic.com"),
     connect: |connection| connect(&SPEC, Api::Messages, &connection),

@@ -12,7 +12,7 @@ use super::registry::{Access, Discovery, ModelName, OpenAiApi, ProviderSpec, Var
 /// `openai/NAME`: a model of `OpenAI`, or behind OpenAI-compatible chat completions.
 pub static SPEC: ProviderSpec = ProviderSpec {
     model_name: ModelName::Optional,
-    variables: Some(Variables { prefix: "OPENAI", has_auth_token: false }),
+    variables: Some(Variables { prefix: "OPENAI", has_auth_token: false, further: &[] }),
     discovery: Discovery::FirstListed,
     base_url: Some("https://api.openai.com/v1"),
     connect: |connection| connect(&SPEC, api(&connection.access), &connection),

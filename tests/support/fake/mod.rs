@@ -1,11 +1,13 @@
-//! A strict fake of the Messages API, of chat completions and of the Responses API. This HTTP/1.1 server on loopback
-//! checks every request ([`validate`], [`completions`], [`responses`]) and sends programmed replies ([`Reply`]) with any fault of a network or
+//! A strict fake of the Messages API, of chat completions, of the Responses API and of the Gemini API. This HTTP/1.1 server on
+//! loopback checks every request ([`validate`], [`completions`], [`responses`], [`gemini`]) and sends programmed replies ([`Reply`]) with any fault of a network or
 //! a server.
 //!
 //! A request that the real API would refuse gets status 400 and fails the test when the fake is dropped. The
 //! drop joins every thread of the server.
 
 mod completions;
+mod gemini;
+mod gemini_reply;
 mod reply;
 mod responses;
 mod responses_reply;
@@ -31,6 +33,7 @@ pub(crate) enum Api {
     Messages,
     Completions,
     Responses,
+    Gemini,
 }
 
 /// A request as the server received it.
@@ -40,6 +43,10 @@ pub(crate) struct RequestView {
     /// Header values by lower-case name.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
+    /// The path and the query.
+    pub(crate) target: String,
+    /// The conversation of a request to the Gemini API, in the format of the Messages API.
+    translated: Vec<Value>,
     /// The number of valid requests before this one.
     pub(crate) number: usize,
 }
@@ -47,12 +54,32 @@ pub(crate) struct RequestView {
 impl RequestView {
     /// Returns the name of the requested model.
     pub(crate) fn model(&self) -> &str {
-        self.body["model"].as_str().unwrap_or_default()
+        match self.api {
+            Api::Gemini => gemini::model_of(&self.target),
+            Api::Messages | Api::Completions | Api::Responses => {
+                self.body["model"].as_str().unwrap_or_default()
+            }
+        }
+    }
+
+    /// Whether the request asks for a stream.
+    pub(crate) fn is_streamed(&self) -> bool {
+        self.body["stream"] == true || self.target.contains(":streamGenerateContent")
+    }
+
+    /// Returns the conversation as the API has it.
+    pub(crate) fn conversation(&self) -> &Value {
+        match self.api {
+            Api::Messages | Api::Completions => &self.body["messages"],
+            Api::Responses => &self.body["input"],
+            Api::Gemini => &self.body["contents"],
+        }
     }
 
     /// Returns the messages; those of the Responses API in the form of chat completions.
     fn messages(&self) -> Cow<'_, [Value]> {
         match self.api {
+            Api::Gemini => self.translated.as_slice().into(),
             Api::Messages | Api::Completions => {
                 self.body["messages"].as_array().map_or(&[][..], Vec::as_slice).into()
             }
@@ -60,18 +87,11 @@ impl RequestView {
         }
     }
 
-    /// Returns the conversation as the request has it.
-    pub(crate) fn conversation(&self) -> &Value {
-        match self.api {
-            Api::Messages | Api::Completions => &self.body["messages"],
-            Api::Responses => &self.body["input"],
-        }
-    }
-
     /// Returns the system prompt.
     pub(crate) fn system(&self) -> String {
         match self.api {
             Api::Messages => texts(&self.body["system"]),
+            Api::Gemini => texts(&self.body["systemInstruction"]["parts"]),
             Api::Completions => {
                 let messages = self.messages();
                 let system = messages.iter().filter(|message| message["role"] == "system");
@@ -112,6 +132,14 @@ impl RequestView {
 fn news(messages: &[Value]) -> &[Value] {
     let replied = messages.iter().rposition(|message| message["role"] == "assistant");
     &messages[replied.map_or(0, |at| at + 1)..]
+}
+
+impl RequestView {
+    fn new(api: Api, headers: BTreeMap<String, String>, body: Value, target: &str) -> Self {
+        let translated =
+            if api == Api::Gemini { gemini::as_messages(&body["contents"]) } else { vec![] };
+        Self { api, headers, body, target: target.into(), translated, number: 0 }
+    }
 }
 
 fn texts(content: &Value) -> String {
@@ -163,6 +191,10 @@ struct Log {
     /// The number of connections that the client closed before the answer was complete.
     hangups: usize,
     paused: bool,
+    /// The signed parts that replies of the Gemini API have had.
+    signed: gemini::Signed,
+    /// The number of requests that were refused for a signature of another server.
+    stale: usize,
     /// Open connections by number, closed when the fake is dropped.
     open: BTreeMap<usize, TcpStream>,
     over: bool,
@@ -282,6 +314,11 @@ impl Fake {
         assert!(!waited.unwrap().1.timed_out(), "no such {what} within {bound:?}");
     }
 
+    /// Returns how many requests were refused for a signature of another server, for tests that provoke this.
+    pub(crate) fn take_stale(&self) -> usize {
+        std::mem::take(&mut self.shared.log().stale)
+    }
+
     /// Removes and returns the violations, for tests that provoke them.
     pub(crate) fn take_violations(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.log().violations)
@@ -330,6 +367,11 @@ impl Drop for Fake {
         }
         let violations = self.take_violations();
         if !thread::panicking() {
+            assert_eq!(
+                self.take_stale(),
+                0,
+                "the client sent signatures that are not of this server"
+            );
             assert!(violations.is_empty(), "the client broke the format: {violations:#?}");
         }
     }
@@ -405,10 +447,15 @@ fn read_request(reader: &mut impl BufRead) -> Option<Parts> {
 
 fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: &[u8]) -> Reply {
     if shared.key_policy == KeyPolicy::Unchecked {
-        let (api, body) = (Api::Messages, Value::Null);
-        return (shared.respond)(&RequestView { api, headers, body, number: 0 });
+        let view = RequestView::new(Api::Messages, headers, Value::Null, "");
+        return (shared.respond)(&view);
     }
+    let target = line.split(' ').nth(1).unwrap_or_default();
     let api = match line.split(' ').take(2).collect::<Vec<_>>().as_slice() {
+        [verb, path] if path.starts_with("/v1beta/models") => match *verb {
+            "GET" => return gemini_reply::models(&headers),
+            _ => Api::Gemini,
+        },
         ["POST", "/v1/messages"] => Api::Messages,
         ["POST", "/v1/chat/completions"] => Api::Completions,
         ["POST", "/v1/responses"] => Api::Responses,
@@ -423,10 +470,19 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
         _ => return Reply::error(404, "not_found_error", line),
     };
     let body: Value = serde_json::from_slice(body).unwrap_or(json!("not json"));
+    let body = if api == Api::Gemini { gemini::in_camel_case(&body) } else { body };
     let mut violations = match api {
         Api::Messages => validate::violations(&headers, &body, shared.log().paused),
         Api::Completions => completions::violations(&headers, &body),
         Api::Responses => responses::violations(&headers, &body),
+        Api::Gemini => match check_gemini(shared, &headers, target, &body) {
+            Ok(violations) => violations,
+            // The real API cannot know whether the client has changed a signature or keeps an old one.
+            Err(stale) => {
+                shared.note(|log| log.stale += 1);
+                return Reply::error(400, "INVALID_ARGUMENT", stale).of(api);
+            }
+        },
     };
     if shared.key_policy == KeyPolicy::Refused {
         violations.retain(|complaint| !complaint.starts_with("no "));
@@ -437,9 +493,10 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
     if !violations.is_empty() {
         let message = violations.join("; ");
         shared.note(|log| log.violations.extend(violations));
-        return Reply::error(400, "invalid_request_error", &message);
+        let kind = if api == Api::Gemini { "INVALID_ARGUMENT" } else { "invalid_request_error" };
+        return Reply::error(400, kind, &message).of(api);
     }
-    let mut view = RequestView { api, headers, body, number: 0 };
+    let mut view = RequestView::new(api, headers, body, target);
     shared.note(|log| {
         view.number = log.count;
         log.count += 1;
@@ -448,14 +505,24 @@ fn answer(shared: &Shared, line: &str, headers: BTreeMap<String, String>, body: 
         }
     });
     let reply = (shared.respond)(&view).asked(&view);
+    shared.note(|log| log.signed.extend(view.model(), reply.signed_parts()));
     if reply.pauses() {
         shared.note(|log| log.paused = true);
     }
     reply
 }
 
+fn check_gemini(
+    shared: &Shared,
+    headers: &BTreeMap<String, String>,
+    target: &str,
+    body: &Value,
+) -> Result<Vec<String>, &'static str> {
+    gemini::violations(headers, target, body, &shared.log().signed)
+}
+
 fn has_key(headers: &BTreeMap<String, String>) -> bool {
-    ["x-api-key", "authorization"].iter().any(|name| headers.contains_key(*name))
+    ["x-api-key", "x-goog-api-key", "authorization"].iter().any(|name| headers.contains_key(*name))
 }
 
 /// Sends one POST without a client library, for tests of the fake itself. Returns status and body.

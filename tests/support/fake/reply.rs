@@ -1,6 +1,6 @@
 //! Programmed answers of the fake: a message or an error, complete or as a stream, with faults.
 
-use super::{Api, RequestView, completions, responses_reply};
+use super::{Api, RequestView, completions, gemini_reply, responses_reply};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub(crate) struct Reply {
     failure: Option<String>,
     /// Whether the request asked for reasoning that can be sent back.
     is_encrypted: bool,
+    /// The details of an error in the format of Google's APIs.
+    details: Vec<Value>,
     pings: u32,
     ping_pause: Duration,
     delay: Duration,
@@ -70,6 +72,7 @@ impl Reply {
             error_event: None,
             failure: None,
             is_encrypted: false,
+            details: Vec::new(),
             pings: 0,
             ping_pause: Duration::ZERO,
             delay: Duration::ZERO,
@@ -132,6 +135,17 @@ impl Reply {
         if let Content::Message { stop_reason, .. } = &mut self.content {
             *stop_reason = Some(reason.into());
         }
+        self
+    }
+
+    /// Sends the answer to a prompt that the Gemini API blocks.
+    pub(crate) fn blocked(reason: &str) -> Self {
+        Self::message().stop(&format!("{}{reason}", gemini_reply::BLOCKED))
+    }
+
+    /// Adds a detail to an error of the Gemini API.
+    pub(crate) fn detail(mut self, detail: Value) -> Self {
+        self.details.push(detail);
         self
     }
 
@@ -214,12 +228,41 @@ impl Reply {
 
     pub(super) fn asked(mut self, view: &RequestView) -> Self {
         if self.form == Form::Asked {
-            self.form = if view.body["stream"] == true { Form::Stream } else { Form::Plain };
+            self.form = if view.is_streamed() { Form::Stream } else { Form::Plain };
         }
         (self.id, self.model, self.api) = (view.number, view.model().into(), view.api);
         let include = view.body["include"].as_array().into_iter().flatten();
         self.is_encrypted = include.into_iter().any(|it| it == "reasoning.encrypted_content");
         self
+    }
+
+    /// Sets the API, in whose format an error is.
+    pub(super) fn of(self, api: Api) -> Self {
+        Self { api, ..self }
+    }
+
+    /// Returns the reply in the format of the Gemini API; `None` for an error and for another API.
+    fn as_gemini(&self) -> Option<gemini_reply::Said<'_>> {
+        let Content::Message { blocks, stop_reason, usage } = &self.content else { return None };
+        (self.api == Api::Gemini).then_some(gemini_reply::Said {
+            model: &self.model,
+            number: self.id,
+            blocks,
+            reason: stop_reason.as_deref(),
+            usage: *usage,
+            error: self.error_event.as_deref(),
+            line_end: self.line_end,
+        })
+    }
+
+    /// Returns the parts with a signature that the reply has.
+    pub(super) fn signed_parts(&self) -> Vec<Value> {
+        let parts = self.as_gemini().map(|said| said.sent_parts(self.form == Form::Stream));
+        parts
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|part| !part["thoughtSignature"].is_null())
+            .collect()
     }
 
     pub(super) fn delay(&self) -> Duration {
@@ -285,7 +328,19 @@ impl Reply {
     }
 
     fn body(&self) -> (String, Vec<u8>) {
+        if let Some(said) = self.as_gemini() {
+            return match self.form {
+                Form::Plain => ("application/json".into(), said.whole().into_bytes()),
+                Form::Asked | Form::Stream => {
+                    ("text/event-stream".into(), said.stream().into_bytes())
+                }
+            };
+        }
         match &self.content {
+            Content::Error { status, kind, message } if self.api == Api::Gemini => {
+                let body = gemini_reply::error(*status, kind, message, &self.details);
+                ("application/json".into(), body.to_string().into_bytes())
+            }
             Content::Raw { media, bytes, .. } => (media.clone(), bytes.clone()),
             Content::Error { kind, message, .. } => {
                 let id = format!("req_fake_{}", self.id);
@@ -353,7 +408,7 @@ impl Reply {
     fn ping(&self) -> String {
         match self.api {
             Api::Messages => self.event("ping", &json!({})),
-            Api::Completions => ": still at work\n\n".into(),
+            Api::Completions | Api::Gemini => ": still at work\n\n".into(),
             Api::Responses => "event: keepalive\ndata: still at work\n\n".into(),
         }
     }
