@@ -98,8 +98,8 @@ pub(super) async fn compact(
                 if summary.trim().is_empty() {
                     // An empty summary would be the loss of the conversation.
                     if reply.stop_reason != StopReason::MaxTokens || max_tokens > SUMMARY_TOKENS {
-                        let why = "the model wrote no summary of it";
-                        return Err(ModelError::ContextFull(why.into()));
+                        let why = "it answered the request for a summary without any text";
+                        return Err(ModelError::Unavailable(why.into()));
                     }
                     max_tokens = MOST_SUMMARY_TOKENS;
                     continue;

@@ -3,7 +3,7 @@
 
 use crate::support::fake::{Fake, Reply, RequestView};
 use crate::support::fake_models::{
-    KEY, OTHER_KEY, agent_of, call, conversation, results, team_with_fake,
+    GEMINI, GEMINI_KEY, KEY, OTHER_KEY, agent_of, call, conversation, results, team_with_fake,
 };
 use crate::support::harness::Team;
 use crate::support::terminal::Terminal;
@@ -15,6 +15,9 @@ use std::process::Stdio;
 
 /// A secret header value that does not look like a key.
 const GATEWAY: &str = "gateway canary of the house";
+
+/// A key of Google that another key makes superfluous.
+const UNUSED_KEY: &str = "AIza-unused-canary-0123456789-key";
 
 /// A substring of every secret that occurs nowhere else.
 const MARK: &str = "canary";
@@ -46,9 +49,10 @@ fn assert_no_file_tells(team: &Team) {
 /// The secrets of the lead, or those that a teammate on this model gets.
 fn secrets(who: &str, model: &str) -> Vec<&'static str> {
     match (who, model) {
-        ("lead", _) => vec![KEY, OTHER_KEY, GATEWAY],
+        ("lead", _) => vec![KEY, OTHER_KEY, GEMINI_KEY, UNUSED_KEY, GATEWAY],
         (_, "anthropic/fake") => vec![KEY, GATEWAY],
         (_, "openai/fake") => vec![OTHER_KEY, GATEWAY],
+        (_, GEMINI) => vec![GEMINI_KEY, UNUSED_KEY, GATEWAY],
         _ => vec![],
     }
 }
@@ -77,7 +81,7 @@ fn blabber(view: &RequestView, model: &str) -> Reply {
 }
 
 /// Runs a team whose models print every secret, and asserts that none is disclosed. The model is one of the
-/// Messages API, of chat completions, or of a local server, which must receive no secret.
+/// Messages API, of chat completions, of the Gemini API, or of a local server, which must receive no secret.
 fn assert_kept(model: &'static str) {
     let is_local = model.starts_with("local");
     let own = secrets("alice", model);
@@ -90,14 +94,20 @@ fn assert_kept(model: &'static str) {
     let team = Team::new();
     let fake = if is_local { Fake::local(play) } else { Fake::start(play) };
     // The keys of other providers are set as well.
-    for (key, value) in [("ANTHROPIC_API_KEY", KEY), ("OPENAI_API_KEY", OTHER_KEY)] {
+    for (key, value) in [
+        ("ANTHROPIC_API_KEY", KEY),
+        ("OPENAI_API_KEY", OTHER_KEY),
+        ("GOOGLE_API_KEY", GEMINI_KEY),
+        ("GEMINI_API_KEY", UNUSED_KEY),
+    ] {
         team.variable(key, value);
     }
-    for provider in ["ANTHROPIC", "OPENAI"] {
+    for provider in ["ANTHROPIC", "OPENAI", "GEMINI"] {
         team.variable(&format!("{provider}_CUSTOM_HEADERS"), &format!("X-House: {GATEWAY}"));
     }
     team.variable("ANTHROPIC_BASE_URL", &fake.base_url());
     team.variable("OPENAI_BASE_URL", &format!("{}/v1", fake.base_url()));
+    team.variable("GEMINI_BASE_URL", &fake.base_url());
     if is_local {
         team.variable("TEAM_LOCAL_PORTS", &fake.port().to_string());
     }
@@ -128,7 +138,7 @@ fn assert_kept(model: &'static str) {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!holds(&output.stdout) && !holds(&output.stderr), "{output:?}");
     let hidden = |count: usize| vec!["[redacted]"; count].join(" and ");
-    assert!(said.contains(&format!("It is {}, all know.", hidden(3))), "{said}");
+    assert!(said.contains(&format!("It is {}, all know.", hidden(5))), "{said}");
     let told = format!("Here: {}.", hidden(own.len()));
     assert!(team.has_mail("lead", "alice", &told), "{}", team.describe());
     assert_no_file_tells(&team);
@@ -136,11 +146,14 @@ fn assert_kept(model: &'static str) {
         let sent = |name: &str| view.headers.get(name).map_or("", String::as_str);
         let token = format!("Bearer {OTHER_KEY}");
         let expected = match model.split('/').next() {
-            Some("anthropic") => [KEY, "", GATEWAY],
-            Some("openai") => ["", &token, GATEWAY],
-            _ => ["", "", ""],
+            Some("anthropic") => [KEY, "", "", GATEWAY],
+            Some("openai") => ["", &token, "", GATEWAY],
+            Some("gemini") => ["", "", GEMINI_KEY, GATEWAY],
+            _ => ["", "", "", ""],
         };
-        assert_eq!([sent("x-api-key"), sent("authorization"), sent("x-house")], expected);
+        let names = ["x-api-key", "authorization", "x-goog-api-key", "x-house"];
+        assert_eq!(names.map(sent), expected);
+        assert!(!view.target.contains(MARK), "{}", view.target);
         assert!(!conversation(&view).contains(MARK), "{}", conversation(&view));
     }
     team.wait_no_process();
@@ -154,6 +167,11 @@ fn no_secret_leaves_the_lead() {
 #[test]
 fn no_secret_leaves_the_lead_over_chat_completions() {
     assert_kept("openai/fake");
+}
+
+#[test]
+fn no_secret_leaves_the_lead_over_the_gemini_api() {
+    assert_kept(GEMINI);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 use crate::support::child_process::append;
 use crate::support::fake::{Api, Fake, Reply, RequestView};
-use crate::support::fake_models::{KEY, agent_of, call, connect, connect_responses, conversation};
+use crate::support::fake_models::{
+    GEMINI, KEY, agent_of, call, connect, connect_gemini, connect_responses, conversation,
+};
 use crate::support::harness::Team;
 use serde_json::{Value, json};
 use std::fs;
@@ -37,6 +39,12 @@ const TASK: &str = "polish the brass";
 fn worker(effects: std::path::PathBuf) -> impl Fn(&RequestView) -> Reply + Send + Sync {
     move |view| {
         let used = tokens(view);
+        if used > CONTEXT && view.api == Api::Gemini {
+            let message = format!(
+                "The input token count ({used}) exceeds the maximum number of tokens allowed ({CONTEXT})."
+            );
+            return Reply::error(400, "INVALID_ARGUMENT", &message);
+        }
         if used > CONTEXT {
             let message = format!("prompt is too long: {used} tokens > {CONTEXT} maximum");
             return Reply::error(400, "invalid_request_error", &message);
@@ -78,6 +86,7 @@ fn assert_endured(team: &Team, fake: &Fake) {
             assert!(told.contains("NOTES: ") || said.len() as u64 / 4 > CONTEXT, "{told}");
             assert!(after.system().starts_with("Your name is lead."), "{}", after.system());
             assert!(!told.contains("tool_result") && !told.contains("\"tool\""), "{told}");
+            assert!(!told.contains("functionResponse"), "{told}");
         } else {
             assert!(said.contains("marmalade"), "what was asked is forgotten: {said}");
         }
@@ -172,6 +181,34 @@ fn a_model_that_reasons_instead_of_writing_a_summary_gets_more_tokens() {
         assert_eq!(counted, 2_048 + 20, "both calls count");
     }
     assert_endured(&team, &fake);
+}
+
+/// The context of a model of the Gemini API is smaller than the known one, as that of a proxy may be.
+#[test]
+fn a_refusal_of_the_gemini_api_leads_to_a_summary() {
+    let team = Team::new();
+    let fake = Fake::start(worker(team.workspace().join("effects")));
+    connect_gemini(&team, &fake);
+    team.variable("TEAM_MAX_ROUNDS", "200");
+    lead(&team, GEMINI).expect(0);
+    let seen = fake.requests();
+    assert!(seen.iter().all(|view| view.api == Api::Gemini));
+    let refused = seen.iter().filter(|view| !is_summary(view) && tokens(view) > CONTEXT).count();
+    assert_eq!(refused, 1, "it was refused more than once");
+    assert_endured(&team, &fake);
+}
+
+/// An agent whose model writes no summary keeps its conversation.
+#[test]
+fn an_empty_summary_replaces_no_conversation() {
+    let team = Team::new();
+    let play = worker(team.workspace().join("effects"));
+    let fake = Fake::start(move |view| if is_summary(view) { Reply::text("") } else { play(view) });
+    connect_gemini(&team, &fake);
+    team.variable("TEAM_MAX_ROUNDS", "200");
+    let ran = lead(&team, GEMINI).expect(6);
+    assert!(ran.err.contains("a summary without any text"), "{}", ran.err);
+    assert_eq!(compacted(&team), [Value::Null; 0]);
 }
 
 /// A process is killed while the model writes a summary. The transcript has no part of it, the resumed agent

@@ -3,6 +3,9 @@
 mod chat_completions;
 mod compaction;
 mod endpoint_faults;
+mod gemini_api;
+mod gemini_api_fake;
+mod gemini_api_team;
 mod killed_model_calls;
 mod llmock;
 mod local_servers;

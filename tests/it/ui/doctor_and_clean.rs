@@ -152,6 +152,25 @@ fn the_doctor_asks_the_endpoint_and_shows_no_key() {
     let report = asked(1);
     let refused = finding(&report, "credentials").into_iter().find(|(state, _)| state == "wrong");
     assert!(refused.unwrap().1.contains("refuses them"), "{report:#}");
+    // Google's API lists what each model can do, and refuses a bad key with status 400.
+    team.variable("TEAM_MODEL", "gemini/gemini-3-fake");
+    team.variable("GOOGLE_API_KEY", "AIza-canary-3");
+    team.variable("GEMINI_BASE_URL", &fake.base_url());
+    let report = asked(0);
+    let [(state, listed)] = finding(&report, "models").try_into().unwrap();
+    assert_eq!((state.as_str(), listed.as_str()), ("ok", "gemini-3-fake, gemini-2.5-fake"));
+    assert!(finding(&report, "credentials")[0].1.contains("GOOGLE_API_KEY"), "{report:#}");
+    let detail =
+        json!({"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"});
+    let error =
+        json!({"code": 400, "message": "API key not valid: AIza-canary-3", "details": [detail]});
+    let body = json!({ "error": error }).to_string();
+    let strict = Fake::always(Reply::raw(400, "application/json", body.as_bytes()));
+    team.variable("GEMINI_BASE_URL", &strict.base_url());
+    let report = asked(1);
+    let refused = finding(&report, "credentials").into_iter().find(|(state, _)| state == "wrong");
+    assert!(refused.unwrap().1.contains("refuses them"), "{report:#}");
+    team.variable("TEAM_MODEL", &format!("openai/{}", LOCAL_MODELS[1]));
     drop(fake);
     let report = asked(1);
     let refused = finding(&report, "endpoint").remove(0);
