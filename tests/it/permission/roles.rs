@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::fs;
 
 const AUDITOR: &str = "---\nname: auditor\ndescription: Reads code and changes nothing.\ntools: \
-                       Read, Grep\ndisallowedTools: broadcast\nmaxTurns: 4\nwhim: yes\n---\nYou \
+                       Read, Grep, WebSearch\ndisallowedTools: broadcast\nmaxTurns: 4\nwhim: yes\n---\nYou \
                        only look.\n";
 
 /// Writes files in the workspace, and creates their folders.
@@ -47,13 +47,15 @@ fn roles_are_listed_with_their_source_and_errors() {
     team.variable("XDG_CONFIG_HOME", &inside("settings"));
     let ran = team.team(&["roles"]).expect(0);
     for words in
-        ["auditor", ".claude/agents/audit.md", ".team/roles/coder.md", "read_file but broad"]
+        ["auditor", ".claude/agents/audit.md", ".team/roles/coder.md", "read_file,grep but broad"]
     {
         assert!(ran.out.contains(words), "{words}: {}", ran.out);
     }
     let problems: Vec<&str> = ran.err.lines().collect();
     assert_eq!(problems.len(), 2, "{}", ran.err);
-    assert!(problems[0].starts_with(".claude/agents/audit.md:4: ") && problems[0].contains("Grep"));
+    assert!(
+        problems[0].starts_with(".claude/agents/audit.md:4: ") && problems[0].contains("WebSearch")
+    );
     assert!(problems[1].starts_with(".claude/agents/audit.md:7: ") && problems[1].contains("whim"));
     let listed = team.team(&["roles", "--json"]).expect(0).json();
     assert_eq!(listed["schema"], 1);
@@ -69,7 +71,7 @@ fn roles_are_listed_with_their_source_and_errors() {
     assert!(ran.out.contains(hidden), "{}", ran.out);
     let expected = json!({
         "name": "auditor", "description": "Reads code and changes nothing.",
-        "file": ".claude/agents/audit.md", "hidden_by": null, "tools": ["read_file"],
+        "file": ".claude/agents/audit.md", "hidden_by": null, "tools": ["read_file", "grep"],
         "disallowed_tools": ["broadcast"], "model": null, "mode": null, "isolation": null, "max_turns": 4,
         "skills": null, "mcp_servers": null, "problems": roles[0]["problems"],
     });
@@ -389,6 +391,7 @@ fn the_prompt_has_the_workspace_and_the_tools_of_the_role() {
     };
     assert!(of_alice.len() >= 2, "{}", team.describe());
     let of_auditor = [
+        "grep",
         "idle",
         "list_teammates",
         "read_file",
@@ -397,7 +400,7 @@ fn the_prompt_has_the_workspace_and_the_tools_of_the_role() {
         "shutdown_response",
         "submit_plan",
     ];
-    assert_eq!(tools(0), of_auditor, "the named tool and mail, but no broadcast");
+    assert_eq!(tools(0), of_auditor, "the named tools and mail, but no broadcast");
     assert!(tools(of_alice.len() - 1).contains(&"bash"), "the new role has it");
     for view in &asked {
         let system = view.system();
