@@ -16,7 +16,8 @@ const MAX_BYTES: u64 = 1024 * 1024;
 /// Reads the file that a question of this agent would change, in the folder in which the agent works. Returns `None`
 /// for any other question, and for a file that cannot be shown: outside of the folder, too large, or not UTF-8.
 pub(crate) fn file_of(team: &TeamDir, owner: &AgentName, question: &Question) -> Option<FileNow> {
-    let changes_file = ["content", "new_text"].iter().any(|it| question.input.get(it).is_some());
+    let changes_file =
+        ["content", "new_text", "edits"].iter().any(|it| question.input.get(it).is_some());
     let SubjectArgument::File(argument) = find(&question.tool)?.subject else { return None };
     let path = question.input.get(argument)?.as_str().filter(|_| changes_file)?;
     let roster = roster::read(team).ok()?;

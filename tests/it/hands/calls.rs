@@ -49,6 +49,26 @@ fn a_patch_is_asked_about_in_full_and_always_is_for_its_files() {
 }
 
 #[test]
+fn several_edits_are_asked_about_as_the_file_that_they_make() {
+    let team = careful_team();
+    let file = team.workspace().join("a.txt");
+    write(&file, "one\ntwo\nthree\n");
+    let pair = |old: &str, new: &str| json!({ "old_text": old, "new_text": new });
+    let edits = json!({ "path": "a.txt", "edits": [pair("one", "1"), pair("three", "3")] });
+    let read = ("read_file", json!({ "path": "a.txt" }));
+    let replies = [calls("lead", &[read, ("edit_file", edits)]), says("lead", "all done")];
+    let mut lead = scripted_lead(&team, &replies);
+    lead.expect("a.txt  +2 −2");
+    lead.expect("3 + 3");
+    lead.type_line("y");
+    lead.expect("all done");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "1\ntwo\n3\n");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    assert_left_in_order(&team);
+}
+
+#[test]
 fn the_rules_of_the_other_tools_bind_a_patch() {
     let team = Team::new();
     fs::create_dir_all(team.path("")).unwrap();

@@ -1,5 +1,6 @@
 //! Texts that people write for agents, in requests as they are sent: skills and instructions.
 
+mod cost;
 mod instructions;
 mod skills;
 
