@@ -13,7 +13,7 @@
 //! *** End Patch
 //! ```
 //!
-//! [`parse`] reads a patch; [`update`] applies the chunks of one file to its text. Both are pure.
+//! [`parse()`] reads a patch; [`updated()`] applies the chunks of one file to its text. Both are pure.
 
 mod parse;
 mod update;
