@@ -28,7 +28,8 @@ use crate::tasks::Tasks;
 use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
     self, FileAccess, McpSetup, McpTools, NestedInstructions, NestedLimits, Ops, ReadLimits,
-    Registry, ToolParts, denied_files, hooks::Hooks, skills::Skills, team_context::TeamContext,
+    Registry, ToolParts, denied_files, guarded_files, hooks::Hooks, skills::Skills,
+    team_context::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::agent_program::AgentProgram;
@@ -249,10 +250,11 @@ fn open_files(
     policy: &Policy,
 ) -> Result<(FileAccess, ReadLimits), Failure> {
     let (walls, denied) = (commands.walls.clone(), denied_files(policy));
-    let limits = ReadLimits::new(folder, team.root(), walls.clone(), denied.clone());
+    let limits = ReadLimits::new(folder, team.root(), walls.clone(), guarded_files(policy));
     let files = FileAccess::open(team, name, folder, place)
         .or_fail("the workspace cannot be opened", "check the folder's permissions")?
-        .with_unreadable(walls, denied);
+        .with_unreadable(walls, denied)
+        .with_search_limits(limits.clone());
     Ok((files, limits))
 }
 

@@ -35,7 +35,7 @@ pub(crate) use fetch::page_subject;
 pub(crate) use files::file_tools;
 pub(crate) use files::{
     FileAccess, NestedInstructions, NestedLimits, ReadLimits, changed_files, denied_files,
-    edit_preview, files_in_words,
+    edit_preview, files_in_words, guarded_files,
 };
 pub(crate) use mcp::{McpSetup, McpTools};
 pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, TeamToolParts, ToolParts};

@@ -49,8 +49,10 @@ pub(crate) enum PermissionSubject {
 /// One of several files that a call changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ChangedFile {
-    /// The name of the tool that makes such a change in one file.
+    /// The name of the tool that does the same with one file.
     pub(crate) tool: &'static str,
+    /// The effect of that tool: a call that changes a part of a file also reads it.
+    pub(crate) effect: Effect,
     /// The real path in the workspace.
     pub(crate) path: String,
 }
@@ -309,6 +311,15 @@ impl Policy {
         DeniedFiles { tool, rules: self.deny.iter().filter(is_about_files).cloned().collect() }
     }
 
+    /// Returns the files that the rules keep from a tool, and those about which it asks.
+    pub(crate) fn guarded_files(&self, spec: &ToolSpec) -> DeniedFiles {
+        let mut files = self.denied_files(spec);
+        let asking = self.ask.iter().filter(|_| self.mode != PermissionMode::Bypass);
+        let asking = asking.filter(|rule| rule.pattern.is_some() && rule.tool == spec.name);
+        files.rules.extend(asking.cloned());
+        files
+    }
+
     pub(crate) fn judge(&self, spec: &ToolSpec, subject: &PermissionSubject) -> PermissionVerdict {
         self.judge_named(spec.name, spec.effect, subject)
     }
@@ -389,14 +400,15 @@ impl Policy {
 
     /// Judges a call that changes several files: the strictest verdict on one of them counts.
     fn judge_files(&self, tool: &str, effect: Effect, files: &[ChangedFile]) -> PermissionVerdict {
-        let verdicts = files.iter().map(|file| self.judge_file(tool, effect, file));
+        let verdicts = files.iter().map(|file| self.judge_file(tool, file));
         let strictest = verdicts.max_by_key(PermissionVerdict::strictness);
         strictest.unwrap_or_else(|| self.judge_named(tool, effect, &PermissionSubject::Nothing))
     }
 
     /// Judges one of several files by the rules of the call's own tool and by those of the tool that changes one file: what
     /// forbids or asks in either counts, and so does what allows.
-    fn judge_file(&self, tool: &str, effect: Effect, file: &ChangedFile) -> PermissionVerdict {
+    fn judge_file(&self, tool: &str, file: &ChangedFile) -> PermissionVerdict {
+        let effect = file.effect;
         let subject = PermissionSubject::Path(file.path.clone());
         let names = [tool, file.tool];
         let [own, alone] = names.map(|name| self.judge_named(name, effect, &subject));
@@ -486,7 +498,8 @@ pub(crate) fn rules_for(
     let leave = leave.into_iter().flat_map(|way| way_rules(way, subject));
     if let PermissionSubject::Files(files) = subject {
         let mut rules: Vec<String> = Vec::new();
-        for ChangedFile { tool, path } in files {
+        let changes = files.iter().filter(|file| file.effect == Effect::Changes);
+        for ChangedFile { tool, path, .. } in changes {
             let one = rule(tool, &PermissionSubject::Path(path.clone()));
             if !rules.contains(&one) {
                 rules.push(one);

@@ -60,6 +60,8 @@ pub(crate) struct FileAccess {
     team: Option<PathBuf>,
     /// The limits of what the agent may read; `None` without any.
     limits: Option<ReadLimits>,
+    /// The limits of its searches, which ask nobody.
+    search_limits: Option<ReadLimits>,
     pub(super) writer: Writer,
     pub(super) log: RefCell<ReadLog>,
     /// The uses of files by calls that have not ended.
@@ -125,6 +127,7 @@ impl FileAccess {
             clone,
             team,
             limits: None,
+            search_limits: None,
             writer,
             log,
             uses,
@@ -158,9 +161,15 @@ impl FileAccess {
         self
     }
 
-    /// Returns the limits of what the agent may read; `None` without any.
-    pub(crate) fn read_limits(&self) -> Option<&ReadLimits> {
-        self.limits.as_ref()
+    /// Sets the limits of searches.
+    pub(crate) fn with_search_limits(mut self, limits: ReadLimits) -> Self {
+        self.search_limits = Some(limits);
+        self
+    }
+
+    /// Returns the limits of searches; `None` without any.
+    pub(in crate::tools) fn search_limits(&self) -> Option<&ReadLimits> {
+        self.search_limits.as_ref()
     }
 
     /// Returns the recorder of the changes of this agent.
@@ -267,6 +276,12 @@ impl FileAccess {
             if real.is_absolute() {
                 return Err(ToolError::Reply(format!(
                     "{path} is outside the workspace, where one call changes one file; use edit_file or write_file"
+                )));
+            }
+            if self.limits.as_ref().is_some_and(|it| it.refuses(&self.workspace.path().join(&real)))
+            {
+                return Err(ToolError::Reply(format!(
+                    "you may not read {path}, so that a patch does not touch it; leave it out"
                 )));
             }
             files.push(real);

@@ -7,7 +7,7 @@ use super::patch::{ChangeKind, FileChange, Updated, parse, updated};
 use super::read_log::SeenFile;
 use super::seen_lines::{SeenLines, count_lines};
 use super::write::check_whole;
-use super::{EditFile, WriteFile};
+use super::{EditFile, ReadFile, WriteFile};
 use crate::os::safe_path::SafePath;
 use crate::protocol::permission::{ChangedFile, PermissionSubject};
 use crate::store::asynchronous::offload;
@@ -17,9 +17,12 @@ use crate::wire::file_view::ContentHash;
 use crate::wire::text_change::TextChange;
 use crate::wire::tool::ParameterType::Text;
 use crate::wire::tool::{Effect, SubjectArgument, ToolSpec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+/// The largest number of changes of a patch. Each takes descriptors for its locks and folders.
+const MAX_CHANGES: usize = 100;
 
 parameters!(ApplyPatch {
     input: String = required(Text, "The patch, from `*** Begin Patch` to `*** End Patch`."),
@@ -40,8 +43,16 @@ impl Tool for ApplyPatch {
         let changes = arguments::<Self>(call)?.changes()?;
         let named: Vec<(&str, bool)> = changes.iter().flat_map(FileChange::paths).collect();
         let real = parts.files.judge_all(call, named.iter().map(|(path, _)| *path))?;
-        let files = named.iter().zip(real).map(|((_, stays), path)| changed_file(*stays, path));
-        Ok(PermissionSubject::Files(files.collect()))
+        let sources: BTreeSet<&str> = changes.iter().filter_map(FileChange::source).collect();
+        let mut files = Vec::new();
+        for ((name, stays), path) in named.into_iter().zip(real) {
+            if sources.contains(name) {
+                let (tool, effect) = (ReadFile::SPEC.name, Effect::Reads);
+                files.push(ChangedFile { tool, effect, path: path.clone() });
+            }
+            files.push(changed_file(stays, path));
+        }
+        Ok(PermissionSubject::Files(files))
     }
 
     fn is_offered(parts: &ToolParts) -> bool {
@@ -69,13 +80,20 @@ impl Tool for ApplyPatch {
 
 impl ApplyPatch {
     fn changes(&self) -> Result<Vec<FileChange>, ToolError> {
-        parse(&self.input).map_err(|why| ToolError::Reply(format!("nothing was changed: {why}")))
+        let changes = parse(&self.input);
+        let changes = changes.and_then(|changes| {
+            let count = changes.len();
+            let why = format!("the patch has {count} changes, {MAX_CHANGES} are allowed; split it");
+            if count > MAX_CHANGES { Err(why) } else { Ok(changes) }
+        });
+        changes.map_err(|why| ToolError::Reply(format!("nothing was changed: {why}")))
     }
 }
 
 /// Returns a file of a patch for the rules: a change of a file that stays is an edit, any other writes a whole file.
 fn changed_file(stays: bool, path: String) -> ChangedFile {
-    ChangedFile { tool: if stays { EditFile::SPEC.name } else { WriteFile::SPEC.name }, path }
+    let tool = if stays { EditFile::SPEC.name } else { WriteFile::SPEC.name };
+    ChangedFile { tool, effect: Effect::Changes, path }
 }
 
 const EDITED: &str = "change ";
@@ -83,8 +101,9 @@ const WRITTEN: &str = "add or remove ";
 
 /// Names the files that a call changes, one on each line, for the person who is asked.
 pub(crate) fn files_in_words(files: &[ChangedFile]) -> String {
-    let word = |tool| if tool == EditFile::SPEC.name { EDITED } else { WRITTEN };
-    let lines = files.iter().map(|ChangedFile { tool, path }| format!("{}{path}", word(*tool)));
+    let word = |tool: &str| if tool == EditFile::SPEC.name { EDITED } else { WRITTEN };
+    let changes = files.iter().filter(|file| file.effect == Effect::Changes);
+    let lines = changes.map(|ChangedFile { tool, path, .. }| format!("{}{path}", word(tool)));
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -156,6 +175,8 @@ struct FileState<'a> {
     /// The permission bits that a moved file brings.
     mode: Option<u32>,
     is_changed: bool,
+    /// Whether the patch has deleted it.
+    is_deleted: bool,
 }
 
 impl FileAccess {
@@ -197,11 +218,12 @@ impl Patching {
             self.apply(change, &mut states)
                 .map_err(|why| ToolError::Reply(format!("nothing was changed: {why}")))?;
         }
+        check_places(&states)?;
         let (mut written, mut failure) = (Vec::new(), None);
-        // A moved file is written before it is removed.
-        let (added, removed): (Vec<_>, Vec<_>) =
-            states.iter_mut().filter(|(_, it)| it.is_changed).partition(|(_, it)| it.now.is_some());
-        for (real, state) in added.into_iter().chain(removed) {
+        let mut changed: Vec<_> = states.iter_mut().filter(|(_, it)| it.is_changed).collect();
+        // What is moved gets its new place before it loses the old one.
+        changed.sort_by_key(|(_, it)| (it.mode.is_none(), it.now.is_none()));
+        for (real, state) in changed {
             match state.write(real) {
                 Ok(file) => written.push(file),
                 Err(why) => {
@@ -228,7 +250,7 @@ impl Patching {
                 if state.is_changed && state.now.is_some() {
                     return Err(format!("the patch changes {path}, and then adds it"));
                 }
-                if !state.is_changed {
+                if !state.is_changed || state.is_deleted {
                     let (old, seen) = (state.old.as_deref(), state.seen.as_ref());
                     check_whole(path, old, seen).map_err(|why| why.to_string())?;
                 }
@@ -243,7 +265,7 @@ impl Patching {
                         "{path} has changed since you read it; read it again before you delete it"
                     ));
                 }
-                (state.now, state.is_changed) = (None, true);
+                (state.now, state.is_changed, state.is_deleted) = (None, true, true);
             }
             ChangeKind::Update { moved_to, chunks } => {
                 let text = match (&state.now, &state.old) {
@@ -288,8 +310,8 @@ impl<'a> FileState<'a> {
         let hash = ContentHash::of(base);
         let known = seen.as_ref().filter(|seen| seen.hash == hash);
         let lines = known.map(|seen| seen.lines.clone()).unwrap_or_default();
-        let (seen, mode, is_changed) = (seen.clone(), None, false);
-        Ok(Self { file, own, seen, old, now, lines, mode, is_changed })
+        let (seen, mode, is_changed, is_deleted) = (seen.clone(), None, false, false);
+        Ok(Self { file, own, seen, old, now, lines, mode, is_changed, is_deleted })
     }
 
     fn set(&mut self, text: String, lines: SeenLines) {
@@ -325,6 +347,22 @@ impl<'a> FileState<'a> {
             change: TextChange::of(&name, old, bytes),
         })
     }
+}
+
+/// Fails if the patch would make a file where it also needs a folder.
+fn check_places(states: &BTreeMap<PathBuf, FileState<'_>>) -> Result<(), ToolError> {
+    let there = || states.iter().filter(|(_, state)| state.now.is_some());
+    for (file, _) in there() {
+        if let Some((below, _)) = there().find(|(path, _)| *path != file && path.starts_with(file))
+        {
+            return Err(ToolError::Reply(format!(
+                "nothing was changed: {} would be a file and the folder of {}",
+                file.display(),
+                below.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the lines that an agent has seen after pieces were replaced whose lines it knows.

@@ -88,6 +88,11 @@ impl Tool for ReadFile {
     }
 }
 
+/// Returns the files that are read only by a call that is judged: the rules keep them from `read_file`, or ask about it.
+pub(crate) fn guarded_files(policy: &Policy) -> DeniedFiles {
+    policy.guarded_files(&ReadFile::SPEC)
+}
+
 /// Returns the files that the rules keep from `read_file`.
 pub(crate) fn denied_files(policy: &Policy) -> DeniedFiles {
     policy.denied_files(&ReadFile::SPEC)

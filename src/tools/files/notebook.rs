@@ -107,8 +107,8 @@ fn without_colors(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("\u{1b}[") {
         plain.push_str(before);
-        let end = after.find(|sign: char| sign.is_ascii_alphabetic());
-        rest = end.and_then(|end| after.get(end + 1..)).unwrap_or_default();
+        let after = after.trim_start_matches(|sign: char| (' '..='?').contains(&sign));
+        rest = after.strip_prefix(|sign: char| ('@'..='~').contains(&sign)).unwrap_or(after);
     }
     plain + rest
 }
@@ -132,6 +132,18 @@ mod tests {
         let wanted = "[cell 1: markdown]\n# Title\ntext\n\n[cell 2: python]\nprint(1)\n2\n[output of cell 2]\n1\n\
             [output of cell 2]\n2\n[output of cell 2]\n(image/png is not shown)\n[output of cell 2]\nE: why\nlast\n\n[cell 3: python]\n\n";
         assert_eq!(shown, wanted);
+    }
+
+    #[test]
+    fn only_escape_sequences_are_left_out() {
+        for (text, plain) in [
+            ("\u{1b}[0;31mred\u{1b}[0m", "red"),
+            ("\u{1b}[1~keep", "keep"),
+            ("a \u{1b}[12 34\n56 I", "a \n56 I"),
+            ("end\u{1b}[", "end"),
+        ] {
+            assert_eq!(without_colors(text), plain);
+        }
     }
 
     #[test]

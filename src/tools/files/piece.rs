@@ -9,6 +9,9 @@ use std::borrow::Cow;
 /// The number of lines of a file in which a similar place is looked for.
 const MAX_LINES: usize = 20_000;
 
+/// The number of comparisons of lines that the look for a similar place makes.
+const MAX_COMPARISONS: usize = 200_000;
+
 /// The number of places that a message names.
 const SHOWN_PLACES: usize = 8;
 
@@ -53,7 +56,9 @@ pub(super) fn find<'a>(
     match exact(text, old) {
         [Some(at), None] => {
             let found = text.get(at..at + old.len()).unwrap_or_default();
-            return Ok(Piece { at, old: found, new: new.to_owned(), difference: None });
+            let is_of_returns = text.contains("\r\n") && !text.replace("\r\n", "").contains('\n');
+            let new = if is_of_returns { with_returns(new) } else { new.to_owned() };
+            return Ok(Piece { at, old: found, new, difference: None });
         }
         [Some(_), Some(_)] => return Err(too_many(path, text, old)),
         [None, _] => {}
@@ -113,17 +118,20 @@ fn line_of(text: &str, at: usize) -> usize {
     text.get(..at).unwrap_or_default().matches('\n').count() + 1
 }
 
+fn with_returns(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\n', "\r\n")
+}
+
 /// Finds the piece in a file whose lines end in `\r\n`, where the given texts have `\n`.
 fn with_other_breaks<'a>(text: &'a str, old: &str, new: &str) -> Option<Piece<'a>> {
     if !text.contains("\r\n") || !old.contains('\n') {
         return None;
     }
-    let as_there = |text: &str| text.replace("\r\n", "\n").replace('\n', "\r\n");
-    let old = as_there(old);
+    let old = with_returns(old);
     let [Some(at), None] = exact(text, &old) else { return None };
     let found = text.get(at..at + old.len())?;
     let difference = Some(Tolerance::LineEnds.name());
-    Some(Piece { at, old: found, new: as_there(new), difference })
+    Some(Piece { at, old: found, new: with_returns(new), difference })
 }
 
 /// Lines of a file that mean the given ones.
@@ -272,6 +280,9 @@ impl Shift {
 fn nearest(text: &str, old: &str) -> Option<String> {
     let wanted: Vec<&str> = old.lines().map(str::trim).collect();
     let lines: Vec<&str> = text.lines().take(MAX_LINES).map(str::trim).collect();
+    if lines.len().saturating_mul(wanted.len()) > MAX_COMPARISONS {
+        return None;
+    }
     let score = |window: &[&str]| {
         let pairs = window.iter().zip(&wanted).filter(|(line, _)| !line.is_empty());
         pairs.map(|(line, wanted)| likeness(line, wanted)).sum::<usize>()

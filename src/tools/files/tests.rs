@@ -52,7 +52,8 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let lists = RuleLists { deny: vec!["read_file(secret/**)".into()], ..RuleLists::default() };
     let denied = denied_files(&Policy::new(PermissionMode::Default, &lists).unwrap());
     let files = FileAccess::open(&dir, &me, dir.workspace(), None).unwrap();
-    let files = files.with_unreadable(None, denied);
+    let limits = ReadLimits::new(dir.workspace(), dir.root(), None, denied.clone());
+    let files = files.with_unreadable(None, denied).with_search_limits(limits);
     let bus = Arc::new(Bus::new(dir, MailLimits::default(), Arc::clone(&clock)));
     let commands = command_setup(Vec::new(), "run".into(), None);
     let (folder, setup) = (workspace.to_owned(), commands.clone());
@@ -437,4 +438,62 @@ fn a_notebook_is_read_as_text_and_its_lines_by_number() {
     );
     let line = read(json!({ "path": "n.ipynb", "offset": 2, "limit": 1 }));
     assert!(line.starts_with(r#"{"cell_type": "code""#), "{line}");
+}
+
+#[test]
+fn a_patch_reaches_no_file_that_may_not_be_read() {
+    let fixture = fixture();
+    fs::create_dir(fixture.path("secret")).unwrap();
+    fixture.put("secret/key", "hidden\n");
+    for body in [
+        "*** Update File: secret/key\n*** Move to: open",
+        "*** Update File: secret/key\n-guess\n+x",
+        "*** Delete File: secret/key",
+    ] {
+        let why = patch(&fixture, body).unwrap_err();
+        assert!(why.contains("may not read secret/key"), "{why}");
+    }
+    assert_eq!(fixture.text("secret/key"), "hidden\n");
+}
+
+#[test]
+fn a_patch_loses_no_content_and_makes_no_half_of_itself() {
+    let fixture = fixture();
+    fixture.put("a", "content\n");
+    // A place that cannot be made is found before the old one is given up.
+    let long = "x".repeat(300);
+    let body = format!("*** Update File: a\n*** Move to: zz/{long}\n*** Add File: a\n+new");
+    patch(&fixture, &body).unwrap_err();
+    assert_eq!(fixture.text("a"), "content\n");
+    let why = patch(&fixture, "*** Add File: b\n+x\n*** Add File: b/c\n+y").unwrap_err();
+    assert!(
+        why.contains("would be a file and the folder of") && !fixture.path("b").exists(),
+        "{why}"
+    );
+    let why = patch(&fixture, "*** Delete File: a\n*** Add File: a\n+unseen").unwrap_err();
+    assert!(why.contains("you have not read it"), "{why}");
+    assert_eq!(fixture.text("a"), "content\n");
+    let many: String =
+        (0..101).map(|at| format!("*** Add File: n{at}\n+x\n")).collect::<Vec<_>>().concat();
+    let why = patch(&fixture, many.trim_end()).unwrap_err();
+    assert!(why.contains("101 changes, 100 are allowed"), "{why}");
+}
+
+#[test]
+fn ends_of_lines_stay_as_those_of_the_file() {
+    let fixture = fixture();
+    for (before, body, after) in [
+        ("x\ny", "*** Update File: a\n*** Move to: b", "x\ny"),
+        ("a\r\nb", "*** Update File: a\n*** Move to: b\n-a\n+A", "A\r\nb\r\n"),
+    ] {
+        fixture.put("a", before);
+        patch(&fixture, body).unwrap();
+        assert_eq!(fixture.text("b"), after);
+        fs::remove_file(fixture.path("b")).unwrap();
+    }
+    fixture.put("c", "one\r\ntwo\r\n");
+    fixture.read("c").unwrap();
+    let input = json!({ "path": "c", "old_text": "two", "new_text": "2\n3" });
+    fixture.call("edit_file", input).unwrap();
+    assert_eq!(fixture.text("c"), "one\r\n2\r\n3\r\n");
 }

@@ -11,7 +11,9 @@ use crate::wire::tool::{AfterCrash, Effect, ToolSpec};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use std::fmt::Write as _;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -28,6 +30,10 @@ const MAX_LINES: usize = 50_000;
 
 /// The number of characters that are shown of a line.
 const LINE_CHARS: usize = 400;
+
+/// The memory of one thread for the lines of a file, in bytes. A file with a longer line, or a longer file if a match may span
+/// lines, is not searched to its end.
+const HEAP_BYTES: usize = 16 * 1024 * 1024;
 
 /// The largest number of lines around a match.
 const MAX_CONTEXT: u64 = 20;
@@ -66,7 +72,7 @@ impl Tool for Grep {
             has_all: self.all.unwrap_or_default(),
             depth: None,
         };
-        let (tree, _end) = Tree::new(&parts.files.workspace, parts.files.read_limits(), scope)?;
+        let (tree, _end) = Tree::new(&parts.files.workspace, parts.files.search_limits(), scope)?;
         let matcher = self.matcher()?;
         let output = match self.output.as_deref() {
             None | Some(MATCHES) => Output::Lines,
@@ -159,7 +165,8 @@ impl Search {
                 let Some(file) = entry.open() else { return Step::Next };
                 let mut sink = MatchSink { output: self.output, kept, count: 0, lines: Vec::new() };
                 // A file that cannot be read to its end shows the matches before that.
-                if let Err(why) = searcher.search_file(&matcher, &file, &mut sink) {
+                let file = Interruptible { file, tree };
+                if let Err(why) = searcher.search_reader(&matcher, file, &mut sink) {
                     tracing::debug!(%why, path = %entry.path.display(), "a file was not searched to its end");
                 }
                 let MatchSink { count, lines, .. } = sink;
@@ -182,7 +189,20 @@ impl Search {
             .before_context(self.context)
             .after_context(self.context)
             .multi_line(self.is_multiline)
+            .heap_limit(Some(HEAP_BYTES))
             .build()
+    }
+}
+
+/// A file whose end comes when the search must end.
+struct Interruptible<'a> {
+    file: File,
+    tree: &'a Tree,
+}
+
+impl Read for Interruptible<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.tree.must_end() { Ok(0) } else { self.file.read(buffer) }
     }
 }
 
@@ -200,7 +220,9 @@ impl MatchSink<'_> {
         for (number, line) in
             (first.unwrap_or_default()..).zip(bytes.split_inclusive(|byte| *byte == b'\n'))
         {
-            self.kept.fetch_add(1, Ordering::Relaxed);
+            if self.kept.fetch_add(1, Ordering::Relaxed) > MAX_LINES {
+                break;
+            }
             self.lines.push(FoundLine { number, text: shown_line(line), is_match });
         }
     }
@@ -275,12 +297,13 @@ impl Found {
             let next = first + file.matching_lines();
             if next > page.shown.start && first < page.shown.end {
                 let wanted = page.shown.start.saturating_sub(first)..page.shown.end - first;
-                let part = file.show(wanted);
-                if !text.is_empty() && text.len() + part.len() > OUTPUT_CHARS {
-                    page.end_before(first);
+                let room = OUTPUT_CHARS.saturating_sub(text.len());
+                let (part, left_out) = file.show(wanted, room, text.is_empty());
+                text.push_str(&part);
+                if let Some(left_out) = left_out {
+                    page.end_before(first + left_out);
                     break;
                 }
-                text.push_str(&part);
             }
             first = next;
         }
@@ -295,11 +318,14 @@ impl FileMatches {
         self.lines.iter().filter(|line| line.is_match).count()
     }
 
-    /// Shows the matching lines of these numbers, counted from 0, with the lines around them.
-    fn show(&self, wanted: std::ops::Range<usize>) -> String {
+    /// Shows the matching lines of these numbers, counted from 0, with the lines around them. Returns also the first
+    /// matching line for which there is no room; with `is_first` there is room for one in any case.
+    fn show(&self, wanted: Range<usize>, room: usize, is_first: bool) -> (String, Option<usize>) {
         let mut text = format!("{}\n", shown_path(&self.path));
         let mut seen = 0;
         let mut last = None;
+        // The text up to the last match that has room.
+        let mut whole = 0;
         for line in &self.lines {
             let place = seen;
             seen += usize::from(line.is_match);
@@ -318,8 +344,17 @@ impl FileMatches {
             last = Some(line.number);
             let mark = if line.is_match { ':' } else { '-' };
             let _infallible = writeln!(text, "{}{mark} {}", line.number, line.text);
+            let is_needed = is_first && whole == 0 && line.is_match;
+            if text.len() > room && !is_needed {
+                text.truncate(whole);
+                let left_out = if line.is_match { place } else { seen.max(wanted.start) };
+                return (text, Some(left_out));
+            }
+            if line.is_match {
+                whole = text.len();
+            }
         }
-        text
+        (text, None)
     }
 
     fn has_context(&self) -> bool {

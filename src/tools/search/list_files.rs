@@ -41,7 +41,7 @@ impl Tool for ListFiles {
             has_all: self.all.unwrap_or_default(),
             depth: self.depth,
         };
-        let (tree, _end) = Tree::new(&parts.files.workspace, parts.files.read_limits(), scope)?;
+        let (tree, _end) = Tree::new(&parts.files.workspace, parts.files.search_limits(), scope)?;
         let offset = self.offset;
         Ok(offload(move || show(&tree, offset)).await)
     }
@@ -64,6 +64,10 @@ fn show(tree: &Tree, offset: Option<usize>) -> String {
     let page = Page::new(offset, PAGE_FILES, paths.len(), !is_whole);
     let note = page.note("files");
     let shown = paths.get(page.shown).unwrap_or_default();
+    if shown.is_empty() && note.is_none() && !is_whole {
+        return "no file matches in what was searched: the search took too long; give a path"
+            .into();
+    }
     if shown.is_empty() && note.is_none() {
         return "no file matches; `all` also shows hidden and ignored ones".into();
     }

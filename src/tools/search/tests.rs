@@ -154,3 +154,48 @@ fn what_the_agent_may_not_read_is_not_searched() {
         assert_eq!(found, "nothing matches", "{path}");
     }
 }
+
+#[test]
+fn a_glob_brings_in_no_hidden_or_ignored_file() {
+    let fixture = Fixture::new(&FILES);
+    let input = json!({ "pattern": "greet", "glob": "*.txt" });
+    assert_eq!(fixture.grep(input), "nothing matches");
+    let listed = fixture.list(json!({ "glob": "*.txt", "all": true }));
+    assert_eq!(listed, ".hidden/greet.txt\ntarget/out.txt");
+    assert_eq!(fixture.list(json!({ "glob": "src/*.rs" })), "src/greet.rs\nsrc/main.rs");
+}
+
+#[test]
+fn a_pipe_or_a_device_in_the_place_of_rules_stops_no_search() {
+    let fixture = Fixture::new(&[("sub/a", "needle\n"), ("b", "needle\n")]);
+    let mode = nix::sys::stat::Mode::from_bits_truncate(0o600);
+    nix::unistd::mkfifo(&fixture.folder.path().join("sub/.ignore"), mode).unwrap();
+    let input = json!({ "pattern": "needle" });
+    assert_eq!(fixture.grep(input.clone()), "b\n1: needle");
+    symlink("/dev/zero", fixture.folder.path().join(".gitignore")).unwrap();
+    let why = fixture.call("grep", input).unwrap_err();
+    assert!(why.contains("is no regular file"), "{why}");
+    let all = fixture.grep(json!({ "pattern": "needle", "all": true, "path": "sub" }));
+    assert_eq!(all, "sub/a\n1: needle");
+}
+
+#[test]
+fn a_page_has_a_bounded_size_within_one_file_too() {
+    let line = format!("needle {}\n", "x".repeat(390));
+    let fixture = Fixture::new(&[("a", &line.repeat(200))]);
+    let first = fixture.grep(json!({ "pattern": "needle", "context": 5 }));
+    assert!(first.len() <= 50_200, "{} bytes", first.len());
+    let note = first.lines().last().unwrap();
+    let shown = first.lines().filter(|line| line.contains(": needle")).count();
+    let expected = format!("[lines 1 to {shown} of 200; offset {} shows more]", shown + 1);
+    assert_eq!(note, expected);
+    let next = fixture.grep(json!({ "pattern": "needle", "offset": shown + 1 }));
+    assert!(next.starts_with(&format!("a\n{}: needle", shown + 1)), "{}", &next[..40]);
+}
+
+#[test]
+fn a_match_over_endless_lines_is_cut() {
+    let fixture = Fixture::new(&[("a", &"\n".repeat(200_000))]);
+    let found = fixture.grep(json!({ "pattern": "\\n+", "multiline": true }));
+    assert!(found.contains("of more than"), "{found:.80}");
+}

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// The time after which a search ends with what it has found.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// The largest size of a file with rules about ignored files, in bytes.
+const MAX_RULES_BYTES: u64 = 1024 * 1024;
+
 /// The largest number of threads of one search.
 const MAX_THREADS: usize = 8;
 
@@ -40,11 +43,14 @@ pub(super) struct Tree {
     /// The folder or file, relative to the workspace and without links; empty for the workspace.
     below: PathBuf,
     globs: Override,
+    /// Whether only files that match a glob are searched.
+    is_selective: bool,
     has_all: bool,
     depth: Option<usize>,
     check: Option<ReadCheck>,
     /// Whether nobody waits for the search any more.
     is_dropped: Arc<AtomicBool>,
+    deadline: Instant,
 }
 
 /// Ends a search whose result nobody waits for.
@@ -82,16 +88,25 @@ impl Tree {
         let globs = globs(workspace.path(), scope.glob).map_err(|why| {
             ToolError::Reply(format!("the glob cannot be understood: {why}; an example is *.rs"))
         })?;
+        let root = workspace.path();
+        if !scope.has_all && root.join(&below).ancestors().any(has_odd_rules) {
+            return Err(ToolError::reply(
+                "not searched: a .gitignore, .ignore or .rgignore above is no regular file, or longer than 1 MiB; set `all`, \
+                 or search in another folder",
+            ));
+        }
         let is_dropped = Arc::<AtomicBool>::default();
         let end = EndWithCall(Arc::clone(&is_dropped));
         let tree = Self {
             workspace: Arc::clone(workspace),
             below,
+            is_selective: globs.num_whitelists() > 0,
             globs,
             has_all: scope.has_all,
             depth: scope.depth,
             check: limits.map(ReadLimits::check),
             is_dropped,
+            deadline: Instant::now() + LIMIT,
         };
         Ok((tree, end))
     }
@@ -102,12 +117,16 @@ impl Tree {
     where
         V: FnMut(Entry<'_>) -> Step + Send,
     {
-        let deadline = Instant::now() + LIMIT;
         let is_whole = AtomicBool::new(true);
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
         let is_seen = {
             let (root, check) = (self.workspace.path().to_owned(), self.check.clone());
-            move |entry: &DirEntry| is_seen(entry, &root, check.as_ref())
+            let has_rules = !self.has_all;
+            move |entry: &DirEntry| {
+                let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+                is_seen(entry, &root, check.as_ref())
+                    && !(has_rules && is_folder && has_odd_rules(entry.path()))
+            }
         };
         let mut walk = WalkBuilder::new(self.workspace.path().join(&self.below));
         walk.hidden(!self.has_all)
@@ -116,10 +135,12 @@ impl Tree {
             .git_global(!self.has_all)
             .git_exclude(!self.has_all)
             .parents(!self.has_all)
-            .overrides(self.globs.clone())
             .max_depth(self.depth)
             .filter_entry(is_seen)
             .threads(threads);
+        if !self.is_selective {
+            walk.overrides(self.globs.clone());
+        }
         if !self.has_all {
             walk.add_custom_ignore_filename(".rgignore");
         }
@@ -127,7 +148,7 @@ impl Tree {
             let mut visit = visitor();
             let is_whole = &is_whole;
             Box::new(move |entry| {
-                if self.is_dropped.load(Ordering::Relaxed) || Instant::now() > deadline {
+                if self.must_end() {
                     is_whole.store(false, Ordering::Relaxed);
                     return WalkState::Quit;
                 }
@@ -145,6 +166,20 @@ impl Tree {
         });
         is_whole.into_inner()
     }
+
+    /// Whether nobody waits for the search any more, or it has taken too long.
+    pub(super) fn must_end(&self) -> bool {
+        self.is_dropped.load(Ordering::Relaxed) || Instant::now() > self.deadline
+    }
+}
+
+/// Whether a folder has a file with rules that must not be opened: a pipe or a device, which may never end, or a huge one.
+fn has_odd_rules(folder: &Path) -> bool {
+    let names = [".gitignore", ".ignore", ".rgignore", ".git/info/exclude"];
+    names.iter().any(|name| {
+        let known = std::fs::metadata(folder.join(name));
+        known.is_ok_and(|it| !it.is_dir() && (!it.is_file() || it.len() > MAX_RULES_BYTES))
+    })
 }
 
 /// A file that a walk has found, or a folder at its largest depth.
@@ -168,6 +203,10 @@ impl<'a> Entry<'a> {
         }
         // The walk does not ask about its root.
         if entry.depth() == 0 && !is_seen(entry, tree.workspace.path(), tree.check.as_ref()) {
+            return None;
+        }
+        // As overrides of the walk, these globs would bring in ignored files, too.
+        if tree.is_selective && tree.globs.matched(entry.path(), is_folder).is_ignore() {
             return None;
         }
         let path = entry.path().strip_prefix(tree.workspace.path()).ok()?.to_owned();

@@ -94,6 +94,32 @@ fn the_rules_of_the_other_tools_bind_a_patch() {
 }
 
 #[test]
+fn what_asks_before_a_read_also_asks_before_a_search_or_a_patch() {
+    let team = careful_team();
+    fs::create_dir_all(team.path("")).unwrap();
+    write(
+        &team.path("settings.toml"),
+        "[permissions]\nmode = \"accept_edits\"\nask = [\"read_file(secret)\"]\n",
+    );
+    team.team(&["trust"]).expect(0);
+    team.variable("TEAM_MODE", "");
+    write(&team.workspace().join("secret"), "needle\n");
+    write(&team.workspace().join("open"), "needle\n");
+    let search = ("grep", json!({ "pattern": "^needle" }));
+    let moved = patch("*** Update File: secret\n*** Move to: out");
+    let edited = patch("*** Update File: open\n-needle\n+thread");
+    let model = script(&team, &[calls("lead", &[search, moved, edited]), says("lead", "done")]);
+    headless(&team, &model, "look").expect(9);
+    let results = tool_results(&team, "lead");
+    assert!(
+        results[0].1.starts_with("open\n1: needle") && !results[0].1.contains("secret"),
+        "{results:?}"
+    );
+    assert!(results[1].2 && !results[2].2, "{results:?}");
+    assert!(team.workspace().join("secret").exists());
+}
+
+#[test]
 fn a_patch_can_be_taken_back() {
     let team = Team::new();
     let workspace = team.workspace();
@@ -122,9 +148,9 @@ fn a_patch_is_offered_to_models_that_know_its_format() {
     {
         let (team, fake) = (Team::new(), Fake::start(|_| Reply::text("hello")));
         if model.starts_with("openai/") {
-            connect_openai(&team, &fake)
+            connect_openai(&team, &fake);
         } else {
-            connect(&team, &fake)
+            connect(&team, &fake);
         }
         team.team(&["lead", "-p", "hi", "--timeout", "600", "--model", model]).expect(0);
         let request = fake.requests()[0].body.to_string();

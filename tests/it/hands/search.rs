@@ -7,6 +7,7 @@ use crate::support::skips::skipped;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -254,6 +255,14 @@ fn searches_find_what_ripgrep_finds() {
             } else {
                 output.lines().map(ToOwned::to_owned).collect()
             };
+            // A glob of ripgrep brings in ignored files, too; one of the tool does not.
+            let is_selective = args.iter().any(|arg| arg.starts_with('*'));
+            if is_selective {
+                let seen: BTreeSet<String> =
+                    run(&rg, &team, &["--files"]).lines().map(ToOwned::to_owned).collect();
+                let path = |line: &str| line.split(':').next().unwrap_or_default().to_owned();
+                lines.retain(|line| seen.contains(&path(line)));
+            }
             // A file name sorts by bytes here, folder by folder there.
             lines.sort();
             let page = if is_grep { PAGE_LINES } else { PAGE_FILES };

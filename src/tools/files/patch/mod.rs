@@ -37,6 +37,12 @@ impl FileChange {
         };
         [(self.path.as_str(), stays)].into_iter().chain(moved_to.map(|path| (path, false)))
     }
+
+    /// Returns the path of the file whose content the change derives from.
+    pub(super) fn source(&self) -> Option<&str> {
+        let is_update = matches!(self.kind, ChangeKind::Update { .. });
+        is_update.then_some(self.path.as_str())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,6 +21,9 @@ pub(in crate::tools::files) fn updated(text: &str, chunks: &[Chunk]) -> Result<U
     if lines.last() == Some(&"") {
         lines.pop();
     }
+    if chunks.is_empty() {
+        return Ok(Updated { text: text.to_owned(), pieces: Vec::new() });
+    }
     let pieces = pieces(&lines, chunks)?;
     let has_returns = text.split_once('\n').is_some_and(|(first, _)| first.ends_with('\r'));
     let mut result: Vec<Cow<'_, str>> = Vec::new();
@@ -36,7 +39,10 @@ pub(in crate::tools::files) fn updated(text: &str, chunks: &[Chunk]) -> Result<U
     }
     let rest = lines.get(next..).unwrap_or_default();
     result.extend(rest.iter().map(|line| Cow::Borrowed(*line)));
-    if !result.is_empty() {
+    if let Some(last) = result.last_mut() {
+        if has_returns && !last.ends_with('\r') {
+            last.to_mut().push('\r');
+        }
         result.push("".into());
     }
     let pieces = pieces.into_iter().map(|(range, new)| (range, new.len())).collect();
@@ -119,16 +125,18 @@ fn find(lines: &[&str], wanted: &[String], from: usize, is_end: bool) -> Option<
     }
     let last = lines.len().checked_sub(wanted.len())?;
     let from = if is_end { last.max(from) } else { from };
-    let same: [fn(&str, &str) -> bool; 4] = [
-        |line, wanted| line == wanted,
-        |line, wanted| line.trim_end() == wanted.trim_end(),
-        |line, wanted| line.trim() == wanted.trim(),
-        |line, wanted| plain(line.trim()) == plain(wanted.trim()),
+    let found = |lines: &[Cow<'_, str>], wanted: &[Cow<'_, str>]| {
+        (from..=last).find(|at| lines.get(*at..).is_some_and(|rest| rest.starts_with(wanted)))
+    };
+    let forms: [fn(&str) -> Cow<'_, str>; 4] = [
+        |line| line.into(),
+        |line| line.trim_end().into(),
+        |line| line.trim().into(),
+        |line| plain(line.trim()),
     ];
-    same.iter().find_map(|same| {
-        (from..=last).find(|at| {
-            let window = lines.get(*at..).unwrap_or_default();
-            window.iter().zip(wanted).all(|(line, wanted)| same(line, wanted))
-        })
+    forms.iter().find_map(|form| {
+        let lines: Vec<Cow<'_, str>> = lines.iter().map(|line| form(line)).collect();
+        let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| form(line)).collect();
+        found(&lines, &wanted)
     })
 }
