@@ -23,7 +23,43 @@ pub(in crate::llm) struct Assembler {
     /// The model as it is asked for, to which signatures belong.
     model: String,
     pieces: Vec<Piece>,
+    counts: Counts,
     finish_reason: String,
+}
+
+/// The largest of each count so far. Each chunk has its own, and some lack the cached tokens.
+#[derive(Debug, Default)]
+struct Counts {
+    prompt: u64,
+    tool_prompt: u64,
+    /// Those of the prompt that came from the cache.
+    cached: u64,
+    answer: u64,
+    thoughts: u64,
+}
+
+impl Counts {
+    fn note(&mut self, metadata: &Value) {
+        for (count, key) in [
+            (&mut self.prompt, "promptTokenCount"),
+            (&mut self.tool_prompt, "toolUsePromptTokenCount"),
+            (&mut self.cached, "cachedContentTokenCount"),
+            (&mut self.answer, "candidatesTokenCount"),
+            (&mut self.thoughts, "thoughtsTokenCount"),
+        ] {
+            *count = metadata.get(key).and_then(Value::as_u64).unwrap_or_default().max(*count);
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        let given = self.prompt.saturating_add(self.tool_prompt);
+        Usage {
+            input_tokens: given.saturating_sub(self.cached),
+            output_tokens: self.answer.saturating_add(self.thoughts),
+            cache_read_input_tokens: self.cached,
+            cache_creation_input_tokens: 0,
+        }
+    }
 }
 
 /// A piece of the reply that becomes one block, with its signatures.
@@ -126,19 +162,10 @@ impl Assembler {
     }
 
     fn note(&mut self, chunk: &Value) {
-        let read = |key: &str| {
-            let count = chunk.get("usageMetadata").and_then(|usage| usage.get(key)?.as_u64());
-            count.unwrap_or_default()
-        };
-        let cached = read("cachedContentTokenCount");
-        let given = read("promptTokenCount").saturating_add(read("toolUsePromptTokenCount"));
-        let usage = Usage {
-            input_tokens: given.saturating_sub(cached),
-            output_tokens: read("candidatesTokenCount").saturating_add(read("thoughtsTokenCount")),
-            cache_read_input_tokens: cached,
-            cache_creation_input_tokens: 0,
-        };
-        self.reply.note(&json!({"model": word(chunk, "modelVersion")}), usage);
+        if let Some(metadata) = chunk.get("usageMetadata") {
+            self.counts.note(metadata);
+        }
+        self.reply.note(&json!({"model": word(chunk, "modelVersion")}), Usage::default());
     }
 
     fn part(&mut self, part: &Map<String, Value>, sink: Sink<'_>) {
@@ -224,7 +251,8 @@ impl Assemble for Assembler {
     }
 
     fn finish(self: Box<Self>) -> Reply {
-        let Self { mut reply, model, pieces, finish_reason } = *self;
+        let Self { mut reply, model, pieces, counts, finish_reason } = *self;
+        reply.note(&Value::Null, counts.usage());
         let mut ids = BTreeSet::new();
         let mut calls = 0;
         for piece in pieces {
@@ -312,6 +340,24 @@ mod tests {
         assert_eq!(stop_reason, StopReason::ToolUse);
         assert_eq!((usage.input_tokens, usage.output_tokens), (5, 9));
         assert_eq!(usage.cache_read_input_tokens, 15);
+    }
+
+    #[test]
+    fn tokens_from_the_cache_count_once_though_only_some_chunks_tell_them() {
+        let metadata = |counts: Value| json!({ "usageMetadata": counts }).to_string();
+        let first = metadata(json!({"promptTokenCount": 1000}));
+        let cached = json!({"promptTokenCount": 1000, "cachedContentTokenCount": 900, "candidatesTokenCount": 3});
+        let end = chunk(&json!([{"text": "x"}]), "STOP");
+        for chunks in [
+            [&first, &metadata(cached.clone()), &end],
+            [&metadata(cached.clone()), &first, &end],
+            [&first, &end, &metadata(cached.clone())],
+        ] {
+            let lines = chunks.map(String::as_str).join("\n");
+            let usage = replay(assembler(), &lines).0.unwrap().usage;
+            assert_eq!((usage.input_tokens, usage.cache_read_input_tokens), (100, 900), "{lines}");
+            assert_eq!(usage.output_tokens, 3);
+        }
     }
 
     #[test]
