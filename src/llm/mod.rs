@@ -26,6 +26,7 @@ pub mod scripted;
 pub mod secret;
 pub(crate) mod sse;
 mod stream_parser;
+mod tool_names;
 
 pub(crate) use abilities::abilities_of;
 pub use client::Client;

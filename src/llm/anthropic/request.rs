@@ -1,10 +1,11 @@
 //! Converts a [`Request`] to a body of the Messages API. Pure.
 //!
 //! *Invariant:* the body of any conversation is well-formed: no empty text, no empty message, tool inputs are
-//! objects, no blocks of other providers. Sampling parameters are never sent: current versions of the API refuse them
+//! objects, no blocks of other providers, names and ids of calls as the API accepts them. Sampling parameters are never sent: current versions of the API refuse them
 //! even at their defaults.
 
 use crate::llm::stream_parser::word;
+use crate::llm::tool_names::{plain_id, plain_name};
 use crate::wire::chat::{Block, ChatMessage, Effort, Request, Role, Thinking};
 use serde_json::{Map, Value, json};
 
@@ -117,11 +118,12 @@ fn block(block: &Block) -> Option<Value> {
         Block::ToolUse { id, name, input } => {
             let empty = json!({});
             let input = if input.is_object() { input } else { &empty };
+            let (id, name) = (plain_id(id), plain_name(name));
             Some(json!({"type": "tool_use", "id": id, "name": name, "input": input}))
         }
         Block::ToolResult { tool_use_id, content, is_error } => {
-            let mut result =
-                json!({"type": "tool_result", "tool_use_id": tool_use_id, "content": content});
+            let id = plain_id(tool_use_id);
+            let mut result = json!({"type": "tool_result", "tool_use_id": id, "content": content});
             if let (true, Some(fields)) = (is_error, result.as_object_mut()) {
                 fields.insert("is_error".into(), true.into());
             }
@@ -134,7 +136,7 @@ fn block(block: &Block) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::fixtures::{conversation, request, text};
+    use crate::llm::fixtures::{call, conversation, request, result, text};
 
     #[test]
     fn a_conversation_with_tools_and_thinking() {
@@ -220,6 +222,25 @@ mod tests {
         let sent: Vec<&str> = sent.iter().map(|block| word(block, "type")).collect();
         let own = ["thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result"];
         assert_eq!(sent, own);
+    }
+
+    #[test]
+    fn calls_of_other_models_have_names_and_ids_that_the_api_accepts() {
+        let ids = ["functions.bash:0", "toolu_1-a"];
+        let body = body(
+            &request(vec![
+                vec![text("hi")],
+                ids.map(|id| call(id, "do it.now", json!({}))).to_vec(),
+                ids.map(|id| result(id, "x", false)).to_vec(),
+            ]),
+            "m",
+        );
+        let [calls, results] = [1, 2].map(|at| body["messages"][at]["content"].clone());
+        assert_eq!(calls[0]["name"], "do_it_now");
+        let id = word(&calls[0], "id");
+        assert!(id.starts_with("functions_bash_0-"), "{id}");
+        assert_eq!(word(&results[0], "tool_use_id"), id);
+        assert_eq!((word(&calls[1], "id"), word(&results[1], "tool_use_id")), (ids[1], ids[1]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! *Invariant:* exactly one `tool` message answers each tool call, directly after the reply with the call; other
 //! text follows as one `user` message. Blocks of other providers are left out. Sampling parameters are never sent.
 
+use crate::llm::tool_names::plain_name;
 use crate::wire::chat::{Block, ChatMessage, Effort, Request, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 
@@ -91,14 +92,14 @@ fn texts(message: &ChatMessage) -> String {
 fn call(block: &Block) -> Option<Value> {
     let Block::ToolUse { id, name, input } = block else { return None };
     let arguments = if input.is_object() { input.to_string() } else { "{}".into() };
-    let function = json!({"name": name, "arguments": arguments});
+    let function = json!({"name": plain_name(name), "arguments": arguments});
     Some(json!({"id": id, "type": "function", "function": function}))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::fixtures::{conversation, request, text};
+    use crate::llm::fixtures::{call, conversation, request, text};
 
     #[test]
     fn a_conversation_with_tools_and_mail() {
@@ -120,6 +121,17 @@ mod tests {
         {"role":"assistant","content":"(empty)"},
         {"role":"user","content":"go on"}]}
         "#);
+    }
+
+    #[test]
+    fn a_tool_that_does_not_exist_has_a_name_that_the_api_accepts() {
+        for (name, sent) in
+            [("multi_tool_use.parallel", "multi_tool_use_parallel"), ("", "unknown")]
+        {
+            let request = request(vec![vec![text("hi")], vec![call("a", name, json!({}))]]);
+            let body = body(&request, "m", "h", true);
+            assert_eq!(body["messages"][1]["tool_calls"][0]["function"]["name"], sent);
+        }
     }
 
     #[test]

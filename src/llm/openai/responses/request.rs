@@ -6,6 +6,7 @@
 use super::reasoning::ReasoningUse;
 use super::{PHASE, REASONING};
 use crate::llm::stream_parser::word;
+use crate::llm::tool_names::{plain_name, short_id};
 use crate::wire::chat::{Block, ChatMessage, Effort, Request, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
 use std::mem;
@@ -83,7 +84,7 @@ fn put_user(message: &ChatMessage, input: &mut Vec<Value>) {
             let said = if content.is_empty() { NOTHING } else { content };
             // An output has no field for an error.
             let output = if *is_error { format!("[error] {said}") } else { said.to_owned() };
-            let id = call_id(tool_use_id);
+            let id = short_id(tool_use_id, LONGEST_ID);
             input.push(json!({"type": "function_call_output", "call_id": id, "output": output}));
         }
     }
@@ -123,7 +124,7 @@ fn put_assistant(message: &ChatMessage, keeps_reasoning: bool, input: &mut Vec<V
                 let arguments =
                     if arguments.is_object() { arguments.to_string() } else { "{}".into() };
                 Some(json!({
-                    "type": "function_call", "call_id": call_id(id), "name": name,
+                    "type": "function_call", "call_id": short_id(id, LONGEST_ID), "name": plain_name(name),
                     "arguments": arguments,
                 }))
             }
@@ -155,19 +156,6 @@ fn said(text: &str, phase: Option<Value>) -> Value {
         fields.insert("phase".into(), phase);
     }
     item
-}
-
-/// Returns the id of a call, shortened to the length that the API accepts, in the same way each time.
-fn call_id(id: &str) -> String {
-    if id.len() <= LONGEST_ID {
-        return id.to_owned();
-    }
-    // FNV-1a: the same in every version of this program.
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let start = id.get(..id.floor_char_boundary(LONGEST_ID - 17)).unwrap_or_default();
-    format!("{start}-{hash:016x}")
 }
 
 #[cfg(test)]
@@ -315,6 +303,16 @@ mod tests {
         assert!(usual.learn(&unable, &request));
         assert_eq!(count(&usual), (0, false));
         assert!(!usual.learn(&unable, &request));
+    }
+
+    #[test]
+    fn a_tool_that_does_not_exist_has_a_name_that_the_api_accepts() {
+        let calls = ["multi_tool_use.parallel", ""].map(|name| call("a", name, json!({})));
+        let items = items(calls.to_vec());
+        assert_eq!(
+            [&items[0], &items[1]].map(|item| word(item, "name")),
+            ["multi_tool_use_parallel", "unknown"]
+        );
     }
 
     #[test]
