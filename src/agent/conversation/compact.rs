@@ -13,6 +13,9 @@ use std::fmt::Write as _;
 /// Percentage of the context at which the conversation is summarized.
 const FULL_PERCENT: u64 = 80;
 
+/// Percentage of the context by which a conversation grows after a failed summary before the next one is asked for.
+const GROWTH_PERCENT: u64 = 5;
+
 const SUMMARY_TOKENS: u32 = 2_048;
 
 /// The tokens of a summary if the model has used [`SUMMARY_TOKENS`] without a word: some models think unasked.
@@ -42,6 +45,16 @@ impl Compacted {
     }
 }
 
+/// A summary that could not be made. The conversation stays as it was.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CompactionFailure {
+    pub(crate) why: ModelError,
+    /// Tokens of the calls that made no summary.
+    pub(crate) usage: Usage,
+    /// Whether the conversation fits the context without a summary, and the model still answers.
+    pub(crate) can_go_on: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompactionReason {
     /// The conversation nearly fills the context.
@@ -63,12 +76,13 @@ impl CompactionReason {
     }
 }
 
-/// Whether the conversation must be summarized before the model is called again.
-pub(super) fn is_due(memory: &Memory, context_tokens: Option<u64>) -> bool {
-    let limit = memory.context_shown.or(context_tokens);
-    let full =
-        limit.is_some_and(|limit| memory.tokens() >= limit.saturating_mul(FULL_PERCENT) / 100);
-    full && memory.is_worth_compacting()
+/// Whether the conversation must be summarized before the model is called again. `failed_at` is its size in tokens when
+/// the last summary failed: it is not asked for again before the conversation has grown noticeably.
+pub(super) fn is_due(memory: &Memory, context_tokens: Option<u64>, failed_at: Option<u64>) -> bool {
+    let Some(limit) = memory.context_shown.or(context_tokens) else { return false };
+    let percent = |percent: u64| limit.saturating_mul(percent) / 100;
+    let again = failed_at.map_or(0, |size| size.saturating_add(percent(GROWTH_PERCENT)));
+    memory.tokens() >= percent(FULL_PERCENT).max(again) && memory.is_worth_compacting()
 }
 
 pub(super) async fn compact(
@@ -78,7 +92,7 @@ pub(super) async fn compact(
     reason: CompactionReason,
     situation: String,
     sink: &mut dyn FnMut(Delta),
-) -> Result<Compacted, ModelError> {
+) -> Result<Compacted, CompactionFailure> {
     let shown = match reason {
         // From now on the refused size counts as the size of the context.
         CompactionReason::Refused => Some(memory.tokens()),
@@ -99,7 +113,9 @@ pub(super) async fn compact(
                     // An empty summary would be the loss of the conversation.
                     if reply.stop_reason != StopReason::MaxTokens || max_tokens > SUMMARY_TOKENS {
                         let why = "it answered the request for a summary without any text";
-                        return Err(ModelError::Unavailable(why.into()));
+                        let can_go_on = reason != CompactionReason::Refused;
+                        let why = ModelError::Unavailable(why.into());
+                        return Err(CompactionFailure { why, usage, can_go_on });
                     }
                     max_tokens = MOST_SUMMARY_TOKENS;
                     continue;
@@ -110,7 +126,7 @@ pub(super) async fn compact(
                 halvings += 1;
                 room /= 2;
             }
-            Err(why) => return Err(why),
+            Err(why) => return Err(CompactionFailure { why, usage, can_go_on: false }),
         }
     }
 }
@@ -150,4 +166,76 @@ fn as_text(messages: &[ChatMessage]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::chat::Reply;
+
+    fn memory(tokens: u64) -> Memory {
+        let mut memory = Memory::default();
+        for _ in 0..2 {
+            memory.push(&Entry::User { content: "go".into() });
+            let usage = Usage { input_tokens: tokens, ..Usage::default() };
+            let blocks = vec![Block::Text { text: "ok".into() }];
+            let (stop_reason, model) = (StopReason::EndTurn, "m".into());
+            memory.push(&Entry::Assistant { blocks, stop_reason, usage, model });
+        }
+        memory
+    }
+
+    #[test]
+    fn a_summary_that_failed_is_asked_for_again_after_some_growth() {
+        for (tokens, failed_at, due) in [
+            (79, None, false),
+            (80, None, true),
+            (82, Some(82), false),
+            (86, Some(82), false),
+            (87, Some(82), true),
+            // The person asked for the one that failed.
+            (50, Some(40), false),
+        ] {
+            assert_eq!(
+                is_due(&memory(tokens), Some(100), failed_at),
+                due,
+                "{tokens} {failed_at:?}"
+            );
+        }
+        assert!(!is_due(&memory(99), None, None));
+    }
+
+    /// A model that writes no summary.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl Provider for Silent {
+        fn label(&self) -> String {
+            "silent".into()
+        }
+
+        fn turn<'a>(
+            &'a self,
+            _: &'a Request,
+            _: crate::llm::Sink<'a>,
+        ) -> crate::llm::TurnFuture<'a> {
+            let usage = Usage { output_tokens: 5, ..Usage::default() };
+            let (blocks, stop_reason, model) = (Vec::new(), StopReason::MaxTokens, "m".into());
+            Box::pin(async move { Ok(Reply { blocks, stop_reason, usage, model }) })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_model_without_a_summary_ends_only_a_conversation_that_does_not_fit() {
+        for (reason, can_go_on) in [
+            (CompactionReason::NearlyFull, true),
+            (CompactionReason::Asked, true),
+            (CompactionReason::Refused, false),
+        ] {
+            let mut sink = |_| ();
+            let made = compact(&Silent, memory(80), Some(100), reason, "x".into(), &mut sink);
+            let failed = made.await.unwrap_err();
+            assert_eq!((failed.usage.output_tokens, failed.can_go_on), (10, can_go_on));
+        }
+    }
 }

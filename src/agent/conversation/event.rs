@@ -1,6 +1,6 @@
 //! The events of a conversation, and the actions of its turn machine.
 
-use super::compact::Compacted;
+use super::compact::{Compacted, CompactionFailure};
 use crate::agent::progress::Progress;
 use crate::llm::ModelError;
 use crate::tools::{Call, ToolError, ToolOutput};
@@ -14,7 +14,7 @@ pub(crate) enum WorkResult {
     /// The model answered, or the call failed for good.
     Replied(Result<Reply, ModelError>),
     /// The conversation was summarized, or could not be.
-    Compacted(Result<Compacted, ModelError>),
+    Compacted(Result<Compacted, CompactionFailure>),
     /// Tool calls that ran at the same time have ended: the result of each, in their order.
     ToolsEnded(Vec<Result<ToolOutput, ToolError>>),
 }

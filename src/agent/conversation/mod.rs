@@ -57,6 +57,8 @@ pub(crate) struct Conversation {
     pub(crate) model_error: Option<ModelError>,
     /// Whether the person has asked for a summary before the next model call.
     compacts_next: bool,
+    /// The size of the conversation, in tokens, whose summary failed and which goes on without one.
+    summary_failed_at: Option<u64>,
 }
 
 impl Conversation {
@@ -70,7 +72,16 @@ impl Conversation {
     ) -> Self {
         let work = WorkSet::new(report);
         let (awaited, model_error, compacts_next) = (None, None, false);
-        Self { journal, model, tools, work, awaited, model_error, compacts_next }
+        Self {
+            journal,
+            model,
+            tools,
+            work,
+            awaited,
+            model_error,
+            compacts_next,
+            summary_failed_at: None,
+        }
     }
 
     /// Adds an entry, which is in the transcript already, to the memory and to the read log of the tools.
@@ -137,7 +148,12 @@ impl Conversation {
         self.awaited = self.awaited.filter(|awaited| *awaited != id);
         match &result {
             WorkResult::Replied(reply) => self.model_error = reply.as_ref().err().cloned(),
-            WorkResult::Compacted(made) => self.model_error = made.as_ref().err().cloned(),
+            WorkResult::Compacted(made) => {
+                let failure = made.as_ref().err();
+                self.model_error = failure.map(|failed| failed.why.clone());
+                let goes_on = failure.is_some_and(|failed| failed.can_go_on);
+                self.summary_failed_at = goes_on.then(|| self.journal.memory.tokens());
+            }
             WorkResult::ToolsEnded(_) => {}
         }
         Some(redact(result, &self.model.secrets))
@@ -155,7 +171,7 @@ impl Conversation {
 
     fn call_model(&mut self) {
         let memory = &self.journal.memory;
-        if is_due(memory, self.model.context_tokens) {
+        if is_due(memory, self.model.context_tokens, self.summary_failed_at) {
             return self.compact(CompactionReason::NearlyFull);
         }
         if std::mem::take(&mut self.compacts_next) && memory.is_worth_compacting() {
@@ -171,7 +187,7 @@ impl Conversation {
     /// Goes on with another model; a call under way ends with the one before.
     pub(crate) fn use_model(&mut self, provider: Rc<dyn Provider>, context_tokens: Option<u64>) {
         (self.model.provider, self.model.context_tokens) = (provider, context_tokens);
-        self.journal.memory.context_shown = None;
+        (self.journal.memory.context_shown, self.summary_failed_at) = (None, None);
     }
 
     /// Summarizes the conversation before the next model call. Returns whether there is enough to summarize.

@@ -1,11 +1,11 @@
 //! Calls the model of a conversation, for replies and for summaries.
 
-use super::compact::{CompactionReason, compact};
+use super::compact::{CompactionFailure, CompactionReason, compact};
 use super::event::WorkResult;
 use super::memory::Memory;
 use crate::agent::progress::Progress;
 use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
-use crate::wire::chat::{Request, Thinking, ToolDefinition};
+use crate::wire::chat::{Request, Thinking, ToolDefinition, Usage};
 use crate::wire::money::Price;
 use std::fmt;
 use std::rc::Rc;
@@ -106,8 +106,13 @@ impl ModelCaller {
         let situation = memory.is_worth_compacting().then(|| (self.situation)());
         async move {
             let Some(situation) = situation else {
-                let why = "there is nothing to summarize yet".into();
-                return WorkResult::Compacted(Err(ModelError::ContextFull(why)));
+                let why = ModelError::ContextFull("there is nothing to summarize yet".into());
+                let usage = Usage::default();
+                return WorkResult::Compacted(Err(CompactionFailure {
+                    why,
+                    usage,
+                    can_go_on: false,
+                }));
             };
             tracing::info!(
                 reason = reason.word(),
@@ -131,7 +136,7 @@ impl ModelCaller {
             if is_late && made.is_ok() {
                 show(&Progress::Answers);
             }
-            if let Err(why) = &made {
+            if let Err(CompactionFailure { why, .. }) = &made {
                 tracing::error!(%why, "the conversation could not be summarized");
             }
             WorkResult::Compacted(made)

@@ -1,6 +1,9 @@
 //! Helpers for the tests of both state machines.
 
+use super::compact::CompactionFailure;
+use super::event::WorkResult;
 use super::memory::call_of;
+use crate::llm::ModelError;
 use crate::tools::Call;
 use crate::wire::chat::{Block, Reply, StopReason, Usage};
 use crate::wire::permission::{Question, QuestionKind};
@@ -15,6 +18,12 @@ pub(crate) fn model_reply(text: &str, calls: &[(&str, serde_json::Value)]) -> Re
     }
     let stop_reason = if calls.is_empty() { StopReason::EndTurn } else { StopReason::ToolUse };
     Reply { blocks, stop_reason, usage: Usage::default(), model: "m".into() }
+}
+
+/// Returns the result of a compaction that failed after 7 output tokens.
+pub(crate) fn not_compacted(why: ModelError, can_go_on: bool) -> WorkResult {
+    let usage = Usage { output_tokens: 7, ..Usage::default() };
+    WorkResult::Compacted(Err(CompactionFailure { why, usage, can_go_on }))
 }
 
 pub(crate) fn question(call: &Call) -> Box<Question> {

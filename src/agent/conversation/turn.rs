@@ -3,14 +3,15 @@
 
 mod running;
 
-use super::compact::Compacted;
+use super::compact::{Compacted, CompactionFailure};
 use super::event::{CallVerdict, HostAction, TurnAction, TurnEffect};
 use super::loop_detector::LoopDetector;
 use super::memory::call_of;
 use crate::agent::progress::{CallEnd, EndedCall, Progress};
+use crate::llm::ModelError;
 use crate::tools::{Call, ToolOutput, signal};
 use crate::wire::activity::Activity;
-use crate::wire::chat::{Reply, StopReason};
+use crate::wire::chat::{Reply, StopReason, Usage};
 use crate::wire::message::Outcome;
 use crate::wire::permission::{Decision, DecisionOutcome, PROGRAM, Question, QuestionKind};
 use crate::wire::tool::Signal;
@@ -333,6 +334,32 @@ impl TurnState {
         self.push(TurnEffect::CallModel);
         self.room = Room::Made;
         Next::Continue(TurnPhase::Thinking)
+    }
+
+    /// Goes on without a summary if the conversation still fits.
+    pub(super) fn not_compacted(&mut self, failed: CompactionFailure) -> Next {
+        let CompactionFailure { why, usage, can_go_on } = failed;
+        if usage != Usage::default() {
+            self.push(HostAction::Count(usage));
+        }
+        if !can_go_on {
+            return self.call_failed(&why);
+        }
+        let note = "the model wrote no summary: the conversation goes on as it is for now";
+        self.push(TurnEffect::Show(Progress::Note(note.into())));
+        self.push(TurnEffect::CallModel);
+        Next::Continue(TurnPhase::Thinking)
+    }
+
+    pub(super) fn call_failed(&mut self, why: &ModelError) -> Next {
+        match why {
+            ModelError::ContextFull(_) => self.make_room(),
+            ModelError::Credentials(_)
+            | ModelError::SpendCap(_)
+            | ModelError::Rejected(_)
+            | ModelError::Unavailable(_)
+            | ModelError::Script(_) => self.fail(why.report()),
+        }
     }
 
     /// Continues with the next tool call. When all calls are answered, the next model call follows, or the turn

@@ -16,7 +16,6 @@
 
 use super::event::{HostAction, TurnAction, TurnEffect, TurnEvent, WorkResult};
 use super::turn::{Asking, INTERRUPT, Next, STOP, TurnEnd, TurnPhase, TurnState};
-use crate::llm::ModelError;
 use crate::tools::Call;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -93,14 +92,8 @@ fn transition(turn: &mut TurnState, phase: TurnPhase, event: TurnEvent) -> Next 
 
         (Phase::Thinking, Event::Work(Replied(Ok(reply)))) => turn.replied(reply),
         (Phase::Thinking, Event::Work(Compacted(Ok(made)))) => turn.compacted(made),
-        (Phase::Thinking, Event::Work(Replied(Err(why)) | Compacted(Err(why)))) => match why {
-            ModelError::ContextFull(_) => turn.make_room(),
-            ModelError::Credentials(_)
-            | ModelError::SpendCap(_)
-            | ModelError::Rejected(_)
-            | ModelError::Unavailable(_)
-            | ModelError::Script(_) => turn.fail(why.report()),
-        },
+        (Phase::Thinking, Event::Work(Compacted(Err(failed)))) => turn.not_compacted(failed),
+        (Phase::Thinking, Event::Work(Replied(Err(why)))) => turn.call_failed(&why),
         (phase, Event::Work(Replied(Ok(_)))) => unexpected(turn, phase, "a reply"),
         (phase, Event::Work(Compacted(Ok(_)))) => unexpected(turn, phase, "a summary"),
         (phase, Event::Work(Replied(Err(_)) | Compacted(Err(_)))) => {

@@ -6,7 +6,9 @@ use super::tests::{
     replied, reply, run, taker, tool_ended,
 };
 use super::*;
-use crate::agent::conversation::test_support::{OpenCalls, question, transition_table};
+use crate::agent::conversation::test_support::{
+    OpenCalls, not_compacted, question, transition_table,
+};
 use crate::agent::conversation::{CallVerdict, TurnAction};
 use crate::llm::ModelError;
 use crate::tools::ToolError;
@@ -114,7 +116,8 @@ fn deliveries(asked: &str) -> Vec<(Option<Pending>, Event)> {
         (Pending::Reply, refusal),
         (Pending::Reply, replied(Err(ModelError::Unavailable("x".into())))),
         (Pending::Reply, replied(Err(too_long()))),
-        (Pending::Summary, Event::Work(WorkResult::Compacted(Err(too_long())))),
+        (Pending::Summary, Event::Work(not_compacted(too_long(), false))),
+        (Pending::Summary, Event::Work(not_compacted(too_long(), true))),
         (Pending::ToolResult, tool_ended(Ok("ok"))),
         (Pending::ToolResult, tool_ended(Err(ToolError::Reply("no".into())))),
         (Pending::ToolResult, tool_ended(Err(ToolError::Fatal("gone".into())))),

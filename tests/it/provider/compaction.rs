@@ -211,6 +211,34 @@ fn an_empty_summary_replaces_no_conversation() {
     assert_eq!(compacted(&team), [Value::Null; 0]);
 }
 
+/// A conversation that still fits goes on without its summary, which is not asked for again at every call.
+#[test]
+fn a_nearly_full_conversation_goes_on_if_its_summary_is_empty() {
+    let team = Team::new();
+    let effects = team.workspace().join("effects");
+    let used = CONTEXT * 9 / 10;
+    let fake = Fake::start(move |view| {
+        if is_summary(view) {
+            return Reply::text("").usage(100, 0);
+        }
+        let done = done(&effects);
+        if done >= 6 {
+            return Reply::text("All pieces are done.").usage(used, 20);
+        }
+        let more = done as u64;
+        call(view, "bash", &json!({"command": "echo x >> effects"})).usage(used + more, 20)
+    });
+    connect(&team, &fake);
+    team.variable("TEAM_CONTEXT_TOKENS", &CONTEXT.to_string());
+    let ran = lead(&team, "anthropic/fake").expect(0);
+    assert_eq!(ran.out.trim(), "All pieces are done.", "{}", team.describe());
+    assert_eq!(compacted(&team), [Value::Null; 0]);
+    let seen = fake.requests();
+    assert_eq!(seen.iter().filter(|view| is_summary(view)).count(), 1);
+    let last = conversation(seen.last().unwrap());
+    assert!(last.contains("marmalade") && last.matches("echo x").count() == 6, "{last}");
+}
+
 /// A process is killed while the model writes a summary. The transcript has no part of it, the resumed agent
 /// requests it again, and no command runs twice.
 #[test]

@@ -5,8 +5,9 @@ use super::*;
 use crate::agent::conversation::CallVerdict;
 use crate::agent::conversation::compact::Compacted;
 use crate::agent::conversation::test_support::{
-    OpenCalls, model_reply, question, transition_table,
+    OpenCalls, model_reply, not_compacted, question, transition_table,
 };
+use crate::llm::ModelError;
 use crate::tools::ToolError;
 use crate::wire::chat::Usage;
 use crate::wire::message::Outcome;
@@ -29,6 +30,10 @@ fn summary() -> Event {
     let (summary, situation) = ("notes".into(), "You are alice.".into());
     let made = Compacted { summary, situation, usage, context_tokens: None };
     Event::Work(WorkResult::Compacted(Ok(made)))
+}
+
+fn no_summary(can_go_on: bool) -> Event {
+    Event::Work(not_compacted(ModelError::Unavailable("503".into()), can_go_on))
 }
 
 fn tool_ended(result: Result<String, ToolError>) -> Event {
@@ -93,9 +98,16 @@ fn a_refusal_for_length_is_answered_with_one_summary() {
 
 #[test]
 fn a_summary_that_fails_ends_the_turn() {
-    let failed = WorkResult::Compacted(Err(ModelError::Unavailable("503".into())));
-    let end = end_of(turn_after([input()]), Event::Work(failed));
+    let end = end_of(turn_after([input()]), no_summary(false));
     assert!(end.outcome == Outcome::Failed && end.text.contains("503"), "{end:?}");
+}
+
+#[test]
+fn a_conversation_that_fits_goes_on_without_a_summary_and_its_tokens_count() {
+    let (_, actions) = go_on(turn_after([input()]), no_summary(true));
+    let usage = Usage { output_tokens: 7, ..Usage::default() };
+    assert_eq!(actions.first(), Some(&HostAction::Count(usage).into()));
+    assert_eq!(actions.last(), Some(&TurnEffect::CallModel.into()));
 }
 
 #[test]
