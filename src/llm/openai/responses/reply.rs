@@ -56,6 +56,15 @@ impl Assembler {
         self.reply.note(response, usage);
     }
 
+    /// Returns the item that a chunk belongs to; `None` if the only items with its index are complete, as some servers
+    /// send the end of the arguments after that of their item.
+    fn open_part(&mut self, event: &Value) -> Option<&mut Part> {
+        let index = event.get("output_index").and_then(Value::as_u64);
+        let mut same = self.parts.iter().filter(|part| index.is_some() && part.index == index);
+        let is_late = same.clone().next().is_some() && same.all(|part| part.is_complete);
+        if is_late { None } else { Some(self.part(event)) }
+    }
+
     /// Returns the item that an event belongs to: the last one that began with its index, otherwise a new one.
     fn part(&mut self, event: &Value) -> &mut Part {
         let index = event.get("output_index").and_then(Value::as_u64);
@@ -122,21 +131,29 @@ impl Assemble for Assembler {
                 self.parts.push(Part { index, item: field("item").clone(), ..Part::default() });
             }
             "response.output_text.delta" => {
-                let delta = word(&data, "delta");
-                self.part(&data).streamed.push_str(delta);
-                sink(Delta::Text(delta.into()));
+                if let Some(part) = self.open_part(&data) {
+                    let delta = word(&data, "delta");
+                    part.streamed.push_str(delta);
+                    sink(Delta::Text(delta.into()));
+                }
             }
             "response.refusal.delta" => {
-                let delta = word(&data, "delta");
-                self.part(&data).refusal.push_str(delta);
-                sink(Delta::Text(delta.into()));
+                if let Some(part) = self.open_part(&data) {
+                    let delta = word(&data, "delta");
+                    part.refusal.push_str(delta);
+                    sink(Delta::Text(delta.into()));
+                }
             }
             "response.function_call_arguments.delta" => {
-                self.part(&data).streamed.push_str(word(&data, "delta"));
+                if let Some(part) = self.open_part(&data) {
+                    part.streamed.push_str(word(&data, "delta"));
+                }
             }
             "response.function_call_arguments.done" => {
-                if let Some(arguments) = field("arguments").as_str() {
-                    arguments.clone_into(&mut self.part(&data).streamed);
+                if let (Some(arguments), Some(part)) =
+                    (field("arguments").as_str(), self.open_part(&data))
+                {
+                    arguments.clone_into(&mut part.streamed);
                 }
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
@@ -367,6 +384,24 @@ mod tests {
         let bare = r#"{"type":"response.output_text.delta","delta":"a"}"#;
         let (reply, _) = replay(&[bare.to_owned(), end(json!([]))].join("\n"));
         assert_eq!(reply.unwrap().text(), "a");
+    }
+
+    #[test]
+    fn chunks_that_come_after_their_item_is_complete_are_ignored() {
+        let lines = [
+            json!({"type": "response.output_item.done", "output_index": 0, "item": message("a")}),
+            json!({"type": "response.output_text.delta", "output_index": 0, "delta": "a"}),
+            json!({"type": "response.refusal.delta", "output_index": 0, "delta": "a"}),
+            json!({"type": "response.output_item.added", "output_index": 1, "item": function_call("a", "")}),
+            json!({"type": "response.output_item.done", "output_index": 1, "item": function_call("a", "{}")}),
+            json!({"type": "response.function_call_arguments.delta", "output_index": 1, "delta": "{}"}),
+            json!({"type": "response.function_call_arguments.done", "output_index": 1, "arguments": "{}"}),
+            json!({"type": "response.completed", "response": {"status": "completed", "output": []}}),
+        ];
+        let lines = lines.map(|line| line.to_string()).join("\n");
+        let (reply, shown) = replay(&lines);
+        assert_eq!(reply.unwrap().blocks, [text("a"), call("a", "run", json!({}))]);
+        assert_eq!(shown, "a");
     }
 
     #[test]
