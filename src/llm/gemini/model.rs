@@ -7,10 +7,12 @@ use crate::llm::http::ConfigError;
 pub(super) enum ThinkingControl {
     /// A level (Gemini 3 and later). Such a model always thinks, and signs its calls.
     Level,
-    /// A number of tokens, of which it needs at least `least` (Gemini 2.5).
+    /// A number of tokens from `least` to `most` (Gemini 2.5).
     Budget {
-        /// The smallest budget; 0 turns thinking off.
         least: u32,
+        most: u32,
+        /// Whether a budget of 0 turns thinking off.
+        can_be_off: bool,
         /// Whether the model thinks if nothing is said.
         is_default: bool,
     },
@@ -26,9 +28,13 @@ impl ThinkingControl {
         let mut numbers = version.split('.').map(|part| part.parse::<u32>().ok());
         match (numbers.next().flatten(), numbers.next().flatten()) {
             (Some(2), Some(5)) if rest.contains("pro") => {
-                Self::Budget { least: 128, is_default: true }
+                Self::Budget { least: 128, most: 32_768, can_be_off: false, is_default: true }
             }
-            (Some(2), Some(5)) => Self::Budget { least: 0, is_default: !rest.contains("lite") },
+            (Some(2), Some(5)) => {
+                let is_lite = rest.contains("lite");
+                let least = if is_lite { 512 } else { 0 };
+                Self::Budget { least, most: 24_576, can_be_off: true, is_default: !is_lite }
+            }
             (Some(..3), _) => Self::Unknown,
             // A name without a number, such as `gemini-flash-latest`, means a current model.
             _ => Self::Level,
@@ -56,16 +62,21 @@ mod tests {
 
     #[test]
     fn a_name_tells_how_a_model_is_asked_to_think() {
-        let budget = |least, is_default| ThinkingControl::Budget { least, is_default };
+        let budget = |least, most, can_be_off, is_default| ThinkingControl::Budget {
+            least,
+            most,
+            can_be_off,
+            is_default,
+        };
         for (name, control) in [
             ("gemini-3-pro-preview", ThinkingControl::Level),
             ("gemini-3.8-flash", ThinkingControl::Level),
             ("gemini-12.1-x", ThinkingControl::Level),
             ("gemini-flash-latest", ThinkingControl::Level),
             ("models/gemini-3-flash", ThinkingControl::Level),
-            ("gemini-2.5-pro", budget(128, true)),
-            ("gemini-2.5-flash-preview", budget(0, true)),
-            ("gemini-2.5-flash-lite", budget(0, false)),
+            ("gemini-2.5-pro", budget(128, 32_768, false, true)),
+            ("gemini-2.5-flash-preview", budget(0, 24_576, true, true)),
+            ("gemini-2.5-flash-lite", budget(512, 24_576, true, false)),
             ("gemini-2.0-flash", ThinkingControl::Unknown),
             ("gemini-1.5-pro", ThinkingControl::Unknown),
             ("gemma-3-27b-it", ThinkingControl::Unknown),

@@ -89,7 +89,7 @@ fn generation_config(request: &Request, control: ThinkingControl) -> Value {
     let is_short = thinking == Thinking::default() && max_tokens < LEAST_ANSWER;
     let effort = thinking.effort.or(is_short.then_some(Effort::Off));
     let most = match control {
-        ThinkingControl::Budget { least: 0, .. } | ThinkingControl::Unknown => max_tokens,
+        ThinkingControl::Budget { can_be_off: true, .. } | ThinkingControl::Unknown => max_tokens,
         _ if effort == Some(Effort::Off) => max_tokens.max(LEAST_ANSWER),
         ThinkingControl::Level | ThinkingControl::Budget { .. } => max_tokens,
     };
@@ -112,7 +112,7 @@ fn thinking_config(
         // The least level that all models have; none of them can be told not to think.
         ThinkingControl::Level if is_off => (Some(Effort::Low), None, false),
         ThinkingControl::Level => (effort, budget_tokens.filter(|_| effort.is_none()), true),
-        ThinkingControl::Budget { least, is_default } => {
+        ThinkingControl::Budget { least, most, can_be_off, is_default } => {
             let wanted = budget_tokens.or(effort.map(|effort| match effort {
                 Effort::Off => 0,
                 Effort::Low => 1024,
@@ -120,7 +120,12 @@ fn thinking_config(
                 Effort::High => 24_576,
             }));
             // Half of the limit is left for the answer.
-            let tokens = wanted.map(|tokens| tokens.min(max_tokens / 2).max(least));
+            let room = max_tokens / 2;
+            let tokens = wanted.map(|tokens| match tokens {
+                0 if can_be_off => 0,
+                _ if can_be_off && room < least => 0,
+                tokens => tokens.clamp(least, most).min(room.max(least)),
+            });
             (None, tokens, !is_off && tokens.map_or(is_default, |tokens| tokens > 0))
         }
         ThinkingControl::Unknown => {
@@ -420,6 +425,29 @@ mod tests {
                 r#"9999,"thinkingConfig":{"thinkingBudget":2000,"includeThoughts":true}"#,
             ),
             (lite, None, None, 9999, "9999"),
+            (lite, off, None, 9999, r#"9999,"thinkingConfig":{"thinkingBudget":0}"#),
+            (lite, low, None, 1000, r#"1000,"thinkingConfig":{"thinkingBudget":0}"#),
+            (
+                lite,
+                None,
+                Some(100),
+                9999,
+                r#"9999,"thinkingConfig":{"thinkingBudget":512,"includeThoughts":true}"#,
+            ),
+            (
+                flash,
+                None,
+                Some(60_000),
+                99_999,
+                r#"99999,"thinkingConfig":{"thinkingBudget":24576,"includeThoughts":true}"#,
+            ),
+            (
+                pro,
+                None,
+                Some(60_000),
+                99_999,
+                r#"99999,"thinkingConfig":{"thinkingBudget":32768,"includeThoughts":true}"#,
+            ),
             ("gemini-2.0-flash", None, None, 16, "16"),
             ("gemini-2.0-flash", off, None, 16, "16"),
             (
