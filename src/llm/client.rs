@@ -7,15 +7,17 @@
 //! If a server of chat completions answers a streamed request with an empty response (some do when tools are
 //! offered), the client retries once without streaming, and never streams from that server again. If an endpoint of the
 //! Responses API refuses reasoning, the client retries once without it. If the Gemini API refuses a signature of the
-//! conversation, as after a change of the key, the client retries once without the signatures of the messages so far.
+//! conversation, as after a change of the key, the client retries once without the signatures of the messages so far; if it
+//! refuses the wish for thinking, without that from then on.
 
 use super::anthropic::reply::Assembler as MessageAssembler;
 use super::anthropic::request::body as message_body;
 use super::attempt_error::{AttemptError, ErrorReport};
 use super::config::{Api, ClientConfig};
 use super::gemini::model::path as model_path;
-use super::gemini::reply::{Assembler as GeminiAssembler, is_bad_signature};
-use super::gemini::request::{Signatures, body as gemini_body};
+use super::gemini::refusals::Refusals;
+use super::gemini::reply::Assembler as GeminiAssembler;
+use super::gemini::request::body as gemini_body;
 use super::http::{Answer, ConfigError, Endpoint};
 use super::model_list::ask;
 use super::openai::api_error::{hint_at_chat, translate};
@@ -48,7 +50,7 @@ pub struct Client {
     backoff: Option<Box<dyn Backoff>>,
     is_streamed: Cell<bool>,
     reasoning: ReasoningUse,
-    signatures: Cell<Signatures>,
+    refusals: Refusals,
     warning: Option<&'static str>,
 }
 
@@ -65,7 +67,7 @@ impl Client {
         };
         let (endpoint, warning) = config.endpoint(&path)?;
         let (jitter, is_streamed) = (Jitter::seeded(config.jitter_seed), Cell::new(true));
-        let (reasoning, signatures) = (ReasoningUse::default(), Cell::default());
+        let (reasoning, refusals) = (ReasoningUse::default(), Refusals::default());
         Ok(Self {
             config,
             endpoint,
@@ -73,7 +75,7 @@ impl Client {
             backoff: None,
             is_streamed,
             reasoning,
-            signatures,
+            refusals,
             warning,
         })
     }
@@ -132,10 +134,7 @@ impl Client {
                 hint_at_chat(error);
                 is_changed
             }
-            Api::Gemini => {
-                let without = Signatures::After(request.messages.len());
-                is_bad_signature(error) && self.signatures.replace(without) != without
-            }
+            Api::Gemini => self.refusals.learn(error, request),
         }
     }
 
@@ -193,7 +192,7 @@ impl Client {
                 let cache_key = self.config.cache_key.as_deref();
                 response_body(request, model, cache_key, &self.reasoning)
             }
-            Api::Gemini => gemini_body(request, model, self.signatures.get()),
+            Api::Gemini => gemini_body(request, model, &self.refusals),
         };
         let mut answer = self.post(body.to_string().into_bytes(), sink).await?;
         if !(200..300).contains(&answer.status()) {

@@ -2,6 +2,7 @@
 
 pub(super) mod model;
 mod opaque;
+pub(super) mod refusals;
 pub(super) mod reply;
 pub(super) mod request;
 

@@ -219,7 +219,7 @@ fn refused(what: &str, reason: &str, told: &str) -> AttemptError {
 }
 
 /// Whether the API refuses a signature of the conversation, or misses one.
-pub(in crate::llm) fn is_bad_signature(error: &AttemptError) -> bool {
+pub(super) fn is_bad_signature(error: &AttemptError) -> bool {
     let AttemptError::Reported(ErrorReport { status, kind, message, .. }) = error else {
         return false;
     };

@@ -7,6 +7,7 @@
 
 use super::model::ThinkingControl;
 use super::opaque::{self, Kept};
+use super::refusals::{Refusals, Signatures};
 use crate::llm::reply_builder::is_made;
 use crate::wire::chat::{Block, ChatMessage, Effort, Request, Role, Thinking, ToolDefinition};
 use serde_json::{Map, Value, json};
@@ -29,26 +30,17 @@ const LEAST_ANSWER: u32 = 8_192;
 /// The maximum length of a function's name.
 const LONGEST_NAME: usize = 64;
 
-/// The signatures that a request repeats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::llm) enum Signatures {
-    /// Those of all messages.
-    #[default]
-    All,
-    /// None of the first messages, of which the API has refused one.
-    After(usize),
+pub(in crate::llm) fn body(request: &Request, model: &str, refusals: &Refusals) -> Value {
+    let signatures = refusals.signatures(request);
+    body_with(request, model, signatures, refusals.permits_thinking())
 }
 
-impl Signatures {
-    fn has(self, message: usize) -> bool {
-        match self {
-            Self::All => true,
-            Self::After(first) => message >= first,
-        }
-    }
-}
-
-pub(in crate::llm) fn body(request: &Request, model: &str, signatures: Signatures) -> Value {
+fn body_with(
+    request: &Request,
+    model: &str,
+    signatures: Signatures,
+    permits_thinking: bool,
+) -> Value {
     let control = ThinkingControl::of(model);
     let mut body = Map::new();
     let mut put = |key: &str, value: Value| drop(body.insert(key.into(), value));
@@ -59,7 +51,11 @@ pub(in crate::llm) fn body(request: &Request, model: &str, signatures: Signature
         let declarations: Vec<Value> = request.tools.iter().map(declaration).collect();
         put("tools", json!([{ "functionDeclarations": declarations }]));
     }
-    put("generationConfig", generation_config(request, control));
+    let mut config = generation_config(request, control);
+    if let (false, Some(fields)) = (permits_thinking, config.as_object_mut()) {
+        fields.remove("thinkingConfig");
+    }
+    put("generationConfig", config);
     let is_signed = control == ThinkingControl::Level || signatures != Signatures::All;
     put("contents", contents(&request.messages, model, signatures, is_signed).into());
     Value::Object(body)
@@ -292,12 +288,13 @@ fn sign_first_call(parts: &mut [Value]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::llm::attempt_error::{AttemptError, ErrorReport};
     use crate::llm::fixtures::{call, conversation, request, result, text};
 
     const MODEL: &str = "gemini-3-x";
 
     fn sent(request: &Request, model: &str) -> Value {
-        body(request, model, Signatures::All)
+        body_with(request, model, Signatures::All, true)
     }
 
     fn signature(text: &str, bytes: Option<Range<usize>>) -> Block {
@@ -337,7 +334,7 @@ mod tests {
         let answers = vec![result("call_1", "no", true), result("a", "yes", false)];
         let mut request = request(vec![vec![text("hi")], reply, answers]);
         let parts = |request: &Request, model, signatures| {
-            body(request, model, signatures)["contents"][1]["parts"].clone()
+            body_with(request, model, signatures, true)["contents"][1]["parts"].clone()
         };
         let all = json!([
             thought,
@@ -460,6 +457,29 @@ mod tests {
         ] {
             let expected = format!(r#"{{"maxOutputTokens":{expected}}}"#);
             assert_eq!(config(model, effort, budget, max), expected, "{model}");
+        }
+    }
+
+    fn refusal(message: &str) -> AttemptError {
+        let (status, message) = (400, message.into());
+        AttemptError::Reported(ErrorReport { status, message, ..ErrorReport::default() })
+    }
+
+    #[test]
+    fn a_model_that_refuses_the_wish_for_thinking_is_asked_without_it() {
+        for message in [
+            "Thinking level is not supported for this model.",
+            "Unknown name thinking_level at generation_config.thinking_config",
+            "thinkingBudget must be 512 or more",
+        ] {
+            let (refusals, request) = (Refusals::default(), request(vec![vec![text("hi")]]));
+            let asked = || {
+                let body = body(&request, "gemini-robotics-er-1.5-preview", &refusals);
+                body["generationConfig"]["thinkingConfig"].is_object()
+            };
+            assert!(!refusals.learn(&refusal("odd"), &request) && asked());
+            assert!(refusals.learn(&refusal(message), &request) && !asked());
+            assert!(!refusals.learn(&refusal(message), &request), "it is sent again only once");
         }
     }
 

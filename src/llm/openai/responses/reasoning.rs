@@ -29,6 +29,14 @@ impl ReasoningUse {
         !self.is_refused.get()
     }
 
+    /// Prepares for a request. The messages of a shorter conversation than the refused one are others, as after a summary:
+    /// their reasoning is tried.
+    pub(super) fn begin(&self, request: &Request) {
+        if request.messages.len() < self.unreadable.get() {
+            self.unreadable.set(0);
+        }
+    }
+
     /// Whether the reasoning of the message at this place is sent back.
     pub(super) fn is_kept(&self, place: usize) -> bool {
         self.is_asked_for() && place >= self.unreadable.get()

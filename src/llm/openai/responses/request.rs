@@ -30,6 +30,7 @@ pub(in crate::llm) fn body(
     cache_key: Option<&str>,
     reasoning: &ReasoningUse,
 ) -> Value {
+    reasoning.begin(request);
     let mut body = Map::new();
     let mut put = |key: &str, value: Value| drop(body.insert(key.into(), value));
     put("model", model.into());
@@ -299,6 +300,9 @@ mod tests {
         assert!(usual.learn(&foreign, &first), "it is sent again");
         assert_eq!(count(&usual), (1, true), "later reasoning is sent");
         assert!(!usual.learn(&foreign, &first), "it is sent again only once");
+        let short = Request { messages: request.messages[..2].to_vec(), ..request.clone() };
+        body(&short, "m", None, &usual);
+        assert_eq!(count(&usual), (2, true), "a shorter conversation has other messages");
         let unable = refusal("Encrypted content is not supported with this model.");
         assert!(usual.learn(&unable, &request));
         assert_eq!(count(&usual), (0, false));
