@@ -24,7 +24,7 @@ impl Signatures {
     }
 }
 
-/// What the endpoint has refused to a client: nothing at first.
+/// The refusals of an endpoint to a client: none at first.
 #[derive(Debug, Default)]
 pub(in crate::llm) struct Refusals {
     signatures: Cell<Signatures>,
