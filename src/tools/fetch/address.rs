@@ -76,6 +76,10 @@ impl PageUrl {
             ));
         };
         let name = name.to_owned();
+        // One spelling is judged, resolved and asked: a resolver may take further dots for the same name.
+        if name.split('.').any(str::is_empty) {
+            return Err(format!("{name:?} is not the name of a host: a part of it is empty"));
+        }
         let is_local = !name.contains('.') || LOCAL_ENDS.iter().any(|end| is_below(&name, end));
         if is_local || is_address(&name) {
             return Err(not_public(
@@ -95,6 +99,14 @@ impl PageUrl {
         renamed.map_err(|why| format!("{name:?} is not the name of a host: {why}"))?;
         url.set_fragment(None);
         Ok(Self { url, host })
+    }
+
+    /// Returns an address that was not judged.
+    #[cfg(test)]
+    pub(super) fn unjudged(url: &str) -> Self {
+        let url = Url::parse(url).unwrap();
+        let host = HostPattern::parse(url.host_str().unwrap()).unwrap();
+        Self { url, host }
     }
 
     pub(super) fn url(&self) -> &Url {
@@ -264,6 +276,14 @@ mod tests {
             ("http://docs.example.com:22/", "not 22"),
             ("http://docs.example.com:0/", "not 0"),
             ("https://-docs.example.com/", "not the name of a host"),
+            ("https://docs.example.com../", "not the name of a host"),
+            ("https://docs.example.com%2e./", "not the name of a host"),
+            ("https://docs.example.com。。/", "not the name of a host"),
+            ("https://docs.example.com.../", "not the name of a host"),
+            ("https://docs..example.com/", "not the name of a host"),
+            ("https://.docs.example.com/", "not the name of a host"),
+            ("http://localhost../", "not the name of a host"),
+            ("http://127.0.0.1../", "not the name of a host"),
             (&long, "longer than"),
         ] {
             let refused = PageUrl::parse(text).unwrap_err();
@@ -292,6 +312,7 @@ mod tests {
             "file:///etc/passwd",
             "https://a.example.com:8443/",
             "//u:p@b.example/",
+            "//a.example.com../",
         ] {
             assert!(leads("https://a.example.com/", bad).is_err(), "{bad}");
         }
@@ -300,10 +321,7 @@ mod tests {
     #[test]
     fn a_name_with_local_addresses_alone_is_refused_before_a_connection() {
         // This name is in the table of hosts of every machine.
-        let local = PageUrl {
-            url: Url::parse("http://localhost/").unwrap(),
-            host: HostPattern::parse("localhost").unwrap(),
-        };
+        let local = PageUrl::unjudged("http://localhost/");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let why = runtime.block_on(local.resolve()).unwrap_err();
         assert!(why.contains("only addresses of this machine"), "{why}");

@@ -3,13 +3,15 @@
 use super::address::PageUrl;
 use crate::os::http_client::{self, chain};
 use flate2::read::MultiGzDecoder;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, LOCATION,
 };
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, Response, StatusCode};
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// The types that are asked for, the best one first.
 const TYPES: &str =
@@ -21,6 +23,31 @@ pub(super) struct Visit {
     addresses: Option<Vec<SocketAddr>>,
     /// The client of each scheme.
     clients: BTreeMap<String, Client>,
+}
+
+/// A resolver that knows one host: its judged addresses. The resolver of the system is not asked again.
+#[derive(Debug)]
+struct JudgedHost {
+    name: String,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Resolve for JudgedHost {
+    fn resolve(&self, name: Name) -> Resolving {
+        let found: Result<Addrs, _> = if name.as_str() == self.name {
+            Ok(Box::new(self.addresses.clone().into_iter()))
+        } else {
+            Err(format!("{} is not the host that was judged, {}", name.as_str(), self.name).into())
+        };
+        Box::pin(std::future::ready(found))
+    }
+}
+
+/// Returns a builder of a client that connects to these addresses of a page's host, and to no other host.
+fn direct(page: &PageUrl, addresses: &[SocketAddr]) -> ClientBuilder {
+    let (name, addresses) = (page.host_name().to_owned(), addresses.to_vec());
+    let host = Arc::new(JudgedHost { name, addresses });
+    http_client::builder(page.url()).no_proxy().dns_resolver(host)
 }
 
 /// An answer whose body is not read yet.
@@ -57,15 +84,13 @@ impl Visit {
         if let Some(client) = self.clients.get(scheme) {
             return Ok(client.clone());
         }
-        let builder = http_client::builder(page.url());
         let builder = if page.has_proxy() {
-            builder
+            http_client::builder(page.url())
         } else {
             if self.addresses.is_none() {
                 self.addresses = Some(page.resolve().await?);
             }
-            let addresses = self.addresses.as_deref().unwrap_or_default();
-            builder.no_proxy().resolve_to_addrs(page.host_name(), addresses)
+            direct(page, self.addresses.as_deref().unwrap_or_default())
         };
         let client = builder.build().map_err(|why| chain(&why))?;
         self.clients.insert(scheme.to_owned(), client.clone());
@@ -181,6 +206,28 @@ mod tests {
         assert!(is_cut && !bytes.is_empty() && text.starts_with(&bytes));
         assert!(decompressed(half, false, 1 << 20).is_err());
         assert!(decompressed(b"no gzip", false, 100).is_err());
+    }
+
+    #[test]
+    fn a_client_knows_no_name_but_the_judged_one() {
+        let page = PageUrl::parse("http://docs.example.com/").unwrap();
+        // Nobody listens there, and the name of this machine is one that its resolver knows.
+        let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let client = direct(&page, &[address]).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for (other, is_judged) in [
+            ("http://docs.example.com:1/", true),
+            ("http://docs.example.com.:1/", false),
+            ("http://localhost:1/", false),
+        ] {
+            let visit = async {
+                let clients = BTreeMap::from([("http".to_owned(), client.clone())]);
+                let mut visit = Visit { clients, addresses: None };
+                visit.get(&PageUrl::unjudged(other)).await.unwrap_err()
+            };
+            let why = runtime.block_on(visit);
+            assert_eq!(!why.contains("is not the host that was judged"), is_judged, "{why}");
+        }
     }
 
     #[test]
