@@ -3,6 +3,7 @@
 use super::{Drained, Fsync, Mailbox, StoreError, TeamDir, roster};
 use crate::wire::WithUnknownFields;
 use crate::wire::roster::Roster;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A mailbox that threads share with its owner.
@@ -22,6 +23,35 @@ pub(crate) async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send +
             Err(_cancelled) => std::future::pending().await,
         },
     }
+}
+
+/// Ends work whose result nobody waits for, when it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct EndWithCall(Arc<AtomicBool>);
+
+impl EndWithCall {
+    /// Returns the flag for the work, which is set once nobody waits.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Drop for EndWithCall {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// [`offload`] for long work, which ends early once the flag is set: the future was dropped.
+///
+/// # Panics
+/// If the work panics.
+pub(crate) async fn offload_while_wanted<R: Send + 'static>(
+    work: impl FnOnce(&AtomicBool) -> R + Send + 'static,
+) -> R {
+    let end = EndWithCall::default();
+    let is_dropped = end.flag();
+    offload(move || work(&is_dropped)).await
 }
 
 /// [`roster::update`] for an event loop.
@@ -77,6 +107,27 @@ mod tests {
         assert!(refused.is_err(), "the same work on the loop's thread is refused");
         drop(mark);
         assert_eq!(roster::read(&dir).unwrap().members.len(), 1);
+    }
+
+    #[test]
+    fn work_is_told_that_nobody_waits_for_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (sender, ended) = std::sync::mpsc::channel();
+        let work = move |is_dropped: &AtomicBool| {
+            while !is_dropped.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            sender.send(()).unwrap();
+        };
+        runtime.block_on(async {
+            let mut work = Box::pin(offload_while_wanted(work));
+            let mut begin = |context: &mut std::task::Context<'_>| {
+                assert!(work.as_mut().poll(context).is_pending());
+                std::task::Poll::Ready(())
+            };
+            std::future::poll_fn(&mut begin).await;
+        });
+        ended.recv().unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::memory::{keep_robots, robots_of};
 use super::page::{Page, PageType};
 use super::robots::Robots;
 use super::visit::{Answer, Visit, size_in_words};
-use crate::store::asynchronous::offload;
+use crate::store::asynchronous::offload_while_wanted;
 use crate::wire::limits::{FETCH_BYTES, FETCH_REDIRECTS, ROBOTS_BYTES};
 use reqwest::StatusCode;
 use std::rc::Rc;
@@ -62,7 +62,7 @@ async fn read(page: &PageUrl, answer: Answer) -> Result<Page, String> {
     let body = answer.body(FETCH_BYTES).await?;
     let (url, name) = (page.url().clone(), kind.name.clone());
     let bytes = body.bytes;
-    let text = offload(move || kind.text_of(&bytes, &url)).await;
+    let text = offload_while_wanted(move |is_dropped| kind.text_of(&bytes, &url, is_dropped)).await;
     let text =
         text.ok_or_else(|| format!("it is a binary file{size}, and only text is fetched"))?;
     Ok(Page {

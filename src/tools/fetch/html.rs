@@ -4,6 +4,7 @@ use super::markdown::{ContainerKind, SpanKind, Writer};
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{HtmlString, Token, Tokenizer};
 use reqwest::Url;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 type Tag = html5gum::StartTag<()>;
 
@@ -25,8 +26,13 @@ pub(super) struct Converted {
     pub(super) is_cut: bool,
 }
 
-/// Converts a page that came from `base`, into about `most` bytes.
-pub(super) fn to_markdown(html: &str, base: &Url, most: usize) -> Converted {
+/// Converts a page that came from `base`, into about `most` bytes. It ends early once nobody waits for it.
+pub(super) fn to_markdown(
+    html: &str,
+    base: &Url,
+    most: usize,
+    is_dropped: &AtomicBool,
+) -> Converted {
     let mut emitter = DefaultEmitter::default();
     emitter.naively_switch_states(true);
     let mut page = Page {
@@ -38,7 +44,7 @@ pub(super) fn to_markdown(html: &str, base: &Url, most: usize) -> Converted {
     };
     let mut is_cut = false;
     for Ok(token) in Tokenizer::new_with_emitter(html, emitter) {
-        is_cut = page.writer.is_full();
+        is_cut = page.writer.is_full() || is_dropped.load(Ordering::Relaxed);
         if is_cut {
             break;
         }

@@ -62,6 +62,8 @@ struct Table {
 struct Preformatted {
     language: String,
     text: String,
+    /// Whether the text has a character that can be seen.
+    is_visible: bool,
 }
 
 #[derive(Debug)]
@@ -126,6 +128,7 @@ impl Writer {
         if let Some(block) = &mut self.preformatted {
             self.written += text.len();
             block.text.push_str(text);
+            block.is_visible = block.is_visible || !text.trim().is_empty();
             return;
         }
         let is_space = |c: char| c.is_ascii_whitespace() || c == '\u{a0}';
@@ -324,13 +327,14 @@ impl Writer {
         if !self.is_preformatted() {
             self.leave_cell();
             self.separate(2);
-            self.preformatted = Some(Preformatted { language, text: String::new() });
+            self.preformatted =
+                Some(Preformatted { language, text: String::new(), is_visible: false });
         }
     }
 
     /// Sets the language of preformatted text that has none and no text yet.
     pub(super) fn set_language(&mut self, language: String) {
-        if let Some(block) = self.preformatted.as_mut().filter(|it| it.text.trim().is_empty())
+        if let Some(block) = self.preformatted.as_mut().filter(|it| !it.is_visible)
             && block.language.is_empty()
         {
             block.language = language;
@@ -338,10 +342,12 @@ impl Writer {
     }
 
     pub(super) fn end_preformatted(&mut self) {
-        let Some(Preformatted { language, text }) = self.preformatted.take() else { return };
+        let Some(Preformatted { language, text, is_visible }) = self.preformatted.take() else {
+            return;
+        };
         let text = text.trim_end();
         let text = text.strip_prefix('\n').unwrap_or(text);
-        if text.trim().is_empty() {
+        if !is_visible {
             return;
         }
         let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or_default();

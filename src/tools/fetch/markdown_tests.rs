@@ -3,9 +3,11 @@
 use super::html::{Converted, to_markdown};
 use proptest::prelude::*;
 use reqwest::Url;
+use std::sync::atomic::AtomicBool;
 
 fn converted(html: &str, most: usize) -> Converted {
-    to_markdown(html, &Url::parse("https://docs.example.com/a/b?c").unwrap(), most)
+    let url = Url::parse("https://docs.example.com/a/b?c").unwrap();
+    to_markdown(html, &url, most, &AtomicBool::default())
 }
 
 fn markdown(html: &str) -> String {
@@ -93,6 +95,7 @@ fn preformatted_text_keeps_its_lines() {
         ("<pre>a\n```\nb</pre>", "````\na\n```\nb\n````"),
         ("<pre><div>a</div><div>b</div>c<br>d</pre>", "```\na\nb\nc\nd\n```"),
         ("<pre> \n </pre>a", "a"),
+        ("<pre> <code class=language-c>a<code class=language-d>b</pre>", "```c\n ab\n```"),
         ("<ul><li>a<pre>b\nc</pre>", "- a\n\n  ```\n  b\n  c\n  ```"),
         ("<pre>a<ul><td><h1>b", "```\na\nb\n```"),
         ("<textarea>a\n<b>b</textarea>c", "```\na\n<b>b\n```\n\nc"),
@@ -155,6 +158,7 @@ fn hostile_pages_are_converted_in_bounded_time_and_memory() {
         ("lines", format!("{}<pre>{}", "<blockquote>".repeat(99), "\n".repeat(400_000) + "x")),
         ("rows", "<table>".to_owned() + &"<tr><td><td>".repeat(100_000)),
         ("attributes", format!("<p {}>", many(50_000, |n| format!("a{n}=b ")))),
+        ("languages", format!("<pre>{}{}", "\n".repeat(1_000_000), "<code>".repeat(300_000))),
         ("unclosed", "<pre><a href=".repeat(100_000)),
         ("entities", "&CounterClockwiseContourIntegral;&".repeat(50_000)),
     ] {
@@ -163,6 +167,14 @@ fn hostile_pages_are_converted_in_bounded_time_and_memory() {
         assert!(text.len() < most * 5, "{name}: {} bytes of {}", text.len(), html.len());
         assert_eq!(is_cut, text.len() >= most, "{name}: {}", text.len());
     }
+}
+
+#[test]
+fn the_conversion_ends_when_nobody_waits_for_it() {
+    let url = Url::parse("https://docs.example.com/").unwrap();
+    let [wanted, dropped] = [false, true]
+        .map(|is_dropped| to_markdown("<p>a<p>b", &url, 100, &AtomicBool::new(is_dropped)).text);
+    assert_eq!((wanted.as_str(), dropped.as_str()), ("a\n\nb", ""));
 }
 
 proptest! {

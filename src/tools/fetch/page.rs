@@ -3,6 +3,7 @@
 use super::html::to_markdown;
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 use reqwest::{StatusCode, Url};
+use std::sync::atomic::AtomicBool;
 
 /// The maximum size of the text of a page, in bytes: addresses that are made absolute may be longer than the page.
 const TEXT_BYTES: usize = 5 * 1024 * 1024;
@@ -96,8 +97,13 @@ impl PageType {
         }
     }
 
-    /// Returns the text of a page that came from `url`; `None` if it is no text.
-    pub(super) fn text_of(&self, bytes: &[u8], url: &Url) -> Option<PageText> {
+    /// Returns the text of a page that came from `url`; `None` if it is no text. It ends early once `is_dropped` is set.
+    pub(super) fn text_of(
+        &self,
+        bytes: &[u8],
+        url: &Url,
+        is_dropped: &AtomicBool,
+    ) -> Option<PageText> {
         let is_html = self.is_html(bytes);
         let text = self.decode(bytes, is_html);
         if text.contains('\0') {
@@ -106,7 +112,7 @@ impl PageType {
         if !is_html {
             return Some(PageText { title: None, text, is_cut: false });
         }
-        let page = to_markdown(&text, url, TEXT_BYTES);
+        let page = to_markdown(&text, url, TEXT_BYTES, is_dropped);
         Some(PageText { title: page.title, text: page.text, is_cut: page.is_cut })
     }
 
@@ -151,7 +157,7 @@ mod tests {
 
     fn text(kind: &str, bytes: &[u8]) -> Option<String> {
         let url = Url::parse("https://docs.example.com/a/b").unwrap();
-        Some(PageType::parse(kind).text_of(bytes, &url)?.text)
+        Some(PageType::parse(kind).text_of(bytes, &url, &AtomicBool::default())?.text)
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! changed under it.
 
 use crate::os::safe_path::{SafePathError, SafeRoot};
+use crate::store::asynchronous::EndWithCall;
 use crate::tools::call::ToolError;
 use crate::tools::files::{ReadCheck, ReadLimits};
 use ignore::overrides::{Override, OverrideBuilder};
@@ -53,16 +54,6 @@ pub(super) struct Tree {
     deadline: Instant,
 }
 
-/// Ends a search whose result nobody waits for.
-#[derive(Debug)]
-pub(super) struct EndWithCall(Arc<AtomicBool>);
-
-impl Drop for EndWithCall {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The continuation of a walk after a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
@@ -95,8 +86,8 @@ impl Tree {
                  or search in another folder",
             ));
         }
-        let is_dropped = Arc::<AtomicBool>::default();
-        let end = EndWithCall(Arc::clone(&is_dropped));
+        let end = EndWithCall::default();
+        let is_dropped = end.flag();
         let tree = Self {
             workspace: Arc::clone(workspace),
             below,
