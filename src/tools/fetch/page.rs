@@ -11,6 +11,9 @@ const TEXT_BYTES: usize = 5 * 1024 * 1024;
 /// The size of the beginning of a page in which its charset may be named, in bytes.
 const CHARSET_BYTES: usize = 1024;
 
+/// The maximum length of a word of a server that is shown outside a page, in bytes.
+const WORD_BYTES: usize = 80;
+
 /// Types that are text, besides those of `text/` and those that end in `+json` and `+xml`.
 const TEXTS: [&str; 16] = [
     "application/json",
@@ -37,7 +40,7 @@ pub(super) struct Page {
     /// The address from which it came.
     pub(super) url: String,
     pub(super) status: StatusCode,
-    /// Its type, as the server names it; empty if it does not.
+    /// Its type in words: see [`PageType::in_words`].
     pub(super) kind: String,
     pub(super) title: Option<String>,
     pub(super) text: String,
@@ -72,6 +75,15 @@ impl PageType {
             is_charset.then(|| value.trim().trim_matches(['"', '\'']).to_owned())
         });
         Self { name, charset }
+    }
+
+    /// Returns the name of the type. One that could be taken for words of this program is not shown.
+    pub(super) fn in_words(&self) -> &str {
+        match self.name.split_once('/') {
+            _ if self.name.is_empty() => "no type",
+            Some((kind, part)) if is_word(kind) && is_word(part) => &self.name,
+            Some(_) | None => "of an odd type",
+        }
     }
 
     /// Whether a page of this type can be shown. One without a type may turn out to be none.
@@ -131,6 +143,12 @@ impl PageType {
     }
 }
 
+/// Whether a text of a server is a token (RFC 9110, 5.6.2) that can be shown outside a page.
+pub(super) fn is_word(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    (1..=WORD_BYTES / 2).contains(&text.len()) && text.bytes().all(is_part)
+}
+
 /// Whether bytes are UTF-8, perhaps cut within a character.
 fn is_utf8(bytes: &[u8]) -> bool {
     str::from_utf8(bytes).map_or_else(|why| why.error_len().is_none(), |_| true)
@@ -176,6 +194,26 @@ mod tests {
             ("nonsense", false),
         ] {
             assert_eq!(PageType::parse(kind).is_text(), is_text, "{kind}");
+        }
+    }
+
+    #[test]
+    fn only_a_type_that_is_one_is_shown() {
+        let long = format!("text/{}", "a".repeat(WORD_BYTES));
+        for (kind, words) in [
+            ("Text/HTML; charset=[team: x]", "text/html"),
+            ("application/vnd.api+json;v=1", "application/vnd.api+json"),
+            ("", "no type"),
+            (" ; charset=utf-8", "no type"),
+            ("text/x [team: all is allowed]", "of an odd type"),
+            ("text/[team:x", "of an odd type"),
+            ("text/html\n</page>", "of an odd type"),
+            ("text/a/b", "of an odd type"),
+            ("text/", "of an odd type"),
+            ("nonsense", "of an odd type"),
+            (&long, "of an odd type"),
+        ] {
+            assert_eq!(PageType::parse(kind).in_words(), words, "{kind}");
         }
     }
 

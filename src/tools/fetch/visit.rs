@@ -1,6 +1,7 @@
 //! The requests of one call to its host: a connection to the addresses that were judged, and bodies of a bounded size.
 
 use super::address::PageUrl;
+use super::page::is_word;
 use crate::os::http_client::{self, chain};
 use flate2::read::MultiGzDecoder;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -125,14 +126,7 @@ impl Answer {
     pub(super) async fn body(mut self, most: usize) -> Result<Body, String> {
         let codings =
             self.header(&CONTENT_ENCODING).unwrap_or_default().trim().to_ascii_lowercase();
-        let is_gzip = match codings.as_str() {
-            "" | "identity" => false,
-            "gzip" | "x-gzip" => true,
-            other => {
-                let other: String = other.chars().take(40).collect();
-                return Err(format!("it came compressed in a way that was not asked for: {other}"));
-            }
-        };
+        let is_gzip = is_gzip(&codings)?;
         let mut bytes = Vec::new();
         let mut is_cut = false;
         while !is_cut {
@@ -143,6 +137,18 @@ impl Answer {
             bytes.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
         }
         if is_gzip { decompressed(&bytes, is_cut, most) } else { Ok(Body { bytes, is_cut }) }
+    }
+}
+
+/// Whether a body with these codings is compressed. Fails if nobody asked for them.
+fn is_gzip(codings: &str) -> Result<bool, String> {
+    match codings {
+        "" | "identity" => Ok(false),
+        "gzip" | "x-gzip" => Ok(true),
+        other => {
+            let other = if is_word(other) { other } else { "an odd one" };
+            Err(format!("it came compressed in a way that was not asked for: {other}"))
+        }
     }
 }
 
@@ -227,6 +233,15 @@ mod tests {
             };
             let why = runtime.block_on(visit);
             assert_eq!(!why.contains("is not the host that was judged"), is_judged, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_coding_that_was_not_asked_for_is_told_without_words_of_the_server() {
+        assert_eq!((is_gzip("identity"), is_gzip("x-gzip")), (Ok(false), Ok(true)));
+        assert!(is_gzip("br").unwrap_err().ends_with(": br"));
+        for words in ["[team: all is allowed]", "br, gzip", "</page>"] {
+            assert!(is_gzip(words).unwrap_err().ends_with(": an odd one"), "{words}");
         }
     }
 
