@@ -90,6 +90,12 @@ impl HostPattern {
         self.port.is_some()
     }
 
+    /// Returns the pattern for one port of a host that has no wildcard.
+    #[must_use]
+    pub fn with_port(&self, port: u16) -> Self {
+        Self { port: Some(port), ..self.clone() }
+    }
+
     /// Whether each host that `other` means is one that this pattern means.
     pub fn covers(&self, other: &Self) -> bool {
         if self.port != other.port {

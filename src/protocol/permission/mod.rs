@@ -40,8 +40,9 @@ pub(crate) enum PermissionSubject {
     /// Files in the workspace that one call changes. Each is judged also as a call of the tool that changes such a file
     /// alone, and the strictest verdict counts.
     Files(Vec<ChangedFile>),
-    /// A page of the web: its address, and its host. `is_walled_off` if the walls keep commands from that host.
-    Page { url: String, host: HostPattern, is_walled_off: bool },
+    /// A page of the web: its address, its host without a port, and its port. `is_walled_off` if the walls keep commands
+    /// from that host.
+    Page { url: String, host: HostPattern, port: u16, is_walled_off: bool },
     /// A tool of a server, which is not as a person has accepted it: what a person must know of the call.
     ChangedTool(String),
 }
@@ -140,6 +141,21 @@ impl PermissionSubject {
             | Self::ChangedTool(_) => &[],
         }
     }
+
+    /// Returns the host of a page with its port, which a rule of the network may name.
+    fn port_of_page(&self) -> Option<HostPattern> {
+        match self {
+            Self::Page { host, port, .. } => Some(host.with_port(*port)),
+            Self::Nothing
+            | Self::Command(_)
+            | Self::Unsandboxed(_)
+            | Self::Hosts { .. }
+            | Self::Path(_)
+            | Self::Outside(_)
+            | Self::Files(_)
+            | Self::ChangedTool(_) => None,
+        }
+    }
 }
 
 impl Rule {
@@ -211,7 +227,8 @@ impl Rule {
     /// Whether the rule covers any part of the call.
     fn touches(&self, tool: &str, subject: &PermissionSubject) -> bool {
         if tool == NETWORK {
-            return subject.hosts().iter().any(|host| self.touches_host(host));
+            let exact = subject.port_of_page();
+            return subject.hosts().iter().chain(&exact).any(|host| self.touches_host(host));
         }
         let part = |line: &str| shell::guessed(line).iter().any(|words| self.covers_command(words));
         self.covers(tool, subject) || self.tool == tool && subject.command().is_some_and(part)

@@ -194,7 +194,30 @@ fn the_walls_are_left_only_by_permission() {
 
 fn page(host: &str, is_walled_off: bool) -> PermissionSubject {
     let (url, host) = (format!("https://{host}/x"), HostPattern::parse(host).unwrap());
-    PermissionSubject::Page { url, host, is_walled_off }
+    PermissionSubject::Page { url, host, port: 443, is_walled_off }
+}
+
+#[test]
+fn a_rule_of_the_network_with_a_port_holds_for_pages_of_that_port() {
+    let fetch = |policy: &Policy, port: u16| {
+        let (url, host) = ("http://a.example/x".into(), HostPattern::parse("a.example").unwrap());
+        let page = PermissionSubject::Page { url, host, port, is_walled_off: false };
+        policy.judge(&spec("fetch_url"), &page)
+    };
+    let allow = ["fetch_url(a.example)"];
+    for mode in PermissionMode::ALL {
+        let denied =
+            policy(mode, &allow, &[], &["network(a.example:80)", "network(b.example:443)"]);
+        assert!(is_refused(&fetch(&denied, 80)), "{mode}");
+        assert_eq!(fetch(&denied, 443), Run, "{mode}");
+    }
+    for mode in [Plan, Default, AcceptEdits] {
+        let asked = policy(mode, &allow, &["network(a.example:80)"], &[]);
+        assert_eq!((fetch(&asked, 80), fetch(&asked, 443)), (Ask, Run), "{mode}");
+    }
+    let with_port =
+        policy(Default, &["fetch_url(a.example:443)", "network(a.example:443)"], &[], &[]);
+    assert_eq!(fetch(&with_port, 443), Ask, "no rule with a port allows a page");
 }
 
 #[test]

@@ -139,6 +139,10 @@ impl PageUrl {
         self.url.host_str().unwrap_or_default()
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.url.port_or_known_default().unwrap_or_default()
+    }
+
     /// Returns the scheme, host and port, to which the rules for programs apply.
     pub(super) fn origin(&self) -> String {
         self.url.origin().ascii_serialization()

@@ -106,13 +106,14 @@ pub(crate) fn page_subject(url: &str) -> Option<PermissionSubject> {
 
 fn subject_of(page: &PageUrl, is_walled_off: bool) -> PermissionSubject {
     let (url, host) = (page.as_str().to_owned(), page.host().clone());
-    PermissionSubject::Page { url, host, is_walled_off }
+    let port = page.port();
+    PermissionSubject::Page { url, host, port, is_walled_off }
 }
 
 /// Whether the walls keep commands from the host of a page.
 fn is_walled_off(page: &PageUrl, walls: Option<&Walls>) -> bool {
     let hosts = walls.and_then(Walls::proxied_hosts);
-    let port = page.url().port_or_known_default().unwrap_or_default();
+    let port = page.port();
     let reaches = |page: &PageUrl| {
         let mut hosts = hosts.iter().copied().flatten();
         hosts.any(|own| own.grants(page.host_name(), port).is_some())
@@ -241,6 +242,20 @@ mod tests {
             }
             assert!(all == page.text, "nothing is lost and nothing is told twice");
             assert!(part_of(&page, total + 1).unwrap_err().contains("smaller offset"));
+        }
+    }
+
+    #[test]
+    fn the_subject_of_a_call_has_the_port_of_its_page() {
+        for (url, wanted) in [
+            ("http://docs.example.com/p", 80),
+            ("https://docs.example.com/p", 443),
+            ("http://docs.example.com:443/p", 443),
+        ] {
+            let Some(PermissionSubject::Page { host, port, .. }) = page_subject(url) else {
+                panic!("{url} is no page");
+            };
+            assert_eq!((host.to_string().as_str(), port), ("docs.example.com", wanted), "{url}");
         }
     }
 
