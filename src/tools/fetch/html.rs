@@ -1,8 +1,7 @@
 //! HTML as Markdown. No tree is built: of hostile HTML it would be deeper than the stack, or larger than the memory.
 
 use super::markdown::{ContainerKind, SpanKind, Writer};
-use html5gum::emitters::default::DefaultEmitter;
-use html5gum::{HtmlString, Token, Tokenizer};
+use html5gum::{HtmlString, Token, Tokenizer, naive_next_state};
 use reqwest::Url;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,6 +14,34 @@ const TITLE_CHARS: usize = 200;
 const SKIPPED: [&str; 11] = [
     "script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "audio",
     "video", "noembed",
+];
+
+/// Elements that end a formula in which they begin, besides blocks and headings (HTML, 13.2.6.5).
+const BREAKOUTS: [&str; 24] = [
+    "a",
+    "b",
+    "big",
+    "blockquote",
+    "code",
+    "dd",
+    "dt",
+    "em",
+    "embed",
+    "font",
+    "hr",
+    "i",
+    "img",
+    "li",
+    "meta",
+    "ol",
+    "pre",
+    "s",
+    "small",
+    "span",
+    "strong",
+    "table",
+    "tt",
+    "ul",
 ];
 
 /// A page as text.
@@ -33,23 +60,30 @@ pub(super) fn to_markdown(
     most: usize,
     is_dropped: &AtomicBool,
 ) -> Converted {
-    let mut emitter = DefaultEmitter::default();
-    emitter.naively_switch_states(true);
     let mut page = Page {
         base: base.clone(),
         writer: Writer::new(most),
         skipped: None,
+        foreign: None,
         title: String::new(),
         is_title: false,
     };
     let mut is_cut = false;
-    for Ok(token) in Tokenizer::new_with_emitter(html, emitter) {
+    let mut tokens = Tokenizer::new(html);
+    while let Some(Ok(token)) = tokens.next() {
         is_cut = page.writer.is_full() || is_dropped.load(Ordering::Relaxed);
         if is_cut {
             break;
         }
         match token {
-            Token::StartTag(tag) => page.begin(&tag),
+            Token::StartTag(tag) => {
+                page.begin(&tag);
+                // In drawings and formulas a style or a title is an element like others, and may be empty.
+                let state = naive_next_state(&tag.name).filter(|_| page.foreign.is_none());
+                if let Some(state) = state {
+                    tokens.set_state(state);
+                }
+            }
             Token::EndTag(tag) => page.end(&name_of(&tag.name)),
             Token::String(text) => page.text(&String::from_utf8_lossy(&text.value)),
             Token::Comment(_) | Token::Doctype(_) | Token::Error(_) => {}
@@ -71,6 +105,8 @@ struct Page {
     writer: Writer,
     /// The element of which nothing is shown, and the number of elements of this name that are open.
     skipped: Option<(String, usize)>,
+    /// The drawing or formula, and the number of elements of this name that are open.
+    foreign: Option<(String, usize)>,
     title: String,
     is_title: bool,
 }
@@ -99,13 +135,16 @@ impl Page {
 
     fn begin(&mut self, tag: &Tag) {
         let name = name_of(&tag.name);
+        let is_foreign = self.begin_foreign(&name, tag.self_closing);
         if let Some((skipped, depth)) = &mut self.skipped {
             *depth += usize::from(*skipped == name && !tag.self_closing);
             return;
         }
+        if is_foreign && tag.self_closing {
+            return;
+        }
         if SKIPPED.contains(&name.as_str()) {
-            let is_closed = tag.self_closing && name == "svg";
-            self.skipped = (!is_closed).then_some((name, 1));
+            self.skipped = Some((name, 1));
             return;
         }
         let writer = &mut self.writer;
@@ -149,12 +188,37 @@ impl Page {
         }
     }
 
+    /// Notes which drawing or formula a tag begins or ends. Returns whether the tag is of one.
+    fn begin_foreign(&mut self, name: &str, is_closed: bool) -> bool {
+        let is_root = matches!(name, "svg" | "math");
+        match &mut self.foreign {
+            Some((foreign, depth)) if foreign == name => *depth += usize::from(!is_closed),
+            Some((foreign, _)) if foreign == "math" && is_breakout(name) => self.foreign = None,
+            Some(_) => {}
+            None if is_root && !is_closed => self.foreign = Some((name.to_owned(), 1)),
+            None => return is_root,
+        }
+        self.foreign.is_some()
+    }
+
+    fn end_foreign(&mut self, name: &str) {
+        if let Some((_, depth)) = self.foreign.as_mut().filter(|(foreign, _)| foreign == name) {
+            *depth -= 1;
+            if *depth == 0 {
+                self.foreign = None;
+            }
+        }
+    }
+
     fn end(&mut self, name: &str) {
+        self.end_foreign(name);
         if let Some((skipped, depth)) = &mut self.skipped {
             if skipped == name {
                 *depth -= 1;
                 if *depth == 0 {
                     self.skipped = None;
+                    // A drawing within it that was never closed ends with it.
+                    self.foreign.take_if(|(foreign, _)| foreign == "svg");
                 }
             }
             return;
@@ -225,6 +289,11 @@ fn language(tag: &Tag) -> String {
         (is_plain && language.len() <= 20).then(|| language.to_owned())
     });
     named.unwrap_or_default()
+}
+
+/// Whether an element ends the formula in which it begins.
+fn is_breakout(name: &str) -> bool {
+    BREAKOUTS.contains(&name) || heading(name).is_some() || breaks_around(name).is_some()
 }
 
 fn heading(name: &str) -> Option<&'static str> {

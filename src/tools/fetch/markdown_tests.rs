@@ -39,6 +39,30 @@ fn a_page_becomes_markdown() {
 }
 
 #[test]
+fn an_empty_element_of_a_drawing_or_a_formula_hides_nothing_after_it() {
+    for name in ["style", "script", "title", "textarea", "iframe", "noembed", "xmp", "plaintext"] {
+        for (html, wanted) in [
+            (format!("a <svg><{name}/></svg> b"), "a b"),
+            (format!("a <svg><g><{name}/><svg/></g></svg> b<style>p</style>"), "a b"),
+            (format!("a <math><{name}/><mi>x</mi></math> b<script>'<p>'</script>"), "a x b"),
+            (format!("a <math><{name}/><svg><{name}/>y</svg></math> b"), "a b"),
+            (format!("a <object><svg><{name}/></object> b<script>'<p>'</script>"), "a b"),
+            (format!("a <math><mi>x<p>b<script>'<{name}/></p>'</script> c"), "a x\n\nb c"),
+        ] {
+            assert_eq!(markdown(&html), wanted, "{html}");
+        }
+    }
+    for (html, wanted) in [
+        ("a<svg/><script>'<p>'</script>b", "ab"),
+        ("a<math/><script>'<p>'</script>b", "ab"),
+        ("<svg><style>a</style><script>b</script></svg>c", "c"),
+        ("a<script/>b</script>c", "ac"),
+    ] {
+        assert_eq!(markdown(html), wanted, "{html}");
+    }
+}
+
+#[test]
 fn links_and_images_have_whole_addresses() {
     for (html, wanted) in [
         ("<a href=c>x</a>", "[x](https://docs.example.com/a/c)"),
