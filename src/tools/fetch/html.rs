@@ -10,6 +10,9 @@ type Tag = html5gum::StartTag<()>;
 /// The maximum length of a title, in characters.
 const TITLE_CHARS: usize = 200;
 
+/// The maximum length of the address to which a page lets its links be relative, in bytes.
+const BASE_BYTES: usize = 4096;
+
 /// Elements of which nothing is shown.
 const SKIPPED: [&str; 11] = [
     "script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "audio",
@@ -62,6 +65,7 @@ pub(super) fn to_markdown(
 ) -> Converted {
     let mut page = Page {
         base: base.clone(),
+        has_base: false,
         writer: Writer::new(most),
         skipped: None,
         foreign: None,
@@ -102,6 +106,8 @@ pub(super) fn to_markdown(
 struct Page {
     /// The address to which the addresses of links are relative.
     base: Url,
+    /// Whether the page has named it. Only the first time counts.
+    has_base: bool,
     writer: Writer,
     /// The element of which nothing is shown, and the number of elements of this name that are open.
     skipped: Option<(String, usize)>,
@@ -250,8 +256,11 @@ impl Page {
     }
 
     fn set_base(&mut self, tag: &Tag) {
-        let base = attribute(tag, "href").and_then(|href| self.base.join(href.trim()).ok());
-        if let Some(base) = base.filter(is_web) {
+        let Some(href) = attribute(tag, "href").filter(|_| !self.has_base) else { return };
+        self.has_base = true;
+        let base = Some(href.trim()).filter(|href| href.len() <= BASE_BYTES);
+        let base = base.and_then(|href| self.base.join(href).ok()).filter(is_web);
+        if let Some(base) = base.filter(|base| base.as_str().len() <= BASE_BYTES) {
             self.base = base;
         }
     }

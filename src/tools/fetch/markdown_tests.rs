@@ -39,6 +39,22 @@ fn a_page_becomes_markdown() {
 }
 
 #[test]
+fn the_first_address_of_a_page_counts_unless_it_is_long() {
+    let base = |bytes: usize| format!("/{}/", "b".repeat(bytes - 2));
+    let fits = base(4096 - "https://docs.example.com".len());
+    for (html, place) in [
+        ("<base target=x><base href=/r/><base href=/s/>".to_owned(), "/r/c"),
+        ("<base href=file:///x/><base href=/s/>".to_owned(), "/a/c"),
+        (format!("<base href={}>", base(4096)), "/a/c"),
+        (format!("<base href={}><base href=/s/>", base(5000)), "/a/c"),
+        (format!("<base href={fits}>"), &format!("{fits}c")),
+    ] {
+        let wanted = format!("[x](https://docs.example.com{place})");
+        assert_eq!(markdown(&format!("{html}<a href=c>x</a>")), wanted, "{html}");
+    }
+}
+
+#[test]
 fn an_empty_element_of_a_drawing_or_a_formula_hides_nothing_after_it() {
     for name in ["style", "script", "title", "textarea", "iframe", "noembed", "xmp", "plaintext"] {
         for (html, wanted) in [
