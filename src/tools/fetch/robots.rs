@@ -103,7 +103,8 @@ fn normal(path: &str) -> String {
         rest = if escaped.is_some() { rest.get(3..).unwrap_or_default() } else { after };
         let meant = escaped.unwrap_or(*byte);
         let is_unreserved = meant.is_ascii_alphanumeric() || b"-._~".contains(&meant);
-        let is_plain = escaped.is_none() && meant.is_ascii_graphic();
+        // A sign that escapes nothing stays so, whatever comes after it.
+        let is_plain = escaped.is_none() && meant.is_ascii_graphic() && meant != b'%';
         if is_unreserved || is_plain {
             normal.push(char::from(meant));
         } else {
@@ -180,6 +181,12 @@ mod tests {
         }
         assert!(!Robots::parse("User-agent:*\nDisallow:/").allows("/x?y"));
         assert!(Robots::parse("User-agent:*\nDisallow:/").allows("/robots.txt"));
+    }
+
+    #[test]
+    fn a_percent_sign_that_escapes_nothing_is_one() {
+        assert_eq!(normal("/%a%30%"), "/%25a0%25");
+        assert_eq!(normal("/%25a0%25"), "/%25a0%25");
     }
 
     #[test]
