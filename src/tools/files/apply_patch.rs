@@ -221,7 +221,7 @@ impl Patching {
         check_places(&states)?;
         let (mut written, mut failure) = (Vec::new(), None);
         let mut changed: Vec<_> = states.iter_mut().filter(|(_, it)| it.is_changed).collect();
-        // What is moved gets its new place before it loses the old one.
+        // A moved file gets its new place before it loses the old one.
         changed.sort_by_key(|(_, it)| (it.mode.is_none(), it.now.is_none()));
         for (real, state) in changed {
             match state.write(real) {
