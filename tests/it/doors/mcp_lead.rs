@@ -112,7 +112,7 @@ fn a_decision_is_passed_on_only_with_the_call_that_waits() {
     assert_eq!(requests(&team).len(), 1);
     answer["call"] = "touch one".into();
     let decided = client.call("answer_request", &answer);
-    assert_eq!(decided, "The call of alice may run, this once; it was told.");
+    assert!(decided.starts_with("The call of alice may run, this once; it was told."), "{decided}");
     // It is given once: the next call asks again, and may be answered from a shell.
     wait_file(&team, "one");
     let id = wait_asked(&team, "alice");
@@ -128,10 +128,9 @@ fn a_decision_is_passed_on_only_with_the_call_that_waits() {
     let asked = asked.iter().find(|it| it["type"] == "permission_request").unwrap();
     let refusal = json!({ "request_id": asked["request_id"], "call": "touch three",
         "approve": false, "reason": "two are enough" });
-    assert_eq!(
-        client.call("answer_request", &refusal),
-        "The call of alice was refused; it was told."
-    );
+    // Her mail may come with the answer.
+    let refused = client.call("answer_request", &refusal);
+    assert!(refused.starts_with("The call of alice was refused; it was told."), "{refused}");
     team.eventually("alice knows why", || {
         let results = tool_results(&team, "alice");
         results.iter().any(|(_, text, is_error)| *is_error && text.contains("two are enough"))
@@ -152,7 +151,7 @@ fn a_plan_is_decided_by_the_model_that_leads() {
     let asked = asked.iter().find(|it| it["type"] == "plan_approval_request").unwrap();
     let decision = json!({ "request_id": asked["request_id"], "approve": true });
     let decided = client.call("review_plan", &decision);
-    assert_eq!(decided, "alice's plan is approved; it was told.");
+    assert!(decided.starts_with("alice's plan is approved; it was told."), "{decided}");
     wait_file(&team, "notes.txt");
     assert_eq!(client.end(), Some(0));
     assert_left_in_order(&team);
