@@ -1,5 +1,6 @@
 //! `grep`: finds lines by a regular expression, with the searcher of ripgrep.
 
+use super::left_out::LeftOut;
 use super::page::Page;
 use super::tree::{Scope, Step, Tree};
 use crate::store::asynchronous::offload;
@@ -13,6 +14,7 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContex
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read};
+use std::iter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -152,14 +154,17 @@ struct Found {
     files: Vec<FileMatches>,
     /// Whether the search has ended before all files were searched.
     is_cut: bool,
+    /// Notes about files and folders that were not searched, or not to their end.
+    left_out: Vec<String>,
 }
 
 impl Search {
     fn run(&self, tree: &Tree) -> Found {
         let files = Mutex::new(Vec::new());
         let kept = AtomicUsize::new(0);
+        let unfinished = LeftOut::default();
         let is_whole = tree.walk(|| {
-            let (files, kept) = (&files, &kept);
+            let (files, kept, unfinished) = (&files, &kept, &unfinished);
             let (mut searcher, matcher) = (self.searcher(), self.matcher.clone());
             move |entry| {
                 let Some(file) = entry.open() else { return Step::Next };
@@ -168,6 +173,7 @@ impl Search {
                 let file = Interruptible { file, tree };
                 if let Err(why) = searcher.search_reader(&matcher, file, &mut sink) {
                     tracing::debug!(%why, path = %entry.path.display(), "a file was not searched to its end");
+                    unfinished.note(&entry.path);
                 }
                 let MatchSink { count, lines, .. } = sink;
                 if count > 0 {
@@ -179,7 +185,18 @@ impl Search {
         });
         let mut files = files.into_inner().unwrap_or_else(PoisonError::into_inner);
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Found { files, is_cut: !is_whole }
+        let left_out = self.unfinished_note(&unfinished).into_iter().chain(tree.passed_over());
+        Found { files, is_cut: !is_whole, left_out: left_out.collect() }
+    }
+
+    fn unfinished_note(&self, unfinished: &LeftOut) -> Option<String> {
+        let limit = if self.is_multiline {
+            "a file of more than 16 MiB with `multiline`"
+        } else {
+            "a line of more than 16 MiB"
+        };
+        let files = unfinished.in_words()?;
+        Some(format!("[not searched to the end: {files}: {limit}, or it could not be read]"))
     }
 
     fn searcher(&self) -> Searcher {
@@ -269,7 +286,9 @@ impl Found {
             Output::Counts => self
                 .show_files(offset, |file| format!("{}: {}", shown_path(&file.path), file.count)),
         };
-        if text.is_empty() { "nothing matches".to_owned() + self.end_note() } else { text }
+        let text =
+            if text.is_empty() { "nothing matches".to_owned() + self.end_note() } else { text };
+        iter::once(text).chain(self.left_out.iter().cloned()).collect::<Vec<_>>().join("\n")
     }
 
     fn end_note(&self) -> &'static str {

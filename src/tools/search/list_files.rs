@@ -64,12 +64,14 @@ fn show(tree: &Tree, offset: Option<usize>) -> String {
     let page = Page::new(offset, PAGE_FILES, paths.len(), !is_whole);
     let note = page.note("files");
     let shown = paths.get(page.shown).unwrap_or_default();
-    if shown.is_empty() && note.is_none() && !is_whole {
-        return "no file matches in what was searched: the search took too long; give a path"
-            .into();
-    }
-    if shown.is_empty() && note.is_none() {
-        return "no file matches; `all` also shows hidden and ignored ones".into();
-    }
-    shown.iter().cloned().chain(note).collect::<Vec<_>>().join("\n")
+    let none = (shown.is_empty() && note.is_none()).then(|| {
+        let why = if is_whole {
+            "no file matches; `all` also shows hidden and ignored ones"
+        } else {
+            "no file matches in what was searched: the search took too long; give a path"
+        };
+        why.to_owned()
+    });
+    let notes = none.into_iter().chain(note).chain(tree.passed_over());
+    shown.iter().cloned().chain(notes).collect::<Vec<_>>().join("\n")
 }

@@ -4,6 +4,7 @@
 //! are asked for. Results are sorted by path, and shown in pages.
 
 mod grep;
+mod left_out;
 mod list_files;
 mod page;
 #[cfg(test)]

@@ -172,7 +172,10 @@ fn a_pipe_or_a_device_in_the_place_of_rules_stops_no_search() {
     let pipe = fixture.folder.path().join("sub/.ignore");
     assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
     let input = json!({ "pattern": "needle" });
-    assert_eq!(fixture.grep(input.clone()), "b\n1: needle");
+    let note = "[not searched: sub: a .gitignore, .ignore or .rgignore there is no regular file, or longer than 1 MiB; \
+                `all` searches there]";
+    assert_eq!(fixture.grep(input.clone()), format!("b\n1: needle\n{note}"));
+    assert_eq!(fixture.list(json!({})), format!("b\n{note}"));
     symlink("/dev/zero", fixture.folder.path().join(".gitignore")).unwrap();
     let why = fixture.call("grep", input).unwrap_err();
     assert!(why.contains("is no regular file"), "{why}");
@@ -199,4 +202,17 @@ fn a_match_over_endless_lines_is_cut() {
     let fixture = Fixture::new(&[("a", &"\n".repeat(200_000))]);
     let found = fixture.grep(json!({ "pattern": "\\n+", "multiline": true }));
     assert!(found.contains("of more than"), "{found:.80}");
+}
+
+#[test]
+fn a_file_that_is_not_searched_to_its_end_is_named() {
+    let long = "x".repeat(17 << 20);
+    let fixture =
+        Fixture::new(&[("a", "needle\n"), ("b", &long), ("c", &format!("needle\n{long}"))]);
+    let found = fixture.grep(json!({ "pattern": "needle", "output": "files" }));
+    let why = "a line of more than 16 MiB, or it could not be read]";
+    assert_eq!(found, format!("a\nc\n[not searched to the end: b: {why}"));
+    let found = fixture.grep(json!({ "pattern": "needle$", "multiline": true, "output": "files" }));
+    let why = "a file of more than 16 MiB with `multiline`, or it could not be read]";
+    assert_eq!(found, format!("a\n[not searched to the end: b, c: {why}"));
 }

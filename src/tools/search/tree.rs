@@ -3,6 +3,7 @@
 //! *Invariant:* a search opens no file that the agent may not read, and none outside the workspace, also while links are
 //! changed under it.
 
+use super::left_out::LeftOut;
 use crate::os::safe_path::{SafePathError, SafeRoot};
 use crate::store::asynchronous::EndWithCall;
 use crate::tools::call::ToolError;
@@ -49,6 +50,8 @@ pub(super) struct Tree {
     has_all: bool,
     depth: Option<usize>,
     check: Option<ReadCheck>,
+    /// The folders that are not entered, since their rules about ignored files must not be opened.
+    passed_over: Arc<LeftOut>,
     /// Whether nobody waits for the search any more.
     is_dropped: Arc<AtomicBool>,
     deadline: Instant,
@@ -96,6 +99,7 @@ impl Tree {
             has_all: scope.has_all,
             depth: scope.depth,
             check: limits.map(ReadLimits::check),
+            passed_over: Arc::default(),
             is_dropped,
             deadline: Instant::now() + LIMIT,
         };
@@ -112,11 +116,17 @@ impl Tree {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
         let is_seen = {
             let (root, check) = (self.workspace.path().to_owned(), self.check.clone());
-            let has_rules = !self.has_all;
+            let (has_rules, passed_over) = (!self.has_all, Arc::clone(&self.passed_over));
             move |entry: &DirEntry| {
+                if !is_seen(entry, &root, check.as_ref()) {
+                    return false;
+                }
                 let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-                is_seen(entry, &root, check.as_ref())
-                    && !(has_rules && is_folder && has_odd_rules(entry.path()))
+                let is_passed_over = has_rules && is_folder && has_odd_rules(entry.path());
+                if is_passed_over {
+                    passed_over.note(entry.path().strip_prefix(&root).unwrap_or(entry.path()));
+                }
+                !is_passed_over
             }
         };
         let mut walk = WalkBuilder::new(self.workspace.path().join(&self.below));
@@ -155,7 +165,17 @@ impl Tree {
                 }
             })
         });
-        is_whole.into_inner()
+        // The last file may have been cut.
+        is_whole.into_inner() && !self.must_end()
+    }
+
+    /// Returns a note about the folders that the walk has not entered.
+    pub(super) fn passed_over(&self) -> Option<String> {
+        let folders = self.passed_over.in_words()?;
+        Some(format!(
+            "[not searched: {folders}: a .gitignore, .ignore or .rgignore there is no regular file, or longer than 1 MiB; \
+             `all` searches there]"
+        ))
     }
 
     /// Whether nobody waits for the search any more, or it has taken too long.
