@@ -29,6 +29,9 @@ impl RuleProblem {
 const NO_HOST: &str = "it names no host; write network(packages.example.com), \
                        network(*.example.com) or network(db.internal:5432)";
 
+const NO_SUBJECT: &str = "calls of this tool have nothing that a pattern could match; leave the parentheses out. A search \
+                          shows no file of which a rule denies `read_file`";
+
 /// Splits a rule into the name of the tool, and the pattern with its parentheses.
 pub(crate) fn parts(rule: &str) -> (&str, &str) {
     let rule = rule.trim();
@@ -71,7 +74,8 @@ pub(crate) fn under_own_names(rule: &str) -> Result<Vec<String>, RuleProblem> {
         SubjectArgument::File(_) | SubjectArgument::Patch(_) => file_pattern(pattern, is_own)?,
         SubjectArgument::Command(_) => command_pattern(pattern, is_own)?,
         SubjectArgument::Url(_) => host_pattern(pattern, is_own)?,
-        SubjectArgument::None => pattern.to_owned(),
+        SubjectArgument::None if ["", "()", "(*)", "(**)"].contains(&pattern) => String::new(),
+        SubjectArgument::None => return Err(RuleProblem::NoMatch(NO_SUBJECT)),
     };
     if is_own {
         return Ok(vec![format!("{name}{pattern}")]);
@@ -164,6 +168,8 @@ mod tests {
             ("outside(/usr/**)", &["outside(/usr/**)"]),
             ("network(*.example.com)", &["network(*.example.com)"]),
             ("network", &["network"]),
+            ("Grep(*)", &["grep"]),
+            ("list_teammates", &["list_teammates"]),
             ("fetch_url(*.example.com)", &["fetch_url(*.example.com)"]),
             ("WebFetch(domain:docs.example.com)", &["fetch_url(docs.example.com)"]),
             ("WebFetch", &["fetch_url"]),
@@ -187,6 +193,9 @@ mod tests {
             "Bash(git * main)",
             "unsandboxed(git * main)",
             "network(*)",
+            "grep(secrets/**)",
+            "Glob(secrets/**)",
+            "list_teammates(a)",
             "network(https://packages.example.com)",
             "fetch_url(https://docs.example.com)",
             "fetch_url(docs.example.com:8443)",
