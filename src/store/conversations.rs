@@ -393,6 +393,7 @@ impl<'a> Scan<'a> {
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
+            | Entry::ResultsLeftOut { .. }
             | Entry::HandedOut { .. }
             | Entry::Note { .. }
             | Entry::Instructions { .. }

@@ -10,7 +10,9 @@ use crate::wire::AgentName;
 use crate::wire::hook::HookEvent;
 use crate::wire::task::{Task, TaskId, TaskStatus};
 use crate::wire::tool::ParameterType::{Text, TextList, Word};
-use crate::wire::tool::{Audience, CompactOffer, Effect, OfferCondition, Served, ToolSpec};
+use crate::wire::tool::{
+    Audience, CompactOffer, Effect, OfferCondition, Served, Supersedes, ToolSpec,
+};
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -78,6 +80,7 @@ impl Tool for ListTasks {
         )),
         effect: Effect::Reads,
         served: Served::Listed,
+        supersedes: Supersedes::SameCall,
         ..ToolSpec::STRICT
     };
 
@@ -112,6 +115,7 @@ impl Tool for GetTask {
         description: "Show one task with its description and its history, as JSON.",
         effect: Effect::Reads,
         served: Served::Listed,
+        supersedes: Supersedes::SameCall,
         ..ToolSpec::STRICT
     };
 

@@ -12,7 +12,7 @@ use crate::wire::roster::Status;
 use crate::wire::tool::ParameterType::{Boolean, Text, Word};
 use crate::wire::tool::{
     Audience, CompactOffer, Effect, OfferCondition, Parameter, Purpose, RoleAccess, Served, Signal,
-    ToolSpec,
+    Supersedes, ToolSpec,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -31,6 +31,7 @@ impl Tool for ListTeammates {
         role_access: RoleAccess::Granted,
         purpose: Purpose::Talk,
         served: Served::Loaded,
+        supersedes: Supersedes::SameCall,
         ..ToolSpec::STRICT
     };
 

@@ -71,6 +71,7 @@ impl Conversation {
             | Entry::Interrupt { .. }
             | Entry::Note { .. }
             | Entry::Instructions { .. }
+            | Entry::ResultsLeftOut { .. }
             | Entry::Compacted { .. }
             | Entry::Unknown => line(next, view),
         };
@@ -258,6 +259,10 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
         }
         Entry::Instructions { file, .. } => {
             let what = one_line(&format!("was told the instructions in {file}"), width);
+            vec![palette.dim(&format!("  {what}"))]
+        }
+        Entry::ResultsLeftOut { tool_use_ids } => {
+            let what = format!("from here on without {} replaced results", tool_use_ids.len());
             vec![palette.dim(&format!("  {what}"))]
         }
         Entry::Compacted { summary, .. } => {

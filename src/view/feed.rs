@@ -184,6 +184,7 @@ impl Feed {
                 | Entry::Note { .. }
                 | Entry::Instructions { .. }
                 | Entry::Interrupt { .. }
+                | Entry::ResultsLeftOut { .. }
                 | Entry::HandedOut { .. }
                 | Entry::TurnEnd { .. }
                 | Entry::Unknown => {}

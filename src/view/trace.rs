@@ -328,6 +328,7 @@ impl Search<'_> {
             | Entry::ToolStart { .. }
             | Entry::Note { .. }
             | Entry::Instructions { .. }
+            | Entry::ResultsLeftOut { .. }
             | Entry::Compacted { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)

@@ -31,6 +31,8 @@ pub struct ToolSpec {
     pub purpose: Purpose,
     /// The repeated results that end a turn.
     pub repetition: Repetition,
+    /// The earlier results that a successful call makes useless.
+    pub supersedes: Supersedes,
     /// The answer to a call that a crash interrupted.
     pub after_crash: AfterCrash,
     /// The signal of a call to the agent's loop.
@@ -189,6 +191,19 @@ pub enum Repetition {
     Failures,
 }
 
+/// The earlier results that a successful call makes useless, so that a long conversation goes on without them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Supersedes {
+    /// None.
+    Nothing,
+    /// Those of calls with the same arguments.
+    SameCall,
+    /// Like [`Supersedes::SameCall`]; without an argument beside the file, those of all reads of this file.
+    WholeRead,
+    /// Those of all reads of the file, which the call has written anew.
+    WholeWrite,
+}
+
 /// The answer to a call that a crash interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterCrash {
@@ -304,6 +319,7 @@ impl ToolSpec {
         role_access: RoleAccess::Named,
         purpose: Purpose::Work,
         repetition: Repetition::Any,
+        supersedes: Supersedes::Nothing,
         after_crash: AfterCrash::Report,
         signal: Signal::None,
         time_limit: None,

@@ -144,6 +144,11 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         context_tokens: Option<u64>,
     },
+    /// The results of these calls are left out of the conversation from now on: later calls have made them useless.
+    ResultsLeftOut {
+        /// The ids of the tool calls.
+        tool_use_ids: Vec<String>,
+    },
     /// Mail was handed out to a model that another program runs: the answer that holds it was written. Mail without
     /// such a line after it may not have reached that model.
     HandedOut {
@@ -307,6 +312,7 @@ mod tests {
             r#""note","at":1.5,"content":"n""#,
             r#""instructions","at":1.5,"file":"a/AGENTS.md","content":"c""#,
             r#""compacted","at":1.5,"summary":"s","situation":"a","usage":{"input_tokens":0,"output_tokens":0,"cache_read_input_tokens":0,"cache_creation_input_tokens":0},"context_tokens":9"#,
+            r#""results_left_out","at":1.5,"tool_use_ids":["t"]"#,
             r#""handed_out","at":1.5,"ids":["lead:1"]"#,
             r#""turn_end","at":1.5,"outcome":"failed","rounds":2"#,
             r#""turn_end","at":1.5,"outcome":"done","rounds":1,"report":{"id":"a:1","text":"done"}"#,

@@ -5,6 +5,7 @@
 //! [`Memory`] repeats the prompts and the mail of the current turn. Nothing is recorded before the summary exists.
 
 use super::memory::{BYTES_PER_TOKEN, Memory, cut};
+use super::stale_results::{LEFT_OUT, stale};
 use crate::llm::{Delta, ModelError, Provider};
 use crate::wire::chat::{Block, ChatMessage, Request, Role, StopReason, Thinking, Usage};
 use crate::wire::transcript::Entry;
@@ -12,6 +13,12 @@ use std::fmt::Write as _;
 
 /// Percentage of the context at which the conversation is summarized.
 const FULL_PERCENT: u64 = 80;
+
+/// Percentage of the context from which on results that later calls have replaced are left out.
+const LONG_PERCENT: u64 = 60;
+
+/// Percentage of the context that leaving them out must free: it voids the provider's cache.
+const WORTH_PERCENT: u64 = 10;
 
 /// Percentage of the context by which a conversation grows after a failed summary before the next one is asked for.
 const GROWTH_PERCENT: u64 = 5;
@@ -83,6 +90,22 @@ pub(super) fn is_due(memory: &Memory, context_tokens: Option<u64>, failed_at: Op
     let percent = |percent: u64| limit.saturating_mul(percent) / 100;
     let again = failed_at.map_or(0, |size| size.saturating_add(percent(GROWTH_PERCENT)));
     memory.tokens() >= percent(FULL_PERCENT).max(again) && memory.is_worth_compacting()
+}
+
+/// Returns the ids of the calls whose results are left out of a long conversation before the next model call; none if
+/// that frees too little.
+pub(super) fn results_to_leave_out(memory: &Memory, context_tokens: Option<u64>) -> Vec<String> {
+    let Some(limit) = memory.context_shown.or(context_tokens) else { return Vec::new() };
+    let percent = |percent: u64| limit.saturating_mul(percent) / 100;
+    if memory.tokens() < percent(LONG_PERCENT) {
+        return Vec::new();
+    }
+    let calls = memory.answered_calls();
+    let freed: usize = stale(&calls).map(|call| call.bytes - LEFT_OUT.len()).sum();
+    if u64::try_from(freed / BYTES_PER_TOKEN).unwrap_or(u64::MAX) < percent(WORTH_PERCENT) {
+        return Vec::new();
+    }
+    stale(&calls).map(|call| call.id.to_owned()).collect()
 }
 
 pub(super) async fn compact(
@@ -203,6 +226,44 @@ mod tests {
             );
         }
         assert!(!is_due(&memory(99), None, None));
+    }
+
+    /// Returns a memory of so many reads of a file, each with a result of 1,000 bytes, in a request of `tokens` tokens.
+    fn reads(count: usize, tokens: u64) -> Memory {
+        let mut memory = Memory::default();
+        memory.push(&Entry::User { content: "go".into() });
+        for id in (0..count).map(|id| id.to_string()) {
+            let (name, input) = ("read_file".into(), serde_json::json!({ "path": "a" }));
+            let blocks = vec![Block::ToolUse { id: id.clone(), name, input }];
+            let usage = Usage { input_tokens: tokens, ..Usage::default() };
+            let (stop_reason, model) = (StopReason::ToolUse, "m".into());
+            memory.push(&Entry::Assistant { blocks, stop_reason, usage, model });
+            memory.push(&Entry::tool_result(id, "x".repeat(1_000), false, Vec::new()));
+        }
+        memory
+    }
+
+    #[test]
+    fn replaced_results_are_left_out_of_a_long_conversation_if_that_frees_enough() {
+        let due = |memory: &Memory| results_to_leave_out(memory, Some(8_000));
+        assert_eq!(due(&reads(5, 5_000)), ["0", "1", "2", "3"]);
+        assert!(due(&reads(5, 4_000)).is_empty(), "it is short");
+        assert!(due(&reads(4, 5_000)).is_empty(), "too little becomes free");
+        assert!(results_to_leave_out(&reads(5, 5_000), None).is_empty(), "the limit is unknown");
+    }
+
+    #[test]
+    fn a_result_that_is_left_out_no_longer_counts() {
+        let mut memory = reads(5, 5_000);
+        let before = memory.tokens();
+        let tool_use_ids = results_to_leave_out(&memory, Some(8_000));
+        memory.push(&Entry::ResultsLeftOut { tool_use_ids });
+        let text = serde_json::to_string(&memory.messages()).unwrap();
+        assert_eq!(text.matches(LEFT_OUT).count(), 4);
+        assert_eq!(text.matches(&"x".repeat(1_000)).count(), 1);
+        let freed = u64::try_from(4 * ((1_000 - LEFT_OUT.len()) / BYTES_PER_TOKEN)).unwrap();
+        assert_eq!(memory.tokens(), before - freed);
+        assert!(results_to_leave_out(&memory, Some(8_000)).is_empty(), "once");
     }
 
     /// A model that writes no summary.

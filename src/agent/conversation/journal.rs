@@ -137,6 +137,7 @@ fn failpoints(entry: &Entry) -> (fn(), fn()) {
         | Entry::HandedOut { .. }
         | Entry::Note { .. }
         | Entry::Instructions { .. }
+        | Entry::ResultsLeftOut { .. }
         | Entry::Compacted { .. }
         | Entry::Unknown => (|| {}, || {}),
     }

@@ -3,6 +3,7 @@
 //! *Invariant:* the memory is a function of the entries alone. An agent that resumes from its transcript sends the
 //! same request as one that was never interrupted, and the provider's cache still applies.
 
+use super::stale_results::{AnsweredCall, LEFT_OUT};
 use crate::tools::Call;
 use crate::wire::chat::{Block, ChatMessage, Role};
 use crate::wire::inbox_block::{inbox_block, marked};
@@ -10,6 +11,7 @@ use crate::wire::message::{Body, Message, Outcome};
 use crate::wire::newest::Newest;
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// The number of bytes that count as one token, because no tokenizer is available.
 pub(super) const BYTES_PER_TOKEN: usize = 4;
@@ -151,6 +153,7 @@ impl Memory {
                     drop(self.asked.take());
                 }
             }
+            Entry::ResultsLeftOut { tool_use_ids } => self.leave_out(tool_use_ids),
             Entry::Compacted { summary, situation, context_tokens, .. } => {
                 self.compact(summary, situation, *context_tokens);
             }
@@ -160,6 +163,45 @@ impl Memory {
             | Entry::Interrupt { .. }
             | Entry::HandedOut { .. }
             | Entry::Unknown => {}
+        }
+    }
+
+    /// Returns the calls whose results the conversation holds, in order.
+    pub(super) fn answered_calls(&self) -> Vec<AnsweredCall<'_>> {
+        let mut calls = BTreeMap::new();
+        let mut answered = Vec::new();
+        for turn in &self.said {
+            let (ConversationTurn::Assistant(blocks) | ConversationTurn::User(blocks, _)) = turn;
+            for block in blocks {
+                match block {
+                    Block::ToolUse { id, name, input } => {
+                        calls.insert(id, (name, input));
+                    }
+                    Block::ToolResult { tool_use_id: id, content, is_error } => {
+                        let Some((name, input)) = calls.get(id) else { continue };
+                        let (bytes, is_error) = (content.len(), *is_error);
+                        answered.push(AnsweredCall { id, name, input, bytes, is_error });
+                    }
+                    Block::Text { .. } | Block::Opaque { .. } => {}
+                }
+            }
+        }
+        answered
+    }
+
+    /// Replaces the results of these calls by a short text.
+    fn leave_out(&mut self, tool_use_ids: &[String]) {
+        for turn in &mut self.said {
+            let ConversationTurn::User(results, _) = turn else { continue };
+            for result in results {
+                let Block::ToolResult { tool_use_id, content, .. } = result else { continue };
+                if tool_use_ids.contains(tool_use_id) && content.len() > LEFT_OUT.len() {
+                    let freed = (content.len() - LEFT_OUT.len()) / BYTES_PER_TOKEN;
+                    let freed = u64::try_from(freed).unwrap_or_default();
+                    self.counted = self.counted.saturating_sub(freed);
+                    LEFT_OUT.clone_into(content);
+                }
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod memory;
 mod model_caller;
 mod redaction;
 mod resume;
+mod stale_results;
 #[cfg(test)]
 pub(crate) mod test_support;
 mod turn;
@@ -43,7 +44,7 @@ use crate::os::failpoint::hit;
 use crate::store::instructions::FolderInstructions;
 use crate::tools::{Call, Registry, ToolError, ToolOutput};
 use crate::wire::transcript::Entry;
-use compact::{CompactionReason, is_due};
+use compact::{CompactionReason, is_due, results_to_leave_out};
 use futures_util::future::join_all;
 use redaction::redact;
 use std::rc::Rc;
@@ -120,6 +121,7 @@ impl Conversation {
                     self.tools.follow(&entry);
                     self.journal.record(entry, disk_full).await?;
                 }
+                self.leave_out_stale_results(disk_full).await?;
                 self.call_model();
             }
             TurnEffect::Compact => self.compact(CompactionReason::Refused),
@@ -167,6 +169,24 @@ impl Conversation {
     /// Removes known secrets from a text that enters the conversation.
     pub(crate) fn redact(&self, text: &str) -> String {
         self.model.secrets.hide(text).into_owned()
+    }
+
+    /// Leaves results out of a long conversation that later calls have made useless. They stay in the transcript.
+    async fn leave_out_stale_results(
+        &mut self,
+        disk_full: &mut impl DiskFullHandler,
+    ) -> Result<(), RecordError> {
+        let tool_use_ids = results_to_leave_out(&self.journal.memory, self.model.context_tokens);
+        if tool_use_ids.is_empty() {
+            return Ok(());
+        }
+        let count = tool_use_ids.len();
+        tracing::info!(count, "results that later calls have replaced are left out");
+        let note = format!(
+            "the conversation is long: {count} results that later calls have replaced are left out of it"
+        );
+        (self.model.show)(&Progress::Note(note));
+        self.journal.record(Entry::ResultsLeftOut { tool_use_ids }, disk_full).await
     }
 
     fn call_model(&mut self) {

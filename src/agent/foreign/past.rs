@@ -59,6 +59,7 @@ impl Unseen {
             | Entry::Interrupt { .. }
             | Entry::Instructions { .. }
             | Entry::HandedOut { .. }
+            | Entry::ResultsLeftOut { .. }
             | Entry::Compacted { .. }
             | Entry::TurnEnd { .. }
             | Entry::Unknown => false,

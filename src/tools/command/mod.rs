@@ -34,7 +34,9 @@ use crate::store::unsent_mail::OutboxLine;
 use crate::wire::host::HostPattern;
 use crate::wire::limits::{CALL_SECONDS, MAX_CALL_SECONDS};
 use crate::wire::tool::ParameterType::{self, Text, TextList};
-use crate::wire::tool::{Audience, CompactOffer, Repetition, SubjectArgument, ToolSpec};
+use crate::wire::tool::{
+    Audience, CompactOffer, Repetition, SubjectArgument, Supersedes, ToolSpec,
+};
 use call_guard::CallGuard;
 use output::CappedOutput;
 use std::path::Path;
@@ -109,6 +111,7 @@ impl Tool for Bash {
         subject: SubjectArgument::Command("command"),
         repetition: Repetition::Failures,
         time_limit: Some("timeout"),
+        supersedes: Supersedes::SameCall,
         ..ToolSpec::STRICT
     };
 

@@ -41,7 +41,7 @@ use super::registry::{Tool, ToolParts, parameters};
 use crate::protocol::permission::{DeniedFiles, Policy};
 use crate::wire::file_view::ContentHash;
 use crate::wire::tool::ParameterType::{Count, Text};
-use crate::wire::tool::{Audience, CompactOffer, Effect, SubjectArgument, ToolSpec};
+use crate::wire::tool::{Audience, CompactOffer, Effect, SubjectArgument, Supersedes, ToolSpec};
 use load::{Loaded, load};
 use seen_lines::{SeenLines, count_lines};
 use write::{NextVersion, check_whole};
@@ -64,6 +64,7 @@ impl Tool for ReadFile {
                       cut: then ask for parts by offset and limit.",
         compact: Some(CompactOffer::always(Audience::Teammate, "Read a file.")),
         effect: Effect::Reads,
+        supersedes: Supersedes::WholeRead,
         ..FILE
     };
 
@@ -166,6 +167,7 @@ impl Tool for WriteFile {
                       file must have been read whole with read_file. To change a part of a file use \
                       edit_file.",
         compact: Some(CompactOffer::always(Audience::Teammate, "Write a whole file.")),
+        supersedes: Supersedes::WholeWrite,
         ..FILE
     };
 

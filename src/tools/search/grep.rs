@@ -8,7 +8,7 @@ use crate::tools::call::{Call, ToolError};
 use crate::tools::registry::{Tool, ToolParts, parameters};
 use crate::wire::limits::OUTPUT_CHARS;
 use crate::wire::tool::ParameterType::{Boolean, Count, Text, Word};
-use crate::wire::tool::{AfterCrash, Effect, ToolSpec};
+use crate::wire::tool::{AfterCrash, Effect, Supersedes, ToolSpec};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use std::fmt::Write as _;
@@ -64,6 +64,7 @@ impl Tool for Grep {
                       ones. Faster and shorter than grep in bash.",
         effect: Effect::Reads,
         after_crash: AfterCrash::Repeat,
+        supersedes: Supersedes::SameCall,
         ..ToolSpec::STRICT
     };
 

@@ -6,7 +6,7 @@ use crate::store::asynchronous::offload;
 use crate::tools::call::{Call, ToolError};
 use crate::tools::registry::{Tool, ToolParts, parameters};
 use crate::wire::tool::ParameterType::{Boolean, Count, Text};
-use crate::wire::tool::{AfterCrash, Effect, ToolSpec};
+use crate::wire::tool::{AfterCrash, Effect, Supersedes, ToolSpec};
 use std::sync::{Mutex, PoisonError};
 
 /// The number of files of a page.
@@ -31,6 +31,7 @@ impl Tool for ListFiles {
                       begin with depth 1 or 2.",
         effect: Effect::Reads,
         after_crash: AfterCrash::Repeat,
+        supersedes: Supersedes::SameCall,
         ..ToolSpec::STRICT
     };
 

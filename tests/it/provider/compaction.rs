@@ -56,7 +56,10 @@ fn worker(effects: std::path::PathBuf) -> impl Fn(&RequestView) -> Reply + Send 
         if done(&effects) >= ROUNDS {
             return Reply::text("All pieces are done.").usage(used, 20);
         }
-        let command = format!("echo x >> effects; head -c {PIECE} /dev/zero | tr '\\0' x");
+        // Each command is another one: of the same one, only the last output would stay in the conversation.
+        let piece = done(&effects);
+        let command =
+            format!("echo x >> effects; head -c {PIECE} /dev/zero | tr '\\0' x; echo {piece}");
         call(view, "bash", &json!({"command": command})).usage(used, 20)
     }
 }
@@ -131,6 +134,55 @@ fn a_conversation_of_ten_contexts_is_summarized_in_time() {
     assert!(first < 10, "the mail was taken in late");
     assert!(work[first..].iter().all(|said| said.contains(MAIL)), "the mail is forgotten");
     assert_endured(&team, &fake);
+}
+
+/// The same command runs over and over in one turn that is longer than six contexts. Its earlier output is left out in time,
+/// so that no summary is needed, and a resumed agent sends the same conversation.
+#[test]
+fn results_that_later_calls_have_replaced_are_left_out_before_a_summary() {
+    let team = Team::new();
+    let effects = team.workspace().join("effects");
+    let rounds = 40;
+    assert!((rounds * PIECE / 4) as u64 > 6 * CONTEXT);
+    let fake = Fake::start(move |view| {
+        let used = tokens(view);
+        assert!(!is_summary(view), "a summary is asked for");
+        if view.body.to_string().contains("Once more") {
+            return Reply::text("Nothing to do.").usage(used, 20);
+        }
+        if done(&effects) >= rounds {
+            return Reply::text("All is done.").usage(used, 20);
+        }
+        let command =
+            format!("echo x >> effects; wc -l effects; head -c {PIECE} /dev/zero | tr '\\0' x");
+        call(view, "bash", &json!({"command": command})).usage(used, 20)
+    });
+    connect(&team, &fake);
+    team.variable("TEAM_CONTEXT_TOKENS", &CONTEXT.to_string());
+    team.variable("TEAM_MAX_ROUNDS", "200");
+    let ran = lead(&team, "anthropic/fake").expect(0);
+    assert_eq!(ran.out.trim(), "All is done.", "{}", team.describe());
+    assert_eq!(compacted(&team).len(), 0);
+    let lines = team.lines("transcript/lead.jsonl");
+    let left_out = lines.iter().filter(|line| line["kind"] == "results_left_out");
+    assert!(left_out.count() > 10);
+    let seen = fake.requests();
+    let longest = seen.iter().map(tokens).max().unwrap();
+    assert!(longest <= CONTEXT, "a request of {longest} tokens was sent");
+    let last = seen.last().unwrap().body["messages"].clone();
+    team.team(&["lead", "--resume", "-p", "Once more.", "--model", "anthropic/fake"]).expect(0);
+    let resumed = fake.requests().last().unwrap().body["messages"].clone();
+    let texts = |messages: &Value| {
+        let messages = messages.as_array().unwrap().iter().take(last.as_array().unwrap().len());
+        let mut messages: Vec<Value> = messages.cloned().collect();
+        for message in &mut messages {
+            for block in message["content"].as_array_mut().unwrap() {
+                block.as_object_mut().unwrap().remove("cache_control");
+            }
+        }
+        messages
+    };
+    assert_eq!(texts(&resumed), texts(&last));
 }
 
 /// The context of a local model is unknown. Its first refusal shows the limit, and from then on the
