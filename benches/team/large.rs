@@ -161,6 +161,7 @@ fn entries(number: u64) -> [Entry; 6] {
             is_error: false,
             file: None,
             more_files: Vec::new(),
+            images: Vec::new(),
         },
         Entry::Assistant {
             blocks: vec![Block::Text { text: "Done.".into() }],

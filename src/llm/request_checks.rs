@@ -35,7 +35,9 @@ pub(crate) fn check(request: &Request) -> Result<(), String> {
                         return Err(format!("message {at}: the input of {id} is not an object"));
                     }
                 }
-                (_, Block::Text { .. } | Block::Opaque { .. }) => past_results = true,
+                (_, Block::Text { .. } | Block::Image { .. } | Block::Opaque { .. }) => {
+                    past_results = true;
+                }
                 (Role::User, Block::ToolUse { .. })
                 | (Role::Assistant, Block::ToolResult { .. }) => {
                     return Err(format!("message {at} has a tool block of the other role"));

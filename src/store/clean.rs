@@ -12,8 +12,8 @@ use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
 use super::{
-    StoreError, TeamDir, file_writes, kept_versions, leases, mcp, output_spill, roster, undo,
-    unsent_mail,
+    StoreError, TeamDir, file_writes, images, kept_versions, leases, mcp, output_spill, roster,
+    undo, unsent_mail,
 };
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
@@ -50,6 +50,8 @@ pub(crate) enum LeftoverKind {
     DeadLetters,
     /// A conversation, current or archived.
     Transcript,
+    /// An image that a model was shown, to which a conversation refers.
+    Image,
     /// A spilled tool result, to which a conversation refers.
     OutputSpill,
     /// A version of a file that stands nowhere else.
@@ -66,6 +68,7 @@ impl LeftoverKind {
             Self::Mail
             | Self::DeadLetters
             | Self::Transcript
+            | Self::Image
             | Self::OutputSpill
             | Self::KeptVersion
             | Self::Undo => true,
@@ -80,6 +83,7 @@ impl LeftoverKind {
             Self::Mail => "unread mail",
             Self::DeadLetters => "dead letters",
             Self::Transcript => "transcript",
+            Self::Image => "image",
             Self::OutputSpill => "kept result",
             Self::KeptVersion => "kept version",
             Self::Undo => "version for undo",
@@ -192,6 +196,7 @@ impl TeamAtRest {
             let spilled = output_spill::all(dir, name)?.into_iter();
             add(LeftoverKind::OutputSpill, spilled.map(|(_, path)| path).collect());
             add(LeftoverKind::Transcript, conversations(dir, name)?);
+            add(LeftoverKind::Image, images::paths(dir, name)?);
             let versions = kept_versions::all(dir, name)?.into_iter();
             add(LeftoverKind::KeptVersion, versions.map(|(_, path)| path).collect());
             add(LeftoverKind::Undo, undo::files(dir, name)?);

@@ -214,7 +214,10 @@ pub(crate) fn teammates(
             Some(Entry::Assistant { blocks, .. }) => {
                 names.extend(blocks.iter().filter_map(|block| match block {
                     Block::ToolUse { name, input, .. } => spawned(name, input),
-                    Block::Text { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+                    Block::Text { .. }
+                    | Block::ToolResult { .. }
+                    | Block::Image { .. }
+                    | Block::Opaque { .. } => None,
                 }));
             }
             Some(Entry::Mail { message, .. }) => {

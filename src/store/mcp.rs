@@ -7,15 +7,15 @@
 
 use super::file::atomic::{Fsync, json_line, remove, replace};
 use super::file::read::{names_in, read_json};
+use super::teamdir::make_folder;
 use super::{StoreError, TeamDir};
-use crate::os::file::{Access, At, create_new};
+use crate::os::file::{Access, create_new};
 use crate::os::identity::ProcessIdentity;
 use crate::wire::limits::MIB;
 use crate::wire::{AgentName, WallTime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::File;
 use std::path::PathBuf;
 
 /// The maximum size of a list of tools, in bytes.
@@ -56,7 +56,7 @@ pub(crate) fn keep_tools(
     tools: &impl Serialize,
 ) -> Result<(), StoreError> {
     let path = dir.mcp_tools(server, digest);
-    make_folder(dir)?;
+    make_folder(&dir.mcp())?;
     Ok(replace(&path, &json_line(tools, &path)?, Fsync::Never)?)
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn publish(
     record: &ServerRecord,
 ) -> Result<(), StoreError> {
     let path = dir.mcp_state(agent, &record.server);
-    make_folder(dir)?;
+    make_folder(&dir.mcp())?;
     Ok(replace(&path, &json_line(record, &path)?, Fsync::Never)?)
 }
 
@@ -106,19 +106,6 @@ pub(crate) fn printed_by(
     let path = dir.printed_by_server(agent, server);
     remove(&path)?;
     Ok(create_new(&path, Access::Append)?)
-}
-
-fn make_folder(dir: &TeamDir) -> Result<(), StoreError> {
-    let path = dir.mcp();
-    if !path.is_dir() {
-        // A folder that was removed with its team is not made again: this creates no parent.
-        let made = DirBuilder::new().mode(0o700).create(&path);
-        match made {
-            Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => made.at(&path)?,
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

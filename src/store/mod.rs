@@ -14,6 +14,7 @@
 //!   dead/.claim/NAME.GEN      a claim that could not be read, unchanged
 //!   transcript/NAME.jsonl     {"kind","at",…}; a line of kind "mail" acknowledges its message
 //!   transcript/archive/NAME-N.jsonl   earlier conversations; the highest N was archived last
+//!   transcript/images/NAME-HASH   an image that NAME's model was shown
 //!   tasks/ID.json             one task; replaced whole under tasks/.lock/list, which is then touched
 //!   tasks/ID.json.bad-N       a quarantined file that is not a task
 //!   leases/ID.json            paths that one agent alone changes; replaced whole under leases/.lock/list
@@ -60,6 +61,7 @@ pub(crate) mod conversations;
 mod error;
 mod file;
 pub(crate) mod file_writes;
+pub(crate) mod images;
 pub(crate) mod instructions;
 pub(crate) mod kept_versions;
 pub mod keyring;

@@ -272,6 +272,8 @@ paths! {
     transcript(name: &AgentName) = "transcript/{name}.jsonl";
     conversations() = "transcript";
     archive() = "transcript/archive";
+    images() = "transcript/images";
+    image(name: &AgentName, hash: &str) = "transcript/images/{name}-{hash}";
     tasks() = "tasks";
     task(id: TaskId) = "tasks/{id}.json";
     tasks_lock() = "tasks/.lock/list";
@@ -325,7 +327,8 @@ fn secure(folder: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn make_folder(path: &Path) -> Result<(), FileError> {
+/// Creates a folder unless it exists. A folder that was removed with its team is not made again: this creates no parent.
+pub(super) fn make_folder(path: &Path) -> Result<(), FileError> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other.at(path),

@@ -6,6 +6,7 @@ use crate::store::StoreError;
 use crate::tasks::TaskError;
 use crate::wire::NameError;
 use crate::wire::file_view::FileView;
+use crate::wire::image::ShownImage;
 use crate::wire::text_change::TextChange;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -27,6 +28,8 @@ pub(crate) struct ToolOutput {
     pub(crate) text: String,
     /// The files that the call read or wrote, as the agent has seen them since.
     pub(crate) files: Vec<FileView>,
+    /// The images that the call shows to the model.
+    pub(crate) images: Vec<ShownImage>,
     /// Whether a command has sent mail, so that its call does not count as work.
     pub(crate) has_sent_mail: bool,
     /// The changes of text files by the call, for people.
@@ -35,7 +38,8 @@ pub(crate) struct ToolOutput {
 
 impl From<String> for ToolOutput {
     fn from(text: String) -> Self {
-        Self { text, files: Vec::new(), has_sent_mail: false, changes: Vec::new() }
+        let (files, images, changes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { text, files, images, has_sent_mail: false, changes }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::tasks::{TaskError, Tasks};
 use crate::undo::recorder::Recorder;
 use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
-use crate::wire::file_view::FileView;
+use crate::wire::file_view::{ContentHash, FileView};
 use crate::wire::isolation::Isolation;
 use crate::wire::limits::CALL_SECONDS;
 use crate::wire::message::Message;
@@ -363,8 +363,18 @@ impl Registry {
             None => (self.find(call)?.run)(call, &self.parts).await?,
         };
         let has_sent_mail = self.parts.team.take_command_mail();
-        let UsedFiles { views: files, changes } = self.parts.files.take_uses(call);
-        Ok(ToolOutput { text, files, has_sent_mail, changes })
+        let UsedFiles { views: files, images, changes } = self.parts.files.take_uses(call);
+        Ok(ToolOutput { text, files, images, has_sent_mail, changes })
+    }
+
+    /// Whether the agent's model sees images.
+    pub(crate) fn sees_images(&self) -> bool {
+        self.parts.model.get().sees_images
+    }
+
+    /// Returns the content of an image that the agent was shown; `None` if it is not kept any more.
+    pub(crate) async fn image(&self, hash: &ContentHash) -> Option<Vec<u8>> {
+        self.parts.files.load_image(hash).await
     }
 
     /// Restores a file that the agent has seen, from its transcript.

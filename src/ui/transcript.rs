@@ -291,7 +291,7 @@ fn reply(head: &str, blocks: &[Block], has_calls: bool, view: &View) -> String {
             Block::ToolResult { content, is_error, .. } => {
                 rows.push_str(&ResultText::new(content, *is_error, false, view).row(view));
             }
-            Block::ToolUse { .. } | Block::Opaque { .. } => {}
+            Block::ToolUse { .. } | Block::Image { .. } | Block::Opaque { .. } => {}
         }
     }
     rows

@@ -410,7 +410,7 @@ fn summary(blocks: &[Block]) -> String {
     let part = |block: &Block| match block {
         Block::Text { text } => Some(text.clone()),
         Block::ToolUse { name, .. } => Some(format!("calls {name}")),
-        Block::ToolResult { .. } | Block::Opaque { .. } => None,
+        Block::ToolResult { .. } | Block::Image { .. } | Block::Opaque { .. } => None,
     };
     blocks.iter().filter_map(part).collect::<Vec<_>>().join("; ")
 }

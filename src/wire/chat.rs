@@ -1,8 +1,10 @@
 //! A conversation with a model, independent of its provider: roles, blocks, tool calls, usage.
 
+use super::image::ShownImage;
 use super::words::words;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// The author of a chat message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,14 @@ pub enum Block {
         content: String,
         /// Whether the call failed; then `content` says why and what to do next.
         is_error: bool,
+    },
+    /// An image that a tool has shown; it follows the result in a message of the program.
+    Image {
+        /// The image.
+        image: ShownImage,
+        /// The content in base64, once it is loaded for a request.
+        #[serde(skip)]
+        data: Option<Arc<str>>,
     },
     /// A block that only the provider understands, such as signed thinking; it is sent back unchanged.
     Opaque {
@@ -180,7 +190,10 @@ impl Reply {
     pub fn text(&self) -> String {
         let texts = self.blocks.iter().filter_map(|block| match block {
             Block::Text { text } => Some(text.as_str()),
-            Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+            Block::ToolUse { .. }
+            | Block::ToolResult { .. }
+            | Block::Image { .. }
+            | Block::Opaque { .. } => None,
         });
         texts.collect::<Vec<_>>().join("\n")
     }

@@ -5,6 +5,7 @@
 
 use super::chat::{Block, StopReason, Usage};
 use super::file_view::FileView;
+use super::image::ShownImage;
 use super::message::Outcome;
 use super::permission::{Decision, Question};
 use super::words::words;
@@ -97,6 +98,13 @@ pub enum Entry {
             deserialize_with = "super::file_view::those_understood"
         )]
         more_files: Vec<FileView>,
+        /// The images that the call has shown to the model.
+        #[serde(
+            default,
+            skip_serializing_if = "Vec::is_empty",
+            deserialize_with = "super::image::those_understood"
+        )]
+        images: Vec<ShownImage>,
     },
     /// A tool call waits for a decision. The request is open until its `decision`, or until the result of its call.
     Request {
@@ -183,7 +191,16 @@ impl Entry {
     ) -> Self {
         let mut files = files.into_iter();
         let file = files.next().map(Box::new);
-        Self::ToolResult { tool_use_id, content, is_error, file, more_files: files.collect() }
+        let (more_files, images) = (files.collect(), Vec::new());
+        Self::ToolResult { tool_use_id, content, is_error, file, more_files, images }
+    }
+
+    /// Adds the images that the call of a result has shown.
+    pub(crate) fn with_images(mut self, shown: Vec<ShownImage>) -> Self {
+        if let Self::ToolResult { images, .. } = &mut self {
+            *images = shown;
+        }
+        self
     }
 }
 
@@ -306,6 +323,7 @@ mod tests {
             r#""tool_start","at":1.5,"tool_use_id":"t","name":"bash""#,
             r#""tool_result","at":1.5,"tool_use_id":"t","content":"ok","is_error":true"#,
             r#""tool_result","at":1.5,"tool_use_id":"t","content":"ok","is_error":false,"file":{"path":"a.rs","hash":"00ff","lines":[[1,4],[9,9]]}"#,
+            r#""tool_result","at":1.5,"tool_use_id":"t","content":"ok","is_error":false,"images":[{"path":"a.png","hash":"00ff","media_type":"image/png","width":3,"height":2,"bytes":9}]"#,
             r#""request","at":1.5,"request_id":"a:t","about":"permission","tool_use_id":"t","tool":"bash","input":{"command":"ls"},"description":"ls","decider":"lead","deadline":9.5"#,
             r#""decision","at":1.5,"request_id":"a:t","outcome":"expired","by":"program","scope":"once","reason":"late""#,
             r#""interrupt","at":1.5,"request_id":"user:1","by":"user","outcome":"interrupted""#,

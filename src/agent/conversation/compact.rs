@@ -184,7 +184,8 @@ fn as_text(messages: &[ChatMessage]) -> String {
                     writeln!(text, "AGENT CALLS {name}: {input}\n")
                 }
                 (_, Block::ToolResult { content, .. }) => writeln!(text, "RESULT: {content}\n"),
-                (_, Block::Opaque { .. }) => Ok(()),
+                // The text before it names the image.
+                (_, Block::Image { .. } | Block::Opaque { .. }) => Ok(()),
             };
         }
     }

@@ -6,12 +6,14 @@
 use super::stale_results::{AnsweredCall, LEFT_OUT};
 use crate::tools::Call;
 use crate::wire::chat::{Block, ChatMessage, Role};
+use crate::wire::image::ShownImage;
 use crate::wire::inbox_block::{inbox_block, marked};
 use crate::wire::message::{Body, Message, Outcome};
 use crate::wire::newest::Newest;
 use crate::wire::transcript::Entry;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::iter;
 
 /// The number of bytes that count as one token, because no tokenizer is available.
 pub(super) const BYTES_PER_TOKEN: usize = 4;
@@ -65,6 +67,7 @@ enum ConversationTurn {
 enum Piece {
     Text(String),
     Inbox(Vec<Map<String, Value>>),
+    Image(ShownImage),
 }
 
 impl Default for Memory {
@@ -135,7 +138,7 @@ impl Memory {
                     open.started = true;
                 }
             }
-            Entry::ToolResult { tool_use_id, content, is_error, .. } => {
+            Entry::ToolResult { tool_use_id, content, is_error, images, .. } => {
                 let known = self.open_calls.len();
                 self.open_calls.retain(|open| open.call.id != *tool_use_id);
                 // A result without a call (an edited transcript) would make every request invalid.
@@ -144,6 +147,7 @@ impl Memory {
                     let (tool_use_id, content) = (tool_use_id.clone(), content.clone());
                     let result = Block::ToolResult { tool_use_id, content, is_error: *is_error };
                     self.user_side().0.push(result);
+                    images.iter().for_each(|image| self.add(Piece::Image(image.clone())));
                 }
             }
             Entry::TurnEnd { cut_off, outcome, .. } => {
@@ -182,7 +186,7 @@ impl Memory {
                         let (bytes, is_error) = (content.len(), *is_error);
                         answered.push(AnsweredCall { id, name, input, bytes, is_error });
                     }
-                    Block::Text { .. } | Block::Opaque { .. } => {}
+                    Block::Text { .. } | Block::Image { .. } | Block::Opaque { .. } => {}
                 }
             }
         }
@@ -279,7 +283,7 @@ impl Memory {
     }
 
     fn add(&mut self, piece: Piece) {
-        self.uncounted += piece.render().len();
+        self.uncounted += piece.size();
         match (self.user_side().1.last_mut(), piece) {
             (Some(Piece::Inbox(mail)), Piece::Inbox(more)) => mail.extend(more),
             (_, piece) => self.user_side().1.push(piece),
@@ -306,8 +310,8 @@ impl Memory {
             let (role, blocks) = match turn {
                 ConversationTurn::Assistant(blocks) => (Role::Assistant, blocks.clone()),
                 ConversationTurn::User(results, pieces) => {
-                    let texts = pieces.iter().map(|piece| Block::Text { text: piece.render() });
-                    (Role::User, results.iter().cloned().chain(texts).collect())
+                    let pieces = pieces.iter().flat_map(Piece::blocks);
+                    (Role::User, results.iter().cloned().chain(pieces).collect())
                 }
             };
             match messages.last_mut() {
@@ -325,6 +329,7 @@ impl Piece {
     fn cut(&self, room: usize) -> Self {
         match self {
             Self::Text(text) => Self::Text(cut(text, room)),
+            Self::Image(image) => Self::Image(image.clone()),
             Self::Inbox(mail) => {
                 let mut mail = mail.clone();
                 for text in mail.iter_mut().flat_map(Map::values_mut) {
@@ -341,7 +346,27 @@ impl Piece {
         match self {
             Self::Text(text) => text.clone(),
             Self::Inbox(mail) => inbox_block(mail),
+            Self::Image(image) => format!("[team: the image {}:]", image.path),
         }
+    }
+
+    /// Returns the size in bytes, as far as it counts for the size of the conversation.
+    fn size(&self) -> usize {
+        let of_image = match self {
+            Self::Image(image) => {
+                usize::try_from(image.tokens()).unwrap_or_default() * BYTES_PER_TOKEN
+            }
+            Self::Text(_) | Self::Inbox(_) => 0,
+        };
+        self.render().len() + of_image
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Block> {
+        let image = match self {
+            Self::Image(image) => Some(Block::Image { image: image.clone(), data: None }),
+            Self::Text(_) | Self::Inbox(_) => None,
+        };
+        iter::once(Block::Text { text: self.render() }).chain(image)
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod compact;
 mod event;
+mod images;
 mod journal;
 mod loop_detector;
 mod memory;
@@ -46,6 +47,7 @@ use crate::tools::{Call, Registry, ToolError, ToolOutput};
 use crate::wire::transcript::Entry;
 use compact::{CompactionReason, is_due, results_to_leave_out};
 use futures_util::future::join_all;
+use images::with_images;
 use redaction::redact;
 use std::rc::Rc;
 
@@ -200,7 +202,11 @@ impl Conversation {
         let limit = memory.context_shown.or(self.model.context_tokens);
         (self.model.show)(&Progress::ContextUsed { tokens: memory.tokens(), limit });
         let tools = Rc::clone(&self.tools);
-        let call = self.model.call(memory, async move { tools.definitions().await });
+        let messages = memory.messages();
+        let call = self.model.call(async move {
+            let definitions = tools.definitions().await;
+            (definitions, with_images(messages, &tools).await)
+        });
         self.awaited = Some(self.work.start(call));
     }
 

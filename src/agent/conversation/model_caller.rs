@@ -5,7 +5,7 @@ use super::event::WorkResult;
 use super::memory::Memory;
 use crate::agent::progress::Progress;
 use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
-use crate::wire::chat::{Request, Thinking, ToolDefinition, Usage};
+use crate::wire::chat::{ChatMessage, Request, Thinking, ToolDefinition, Usage};
 use crate::wire::money::Price;
 use std::fmt;
 use std::rc::Rc;
@@ -37,18 +37,17 @@ impl fmt::Debug for NewModel {
 }
 
 impl ModelCaller {
-    /// Calls the model as a piece of work, with the tools that `tools` returns.
+    /// Calls the model as a piece of work, with the tools and messages that `parts` returns.
     pub(super) fn call(
         &self,
-        memory: &Memory,
-        tools: impl Future<Output = Vec<ToolDefinition>> + 'static,
+        parts: impl Future<Output = (Vec<ToolDefinition>, Vec<ChatMessage>)> + 'static,
     ) -> impl Future<Output = WorkResult> + 'static {
-        let (system, messages) = (self.system.clone(), memory.messages());
+        let system = self.system.clone();
         let (max_tokens, thinking) = (self.max_answer_tokens, self.thinking);
         let (provider, show) = (Rc::clone(&self.provider), Rc::clone(&self.show));
         let secrets = Rc::clone(&self.secrets);
         async move {
-            let tools = tools.await;
+            let (tools, messages) = parts.await;
             let request = Request { system, messages, tools, max_tokens, thinking };
             let new_redactors = || [(); 2].map(|()| StreamRedactor::new(&secrets));
             let [mut redactor, mut thoughts] = new_redactors();

@@ -63,6 +63,7 @@ fn redact_block(block: Block, secrets: &Redactor) -> Option<Block> {
         Block::ToolResult { tool_use_id, content, is_error } => {
             Block::ToolResult { tool_use_id, content: hide(&content), is_error }
         }
+        Block::Image { image, data } => Block::Image { image, data },
         Block::Opaque { value } => {
             let signed = value.to_string();
             (hide(&signed) == signed).then_some(Block::Opaque { value })?

@@ -55,8 +55,8 @@ impl Conversation {
                 Err("not run: the program ended before it began".into())
             };
             let is_error = result.is_err();
-            let ToolOutput { text, files, .. } = result.unwrap_or_else(ToolOutput::from);
-            let entry = Entry::tool_result(call.id, text, is_error, files);
+            let ToolOutput { text, files, images, .. } = result.unwrap_or_else(ToolOutput::from);
+            let entry = Entry::tool_result(call.id, text, is_error, files).with_images(images);
             self.journal.record(entry, disk_full).await?;
         }
         hit("turn.resumed");

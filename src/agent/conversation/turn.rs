@@ -178,14 +178,14 @@ impl TurnState {
     /// Shows and records the result of a call.
     fn answer_with(&mut self, call: &Call, output: ToolOutput, end: CallEnd) {
         let (name, tool_use_id) = (call.name.clone(), call.id.clone());
-        let ToolOutput { text: content, files, changes, .. } = output;
+        let ToolOutput { text: content, files, images, changes, .. } = output;
         let is_known = self.approved_call.as_ref() == Some(&call.id);
         let changes = if is_known { Vec::new() } else { changes };
         let id = tool_use_id.clone();
         let shown = EndedCall { id, name, end, content: content.clone(), changes };
         self.push(TurnEffect::Show(Progress::ToolEnded(shown)));
         let is_error = end != CallEnd::Succeeded;
-        self.record(Entry::tool_result(tool_use_id, content, is_error, files));
+        self.record(Entry::tool_result(tool_use_id, content, is_error, files).with_images(images));
     }
 
     fn refuse_calls(&mut self, why: &str) {

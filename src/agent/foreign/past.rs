@@ -79,7 +79,10 @@ pub(super) fn text_of(entries: &[Entry]) -> String {
 fn texts(messages: Vec<ChatMessage>) -> impl Iterator<Item = String> {
     messages.into_iter().flat_map(|message| message.blocks).filter_map(|block| match block {
         Block::Text { text } => Some(text),
-        Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+        Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Image { .. }
+        | Block::Opaque { .. } => None,
     })
 }
 
@@ -127,7 +130,7 @@ fn line_of(role: Role, block: &Block) -> Option<String> {
             let outcome = if *is_error { "it failed" } else { "its result" };
             Some(format!("{outcome}: {}", cut(content, CALL_BYTES)))
         }
-        Block::Opaque { .. } => None,
+        Block::Image { .. } | Block::Opaque { .. } => None,
     }
 }
 

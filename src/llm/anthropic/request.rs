@@ -129,6 +129,10 @@ fn block(block: &Block) -> Option<Value> {
             }
             Some(result)
         }
+        Block::Image { image, data } => data.as_ref().map(|data| {
+            let source = json!({"type": "base64", "media_type": image.media_type, "data": &**data});
+            json!({"type": "image", "source": source})
+        }),
         Block::Opaque { value } => is_own(value).then(|| value.clone()),
     }
 }

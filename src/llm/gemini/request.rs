@@ -10,6 +10,7 @@ use super::opaque::{self, Kept};
 use super::refusals::{Refusals, Signatures};
 use crate::llm::reply_builder::is_made;
 use crate::wire::chat::{Block, ChatMessage, Effort, Request, Role, Thinking, ToolDefinition};
+use crate::wire::image::ImageType;
 use serde_json::{Map, Value, json};
 use std::ops::Range;
 
@@ -168,17 +169,13 @@ fn contents(
             continue;
         }
         let responses = responses(message, &calls);
-        let texts = message.blocks.iter().filter_map(|block| {
-            let Block::Text { text } = block else { return None };
-            (!text.trim().is_empty()).then(|| json!({ "text": text }))
-        });
-        let texts: Vec<Value> = texts.collect();
+        let told: Vec<Value> = message.blocks.iter().filter_map(told_part).collect();
         let has_responses = !responses.is_empty();
         if has_responses {
             put("user", responses);
         }
-        if !texts.is_empty() || !has_responses {
-            put("user", filled(texts));
+        if !told.is_empty() || !has_responses {
+            put("user", filled(told));
         }
     }
     if messages.last().is_some_and(|last| last.role == Role::Assistant) {
@@ -189,6 +186,20 @@ fn contents(
 
 fn filled(parts: Vec<Value>) -> Vec<Value> {
     if parts.is_empty() { vec![json!({"text": NOTHING})] } else { parts }
+}
+
+/// Returns the part for a text or an image of the program.
+fn told_part(block: &Block) -> Option<Value> {
+    match block {
+        Block::Text { text } => (!text.trim().is_empty()).then(|| json!({ "text": text })),
+        Block::Image { image, .. } if image.media_type == ImageType::Gif => {
+            Some(json!({ "text": "[team: not shown: the API takes no GIF]" }))
+        }
+        Block::Image { image, data } => data
+            .as_ref()
+            .map(|data| json!({ "inlineData": { "mimeType": image.media_type, "data": &**data } })),
+        Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => None,
+    }
 }
 
 fn call_of(block: &Block) -> Option<(&str, &str)> {
@@ -242,7 +253,7 @@ fn reply_parts(message: &ChatMessage, model: Option<&str>) -> Vec<Value> {
                 call.insert("args".into(), args);
                 parts.push(signed(json!({ "functionCall": call }), signature.map(|it| it.0)));
             }
-            Block::ToolResult { .. } => {}
+            Block::ToolResult { .. } | Block::Image { .. } => {}
         }
     }
     parts

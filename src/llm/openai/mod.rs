@@ -2,6 +2,7 @@
 
 pub(super) mod api_error;
 pub(super) mod chat;
+mod image_url;
 pub(super) mod responses;
 
 use super::client::{connect, list_models};

@@ -79,7 +79,7 @@ impl CurrentTurn {
                     }
                 }
             }
-            Block::ToolUse { .. } | Block::Opaque { .. } => {}
+            Block::ToolUse { .. } | Block::Image { .. } | Block::Opaque { .. } => {}
         }
     }
 

@@ -6,6 +6,7 @@
 //!
 //! *Invariant:* a call opens only the file that permission rules judged.
 
+use super::image::ImageForm;
 use super::load::path_error;
 use super::locked_file::Writer;
 use super::read_log::ReadLog;
@@ -15,12 +16,14 @@ use crate::os::safe_path::{SafePath, SafePathError, SafeRoot, anywhere};
 use crate::os::wall::Walls;
 use crate::protocol::leases::is_leasable;
 use crate::protocol::permission::{DeniedFiles, PermissionSubject};
-use crate::store::TeamDir;
+use crate::store::asynchronous::offload;
+use crate::store::{TeamDir, images};
 use crate::tools::call::{Call, ToolError};
 use crate::undo::recorder::Recorder;
 use crate::undo::unreadable::UnreadableFiles;
 use crate::wire::AgentName;
-use crate::wire::file_view::FileView;
+use crate::wire::file_view::{ContentHash, FileView};
+use crate::wire::image::ShownImage;
 use crate::wire::isolation::ClonePlace;
 use crate::wire::text_change::TextChange;
 use crate::wire::tool::Effect;
@@ -66,6 +69,8 @@ pub(crate) struct FileAccess {
     pub(super) log: RefCell<ReadLog>,
     /// The uses of files by calls that have not ended.
     uses: RefCell<Vec<FileUse>>,
+    /// The images that calls show which have not ended, each with the id of its call.
+    images: RefCell<Vec<(String, ShownImage)>>,
     /// Whether drafts of processes that were killed have been looked for.
     pub(super) has_recovered: Cell<bool>,
     /// The last judged calls, oldest first, to detect a link that was changed later.
@@ -93,6 +98,7 @@ struct FileUse {
 #[derive(Debug, Default)]
 pub(in crate::tools) struct UsedFiles {
     pub(in crate::tools) views: Vec<FileView>,
+    pub(in crate::tools) images: Vec<ShownImage>,
     pub(in crate::tools) changes: Vec<TextChange>,
 }
 
@@ -131,6 +137,7 @@ impl FileAccess {
             writer,
             log,
             uses,
+            images: RefCell::default(),
             has_recovered,
             judged,
         })
@@ -311,7 +318,39 @@ impl FileAccess {
             used.views.extend(view);
             used.changes.extend(change);
         }
-        used
+        let of_call = |(id, _): &mut (String, ShownImage)| *id == call.id;
+        let images =
+            self.images.borrow_mut().extract_if(.., of_call).map(|(_, image)| image).collect();
+        UsedFiles { images, ..used }
+    }
+
+    /// Keeps an image that a call shows to the model. Fails if it cannot be stored.
+    pub(super) async fn note_image(
+        &self,
+        call: &Call,
+        path: &str,
+        form: ImageForm,
+        content: Vec<u8>,
+    ) -> Result<(), ToolError> {
+        let (dir, me) = (self.writer.dir.clone(), self.writer.me.clone());
+        let bytes = u64::try_from(content.len()).unwrap_or(u64::MAX);
+        let kept = offload(move || images::keep(&dir, &me, &content)).await;
+        let hash = kept.map_err(|why| {
+            ToolError::Reply(format!(
+                "{path} could not be kept for the conversation: {why}; try again"
+            ))
+        })?;
+        let ImageForm { media_type, width, height } = form;
+        let image = ShownImage { path: path.to_owned(), hash, media_type, width, height, bytes };
+        self.images.borrow_mut().push((call.id.clone(), image));
+        Ok(())
+    }
+
+    /// Returns the content of an image that the agent was shown; `None` if it is not kept any more.
+    pub(in crate::tools) async fn load_image(&self, hash: &ContentHash) -> Option<Vec<u8>> {
+        let (dir, me, hash) = (self.writer.dir.clone(), self.writer.me.clone(), hash.clone());
+        let loaded = offload(move || images::load(&dir, &me, &hash)).await;
+        loaded.inspect_err(|why| tracing::warn!(%why, "an image cannot be read")).ok()?
     }
 
     /// Returns the file of a judged call. Fails if the path now leads to another file than the judged one.

@@ -4,6 +4,7 @@ mod access;
 mod apply_patch;
 mod changes;
 mod edit;
+mod image;
 mod load;
 mod locked_file;
 mod nested;
@@ -42,6 +43,7 @@ use crate::protocol::permission::{DeniedFiles, Policy};
 use crate::wire::file_view::ContentHash;
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Audience, CompactOffer, Effect, SubjectArgument, Supersedes, ToolSpec};
+use image::ImageForm;
 use load::{Loaded, load};
 use seen_lines::{SeenLines, count_lines};
 use write::{NextVersion, check_whole};
@@ -72,6 +74,19 @@ impl Tool for ReadFile {
         let (path, files) = (&self.path, &parts.files);
         let spot = files.find_judged(call, path, Self::SPEC.effect)?;
         let Loaded { bytes, stamp, .. } = load(path, &spot)?.ok_or_else(|| missing(path))?;
+        if let Some(form) = ImageForm::of(&bytes) {
+            if !parts.model.get().sees_images {
+                return Err(ToolError::Reply(format!(
+                    "{path} is an image ({}), and your model is not known to see images; look at it with a program \
+                     in bash",
+                    form.in_words()
+                )));
+            }
+            form.check(path, &bytes)?;
+            files.note_read(call, &spot, ContentHash::of(&bytes), &SeenLines::default(), stamp);
+            files.note_image(call, path, form, bytes).await?;
+            return Ok(format!("[the image {path} ({}) is shown below]", form.in_words()));
+        }
         if bytes.contains(&0) {
             return Err(ToolError::Reply(format!(
                 "{path} is binary ({} bytes); look at it with bash (file, xxd, strings)",

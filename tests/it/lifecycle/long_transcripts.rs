@@ -50,6 +50,7 @@ fn turn(number: u64) -> Vec<Entry> {
             is_error: false,
             file: None,
             more_files: Vec::new(),
+            images: Vec::new(),
         },
         say(vec![answer], StopReason::EndTurn),
         Entry::TurnEnd { outcome: Outcome::Done, rounds: 2, report: None, cut_off: false },

@@ -6,6 +6,7 @@ mod endpoint_faults;
 mod gemini_api;
 mod gemini_api_fake;
 mod gemini_api_team;
+mod images;
 mod killed_model_calls;
 mod llmock;
 mod local_servers;

@@ -1,5 +1,6 @@
 //! Chat completions in the fake: the checks of a request, and the form of a reply.
 
+use super::images::is_image_url;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,13 +60,24 @@ pub(crate) fn violations(headers: &BTreeMap<String, String>, body: &Value) -> Ve
     found
 }
 
+/// Whether the content of a user's message is a list of texts and images.
+fn are_parts(content: &Value) -> bool {
+    let is_part = |part: &Value| match part["type"].as_str().unwrap_or_default() {
+        "text" => part["text"].as_str().is_some_and(|text| !text.trim().is_empty()),
+        "image_url" => is_image_url(&part["image_url"]["url"]),
+        _ => false,
+    };
+    content.as_array().is_some_and(|parts| !parts.is_empty() && parts.iter().all(is_part))
+}
+
 fn check_messages(messages: &[Value], found: &mut Vec<String>) {
     let mut open: BTreeSet<String> = BTreeSet::new();
     let mut seen: BTreeSet<String> = BTreeSet::new();
     for (at, message) in messages.iter().enumerate() {
         let mut complain = |what: &str| found.push(format!("messages.{at}: {what}"));
         let role = message["role"].as_str().unwrap_or_default();
-        let said = message["content"].as_str().is_some_and(|text| !text.trim().is_empty());
+        let said = message["content"].as_str().is_some_and(|text| !text.trim().is_empty())
+            || role == "user" && are_parts(&message["content"]);
         if role != "tool" && !open.is_empty() {
             complain(&format!("{open:?} not answered"));
             open.clear();

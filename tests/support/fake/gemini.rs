@@ -1,5 +1,6 @@
 //! The checks of the Gemini API on a request. Pure: they return a list of violations.
 
+use super::images::is_image;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -390,6 +391,14 @@ fn check_part(place: &str, role: &str, part: &Value, found: &mut Complaints) {
     found.unless(role == "model" || is_plain, format!("{place}: a thought of the user"));
     let value = &part[**key];
     match **key {
+        "inlineData" => {
+            found.check_keys(place, value, &["mimeType", "data"]);
+            let word = |key: &str| value[key].as_str().unwrap_or_default();
+            // The API knows no GIF.
+            let is_known = word("mimeType") != "image/gif";
+            let fine = is_known && is_image(word("mimeType"), word("data"));
+            found.unless(fine, format!("{place}: Unable to process input image"));
+        }
         "text" => {
             let said = value.as_str().is_some_and(|text| !text.trim().is_empty());
             let fine = said || value.is_string() && is_base64;
@@ -503,7 +512,8 @@ pub(super) fn as_messages(contents: &Value) -> Vec<Value> {
     let block = |part: &Value| {
         let response = &part["functionResponse"];
         if response.is_null() {
-            return json!({"type": "text", "text": part["text"]});
+            let kind = if part["inlineData"].is_null() { "text" } else { "image" };
+            return json!({"type": kind, "text": part["text"]});
         }
         let id = if response["id"].is_null() { &response["name"] } else { &response["id"] };
         let given = &response["response"];

@@ -8,6 +8,7 @@
 mod completions;
 mod gemini;
 mod gemini_reply;
+mod images;
 mod reply;
 mod responses;
 mod responses_reply;

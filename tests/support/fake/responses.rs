@@ -1,5 +1,6 @@
 //! The Responses API in the fake: the checks of a request, and its conversation as messages of chat completions.
 
+use super::images::is_image_url;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -223,7 +224,8 @@ fn check_message(place: &str, item: &Value, found: &mut Complaints) -> &'static 
     );
     found.unless(is_own || item["phase"].is_null(), format!("{place}.phase: not of {role}"));
     found.word(&format!("{place}.phase"), &item["phase"], &["commentary", "final_answer"]);
-    let kinds: &[&str] = if is_own { &["output_text", "refusal"] } else { &["input_text"] };
+    let kinds: &[&str] =
+        if is_own { &["output_text", "refusal"] } else { &["input_text", "input_image"] };
     let content = &item["content"];
     let parts = content.as_array().filter(|parts| !parts.is_empty());
     let is_text = content.as_str().is_some_and(|text| !text.is_empty());
@@ -238,6 +240,13 @@ fn check_message(place: &str, item: &Value, found: &mut Complaints) -> &'static 
             kinds.contains(&kind),
             format!("Invalid value: '{kind}' at {place}. Supported values are: {kinds:?}"),
         );
+        if kind == "input_image" {
+            found.unless(role == "user", format!("{place}: an image of {role}"));
+            found.keys(&format!("{place}."), part, &["type", "image_url", "detail", "file_id"]);
+            found.word(&format!("{place}.detail"), &part["detail"], &["auto", "low", "high"]);
+            found.unless(is_image_url(&part["image_url"]), format!("{place}.image_url: no image"));
+            continue;
+        }
         let key = if kind == "refusal" { "refusal" } else { "text" };
         let more: &[&str] = if is_own { &["annotations", "logprobs"] } else { &[] };
         found.keys(&format!("{place}."), part, &[&["type", key], more].concat());

@@ -1,5 +1,6 @@
 //! The checks of the Messages API on a request. Pure: they return a list of violations.
 
+use super::images::is_image;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,6 +178,16 @@ fn check_messages(messages: &[Value], paused: bool, found: &mut Complaints) {
                     );
                     let text = block["text"].as_str().unwrap_or_default();
                     found.unless(!text.trim().is_empty(), format!("{place}: empty text"));
+                }
+                ("user", "image") => {
+                    past_results = true;
+                    check_keys(&place, block, &["type", "source", "cache_control"], found);
+                    let source = &block["source"];
+                    check_keys(&place, source, &["type", "media_type", "data"], found);
+                    let word = |key: &str| source[key].as_str().unwrap_or_default();
+                    let fine =
+                        word("type") == "base64" && is_image(word("media_type"), word("data"));
+                    found.unless(fine, format!("{place}: Could not process image"));
                 }
                 ("user", "tool_result") => {
                     let id = block["tool_use_id"].as_str().unwrap_or_default();

@@ -148,7 +148,10 @@ impl Followed {
                 Block::ToolUse { id, name, input } if !is_end_of_turn(&name) => {
                     self.calls.insert(id, MemberCall { tool: name, input, is_started: false });
                 }
-                Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Opaque { .. } => {}
+                Block::ToolUse { .. }
+                | Block::ToolResult { .. }
+                | Block::Image { .. }
+                | Block::Opaque { .. } => {}
             }
         }
         // The text of a reply without a call is the report, which comes as mail.

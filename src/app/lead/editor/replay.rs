@@ -35,7 +35,7 @@ pub(super) fn replay(lines: impl Iterator<Item = Line>, folder: &Path) -> Vec<Va
                     Block::ToolUse { id, name, input } => {
                         calls.insert(id, (name, input));
                     }
-                    Block::ToolResult { .. } | Block::Opaque { .. } => {}
+                    Block::ToolResult { .. } | Block::Image { .. } | Block::Opaque { .. } => {}
                 }
             }
         } else if let Entry::ToolResult { tool_use_id, content, is_error, .. } = line.entry

@@ -3,6 +3,7 @@
 //! *Invariant:* exactly one `tool` message answers each tool call, directly after the reply with the call; other
 //! text follows as one `user` message. Blocks of other providers are left out. Sampling parameters are never sent.
 
+use crate::llm::openai::image_url::image_url;
 use crate::llm::tool_names::plain_name;
 use crate::wire::chat::{Block, ChatMessage, Effort, Request, Role, ToolDefinition};
 use serde_json::{Map, Value, json};
@@ -64,7 +65,12 @@ fn put_user(message: &ChatMessage, messages: &mut Vec<Value>) {
         }
     }
     let text = texts(message);
-    if !text.is_empty() {
+    let images: Vec<Value> = message.blocks.iter().filter_map(image).collect();
+    if !images.is_empty() {
+        let text = (!text.is_empty()).then(|| json!({"type": "text", "text": text}));
+        let parts: Vec<Value> = text.into_iter().chain(images).collect();
+        messages.push(json!({"role": "user", "content": parts}));
+    } else if !text.is_empty() {
         messages.push(json!({"role": "user", "content": text}));
     } else if messages.len() == before {
         messages.push(json!({"role": "user", "content": NOTHING}));
@@ -87,6 +93,10 @@ fn texts(message: &ChatMessage) -> String {
         if let Block::Text { text } = block { Some(text.as_str()) } else { None }
     });
     texts.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n")
+}
+
+fn image(block: &Block) -> Option<Value> {
+    Some(json!({"type": "image_url", "image_url": {"url": image_url(block)?}}))
 }
 
 fn call(block: &Block) -> Option<Value> {

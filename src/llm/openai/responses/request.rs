@@ -5,6 +5,7 @@
 
 use super::reasoning::ReasoningUse;
 use super::{PHASE, REASONING};
+use crate::llm::openai::image_url::image_url;
 use crate::llm::stream_parser::word;
 use crate::llm::tool_names::{plain_name, short_id};
 use crate::wire::chat::{Block, ChatMessage, Effort, Request, Role, ToolDefinition};
@@ -89,15 +90,19 @@ fn put_user(message: &ChatMessage, input: &mut Vec<Value>) {
             input.push(json!({"type": "function_call_output", "call_id": id, "output": output}));
         }
     }
-    let texts = message.blocks.iter().filter_map(|block| match block {
-        Block::Text { text } if !text.trim().is_empty() => Some(text.as_str()),
+    let part = |text: &str| json!({"type": "input_text", "text": text});
+    let parts = message.blocks.iter().filter_map(|block| match block {
+        Block::Text { text } if !text.trim().is_empty() => Some(part(text)),
+        Block::Image { .. } => {
+            let url = image_url(block)?;
+            Some(json!({"type": "input_image", "image_url": url, "detail": "auto"}))
+        }
         Block::Text { .. }
         | Block::ToolUse { .. }
         | Block::ToolResult { .. }
         | Block::Opaque { .. } => None,
     });
-    let part = |text: &str| json!({"type": "input_text", "text": text});
-    let mut parts: Vec<Value> = texts.map(part).collect();
+    let mut parts: Vec<Value> = parts.collect();
     if parts.is_empty() && input.len() == before {
         parts.push(part(NOTHING));
     }
@@ -129,7 +134,7 @@ fn put_assistant(message: &ChatMessage, keeps_reasoning: bool, input: &mut Vec<V
                     "arguments": arguments,
                 }))
             }
-            Block::ToolResult { .. } => None,
+            Block::ToolResult { .. } | Block::Image { .. } => None,
         };
         let reasoning = mem::take(&mut reasoning);
         phase = None;

@@ -1,0 +1,94 @@
+//! Images of the workspace, as models see them.
+
+use crate::tools::call::ToolError;
+use crate::wire::image::ImageType;
+use imagesize::{ImageType as Format, blob_size, image_type};
+
+/// The largest image that every provider takes, in bytes: 5 MB of base64.
+const MAX_BYTES: usize = 3_750_000;
+
+/// The largest width and height that every provider takes, in pixels.
+const MAX_PIXELS: usize = 8_000;
+
+/// The type and the size of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ImageForm {
+    pub(super) media_type: ImageType,
+    pub(super) width: u64,
+    pub(super) height: u64,
+}
+
+impl ImageForm {
+    /// Returns the form of an image; `None` for another content.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let media_type = match image_type(bytes).ok()? {
+            Format::Png => ImageType::Png,
+            Format::Jpeg => ImageType::Jpeg,
+            Format::Gif => ImageType::Gif,
+            Format::Webp => ImageType::Webp,
+            #[allow(unreachable_patterns, reason = "the features of the crate decide")]
+            _ => return None,
+        };
+        let size = blob_size(bytes).ok()?;
+        let pixels = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+        Some(Self { media_type, width: pixels(size.width), height: pixels(size.height) })
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        let Self { media_type, width, height } = self;
+        format!("{}, {width} x {height} pixels", media_type.word())
+    }
+
+    /// Fails if a provider would refuse the image, and with it the whole conversation.
+    pub(super) fn check(&self, path: &str, bytes: &[u8]) -> Result<(), ToolError> {
+        let most = u64::try_from(MAX_PIXELS).unwrap_or(u64::MAX);
+        let why = if bytes.len() > MAX_BYTES {
+            format!("{} bytes, models take up to {MAX_BYTES}", bytes.len())
+        } else if self.width.max(self.height) > most {
+            format!("{}, models take up to {MAX_PIXELS} in each direction", self.in_words())
+        } else if self.width.min(self.height) == 0 {
+            "a width or height of 0".into()
+        } else {
+            return Ok(());
+        };
+        Err(ToolError::Reply(format!(
+            "the image {path} has {why}; make a smaller copy with bash and read that"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the beginning of a PNG file of this size.
+    fn png(width: u32, height: u32) -> Vec<u8> {
+        let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+        bytes.extend([width, height].map(u32::to_be_bytes).concat());
+        bytes.extend(b"\x08\x06\0\0\0\0\0\0\0");
+        bytes
+    }
+
+    #[test]
+    fn an_image_is_known_by_its_content_and_one_that_a_provider_refuses_is_refused() {
+        let form = ImageForm::of(&png(640, 480)).unwrap();
+        assert_eq!(form.in_words(), "image/png, 640 x 480 pixels");
+        assert_eq!(
+            ImageForm::of(b"GIF89a\x02\0\x03\0\0\0\0").unwrap().in_words(),
+            "image/gif, 2 x 3 pixels"
+        );
+        assert_eq!(ImageForm::of(b"\x89PNG\r\n\x1a\n"), None, "it has no size");
+        assert_eq!(ImageForm::of(b"text"), None);
+        form.check("a.png", &[]).unwrap();
+        let large = vec![0; MAX_BYTES + 1];
+        for (size, bytes, says) in [
+            ((640, 480), &large[..], "3750001 bytes, models take up to 3750000"),
+            ((8_001, 5), &[], "8001 x 5 pixels, models take up to 8000"),
+            ((0, 5), &[], "a width or height of 0"),
+        ] {
+            let form = ImageForm::of(&png(size.0, size.1)).unwrap();
+            let why = form.check("a.png", bytes).unwrap_err().to_string();
+            assert!(why.contains(says) && why.contains("a smaller copy"), "{why}");
+        }
+    }
+}
