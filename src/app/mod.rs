@@ -12,6 +12,7 @@ mod clones;
 pub(crate) mod context;
 pub(crate) mod doctor;
 pub(crate) mod event_loop;
+pub(crate) mod export;
 mod file_list;
 pub(crate) mod inbox_view;
 pub(crate) mod interrupt;

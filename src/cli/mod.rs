@@ -15,6 +15,7 @@ mod completions;
 mod config;
 mod diff;
 mod doctor;
+mod export;
 mod inbox;
 mod init;
 mod interrupt;
@@ -130,6 +131,8 @@ verbs! {
     Web = web,
     /// Trace one message: sent, stored, delivered, acted on, answered
     Trace = trace,
+    /// Write the whole run to one file to share, with secrets redacted
+    Export = export,
     /// Check the installation and the team, and suggest a fix for each problem
     Doctor = doctor,
     /// Remove what an ended team left: locks, claims of delivered mail, dead roster entries

@@ -137,14 +137,29 @@ fn without(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// Returns the spans of text in the form of a key: `sk-` with a digit among 16 or more key characters (not in the
-/// middle of a word, as in `task-force`), `AIza` with 35 or more of them, or 8 or more key characters with a digit after
-/// `Bearer `.
+/// The beginnings of keys, each with the least number of key characters after it.
+const SHAPES: [(&str, usize); 13] = [
+    ("sk-", 16),
+    ("AIza", 35),
+    ("ghp_", 30),
+    ("gho_", 30),
+    ("ghu_", 30),
+    ("ghs_", 30),
+    ("github_pat_", 30),
+    ("glpat-", 16),
+    ("xoxb-", 16),
+    ("xoxp-", 16),
+    ("AKIA", 16),
+    ("Bearer ", SHORTEST),
+    ("bearer ", SHORTEST),
+];
+
+/// Returns the spans of text in the form of a key: one of [`SHAPES`], with a digit among the key characters; not in the
+/// middle of a word, as in `task-force`.
 fn shapes(text: &str) -> Vec<(usize, usize)> {
     let is_key = |c: char| c.is_ascii_alphanumeric() || "-_.~+/=".contains(c);
     let mut spans = Vec::new();
-    for (prefix, least) in [("sk-", 16), ("AIza", 35), ("Bearer ", SHORTEST), ("bearer ", SHORTEST)]
-    {
+    for (prefix, least) in SHAPES {
         // Each run of key characters is scanned once, even with many prefixes in it.
         let mut done = 0;
         for (at, _) in text.match_indices(prefix) {
@@ -197,6 +212,7 @@ mod tests {
             ("Authorization: Bearer abc.DEF/123=", "Authorization: Bearer [redacted]"),
             ("'api_key:AIzaSyA0123456789-abcdefghijklmnopqrst_u'", "'api_key:[redacted]'"),
             ("AIzawa and AIzaSyA0123456789", "AIzawa and AIzaSyA0123456789"),
+            ("ghp_0123456789abcdefABCDEF0123456789abcd, xoxb-1", "[redacted], xoxb-1"),
             ("a bearer token is needed", "a bearer token is needed"),
             ("sk-canary-0123456789", "[redacted]"),
             ("task-0-orchestration-service", "task-0-orchestration-service"),

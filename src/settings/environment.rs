@@ -134,6 +134,12 @@ impl Environment {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Returns the variables that are not empty.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        all.filter(|(_, value)| !value.is_empty())
+    }
+
     /// Returns the passwords in the addresses of proxies, for redaction.
     pub(crate) fn proxy_passwords(&self) -> impl Iterator<Item = String> {
         let addresses = PROXIES.iter().filter_map(|name| self.get(name));

@@ -59,6 +59,7 @@ mod bounded_text;
 pub(crate) mod clean;
 pub(crate) mod conversations;
 mod error;
+pub(crate) mod export;
 mod file;
 pub(crate) mod file_writes;
 pub(crate) mod images;

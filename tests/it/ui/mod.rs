@@ -6,6 +6,7 @@ mod browser;
 mod command_line;
 mod demo;
 mod doctor_and_clean;
+mod export;
 mod live_changes;
 mod log_and_trace;
 mod page;
