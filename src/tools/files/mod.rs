@@ -87,6 +87,11 @@ impl Tool for ReadFile {
             files.note_image(call, path, form, bytes).await?;
             return Ok(format!("[the image {path} ({}) is shown below]", form.in_words()));
         }
+        if bytes.starts_with(b"%PDF-") {
+            return Err(ToolError::Reply(format!(
+                "{path} is a PDF; show its text with bash: pdftotext -layout {path} - (or another program that is installed)"
+            )));
+        }
         if bytes.contains(&0) {
             return Err(ToolError::Reply(format!(
                 "{path} is binary ({} bytes); look at it with bash (file, xxd, strings)",
