@@ -1,0 +1,290 @@
+"""Runs a task of eval/tasks with `team lead -p` in a workspace of its own, and judges what is there afterwards."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TASKS = ROOT / "eval/tasks"
+# What a prompt says in addition in a run as a team.
+AS_A_TEAM = ("Work as a team: spawn three teammates, give each of them a part of the work, wait for their reports, and check the "
+             "result yourself.")
+# The same for an agent of another vendor, which spawns nobody.
+WITH_OTHERS = ("Work as a team: your teammates bob and carol wait for messages from you. Give each of them a part of the work by "
+               "send_message, do a part yourself, and check the result when they have reported.")
+WAITS = "You are a part of a team. alice will send you a part of the work. Until then there is nothing to do: say so."
+# Variables of the caller that would change a run.
+NOT_PASSED = {"HOME", "TEAM_DIR", "TEAM_MODEL", "TEAM_MODE", "TEAM_RUN", "TEAM_OUTBOX", "XDG_CONFIG_HOME", "XDG_STATE_HOME",
+              "XDG_DATA_HOME", "XDG_CACHE_HOME"}
+# The time after --timeout in which a lead must have ended, and the longest time of a check, in seconds.
+GRACE, CHECK_LIMIT = 40, 180
+# Processes that end by themselves may need this time after their lead, in seconds.
+END_LIMIT = 10
+
+
+class Unusable(Exception):
+    """The options or the machine do not allow a run, for this reason."""
+
+
+@dataclass
+class Job:
+    """One run: a task, and what works at it."""
+
+    task: str
+    mode: str
+    model: str = ""
+    agent: str = ""
+    script: Path | None = None
+    number: int = 1
+    seed: int = 1
+    expected: bool | None = None
+
+    @property
+    def name(self):
+        return f"acp/{self.agent}" if self.agent else self.script.stem if self.script else self.model or "untouched"
+
+
+@dataclass
+class Runner:
+    """The options that all runs share."""
+
+    program: Path
+    limit: int
+    work: Path | None = None
+    settings: str = ""
+    own_home: bool = False
+    keep: bool = False
+    more: list = field(default_factory=list)
+    clean: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, job):
+        """Does one run. Returns its result, or None if it was interrupted."""
+        if self.stop.is_set():
+            return None
+        base = Path(tempfile.mkdtemp(prefix="team-eval-", dir=self.work))
+        try:
+            return self.run_in(base, job)
+        finally:
+            if self.keep:
+                print(f"kept: {base} ({job.task}, {job.name}, {job.mode})", flush=True)
+            else:
+                remove(base)
+
+    def run_in(self, base, job):
+        here, home = base / "work", base / "home"
+        for folder in (here, home):
+            folder.mkdir()
+        make_workspace(here, job)
+        told, seconds = {}, 0.0
+        if job.model or job.agent or job.script:
+            begin = time.monotonic()
+            told = self.lead(base, here, home, job)
+            seconds = time.monotonic() - begin
+        left = end_processes(base)
+        if self.stop.is_set():
+            return None
+        passed, why = judge(here, job)
+        usage = told.get("usage", {})
+        result = {"task": job.task, "name": job.name, "mode": job.mode, "number": job.number, "seed": job.seed,
+                  "passed": passed, "why": why, "exit_code": told.get("exit_code"), "outcome": told.get("outcome"),
+                  "error": told.get("error"), "seconds": round(seconds, 3), **transcripts(here),
+                  "turns": told.get("turns", 0), "members": len(told.get("members", [])),
+                  "input_tokens": usage.get("input_tokens", 0), "output_tokens": usage.get("output_tokens", 0),
+                  "cache_read_tokens": usage.get("cache_read_tokens", 0), "cost": usage.get("cost"), "left": left}
+        if job.expected is not None:
+            result["expected"] = job.expected
+        return result
+
+    def lead(self, base, here, home, job):
+        """Runs the lead until it has ended. Returns the object that it printed."""
+        self.write_settings(home)
+        prompt = (TASKS / job.task / "task.md").read_text().strip()
+        if job.agent:
+            model = f"script:{lead_of_agent(base, prompt, job)}"
+            prompt = "Give the order to your teammate."
+        else:
+            model = f"script:{job.script}" if job.script else job.model
+            prompt += f"\n\n{AS_A_TEAM}" if job.mode == "team" else ""
+        words = [self.program, "-C", here, "--dir", here / ".team", "lead", "-p", prompt, "--model", model, "--mode", "bypass",
+                 "--output", "json", "--timeout", str(self.limit), *self.more]
+        with open(base / "out", "wb") as out, open(base / "err", "wb") as err:
+            lead = subprocess.Popen(words, cwd=here, env=self.environment(base, home), stdin=subprocess.DEVNULL, stdout=out,
+                                    stderr=err, start_new_session=True)
+            self.wait(lead)
+        lines = (base / "out").read_text(errors="replace").splitlines()
+        try:
+            told = json.loads(lines[-1])
+        except (IndexError, ValueError):
+            messages = (base / "err").read_text(errors="replace").strip()
+            told = {"error": messages[-300:] or "the lead printed no result"}
+        return {**told, "exit_code": lead.returncode}
+
+    def wait(self, lead):
+        """Waits for the end of a lead. Ends it if it is late, or if the evaluation is interrupted."""
+        end = time.monotonic() + self.limit + GRACE
+        while not self.stop.is_set() and time.monotonic() < end:
+            try:
+                lead.wait(0.1)
+                return
+            except subprocess.TimeoutExpired:
+                pass
+        lead.send_signal(signal.SIGTERM)
+        try:
+            lead.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            lead.kill()
+            lead.wait()
+
+    def environment(self, base, home):
+        if self.clean:
+            own = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8", "TEAM_LOCAL_PORTS": "none"}
+            own |= {key: value for key, value in os.environ.items() if key in ("TMPDIR", "TEAM_SHORTEST_DEADLINE_MS")}
+        else:
+            own = {key: value for key, value in os.environ.items() if self.own_home or key not in NOT_PASSED}
+            for key in NOT_PASSED & {key for key in own if key.startswith("TEAM_")}:
+                del own[key]
+        # By this variable the processes of a run are found.
+        return own | {"EVAL_RUN": str(base)} | ({} if self.own_home else {"HOME": str(home)})
+
+    def write_settings(self, home):
+        """Writes the settings of a run: those of the caller, and a wall before the checks."""
+        if self.own_home:
+            return
+        text = self.settings
+        if "sandbox" not in tomllib.loads(text):
+            text += f"\n[sandbox]\nhide = [{json.dumps(str(TASKS.parent))}]\n"
+        folder = home / ".config/team"
+        folder.mkdir(parents=True)
+        (folder / "settings.toml").write_text(text)
+
+
+def make_workspace(here, job):
+    """Makes the workspace of a task: its files, a git repository, and a first commit."""
+    task = TASKS / job.task
+    if (task / "files").is_dir():
+        shutil.copytree(task / "files", here, dirs_exist_ok=True)
+    if (task / "setup").exists():
+        env = os.environ | {"EVAL_SEED": str(job.seed), "PYTHONDONTWRITEBYTECODE": "1"}
+        subprocess.run([task / "setup", here], env=env, stdin=subprocess.DEVNULL, check=True)
+    git = ["git", "-C", here]
+    is_new = not (here / ".git").exists()
+    if is_new:
+        subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    for key, value in (("user.name", "Ann"), ("user.email", "ann@example.org"), ("gc.auto", "0")):
+        subprocess.run([*git, "config", key, value], check=True)
+    if is_new:
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-q", "--no-verify", "-m", "Begin"], check=True)
+
+
+def lead_of_agent(base, prompt, job):
+    """Writes the script of a lead that only gives the task to agents of another vendor. Returns its path."""
+    orders = {"alice": prompt if job.mode == "alone" else f"{prompt}\n\n{WITH_OTHERS}"}
+    if job.mode == "team":
+        # alice is the last one, so that the others are there when she writes to them.
+        orders = {"bob": WAITS, "carol": WAITS, **orders}
+    calls = [{"name": "spawn_teammate",
+              "input": {"name": name, "role": "worker", "prompt": order, "model": f"acp/{job.agent}"}}
+             for name, order in orders.items()]
+    script = base / "lead.jsonl"
+    script.write_text("".join(json.dumps(it) + "\n" for it in [{"tools": calls}, *[{"text": "Noted."}] * 50]))
+    return script
+
+
+def transcripts(here):
+    """Counts the calls of models that the transcripts of a team have, and finds the first tool call that failed."""
+    calls, failed = 0, ""
+    for file in sorted((here / ".team/transcript").rglob("*.jsonl")):
+        for line in file.read_text(errors="replace").splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            calls += entry["kind"] in ("assistant", "compacted")
+            if entry["kind"] == "tool_result" and entry.get("is_error"):
+                failed = failed or f"{file.stem}: {' '.join(str(entry.get('content')).split())[:200]}"
+    return {"calls": calls, "tool_error": failed}
+
+
+def judge(here, job):
+    """Runs the check of a task on its workspace. Returns whether it has passed, and the reason if not."""
+    words = [TASKS / job.task / "check", here]
+    env = os.environ | {"EVAL_MODE": job.mode, "EVAL_SEED": str(job.seed), "PYTHONDONTWRITEBYTECODE": "1"}
+    check = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True, errors="replace", start_new_session=True)
+    try:
+        out, err = check.communicate(timeout=CHECK_LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(check.pid, signal.SIGKILL)
+        check.communicate()
+        return False, f"the check has not ended within {CHECK_LIMIT} s"
+    if check.returncode == 0:
+        return True, ""
+    last = (err.strip().splitlines() or [f"exit code {check.returncode}"])[-1]
+    return False, out.strip() or f"the check itself failed: {last}"
+
+
+def processes(base):
+    """Returns the processes of a run: pid -> command line."""
+    found, mark = {}, str(base).encode()
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            line = Path(entry.path, "cmdline").read_bytes()
+            state = Path(entry.path, "stat").read_text().rsplit(")", 1)[1].split()[0]
+            cwd = os.readlink(f"{entry.path}/cwd").encode()
+            environ = Path(entry.path, "environ").read_bytes()
+        except OSError:
+            continue
+        if state != "Z" and (cwd.startswith(mark) or mark in environ or mark in line):
+            found[int(entry.name)] = line.replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+    return found
+
+
+def end_processes(base):
+    """Waits for the end of all processes of a run, and kills those that stay. Returns their command lines."""
+    end = time.monotonic() + END_LIMIT
+    while (left := processes(base)) and time.monotonic() < end:
+        time.sleep(0.05)
+    stayed = sorted(left.values())
+    while left:
+        for pid in left:
+            kill(pid, base)
+        time.sleep(0.05)
+        left = processes(base)
+    return stayed
+
+
+def kill(pid, base):
+    """Kills a process of a run, and no other one that has got its number since."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if pid in processes(base):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def remove(base):
+    """Removes the folder of a run, also folders in it that may not be written."""
+    for folder, names, _ in os.walk(base):
+        for name in names:
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+    shutil.rmtree(base, ignore_errors=True)
