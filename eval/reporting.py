@@ -45,7 +45,8 @@ def remark(results):
     codes = sorted({str(it["exit_code"]) for it in results if it["exit_code"] not in (0, None)})
     if codes:
         said.append(f"exit code {', '.join(codes)}")
-    errors = [it["error"] for it in results if it["error"]] or [it["tool_error"] for it in results if not it["passed"] and it["tool_error"]]
+    errors = [it["error"] for it in results if it["error"]]
+    errors += [it["tool_error"] for it in results if not it["passed"] and it["tool_error"]]
     if errors:
         said.append(" ".join(str(errors[0]).split())[:120])
     left = sum(bool(it["left"]) for it in results)
@@ -61,7 +62,8 @@ def passed(results):
 def tasks_table(results):
     """Returns a row for each task, model and mode."""
     rows = [HEAD]
-    for (task, name, mode), some in groups(results, "task", "name", "mode").items():
+    by_task = sorted(results, key=lambda it: it["task"])
+    for (task, name, mode), some in groups(by_task, "task", "name", "mode").items():
         rows.append([task, name, mode, passed(some), *numbers(some), remark(some)[:160]])
     return table(rows)
 

@@ -181,6 +181,9 @@ def make_workspace(here, job):
         subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
     for key, value in (("user.name", "Ann"), ("user.email", "ann@example.org"), ("gc.auto", "0")):
         subprocess.run([*git, "config", key, value], check=True)
+    # A change of the team's own files is none of the work.
+    with open(here / ".git/info/exclude", "a") as exclude:
+        exclude.write(".team/\n")
     if is_new:
         subprocess.run([*git, "add", "-A"], check=True)
         subprocess.run([*git, "commit", "-q", "--no-verify", "-m", "Begin"], check=True)
@@ -230,7 +233,7 @@ def judge(here, job):
     if check.returncode == 0:
         return True, ""
     last = (err.strip().splitlines() or [f"exit code {check.returncode}"])[-1]
-    return False, out.strip() or f"the check itself failed: {last}"
+    return False, (out.strip() or f"the check itself failed: {last}").replace(f"{here}/", "")
 
 
 def processes(base):
