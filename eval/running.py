@@ -15,15 +15,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = ROOT / "eval/tasks"
 # What a prompt says in addition in a run as a team.
-AS_A_TEAM = ("Work as a team: spawn three teammates, give each of them a part of the work, wait for their reports, and check the "
-             "result yourself.")
+AS_A_TEAM = ("Work as a team: spawn three teammates, give each of them a part of the work, wait for their reports, and "
+             "check the result yourself.")
 # The same for an agent of another vendor, which spawns nobody.
-WITH_OTHERS = ("Work as a team: your teammates bob and carol wait for messages from you. Give each of them a part of the work by "
-               "send_message, do a part yourself, and check the result when they have reported.")
+WITH_OTHERS = ("Work as a team: your teammates bob and carol wait for messages from you. Give each of them a part of the "
+               "work by send_message, do a part yourself, and check the result when they have reported.")
 WAITS = "You are a part of a team. alice will send you a part of the work. Until then there is nothing to do: say so."
 # Variables of the caller that would change a run.
 NOT_PASSED = {"HOME", "TEAM_DIR", "TEAM_MODEL", "TEAM_MODE", "TEAM_RUN", "TEAM_OUTBOX", "XDG_CONFIG_HOME", "XDG_STATE_HOME",
               "XDG_DATA_HOME", "XDG_CACHE_HOME"}
+# The variables of the caller that a scripted run gets: those of tests.
+PASSED = {"TMPDIR", "TEAM_SHORTEST_DEADLINE_MS", "TEAM_PASS_ENVIRONMENT", "LLVM_PROFILE_FILE"}
 # The time after --timeout in which a lead must have ended, and the longest time of a check, in seconds.
 GRACE, CHECK_LIMIT = 40, 180
 # Processes that end by themselves may need this time after their lead, in seconds.
@@ -96,7 +98,7 @@ class Runner:
         usage = told.get("usage", {})
         result = {"task": job.task, "name": job.name, "mode": job.mode, "number": job.number, "seed": job.seed,
                   "passed": passed, "why": why, "exit_code": told.get("exit_code"), "outcome": told.get("outcome"),
-                  "error": told.get("error"), "seconds": round(seconds, 3), **transcripts(here),
+                  "error": told.get("error"), "seconds": round(seconds, 3), **transcripts(here, job),
                   "turns": told.get("turns", 0), "members": len(told.get("members", [])),
                   "input_tokens": usage.get("input_tokens", 0), "output_tokens": usage.get("output_tokens", 0),
                   "cache_read_tokens": usage.get("cache_read_tokens", 0), "cost": usage.get("cost"), "left": left}
@@ -114,8 +116,8 @@ class Runner:
         else:
             model = f"script:{job.script}" if job.script else job.model
             prompt += f"\n\n{AS_A_TEAM}" if job.mode == "team" else ""
-        words = [self.program, "-C", here, "--dir", here / ".team", "lead", "-p", prompt, "--model", model, "--mode", "bypass",
-                 "--output", "json", "--timeout", str(self.limit), *self.more]
+        words = [self.program, "-C", here, "--dir", here / ".team", "lead", "-p", prompt, "--model", model,
+                 "--mode", "bypass", "--output", "json", "--timeout", str(self.limit), *self.more]
         with open(base / "out", "wb") as out, open(base / "err", "wb") as err:
             lead = subprocess.Popen(words, cwd=here, env=self.environment(base, home), stdin=subprocess.DEVNULL, stdout=out,
                                     stderr=err, start_new_session=True)
@@ -147,7 +149,7 @@ class Runner:
     def environment(self, base, home):
         if self.clean:
             own = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8", "TEAM_LOCAL_PORTS": "none"}
-            own |= {key: value for key, value in os.environ.items() if key in ("TMPDIR", "TEAM_SHORTEST_DEADLINE_MS")}
+            own |= {key: value for key, value in os.environ.items() if key in PASSED}
         else:
             own = {key: value for key, value in os.environ.items() if self.own_home or key not in NOT_PASSED}
             for key in NOT_PASSED & {key for key in own if key.startswith("TEAM_")}:
@@ -179,8 +181,8 @@ def make_workspace(here, job):
     is_new = not (here / ".git").exists()
     if is_new:
         subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
-    for key, value in (("user.name", "Ann"), ("user.email", "ann@example.org"), ("gc.auto", "0")):
-        subprocess.run([*git, "config", key, value], check=True)
+    with open(here / ".git/config", "a") as config:
+        config.write("[user]\n\tname = Ann\n\temail = ann@example.org\n[gc]\n\tauto = 0\n")
     # A change of the team's own files is none of the work.
     with open(here / ".git/info/exclude", "a") as exclude:
         exclude.write(".team/\n")
@@ -203,8 +205,8 @@ def lead_of_agent(base, prompt, job):
     return script
 
 
-def transcripts(here):
-    """Counts the calls of models that the transcripts of a team have, and finds the first tool call that failed."""
+def transcripts(here, job):
+    """Counts the replies of models in the transcripts of a team, and finds the first tool call that failed."""
     calls, failed = 0, ""
     for file in sorted((here / ".team/transcript").rglob("*.jsonl")):
         for line in file.read_text(errors="replace").splitlines():
@@ -212,7 +214,9 @@ def transcripts(here):
                 entry = json.loads(line)
             except ValueError:
                 continue
-            calls += entry["kind"] in ("assistant", "compacted")
+            # The lead of an agent of another vendor is no part of what is measured.
+            is_measured = not job.agent or file.stem != "lead"
+            calls += is_measured and entry["kind"] in ("assistant", "compacted")
             if entry["kind"] == "tool_result" and entry.get("is_error"):
                 failed = failed or f"{file.stem}: {' '.join(str(entry.get('content')).split())[:200]}"
     return {"calls": calls, "tool_error": failed}

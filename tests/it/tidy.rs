@@ -491,7 +491,7 @@ fn words_of(line: &str) -> Vec<String> {
 fn no_retired_name_is_used() {
     let mut files: Vec<PathBuf> =
         ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|it| root().join(it)).into();
-    for folder in ["src", "tests", "benches", "docs", "scripts"] {
+    for folder in ["src", "tests", "benches", "docs", "eval", "scripts"] {
         files.extend(files_below(&root().join(folder)));
     }
     // The golden files are frozen.

@@ -388,7 +388,7 @@ pub(crate) struct CommandResult {
 }
 
 impl CommandResult {
-    fn of(args: &[&str], output: &Output) -> Self {
+    pub(crate) fn of(args: &[&str], output: &Output) -> Self {
         Self {
             args: args.join(" "),
             code: output.status.code(),

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod contention;
+mod evaluation;
 mod hang_detection;
 mod headless;
 mod inheritance;
