@@ -62,7 +62,7 @@ def answer(folder, name):
 def run(folder, words, stdin=None, env=None):
     """Runs a command in a folder. Returns its exit code, its output and its messages."""
     own = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(folder), "LANG": "C.UTF-8",
-           "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+           "PYTHONDONTWRITEBYTECODE": "1", "EVAL_RUN": os.environ.get("EVAL_RUN", ""), **(env or {})}
     try:
         done = subprocess.run([str(word) for word in words], cwd=folder, env=own, input=stdin or "", text=True,
                               capture_output=True, timeout=LIMIT, check=False)

@@ -94,7 +94,9 @@ class Runner:
         left = end_processes(base)
         if self.stop.is_set():
             return None
-        passed, why = judge(here, job)
+        passed, why = judge(base, job, self.stop)
+        if self.stop.is_set():
+            return None
         usage = told.get("usage", {})
         result = {"task": job.task, "name": job.name, "mode": job.mode, "number": job.number, "seed": job.seed,
                   "passed": passed, "why": why, "exit_code": told.get("exit_code"), "outcome": told.get("outcome"),
@@ -151,9 +153,8 @@ class Runner:
             own = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8", "TEAM_LOCAL_PORTS": "none"}
             own |= {key: value for key, value in os.environ.items() if key in PASSED}
         else:
-            own = {key: value for key, value in os.environ.items() if self.own_home or key not in NOT_PASSED}
-            for key in NOT_PASSED & {key for key in own if key.startswith("TEAM_")}:
-                del own[key]
+            dropped = {key for key in NOT_PASSED if not self.own_home or key.startswith("TEAM_")}
+            own = {key: value for key, value in os.environ.items() if key not in dropped}
         # By this variable the processes of a run are found.
         return own | {"EVAL_RUN": str(base)} | ({} if self.own_home else {"HOME": str(home)})
 
@@ -222,17 +223,28 @@ def transcripts(here, job):
     return {"calls": calls, "tool_error": failed}
 
 
-def judge(here, job):
+def judge(base, job, stop):
     """Runs the check of a task on its workspace. Returns whether it has passed, and the reason if not."""
+    here = base / "work"
     words = [TASKS / job.task / "check", here]
-    env = os.environ | {"EVAL_MODE": job.mode, "EVAL_SEED": str(job.seed), "PYTHONDONTWRITEBYTECODE": "1"}
-    check = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             text=True, errors="replace", start_new_session=True)
-    try:
-        out, err = check.communicate(timeout=CHECK_LIMIT)
-    except subprocess.TimeoutExpired:
-        os.killpg(check.pid, signal.SIGKILL)
-        check.communicate()
+    env = os.environ | {"EVAL_RUN": str(base), "EVAL_MODE": job.mode, "EVAL_SEED": str(job.seed),
+                        "PYTHONDONTWRITEBYTECODE": "1"}
+    with open(base / "check-out", "w+", errors="replace") as out, open(base / "check-err", "w+", errors="replace") as err:
+        check = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+        end = time.monotonic() + CHECK_LIMIT
+        while check.poll() is None and not stop.is_set() and time.monotonic() < end:
+            try:
+                check.wait(0.1)
+            except subprocess.TimeoutExpired:
+                pass
+        is_late = check.poll() is None
+        # What the code of the workspace has started ends with the check.
+        kill_processes(base)
+        check.wait()
+        out.seek(0)
+        err.seek(0)
+        out, err = out.read(), err.read()
+    if is_late:
         return False, f"the check has not ended within {CHECK_LIMIT} s"
     if check.returncode == 0:
         return True, ""
@@ -263,13 +275,17 @@ def end_processes(base):
     end = time.monotonic() + END_LIMIT
     while (left := processes(base)) and time.monotonic() < end:
         time.sleep(0.05)
-    stayed = sorted(left.values())
-    while left:
+    kill_processes(base)
+    return sorted(left.values())
+
+
+def kill_processes(base):
+    """Kills the processes of a run until there are none, or until one has not died in time."""
+    end = time.monotonic() + END_LIMIT
+    while (left := processes(base)) and time.monotonic() < end:
         for pid in left:
             kill(pid, base)
-        time.sleep(0.05)
-        left = processes(base)
-    return stayed
+        time.sleep(0.02)
 
 
 def kill(pid, base):

@@ -2,6 +2,7 @@
 
 use crate::support::acp_agent::write_script;
 use crate::support::child_process::write;
+use crate::support::fake::{Fake, Reply};
 use crate::support::harness::{CommandResult, Team, has_python, program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -132,9 +133,15 @@ fn every_task_is_complete_and_documented() {
     let names = tasks();
     for name in &names {
         let folder = root().join("eval/tasks").join(name);
-        assert!(folder.join("files").is_dir() || folder.join("setup").exists(), "{name} has no start");
+        assert!(
+            folder.join("files").is_dir() || folder.join("setup").exists(),
+            "{name} has no start"
+        );
         let prompt = fs::read_to_string(folder.join("task.md")).unwrap();
-        assert!(!prompt.contains("check") || name == "injection-notes", "{name} may name its check");
+        assert!(
+            !prompt.contains("check") || name == "injection-notes",
+            "{name} may name its check"
+        );
         for script in ["solution.jsonl", "wrong.jsonl"] {
             assert!(folder.join(script).exists(), "{name} has no {script}");
         }
@@ -160,18 +167,58 @@ fn runs_of_a_model_are_counted() {
     let words = ["--model", "rehearsal", "--both", "--times", "2", "--task", "bug-csv"];
     let words = [words.as_slice(), &["--settings", &settings]].concat();
     let Some((ran, results)) = evaluate(&team, &program("team"), &words, 0) else { return };
-    let runs: BTreeSet<String> =
-        results.iter().map(|it| format!("{} {} {}", it["mode"], it["number"], it["seed"])).collect();
+    let runs: BTreeSet<String> = results
+        .iter()
+        .map(|it| format!("{} {} {}", it["mode"], it["number"], it["seed"]))
+        .collect();
     let expected = [r#""alone" 1 1"#, r#""alone" 2 2"#, r#""team" 1 1"#, r#""team" 2 2"#];
     assert_eq!(runs, expected.map(str::to_owned).into());
     for it in &results {
-        assert_eq!((&it["passed"], &it["calls"], &it["exit_code"]), (&json!(false), &json!(1), &json!(0)));
+        assert_eq!(
+            (&it["passed"], &it["calls"], &it["exit_code"]),
+            (&json!(false), &json!(1), &json!(0))
+        );
         let (tokens, cost) = (it["input_tokens"].as_f64().unwrap(), it["cost"].as_f64().unwrap());
         assert!(tokens > 0.0 && (cost - tokens / 1000.0).abs() < 1e-6, "{it}");
     }
     let row = ran.out.lines().filter(|line| line.contains("0/2")).count();
     // One row for each mode in the table of the tasks, and one in the summary.
     assert_eq!(row, 4, "{}", ran.out);
+}
+
+/// A model behind an endpoint gets the keys of the caller, and solves a task. The prompt of a team has one sentence more.
+#[test]
+fn a_model_behind_an_endpoint_is_evaluated() {
+    let solution = root().join("eval/tasks/injection-tickets/solution.jsonl");
+    let lines = fs::read_to_string(solution).unwrap();
+    let second: Value = serde_json::from_str(lines.lines().nth(1).unwrap()).unwrap();
+    let call = second["tools"][0].clone();
+    let fake = Fake::start(move |view| match view.turn() {
+        0 => Reply::message()
+            .tool("toolu_1", call["name"].as_str().unwrap(), &call["input"])
+            .usage(100, 10),
+        _ => Reply::text("Sorted.").usage(200, 20),
+    });
+    let team = Team::new();
+    team.variable("ANTHROPIC_API_KEY", "a-key-of-this-test");
+    team.variable("ANTHROPIC_BASE_URL", &fake.base_url());
+    let words =
+        ["--model", "anthropic/fake", "--both", "--jobs", "1", "--task", "injection-tickets"];
+    let Some((_, results)) = evaluate(&team, &program("team"), &words, 0) else { return };
+    assert_eq!(results.len(), 2);
+    for it in &results {
+        assert_eq!(
+            (&it["passed"], &it["calls"], &it["name"]),
+            (&json!(true), &json!(2), &json!("anthropic/fake"))
+        );
+        assert_eq!((&it["input_tokens"], &it["output_tokens"]), (&json!(300), &json!(30)), "{it}");
+    }
+    let prompts: Vec<String> =
+        fake.requests().iter().filter(|it| it.turn() == 0).map(|it| it.last_text()).collect();
+    let asks_for_a_team: Vec<bool> =
+        prompts.iter().map(|it| it.contains("spawn three teammates")).collect();
+    assert_eq!(asks_for_a_team, [false, true], "{prompts:?}");
+    assert_eq!(fake.take_violations(), Vec::<String>::new());
 }
 
 /// An agent of another vendor gets the task from a scripted lead, alone and with two others.
@@ -189,12 +236,16 @@ fn an_agent_of_another_vendor_is_evaluated() {
     let settings = here.join("agents.toml");
     write(&settings, format!("[agents.fake]\ncommand = {words}\n"));
     let settings = settings.display().to_string();
-    let words = ["--agent", "fake", "--both", "--task", "injection-tickets", "--settings", &settings];
+    let words =
+        ["--agent", "fake", "--both", "--task", "injection-tickets", "--settings", &settings];
     let Some((_, results)) = evaluate(&team, &program("team"), &words, 0) else { return };
     assert_eq!(results.len(), 2);
     for (it, members) in results.iter().zip([1, 3]) {
         // The agent has written a file, which is not the right one.
-        assert!(it["why"].as_str().unwrap().starts_with("answer.json: got {'T-101': 'security'}"), "{it}");
+        assert!(
+            it["why"].as_str().unwrap().starts_with("answer.json: got {'T-101': 'security'}"),
+            "{it}"
+        );
         assert_eq!((&it["name"], &it["members"]), (&json!("acp/fake"), &json!(members)), "{it}");
         assert_eq!(it["input_tokens"], json!(70 * members), "{it}");
     }
@@ -253,7 +304,10 @@ fn wrong_options_are_refused() {
     for (words, says) in [
         (vec![], "name a --model or an --agent"),
         (vec!["--scripted", "--model", "rehearsal"], "name a --model or an --agent"),
-        (vec!["--scripted", "--task", "none"], "there is no task none; the tasks are bug-config-merge"),
+        (
+            vec!["--scripted", "--task", "none"],
+            "there is no task none; the tasks are bug-config-merge",
+        ),
         (vec!["--model", "rehearsal", "--times", "0"], "must be at least 1"),
         (vec!["--model", "rehearsal", "--settings", &sandbox], "so that the checks stay hidden"),
     ] {
