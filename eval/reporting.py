@@ -132,8 +132,8 @@ def write(results, version, seed, command):
     for (name, mode), some in groups(results, "name", "mode").items():
         failed = [f"{task} {passed(of)}" if len(of) > 1 else task for (task,), of in groups(some, "task").items()
                   if not all(it["passed"] for it in of)]
-        rows.append([today(), version, name, mode, passed(some), *numbers(some), str(seed), ", ".join(failed) or "-",
-                     f"`{command}`"])
+        which = "all" if not any(it["passed"] for it in some) else ", ".join(failed) or "-"
+        rows.append([today(), version, name, mode, passed(some), *numbers(some), str(seed), which, f"`{command}`"])
     add_rows("results", [[cell.replace("|", "\\|") for cell in row] for row in rows])
 
 
