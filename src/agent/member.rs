@@ -126,6 +126,7 @@ pub(crate) async fn run(
     member.mark_at_end().await;
     member.conversation.cancel_all();
     member.idle_check.cancel();
+    member.conversation.tools.background().end_all().await;
     hit("leave.answering");
     if let Err(why) = member.context.team_context.answer_shutdown(true, None).await {
         tracing::warn!(%why, "the shutdown request could not be answered");

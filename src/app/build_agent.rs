@@ -25,7 +25,7 @@ use crate::store::asynchronous::offload;
 use crate::store::tool_pins::ToolPins;
 use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir, instructions};
 use crate::tasks::Tasks;
-use crate::tools::command::{OutputStore, command_setup, outbox::send_left};
+use crate::tools::command::{BackgroundCommands, OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
     self, FileAccess, McpSetup, McpTools, NestedInstructions, NestedLimits, Ops, ReadLimits,
     Registry, ToolParts, denied_files, guarded_files, hooks::Hooks, skills::Skills,
@@ -176,6 +176,7 @@ pub(super) fn build_agent(
         commands,
         mcp,
         role: RefCell::default(),
+        background: BackgroundCommands::new(Rc::clone(&team_context), output_store.clone()),
         output_store,
         work: parts.work.clone(),
         files,

@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 macro_rules! points {
     ($($topic:ident: $($step:ident)+;)+) => {
         /// Every failpoint, as `topic.step`.
-        pub const POINTS: [&str; 113] =
+        pub const POINTS: [&str; 117] =
             [$($(concat!(stringify!($topic), ".", stringify!($step)),)+)+];
     };
 }
@@ -46,6 +46,8 @@ points! {
     // A turn, and a tool call in it.
     turn: replied recorded ending ended reported idle resumed;
     tool: asked intended started ran answered;
+    // A background command: its start, its end, and the notice of it.
+    background: recorded started ended told;
     // The shutdown ladder: the supervisor's side, and the member's.
     stop: written ask asked terminate kill gone noted;
     leave: told answering answered drained let_go last_word;

@@ -12,8 +12,8 @@ use super::mailbox::dead;
 use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
 use super::{
-    StoreError, TeamDir, file_writes, images, kept_versions, leases, mcp, output_spill, roster,
-    undo, unsent_mail,
+    StoreError, TeamDir, background, file_writes, images, kept_versions, leases, mcp, output_spill,
+    roster, undo, unsent_mail,
 };
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
@@ -178,6 +178,7 @@ impl TeamAtRest {
                 dir.fifo(name),
                 dir.used(name),
                 dir.last_output(name),
+                dir.background(name),
                 dir.mailbox_key(name),
                 dir.hook_socket(name),
             ];
@@ -195,6 +196,7 @@ impl TeamAtRest {
             add(LeftoverKind::DeadLetters, dir.dead_claims(name)?);
             let spilled = output_spill::all(dir, name)?.into_iter();
             add(LeftoverKind::OutputSpill, spilled.map(|(_, path)| path).collect());
+            add(LeftoverKind::OutputSpill, background::outputs(dir, name)?);
             add(LeftoverKind::Transcript, conversations(dir, name)?);
             add(LeftoverKind::Image, images::paths(dir, name)?);
             let versions = kept_versions::all(dir, name)?.into_iter();

@@ -27,6 +27,7 @@
 //!                             NAME.hook (socket by which hooks of the program that runs NAME's model get mail),
 //!                             NAME.key (mailbox key: seals mail to that process), NAME.outbox-RUN (mail that
 //!                             commands of a killed process have left, for the next one to send),
+//!                             NAME.commands (background commands),
 //!                             tasks.last (last task id), ENDPOINT.hold (shared back-off of an endpoint),
 //!                             takeover.json (the process that takes the place of a lead, for that lead's last
 //!                             words), reserve (disk space for the last writes)
@@ -40,6 +41,7 @@
 //!   log/NAME.jsonl, log/.err/NAME     structured log; output of a spawned member
 //!   log/.err/NAME.SERVER      standard error of an MCP server of NAME
 //!   log/.out/NAME-N.txt       a whole tool result that was too long for a model
+//!   log/.out/NAME-cN.txt      the output of a background command
 //! ```
 //!
 //! *GEN* is a 12-digit counter, `-`, and 8 random hexadecimal digits; it never repeats.
@@ -55,6 +57,7 @@
 //! under its side lock.
 
 pub(crate) mod asynchronous;
+pub(crate) mod background;
 mod bounded_text;
 pub(crate) mod clean;
 pub(crate) mod conversations;

@@ -1,10 +1,12 @@
 //! Tool results that are too long for a model, stored whole in `log/.out/NAME-NUMBER.txt`, where the model can
 //! read them.
 //!
-//! *Invariant:* an agent has at most [`MOST`] of these files, the oldest is removed first, and none is longer than
+//! The output of background commands is in `log/.out/NAME-ID.txt`, whatever its length.
+//!
+//! *Invariant:* an agent has at most [`MOST`] of the first kind, the oldest is removed first, and none is longer than
 //! [`LONGEST`]. The caller redacts secrets.
 
-use super::file::read::numbered;
+use super::file::read::{known_if_there, numbered};
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, create_new};
 use crate::wire::AgentName;
@@ -35,6 +37,20 @@ impl OutputSpill {
         }
         let number = earlier.last().map_or(0, |(number, _)| *number).saturating_add(1);
         let path = dir.kept_results().join(format!("{name}-{number}.txt"));
+        let file = create_new(&path, Access::Append)?;
+        Ok(Self { file, path, room: LONGEST, is_cut: false })
+    }
+
+    /// Creates the file of the output of a background command.
+    pub(crate) fn of_command(
+        dir: &TeamDir,
+        name: &AgentName,
+        id: &str,
+    ) -> Result<Self, StoreError> {
+        let path = dir.command_output(name, id);
+        if known_if_there(&path)?.is_some() {
+            fs::remove_file(&path).at(&path)?;
+        }
         let file = create_new(&path, Access::Append)?;
         Ok(Self { file, path, room: LONGEST, is_cut: false })
     }

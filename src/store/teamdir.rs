@@ -290,6 +290,7 @@ paths! {
     hook_socket(name: &AgentName) = "run/.state/{name}.hook";
     mailbox_key(name: &AgentName) = "run/.state/{name}.key";
     unsent_mail(name: &AgentName, run_id: &str) = "run/.state/{name}.outbox-{run_id}";
+    background(name: &AgentName) = "run/.state/{name}.commands";
     file_locks() = "run/.state/files";
     file_lock(key: &str) = "run/.state/files/{key}";
     kept_versions() = "run/.state/kept";
@@ -302,6 +303,7 @@ paths! {
     undo_apply_lock() = "run/.state/undo.apply.lock";
     log(name: &AgentName) = "log/{name}.jsonl";
     kept_results() = "log/.out";
+    command_output(name: &AgentName, id: &str) = "log/.out/{name}-{id}.txt";
     printed(name: &AgentName) = "log/.err/{name}";
     mcp() = "run/.state/mcp";
     mcp_tools(server: &str, digest: &str) = "run/.state/mcp/{server}-{digest}.json";

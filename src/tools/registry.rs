@@ -3,7 +3,7 @@
 
 use super::approval_queue::ApprovalQueue;
 use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
-use super::command::OutputStore;
+use super::command::{BackgroundCommands, OutputStore};
 use super::files::{FileAccess, NestedInstructions, NestedLimits, UsedFiles};
 use super::mcp::McpTools;
 use super::served::ServedModel;
@@ -127,6 +127,7 @@ impl Registration {
 pub(crate) struct ToolParts {
     pub(crate) commands: CommandSetup,
     pub(crate) output_store: OutputStore,
+    pub(crate) background: Rc<BackgroundCommands>,
     pub(crate) files: FileAccess,
     pub(crate) skills: Skills,
     pub(crate) instructions: NestedInstructions,
@@ -162,6 +163,7 @@ impl ToolParts {
         let no_room = NestedLimits { each: 0, total: 0 };
         Self {
             commands,
+            background: BackgroundCommands::new(Rc::clone(&team), output_store.clone()),
             output_store,
             files,
             instructions: NestedInstructions::new(no_room, None),
@@ -277,6 +279,11 @@ impl Registry {
     /// Returns the recorder of the changes of this agent's files.
     pub(crate) fn recorder(&self) -> &Arc<Recorder> {
         self.parts.files.recorder()
+    }
+
+    /// Returns the background commands of this agent.
+    pub(crate) fn background(&self) -> &BackgroundCommands {
+        &self.parts.background
     }
 
     /// Notes the plans in mail that wait for a decision of this agent's model.

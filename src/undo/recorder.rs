@@ -11,13 +11,14 @@ use super::look::{Checkout, CommandLook, Looker};
 use super::unreadable::UnreadableFiles;
 use crate::os::{Clock, SystemClock};
 use crate::store::undo::{UndoStore, is_look_due, last_entry, read};
-use crate::store::{Fsync, StoreError, TeamDir, liveness};
-use crate::wire::AgentName;
+use crate::store::{Fsync, StoreError, TeamDir, background, liveness};
+use crate::wire::background::BackgroundCommand;
 use crate::wire::file_view::ContentHash;
 use crate::wire::limits::UNDO_FILE_BYTES;
 use crate::wire::undo::{ChangeSource, FileChange, FileState, LostReason, UndoEntry};
+use crate::wire::{AgentName, WallTime};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of characters of a prompt that stand for a turn.
@@ -62,6 +63,9 @@ struct PendingLook {
     id: u64,
     /// The turn of the command.
     turn: u64,
+    /// The time of the look.
+    at: WallTime,
+    folder: Option<PathBuf>,
     /// The look, or the reason for which it failed.
     look: Result<CommandLook, String>,
 }
@@ -206,21 +210,24 @@ impl Recorder {
         // An interrupted command that has not been looked at yet counts as cut off.
         state.look = None;
         let (folder, uncovered) = match state.looker.top(checkout) {
-            Ok(top) => (Some(top.display().to_string()), None),
+            Ok(top) => (Some(top), None),
             Err(why) => (None, Some(why)),
         };
         let is_first = state.turn.is_none();
-        let turn = {
+        let (turn, at, uncovered) = {
             let store = UndoStore::lock(&self.dir)?;
             self.end_cut_off(&store)?;
             let turn = self.open_turn(&store, &mut state)?.number;
             let at = SystemClock.now();
+            let uncovered = uncovered.or_else(|| self.find_background(folder.as_deref(), None));
+            let shown = folder.as_ref().map(|top| top.display().to_string());
             // Without coverage, the reason is recorded once for a turn.
             if uncovered.is_none() || is_first {
-                let entry = UndoEntry::Command { turn, at, folder, uncovered: uncovered.clone() };
+                let uncovered = uncovered.clone();
+                let entry = UndoEntry::Command { turn, at, folder: shown, uncovered };
                 state.journal_size = store.append(&self.me, &[entry], Fsync::Never)?;
             }
-            turn
+            (turn, at, uncovered)
         };
         if uncovered.is_some() {
             return Ok(None);
@@ -228,20 +235,72 @@ impl Recorder {
         state.last_look += 1;
         let id = state.last_look;
         let look = state.looker.before(&self.dir, checkout, environment, &self.unreadable);
-        state.look = Some(PendingLook { id, turn, look });
+        state.look = Some(PendingLook { id, turn, at, folder, look });
         Ok(Some(id))
+    }
+
+    /// Records that a command begins which runs beside others, so that its changes are not covered. `record` notes the
+    /// command with its folder before any further look begins.
+    pub(crate) fn begin_background(
+        &self,
+        checkout: &Checkout,
+        id: &str,
+        record: impl FnOnce(WallTime, Option<PathBuf>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut state = self.state();
+        // An interrupted command that has not been looked at yet counts as cut off.
+        state.look = None;
+        let top = state.looker.top(checkout).ok();
+        let store = UndoStore::lock(&self.dir)?;
+        let turn = self.open_turn(&store, &mut state)?.number;
+        let at = SystemClock.now();
+        let folder = top.as_ref().map(|top| top.display().to_string());
+        record(at, top)?;
+        let uncovered = Some(format!("the changes of the background command {id} are not known"));
+        let entry = UndoEntry::Command { turn, at, folder, uncovered };
+        state.journal_size = store.append(&self.me, &[entry], Fsync::Never)?;
+        Ok(())
+    }
+
+    /// Returns the reason for which changes in a folder are not known: a command runs there in the background, or has begun
+    /// since then. Git must not run outside walls meanwhile, either: the command may plant files for it.
+    fn find_background(&self, folder: Option<&Path>, since: Option<WallTime>) -> Option<String> {
+        let folder = folder?;
+        let names = self.dir.agents_with_undo().unwrap_or_default();
+        names.into_iter().find_map(|name| {
+            let of_agent = if since.is_none() && name != self.me {
+                background::running(&self.dir, &name)
+            } else {
+                background::read(&self.dir, &name).unwrap_or_default().commands
+            };
+            let counts = |command: &&BackgroundCommand| {
+                let is_meant = since.map_or_else(|| command.is_running(), |at| command.since >= at);
+                is_meant && command.folder == folder
+            };
+            let id = &of_agent.iter().find(counts)?.id;
+            Some(format!(
+                "changes made by commands are not covered while {id} of {name} runs in the background"
+            ))
+        })
     }
 
     /// Records the changes of the command with this look, which has ended. Does nothing if the next one has begun.
     pub(crate) fn end_command(&self, id: u64) -> Result<(), StoreError> {
         let mut state = self.state();
         let state = &mut *state;
-        let Some(PendingLook { turn: number, look, .. }) = state.look.take_if(|it| it.id == id)
+        let Some(PendingLook { turn: number, at: begun, folder, look, .. }) =
+            state.look.take_if(|it| it.id == id)
         else {
             return Ok(());
         };
-        let found = state.looker.after(&self.dir, look, &self.unreadable);
+        let find = || self.find_background(folder.as_deref(), Some(begun));
+        let look = find().map_or(look, Err);
+        let mut found = state.looker.after(&self.dir, look, &self.unreadable);
         let store = UndoStore::lock(&self.dir)?;
+        if let Some(why) = find() {
+            found.changes.clear();
+            found.uncovered = Some(why);
+        }
         // The turn of an interrupted command may be over. After an undo in its middle, another one begins.
         let number = match &state.turn {
             Some(_) => self.open_turn(&store, state)?.number,

@@ -179,7 +179,8 @@ impl Role {
 
     /// Whether an agent in this role has a tool.
     pub fn has(&self, tool: &ToolSpec) -> bool {
-        let is_on = |list: &Vec<String>| list.iter().any(|word| covers_tool(word, tool.name));
+        let name = tool.part_of.unwrap_or(tool.name);
+        let is_on = |list: &Vec<String>| list.iter().any(|word| covers_tool(word, name));
         let is_given = match tool.role_access {
             RoleAccess::Always => return true,
             RoleAccess::Granted => true,

@@ -27,6 +27,8 @@ pub struct ToolSpec {
     pub subject: SubjectArgument,
     /// Whether a role's allow-list must name it.
     pub role_access: RoleAccess,
+    /// The tool that a role must have for it, in place of itself.
+    pub part_of: Option<&'static str>,
     /// The purpose, which decides whether a turn that only calls such tools counts as talk.
     pub purpose: Purpose,
     /// The repeated results that end a turn.
@@ -317,6 +319,7 @@ impl ToolSpec {
         effect: Effect::Changes,
         subject: SubjectArgument::None,
         role_access: RoleAccess::Named,
+        part_of: None,
         purpose: Purpose::Work,
         repetition: Repetition::Any,
         supersedes: Supersedes::Nothing,

@@ -22,6 +22,7 @@ impl Member {
         let MemberStart { reason, has_new_prompt } = start;
         let (mut has_past, mut last_report) = (false, None);
         let mut asked = BTreeSet::new();
+        let (mut begun, mut answered) = (BTreeSet::new(), BTreeSet::new());
         let mut foreign = None;
         let (conversation, host) = (&mut self.conversation, &mut self.host);
         let read = transcript::each(
@@ -35,8 +36,17 @@ impl Member {
                 }
                 has_past = true;
                 last_report = None;
-                if let Entry::Request { question, .. } = &entry {
-                    asked.insert(question.tool_use_id.clone());
+                match &entry {
+                    Entry::Request { question, .. } => {
+                        asked.insert(question.tool_use_id.clone());
+                    }
+                    Entry::ToolStart { tool_use_id, .. } => {
+                        begun.insert(tool_use_id.clone());
+                    }
+                    Entry::ToolResult { tool_use_id, .. } => {
+                        answered.insert(tool_use_id.clone());
+                    }
+                    _ => {}
                 }
                 if let Entry::TurnEnd { outcome, report: Some(report), .. } = entry {
                     last_report = Some((outcome, report));
@@ -58,6 +68,8 @@ impl Member {
         if let Some((outcome, report)) = last_report {
             host.send_report(outcome, report).await;
         }
+        // Before the calls that were cut off get an answer, which is no result.
+        conversation.tools.background().resume(&begun, &answered).await;
         let mut cut_off =
             conversation.answer_open_calls(&asked, self.foreign.is_some(), host).await?;
         // A call that waits for a decision is asked about again, so it does not run unasked.

@@ -82,7 +82,8 @@ struct Cleanup {
     supervisor: Arc<Pidfd>,
     lifeline: PipeWriter,
     run_id: String,
-    unsettled: CleanupsPending,
+    /// `None` while the command is left running.
+    unsettled: Option<CleanupsPending>,
 }
 
 /// Starts a shell command. The returned pipe, which does not block, reads its output, stderr included. Also fails
@@ -155,7 +156,7 @@ fn launch(
     isolate(&mut program, inherited, || Ok(setsid().map(drop)?));
     let supervisor = Arc::new(spawn(&mut program)?);
     drop((input, walls, agent));
-    let (run_id, unsettled) = (setup.run_id.clone(), CleanupsPending::count());
+    let (run_id, unsettled) = (setup.run_id.clone(), Some(CleanupsPending::count()));
     let cleanup =
         Some(Cleanup { supervisor: Arc::clone(&supervisor), lifeline, run_id, unsettled });
     Ok(RunningCommand { supervisor, proxy, cleanup })
@@ -225,6 +226,13 @@ impl RunningCommand {
         self.proxy.take()
     }
 
+    /// Lets the command run beside others: [`settle`] does not wait for it until it is to end.
+    pub(crate) fn leave_running(&mut self) {
+        if let Some(cleanup) = &mut self.cleanup {
+            cleanup.unsettled = None;
+        }
+    }
+
     /// Ends the command and every process that escaped its supervisor; returns the exit of the shell. Blocks for
     /// a few seconds at most. Fails if the supervisor is stuck in the kernel.
     pub(crate) fn end(mut self) -> io::Result<ExitKind> {
@@ -234,7 +242,8 @@ impl RunningCommand {
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
-        if let Some(cleanup) = self.cleanup.take() {
+        if let Some(mut cleanup) = self.cleanup.take() {
+            cleanup.unsettled.get_or_insert_with(CleanupsPending::count);
             // A thread, because the caller's event loop must not wait. If none can be started, closing the
             // lifeline suffices: the supervisor ends the command.
             let thread = thread::Builder::new().name("cleanup".into());
@@ -244,7 +253,8 @@ impl Drop for RunningCommand {
 }
 
 impl Cleanup {
-    fn run(self) -> io::Result<ExitKind> {
+    fn run(mut self) -> io::Result<ExitKind> {
+        self.unsettled.get_or_insert_with(CleanupsPending::count);
         drop(self.lifeline);
         let mut ended = self.supervisor.ends_within(CLEANUP_TIMEOUT);
         if !ended {

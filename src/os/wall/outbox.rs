@@ -16,7 +16,7 @@ pub(crate) const OUTBOX_VARIABLE: &str = "TEAM_OUTBOX";
 /// The beginning of the name of an outbox. Its id follows.
 const PREFIX: &str = "outbox-";
 
-/// The maximum number of outboxes that a killed agent leaves: it runs one command at a time.
+/// The maximum number of outboxes that a killed agent leaves: eight in the background, and one besides.
 const MOST_LEFT: usize = 16;
 
 /// The outbox of one command. Dropping it removes the file.

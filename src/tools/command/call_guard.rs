@@ -64,3 +64,28 @@ impl CheckedCall {
         text
     }
 }
+
+/// The guard of a command that runs beside other calls. It compares no leased paths: their owners change them meanwhile.
+/// It looks at no changes for undo: they cannot be told from those of others.
+pub(in crate::tools) struct BackgroundGuard {
+    leases: LeaseGuard,
+    git: GitGuard,
+}
+
+impl BackgroundGuard {
+    /// Prepares the guard of a command behind these walls.
+    pub(in crate::tools) async fn before(parts: &ToolParts, walls: Option<&Walls>) -> Self {
+        let leases = LeaseGuard::of(parts, walls).await;
+        Self { leases, git: GitGuard::of(parts, walls).await }
+    }
+
+    /// Returns the paths that the command may only read.
+    pub(in crate::tools) fn read_only(&self) -> Vec<PathBuf> {
+        self.leases.read_only()
+    }
+
+    /// Quarantines what the command has left for git. Returns the text below its `output`.
+    pub(in crate::tools) async fn after(self, output: &str) -> String {
+        self.git.report().await + &self.leases.explain(output)
+    }
+}

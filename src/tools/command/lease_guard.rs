@@ -142,7 +142,7 @@ impl LeaseGuard {
     }
 
     /// Names the read-only paths if a program has printed that it could not change one.
-    fn explain(&self, output: &str) -> String {
+    pub(super) fn explain(&self, output: &str) -> String {
         let output = output.to_lowercase();
         if self.mounted.is_empty() || !REFUSALS.iter().any(|words| output.contains(words)) {
             return String::new();

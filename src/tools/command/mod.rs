@@ -1,5 +1,6 @@
 //! The `bash` tool: runs one shell command in the workspace. No process of the command outlives it.
 
+mod background;
 pub(super) mod call_guard;
 #[cfg(test)]
 mod contained_agent;
@@ -19,24 +20,24 @@ mod wall_start_tests;
 #[cfg(test)]
 mod wall_tests;
 
+pub(crate) use background::BackgroundCommands;
+pub(super) use background::{CommandOutput, StopCommand};
 pub(crate) use output::OutputStore;
 
 use super::call::{Call, ToolError, arguments};
 use super::registry::{Tool, ToolParts, parameters};
-use super::team_context::TeamContext;
 use crate::os::command::CommandSetup;
 use crate::os::pidfd::ExitKind;
 use crate::os::wall::Walls;
-use crate::os::wall::outbox::{OUTBOX_VARIABLE, Outbox};
+use crate::os::wall::outbox::OUTBOX_VARIABLE;
 use crate::protocol::permission::PermissionSubject;
-use crate::store::asynchronous::offload;
-use crate::store::unsent_mail::OutboxLine;
 use crate::wire::host::HostPattern;
 use crate::wire::limits::{CALL_SECONDS, MAX_CALL_SECONDS};
-use crate::wire::tool::ParameterType::{self, Text, TextList};
+use crate::wire::tool::ParameterType::{self, Boolean, Text, TextList};
 use crate::wire::tool::{
     Audience, CompactOffer, Repetition, SubjectArgument, Supersedes, ToolSpec,
 };
+use background::NewCommand;
 use call_guard::CallGuard;
 use output::CappedOutput;
 use std::path::Path;
@@ -83,6 +84,8 @@ parameters!(Bash {
     command: String = required(Text, "The command, as typed in bash."),
     /// In seconds.
     timeout: Option<u64> = optional(SECONDS, "Seconds after which it is ended."),
+    /// Whether it runs beside other calls.
+    background: Option<bool> = optional(Boolean, "Returns an id at once. `timeout` is optional then."),
     /// The reason for which it is to run outside the walls.
     outside: Option<String> = optional(
         Text,
@@ -104,9 +107,9 @@ impl Tool for Bash {
         description: "Runs a shell command in the workspace and returns what it prints (standard \
                       output and error together; the middle of more than 50,000 characters is cut, \
                       and the whole kept in a file that the result names). There is no terminal \
-                      and no input. Everything the command starts, also in the background, is \
-                      ended when it returns or after `timeout` seconds (default 120, at most \
-                      3600), or when it has more than 512 processes at once.",
+                      and no input. Everything the command starts is ended when it returns or \
+                      after `timeout` seconds (default 120, at most 3600), or when it has more \
+                      than 512 processes at once.",
         compact: Some(CompactOffer::always(Audience::Both, "Run a shell command.")),
         subject: SubjectArgument::Command("command"),
         repetition: Repetition::Failures,
@@ -118,6 +121,9 @@ impl Tool for Bash {
     fn subject(call: &Call, parts: &ToolParts) -> Result<PermissionSubject, ToolError> {
         let bash: Self = arguments(call)?;
         bash.check()?;
+        if bash.is_background() {
+            parts.background.check_room()?;
+        }
         let leaves = bash.outside.is_some() && parts.commands.walls.is_some();
         let hosts = bash.new_hosts(&parts.commands)?;
         Ok(if leaves {
@@ -141,6 +147,11 @@ impl Tool for Bash {
         if let Some(outbox) = &outbox {
             setup.env.push((OUTBOX_VARIABLE.into(), outbox.path().display().to_string()));
         }
+        if self.is_background() {
+            let limit = self.timeout.map(Duration::from_secs);
+            let new = NewCommand { command: self.command, limit, setup, outbox };
+            return background::start(new, call, parts).await;
+        }
         let walls = setup.walls.as_deref();
         let guard = CallGuard::before(parts, walls, walls).await;
         setup.read_only = guard.read_only();
@@ -149,9 +160,11 @@ impl Tool for Bash {
         let mut result = result?;
         result += &checked.report(call, (&self.command, &result), parts).await;
         let Some(outbox) = outbox else { return Ok(result) };
-        let report = send_outbox(outbox, &parts.team).await?;
-        let report = report.map(|report| format!("\n[outbox: {report}]")).unwrap_or_default();
-        Ok(result + &report)
+        let report = outbox::send_all(outbox, &parts.team).await?;
+        if report.has_sent() {
+            parts.team.note_command_mail();
+        }
+        Ok(result + &report.below_output())
     }
 }
 
@@ -178,6 +191,10 @@ impl Bash {
                 folder.display()
             ))),
         }
+    }
+
+    fn is_background(&self) -> bool {
+        self.background == Some(true)
     }
 
     /// Returns the hosts that the command needs besides those of the settings. Fails if they cannot be asked for.
@@ -232,20 +249,6 @@ pub(crate) async fn run_for_person(
     let output = CappedOutput::stored_in(output_store);
     let done = shell::run(command, folder, setup, None, Duration::MAX, output).await?;
     Ok(report(done.output, done.end, None))
-}
-
-/// Sends the mail in the outbox of a command that has ended, then removes the file. Returns a report for the model.
-async fn send_outbox(outbox: Outbox, team: &TeamContext) -> Result<Option<String>, ToolError> {
-    let (text, outbox) = offload(move || (outbox.read(), outbox)).await;
-    let mut report = outbox::send(OutboxLine::all(&text).collect(), team).await?;
-    if let Some(problem) = text.problem {
-        report.add_problem(problem);
-    }
-    if report.has_sent() {
-        team.note_command_mail();
-    }
-    offload(move || drop(outbox)).await;
-    Ok(report.in_words())
 }
 
 /// Runs a command of this program with this setup, and returns what it prints. The error is the reason for which it

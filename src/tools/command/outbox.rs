@@ -4,6 +4,7 @@
 //! sent, so an agent that is killed between two lines delivers each of them once.
 
 use crate::bus::Outgoing;
+use crate::os::wall::outbox::Outbox;
 use crate::store::asynchronous::offload;
 use crate::store::unsent_mail::{self, OutboxLine};
 use crate::tools::call::ToolError;
@@ -46,12 +47,17 @@ impl OutboxReport {
     }
 
     /// Adds the reason for which lines are missing, before those of single lines.
-    pub(super) fn add_problem(&mut self, problem: String) {
+    fn add_problem(&mut self, problem: String) {
         self.refused.insert(0, problem);
     }
 
+    /// Returns the report as a line below the output of the command.
+    pub(super) fn below_output(&self) -> String {
+        self.in_words().map(|report| format!("\n[outbox: {report}]")).unwrap_or_default()
+    }
+
     /// Returns the report in one line; `None` if there was nothing to send.
-    pub(super) fn in_words(&self) -> Option<String> {
+    fn in_words(&self) -> Option<String> {
         let mut counts: Vec<(&str, usize)> = Vec::new();
         for to in &self.sent {
             match counts.iter_mut().find(|(name, _)| name == to) {
@@ -76,11 +82,22 @@ impl OutboxReport {
     }
 }
 
-/// Sends lines in order. Each counts as a send of the model. The error is fatal: the team is gone.
-pub(super) async fn send(
-    lines: Vec<OutboxLine>,
+/// Sends the mail in the outbox of a command that has ended, then removes the file.
+pub(super) async fn send_all(
+    outbox: Outbox,
     team: &TeamContext,
 ) -> Result<OutboxReport, ToolError> {
+    let (text, outbox) = offload(move || (outbox.read(), outbox)).await;
+    let mut report = send(OutboxLine::all(&text).collect(), team).await?;
+    if let Some(problem) = text.problem {
+        report.add_problem(problem);
+    }
+    offload(move || drop(outbox)).await;
+    Ok(report)
+}
+
+/// Sends lines in order. Each counts as a send of the model. The error is fatal: the team is gone.
+async fn send(lines: Vec<OutboxLine>, team: &TeamContext) -> Result<OutboxReport, ToolError> {
     let mut report = OutboxReport::default();
     for OutboxLine { id, line } in lines {
         let number = id.rsplit_once(':').map_or("?", |(_, number)| number).to_owned();

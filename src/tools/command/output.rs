@@ -25,6 +25,18 @@ const LINE_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of characters of a line that are shown to a person.
 const LINE_CHARS: usize = 400;
 
+/// The receiver of the output of a command, in pieces of any length.
+pub(in crate::tools) trait OutputSink {
+    fn push(&mut self, bytes: &[u8]);
+
+    /// Returns the time at which [`OutputSink::show_line`] is to be called.
+    fn line_due(&self) -> Option<Instant> {
+        None
+    }
+
+    fn show_line(&mut self) {}
+}
+
 /// Collected output. [`CappedOutput::finish`] returns the part that a model sees.
 #[derive(Default)]
 pub(in crate::tools) struct CappedOutput {
@@ -99,29 +111,6 @@ impl CappedOutput {
         HALF_CHARS..end
     }
 
-    /// Returns the time at which the newest line is to be shown; `None` if it was shown.
-    pub(super) fn line_due(&self) -> Option<Instant> {
-        self.viewer.as_ref()?.due()
-    }
-
-    pub(super) fn show_line(&mut self) {
-        self.viewer.iter_mut().for_each(LineViewer::show_pending);
-    }
-
-    /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.
-    pub(in crate::tools) fn push(&mut self, bytes: &[u8]) {
-        let mut bytes = [std::mem::take(&mut self.partial).as_slice(), bytes].concat();
-        let end = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
-        if str::from_utf8(end).is_err_and(|why| why.error_len().is_none()) {
-            self.partial = bytes.split_off(bytes.len() - end.len());
-        }
-        let text = String::from_utf8_lossy(&bytes);
-        if let Some(viewer) = &mut self.viewer {
-            viewer.push(&text);
-        }
-        self.push_text(&text);
-    }
-
     fn push_text(&mut self, text: &str) {
         let room = HALF_CHARS - self.head_chars;
         let split = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
@@ -169,6 +158,37 @@ impl CappedOutput {
     }
 }
 
+impl OutputSink for CappedOutput {
+    /// Appends bytes, which may end within a character; invalid UTF-8 is replaced.
+    fn push(&mut self, bytes: &[u8]) {
+        let text = decoded(&mut self.partial, bytes);
+        if let Some(viewer) = &mut self.viewer {
+            viewer.push(&text);
+        }
+        self.push_text(&text);
+    }
+
+    /// Returns the time at which the newest line is to be shown; `None` if it was shown.
+    fn line_due(&self) -> Option<Instant> {
+        self.viewer.as_ref()?.due()
+    }
+
+    fn show_line(&mut self) {
+        self.viewer.iter_mut().for_each(LineViewer::show_pending);
+    }
+}
+
+/// Returns the text of the bytes that follow `partial`, which becomes the beginning of an incomplete character at their
+/// end.
+pub(super) fn decoded(partial: &mut Vec<u8>, bytes: &[u8]) -> String {
+    let mut bytes = [std::mem::take(partial).as_slice(), bytes].concat();
+    let end = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+    if str::from_utf8(end).is_err_and(|why| why.error_len().is_none()) {
+        *partial = bytes.split_off(bytes.len() - end.len());
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// A function that redacts a piece of text, which begins with the end that was held back before. It returns the
 /// redacted text, and the end to hold back, which may be the beginning of a secret.
 type RedactPiece = Rc<dyn Fn(String) -> (String, String)>;
@@ -185,6 +205,16 @@ pub(crate) struct OutputStore {
     pub(crate) clone: Option<PathBuf>,
     /// Shows the newest line, a few times a second; `None` without a viewer.
     pub(crate) show_line: Option<ShowLine>,
+}
+
+impl OutputStore {
+    /// Returns the path by which the agent can read a stored output: in a clone, that of a copy.
+    pub(super) fn readable(&self, path: &Path) -> String {
+        let copied = self.clone.as_ref().and_then(|clone| copy_into(clone, path));
+        let path = copied.as_deref().unwrap_or(path);
+        let workspace = self.clone.as_deref().unwrap_or_else(|| self.dir.workspace());
+        path.strip_prefix(workspace).unwrap_or(path).display().to_string()
+    }
 }
 
 #[cfg(test)]
@@ -236,12 +266,7 @@ impl StoredOutput {
                 "the full output could not be stored; ask for less at a time".into()
             }
             Ok(spill) => {
-                let path = spill.path();
-                let OutputStore { dir, clone, .. } = &self.output_store;
-                let copied = clone.as_ref().and_then(|clone| copy_into(clone, path));
-                let path = copied.as_deref().unwrap_or(path);
-                let workspace = clone.as_deref().unwrap_or_else(|| dir.workspace());
-                let path = path.strip_prefix(workspace).unwrap_or(path).display();
+                let path = self.output_store.readable(spill.path());
                 let what = if spill.is_cut() {
                     format!("its first {} MiB are", LONGEST / 1024 / 1024)
                 } else {

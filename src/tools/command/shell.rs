@@ -1,9 +1,9 @@
 //! Runs one shell command with capped output and a time limit, for `bash` and for hooks.
 
 use super::host_proxy::HostProxy;
-use super::output::CappedOutput;
+use super::output::{CappedOutput, OutputSink};
 use crate::os::async_fd::ReadableFd;
-use crate::os::command::{self, CommandSetup};
+use crate::os::command::{self, CommandSetup, RunningCommand};
 use crate::os::pidfd::ExitKind;
 use crate::os::wall::PROXY_ADDRESS;
 use crate::wire::limits::OUTPUT_DRAIN;
@@ -26,6 +26,23 @@ pub(in crate::tools) struct CommandResult {
     pub(in crate::tools) refused_hosts: Vec<String>,
 }
 
+/// A command that has been started, with the parts that serve it.
+pub(in crate::tools) struct StartedCommand {
+    running: RunningCommand,
+    pipe: PipeReader,
+    proxy: HostProxy,
+}
+
+/// The end of a command.
+pub(in crate::tools) struct CommandEnd {
+    /// The exit status of its shell.
+    pub(in crate::tools) end: ExitKind,
+    /// Whether it was ended before its own end.
+    pub(in crate::tools) was_cut: bool,
+    /// The hosts that its proxy has refused.
+    pub(in crate::tools) refused_hosts: Vec<String>,
+}
+
 /// Runs a command and collects its output in `output`. Dropping the future kills the command. Fails if it cannot
 /// be started, or if its supervisor process hangs in the kernel.
 pub(in crate::tools) async fn run(
@@ -36,30 +53,58 @@ pub(in crate::tools) async fn run(
     limit: Duration,
     mut output: CappedOutput,
 ) -> io::Result<CommandResult> {
-    let hosts = setup.walls.as_ref().and_then(|walls| walls.proxied_hosts());
-    let all_hosts = hosts.into_iter().flatten().chain(&setup.granted_hosts);
-    let proxy = HostProxy::new(all_hosts.cloned().collect());
-    let setup = &if hosts.is_some() { through_proxy(setup) } else { setup.clone() };
-    let (mut running, pipe) = command::start(command.as_ref(), folder, setup, input)?;
-    let door = running.take_proxy();
-    let readable = ReadableFd::to_read(&pipe)?;
-    let supervisor = ReadableFd::to_read(running.supervisor())?;
-    let mut drained = false;
-    let (end, timed_out) = {
-        let mut reading = pin!(read_all(pipe, readable, &mut output));
-        let mut limit = pin!(sleep(limit));
+    let started = StartedCommand::start(command, folder, setup, input)?;
+    let CommandEnd { end, was_cut: timed_out, refused_hosts } =
+        started.run(sleep(limit), &mut output).await?;
+    Ok(CommandResult { output: output.finish(), end, timed_out, refused_hosts })
+}
+
+impl StartedCommand {
+    /// Starts a command. Dropping it kills the command.
+    pub(in crate::tools) fn start(
+        command: &str,
+        folder: &Path,
+        setup: &CommandSetup,
+        input: Option<File>,
+    ) -> io::Result<Self> {
+        let hosts = setup.walls.as_ref().and_then(|walls| walls.proxied_hosts());
+        let all_hosts = hosts.into_iter().flatten().chain(&setup.granted_hosts);
+        let proxy = HostProxy::new(all_hosts.cloned().collect());
+        let setup = &if hosts.is_some() { through_proxy(setup) } else { setup.clone() };
+        let (running, pipe) = command::start(command.as_ref(), folder, setup, input)?;
+        Ok(Self { running, pipe, proxy })
+    }
+
+    /// Lets the command run beside others, so that nobody who waits for the end of others waits for it.
+    pub(in crate::tools) fn leave_running(&mut self) {
+        self.running.leave_running();
+    }
+
+    /// Passes on the output of the command until it ends, or ends it when `until` is over.
+    pub(in crate::tools) async fn run(
+        self,
+        until: impl Future<Output = ()>,
+        output: &mut impl OutputSink,
+    ) -> io::Result<CommandEnd> {
+        let Self { mut running, pipe, proxy } = self;
+        let door = running.take_proxy();
+        let readable = ReadableFd::to_read(&pipe)?;
+        let supervisor = ReadableFd::to_read(running.supervisor())?;
+        let mut drained = false;
+        let mut reading = pin!(read_all(pipe, readable, output));
+        let mut until = pin!(until);
         let has_proxy = door.is_some();
         let mut serving = pin!(async {
             if let Some(door) = door {
                 proxy.serve(door).await;
             }
         });
-        let timed_out = loop {
+        let was_cut = loop {
             tokio::select! {
                 () = &mut reading, if !drained => drained = true,
                 () = &mut serving, if has_proxy => {}
                 _ = supervisor.wait() => break false,
-                () = &mut limit => break true,
+                () = &mut until => break true,
             }
         };
         let mut ending = tokio::task::spawn_blocking(|| running.end());
@@ -73,10 +118,9 @@ pub(in crate::tools) async fn run(
             // A process beyond the reach of the supervisor may still hold the pipe.
             timeout(OUTPUT_DRAIN, reading).await.unwrap_or_default();
         }
-        (end, timed_out)
-    };
-    let refused_hosts = proxy.refused();
-    Ok(CommandResult { output: output.finish(), end, timed_out, refused_hosts })
+        let refused_hosts = proxy.refused();
+        Ok(CommandEnd { end, was_cut, refused_hosts })
+    }
 }
 
 /// Returns the setup of a command whose programs are to find the proxy around it.
@@ -115,7 +159,7 @@ fn proxy_variables() -> Vec<(String, String)> {
 }
 
 /// Reads until the pipe has no writer.
-async fn read_all(mut pipe: PipeReader, readable: ReadableFd, output: &mut CappedOutput) {
+async fn read_all(mut pipe: PipeReader, readable: ReadableFd, output: &mut impl OutputSink) {
     let mut buffer = vec![0; 65_536];
     loop {
         let read = readable.read(|| pipe.read(&mut buffer));

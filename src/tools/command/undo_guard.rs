@@ -23,14 +23,7 @@ impl UndoGuard {
     /// Looks at the files of the workspace or the clone. A failure is logged: the changes are then not covered.
     pub(in crate::tools) async fn before(parts: &ToolParts) -> Self {
         let recorder = Arc::clone(parts.files.recorder());
-        let checkout = match &parts.work {
-            Some(work) => Checkout::Clone {
-                top: PathBuf::from(&work.place.path),
-                repository: PathBuf::from(&work.place.repository),
-                index: first_index(Path::new(&work.place.path)),
-            },
-            None => Checkout::Around(parts.files.workspace.path().to_owned()),
-        };
+        let checkout = checkout(parts);
         let environment = parts.commands.env.clone();
         let own = Arc::clone(&recorder);
         let begun = move || own.begin_command(&checkout, &environment);
@@ -53,6 +46,18 @@ impl UndoGuard {
         let Self { recorder, id } = self;
         let Some(id) = id else { return };
         log(offload(move || recorder.end_command(id)).await).unwrap_or_default();
+    }
+}
+
+/// Returns the files in which commands of an agent make changes.
+pub(super) fn checkout(parts: &ToolParts) -> Checkout {
+    match &parts.work {
+        Some(work) => Checkout::Clone {
+            top: PathBuf::from(&work.place.path),
+            repository: PathBuf::from(&work.place.repository),
+            index: first_index(Path::new(&work.place.path)),
+        },
+        None => Checkout::Around(parts.files.workspace.path().to_owned()),
     }
 }
 

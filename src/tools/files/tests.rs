@@ -64,6 +64,7 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
     let instructions = NestedInstructions::new(NestedLimits { each: 8192, total: 32_768 }, None);
     let parts = ToolParts {
         commands,
+        background: BackgroundCommands::new(Rc::clone(&team), output_store.clone()),
         output_store,
         files,
         skills,

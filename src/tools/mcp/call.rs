@@ -3,7 +3,7 @@
 use crate::mcp::CallContent;
 use crate::tools::call::{Call, ToolError, ToolFuture};
 use crate::tools::command::call_guard::CallGuard;
-use crate::tools::command::output::CappedOutput;
+use crate::tools::command::output::{CappedOutput, OutputSink as _};
 use crate::tools::registry::ToolParts;
 use crate::wire::tool::Effect;
 

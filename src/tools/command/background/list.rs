@@ -1,0 +1,547 @@
+//! The background commands of one agent: their records, their tasks, and the notices of their ends.
+
+use super::output::{CommandLog, KEPT_BYTES, NewOutput};
+use crate::bus::Outgoing;
+use crate::os::command::END_WITHIN;
+use crate::os::failpoint::hit;
+use crate::os::pidfd::ExitKind;
+use crate::os::{Clock, SystemClock};
+use crate::store::asynchronous::offload;
+use crate::store::output_spill::OutputSpill;
+use crate::store::{StoreError, background};
+use crate::tools::call::{Call, ToolError};
+use crate::tools::command::output::{OutputSink, OutputStore};
+use crate::tools::command::shell::{CommandEnd, StartedCommand};
+use crate::tools::team_context::TeamContext;
+use crate::undo::look::Checkout;
+use crate::undo::recorder::Recorder;
+use crate::wire::AgentName;
+use crate::wire::background::{BackgroundCommand, CommandList, CommandState, OutputLook};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// The maximum number of commands of an agent that run at once.
+pub(super) const MOST_RUNNING: usize = 8;
+
+/// The number of commands that have ended whose output is kept.
+const MOST_ENDED: usize = 8;
+
+/// The maximum number of characters of a command line in a record, and in a list for the model.
+const RECORD_CHARS: usize = 2000;
+const SHOWN_CHARS: usize = 80;
+
+/// The maximum size of the end of the output in a notice, in bytes.
+const NOTICE_BYTES: usize = 2000;
+
+/// The time in which a command that was stopped has ended and was looked at.
+const STOPPED_WITHIN: Duration = END_WITHIN.saturating_mul(5);
+
+const EARLIER: &str = "state unknown: it ended with the earlier process";
+
+/// The background commands of one agent.
+pub(crate) struct BackgroundCommands {
+    team: Rc<TeamContext>,
+    store: OutputStore,
+    list: RefCell<CommandList>,
+    live: RefCell<BTreeMap<String, Rc<LiveCommand>>>,
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+    /// Held while the list is written.
+    saving: tokio::sync::Mutex<()>,
+    is_loaded: Cell<bool>,
+    is_ending: Cell<bool>,
+}
+
+/// The files in which a command may make changes.
+pub(super) struct Place {
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) checkout: Checkout,
+    pub(super) folder: PathBuf,
+}
+
+/// A command that has ended, before the work after its end.
+pub(super) struct Ending {
+    /// The end of its output.
+    pub(super) output: String,
+    /// Whether its mail is to be sent: it has not ended with its agent.
+    pub(super) is_sending: bool,
+}
+
+/// A command whose output is in memory.
+struct LiveCommand {
+    log: RefCell<CommandLog>,
+    /// The text about the work after its end.
+    report: RefCell<String>,
+    has_ended: Cell<bool>,
+    is_stopped: Cell<bool>,
+    /// The number of calls that are about to show its end.
+    looks: Cell<usize>,
+    /// Notified at each change of the above.
+    changed: Notify,
+}
+
+impl LiveCommand {
+    fn new(log: CommandLog, has_ended: bool) -> Rc<Self> {
+        Rc::new(Self {
+            log: RefCell::new(log),
+            report: RefCell::default(),
+            has_ended: Cell::new(has_ended),
+            is_stopped: Cell::default(),
+            looks: Cell::default(),
+            changed: Notify::new(),
+        })
+    }
+
+    fn stop(&self) {
+        self.is_stopped.set(true);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until a condition holds. Every change of it notifies.
+    async fn until(&self, holds: impl Fn(&Self) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if holds(self) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Passes output to a command that is looked at meanwhile.
+struct LogSink(Rc<LiveCommand>);
+
+impl OutputSink for LogSink {
+    fn push(&mut self, bytes: &[u8]) {
+        self.0.log.borrow_mut().push(bytes);
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// A call that is about to show the end of a command, so that no notice is sent meanwhile. Dropped without a commit, the
+/// model has seen nothing.
+struct PendingLook<'a> {
+    commands: &'a BackgroundCommands,
+    live: Rc<LiveCommand>,
+    /// The record before the look.
+    before: Option<BackgroundCommand>,
+}
+
+impl<'a> PendingLook<'a> {
+    fn new(commands: &'a BackgroundCommands, live: Rc<LiveCommand>) -> Self {
+        live.looks.update(|looks| looks + 1);
+        Self { commands, live, before: None }
+    }
+
+    fn commit(mut self) {
+        self.before = None;
+    }
+}
+
+impl Drop for PendingLook<'_> {
+    fn drop(&mut self) {
+        if let Some(BackgroundCommand { id, seen, look, told, .. }) = self.before.take() {
+            self.commands.change(&id, |it| (it.seen, it.look, it.told) = (seen, look, told));
+        }
+        self.live.looks.update(|looks| looks - 1);
+        self.live.changed.notify_waiters();
+    }
+}
+
+impl BackgroundCommands {
+    /// Returns the commands of an agent. Those of an earlier process are loaded later.
+    pub(crate) fn new(team: Rc<TeamContext>, store: OutputStore) -> Rc<Self> {
+        Rc::new(Self {
+            team,
+            store,
+            list: RefCell::default(),
+            live: RefCell::default(),
+            tasks: RefCell::default(),
+            saving: tokio::sync::Mutex::default(),
+            is_loaded: Cell::default(),
+            is_ending: Cell::default(),
+        })
+    }
+
+    /// Loads the records of an earlier process, unless that was done.
+    pub(super) async fn load(&self) {
+        if self.is_loaded.replace(true) {
+            return;
+        }
+        let (dir, me) = (self.store.dir.clone(), self.team.me.clone());
+        let read = offload(move || background::read(&dir, &me)).await;
+        let read =
+            read.inspect_err(|why| tracing::warn!(%why, "background commands are not known"));
+        *self.list.borrow_mut() = read.unwrap_or_default();
+    }
+
+    /// Tells the agent what has become of commands of an earlier process, once. `begun` and `answered` are the ids of the
+    /// calls in its transcript that were begun, and answered.
+    pub(crate) async fn resume(&self, begun: &BTreeSet<String>, answered: &BTreeSet<String>) {
+        self.load().await;
+        let mut untold = Vec::new();
+        for command in &mut self.list.borrow_mut().commands {
+            if let Some(look) = command.look.take().filter(|look| answered.contains(&look.call)) {
+                command.seen = look.to;
+                command.told |= look.end;
+            }
+            if command.is_running() {
+                command.state = CommandState::Unknown;
+                command.end = EARLIER.into();
+            }
+            // A command of another conversation tells this one nothing.
+            if !begun.contains(&command.call) {
+                command.told = true;
+            }
+            if !command.told {
+                untold.push(command.id.clone());
+            }
+        }
+        if self.list.borrow().commands.is_empty() {
+            return;
+        }
+        self.save().await;
+        for id in untold {
+            if let Ok((live, command)) = self.find(&id).await {
+                self.tell(&live, &command).await;
+            }
+        }
+    }
+
+    /// Fails if too many commands run; the error lists them.
+    pub(in crate::tools::command) fn check_room(&self) -> Result<(), ToolError> {
+        let list = self.list.borrow();
+        let running: Vec<String> =
+            list.commands.iter().filter(|it| it.is_running()).map(named).collect();
+        if running.len() < MOST_RUNNING {
+            return Ok(());
+        }
+        Err(ToolError::Reply(format!(
+            "{} commands already run in the background, more are not allowed: {}; stop one with stop_command, or wait \
+             for one",
+            running.len(),
+            running.join(", ")
+        )))
+    }
+
+    /// Records a command that is about to start. Returns its id.
+    pub(super) async fn record(
+        &self,
+        command: &str,
+        limit: Option<Duration>,
+        call: &Call,
+        place: Place,
+    ) -> Result<String, ToolError> {
+        let _saving = self.saving.lock().await;
+        let mut list = self.list.borrow().clone();
+        list.last += 1;
+        let id = format!("c{}", list.last);
+        let old = forget_old(&mut list);
+        let (clean, held) = (self.store.redact)(command.to_owned());
+        let mut new = BackgroundCommand {
+            id: id.clone(),
+            call: call.id.clone(),
+            command: (clean + &held).chars().take(RECORD_CHARS).collect(),
+            folder: PathBuf::new(),
+            since: SystemClock.now(),
+            timeout: limit.map(|limit| limit.as_secs()),
+            state: CommandState::Running,
+            end: String::new(),
+            seen: 0,
+            look: None,
+            told: false,
+        };
+        let (dir, me, fsync) =
+            (self.store.dir.clone(), self.team.me.clone(), self.team.bus.fsync());
+        let gone = old.clone();
+        let recorded = offload(move || {
+            let Place { recorder, checkout, folder } = place;
+            let id = new.id.clone();
+            let record = |at, top: Option<PathBuf>| {
+                (new.since, new.folder) = (at, top.unwrap_or(folder));
+                list.commands.push(new.clone());
+                background::write(&dir, &me, &list, fsync)
+            };
+            recorder.begin_background(&checkout, &id, record)?;
+            for id in gone {
+                fs::remove_file(dir.command_output(&me, &id)).unwrap_or_default();
+            }
+            Ok::<_, StoreError>(new)
+        });
+        let new = recorded.await.map_err(|why| {
+            ToolError::Reply(format!(
+                "the command was not started, because it could not be recorded: {why}; try again"
+            ))
+        })?;
+        let mut list = self.list.borrow_mut();
+        list.last += 1;
+        list.commands.retain(|it| !old.contains(&it.id));
+        list.commands.push(new);
+        self.live.borrow_mut().retain(|id, _| !old.contains(id));
+        Ok(id)
+    }
+
+    /// Removes the record of a command that could not be started.
+    pub(super) async fn forget(&self, id: &str) {
+        self.list.borrow_mut().commands.retain(|it| it.id != id);
+        self.save().await;
+    }
+
+    /// Attends to a command until it has ended and the agent knows it. `after` does the work after its end, and returns a
+    /// text for the model.
+    pub(super) async fn attend(
+        self: &Rc<Self>,
+        id: &str,
+        started: StartedCommand,
+        limit: Option<Duration>,
+        after: impl AsyncFnOnce(Ending) -> String + 'static,
+    ) {
+        let (dir, me, of) = (self.store.dir.clone(), self.team.me.clone(), id.to_owned());
+        let spill = offload(move || OutputSpill::of_command(&dir, &me, &of)).await;
+        let spill = spill.inspect_err(|why| {
+            tracing::warn!(%why, "the output of a background command is not stored");
+        });
+        let live = LiveCommand::new(CommandLog::new(self.store.clone(), spill.ok()), false);
+        self.live.borrow_mut().insert(id.to_owned(), Rc::clone(&live));
+        let (own, id) = (Rc::clone(self), id.to_owned());
+        let task = tokio::task::spawn_local(async move {
+            let begun = SystemClock.monotonic();
+            let stopped = async {
+                let stopped = live.until(|live| live.is_stopped.get());
+                match limit {
+                    Some(limit) => timeout(limit, stopped).await.unwrap_or_default(),
+                    None => stopped.await,
+                }
+            };
+            let ended = started.run(stopped, &mut LogSink(Rc::clone(&live))).await;
+            live.log.borrow_mut().finish();
+            let output = live.log.borrow().since(0, KEPT_BYTES).text;
+            let is_sending = !own.is_ending.get();
+            *live.report.borrow_mut() = after(Ending { output, is_sending }).await;
+            // A command that has ended with its agent is told by the next process.
+            if !is_sending {
+                return;
+            }
+            let seconds = SystemClock.monotonic().duration_since(begun).as_secs();
+            let end = end_in_words(ended, &live, limit);
+            own.change(&id, |it| {
+                it.state = CommandState::Ended;
+                it.end = format!("{end} after {seconds} s");
+            });
+            own.save().await;
+            hit("background.ended");
+            live.has_ended.set(true);
+            live.changed.notify_waiters();
+            live.until(|live| live.looks.get() == 0).await;
+            let known = own.get(&id);
+            if let Some(command) = known.filter(|it| !it.look.as_ref().is_some_and(|it| it.end)) {
+                own.tell(&live, &command).await;
+            }
+        });
+        let mut tasks = self.tasks.borrow_mut();
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(task);
+    }
+
+    /// Ends all commands of an agent that ends. Their records stay, so that the next process tells what has become of
+    /// them.
+    pub(crate) async fn end_all(&self) {
+        self.is_ending.set(true);
+        self.live.borrow().values().for_each(|live| live.stop());
+        let tasks = self.tasks.take();
+        let all = async {
+            for task in tasks {
+                task.await.unwrap_or_default();
+            }
+        };
+        if timeout(END_WITHIN, all).await.is_err() {
+            tracing::warn!("background commands have not ended in time");
+        }
+    }
+
+    /// Returns the new output of a command and its state, for this call. Waits at most `wait` for either.
+    pub(super) async fn look(
+        &self,
+        id: &str,
+        call: &Call,
+        wait: Option<Duration>,
+    ) -> Result<String, ToolError> {
+        let (live, command) = self.find(id).await?;
+        let pending = PendingLook::new(self, Rc::clone(&live));
+        let seen = seen(&command);
+        if let Some(wait) = wait {
+            let is_news =
+                |live: &LiveCommand| live.has_ended.get() || live.log.borrow().total() > seen;
+            timeout(wait, live.until(is_news)).await.unwrap_or_default();
+        }
+        self.show(pending, id, call).await
+    }
+
+    /// Ends a command and returns its new output, for this call.
+    pub(super) async fn stop(&self, id: &str, call: &Call) -> Result<String, ToolError> {
+        let (live, _) = self.find(id).await?;
+        let pending = PendingLook::new(self, Rc::clone(&live));
+        live.stop();
+        let ended = timeout(STOPPED_WITHIN, live.until(|live| live.has_ended.get())).await;
+        if ended.is_err() {
+            return Err(ToolError::Reply(format!(
+                "{id} has not ended yet; look at it with command_output"
+            )));
+        }
+        self.show(pending, id, call).await
+    }
+
+    async fn show(
+        &self,
+        mut pending: PendingLook<'_>,
+        id: &str,
+        call: &Call,
+    ) -> Result<String, ToolError> {
+        let command = self.get(id).ok_or_else(|| self.unknown(id))?;
+        let live = Rc::clone(&pending.live);
+        let (from, to, end) = (seen(&command), live.log.borrow().total(), live.has_ended.get());
+        let NewOutput { text, skipped } = live.log.borrow().since(from, KEPT_BYTES);
+        let mut shown = String::new();
+        if skipped > 0 {
+            let path = self.store.dir.command_output(&self.team.me, id);
+            let path = self.store.readable(&path);
+            shown = format!("[... {skipped} bytes before this: {path}]\n");
+        }
+        shown += if text.is_empty() { "(no new output)" } else { &text };
+        if !shown.ends_with('\n') {
+            shown.push('\n');
+        }
+        let state = if end {
+            command.end.clone()
+        } else {
+            format!("running for {} s", SystemClock.now().since(command.since).as_secs())
+        };
+        let _infallible = write!(shown, "[{id}: {state}]{}", live.report.borrow());
+        // The look before this one is in the transcript.
+        let was_told = command.told || command.look.as_ref().is_some_and(|look| look.end);
+        let look = OutputLook { call: call.id.clone(), to, end };
+        self.change(id, |it| (it.seen, it.look, it.told) = (from, Some(look), was_told));
+        pending.before = Some(command);
+        self.save().await;
+        pending.commit();
+        Ok(shown)
+    }
+
+    /// Sends the agent the notice of the end of a command. A second one has the same id, so it is delivered once.
+    async fn tell(&self, live: &LiveCommand, command: &BackgroundCommand) {
+        let NewOutput { text, skipped } = live.log.borrow().since(seen(command), NOTICE_BYTES);
+        let mut content = format!("background command {}: {}", named(command), command.end);
+        content += &live.report.borrow();
+        if !text.trim().is_empty() {
+            let what = if skipped > 0 { "the end of its new output" } else { "its new output" };
+            let _infallible = write!(content, "\n{what}:\n{}", text.trim_end());
+        }
+        let (bus, me) = (Arc::clone(&self.team.bus), self.team.me.clone());
+        let id = Some(format!("system:command:{me}:{}", command.call));
+        let sent = offload(move || {
+            let outgoing = Outgoing { id, ..Outgoing::text(bus.cut(&content)) };
+            bus.send(&AgentName::system(), me.as_str(), outgoing)
+        })
+        .await;
+        if let Err(why) = sent {
+            tracing::warn!(%why, id = command.id, "the end of a background command was not told");
+        }
+        hit("background.told");
+        self.change(&command.id, |it| it.told = true);
+        self.save().await;
+    }
+
+    fn get(&self, id: &str) -> Option<BackgroundCommand> {
+        self.list.borrow().commands.iter().find(|it| it.id == id).cloned()
+    }
+
+    fn change(&self, id: &str, change: impl FnOnce(&mut BackgroundCommand)) {
+        if let Some(command) = self.list.borrow_mut().commands.iter_mut().find(|it| it.id == id) {
+            change(command);
+        }
+    }
+
+    /// Finds a command, perhaps one of an earlier process.
+    async fn find(&self, id: &str) -> Result<(Rc<LiveCommand>, BackgroundCommand), ToolError> {
+        self.load().await;
+        let command = self.get(id).ok_or_else(|| self.unknown(id))?;
+        let known = self.live.borrow().get(id).cloned();
+        if let Some(live) = known {
+            return Ok((live, command));
+        }
+        let (dir, me, of) = (self.store.dir.clone(), self.team.me.clone(), id.to_owned());
+        let read = offload(move || background::output_end(&dir, &me, &of, KEPT_BYTES as u64)).await;
+        let (kept, total) = read.map_err(ToolError::reply)?;
+        let log = CommandLog::of_earlier(self.store.clone(), kept, total);
+        let live = LiveCommand::new(log, true);
+        self.live.borrow_mut().insert(id.to_owned(), Rc::clone(&live));
+        Ok((live, command))
+    }
+
+    fn unknown(&self, id: &str) -> ToolError {
+        let known: Vec<String> = self.list.borrow().commands.iter().map(named).collect();
+        let known = if known.is_empty() { "there is none".into() } else { known.join(", ") };
+        ToolError::Reply(format!("{id:?} is no background command; known: {known}"))
+    }
+
+    /// Writes the list as it is when no other write is under way.
+    async fn save(&self) {
+        let _saving = self.saving.lock().await;
+        let (dir, me, list) =
+            (self.store.dir.clone(), self.team.me.clone(), self.list.borrow().clone());
+        let fsync = self.team.bus.fsync();
+        let saved = offload(move || background::write(&dir, &me, &list, fsync)).await;
+        if let Err(why) = saved {
+            tracing::warn!(%why, "the list of background commands was not written");
+        }
+    }
+}
+
+/// Removes the oldest commands that have ended. Returns their ids.
+fn forget_old(list: &mut CommandList) -> Vec<String> {
+    let is_over = |it: &&BackgroundCommand| !it.is_running() && !it.will_wake();
+    let over: Vec<String> = list.commands.iter().filter(is_over).map(|it| it.id.clone()).collect();
+    let surplus = over.len().saturating_sub(MOST_ENDED);
+    let old: Vec<String> = over.into_iter().take(surplus).collect();
+    list.commands.retain(|it| !old.contains(&it.id));
+    old
+}
+
+/// Returns the size of the output that the model has seen.
+fn seen(command: &BackgroundCommand) -> u64 {
+    command.look.as_ref().map_or(command.seen, |look| look.to)
+}
+
+/// Returns the id of a command with the begin of its first line.
+fn named(command: &BackgroundCommand) -> String {
+    let line = command.command.trim().lines().next().unwrap_or_default();
+    let short: String = line.chars().take(SHOWN_CHARS).collect();
+    let cut = if short.len() < command.command.trim().len() { "…" } else { "" };
+    format!("{} ({short}{cut})", command.id)
+}
+
+fn end_in_words(
+    ended: io::Result<CommandEnd>,
+    live: &LiveCommand,
+    limit: Option<Duration>,
+) -> String {
+    match ended {
+        Err(why) => format!("it could not be attended: {why}; ended"),
+        Ok(CommandEnd { was_cut: true, .. }) if live.is_stopped.get() => "stopped".into(),
+        Ok(CommandEnd { was_cut: true, .. }) => {
+            format!("timed out ({} s)", limit.unwrap_or_default().as_secs())
+        }
+        Ok(CommandEnd { end: ExitKind::Code(code), .. }) => format!("exit code {code}"),
+        Ok(CommandEnd { end: ExitKind::Signal(signal), .. }) => format!("ended by signal {signal}"),
+    }
+}

@@ -1,0 +1,83 @@
+//! Commands that an agent runs in the background, as they rest on disk.
+
+use super::time::WallTime;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The background commands of one agent: those that run, and the last ones that have ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CommandList {
+    /// The number of the last command. Numbers never repeat.
+    pub last: u64,
+    /// The commands, oldest first.
+    pub commands: Vec<BackgroundCommand>,
+}
+
+/// A command that runs beside the turns of its agent, or has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BackgroundCommand {
+    /// The id by which the model names it.
+    pub id: String,
+    /// The id of the tool call that has started it.
+    pub call: String,
+    /// The command line, without secrets.
+    pub command: String,
+    /// The folder in which it may change files.
+    pub folder: PathBuf,
+    /// The time of its start.
+    pub since: WallTime,
+    /// The time limit in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<u64>,
+    /// Whether it runs.
+    pub state: CommandState,
+    /// Its end in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub end: String,
+    /// The part of its output that the model has seen, in bytes.
+    #[serde(default)]
+    pub seen: u64,
+    /// The last look of the model at its output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look: Option<OutputLook>,
+    /// Whether the agent needs no notice of its end any more.
+    #[serde(default)]
+    pub told: bool,
+}
+
+impl BackgroundCommand {
+    /// Whether it runs, unless its agent has ended.
+    pub fn is_running(&self) -> bool {
+        self.state == CommandState::Running
+    }
+
+    /// Whether its end is still to wake its agent: it has a time limit, and the agent does not know its end yet.
+    pub fn will_wake(&self) -> bool {
+        let is_known = self.told || self.look.as_ref().is_some_and(|look| look.end);
+        self.timeout.is_some() && !is_known
+    }
+}
+
+/// The state of a background command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CommandState {
+    /// It runs. If its agent has ended, it has ended, too.
+    Running,
+    /// It has ended.
+    Ended,
+    /// It ended with an earlier process of its agent.
+    Unknown,
+}
+
+/// A call by which the model looks at the output of a command. It counts once its result is in the transcript.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputLook {
+    /// The id of the call.
+    pub call: String,
+    /// The end of the output that it has shown, in bytes.
+    pub to: u64,
+    /// Whether it has shown the end of the command.
+    pub end: bool,
+}
