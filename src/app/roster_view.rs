@@ -29,7 +29,7 @@ pub(crate) fn table(
             let separator = if doing.is_empty() { "" } else { ", " };
             let with_tasks = format!("{doing}{separator}task {}", tasks.join(", "));
             // The activity contains the words of the heartbeat already.
-            (member.activity, member.heartbeat) = (Some(with_tasks), None);
+            (member.activity, member.heartbeat, member.background) = (Some(with_tasks), None, 0);
         }
     }
     let members: Vec<_> = members.iter().map(|(member, _)| member).collect();

@@ -81,7 +81,7 @@ pub(super) fn outputs(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, F
 mod tests {
     use super::*;
     use crate::store::output_spill::OutputSpill;
-    use crate::store::test_team;
+    use crate::store::{LifeLock, LifeRecord, test_team};
     use crate::wire::background::CommandState;
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
         write(&dir, &alice, &list, Fsync::Never).unwrap();
         assert_eq!(read(&dir, &alice).unwrap(), list);
         assert_eq!(running(&dir, &alice), []);
-        let lock = crate::store::LifeLock::take(&dir, &alice);
+        let lock = LifeLock::take(&dir, &alice, LifeRecord::of_this_process()).unwrap();
         assert_eq!(running(&dir, &alice), list.commands);
         drop(lock);
     }

@@ -20,6 +20,19 @@ fn names_and_aliases_are_unique() {
 }
 
 #[test]
+fn a_role_with_bash_has_the_tools_for_its_background_commands() {
+    for (tools, has_them) in [(vec!["bash"], true), (vec!["read_file"], false)] {
+        let tools = Some(tools.into_iter().map(ToOwned::to_owned).collect());
+        let role = Role { tools, ..Role::default() };
+        for name in ["command_output", "stop_command"] {
+            assert_eq!(role.has(find(name).unwrap()), has_them, "{name}");
+        }
+    }
+    let of_others = specs().filter_map(|spec| spec.part_of);
+    of_others.for_each(|name| assert!(find(name).is_some(), "{name}"));
+}
+
+#[test]
 fn every_spec_describes_the_tool_and_a_compact_tool_is_also_for_its_audience() {
     for spec in specs() {
         for agent in [Audience::Lead, Audience::Teammate] {

@@ -17,6 +17,7 @@ const fn command(
 pub(crate) const COMMANDS: &[SlashCommand] = &[
     command("/team", "", ArgumentKind::None, "the members: status, unread mail, tokens"),
     command("/tasks", "", ArgumentKind::None, "the task list: who does what, what waits for what"),
+    command("/jobs", "", ArgumentKind::None, "the commands that run in the background"),
     command("/inbox", "", ArgumentKind::None, "the lead's mail: unread, and new since you looked"),
     command("/requests", "[N]", ArgumentKind::Text, "the questions that wait; all of question N"),
     command("/approve", "N", ArgumentKind::Text, "say yes to question N"),

@@ -17,7 +17,12 @@ pub(crate) fn activity(member: &MemberView) -> String {
         let silent = Duration::try_from_secs_f64(heartbeat.silent_for).unwrap_or_default();
         format!("{}, no sign of life for {}", heartbeat.state, age(silent))
     });
-    ended.or(quiet).or_else(|| member.activity.clone()).unwrap_or_default()
+    let doing = ended.or(quiet).or_else(|| member.activity.clone()).unwrap_or_default();
+    if member.background == 0 {
+        return doing;
+    }
+    let separator = if doing.is_empty() { "" } else { ", " };
+    format!("{doing}{separator}{} in background", member.background)
 }
 
 /// A column's title, its smallest width, its rank, and the cell of a member. On a narrow terminal the lowest rank

@@ -2,7 +2,7 @@
 
 use crate::os::{Clock, SystemClock, uptime};
 use crate::store::heartbeat::{self, Heartbeat};
-use crate::store::{Liveness, TeamDir, liveness, roster};
+use crate::store::{Liveness, TeamDir, background, liveness, roster};
 use crate::wire::roster::{Member, Roster, Status, UsageCount};
 use crate::wire::sandbox::SandboxEntry;
 use crate::wire::{AgentName, WallTime};
@@ -31,6 +31,9 @@ pub(crate) struct MemberView {
     /// Whether the process is gone and nobody has handled that; the status is `failed` then.
     #[serde(skip)]
     pub(crate) found_dead: bool,
+    /// The number of commands that it runs in the background.
+    #[serde(skip)]
+    pub(crate) background: usize,
     /// The walls around its commands, as it has published them.
     #[serde(skip)]
     pub(crate) sandbox: Option<SandboxEntry>,
@@ -81,6 +84,7 @@ pub(crate) fn members(
                 heartbeat: is_busy.then(|| heartbeat_of(team, name, member, status)).flatten(),
                 ended,
                 found_dead,
+                background: if alive { background::running(team, name).len() } else { 0 },
                 sandbox: member.sandbox.clone(),
                 entry,
             }

@@ -4,6 +4,9 @@ use super::time::WallTime;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// The maximum number of characters of a command line in a list.
+const SHOWN_CHARS: usize = 80;
+
 /// The background commands of one agent: those that run, and the last ones that have ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -47,6 +50,14 @@ pub struct BackgroundCommand {
 }
 
 impl BackgroundCommand {
+    /// Returns its id with the begin of its first line.
+    pub fn title(&self) -> String {
+        let line = self.command.trim().lines().next().unwrap_or_default();
+        let short: String = line.chars().take(SHOWN_CHARS).collect();
+        let cut = if short.len() < self.command.trim().len() { "…" } else { "" };
+        format!("{} ({short}{cut})", self.id)
+    }
+
     /// Whether it runs, unless its agent has ended.
     pub fn is_running(&self) -> bool {
         self.state == CommandState::Running

@@ -11,9 +11,11 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let kills: u64 = run.of(1, 1, 100);
     // The short form leaves the other failpoints to the test `fault::failpoints`.
     let is_left_out = |point: &&str| point.starts_with("recover.");
-    // The property test of `work` kills at those of clones, with seeds of its own, and `lifecycle::undo` at those of undo.
-    let is_elsewhere =
-        |point: &&str| ["work.", "undo.", "served."].iter().any(|it| point.starts_with(it));
+    // The property test of `work` kills at those of clones, with seeds of its own, `lifecycle::undo` at those of undo, and
+    // `lifecycle::background` at those of background commands.
+    let is_elsewhere = |point: &&str| {
+        ["work.", "undo.", "served.", "background."].iter().any(|it| point.starts_with(it))
+    };
     let all: Vec<&str> = POINTS.into_iter().filter(|point| !is_elsewhere(point)).collect();
     let short = all.iter().copied().filter(is_left_out).collect();
     let points: Vec<&str> = run.of(short, all.clone(), all);

@@ -5,6 +5,7 @@
 //! stops the team at its end (`ending`). Another session may follow.
 
 mod approvals;
+mod background_view;
 mod budget_watch;
 mod conversation;
 mod editor;

@@ -4,10 +4,11 @@
 //! the first reason to wait, so that the check of a busy team is cheap. No model is asked.
 
 use super::runtime::LeadRuntime;
-use crate::store::{Liveness, TeamDir, liveness, roster, unread};
+use crate::store::{Liveness, TeamDir, background, liveness, roster, unread};
 use crate::tasks::Tasks;
 use crate::ui::roster::age;
 use crate::wire::activity::Activity;
+use crate::wire::background::BackgroundCommand;
 use crate::wire::roster::{Member, Roster, StartedBy, Status};
 use crate::wire::task::{Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, WallTime};
@@ -21,9 +22,11 @@ struct AgentSnapshot {
     late: Option<String>,
 }
 
-/// Returns the reason to wait for an agent. An unsettled one has exited, and the lead has not handled its end yet.
+/// Returns the reason to wait for an agent. An unsettled one has exited, and the lead has not handled its end yet. A
+/// background command counts before the mail: its end is mail.
 fn wait_for(
     status: Status,
+    has_command: impl FnOnce() -> bool,
     has_mail: impl FnOnce() -> bool,
     is_unsettled: bool,
 ) -> Option<&'static str> {
@@ -31,6 +34,9 @@ fn wait_for(
         return Some("has exited");
     }
     if status == Status::Idle {
+        if has_command() {
+            return Some("runs a command in the background");
+        }
         return has_mail().then_some("has unread mail");
     }
     (!status.is_over()).then(|| status.word())
@@ -76,7 +82,8 @@ fn snapshots(team: &TeamDir, roster: &Roster) -> impl Iterator<Item = AgentSnaps
     let lead = roster.lead.iter().map(|lead| {
         // This process is the lead, so its status never means an exited process.
         let status = if lead.status.is_over() { Status::Stopping } else { lead.status };
-        let wait = wait_for(status, || has_mail(team, &AgentName::lead()), false);
+        let name = AgentName::lead();
+        let wait = wait_for(status, || has_command(team, &name), || has_mail(team, &name), false);
         let late = retry_of(lead.activity.as_ref());
         AgentSnapshot { name: "lead".into(), since: lead.since, wait, late }
     });
@@ -90,7 +97,8 @@ fn member_snapshot(team: &TeamDir, member: &Member) -> Option<AgentSnapshot> {
     let has_exited = !liveness.is_alive() && !member.status.is_over();
     let status = roster::effective_status(member, &liveness, &Liveness::Alive(None));
     let is_unsettled = has_exited && member.started_by == StartedBy::Lead;
-    let wait = wait_for(status, || has_mail(team, &name), is_unsettled);
+    let wait =
+        wait_for(status, || has_command(team, &name), || has_mail(team, &name), is_unsettled);
     let late = retry_of(member.activity.as_ref());
     Some(AgentSnapshot { name: member.name.clone(), since: member.since, wait, late })
 }
@@ -98,6 +106,13 @@ fn member_snapshot(team: &TeamDir, member: &Member) -> Option<AgentSnapshot> {
 /// Returns the reason for which an agent's model call is late or is tried again.
 pub(super) fn retry_of(activity: Option<&Activity>) -> Option<String> {
     if let Some(Activity::Retrying(why)) = activity { Some(why.clone()) } else { None }
+}
+
+/// Whether the end of a background command is still to wake an agent, which is alive. A command without a time limit, such
+/// as a server, keeps no run going.
+fn has_command(team: &TeamDir, name: &AgentName) -> bool {
+    let list = background::read(team, name).unwrap_or_default();
+    list.commands.iter().any(BackgroundCommand::will_wake)
 }
 
 /// Whether an agent has unread mail. An unreadable inbox counts as mail: a run never ends on a guess.
@@ -142,7 +157,10 @@ mod tests {
                         Some(status.word())
                     }
                 };
-                let wait = |is_unsettled| wait_for(status, || has_mail, is_unsettled);
+                let wait = |is_unsettled| wait_for(status, || false, || has_mail, is_unsettled);
+                let with_command = wait_for(status, || true, || has_mail, false);
+                let is_idle = status == Status::Idle;
+                assert_eq!(with_command.is_some_and(|why| why.contains("command")), is_idle);
                 assert_eq!(wait(false), wanted, "{status:?} {has_mail}");
                 assert_eq!(wait(true), Some("has exited"), "{status:?} {has_mail}");
             }

@@ -1,5 +1,6 @@
 //! Lines that a person types at the lead's prompt, and the views of the team's files that slash commands show.
 
+use super::background_view;
 use super::conversation::NextSession;
 use crate::app::{inbox_view, roster_view, task_view};
 use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
@@ -68,6 +69,7 @@ pub(super) enum View {
     Team,
     Inbox,
     Tasks,
+    Jobs,
     Log(AgentName),
     Mode,
     Cost,
@@ -100,6 +102,7 @@ pub(super) fn parse(line: &str) -> TypedLine {
         ["help" | "?", ..] => TypedLine::Show(View::Help),
         ["team" | "status"] => TypedLine::Show(View::Team),
         ["inbox"] => TypedLine::Show(View::Inbox),
+        ["jobs"] => TypedLine::Show(View::Jobs),
         ["tasks"] => TypedLine::Show(View::Tasks),
         ["clear" | "new"] => TypedLine::Next(NextSession::New),
         ["model", name] => TypedLine::Model((*name).into()),
@@ -204,6 +207,7 @@ pub(super) fn render(view: &View, tasks: &Tasks, layout: &Layout, width: Option<
             inbox_view::read(team, &lead).map(|items| inbox_view::render(&lead, items, layout))
         }
         View::Tasks => return task_list(tasks, layout),
+        View::Jobs => return background_view::list(team),
         View::Log(name) => return log_tail(team, name, layout),
         View::Mode => {
             let lead = roster::read(team).ok().and_then(|roster| roster.lead.clone());
@@ -272,6 +276,7 @@ mod tests {
         let cases = [
             ("", TypedLine::Blank),
             ("  do it ", TypedLine::Prompt("do it".into())),
+            ("/jobs", TypedLine::Show(View::Jobs)),
             ("/status", TypedLine::Show(View::Team)),
             ("/cost", TypedLine::Show(View::Cost)),
             ("/mode plan", TypedLine::Mode(PermissionMode::Plan)),

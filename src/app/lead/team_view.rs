@@ -1,5 +1,6 @@
 //! The state of the team as the console shows it: who works at what and since when, and the status line.
 
+use super::background_view::EndedCommands;
 use super::running_calls::RunningCalls;
 use crate::agent::progress::Progress;
 use crate::os::{Clock, SystemClock};
@@ -18,6 +19,7 @@ use std::time::Instant;
 pub(super) struct TeamView {
     members: BTreeMap<String, Shown>,
     calls: RunningCalls,
+    commands: EndedCommands,
     /// The lead's work and the time of its start; `None` between two turns.
     lead: Option<(String, Instant)>,
     /// The person's own command and the time of its start.
@@ -88,6 +90,9 @@ impl TeamView {
         let names_changed = roster.members.len() != self.members.len();
         let now = SystemClock.monotonic();
         for member in &roster.members {
+            for text in self.commands.look(team, &member.name) {
+                console.print_member(&member.name, &member.color, &text);
+            }
             let before = self.members.get(&member.name);
             let turns = member.usage.turns;
             if before.is_some_and(|before| before.turns < turns) {

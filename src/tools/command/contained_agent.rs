@@ -370,7 +370,13 @@ pub(super) async fn bash(
     let setup = command_setup(variable("PATH").into_iter().collect(), run_id.to_owned(), walls);
     let output_store =
         OutputStore::below(folder.ancestors().find(|folder| folder.is_dir()).unwrap());
-    let bash = Bash { command: command.into(), timeout: Some(timeout), outside: None, hosts: None };
+    let bash = Bash {
+        command: command.into(),
+        timeout: Some(timeout),
+        background: None,
+        outside: None,
+        hosts: None,
+    };
     bash.run_in(folder, &setup, &output_store).await
 }
 

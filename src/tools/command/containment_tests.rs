@@ -448,7 +448,13 @@ fn sh_replaces_a_missing_bash() {
     std::os::unix::fs::symlink("/bin/sh", fixture.path().join("sh")).unwrap();
     let path = vec![("PATH".into(), fixture.path().display().to_string())];
     let setup = command_setup(path, uuid::Uuid::now_v7().to_string(), None);
-    let bash = Bash { command: "echo $0".into(), timeout: None, outside: None, hosts: None };
+    let bash = Bash {
+        command: "echo $0".into(),
+        timeout: None,
+        background: None,
+        outside: None,
+        hosts: None,
+    };
     let output_store = OutputStore::below(fixture.path());
     assert_eq!(block_on(bash.run_in(fixture.path(), &setup, &output_store)).unwrap(), "sh\n");
 }

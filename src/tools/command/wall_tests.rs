@@ -96,7 +96,13 @@ impl Fixture {
             .then(|| Arc::new(Walls::new(self.policy.clone(), &run_id).unwrap()));
         let setup = command_setup(env, run_id, walls);
         let store = OutputStore::below(self.folder.path());
-        let bash = Bash { command: command.into(), timeout: Some(60), outside: None, hosts: None };
+        let bash = Bash {
+            command: command.into(),
+            timeout: Some(60),
+            background: None,
+            outside: None,
+            hosts: None,
+        };
         let ws = self.real().join("ws");
         event_loop().unwrap().block_on(bash.run_in(&ws, &setup, &store)).unwrap()
     }

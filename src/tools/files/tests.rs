@@ -6,7 +6,7 @@ use crate::os::SystemClock;
 use crate::protocol::permission::PermissionSubject;
 use crate::store::SharedClock;
 use crate::tasks::Tasks;
-use crate::tools::command::{OutputStore, command_setup};
+use crate::tools::command::{BackgroundCommands, OutputStore, command_setup};
 use crate::tools::hooks::Hooks;
 use crate::tools::registry::{Registration, Registry};
 use crate::tools::skills::Skills;

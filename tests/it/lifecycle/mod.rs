@@ -1,5 +1,6 @@
 //! Lifecycle: spawning, running, stopping, restarting and resuming members and whole teams.
 
+mod background;
 mod budgets;
 mod contention;
 mod evaluation;

@@ -36,9 +36,8 @@ pub(super) const MOST_RUNNING: usize = 8;
 /// The number of commands that have ended whose output is kept.
 const MOST_ENDED: usize = 8;
 
-/// The maximum number of characters of a command line in a record, and in a list for the model.
+/// The maximum number of characters of a command line in a record.
 const RECORD_CHARS: usize = 2000;
-const SHOWN_CHARS: usize = 80;
 
 /// The maximum size of the end of the output in a notice, in bytes.
 const NOTICE_BYTES: usize = 2000;
@@ -221,8 +220,12 @@ impl BackgroundCommands {
     /// Fails if too many commands run; the error lists them.
     pub(in crate::tools::command) fn check_room(&self) -> Result<(), ToolError> {
         let list = self.list.borrow();
-        let running: Vec<String> =
-            list.commands.iter().filter(|it| it.is_running()).map(named).collect();
+        let running: Vec<String> = list
+            .commands
+            .iter()
+            .filter(|it| it.is_running())
+            .map(BackgroundCommand::title)
+            .collect();
         if running.len() < MOST_RUNNING {
             return Ok(());
         }
@@ -440,7 +443,7 @@ impl BackgroundCommands {
     /// Sends the agent the notice of the end of a command. A second one has the same id, so it is delivered once.
     async fn tell(&self, live: &LiveCommand, command: &BackgroundCommand) {
         let NewOutput { text, skipped } = live.log.borrow().since(seen(command), NOTICE_BYTES);
-        let mut content = format!("background command {}: {}", named(command), command.end);
+        let mut content = format!("background command {}: {}", command.title(), command.end);
         content += &live.report.borrow();
         if !text.trim().is_empty() {
             let what = if skipped > 0 { "the end of its new output" } else { "its new output" };
@@ -489,7 +492,8 @@ impl BackgroundCommands {
     }
 
     fn unknown(&self, id: &str) -> ToolError {
-        let known: Vec<String> = self.list.borrow().commands.iter().map(named).collect();
+        let known: Vec<String> =
+            self.list.borrow().commands.iter().map(BackgroundCommand::title).collect();
         let known = if known.is_empty() { "there is none".into() } else { known.join(", ") };
         ToolError::Reply(format!("{id:?} is no background command; known: {known}"))
     }
@@ -520,14 +524,6 @@ fn forget_old(list: &mut CommandList) -> Vec<String> {
 /// Returns the size of the output that the model has seen.
 fn seen(command: &BackgroundCommand) -> u64 {
     command.look.as_ref().map_or(command.seen, |look| look.to)
-}
-
-/// Returns the id of a command with the begin of its first line.
-fn named(command: &BackgroundCommand) -> String {
-    let line = command.command.trim().lines().next().unwrap_or_default();
-    let short: String = line.chars().take(SHOWN_CHARS).collect();
-    let cut = if short.len() < command.command.trim().len() { "…" } else { "" };
-    format!("{} ({short}{cut})", command.id)
 }
 
 fn end_in_words(
