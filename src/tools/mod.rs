@@ -48,8 +48,8 @@ use registry::{Registration, Tool as _};
 
 const TOOLS: &[Registration] = &[
     Registration::of::<command::Bash>(),
-    Registration::of::<command::CommandOutput>(),
-    Registration::of::<command::StopCommand>(),
+    Registration::of::<command::background::tools::CommandOutput>(),
+    Registration::of::<command::background::tools::StopCommand>(),
     Registration::of::<files::ReadFile>(),
     Registration::of::<files::WriteFile>(),
     Registration::of::<files::EditFile>(),

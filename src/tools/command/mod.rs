@@ -1,6 +1,6 @@
 //! The `bash` tool: runs one shell command in the workspace. No process of the command outlives it.
 
-mod background;
+pub(super) mod background;
 pub(super) mod call_guard;
 #[cfg(test)]
 mod contained_agent;
@@ -21,7 +21,6 @@ mod wall_start_tests;
 mod wall_tests;
 
 pub(crate) use background::BackgroundCommands;
-pub(super) use background::{CommandOutput, StopCommand};
 pub(crate) use output::OutputStore;
 
 use super::call::{Call, ToolError, arguments};
@@ -85,7 +84,7 @@ parameters!(Bash {
     /// In seconds.
     timeout: Option<u64> = optional(SECONDS, "Seconds after which it is ended."),
     /// Whether it runs beside other calls.
-    background: Option<bool> = optional(Boolean, "Returns an id at once. `timeout` is optional then."),
+    background: Option<bool> = optional(Boolean, "Id at once; no default timeout."),
     /// The reason for which it is to run outside the walls.
     outside: Option<String> = optional(
         Text,
@@ -104,12 +103,11 @@ impl Tool for Bash {
     const SPEC: ToolSpec = ToolSpec {
         name: "bash",
         aliases: &["Bash"],
-        description: "Runs a shell command in the workspace and returns what it prints (standard \
-                      output and error together; the middle of more than 50,000 characters is cut, \
-                      and the whole kept in a file that the result names). There is no terminal \
-                      and no input. Everything the command starts is ended when it returns or \
+        description: "Runs a shell command in the workspace and returns its output (of more \
+                      than 50,000 characters the middle is cut; a file that the result names has \
+                      all). No terminal, no input. All that it starts is ended when it returns, \
                       after `timeout` seconds (default 120, at most 3600), or when it has more \
-                      than 512 processes at once.",
+                      than 512 processes.",
         compact: Some(CompactOffer::always(Audience::Both, "Run a shell command.")),
         subject: SubjectArgument::Command("command"),
         repetition: Repetition::Failures,

@@ -7,8 +7,7 @@
 mod list;
 mod output;
 mod start;
-mod tools;
+pub(in crate::tools) mod tools;
 
 pub(crate) use list::BackgroundCommands;
 pub(in crate::tools) use start::{NewCommand, start};
-pub(in crate::tools) use tools::{CommandOutput, StopCommand};

@@ -1,26 +1,24 @@
 //! The tools by which an agent looks at its background commands, and stops them.
 
 use crate::tools::call::{Call, ToolError};
+use crate::tools::command::Bash;
 use crate::tools::registry::{TALKS, Tool, ToolParts, parameters};
 use crate::wire::limits::MAX_CALL_SECONDS;
 use crate::wire::tool::ParameterType::{Count, Text};
 use crate::wire::tool::{Repetition, ToolSpec};
 use std::time::Duration;
 
-/// The tool that starts background commands. A role that has it has these tools.
-const STARTER: Option<&str> = Some("bash");
-
 parameters!(CommandOutput {
     id: String = required(Text, ""),
     /// In seconds.
-    wait: Option<u64> = optional(Count { most: None }, "Seconds to wait for news."),
+    wait: Option<u64> = optional(Count { most: None }, ""),
 });
 
 impl Tool for CommandOutput {
     const SPEC: ToolSpec = ToolSpec {
         name: "command_output",
-        description: "New output and state of a background command.",
-        part_of: STARTER,
+        description: "New output of a background command; `wait`: seconds.",
+        part_of: Some(Bash::SPEC.name),
         repetition: Repetition::Failures,
         time_limit: Some("wait"),
         ..TALKS
@@ -37,8 +35,8 @@ parameters!(StopCommand { id: String = required(Text, "") });
 impl Tool for StopCommand {
     const SPEC: ToolSpec = ToolSpec {
         name: "stop_command",
-        description: "Ends a background command.",
-        part_of: STARTER,
+        description: "Ends one.",
+        part_of: Some(Bash::SPEC.name),
         ..TALKS
     };
 
