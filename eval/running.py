@@ -82,7 +82,7 @@ class Runner:
                 remove(base)
 
     def run_in(self, base, job):
-        here, home = base / "work", base / "home"
+        here, home, processes = base / "work", base / "home", Processes(base)
         for folder in (here, home):
             folder.mkdir()
         make_workspace(here, job)
@@ -91,10 +91,10 @@ class Runner:
             begin = time.monotonic()
             told = self.lead(base, here, home, job)
             seconds = time.monotonic() - begin
-        left = end_processes(base)
+        left = processes.end()
         if self.stop.is_set():
             return None
-        passed, why = judge(base, job, self.stop)
+        passed, why = judge(base, job, processes, self.stop)
         if self.stop.is_set():
             return None
         usage = told.get("usage", {})
@@ -223,7 +223,7 @@ def transcripts(here, job):
     return {"calls": calls, "tool_error": failed}
 
 
-def judge(base, job, stop):
+def judge(base, job, processes, stop):
     """Runs the check of a task on its workspace. Returns whether it has passed, and the reason if not."""
     here = base / "work"
     words = [TASKS / job.task / "check", here]
@@ -239,7 +239,7 @@ def judge(base, job, stop):
                 pass
         is_late = check.poll() is None
         # What the code of the workspace has started ends with the check.
-        kill_processes(base)
+        processes.kill_all()
         check.wait()
         out.seek(0)
         err.seek(0)
@@ -252,55 +252,70 @@ def judge(base, job, stop):
     return False, (out.strip() or f"the check itself failed: {last}").replace(f"{here}/", "")
 
 
-def processes(base):
-    """Returns the processes of a run: pid -> command line."""
-    found, mark = {}, str(base).encode()
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
+def content(path):
+    """Returns the bytes of a file of /proc; none if the process has ended, or forbids to look."""
+    try:
+        return os.fsencode(os.readlink(path)) if path.endswith("/cwd") else Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+class Processes:
+    """The processes that a run has started, directly or not: they are known by its folder."""
+
+    def __init__(self, base):
+        self.base = os.fsencode(base)
+        self.own = {b"EVAL_RUN=" + self.base, b"HOME=" + self.base + b"/home"}
+        self.begin = time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def living(self):
+        """Returns the processes that run: pid -> command line."""
+        found = {}
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() and self.is_own(entry.path):
+                line = content(f"{entry.path}/cmdline").replace(b"\0", b" ")
+                found[int(entry.name)] = line.decode(errors="replace").strip()[:200]
+        return found
+
+    def is_own(self, path):
+        stat = content(f"{path}/stat").rsplit(b")", 1)[-1].split()
+        if len(stat) < 20 or stat[0] == b"Z":
+            return False
+        if self.own & set(content(f"{path}/environ").split(b"\0")):
+            return True
+        # An agent that holds a key shows its command line alone. The shell of a person who looks into the folder is older.
+        is_newer = int(stat[19]) / os.sysconf("SC_CLK_TCK") >= self.begin - 0.1
+        return is_newer and (content(f"{path}/cwd").startswith(self.base) or self.base in content(f"{path}/cmdline"))
+
+    def end(self):
+        """Waits for the end of all, and kills those that stay. Returns the command lines of these."""
+        end = time.monotonic() + END_LIMIT
+        while (left := self.living()) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.kill_all()
+        return sorted(left.values())
+
+    def kill_all(self):
+        """Kills all until there are none, or until one has not died in time."""
+        end = time.monotonic() + END_LIMIT
+        while (left := self.living()) and time.monotonic() < end:
+            for pid in left:
+                self.kill(pid)
+            time.sleep(0.02)
+
+    def kill(self, pid):
+        """Kills one, and no other process that has got its number since."""
         try:
-            line = Path(entry.path, "cmdline").read_bytes()
-            state = Path(entry.path, "stat").read_text().rsplit(")", 1)[1].split()[0]
-            cwd = os.readlink(f"{entry.path}/cwd").encode()
-            environ = Path(entry.path, "environ").read_bytes()
+            handle = os.pidfd_open(pid)
         except OSError:
-            continue
-        if state != "Z" and (cwd.startswith(mark) or mark in environ or mark in line):
-            found[int(entry.name)] = line.replace(b"\0", b" ").decode(errors="replace").strip()[:200]
-    return found
-
-
-def end_processes(base):
-    """Waits for the end of all processes of a run, and kills those that stay. Returns their command lines."""
-    end = time.monotonic() + END_LIMIT
-    while (left := processes(base)) and time.monotonic() < end:
-        time.sleep(0.05)
-    kill_processes(base)
-    return sorted(left.values())
-
-
-def kill_processes(base):
-    """Kills the processes of a run until there are none, or until one has not died in time."""
-    end = time.monotonic() + END_LIMIT
-    while (left := processes(base)) and time.monotonic() < end:
-        for pid in left:
-            kill(pid, base)
-        time.sleep(0.02)
-
-
-def kill(pid, base):
-    """Kills a process of a run, and no other one that has got its number since."""
-    try:
-        handle = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        if pid in processes(base):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+            return
+        try:
+            if self.is_own(f"/proc/{pid}"):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        except OSError:
+            pass
+        finally:
+            os.close(handle)
 
 
 def remove(base):
