@@ -2,7 +2,7 @@
 
 use crate::support::acp_agent::write_script;
 use crate::support::child_process::write;
-use crate::support::fake::{Fake, Reply};
+use crate::support::fake::{Fake, Reply, RequestView};
 use crate::support::harness::{CommandResult, Team, has_python, program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -214,7 +214,7 @@ fn a_model_behind_an_endpoint_is_evaluated() {
         assert_eq!((&it["input_tokens"], &it["output_tokens"]), (&json!(300), &json!(30)), "{it}");
     }
     let prompts: Vec<String> =
-        fake.requests().iter().filter(|it| it.turn() == 0).map(|it| it.last_text()).collect();
+        fake.requests().iter().filter(|it| it.turn() == 0).map(RequestView::last_text).collect();
     let asks_for_a_team: Vec<bool> =
         prompts.iter().map(|it| it.contains("spawn three teammates")).collect();
     assert_eq!(asks_for_a_team, [false, true], "{prompts:?}");
@@ -310,6 +310,10 @@ fn wrong_options_are_refused() {
         ),
         (vec!["--model", "rehearsal", "--times", "0"], "must be at least 1"),
         (vec!["--model", "rehearsal", "--settings", &sandbox], "so that the checks stay hidden"),
+        (
+            vec!["--model", "rehearsal", "--own-home", "--settings", &sandbox],
+            "your settings are used",
+        ),
     ] {
         let Some((ran, _)) = evaluate(&team, &program("team"), &words, 2) else { return };
         assert!(ran.err.contains(says), "{ran:?}");
