@@ -156,9 +156,8 @@ pub(super) fn build_agent(
         workspace: folder.display().to_string(),
         clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
     });
-    let my_bus = Arc::clone(&bus);
-    let team_context =
-        TeamContext::new(name.clone(), incarnation.clone(), my_bus, rules.max_sends, hooks);
+    let (run, my_bus) = (incarnation.clone(), Arc::clone(&bus));
+    let team_context = TeamContext::new(name.clone(), run, my_bus, rules.max_sends, hooks);
     let team_context = Rc::new(team_context);
     let output_store = output_store(&team, name, place.as_ref(), &secrets, &parts.show);
     let mcp = McpTools::new(McpSetup {

@@ -36,17 +36,12 @@ impl Member {
                 }
                 has_past = true;
                 last_report = None;
-                match &entry {
-                    Entry::Request { question, .. } => {
-                        asked.insert(question.tool_use_id.clone());
-                    }
-                    Entry::ToolStart { tool_use_id, .. } => {
-                        begun.insert(tool_use_id.clone());
-                    }
-                    Entry::ToolResult { tool_use_id, .. } => {
-                        answered.insert(tool_use_id.clone());
-                    }
-                    _ => {}
+                if let Entry::Request { question, .. } = &entry {
+                    asked.insert(question.tool_use_id.clone());
+                } else if let Entry::ToolStart { tool_use_id, .. } = &entry {
+                    begun.insert(tool_use_id.clone());
+                } else if let Entry::ToolResult { tool_use_id, .. } = &entry {
+                    answered.insert(tool_use_id.clone());
                 }
                 if let Entry::TurnEnd { outcome, report: Some(report), .. } = entry {
                     last_report = Some((outcome, report));
