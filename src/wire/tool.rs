@@ -375,15 +375,19 @@ impl ToolSpec {
     fn announce(&self, is_full: bool) -> ToolDefinition {
         let parameters = self.parameters.iter();
         let is_needed = |it: &&Parameter| if is_full { it.is_required } else { it.is_compact };
-        let required = parameters.clone().filter(is_needed).map(|it| it.name);
+        let required: Vec<Value> =
+            parameters.clone().filter(is_needed).map(|it| it.name.into()).collect();
         let shown = parameters.filter(|it| is_full || it.is_compact);
         let schema = |it: &Parameter| it.schema(is_full && !it.description.is_empty());
         let properties = shown.map(|it| (it.name.to_owned(), schema(it)));
         let mut fields = Map::from_iter([
             ("type".to_owned(), "object".into()),
             ("properties".into(), properties.collect()),
-            ("required".into(), required.collect()),
         ]);
+        // Every prompt has the definition, so it says nothing in vain.
+        if !(is_full && required.is_empty()) {
+            fields.insert("required".into(), required.into());
+        }
         if is_full {
             fields.insert("additionalProperties".into(), false.into());
         }
