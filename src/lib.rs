@@ -13,6 +13,7 @@
 //!             rpc        loopback       JSON-RPC, which they have in common | servers for programs of this computer
 //!             bus         protocol      sending and broadcasting | decisions without I/O
 //!   web       view                      the page on loopback | the team as its files show it
+//!             timers                     timers of members, which send them reminders
 //!             work                      clones of the repository, in which teammates work
 //!             undo                      the changes of files by agents, recorded and taken back
 //!             store                     the disk: the only layer that knows .team/
@@ -39,6 +40,7 @@ mod settings;
 pub mod store;
 mod supervise;
 mod tasks;
+mod timers;
 mod tool_server;
 mod tools;
 mod ui;

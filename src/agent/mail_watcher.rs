@@ -5,8 +5,10 @@ use super::heartbeat::until;
 use crate::os::aligned_interval::AlignedInterval;
 use crate::os::async_fd::ReadableFd;
 use crate::store::{Mailbox, SettleResult};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 struct MailSource {
     wakes: Option<ReadableFd>,
@@ -32,21 +34,23 @@ impl MailSource {
     }
 }
 
-/// Sends [`MachineEvent::Mail`] whenever there may be mail, until the channel is closed.
-pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events) {
+/// Sends [`MachineEvent::Mail`] whenever there may be mail, until the channel is closed. `woken` is notified at each wake-up,
+/// because the mailbox watches the timers of its owner as well.
+pub(crate) async fn watch(mailbox: Arc<Mutex<Mailbox>>, events: Events, woken: Rc<Notify>) {
     let mut sources = MailSource::of(&mailbox.lock().unwrap_or_else(PoisonError::into_inner));
     let mut pause = sources.at_the_latest();
     loop {
-        let woken = tokio::select! {
+        let has_event = tokio::select! {
             () = wake_up(sources.wakes.as_ref().map(ReadableFd::woken)) => true,
             () = wake_up(sources.ticks.as_ref().map(AlignedInterval::next)) => false,
             () = until(pause.and_then(|pause| Instant::now().checked_add(pause))) => false,
         };
+        woken.notify_one();
         // A mailbox that is locked is being drained; the machine drains again afterwards.
         let unread = match mailbox.try_lock() {
             Err(_) => true,
             Ok(mut mailbox) => {
-                if woken && let Err(why) = mailbox.acknowledge_events() {
+                if has_event && let Err(why) = mailbox.acknowledge_events() {
                     tracing::warn!(%why, "file events were lost; polling continues");
                 }
                 let settled = mailbox.settle();

@@ -22,6 +22,7 @@ use super::mail_ingest::MailIngest;
 use super::mail_watcher;
 use super::member_host::{MemberHost, Wake};
 use super::progress::Progress;
+use super::reminders::send_reminders;
 use super::role::MemberRole;
 use super::saving::save;
 use super::situation::situation;
@@ -53,6 +54,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 // An agent that does not end by itself is gone in time as well.
@@ -214,8 +216,11 @@ impl Member {
 
     async fn live(&mut self, turn: Option<VecDeque<Call>>, ready: impl FnOnce()) -> Ending {
         let MemberContext { me, mailbox, events, .. } = &*self.context;
-        let watch = mail_watcher::watch(Arc::clone(mailbox), events.clone());
+        let woken = Rc::new(Notify::new());
+        let watch = mail_watcher::watch(Arc::clone(mailbox), events.clone(), Rc::clone(&woken));
         let _watch = AbortOnDrop(tokio::task::spawn_local(watch));
+        let reminders = send_reminders(Arc::clone(&self.context.bus), me.name.clone(), woken);
+        let _reminders = AbortOnDrop(tokio::task::spawn_local(reminders));
         let (mut machine, first) = Machine::start(me.clone(), turn);
         let mut events = VecDeque::new();
         if let Err(ending) = self.perform_all(first, &mut events).await {

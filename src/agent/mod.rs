@@ -22,6 +22,7 @@ mod member;
 mod member_host;
 pub(crate) mod progress;
 pub(crate) mod prompt;
+pub(crate) mod reminders;
 mod reports;
 mod role;
 pub(crate) mod saving;

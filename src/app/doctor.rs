@@ -334,6 +334,11 @@ impl DoctorReport {
                 let remedy = "remove it: it protects no file; the next claim moves it aside";
                 self.wrong("leases", what, remedy);
             }
+            Diagnosis::DamagedTimers(what) => {
+                let remedy = "repair or remove it: its reminders are not sent; the next change of \
+                              the timers moves it aside";
+                self.wrong("timers", what, remedy);
+            }
             Diagnosis::Ghost { name, is_of_another_boot } => {
                 let since = if *is_of_another_boot { ", since before this boot" } else { "" };
                 let found = format!("{name} is listed as alive but is dead{since}");

@@ -29,6 +29,7 @@ pub(crate) mod permission_rules;
 pub(crate) mod permissions;
 mod progress_line;
 mod question_file;
+pub(crate) mod remind;
 pub(crate) mod requests;
 pub(crate) mod roster_view;
 pub(crate) mod send;

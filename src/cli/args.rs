@@ -3,14 +3,11 @@
 use crate::app::context::{Context, arm_failpoints, lengthen_deadlines};
 use crate::app::{event_loop::block_on, output::exit_after};
 use crate::error::{Exit, Failure, OrFail};
-use crate::os::{Clock, SystemClock};
+use crate::os::{Clock, SystemClock, time_text};
 use crate::settings::environment::Environment;
 use crate::settings::{Flags, model::model_forms};
 use crate::ui::style::ColorChoice;
 use crate::wire::WallTime;
-use jiff::civil::{Date, DateTime, Time};
-use jiff::tz::TimeZone;
-use jiff::{Timestamp as Instant, Zoned};
 use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -102,99 +99,15 @@ pub(super) fn follow(
 /// Understands a time as typed: `90s`, `10m`, `2h`, `3d` ago; a time of day; a date, with or without a
 /// time; RFC 3339; seconds since 1970.
 pub(super) fn since(text: &str) -> Result<WallTime, String> {
-    read(text.trim(), SystemClock.now()).ok_or_else(|| {
+    time_text::past_time(text.trim(), SystemClock.now()).ok_or_else(|| {
         "give how long ago (90s, 10m, 2h, 3d) or when (14:30, 2026-01-31, 2026-01-31T14:30, seconds \
          since 1970)"
             .into()
     })
 }
 
-/// Units with their seconds; only a time ago is given in days.
-const UNITS: [(&str, f64); 4] = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
-
-/// Reads a number with one of the first `units` units.
-fn seconds(text: &str, units: usize) -> Option<f64> {
-    let with = |(unit, seconds): &(&str, f64)| Some(amount(text.strip_suffix(unit)?)? * seconds);
-    UNITS.iter().take(units).find_map(with)
-}
-
-fn read(text: &str, now: WallTime) -> Option<WallTime> {
-    if let Some(ago) = seconds(text, UNITS.len()) {
-        return Some(WallTime::from_secs(now.as_secs() - ago));
-    }
-    let instant = || text.parse::<Instant>().ok().or_else(|| local(text, now)).map(wall);
-    amount(text).map(WallTime::from_secs).or_else(instant)
-}
-
-fn wall(instant: Instant) -> WallTime {
-    WallTime::from_secs(instant.as_duration().as_secs_f64())
-}
-
-fn amount(text: &str) -> Option<f64> {
-    text.parse().ok().filter(|amount: &f64| amount.is_finite() && *amount >= 0.0)
-}
-
-/// A time in the time zone of this machine.
-fn local(text: &str, now: WallTime) -> Option<Instant> {
-    let today = || -> Option<Zoned> {
-        let now = Duration::try_from_secs_f64(now.as_secs()).ok()?;
-        let now = Instant::from_second(i64::try_from(now.as_secs()).ok()?).ok()?;
-        Some(now.to_zoned(TimeZone::system()))
-    };
-    let moment = match text.parse::<Time>() {
-        Ok(time) if !text.contains('-') => today()?.date().to_datetime(time),
-        Ok(_) | Err(_) => match text.parse::<DateTime>() {
-            Ok(moment) => moment,
-            Err(_) => text.parse::<Date>().ok()?.to_datetime(Time::midnight()),
-        },
-    };
-    Some(moment.to_zoned(TimeZone::system()).ok()?.timestamp())
-}
-
 /// Reads seconds, or a number with `s`, `m` or `h`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    seconds(text, 3)
-        .or_else(|| amount(text))
-        .filter(|seconds| *seconds > 0.0)
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    time_text::plain_duration(text)
         .ok_or_else(|| "give seconds, or a number with s, m or h, such as 90, 90s, 10m".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_and_times_are_parsed() {
-        let now = 1_763_690_000.5;
-        for (text, wanted) in [
-            ("10s", now - 10.0),
-            ("1.5h", now - 5400.0),
-            ("2d", now - 172_800.0),
-            ("1763690000", 1_763_690_000.0),
-            ("2025-11-21T01:53:20Z", 1_763_690_000.0),
-            ("2025-11-21T02:53:20.25+01:00", 1_763_690_000.25),
-        ] {
-            assert_eq!(read(text, now.into()), Some(wanted.into()), "{text}");
-        }
-        for text in ["", "m", "-5m", "nan", "inf", "yesterday", "1e999d", "25:00"] {
-            assert_eq!(read(text, now.into()), None, "{text}");
-        }
-        for (text, seconds) in [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200)] {
-            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
-        }
-        for text in ["", "m", "-1", "0", "1d", "nan", "inf", "1e999"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_time_of_day_is_todays_and_a_date_begins_at_midnight() {
-        let now = SystemClock.now();
-        let at = |text: &str| read(text, now).unwrap();
-        let day = at("23:59:59").since(at("00:00:00"));
-        assert!(day.abs_diff(Duration::from_secs(86_399)) < Duration::from_secs(7201));
-        assert!(at("00:00") <= now && now < at("00:00") + Duration::from_secs(90_000));
-        assert_eq!(read("2025-11-21", now), read("2025-11-21T00:00", now));
-    }
 }

@@ -29,6 +29,7 @@ mod mcp_servers;
 mod names;
 mod permissions;
 mod program;
+mod remind;
 mod requests;
 mod roles;
 mod send;
@@ -89,6 +90,8 @@ verbs! {
     Send = send,
     /// Send the same message to every member and the lead
     Broadcast = broadcast,
+    /// Remind a member of something later; without arguments, list the open timers
+    Remind = remind,
     /// Show an inbox: unread mail, and mail delivered since you last looked
     Inbox = inbox,
     /// Stop members, or the whole team; waits until the processes are gone

@@ -28,8 +28,13 @@ fn clock_time(clock: ClockId) -> MachineTime {
 
 /// Returns the local date and time of day.
 pub(crate) fn local_time(at: WallTime) -> String {
-    let text = formatted_time(at, TimeZone::system(), "%Y-%m-%d %H:%M:%S");
+    let text = formatted_time(at, local_zone(), "%Y-%m-%d %H:%M:%S");
     text.unwrap_or("an unknown time".into())
+}
+
+/// Returns the time zone of the machine.
+pub(super) fn local_zone() -> TimeZone {
+    TimeZone::system()
 }
 
 /// Formats a time in a zone; `None` for a time that no calendar holds.

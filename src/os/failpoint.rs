@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 macro_rules! points {
     ($($topic:ident: $($step:ident)+;)+) => {
         /// Every failpoint, as `topic.step`.
-        pub const POINTS: [&str; 117] =
+        pub const POINTS: [&str; 120] =
             [$($(concat!(stringify!($topic), ".", stringify!($step)),)+)+];
     };
 }
@@ -40,6 +40,8 @@ points! {
     looked: read;
     tasks: locked counted stored;
     life: locked written;
+    // A timer that is due.
+    timer: due sent settled;
     // A start: the lead's side, and the teammate's.
     spawn: reserved inbox started greeted ready registered prompted failed undone;
     child: greeted named entered opened able ready;

@@ -17,6 +17,7 @@ mod process;
 #[path = "../../tests/support/skips.rs"]
 pub(crate) mod skips;
 pub(crate) mod terminal;
+pub(crate) mod time_text;
 pub(crate) mod unix_socket;
 pub(crate) mod usage;
 pub(crate) mod wall;
@@ -26,7 +27,9 @@ pub(crate) use clock::processor_time;
 pub use clock::{Clock, SystemClock};
 pub(crate) use clock::{formatted_time, local_time, uptime, uptime_with_sleep};
 pub(crate) use command::command_supervisor;
-pub(crate) use event::{aligned_interval, async_fd, event_loop, signals, syscall_timeout};
+pub(crate) use event::{
+    aligned_interval, async_fd, event_loop, signals, syscall_timeout, wall_timer,
+};
 pub(crate) use file::{lease, safe_path, watch};
 pub(crate) use process::{child, identity, memory, pidfd, process_tree, processes, program};
 pub(crate) use terminal::{read_answer, terminal_size};

@@ -14,3 +14,4 @@ pub(crate) mod rate_limiter;
 pub(crate) mod request;
 pub(crate) mod restart;
 pub(crate) mod tasks;
+pub(crate) mod timers;

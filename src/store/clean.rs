@@ -13,7 +13,7 @@ use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
 use super::{
     StoreError, TeamDir, background, file_writes, images, kept_versions, leases, mcp, output_spill,
-    roster, undo, unsent_mail,
+    roster, timers, undo, unsent_mail,
 };
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
@@ -40,8 +40,8 @@ pub(crate) enum CleanError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LeftoverKind {
     Lock,
-    /// The heartbeat, the fifo, the usage count or the mailbox key of a dead process, a lease, or the lock of a
-    /// file of the workspace.
+    /// The heartbeat, the fifo, the usage count or the mailbox key of a dead process, a lease, timers that
+    /// are over, or the lock of a file of the workspace.
     State,
     /// A batch of mail that its owner has acted on.
     TakenClaim,
@@ -54,6 +54,8 @@ pub(crate) enum LeftoverKind {
     Image,
     /// A spilled tool result, to which a conversation refers.
     OutputSpill,
+    /// Timers of a member that have not sent their reminders.
+    Timers,
     /// A version of a file that stands nowhere else.
     KeptVersion,
     /// A version of a file before an agent changed it, or a journal of such changes.
@@ -70,6 +72,7 @@ impl LeftoverKind {
             | Self::Transcript
             | Self::Image
             | Self::OutputSpill
+            | Self::Timers
             | Self::KeptVersion
             | Self::Undo => true,
         }
@@ -85,6 +88,7 @@ impl LeftoverKind {
             Self::Transcript => "transcript",
             Self::Image => "image",
             Self::OutputSpill => "kept result",
+            Self::Timers => "timers",
             Self::KeptVersion => "kept version",
             Self::Undo => "version for undo",
         }
@@ -199,6 +203,9 @@ impl TeamAtRest {
             add(LeftoverKind::OutputSpill, background::outputs(dir, name)?);
             add(LeftoverKind::Transcript, conversations(dir, name)?);
             add(LeftoverKind::Image, images::paths(dir, name)?);
+            let of_timers = timers::files(dir, name)?;
+            add(LeftoverKind::Timers, of_timers.in_use);
+            add(LeftoverKind::State, of_timers.left_over);
             let versions = kept_versions::all(dir, name)?.into_iter();
             add(LeftoverKind::KeptVersion, versions.map(|(_, path)| path).collect());
             add(LeftoverKind::Undo, undo::files(dir, name)?);

@@ -19,6 +19,8 @@
 //!   tasks/ID.json.bad-N       a quarantined file that is not a task
 //!   leases/ID.json            paths that one agent alone changes; replaced whole under leases/.lock/list
 //!   leases/ID.json.bad-N      a quarantined file that is not a lease
+//!   timers/NAME.json          the timers of NAME; replaced whole under timers/.lock/NAME, which is then touched
+//!   timers/NAME.json.bad-N    a quarantined file that is no list of timers
 //!   run/NAME.lock             held (flock) by a live process; contains the life record of its holder
 //!   run/.state/               config.lock (side lock of the roster), NAME.gen (counter of claims),
 //!                             NAME.attempts (unfinished deliveries), NAME.bell (fifo that wakes an owner
@@ -82,6 +84,7 @@ pub(crate) mod skills;
 pub(crate) mod takeover;
 pub mod tasks;
 mod teamdir;
+pub(crate) mod timers;
 pub(crate) mod tool_pins;
 pub mod transcript;
 pub(crate) mod undo;

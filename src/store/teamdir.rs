@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The folders of a new team folder.
-const FOLDERS: [&str; 20] = [
+const FOLDERS: [&str; 22] = [
     "inbox",
     "inbox/.lock",
     "inbox/.claim",
@@ -27,6 +27,8 @@ const FOLDERS: [&str; 20] = [
     "tasks/.lock",
     "leases",
     "leases/.lock",
+    "timers",
+    "timers/.lock",
     "run",
     "run/.state",
     "run/.state/files",
@@ -224,6 +226,7 @@ impl TeamDir {
         for folder in ["inbox", "dead", "transcript", "log", "undo"] {
             names.append(&mut self.agents_in(folder, ".jsonl")?);
         }
+        names.append(&mut self.agents_in("timers", ".json")?);
         Ok(names.into_iter().collect())
     }
 
@@ -282,6 +285,9 @@ paths! {
     leases() = "leases";
     lease(id: &str) = "leases/{id}.json";
     leases_lock() = "leases/.lock/list";
+    timers() = "timers";
+    timers_of(name: &AgentName) = "timers/{name}.json";
+    timers_lock(name: &AgentName) = "timers/.lock/{name}";
     life(name: &AgentName) = "run/{name}.lock";
     fifo(name: &AgentName) = "run/.state/{name}.bell";
     heartbeat(name: &AgentName) = "run/.state/{name}.beat";

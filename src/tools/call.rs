@@ -4,6 +4,7 @@ use crate::bus::BusError;
 use crate::leases::LeaseError;
 use crate::store::StoreError;
 use crate::tasks::TaskError;
+use crate::timers::TimerError;
 use crate::wire::NameError;
 use crate::wire::file_view::FileView;
 use crate::wire::image::ShownImage;
@@ -79,6 +80,15 @@ impl From<BusError> for ToolError {
 
 impl From<TaskError> for ToolError {
     fn from(why: TaskError) -> Self {
+        if why.store_error().is_some_and(StoreError::is_without_team) {
+            return Self::Fatal(why.to_string());
+        }
+        Self::Reply(format!("{why}; {}", why.hint()))
+    }
+}
+
+impl From<TimerError> for ToolError {
+    fn from(why: TimerError) -> Self {
         if why.store_error().is_some_and(StoreError::is_without_team) {
             return Self::Fatal(why.to_string());
         }

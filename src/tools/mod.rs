@@ -27,6 +27,7 @@ pub(crate) mod team;
 pub(crate) mod team_context;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod work;
 
 pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
@@ -63,6 +64,7 @@ const TOOLS: &[Registration] = &[
     Registration::of::<mail::Broadcast>(),
     Registration::of::<mail::ReadInbox>(),
     Registration::of::<mail::CheckInbox>(),
+    Registration::of::<timers::Remind>(),
     Registration::of::<tasks::CreateTask>(),
     Registration::of::<tasks::ListTasks>(),
     Registration::of::<tasks::GetTask>(),

@@ -75,6 +75,14 @@ pub(super) trait Parameters {
     const PARAMETERS: &[Parameter];
 }
 
+/// Returns the name of a field without the mark of a keyword (`r#in`).
+pub(super) const fn plain_name(field: &'static str) -> &'static str {
+    match field.as_bytes() {
+        [b'r', b'#', ..] => field.split_at(2).1,
+        _ => field,
+    }
+}
+
 /// Declares a tool by its arguments. Each line is a field, into which a call is read, and a parameter, which is
 /// described to the model. Unknown arguments are refused.
 macro_rules! parameters {
@@ -90,7 +98,11 @@ macro_rules! parameters {
 
         impl crate::tools::registry::Parameters for $tool {
             const PARAMETERS: &[crate::wire::tool::Parameter] = &[
-                $(crate::wire::tool::Parameter::$presence(stringify!($name), $kind, $meaning)),*
+                $(crate::wire::tool::Parameter::$presence(
+                    crate::tools::registry::plain_name(stringify!($name)),
+                    $kind,
+                    $meaning,
+                )),*
             ];
         }
     };

@@ -18,6 +18,7 @@ pub(crate) const COMMANDS: &[SlashCommand] = &[
     command("/team", "", ArgumentKind::None, "the members: status, unread mail, tokens"),
     command("/tasks", "", ArgumentKind::None, "the task list: who does what, what waits for what"),
     command("/jobs", "", ArgumentKind::None, "the commands that run in the background"),
+    command("/reminders", "", ArgumentKind::None, "the timers: who is reminded of what, and when"),
     command("/inbox", "", ArgumentKind::None, "the lead's mail: unread, and new since you looked"),
     command("/requests", "[N]", ArgumentKind::Text, "the questions that wait; all of question N"),
     command("/approve", "N", ArgumentKind::Text, "say yes to question N"),

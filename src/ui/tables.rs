@@ -10,6 +10,7 @@ use crate::wire::WithUnknownFields;
 use crate::wire::lease::Lease;
 use crate::wire::role::Role;
 use crate::wire::task::{EventKind, HistoryEntry, Task, TaskId, TaskStatus};
+use crate::wire::timer::{Timer, period_in_words};
 
 /// The width of a subject or a description, in columns.
 const PROSE: usize = 60;
@@ -75,6 +76,29 @@ pub(crate) fn lease_table<'a>(leases: impl Iterator<Item = &'a Lease>, palette: 
         return "no path is leased\n".into();
     }
     table(["PATH", "OWNER", "SINCE", "ID", "WHY"], rows.into_iter(), palette)
+}
+
+/// A timer and its member.
+pub(crate) struct TimerRow<'a> {
+    pub(crate) owner: &'a str,
+    pub(crate) timer: &'a Timer,
+}
+
+/// Renders a row for each timer.
+pub(crate) fn timer_table<'a>(
+    rows: impl Iterator<Item = TimerRow<'a>>,
+    palette: Palette,
+) -> String {
+    let row = |TimerRow { owner, timer }: TimerRow<'_>| {
+        let every = timer.every_s.map_or_else(|| "-".into(), period_in_words);
+        let (id, by) = (one_line(&timer.id, 40), one_line(&timer.by, 32));
+        [id, one_line(owner, 32), date(timer.due), every, by, one_line(&timer.text, PROSE)]
+    };
+    let rows: Vec<_> = rows.map(row).collect();
+    if rows.is_empty() {
+        return "no timer is open\n".into();
+    }
+    table(["ID", "FOR", "DUE", "EVERY", "SET BY", "TEXT"], rows.into_iter(), palette)
 }
 
 /// Renders one task with all its fields and its history.

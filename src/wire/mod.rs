@@ -35,6 +35,7 @@ pub mod skill;
 pub mod task;
 pub(crate) mod text_change;
 pub mod time;
+pub mod timer;
 pub mod tool;
 pub(crate) mod tool_summary;
 pub mod transcript;

@@ -12,6 +12,7 @@ the other. A behaviour that the page does not define is a defect of the page.
     team_format.py TEAM alive NAME            prints `alive` or `free`
     team_format.py TEAM count NAME TIMES      adds 1 to the member's field `x_count`, this many times
     team_format.py TEAM claim OWNER           claims all claimable tasks, one after the other; prints their ids
+    team_format.py TEAM remind OWNER IN TEXT  sets a timer that is due in IN seconds; prints its id
 """
 
 import contextlib
@@ -265,6 +266,26 @@ class Team:
                 os.fchmod(lock, 0o600)
                 return number
         return None
+
+
+    # -- timers ----------------------------------------------------------------------------------------------------
+
+    def remind(self, owner, seconds, text):
+        """Sets a timer of a member. Returns its id."""
+        path = self.path("timers", f"{self.checked(owner)}.json")
+        with locked(self.path("timers", ".lock", owner)) as lock:
+            timers = {"version": 1, "timers": []}
+            with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
+                timers = json.load(file)
+            if timers.get("version", 1) > 1:
+                raise Failure(f"{path}: a newer version has written it")
+            timers["last"] = timers.get("last", 0) + 1
+            identity, now = f"{owner}-{timers['last']}", time.time()
+            timers["timers"].append({"id": identity, "text": text, "by": "user", "due": now + seconds,
+                                     "created_at": now})
+            replace(path, json.dumps(timers, ensure_ascii=False) + "\n")
+            os.fchmod(lock, 0o600)
+            return identity
 
 
 class Owner:
@@ -544,6 +565,8 @@ def main(arguments):
     elif verb == "claim":
         while (number := team.claim_task(rest[0])) is not None:
             print(number, flush=True)
+    elif verb == "remind":
+        print(team.remind(rest[0], float(rest[1]), rest[2]))
     else:
         raise Failure(f"{verb}: no such command")
 

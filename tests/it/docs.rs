@@ -5,7 +5,7 @@
 //! - `sh`: the commands run in a live team: a lead at its terminal, alice (coder) and bob (tester). They have
 //!   worked and are idle; the lead was started with `--mode bypass`. A document has one team for all its blocks.
 //! - `sh alone`: the commands run in an empty folder without a team, a new one for each block.
-//! - `json`: valid JSON that the program accepts as a task, a lease, a dead letter, a message or, in docs/script.md,
+//! - `json`: valid JSON that the program accepts as a task, a lease, timers, a dead letter, a message or, in docs/script.md,
 //!   a script. `toml`: settings that the program accepts. `markdown`: a role that it accepts. `yaml`: a workflow whose
 //!   script runs.
 //! - `console`, `text` and all others are not run (cargo, a real key, a recorded session).
@@ -323,6 +323,12 @@ fn json_in_the_documents_is_valid() {
             // Its owner does not run.
             let shown = team.team(&["leases", "--json"]).expect(0).json();
             assert_eq!(shown, serde_json::json!({ "schema": 1, "leases": [], "problems": [] }));
+        } else if value.get("timers").is_some() {
+            crate::support::child_process::write(&team.path("timers/alice.json"), &block);
+            let shown = team.team(&["remind", "--json"]).expect(0).json();
+            for (key, value) in value["timers"][0].as_object().unwrap() {
+                assert_eq!(&shown["timers"][0][key], value, "{key}");
+            }
         } else if let Some(entry) = value.pointer("/agent_servers/team") {
             // An editor starts this command.
             assert_eq!(entry["command"], "team");

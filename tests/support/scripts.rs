@@ -253,6 +253,7 @@ pub(crate) fn assert_left_in_order(team: &Team) {
         "run",
         "settings.toml",
         "tasks",
+        "timers",
         "transcript",
         "undo",
     ];
@@ -264,6 +265,7 @@ pub(crate) fn assert_left_in_order(team: &Team) {
         ("dead", [".claim"].as_slice(), ".jsonl"),
         ("tasks", [".lock"].as_slice(), ".json"),
         ("leases", [".lock"].as_slice(), ".json"),
+        ("timers", [".lock"].as_slice(), ".json"),
         ("transcript", ["archive"].as_slice(), ".jsonl"),
         ("undo", ["objects"].as_slice(), ".jsonl"),
         ("run", [".state"].as_slice(), ".lock"),

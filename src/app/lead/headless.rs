@@ -5,7 +5,9 @@ use super::ending::{
     Closed, EndReason, EndedLoop, TimeLimit, WorkState, close, exit_code, stop_loop,
 };
 use super::lead_app::LeadApp;
-use super::quiescence::{failed_tasks, is_at_rest, open_tasks, retry_of, waiting_for};
+use super::quiescence::{
+    failed_tasks, is_at_rest, open_tasks, reminders_until, retry_of, timers_left, waiting_for,
+};
 use super::spawn_requests;
 use crate::agent::{event::MachineEvent, progress::Progress};
 use crate::app::progress_line::{ProgressLine, during};
@@ -210,12 +212,13 @@ impl HeadlessRun {
     fn check(&mut self, line: &ProgressLine) -> Option<EndReason> {
         self.approvals.refresh();
         self.show_retries(line);
+        let until = reminders_until(self.app.deadline);
         let LeadApp { runtime, budgets, options, .. } = &self.app;
         let may_rest = budgets.turns > 0 || options.request.prompt.is_none();
-        let is_at_rest = may_rest && is_at_rest(runtime);
+        let is_at_rest = may_rest && is_at_rest(runtime, until);
         let is_over = is_at_rest && self.was_at_rest;
         self.was_at_rest = is_at_rest;
-        line.update(|| waiting_for(runtime.team(), SystemClock.now()));
+        line.update(|| waiting_for(runtime.team(), SystemClock.now(), until));
         if let Some(warning) = budgets.warning() {
             line.hide();
             self.show(&Progress::Warning(warning.clone()));
@@ -285,6 +288,10 @@ impl HeadlessRun {
         }
         if let Some(error) = &summary.error {
             output::warn(&format!("error: {error}"));
+        }
+        if let Some(left) = timers_left(runtime.team()) {
+            let when = "each reminder that is due comes when its member next runs";
+            output::warn(&format!("timers are left: {left}; {when}"));
         }
         // If the reader of stdout has left, the exit code still shows the outcome.
         let printed = self.screen.finish(&summary);

@@ -4,14 +4,24 @@
 //! the first reason to wait, so that the check of a busy team is cheap. No model is asked.
 
 use super::runtime::LeadRuntime;
+use crate::os::{Clock, SystemClock, local_time};
+use crate::store::timers::MemberTimers;
 use crate::store::{Liveness, TeamDir, background, liveness, roster, unread};
 use crate::tasks::Tasks;
+use crate::timers::{self, when_in_words};
 use crate::ui::roster::age;
 use crate::wire::activity::Activity;
 use crate::wire::background::BackgroundCommand;
 use crate::wire::roster::{Member, Roster, StartedBy, Status};
 use crate::wire::task::{Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, WallTime};
+use std::time::{Duration, Instant};
+
+/// The longest time for which a run without `--timeout` waits for a reminder.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// The number of timers that the end of a run lists.
+const MOST_TOLD: usize = 5;
 
 struct AgentSnapshot {
     name: String,
@@ -52,29 +62,77 @@ fn is_quiet(
 
 /// Whether the team is at rest. A run never ends on a guess: an unreadable roster or one without a lead counts as
 /// busy, an unreadable task list as claimable.
-pub(super) fn is_at_rest(runtime: &LeadRuntime) -> bool {
+///
+/// A reminder that comes once, until `until`, is work that waits; one that repeats would keep a run for ever.
+pub(super) fn is_at_rest(runtime: &LeadRuntime, until: WallTime) -> bool {
     let is_claimable = || runtime.auto_claim && runtime.tasks.is_any_wanted().unwrap_or(true);
-    is_team_at_rest(runtime.team(), is_claimable)
+    is_team_at_rest(runtime.team(), until, is_claimable)
 }
 
 /// Whether the team is at rest by a roster that did not change during the check. An agent that drained its mail
 /// during the check has no unread mail, but its status has changed.
-fn is_team_at_rest(team: &TeamDir, is_task_claimable: impl FnOnce() -> bool) -> bool {
+fn is_team_at_rest(
+    team: &TeamDir,
+    until: WallTime,
+    is_task_claimable: impl FnOnce() -> bool,
+) -> bool {
     roster::read(team).is_ok_and(|roster| {
+        // A reminder is sent before its timer ends, so the mail is looked at after the timers.
         roster.lead.is_some()
+            && awaited_reminders(team, until).is_empty()
             && is_quiet(snapshots(team, &roster), is_task_claimable)
             && roster::read(team).is_ok_and(|now| now == roster)
     })
 }
 
-pub(super) fn waiting_for(team: &TeamDir, now: WallTime) -> String {
+/// Returns the time until which a run with this deadline waits for reminders.
+pub(super) fn reminders_until(deadline: Option<Instant>) -> WallTime {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    SystemClock.now() + left.unwrap_or(LONGEST_WAIT)
+}
+
+/// Returns the next reminder of each member that runs, if it comes once and until `until`.
+fn awaited_reminders(team: &TeamDir, until: WallTime) -> Vec<(AgentName, WallTime)> {
+    // A file that cannot be read sends no reminder.
+    let Ok(all) = timers::of_all(team) else { return Vec::new() };
+    let runs = |name: &AgentName| {
+        name.is_lead() || liveness::probe(team, name).is_ok_and(|liveness| liveness.is_alive())
+    };
+    let next = |member: MemberTimers| {
+        let mut once = member.timers.iter().filter(|timer| timer.every_s.is_none());
+        let due = once.next().map(|timer| timer.due).filter(|due| *due <= until)?;
+        runs(&member.owner).then_some((member.owner, due))
+    };
+    all.members.into_iter().filter_map(next).collect()
+}
+
+/// Returns the open timers in one line; `None` if there is none.
+pub(super) fn timers_left(team: &TeamDir) -> Option<String> {
+    let all = timers::of_all(team).unwrap_or_default();
+    let timers = all.members.iter().flat_map(|member| member.timers.iter());
+    let words = timers
+        .clone()
+        .take(MOST_TOLD)
+        .map(|timer| format!("{} ({})", timer.id, when_in_words(timer)));
+    let words: Vec<String> = words.collect();
+    let others = match timers.count().saturating_sub(MOST_TOLD) {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    (!words.is_empty()).then(|| words.join(", ") + &others)
+}
+
+pub(super) fn waiting_for(team: &TeamDir, now: WallTime, until: WallTime) -> String {
     let Ok(roster) = roster::read(team) else { return String::new() };
+    let reminders = awaited_reminders(team, until).into_iter();
+    let reminders =
+        reminders.map(|(name, due)| format!("{name} (a reminder at {})", local_time(due)));
     let words = snapshots(team, &roster).filter_map(|agent| {
         let late = agent.late.map(|why| format!("; {why}; trying again")).unwrap_or_default();
         let age = age(now.since(agent.since));
         Some(format!("{} ({}, {age}{late})", agent.name, agent.wait?))
     });
-    words.collect::<Vec<_>>().join(", ")
+    words.chain(reminders).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the lead, then the members. Each one is read when the iterator reaches it.
@@ -143,7 +201,9 @@ fn select_tasks(tasks: &Tasks, wanted: impl Fn(&Task) -> bool) -> Vec<TaskId> {
 mod tests {
     use super::*;
     use crate::store::Fsync;
+    use crate::store::timers::change;
     use crate::wire::roster::Lead;
+    use crate::wire::timer::Timer;
 
     /// Tests every status, with and without mail, of a settled and of an unsettled agent.
     #[test]
@@ -186,17 +246,43 @@ mod tests {
     #[test]
     fn a_team_whose_roster_changes_during_the_look_is_not_at_rest() {
         let (_folder, team) = crate::store::test_team();
+        let until = WallTime::from_secs(100.0);
         let set = |status| {
             let lead = Lead { name: "lead".into(), status, ..Lead::default() };
             roster::update(&team, Fsync::Never, |roster| roster.lead = Some(lead.into())).unwrap();
         };
-        assert!(!is_team_at_rest(&team, || false), "without a lead");
+        assert!(!is_team_at_rest(&team, until, || false), "without a lead");
         set(Status::Idle);
-        assert!(is_team_at_rest(&team, || false));
+        assert!(is_team_at_rest(&team, until, || false));
         let turns_to_work = || {
             set(Status::Working);
             false
         };
-        assert!(!is_team_at_rest(&team, turns_to_work));
+        assert!(!is_team_at_rest(&team, until, turns_to_work));
+    }
+
+    #[test]
+    fn a_reminder_that_comes_once_within_the_run_is_waited_for() {
+        let (_folder, team) = crate::store::test_team();
+        let lead = Lead { name: "lead".into(), status: Status::Idle, ..Lead::default() };
+        roster::update(&team, Fsync::Never, |roster| roster.lead = Some(lead.into())).unwrap();
+        let until = WallTime::from_secs(100.0);
+        let put = |name: &AgentName, due: f64, every_s| {
+            let timer = Timer { id: "x-1".into(), due: due.into(), every_s, ..Timer::default() };
+            change(&team, name, Fsync::Never, |list| list.timers = vec![timer.into()]).unwrap();
+        };
+        let is_at_rest = || is_team_at_rest(&team, until, || false);
+        let (lead, alice) = (AgentName::lead(), AgentName::member("alice").unwrap());
+        put(&alice, 50.0, None);
+        assert!(is_at_rest(), "alice does not run");
+        put(&lead, 50.0, Some(60));
+        assert!(is_at_rest(), "it repeats");
+        put(&lead, 101.0, None);
+        assert!(is_at_rest(), "it comes after the run");
+        put(&lead, 100.0, None);
+        assert!(!is_at_rest());
+        let words = waiting_for(&team, 0.0.into(), until);
+        assert!(words.starts_with("lead (a reminder at "), "{words}");
+        assert!(timers_left(&team).unwrap().starts_with("x-1 ("));
     }
 }

@@ -4,6 +4,8 @@ use super::approvals::Approvals;
 use super::budget_watch::BudgetWatch;
 use super::ending::EndReason;
 use super::model_switch::ModelSwitch;
+use super::options::LeadOptions;
+use super::quiescence::{is_at_rest, reminders_until};
 use super::runtime::LeadRuntime;
 use super::shell_command::{ShellCommands, ShellEvent};
 use super::slash_command::{TypedLine, View as SlashView, parse, render};
@@ -11,7 +13,6 @@ use super::spawn_requests;
 use super::startup::Startup;
 use super::team_view::TeamView;
 use super::turn_changes::TurnChanges;
-use super::{options::LeadOptions, quiescence::is_at_rest};
 use crate::agent::event::{Event, MachineEvent};
 use crate::agent::progress::Progress;
 use crate::app::permissions::{RuleInForce, settings_in_force};
@@ -397,7 +398,8 @@ impl Session {
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Some(EndReason::Timeout);
         }
-        let is_done = || self.ends_at_rest && !self.is_busy() && is_at_rest(&self.runtime);
+        let is_at_rest = || is_at_rest(&self.runtime, reminders_until(deadline));
+        let is_done = || self.ends_at_rest && !self.is_busy() && is_at_rest();
         self.budgets.spent().or_else(|| is_done().then_some(EndReason::Done))
     }
 

@@ -2,9 +2,10 @@
 
 use super::background_view;
 use super::conversation::NextSession;
-use crate::app::{inbox_view, roster_view, task_view};
+use crate::app::{inbox_view, remind, roster_view, task_view};
 use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
 use crate::tasks::Tasks;
+use crate::timers;
 use crate::ui::help::{COMMANDS, command_names, help};
 use crate::ui::question::TypedAnswer;
 use crate::ui::{transcript::log_line, view::View as Layout};
@@ -70,6 +71,7 @@ pub(super) enum View {
     Inbox,
     Tasks,
     Jobs,
+    Reminders,
     Log(AgentName),
     Mode,
     Cost,
@@ -104,6 +106,7 @@ pub(super) fn parse(line: &str) -> TypedLine {
         ["inbox"] => TypedLine::Show(View::Inbox),
         ["jobs"] => TypedLine::Show(View::Jobs),
         ["tasks"] => TypedLine::Show(View::Tasks),
+        ["reminders"] => TypedLine::Show(View::Reminders),
         ["clear" | "new"] => TypedLine::Next(NextSession::New),
         ["model", name] => TypedLine::Model((*name).into()),
         ["sessions" | "resume"] => TypedLine::Sessions,
@@ -208,6 +211,7 @@ pub(super) fn render(view: &View, tasks: &Tasks, layout: &Layout, width: Option<
         }
         View::Tasks => return task_list(tasks, layout),
         View::Jobs => return background_view::list(team),
+        View::Reminders => return reminders(team, layout),
         View::Log(name) => return log_tail(team, name, layout),
         View::Mode => {
             let lead = roster::read(team).ok().and_then(|roster| roster.lead.clone());
@@ -228,6 +232,16 @@ fn task_list(tasks: &Tasks, layout: &Layout) -> String {
     let problem = |problem: &Problem| format!("{} is not a task: {}\n", problem.file, problem.why);
     let problems: String = seen.problems.iter().map(problem).collect();
     task_view::table(&seen, layout.palette) + &problems
+}
+
+fn reminders(team: &TeamDir, layout: &Layout) -> String {
+    let all = match timers::of_all(team) {
+        Ok(all) => all,
+        Err(why) => return format!("the timers cannot be read: {why}; {}", why.hint()),
+    };
+    let problem = |problem: &Problem| format!("{}: {}\n", problem.file, problem.why);
+    let problems: String = all.problems.iter().map(problem).collect();
+    remind::table(&all, layout.palette) + &problems
 }
 
 fn log_tail(team: &TeamDir, name: &AgentName, layout: &Layout) -> String {
@@ -278,6 +292,7 @@ mod tests {
             ("  do it ", TypedLine::Prompt("do it".into())),
             ("/jobs", TypedLine::Show(View::Jobs)),
             ("/status", TypedLine::Show(View::Team)),
+            ("/reminders", TypedLine::Show(View::Reminders)),
             ("/cost", TypedLine::Show(View::Cost)),
             ("/mode plan", TypedLine::Mode(PermissionMode::Plan)),
             ("/log lead", TypedLine::Show(View::Log(AgentName::lead()))),

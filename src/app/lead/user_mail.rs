@@ -7,6 +7,7 @@ use crate::app::own_mailbox::{close_mailbox, drain_last_mail, take_mailbox};
 use crate::store::asynchronous::{SharedMailbox, with_mailbox};
 use crate::store::{Drained, LifeLock, Mailbox, TeamDir};
 use crate::wire::{AgentName, message::Message};
+use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
@@ -31,7 +32,7 @@ impl UserMail {
         events.send(MachineEvent::Mail.into()).ok()?;
         let (shown, messages) = unbounded_channel();
         let drain = drain_when_notified(Arc::clone(&mailbox), notifications, shown);
-        let watch = mail_watcher::watch(Arc::clone(&mailbox), events);
+        let watch = mail_watcher::watch(Arc::clone(&mailbox), events, Rc::default());
         let tasks = [tokio::task::spawn_local(watch), tokio::task::spawn_local(drain)];
         Some(Self { mailbox, messages, tasks, _life: life })
     }

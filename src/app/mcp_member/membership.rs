@@ -8,6 +8,7 @@ use super::served_mail::{MailWatch, ServedMail};
 use super::status_task::{self, ServedStatus, StatusSender};
 use crate::agent::event::Event;
 use crate::agent::mail_watcher;
+use crate::agent::reminders::send_reminders;
 use crate::agent::status::StatusReporter;
 use crate::app::agent_process::{AgentProcess, release_leases};
 use crate::app::event_loop::SignalStream;
@@ -266,7 +267,11 @@ fn left_mail(team: &TeamDir, name: &AgentName) -> Result<Mailbag, StoreError> {
 /// Watches the inbox: wakes calls that wait for mail, acts on control mail, and writes mail to the session of Claude Code.
 async fn watch_inbox(mail: Rc<ServedMail>, claude: Option<ClaudeInbox>) {
     let (events, mut inbound) = unbounded_channel();
-    let watching = tokio::task::spawn_local(mail_watcher::watch(Arc::clone(&mail.mailbox), events));
+    let woken = Rc::new(Notify::new());
+    let watch = mail_watcher::watch(Arc::clone(&mail.mailbox), events, Rc::clone(&woken));
+    let watching = tokio::task::spawn_local(watch);
+    let reminders = send_reminders(Arc::clone(&mail.bus), mail.me.clone(), woken);
+    let reminding = tokio::task::spawn_local(reminders);
     let mut search = Tail::new(mail.bus.dir().inbox(&mail.me));
     // A session without the tools could not answer.
     let mut has_tools = false;
@@ -293,6 +298,7 @@ async fn watch_inbox(mail: Rc<ServedMail>, claude: Option<ClaudeInbox>) {
         }
     }
     watching.abort();
+    reminding.abort();
 }
 
 /// Waits for an event, and takes those that came together with it.

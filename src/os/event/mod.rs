@@ -5,3 +5,4 @@ pub(crate) mod async_fd;
 pub(crate) mod event_loop;
 pub(crate) mod signals;
 pub(crate) mod syscall_timeout;
+pub(crate) mod wall_timer;

@@ -5,7 +5,7 @@
 
 use super::claim::{BatchIds, Claim, Stage, list, undo_half_claim};
 use super::wake::Waker;
-use crate::os::file::{Access, At, FileError, create_new, open_known};
+use crate::os::file::{Access, At, FileError, create_new, open_known, open_or_create};
 use crate::os::watch::{WatchId, touch};
 use crate::store::failpoint;
 use crate::store::file::atomic::{Fsync, remove, sync_folder};
@@ -68,6 +68,12 @@ impl InboxRotation {
         let mut waker = Waker::open(&dir, &name)?;
         inbox.watch_id = waker.watch(&dir.inbox(&name))?;
         waker.test_events(&dir, &inbox.file)?;
+        if !name.is_user() {
+            // A change of the timers of this member wakes it as mail does.
+            let timers = dir.timers_lock(&name);
+            drop(open_or_create(&timers, Access::Update)?);
+            waker.watch(&timers)?;
+        }
         for claim in &mut claims {
             claim.watch_id = waker.watch(&claim.path())?;
         }
@@ -197,7 +203,10 @@ fn prepare(path: &Path, waker: &mut Waker) -> Result<Inbox, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::watch::is_quiet;
     use crate::store::test_team;
+    use crate::store::timers::change;
+    use std::os::fd::AsFd;
 
     #[test]
     fn a_file_stands_only_where_it_is_alone() {
@@ -212,5 +221,20 @@ mod tests {
         assert!(inbox.stands_at(&other) && !inbox.stands_at(&path));
         drop(File::create(&path).unwrap());
         assert!(!inbox.stands_at(&path), "another file");
+    }
+
+    #[test]
+    fn a_change_of_the_timers_wakes_the_owner_and_is_no_mail() {
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        let (mut rotation, _) = InboxRotation::open(&dir, &alice, Fsync::Never).unwrap();
+        rotation.waker.acknowledge().unwrap();
+        let is_woken = |rotation: &InboxRotation| !is_quiet(rotation.waker.as_fd());
+        change(&dir, &alice, Fsync::Never, |_| ()).unwrap();
+        assert!(!is_woken(&rotation), "nothing has changed");
+        change(&dir, &alice, Fsync::Never, |list| list.last = 1).unwrap();
+        assert!(is_woken(&rotation) && !rotation.has_mail());
+        rotation.catch_up().unwrap();
+        assert!(!is_woken(&rotation));
     }
 }

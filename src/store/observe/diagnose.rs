@@ -6,7 +6,7 @@ use crate::store::mailbox::claim::list;
 use crate::store::mailbox::dead;
 use crate::store::process::liveness::{Liveness, last_record, probe};
 use crate::store::tasks::TaskList;
-use crate::store::{Fsync, StoreError, TeamDir, leases, roster};
+use crate::store::{Fsync, StoreError, TeamDir, leases, roster, timers};
 use crate::wire::AgentName;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,6 +24,8 @@ pub(crate) enum Diagnosis {
     DamagedTask(String),
     /// A file of the leases is not a lease.
     DamagedLease(String),
+    /// A file of the timers is no list of timers.
+    DamagedTimers(String),
     /// The roster shows a member as alive, but no process holds its life lock.
     Ghost {
         name: String,
@@ -62,6 +64,9 @@ pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     }));
     flaws.extend(leases::read(dir)?.problems.iter().map(|bad| {
         Diagnosis::DamagedLease(format!("{}: {}", dir.leases().join(&bad.file).display(), bad.why))
+    }));
+    flaws.extend(timers::read_all(dir)?.problems.iter().map(|bad| {
+        Diagnosis::DamagedTimers(format!("{}: {}", dir.timers().join(&bad.file).display(), bad.why))
     }));
     let roster = roster::read(dir)?;
     for (name, _, is_over) in roster::incarnations(&roster) {

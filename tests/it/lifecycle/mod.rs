@@ -27,4 +27,5 @@ mod stopping;
 mod task_work;
 mod tasks;
 mod timeouts;
+mod timers;
 mod undo;

@@ -317,6 +317,27 @@ fn both_implementations_respect_a_life_lock() {
     assert_eq!((wait(&team, &mut py), wait(&team, &mut alice)), (Some(0), Some(0)));
 }
 
+/// Both implementations set timers of one member, which sends itself the reminders.
+#[test]
+fn a_timer_of_either_implementation_reminds() {
+    if !has_python() {
+        return;
+    }
+    let team = Team::new();
+    let mut alice = ours(&team, "alice");
+    assert_eq!(words(&team, &["remind", "alice", "1", "from outside"]), ["alice-1"]);
+    let set = team.team(&["remind", "alice", "1s", "from us"]).expect(0);
+    assert!(set.out.starts_with("alice-2: "), "{}", set.out);
+    for text in ["from outside", "from us"] {
+        team.eventually(text, || team.has_mail("alice", "system", text));
+    }
+    team.eventually("no timer is left", || {
+        team.team(&["remind"]).expect(0).out == "no timer is open\n"
+    });
+    team.team(&["stop", "alice"]).expect(0);
+    assert_eq!(wait(&team, &mut alice), Some(0));
+}
+
 /// Both implementations claim the same tasks at once. Each task gets one owner.
 #[test]
 fn a_task_is_claimed_once() {

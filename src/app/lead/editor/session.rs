@@ -21,11 +21,11 @@ use crate::app::lead::runtime::LeadRuntime;
 use crate::app::lead::spawn_requests;
 use crate::os::{Clock, SystemClock};
 use crate::store::tail::Tail;
-use crate::wire::AgentName;
 use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::PermissionMode;
 use crate::wire::task::{Task, TaskStatus};
 use crate::wire::transcript::Line;
+use crate::wire::{AgentName, WallTime};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -336,7 +336,9 @@ impl EditorSession {
     fn answer_held(&mut self) {
         if !self.held.is_empty() {
             let is_open = self.is_in_turn || !self.prompts.is_empty();
-            let due = self.held.check(!is_open && is_at_rest(&self.runtime));
+            // A session of an editor goes on, so no prompt waits for a reminder.
+            let is_at_rest = !is_open && is_at_rest(&self.runtime, WallTime::default());
+            let due = self.held.check(is_at_rest);
             self.answer_all(due);
         }
     }
