@@ -3,13 +3,12 @@
 //! Each part owns its state; the event loop passes one part to another where they must work together.
 
 mod foreign;
+mod models;
 mod resume;
 
 use super::approval::{ApprovalGate, Approvals};
 use super::budget::{AgentBudget, BudgetMonitor};
-use super::conversation::{
-    Conversation, HostAction, Journal, ModelCaller, NewModel, TurnAction, TurnEffect,
-};
+use super::conversation::{Conversation, HostAction, Journal, ModelCaller, TurnAction, TurnEffect};
 use super::event::{Action, Ending, Event, Events, MachineEvent, StopCause};
 use super::foreign::host::ForeignHost;
 use super::foreign::process::ForeignSetup;
@@ -21,6 +20,7 @@ use super::machine::Machine;
 use super::mail_ingest::MailIngest;
 use super::mail_watcher;
 use super::member_host::{MemberHost, Wake};
+use super::model_chain::{AgentModels, MemberModels, ModelChain};
 use super::progress::Progress;
 use super::reminders::send_reminders;
 use super::role::MemberRole;
@@ -31,7 +31,7 @@ use super::task_claimer::{AbortOnDrop, TaskClaimer};
 use super::unsealed_mail::UnsealedMail;
 use crate::acp;
 use crate::bus::Bus;
-use crate::llm::{ModelError, Provider, Redactor, abilities_of};
+use crate::llm::{ModelError, Redactor};
 use crate::os::Clock;
 use crate::os::failpoint::hit;
 use crate::protocol::budget::{BudgetLimit, BudgetVerdict};
@@ -65,8 +65,9 @@ const _: () = assert!(
 pub(crate) struct Agent {
     pub(crate) me: Identity,
     pub(crate) mailbox: SharedMailbox,
-    pub(crate) provider: Rc<dyn Provider>,
-    pub(crate) context_tokens: Option<u64>,
+    pub(crate) models: AgentModels,
+    /// The time for which its own model rests after its first failure.
+    pub(crate) fallback_pause: Duration,
     pub(crate) max_answer_tokens: u32,
     pub(crate) thinking: Thinking,
     pub(crate) system: String,
@@ -88,8 +89,8 @@ pub(crate) struct Agent {
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) secrets: Rc<Redactor>,
     pub(crate) show: Rc<dyn Fn(&Progress)>,
-    /// The model that the person wants from the next model call on.
-    pub(crate) next_model: Rc<Cell<Option<NewModel>>>,
+    /// The models that the person wants from the next model call on.
+    pub(crate) next_models: Rc<Cell<Option<AgentModels>>>,
 }
 
 /// The circumstances of a start, which matter if the member resumes a conversation.
@@ -153,8 +154,7 @@ struct Member {
     task_claimer: TaskClaimer,
     role: MemberRole,
     work: Option<Arc<Saver>>,
-    /// The model that is used from the next model call on.
-    next_model: Rc<Cell<Option<NewModel>>>,
+    models: MemberModels,
     /// Whether the lead knows that the work cannot be saved.
     is_unsaved_told: bool,
 }
@@ -170,9 +170,8 @@ impl Member {
         let share = || Rc::clone(&context);
         let described = share();
         let model = ModelCaller {
-            provider: agent.provider,
+            model: agent.models.own.clone(),
             system: agent.system,
-            context_tokens: agent.context_tokens,
             max_answer_tokens: agent.max_answer_tokens,
             thinking: agent.thinking,
             secrets: agent.secrets,
@@ -199,7 +198,11 @@ impl Member {
             task_claimer: TaskClaimer { context: share(), watch: None, failed: Rc::default() },
             role: MemberRole { context: share(), name: agent.role },
             work: agent.work,
-            next_model: agent.next_model,
+            models: MemberModels {
+                chain: ModelChain::new(agent.models, agent.fallback_pause),
+                next: agent.next_models,
+                is_compacting: false,
+            },
             is_unsaved_told: false,
             host: MemberHost {
                 context: share(),
@@ -287,10 +290,12 @@ impl Member {
                 return Ok(settled(self.approvals.on_event(event, &mut self.host.reporter).await));
             }
             Event::Drained(drained) => return self.receive_mail(drained).await,
-            Event::WorkEnded(id, result) => match self.conversation.end_work(id, result) {
-                Some(result) => MachineEvent::Work(result),
-                None => return Ok(VecDeque::new()),
-            },
+            Event::WorkEnded(id, result) => {
+                let Some(result) = self.conversation.end_work(id, result) else {
+                    return Ok(VecDeque::new());
+                };
+                return Ok(self.after_work(result).await?.into_iter().collect());
+            }
             Event::Compact => {
                 let text = if self.conversation.compact_next() {
                     "the conversation will be summarized before the next model call"
@@ -452,12 +457,9 @@ impl Member {
     /// Performs an effect of the conversation. Checks the budget before a model call, and writes a heartbeat
     /// before a tool call.
     async fn perform_effect(&mut self, effect: TurnEffect) -> Result<Option<MachineEvent>, Ending> {
+        self.models.is_compacting = effect == TurnEffect::Compact;
         if effect == TurnEffect::CallModel {
-            if let Some(NewModel { provider, context_tokens, price }) = self.next_model.take() {
-                self.conversation.tools.set_model(abilities_of(&provider.label()));
-                self.conversation.use_model(provider, context_tokens);
-                self.host.reporter.set_price(price);
-            }
+            self.choose_model().await?;
             if let Some(stop) = self.check_budget().await? {
                 return Ok(Some(stop));
             }

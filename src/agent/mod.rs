@@ -20,6 +20,7 @@ pub(crate) mod mail_ingest;
 pub(crate) mod mail_watcher;
 mod member;
 mod member_host;
+pub(crate) mod model_chain;
 pub(crate) mod progress;
 pub(crate) mod prompt;
 pub(crate) mod reminders;

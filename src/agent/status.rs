@@ -97,6 +97,11 @@ impl StatusReporter {
         self.shown.usage.add_call(usage, self.price);
     }
 
+    pub(super) fn count_switch(&mut self) {
+        let switches = &mut self.shown.usage.model_switches;
+        *switches = switches.saturating_add(1);
+    }
+
     /// Counts a cost that an agent of another vendor reports. Where the price of its model is set, the tokens count.
     pub(super) fn count_cost(&mut self, cost: Money) {
         if self.price.is_none() {

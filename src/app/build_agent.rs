@@ -7,6 +7,7 @@ use crate::agent::MemberStart;
 use crate::agent::approval::{ApprovalGate, Asks};
 use crate::agent::foreign::process::{AgentSetup, ForeignSetup};
 use crate::agent::identity::Identity;
+use crate::agent::model_chain::AgentModels;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
 use crate::agent::{
     Agent, budget::AgentBudget, heartbeat::HeartbeatWriter, progress::Progress,
@@ -14,7 +15,7 @@ use crate::agent::{
 };
 use crate::bus::Bus;
 use crate::error::{Exit, Failure, OrFail};
-use crate::llm::{Provider, Redactor, abilities_of};
+use crate::llm::Redactor;
 use crate::os::command::CommandSetup;
 use crate::os::{Clock, SystemClock, wall::Walls};
 use crate::protocol::permission::Policy;
@@ -69,7 +70,8 @@ pub(super) struct AgentParts<'a> {
     pub(super) bus: Arc<Bus>,
     pub(super) tasks: Arc<Tasks>,
     pub(super) mailbox: Mailbox,
-    pub(super) provider: Rc<dyn Provider>,
+    /// The models that do its work.
+    pub(super) models: AgentModels,
     pub(super) rules: Rules,
     pub(super) hooks: Vec<Hook>,
     pub(super) mcp_servers: Vec<NamedMcpServer>,
@@ -88,7 +90,6 @@ pub(super) struct AgentParts<'a> {
     pub(super) agent: Option<AgentProgram>,
     pub(super) ops: Option<Ops>,
     pub(super) usage: UsageCount,
-    pub(super) price: Option<Price>,
     pub(super) show: Rc<dyn Fn(&Progress)>,
 }
 
@@ -184,18 +185,18 @@ pub(super) fn build_agent(
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
         ops: parts.ops,
-        model: Cell::new(abilities_of(&parts.provider.label())),
+        model: Cell::new(parts.models.own.facts.abilities()),
         served: None,
     });
     let tools = limited(tools, (profile, rules.auto_claim), mode, role);
     let foreign = foreign_setup(parts.agent, setup, (&team, folder, &system), &tools, &rules);
     let heartbeat = heartbeat_writer(&team, &me, &clock, &rules);
-    let reporter = status_reporter(&team, &me, &clock, (parts.usage, parts.price));
+    let reporter = status_reporter(&team, &me, &clock, (parts.usage, parts.models.own.facts.price));
     Ok(Agent {
         me,
         mailbox: Arc::new(Mutex::new(parts.mailbox)),
-        provider: parts.provider,
-        context_tokens: rules.context_tokens.or(model.spec().context_tokens),
+        models: parts.models,
+        fallback_pause: Duration::from_secs(rules.fallback_pause),
         max_answer_tokens: rules.max_answer_tokens,
         thinking: rules.thinking(),
         system,
@@ -214,7 +215,7 @@ pub(super) fn build_agent(
         clock,
         secrets,
         show: parts.show,
-        next_model: Rc::default(),
+        next_models: Rc::default(),
     })
 }
 

@@ -455,8 +455,9 @@ impl DoctorReport {
             Ok(ModelListAnswer::Models(models)) => {
                 self.fine("endpoint", format!("{shown} answers"));
                 let name = model.name().unwrap_or_default();
-                let list = models.join(", ");
-                if name.is_empty() || models.iter().any(|listed| listed == name) {
+                let names: Vec<_> = models.iter().map(|listed| listed.name.as_str()).collect();
+                let list = names.join(", ");
+                if name.is_empty() || names.contains(&name) {
                     self.fine("models", list);
                 } else {
                     let found = format!("{name} is not among those it lists: {list}");
@@ -507,7 +508,9 @@ impl DoctorReport {
             }
             Err(why) => {
                 let step = match &why {
-                    ModelError::Rejected(_) => "correct the model's name or the address",
+                    ModelError::NoModel(_) | ModelError::Rejected(_) => {
+                        "correct the model's name or the address"
+                    }
                     ModelError::Unavailable(_) => {
                         "start the server, or wait until it is ready, then run this again"
                     }

@@ -13,6 +13,7 @@ pub(crate) mod context;
 pub(crate) mod doctor;
 pub(crate) mod event_loop;
 pub(crate) mod export;
+mod fallbacks;
 mod file_list;
 pub(crate) mod inbox_view;
 pub(crate) mod interrupt;

@@ -1,22 +1,32 @@
 //! The model of an agent: selects one if none is named, lists the models of an endpoint, opens the provider.
 
 use super::{event_loop::block_on, output};
+use crate::agent::conversation::UsableModel;
+use crate::agent::model_chain::AgentModels;
 use crate::error::{Exit, Failure};
 use crate::llm::local::{self, LocalServer};
 use crate::llm::registry::{ConnectError, Connected, Connection, Discovery};
-use crate::llm::{ConfigError, Delta, ModelError, ModelListAnswer, Provider, retry::Backoff};
+use crate::llm::{
+    ConfigError, Delta, ListedModel, ModelError, ModelListAnswer, Provider, retry::Backoff,
+};
+use crate::os::deadline::deadline;
 use crate::os::{Clock, SystemClock};
 use crate::settings::Settings;
 use crate::settings::model::{ModelChoice, ProviderCredentials, credential_variables};
+use crate::settings::models::KnownModels;
 use crate::store::{TeamDir, shared_backoff::SharedBackoff};
 use crate::wire::AgentName;
 use crate::wire::chat::{Block, ChatMessage, Reply, Request, Role, Thinking};
 use crate::wire::limits::LOCAL_PROBE;
+use crate::wire::model_facts::ModelFacts;
 use std::io::IsTerminal;
 use std::rc::Rc;
 use std::time::Duration;
 
 const LIST_LIMIT: Duration = Duration::from_secs(10);
+
+/// The time that an endpoint has to say the size of a model's context at a start, which it may delay.
+const CONTEXT_LIMIT: Duration = Duration::from_secs(2);
 
 /// The maximum number of tokens of the answer to a test call.
 const CALL_TOKENS: u32 = 16;
@@ -44,25 +54,64 @@ pub(super) fn complete(
     let has_url = || credentials.access(&model).base_url.is_some();
     match model.spec().discovery {
         Discovery::FirstListed if model.name().is_none() => {
-            let name = first_listed(&model, &credentials)?;
-            Ok((model.named(name), credentials))
+            let listed = first_listed(&model, &credentials)?;
+            Ok(named(&model, listed, credentials))
         }
         Discovery::LocalServers if model.name().is_none() || !has_url() => {
             let servers = probe(settings)?;
-            let (name, base_url) = pick(&servers, model.name())
+            let (listed, base_url) = pick(&servers, model.name())
                 .ok_or_else(|| not_found(&servers, model.name(), settings))?;
             let credentials = credentials.with_base_url(&model, base_url);
-            Ok((model.named(name), credentials))
+            Ok(named(&model, listed, credentials))
         }
         Discovery::None | Discovery::FirstListed | Discovery::LocalServers => {
+            let credentials = with_context(&model, credentials, settings)?;
             Ok((model, credentials))
         }
     }
 }
 
+/// Asks a configured endpoint for the size of a model's context that nothing else says. An endpoint that does not say it
+/// changes nothing.
+fn with_context(
+    model: &ModelChoice,
+    mut credentials: ProviderCredentials,
+    settings: &Settings,
+) -> Result<ProviderCredentials, Failure> {
+    let (spec, Some(name)) = (model.spec(), model.name()) else { return Ok(credentials) };
+    let is_configured = !spec.is_own_address(credentials.base_url(spec));
+    let known = KnownModels::of(settings, &credentials).facts(&model.to_string());
+    if known.context_tokens.is_some() || !is_configured || !model.is_paid() {
+        return Ok(credentials);
+    }
+    let listing = block_on(list_models(model, &credentials, deadline(CONTEXT_LIMIT)))?;
+    if let Some(Ok(ModelListAnswer::Models(models))) = listing {
+        let tokens = models.into_iter().find(|listed| listed.name == name);
+        if let Some(tokens) = tokens.and_then(|listed| listed.context_tokens) {
+            credentials.note_context(spec, name, tokens);
+        }
+    }
+    Ok(credentials)
+}
+
+/// Returns the model that an endpoint has listed, and the credentials with the size of its context.
+fn named(
+    model: &ModelChoice,
+    ListedModel { name, context_tokens }: ListedModel,
+    mut credentials: ProviderCredentials,
+) -> (ModelChoice, ProviderCredentials) {
+    if let Some(tokens) = context_tokens {
+        credentials.note_context(model.spec(), &name, tokens);
+    }
+    (model.named(name), credentials)
+}
+
 /// Returns the first model that a configured endpoint lists. Fails for the provider's own endpoint, whose list has
 /// no meaningful order.
-fn first_listed(model: &ModelChoice, credentials: &ProviderCredentials) -> Result<String, Failure> {
+fn first_listed(
+    model: &ModelChoice,
+    credentials: &ProviderCredentials,
+) -> Result<ListedModel, Failure> {
     use ModelListAnswer::{Failed, Models, Refused, Unlisted};
     let provider = model.spec().name;
     let variable = |word| model.spec().variables.map(|it| it.name(word)).unwrap_or_default();
@@ -91,7 +140,7 @@ pub(super) fn offer_local(settings: &Settings) -> Result<Option<ModelChoice>, Fa
         return Ok(None);
     }
     let servers = probe(settings)?;
-    let Some((name, base_url)) = pick(&servers, None) else { return Ok(None) };
+    let Some((ListedModel { name, .. }, base_url)) = pick(&servers, None) else { return Ok(None) };
     output::warn(&format!(
         "A local model server answers at {base_url}; its first model is {name}.\n\
          Use it in this run? [y/N]  (model = \"local\" in the settings: not asked again)"
@@ -107,16 +156,17 @@ fn probe(settings: &Settings) -> Result<Vec<LocalServer>, Failure> {
     block_on(async { local::find(&settings.local_ports.value).await })
 }
 
-fn pick(servers: &[LocalServer], wanted: Option<&str>) -> Option<(String, String)> {
+fn pick(servers: &[LocalServer], wanted: Option<&str>) -> Option<(ListedModel, String)> {
     servers.iter().find_map(|server| {
-        let fits = |name: &&String| wanted.is_none_or(|wanted| wanted == name.as_str());
-        let name = server.models.iter().find(fits)?;
-        Some((name.clone(), server.base_url.clone()))
+        let fits = |listed: &&ListedModel| wanted.is_none_or(|wanted| wanted == listed.name);
+        let listed = server.models.iter().find(fits)?;
+        Some((listed.clone(), server.base_url.clone()))
     })
 }
 
 fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings) -> Failure {
-    let models: Vec<String> = servers.iter().flat_map(|server| server.models.clone()).collect();
+    let listed = servers.iter().flat_map(|server| &server.models);
+    let models: Vec<&str> = listed.map(|listed| listed.name.as_str()).collect();
     if let Some(wanted) = wanted.filter(|_| !models.is_empty()) {
         let what = format!("no local server has the model {wanted}");
         let why = format!("there is: {}", models.join(", "));
@@ -130,16 +180,46 @@ fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings)
     Failure::new(Exit::NoModel, "there is no local model server", why, hint)
 }
 
-/// Opens a model for one incarnation of an agent. `conversation` is the incarnation in which a resumed conversation
-/// began. Fails if credentials are missing or unusable, or a script cannot be read.
-pub(super) fn open_provider(
+/// A model that an agent may call, with what is known of it.
+#[derive(Debug, Clone)]
+pub(super) struct KnownChoice {
+    pub(super) model: ModelChoice,
+    pub(super) facts: ModelFacts,
+}
+
+/// The agent for which models are opened.
+pub(super) struct ModelUser<'a> {
+    pub(super) agent: &'a AgentName,
+    pub(super) incarnation: &'a str,
+    /// The incarnation in which a resumed conversation began.
+    pub(super) conversation: Option<&'a str>,
+    pub(super) team: &'a TeamDir,
+}
+
+/// Opens the models of one incarnation of an agent: its own, then those that go on if it fails. Fails if credentials are
+/// missing or unusable, or a script cannot be read.
+pub(super) fn open_models(
+    (own, fallbacks): &(KnownChoice, Vec<KnownChoice>),
+    credentials: &ProviderCredentials,
+    user: &ModelUser<'_>,
+) -> Result<AgentModels, Failure> {
+    let open = |KnownChoice { model, facts }: &KnownChoice, has_fallback| {
+        let provider = open_provider(model, credentials, user, has_fallback)?;
+        Ok::<_, Failure>(UsableModel { provider, facts: *facts })
+    };
+    let count = fallbacks.len();
+    let others = (1..).zip(fallbacks).map(|(at, model)| open(model, at < count));
+    let fallbacks = others.collect::<Result<_, _>>()?;
+    Ok(AgentModels { own: open(own, count > 0)?, fallbacks })
+}
+
+fn open_provider(
     model: &ModelChoice,
     credentials: &ProviderCredentials,
-    agent: &AgentName,
-    incarnation: &str,
-    conversation: Option<&str>,
-    team: &TeamDir,
+    user: &ModelUser<'_>,
+    has_fallback: bool,
 ) -> Result<Rc<dyn Provider>, Failure> {
+    let ModelUser { agent, incarnation, conversation, team } = *user;
     // Members that wait for the same endpoint must not retry at the same moment.
     let jitter_seed = agent.as_str().bytes().fold(u64::from(std::process::id()), |seed, byte| {
         seed.wrapping_mul(31).wrapping_add(byte.into())
@@ -153,6 +233,7 @@ pub(super) fn open_provider(
             incarnation,
             conversation: conversation.unwrap_or(incarnation),
             jitter_seed,
+            has_fallback,
             backoff: &|base_url| {
                 // All endpoints of one host and port share a pause.
                 let host = base_url.split_once("://").map_or(base_url, |(_, rest)| rest);
@@ -180,6 +261,7 @@ pub(super) fn open_alone(
             incarnation: "",
             conversation: "",
             jitter_seed: 0,
+            has_fallback: false,
             backoff: &|_| Box::new(NoSharedBackoff),
         },
     )
@@ -307,12 +389,13 @@ mod tests {
 
     #[test]
     fn the_wanted_model_is_picked_and_the_first_one_otherwise() {
+        let listed = |name: &str| ListedModel { name: name.into(), context_tokens: None };
         let server = |port: u16, models: &[&str]| LocalServer {
             base_url: format!("http://127.0.0.1:{port}"),
-            models: models.iter().map(ToString::to_string).collect(),
+            models: models.iter().map(|name| listed(name)).collect(),
         };
         let servers = [server(1, &["a", "b"]), server(2, &["c"])];
-        let at = |name: &str, port: u16| Some((name.into(), format!("http://127.0.0.1:{port}")));
+        let at = |name: &str, port: u16| Some((listed(name), format!("http://127.0.0.1:{port}")));
         assert_eq!(pick(&servers, None), at("a", 1));
         assert_eq!(pick(&servers, Some("c")), at("c", 2));
         assert_eq!(pick(&servers, Some("d")), None);

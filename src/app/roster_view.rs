@@ -2,6 +2,7 @@
 
 use super::names::unknown_name;
 use crate::error::Failure;
+use crate::llm::model_table::{self, cost_note};
 use crate::os::{Clock, SystemClock};
 use crate::store::{Fsync, TeamDir, roster, tasks::TaskList, unread};
 use crate::ui::{roster::activity, roster::roster_table, roster::walls_in_words, style::Palette};
@@ -33,10 +34,12 @@ pub(crate) fn table(
         }
     }
     let members: Vec<_> = members.iter().map(|(member, _)| member).collect();
+    let is_priced = members.iter().any(|member| member.usage.cost.is_some());
+    let note = if is_priced { palette.dim(&cost_note()) + "\n" } else { String::new() };
     let table = roster_table(&members, now, palette, width.unwrap_or(DEFAULT_COLUMNS));
     let walls =
         walls_in_words(&members).map(|words| palette.dim(&format!("walls: {words}")) + "\n");
-    Ok(walls.unwrap_or_default() + &table)
+    Ok(walls.unwrap_or_default() + &table + &note)
 }
 
 /// Returns the roster, or only the agents with these names.
@@ -48,6 +51,7 @@ pub(crate) fn json(team: &TeamDir, names: &[AgentName]) -> Result<Value, Failure
     Ok(json!({
         "schema": 1,
         "used": roster.used(),
+        "prices_of": model_table::made(),
         "sandbox": roster.lead.as_ref().and_then(|lead| lead.sandbox.as_ref()),
         "team": team.root().display().to_string(),
         "lead": lead.into_iter().next(),

@@ -8,22 +8,18 @@ use crate::store::conversations::{self, Conversation, NotFound};
 use crate::ui::sessions::{SessionRow, session_table};
 use crate::ui::style::Palette;
 use crate::wire::AgentName;
-use crate::wire::money::Price;
+use crate::wire::price_list::PriceList;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 /// Lists the conversations of the lead in which something was said, the last used one first.
-pub(crate) fn list(
-    team: &TeamDir,
-    prices: &BTreeMap<String, Price>,
-) -> Result<Vec<Conversation>, Failure> {
-    let price = |model: &str| prices.get(model).copied();
+pub(crate) fn list(team: &TeamDir, prices: &PriceList) -> Result<Vec<Conversation>, Failure> {
+    let price = |model: &str| prices.get(model);
     Ok(conversations::list(team, &AgentName::lead(), &price)?)
 }
 
 /// Lists the conversations of the lead with the costs at the prices of the settings.
 pub(crate) fn list_of(context: &Context, team: &TeamDir) -> Result<Vec<Conversation>, Failure> {
-    list(team, &context.settings_or_defaults().prices())
+    list(team, &context.settings_or_defaults().prices_in(&context.environment))
 }
 
 /// Returns the conversation with this id, or with the only id that begins so.

@@ -53,6 +53,9 @@ pub(super) struct Json {
 pub(super) struct ModelArgs {
     #[arg(long, value_name = "MODEL", help = format!("PROVIDER/NAME: {}", model_forms()))]
     model: Option<String>,
+    /// Models that go on while the model is overloaded or gone, with commas between them
+    #[arg(long, value_name = "MODELS")]
+    fallback_models: Option<String>,
     /// Permission mode: plan, default, `accept_edits` or bypass
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
@@ -60,11 +63,15 @@ pub(super) struct ModelArgs {
 
 impl ModelArgs {
     pub(super) fn is_given(&self) -> bool {
-        self.model.is_some() || self.mode.is_some()
+        self.model.is_some() || self.fallback_models.is_some() || self.mode.is_some()
     }
 
     pub(super) fn flags(&self) -> Flags {
-        Flags::of([("--model", self.model.as_deref()), ("--mode", self.mode.as_deref())])
+        Flags::of([
+            ("--model", self.model.as_deref()),
+            ("--fallback-models", self.fallback_models.as_deref()),
+            ("--mode", self.mode.as_deref()),
+        ])
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Args {
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
-    let prices = context.settings_or_defaults().prices();
+    let prices = context.settings_or_defaults().prices_in(&context.environment);
     let control = if args.control {
         context.refuse_inside_agent("web --control")?;
         Some(team_control(context.bus(team.clone())))

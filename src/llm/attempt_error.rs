@@ -183,6 +183,7 @@ impl ErrorReport {
             return ModelError::ContextFull(shown);
         }
         match self.status {
+            _ if self.is_missing_model() => ModelError::NoModel(shown),
             _ if self.is_bad_key() => ModelError::Credentials(shown),
             408 | 409 | 429 | 500.. => ModelError::Unavailable(shown),
             _ => ModelError::Rejected(shown),
@@ -192,6 +193,12 @@ impl ErrorReport {
     /// Whether the endpoint refuses the key. Google's API does so with status 400.
     pub(super) fn is_bad_key(&self) -> bool {
         matches!(self.status, 401 | 403) || self.is("API_KEY_INVALID")
+    }
+
+    /// Whether the endpoint does not have the model. A 404 that does not speak of a model is of a wrong address.
+    fn is_missing_model(&self) -> bool {
+        self.is("model_not_found")
+            || matches!(self.status, 404 | 410) && self.message.to_lowercase().contains("model")
     }
 
     fn is_spend_cap(&self) -> bool {
@@ -260,6 +267,10 @@ mod tests {
             (403, "billing_error", "pay", "spend cap", false),
             (408, "timeout_error", "slow", unavailable, true),
             (409, "conflict_error", "again", unavailable, true),
+            (404, "not_found_error", "model: claude-x", "does not have the model", false),
+            (404, "NOT_FOUND", "models/x is not found", "does not have the model", false),
+            (400, "model_not_found", "no such thing", "does not have the model", false),
+            (404, "not_found_error", "no such page", "rejected the request", false),
             (418, "", "teapot", "rejected the request", false),
             (422, "", "odd", "rejected the request", false),
             (502, "", "bad gateway", unavailable, true),

@@ -28,7 +28,7 @@ use super::openai::responses::reply::Assembler as ResponseAssembler;
 use super::openai::responses::request::body as response_body;
 use super::provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 use super::registry::{Access, ConnectError, Connected, Connection, ListFuture, ProviderSpec};
-use super::retry::{Backoff, Jitter, retry_after, stagger, wait_in_words};
+use super::retry::{Backoff, Jitter, RetryPolicy, retry_after, stagger, wait_in_words};
 use super::stream_parser::{Assemble, StreamParser};
 use crate::os::{Clock, SystemClock};
 use crate::wire::chat::{Reply, Request};
@@ -265,7 +265,8 @@ pub(super) fn connect(
     let backoff = (connection.backoff)(&config.base_url);
     let (model, jitter_seed) = (connection.model.into(), connection.jitter_seed);
     let cache_key = Some(connection.conversation.to_owned()).filter(|key| !key.is_empty());
-    let config = ClientConfig { model, cache_key, jitter_seed, ..config };
+    let retry = if connection.has_fallback { RetryPolicy::before_fallback() } else { config.retry };
+    let config = ClientConfig { model, cache_key, jitter_seed, retry, ..config };
     let client = Client::new(config)?.with_backoff(backoff);
     Ok(Connected { warning: client.warning, provider: Rc::new(client) })
 }

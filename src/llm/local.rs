@@ -6,7 +6,7 @@
 use super::client::{connect, list_models};
 use super::config::Api;
 use super::http::{CallLimits, Endpoint, join};
-use super::model_list::{ModelListAnswer, ask};
+use super::model_list::{ListedModel, ModelListAnswer, ask};
 use super::registry::{Discovery, ModelName, ProviderSpec};
 use super::secret::Redactor;
 use crate::os::deadline::deadline;
@@ -29,7 +29,7 @@ pub struct LocalServer {
     /// The base URL for a client.
     pub base_url: String,
     /// The chat models, in the server's order.
-    pub models: Vec<String>,
+    pub models: Vec<ListedModel>,
 }
 
 /// Returns the servers that respond on these loopback ports, in the order of the ports. Never uses a proxy.

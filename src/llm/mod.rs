@@ -2,7 +2,6 @@
 //!
 //! *Invariant:* this layer does not know teams, inboxes or the effects of tools.
 
-mod abilities;
 pub mod agent;
 pub mod anthropic;
 mod attempt_error;
@@ -14,6 +13,7 @@ pub mod gemini;
 mod http;
 pub mod local;
 mod model_list;
+pub(crate) mod model_table;
 pub mod openai;
 mod provider;
 pub mod registry;
@@ -28,11 +28,10 @@ pub(crate) mod sse;
 mod stream_parser;
 mod tool_names;
 
-pub(crate) use abilities::abilities_of;
 pub use client::Client;
 pub use config::{Api, ClientConfig, Credentials};
 pub use http::{CallLimits, ConfigError};
-pub use model_list::ModelListAnswer;
+pub use model_list::{ListedModel, ModelListAnswer};
 pub use provider::{Delta, ModelError, Provider, Sink, TurnFuture};
 pub use scripted::Scripted;
 pub use secret::{Redactor, Secret, StreamRedactor};

@@ -58,6 +58,9 @@ pub enum ModelError {
     /// The conversation does not fit the model's context window.
     #[error("the conversation no longer fits the model's context window: {0}")]
     ContextFull(String),
+    /// The endpoint does not have the model, or no longer.
+    #[error("the endpoint does not have the model: {0}")]
+    NoModel(String),
     /// The endpoint rejected this request and would reject it again.
     #[error("the endpoint rejected the request: {0}")]
     Rejected(String),
@@ -77,6 +80,31 @@ impl ModelError {
         format!("{parts}\n  now: {}", self.remedy())
     }
 
+    /// Whether another model may do what this one cannot: it is unavailable or gone, or its account is used up. Refused
+    /// credentials are a fault that the person must see, and other requests would be refused by any model.
+    pub fn is_of_the_model(&self) -> bool {
+        match self {
+            Self::Unavailable(_) | Self::NoModel(_) | Self::SpendCap(_) => true,
+            Self::Credentials(_) | Self::ContextFull(_) | Self::Rejected(_) | Self::Script(_) => {
+                false
+            }
+        }
+    }
+
+    /// Returns the error with another reason.
+    #[must_use]
+    pub fn map(self, change: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Credentials(why) => Self::Credentials(change(why)),
+            Self::SpendCap(why) => Self::SpendCap(change(why)),
+            Self::ContextFull(why) => Self::ContextFull(change(why)),
+            Self::NoModel(why) => Self::NoModel(change(why)),
+            Self::Rejected(why) => Self::Rejected(change(why)),
+            Self::Unavailable(why) => Self::Unavailable(change(why)),
+            Self::Script(why) => Self::Script(change(why)),
+        }
+    }
+
     /// Returns the next step for the person.
     pub fn remedy(&self) -> &'static str {
         match self {
@@ -89,6 +117,10 @@ impl ModelError {
                  `team lead --resume` continues"
             }
             Self::ContextFull(_) => "start a new conversation: `team lead` without --resume",
+            Self::NoModel(_) => {
+                "name another --model: `team models` lists those of each endpoint; \
+                 `team lead --resume` continues"
+            }
             Self::Rejected(_) => {
                 "check the model's name and the base URL; `team doctor --call` shows the answer"
             }

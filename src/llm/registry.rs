@@ -1,11 +1,12 @@
 //! The specification of a provider: the form of its models' names, its credentials, and its connection. Commands
 //! and settings use it instead of a provider's name, except for the settings of `[anthropic]`, `[openai]` and `[gemini]`.
 
-use super::http::ConfigError;
+use super::http::{ConfigError, join};
 use super::model_list::ModelListAnswer;
 use super::provider::Provider;
 use super::retry::Backoff;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -61,6 +62,18 @@ impl ProviderSpec {
             connect: |_| Err(ConnectError::Setup("it has no connection".into())),
             list_models: None,
         }
+    }
+
+    /// Whether this base URL is the public address of the provider: its host, or one of a region below it.
+    pub fn is_own_address(&self, base_url: Option<&str>) -> bool {
+        let host = |url: &str| {
+            let url = join(url, "").ok()?;
+            url.host_str().map(str::to_owned)
+        };
+        let Some(own) = self.base_url.and_then(host) else { return false };
+        let Some(base_url) = base_url else { return true };
+        let given = host(base_url).unwrap_or_default();
+        given.strip_suffix(&own).is_some_and(|region| region.is_empty() || region.ends_with('.'))
     }
 
     /// Lists the forms in which a model of this provider is written.
@@ -191,6 +204,9 @@ pub struct Access {
     /// The API of `OpenAI`'s models, if it is not to follow from the address.
     #[serde(default)]
     pub openai_api: Option<OpenAiApi>,
+    /// The sizes of the contexts that the endpoint has listed, in tokens, by the model's name.
+    #[serde(default)]
+    pub listed_context: BTreeMap<String, u64>,
 }
 
 impl Access {
@@ -214,6 +230,8 @@ pub struct Connection<'a> {
     pub conversation: &'a str,
     /// The seed of the jitter of retries; it differs between the members of a team.
     pub jitter_seed: u64,
+    /// Whether another model goes on if this one fails, so that it is not tried for long.
+    pub has_fallback: bool,
     /// Returns the back-off that the team shares for the endpoint of a base URL.
     pub backoff: &'a dyn Fn(&str) -> Box<dyn Backoff>,
 }

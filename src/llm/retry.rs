@@ -34,6 +34,12 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// Returns the limits for a model after which another one goes on: a person does not wait long for the first one.
+    pub fn before_fallback() -> Self {
+        let (tries, within) = (limits::FALLBACK_TRIES, limits::FALLBACK_WITHIN);
+        Self { tries, within, ..Self::default() }
+    }
+
     /// Returns the wait before the next attempt, after `tries` attempts and `elapsed` time; `None` if a limit is
     /// reached. `draw` is a random number from 0 to 1.
     pub(super) fn wait(

@@ -1,12 +1,15 @@
 //! The meaning of settings together: permissions, sandbox, models, budgets and intervals of agents.
 
+use super::environment::Environment;
+use super::model::ProviderCredentials;
+use super::models::KnownModels;
 use super::sandbox::AskInside;
 use super::table::{Rules, Settings};
 use crate::wire::budget::{Budget, Budgets};
 use crate::wire::chat::Thinking;
 use crate::wire::limits;
-use crate::wire::money::Price;
 use crate::wire::permission::{Permissions, RuleLists};
+use crate::wire::price_list::PriceList;
 use crate::wire::role::MODEL_ALIASES;
 use crate::wire::sandbox::{Sandbox, SandboxQuestions};
 use std::collections::BTreeMap;
@@ -72,9 +75,9 @@ impl Settings {
         rows.into_iter().filter_map(|(word, model)| Some((word, model.value.clone()?))).collect()
     }
 
-    /// Returns the price of each model, by `provider/name`.
-    pub(crate) fn prices(&self) -> BTreeMap<String, Price> {
-        self.prices.iter().map(|(model, price)| (model.clone(), price.value)).collect()
+    /// Returns the prices of models with the credentials of this environment.
+    pub(crate) fn prices_in(&self, environment: &Environment) -> PriceList {
+        KnownModels::of(self, &ProviderCredentials::of(self, environment)).prices()
     }
 }
 

@@ -16,6 +16,7 @@ mod layers;
 mod mcp;
 mod mcp_json;
 pub(crate) mod model;
+pub(crate) mod models;
 pub(crate) mod reference;
 mod sandbox;
 mod table;

@@ -36,6 +36,11 @@ impl ModelChoice {
         })
     }
 
+    /// Returns the model of a provider without a name, for what concerns all of its models.
+    pub(crate) fn of_provider(provider: &'static ProviderSpec) -> Self {
+        Self { provider, name: None }
+    }
+
     /// Returns the model that is used if none is configured.
     pub(crate) fn fallback() -> Self {
         Self { provider: FALLBACK, name: None }
@@ -134,23 +139,23 @@ pub(crate) fn resolve(
     }))
 }
 
-/// Returns `price`. Fails if there is none although a budget limits money and the provider bills the model.
-pub(crate) fn price_of(
+/// Fails if a budget limits money, the provider bills the model, and its price is not known.
+pub(crate) fn check_price(
     model: &ModelChoice,
     price: Option<Price>,
     budgets: &Budgets,
-) -> Result<Option<Price>, Failure> {
+) -> Result<(), Failure> {
     if price.is_none() && budgets.limit_money() && model.is_paid() {
         return Err(Failure::new(
             Exit::Usage,
-            format!("the price of {model} is not set"),
-            "a budget in money needs prices",
+            format!("the price of {model} is not known"),
+            "a budget in money needs prices, and neither the settings nor the table of public prices has this one",
             format!(
-                "set input and output for a million tokens under [prices.\"{model}\"] in the settings"
+                "set input and output for a million tokens under [models.\"{model}\"] in the settings"
             ),
         ));
     }
-    Ok(price)
+    Ok(())
 }
 
 /// The access to each provider, by its name. Teammates receive it over the control socket, never in arguments or
@@ -185,6 +190,7 @@ impl ProviderCredentials {
                 custom_headers: own("CUSTOM_HEADERS"),
                 api_version: None,
                 openai_api: openai_api.value.filter(|_| provider.name == "openai"),
+                listed_context: BTreeMap::new(),
             };
             if let Some((_, url, more, version)) = rows.iter().find(|row| row.0 == provider.name) {
                 access.base_url = url.value.clone().map(|url| url.0);
@@ -208,10 +214,33 @@ impl ProviderCredentials {
         self
     }
 
-    /// Returns only the part that an agent with this model needs.
-    pub(crate) fn only_for(&self, model: &ModelChoice) -> Self {
-        let own = self.0.get_key_value(model.spec().name);
-        Self(own.map(|(name, access)| (name.clone(), access.clone())).into_iter().collect())
+    /// Returns the configured base URL of a provider.
+    pub(crate) fn base_url(&self, provider: &ProviderSpec) -> Option<&str> {
+        self.0.get(provider.name)?.base_url.as_deref()
+    }
+
+    /// Returns the size of a model's context that the provider's endpoint has listed, in tokens.
+    pub(crate) fn listed_context(&self, provider: &ProviderSpec, name: &str) -> Option<u64> {
+        self.0.get(provider.name)?.listed_context.get(name).copied()
+    }
+
+    /// Keeps the size of a model's context that the provider's endpoint has listed.
+    pub(crate) fn note_context(&mut self, provider: &ProviderSpec, name: &str, tokens: u64) {
+        let access = self.0.entry(provider.name.to_owned()).or_default();
+        access.listed_context.insert(name.to_owned(), tokens);
+    }
+
+    /// Returns only the part that an agent with these models needs.
+    pub(crate) fn only_for(&self, models: &[ModelChoice]) -> Self {
+        let own = models.iter().filter_map(|model| self.0.get_key_value(model.spec().name));
+        Self(own.map(|(name, access)| (name.clone(), access.clone())).collect())
+    }
+
+    /// Adds the access to providers that these credentials do not have.
+    pub(crate) fn add(&mut self, others: Self) {
+        for (name, access) in others.0 {
+            self.0.entry(name).or_insert(access);
+        }
     }
 
     /// Whether the model needs no credentials or has usable ones. A teammate looks for a local server itself.
@@ -280,7 +309,7 @@ mod tests {
             let model = ModelChoice::parse(model).unwrap();
             assert!(credentials.suffice_for(&model));
             assert!(!ProviderCredentials::default().suffice_for(&model) || !model.is_paid());
-            credentials.only_for(&model).secrets()
+            credentials.only_for(&[model]).secrets()
         };
         assert_eq!(only("anthropic/m"), ["canary", "canary two"]);
         assert_eq!(only("openai/m"), ["canary three"]);

@@ -12,6 +12,7 @@ use super::layers::{
 };
 use super::mcp::McpServers;
 use super::mcp_json::WorkspaceServers;
+use super::models::{FallbackModels, ModelSetting};
 use super::sandbox::{AskInside, HiddenPaths, HostList, WritablePaths};
 use super::trust::{Risks, TrustList};
 use super::value::{PromptProfile, TeamName};
@@ -128,6 +129,11 @@ settings! {
         /// The model: `anthropic/NAME`, `openai/NAME`, `gemini/NAME`, `local` or `local/NAME` (a server on this machine),
         /// `rehearsal` (no key, no network), or `script:FILE`.
         model: Setting<Option<String>>, flag: Some("--model"), example: Some("\"rehearsal\"");
+
+        /// The models that go on, in this order, while the model of an agent is overloaded, unreachable or gone, or the spend
+        /// cap of its account is reached. The first model is tried again after `fallback_pause`. Each needs credentials.
+        fallback_models: Setting<FallbackModels>,
+            flag: Some("--fallback-models"), example: Some("[\"openai/NAME\"]");
 
         /// The model that `model: sonnet` in a role file means. It is used if the lead's model is of the same
         /// provider; otherwise the teammate gets the lead's model. The same holds for the next two settings.
@@ -312,7 +318,29 @@ args = [\"mcp-server-git\"]
 allow = [\"git_status\", \"git_log\"]
 agents = [\"lead\", \"reviewer\"]   # all, if left out");
 
-        /// The price of a million tokens of a model. An untrusted folder cannot change a price of your own.
+        /// The size of the context of all models, in tokens, if each shall count as that large: a conversation is summarized
+        /// when it is nearly full. Unset, it is what the endpoint lists or the table of the program says (`team models`).
+        context_tokens: Setting<Option<u64>>,
+            unset: "(by model)", is_positive: true, example: Some("200000");
+
+        /// What is known of a model, each line instead of that of the table of the program: the sizes of its context and of
+        /// its longest answer in tokens, its prices in dollars for a million tokens, and its abilities. An untrusted
+        /// folder cannot change an entry of your own.
+        models: SettingMap<ModelSetting>,
+            is_file_only: true, needs_trust: true,
+            block: Some("\
+[models.\"openai/NAME\"]
+context_tokens = 131072
+answer_tokens = 32768
+input = 3.0
+output = 15.0
+cache_read = 0.3            # as input, if left out
+cache_write = 3.75          # as input, if left out
+knows_patches = true        # it gets the tool apply_patch
+sees_images = true");
+
+        /// The price of a million tokens of a model, in dollars: an older form of `models`, which wins. An untrusted folder
+        /// cannot change a price of your own.
         prices: SettingMap<Price>,
             is_file_only: true, needs_trust: true,
             block: Some("\
@@ -335,11 +363,6 @@ cache_write = 3.75          # as input, if left out");
         /// The size of an inbox from which it refuses mail, in bytes.
         inbox_bytes: Setting<u64> = limits::DEFAULT_INBOX_BYTES, is_positive: true;
 
-        /// The context window of the model, in tokens: 200000 behind the Messages API, 1048576 behind the Gemini API,
-        /// unknown for others until one refuses a request as too long, which is then remembered.
-        context_tokens: Setting<Option<u64>>,
-            unset: "(by model)", is_positive: true, example: Some("200000");
-
         /// The most tokens of one answer, with its thinking. Every model has a limit of its own.
         max_answer_tokens: Setting<u32> = limits::DEFAULT_ANSWER_TOKENS, is_positive: true;
 
@@ -353,6 +376,10 @@ cache_write = 3.75          # as input, if left out");
         /// effort: at least 1024 and below `max_answer_tokens`.
         thinking_tokens: Setting<Option<u32>>,
             unset: "(by model)", is_positive: true, example: Some("8192");
+
+        /// The time after which an agent that goes on with one of `fallback_models` tries its own model again, in seconds. It
+        /// doubles with each further failure, up to an hour.
+        fallback_pause: Setting<u64> = limits::DEFAULT_FALLBACK_PAUSE.as_secs(), is_positive: true;
 
         /// The prompt that a model gets: `full`, `compact` (a short prompt, and the tools that the agent can use
         /// now, with the arguments they need), or `auto`: compact for a local model.
@@ -398,7 +425,7 @@ cache_write = 3.75          # as input, if left out");
         budget_team_tokens: Setting<Option<u64>>,
             key: "budget.team.tokens", is_positive: true, needs_trust: true, example: Some("2_000_000");
 
-        /// The money that the team may use, in the currency of `prices`.
+        /// The money that the team may use, in dollars.
         budget_team_money: Setting<Option<Money>>,
             key: "budget.team.money", needs_trust: true, example: Some("20.0");
 

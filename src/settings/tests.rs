@@ -3,7 +3,7 @@
 use super::endpoints::HeaderName;
 use super::environment::Environment;
 use super::layers::Setting;
-use super::model::{ModelChoice, ProviderCredentials, price_of, resolve};
+use super::model::{ModelChoice, ProviderCredentials, check_price, resolve};
 use super::trust::TrustList;
 use super::{ConfigRow, Flags, Settings};
 use crate::error::{Exit, Failure};
@@ -103,6 +103,7 @@ fn an_unusable_value_is_refused_and_names_file_and_line_or_variable() {
         ("[budget.team]\ntokens = -5", 2),
         ("[budget.team]\nmoney = -0.5", 2),
         ("[prices.\"m\"]\ninput = 3", 1),
+        ("[models.\"m\"]\ncontext = 3", 2),
     ] {
         let failure = load(&[], text).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage, "{text}");
@@ -189,7 +190,7 @@ fn each_limit_and_each_price_has_a_source_of_its_own() {
     let Budgets { team, member } = settings.rules().budgets();
     assert_eq!(team, Budget { tokens: Some(7), money: money(2.5), ..Budget::default() });
     assert_eq!(member, Budget { money: money(0.5), ..Budget::default() });
-    assert_eq!(settings.prices()["anthropic/m"].cache_read, money(0.3));
+    assert_eq!(settings.prices["anthropic/m"].value.cache_read, money(0.3));
     let row = |key| row(&settings, key);
     assert_eq!(row("budget.team.tokens").source, "environment (TEAM_BUDGET_TEAM_TOKENS)");
     assert_eq!(row("budget.member.turns").value, "(none)");
@@ -209,9 +210,12 @@ fn a_folder_raises_no_limit_before_it_is_trusted() {
         let settings = Given { folder, user, is_trusted, ..Given::default() }.settings();
         let Budgets { team, member } = settings.rules().budgets();
         assert_eq!((team.tokens, team.turns), (Some(tokens), Some(5)));
-        let prices = settings.prices();
+        let prices = settings.prices.clone();
         assert_eq!(member.money, money(of_member));
-        assert_eq!((Some(prices["m"].input), Some(prices["n"].input)), (money(price), money(1.0)));
+        assert_eq!(
+            (Some(prices["m"].value.input), Some(prices["n"].value.input)),
+            (money(price), money(1.0))
+        );
         let told = settings.ignored.unwrap_or_default();
         for raised in ["budget.team.tokens = 9000", "budget.member.money = 8.0", "prices.m = "] {
             assert_eq!(told.contains(raised), tokens == 1000, "{told}");
@@ -293,10 +297,10 @@ fn a_budget_in_money_needs_the_price_of_a_model_that_is_paid() {
     let paid = ModelChoice::parse("anthropic/m").unwrap();
     let budgets =
         Budgets { member: Budget { money: money(1.0), ..Budget::default() }, ..Budgets::default() };
-    let failure = price_of(&paid, None, &budgets).unwrap_err();
-    assert!(failure.hint.contains("[prices.\"anthropic/m\"]"), "{failure}");
-    assert_eq!(price_of(&paid, None, &Budgets::default()), Ok(None));
-    assert_eq!(price_of(&ModelChoice::fallback(), None, &budgets), Ok(None));
+    let failure = check_price(&paid, None, &budgets).unwrap_err();
+    assert!(failure.hint.contains("[models.\"anthropic/m\"]"), "{failure}");
+    assert_eq!(check_price(&paid, None, &Budgets::default()), Ok(()));
+    assert_eq!(check_price(&ModelChoice::fallback(), None, &budgets), Ok(()));
 }
 
 #[test]

@@ -363,7 +363,7 @@ impl<'a> Scan<'a> {
     fn count(&mut self, line: &[u8]) {
         self.bytes = self.bytes.saturating_add(line.len() as u64).saturating_add(1);
         let needs_mail = self.title.is_none() && self.mail.is_none();
-        let kinds = ["session", "user", "assistant", "compacted", "turn_end"];
+        let kinds = ["session", "model", "user", "assistant", "compacted", "turn_end"];
         let is_counted = kinds.iter().any(|kind| Line::may_be(line, kind))
             || (needs_mail && Line::may_be(line, "mail"));
         if !is_counted {
@@ -376,6 +376,10 @@ impl<'a> Scan<'a> {
                 self.incarnation.get_or_insert(incarnation);
                 self.model = Some(model);
                 // A start is no use of the conversation.
+                return;
+            }
+            Entry::Model { model } => {
+                self.model = Some(model);
                 return;
             }
             Entry::User { content } => {

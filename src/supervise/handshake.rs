@@ -12,7 +12,7 @@ use crate::wire::hook::Hook;
 use crate::wire::isolation::ClonePlace;
 use crate::wire::limits::MIB;
 use crate::wire::mcp::NamedMcpServer;
-use crate::wire::money::Price;
+use crate::wire::model_facts::ModelFacts;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::ExitCause;
 use crate::wire::sandbox::Sandbox;
@@ -31,7 +31,12 @@ pub(crate) struct Handshake {
     /// `provider/name` of its model.
     pub(crate) model: String,
     pub(crate) credentials: ProviderCredentials,
-    pub(crate) price: Option<Price>,
+    /// What is known of its model.
+    #[serde(default)]
+    pub(crate) facts: ModelFacts,
+    /// The models that go on if its own fails.
+    #[serde(default)]
+    pub(crate) fallbacks: Vec<FallbackModel>,
     pub(crate) rules: Rules,
     pub(crate) hooks: Vec<Hook>,
     /// The MCP servers that it may use.
@@ -50,6 +55,15 @@ pub(crate) struct Handshake {
     #[serde(default)]
     pub(crate) agent: Option<AgentProgram>,
     pub(crate) start_reason: StartReason,
+}
+
+/// A model that goes on if another one fails.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct FallbackModel {
+    /// `provider/name`.
+    pub(crate) model: String,
+    /// What is known of it.
+    pub(crate) facts: ModelFacts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

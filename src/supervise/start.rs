@@ -1,7 +1,7 @@
 //! The start of teammates: roster entry, process, handshake, readiness. A failed step undoes the earlier ones. A
 //! spawn by the lead's model starts a new teammate, or gives an idle one a new prompt.
 
-use super::handshake::{self, Handshake, HandshakeAnswer, StartReason};
+use super::handshake::{self, FallbackModel, Handshake, HandshakeAnswer, StartReason};
 use super::members::MemberId;
 use super::roster_updates::{self, Entry, SpawnSpec, write};
 use super::supervisor::Supervisor;
@@ -438,13 +438,15 @@ impl Supervisor {
         config.bus.keyring().add_control_key(&spec.name, &id.incarnation, control_key.clone());
         // The teammate refuses an invalid model name by itself, and needs no credentials for that.
         let chosen = ModelChoice::parse(&spec.model).unwrap_or_else(|_| ModelChoice::fallback());
+        let models = self.models_of(chosen.clone());
         let handshake = Handshake {
             incarnation: id.incarnation.clone(),
             control_key: Some(control_key),
             role: spec.role.clone(),
             model: spec.model.clone(),
-            credentials: config.credentials.borrow().only_for(&chosen),
-            price: config.prices.get(&spec.model).copied(),
+            credentials: config.credentials.borrow().only_for(&models),
+            facts: config.known.borrow().facts(&spec.model),
+            fallbacks: self.fallbacks(&models),
             rules: config.rules,
             hooks: config.hooks.list.clone(),
             mcp_servers: config.mcp_servers.clone(),
@@ -484,6 +486,21 @@ impl Supervisor {
         kill_and_reap(&spec.name, process).await;
         tracing::warn!(name = %spec.name, %why, "teammate did not start");
         Err(why)
+    }
+
+    /// Returns the models that a teammate with this model may call, its own first. An agent of another vendor has no other.
+    fn models_of(&self, own: ModelChoice) -> Vec<ModelChoice> {
+        let fallbacks = if own.agent().is_some() { &[][..] } else { &self.config.fallbacks };
+        let others = fallbacks.iter().filter(|model| **model != own).cloned();
+        let others: Vec<_> = others.collect();
+        [own].into_iter().chain(others).collect()
+    }
+
+    /// Returns the models of a teammate besides its own, with what is known of them.
+    fn fallbacks(&self, models: &[ModelChoice]) -> Vec<FallbackModel> {
+        let known = self.config.known.borrow();
+        let names = models.iter().skip(1).map(ToString::to_string);
+        names.map(|model| FallbackModel { facts: known.facts(&model), model }).collect()
     }
 
     /// Waits until the team is stopped without requests. A process that is not ready then is killed.

@@ -14,7 +14,8 @@ use crate::protocol::restart::RestartTracker;
 use crate::settings::Rules;
 use crate::settings::agents::AgentPrograms;
 use crate::settings::environment::PassedNames;
-use crate::settings::model::ProviderCredentials;
+use crate::settings::model::{ModelChoice, ProviderCredentials};
+use crate::settings::models::KnownModels;
 use crate::store::{Liveness, liveness, roster};
 use crate::tasks::Tasks;
 use crate::tools::hooks::Hooks;
@@ -23,7 +24,6 @@ use crate::wire::AgentName;
 use crate::wire::hook::{Hook, HookEvent};
 use crate::wire::log_words;
 use crate::wire::mcp::NamedMcpServer;
-use crate::wire::money::Price;
 use crate::wire::permission::{GrantedAllow, PermissionMode, Permissions};
 use crate::wire::roster::{ExitCause, StartedBy};
 use crate::wire::sandbox::Sandbox;
@@ -49,8 +49,10 @@ pub(crate) struct SupervisorConfig {
     pub(crate) hooks: Hooks,
     pub(crate) mcp_servers: Vec<NamedMcpServer>,
     pub(crate) pass_environment: PassedNames,
-    /// Prices of models, by `provider/name`.
-    pub(crate) prices: BTreeMap<String, Price>,
+    /// What is known of models.
+    pub(crate) known: RefCell<KnownModels>,
+    /// The models that go on if that of a teammate fails.
+    pub(crate) fallbacks: Vec<ModelChoice>,
     /// The agents of other vendors that teammates can run.
     pub(crate) agents: AgentPrograms,
     pub(crate) restarts: RefCell<RestartTracker>,
@@ -114,9 +116,15 @@ impl Supervisor {
     }
 
     /// Sets the model of teammates that are spawned from now on without one, and the access to all models.
-    pub(crate) fn set_model(&self, model: String, credentials: ProviderCredentials) {
+    pub(crate) fn set_model(
+        &self,
+        model: String,
+        credentials: ProviderCredentials,
+        known: KnownModels,
+    ) {
         self.config.model.replace(Some(model));
         self.config.credentials.replace(credentials);
+        self.config.known.replace(known);
     }
 
     /// Sets the calls that answers of the person allow to teammates that are spawned from now on.

@@ -72,6 +72,7 @@ impl Conversation {
             | Entry::Note { .. }
             | Entry::Instructions { .. }
             | Entry::ResultsLeftOut { .. }
+            | Entry::Model { .. }
             | Entry::Compacted { .. }
             | Entry::Unknown => line(next, view),
         };
@@ -264,6 +265,10 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
         Entry::ResultsLeftOut { tool_use_ids } => {
             let what = format!("from here on without {} replaced results", tool_use_ids.len());
             vec![palette.dim(&format!("  {what}"))]
+        }
+        Entry::Model { model } => {
+            let what = one_line(&format!("goes on with {model}"), width);
+            vec![palette.warn(&format!("  {what}"))]
         }
         Entry::Compacted { summary, .. } => {
             let what = palette.dim("── summary of the conversation so far");

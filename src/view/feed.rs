@@ -10,7 +10,7 @@ use crate::store::tasks::TaskList;
 use crate::store::{Fsync, StoreError, TeamDir};
 use crate::tools::find;
 use crate::wire::chat::{Block, Usage};
-use crate::wire::money::Price;
+use crate::wire::price_list::PriceList;
 use crate::wire::roster::Roster;
 use crate::wire::tool::Signal;
 use crate::wire::transcript::{Entry, Line};
@@ -34,7 +34,7 @@ pub(crate) struct Feed {
     tasks: TaskList,
     conversations: BTreeMap<AgentName, TranscriptFollower>,
     requests: BTreeMap<String, PendingQuestion>,
-    prices: BTreeMap<String, Price>,
+    prices: PriceList,
     /// The lines of the roster file at the last look.
     config: Vec<String>,
     members: Option<Vec<MemberView>>,
@@ -52,7 +52,7 @@ struct TranscriptFollower {
 
 impl Feed {
     /// Creates a feed whose first look returns the whole state; `prices`, by `provider/name`, give the cost of calls.
-    pub(crate) fn of(dir: &TeamDir, prices: BTreeMap<String, Price>) -> Self {
+    pub(crate) fn of(dir: &TeamDir, prices: PriceList) -> Self {
         Self {
             dir: dir.clone(),
             roster: Cached::of(dir),
@@ -166,7 +166,7 @@ impl Feed {
                 Entry::Compacted { usage, .. } => {
                     spent.push(spent_on(at, &conversation.model, usage));
                 }
-                Entry::Session { model, .. } => conversation.model = model,
+                Entry::Session { model, .. } | Entry::Model { model } => conversation.model = model,
                 Entry::Request { question, decider, deadline } => {
                     let from = name.as_str().to_owned();
                     let id = question.request_id.clone();
@@ -237,7 +237,8 @@ mod tests {
         let roster = json!({"version":1,"team_name":"t","members":[{"name":"alice"}]});
         append(&dir.config(), &roster.to_string());
         let price = serde_json::from_value(json!({"input": 2, "output": 10})).unwrap();
-        let feed = Feed::of(&dir, [("p/m".to_owned(), price)].into());
+        let prices = PriceList::new(move |model| (model == "p/m").then_some(price));
+        let feed = Feed::of(&dir, prices);
         Fixture { _top: top, dir, feed }
     }
 

@@ -8,6 +8,7 @@ use super::opened::{self, OpenedMessage};
 use crate::protocol::tasks::blockers;
 use crate::store::TeamDir;
 use crate::store::tail::Tail;
+use crate::wire::price_list::PriceList;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::transcript::Line;
 use crate::wire::{AgentName, WithUnknownFields};
@@ -179,7 +180,7 @@ pub(crate) struct Observer {
 
 impl Observer {
     pub(crate) fn of(team: &TeamDir) -> Self {
-        let (feed, snapshot) = (Feed::of(team, BTreeMap::new()), Snapshot::default());
+        let (feed, snapshot) = (Feed::of(team, PriceList::default()), Snapshot::default());
         Self { team: team.clone(), feed, snapshot }
     }
 

@@ -329,6 +329,7 @@ impl Search<'_> {
             | Entry::Note { .. }
             | Entry::Instructions { .. }
             | Entry::ResultsLeftOut { .. }
+            | Entry::Model { .. }
             | Entry::Compacted { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)

@@ -6,10 +6,9 @@ use crate::os::async_fd::ReadableFd;
 use crate::store::TeamDir;
 use crate::store::change_watcher::ChangeWatcher;
 use crate::view::{Change, Feed, Snapshot};
-use crate::wire::money::Price;
+use crate::wire::price_list::PriceList;
 use hyper::body::Bytes;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::future::pending;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -30,7 +29,7 @@ const MESSAGES: usize = 500;
 /// The present state, and the visitors to which changes are sent.
 pub(crate) struct Broadcaster {
     pub(super) dir: TeamDir,
-    prices: BTreeMap<String, Price>,
+    prices: PriceList,
     snapshot: RefCell<Snapshot>,
     visitors: RefCell<Vec<mpsc::Sender<Bytes>>>,
     /// The channel that is notified after every look at the files.
@@ -38,7 +37,7 @@ pub(crate) struct Broadcaster {
 }
 
 impl Broadcaster {
-    pub(crate) fn of(dir: &TeamDir, prices: BTreeMap<String, Price>) -> Self {
+    pub(crate) fn of(dir: &TeamDir, prices: PriceList) -> Self {
         Self {
             dir: dir.clone(),
             prices,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Budget {
     /// The number of input and output tokens, cached or not.
     pub tokens: Option<u64>,
-    /// The amount of money, in the currency of the prices.
+    /// The amount of money, in dollars.
     pub money: Option<Money>,
     /// The number of turns.
     pub turns: Option<u64>,

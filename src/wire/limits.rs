@@ -197,6 +197,14 @@ pub const RETRY_FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub const RETRY_LONGEST_PAUSE: Duration = Duration::from_secs(8);
 /// The longest pause after a reply that says that the endpoint is overloaded.
 pub const RETRY_LONGEST_OVERLOADED: Duration = Duration::from_secs(60);
+/// The number of attempts of one call if another model goes on after it.
+pub const FALLBACK_TRIES: u32 = 3;
+/// The time after the first attempt within which an attempt may begin if another model goes on.
+pub const FALLBACK_WITHIN: Duration = Duration::from_secs(20);
+/// The time after which a model that has failed is tried again, if no other is set.
+pub const DEFAULT_FALLBACK_PAUSE: Duration = Duration::from_secs(600);
+/// The longest time after which a model that has failed is tried again.
+pub const LONGEST_FALLBACK_PAUSE: Duration = Duration::from_secs(3600);
 /// The time for the doctor's call of a model: a local server may load the model first.
 pub const DOCTOR_CALL: Duration = Duration::from_secs(60);
 /// The time for a server on this machine to list its models.

@@ -1,12 +1,12 @@
 //! Amounts of money and prices of tokens, exact to a billionth.
 //!
-//! There is no currency: every amount is in the currency of the prices in the settings.
+//! Every amount is in dollars, as the prices of the table and of the settings are.
 
 use super::chat::Usage;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The number of billionths in a whole unit of the currency.
+/// The number of billionths in a dollar.
 const BILLION: f64 = 1e9;
 
 /// The number of tokens that a price is for.

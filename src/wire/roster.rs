@@ -310,9 +310,17 @@ pub struct UsageCount {
     pub cache_write_tokens: u64,
     /// The number of seconds that processes ran.
     pub seconds: u64,
-    /// The cost, as far as prices are set.
+    /// The number of times that another model went on because one had failed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub model_switches: u64,
+    /// The cost in dollars, as far as prices are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl UsageCount {
@@ -355,6 +363,7 @@ impl UsageCount {
             cache_read_tokens: join(self.cache_read_tokens, other.cache_read_tokens),
             cache_write_tokens: join(self.cache_write_tokens, other.cache_write_tokens),
             seconds: join(self.seconds, other.seconds),
+            model_switches: join(self.model_switches, other.model_switches),
             cost: None,
         }
     }

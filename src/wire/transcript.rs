@@ -127,6 +127,11 @@ pub enum Entry {
         /// The effect of the request.
         outcome: InterruptOutcome,
     },
+    /// The conversation goes on with another model.
+    Model {
+        /// The model, `provider/name`.
+        model: String,
+    },
     /// A note of the program for the model: a restart, an interruption, a limit.
     Note {
         /// The text.

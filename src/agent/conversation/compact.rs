@@ -62,6 +62,13 @@ pub(crate) struct CompactionFailure {
     pub(crate) can_go_on: bool,
 }
 
+impl CompactionFailure {
+    /// Returns the failure with another reason.
+    pub(crate) fn with_reason(self, why: ModelError) -> Self {
+        Self { why, ..self }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompactionReason {
     /// The conversation nearly fills the context.

@@ -138,6 +138,7 @@ fn failpoints(entry: &Entry) -> (fn(), fn()) {
         | Entry::Note { .. }
         | Entry::Instructions { .. }
         | Entry::ResultsLeftOut { .. }
+        | Entry::Model { .. }
         | Entry::Compacted { .. }
         | Entry::Unknown => (|| {}, || {}),
     }

@@ -162,6 +162,7 @@ impl Memory {
                 self.compact(summary, situation, *context_tokens);
             }
             Entry::Session { .. }
+            | Entry::Model { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }

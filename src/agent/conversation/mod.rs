@@ -33,14 +33,14 @@ pub(crate) use journal::{
     DiskFullHandler, Journal, NextAttempt, Observer, RecordError, SyncFuture, TranscriptWriter,
 };
 pub(crate) use memory::{Memory, cut};
-pub(crate) use model_caller::{ModelCaller, NewModel};
+pub(crate) use model_caller::{ModelCaller, UsableModel};
 pub(crate) use resume::CutOff;
 pub(crate) use turn::{MAX_PLANS, TurnEnd, denied};
 pub(crate) use turn_machine::TurnMachine;
 pub(crate) use work_set::{WorkId, WorkSet};
 
 use crate::agent::progress::Progress;
-use crate::llm::{ModelError, Provider};
+use crate::llm::ModelError;
 use crate::os::failpoint::hit;
 use crate::store::instructions::FolderInstructions;
 use crate::tools::{Call, Registry, ToolError, ToolOutput};
@@ -193,13 +193,14 @@ impl Conversation {
 
     fn call_model(&mut self) {
         let memory = &self.journal.memory;
-        if is_due(memory, self.model.context_tokens, self.summary_failed_at) {
+        let context_tokens = self.model.model.facts.context_tokens;
+        if is_due(memory, context_tokens, self.summary_failed_at) {
             return self.compact(CompactionReason::NearlyFull);
         }
         if std::mem::take(&mut self.compacts_next) && memory.is_worth_compacting() {
             return self.compact(CompactionReason::Asked);
         }
-        let limit = memory.context_shown.or(self.model.context_tokens);
+        let limit = memory.context_shown.or(context_tokens);
         (self.model.show)(&Progress::ContextUsed { tokens: memory.tokens(), limit });
         let tools = Rc::clone(&self.tools);
         let messages = memory.messages();
@@ -211,8 +212,9 @@ impl Conversation {
     }
 
     /// Goes on with another model; a call under way ends with the one before.
-    pub(crate) fn use_model(&mut self, provider: Rc<dyn Provider>, context_tokens: Option<u64>) {
-        (self.model.provider, self.model.context_tokens) = (provider, context_tokens);
+    pub(crate) fn use_model(&mut self, model: UsableModel) {
+        self.tools.set_model(model.facts.abilities());
+        self.model.model = model;
         (self.journal.memory.context_shown, self.summary_failed_at) = (None, None);
     }
 

@@ -6,14 +6,13 @@ use super::memory::Memory;
 use crate::agent::progress::Progress;
 use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
 use crate::wire::chat::{ChatMessage, Request, Thinking, ToolDefinition, Usage};
-use crate::wire::money::Price;
+use crate::wire::model_facts::ModelFacts;
 use std::fmt;
 use std::rc::Rc;
 
 pub(crate) struct ModelCaller {
-    pub(crate) provider: Rc<dyn Provider>,
+    pub(crate) model: UsableModel,
     pub(crate) system: String,
-    pub(crate) context_tokens: Option<u64>,
     pub(crate) max_answer_tokens: u32,
     pub(crate) thinking: Thinking,
     pub(crate) secrets: Rc<Redactor>,
@@ -22,29 +21,34 @@ pub(crate) struct ModelCaller {
     pub(crate) show: Rc<dyn Fn(&Progress)>,
 }
 
-/// A model that takes the place of another one in a conversation.
-pub(crate) struct NewModel {
+/// A model that an agent can call, with what is known of it.
+#[derive(Clone)]
+pub(crate) struct UsableModel {
     pub(crate) provider: Rc<dyn Provider>,
-    /// The size of its context; `None` if it is not known.
-    pub(crate) context_tokens: Option<u64>,
-    pub(crate) price: Option<Price>,
+    pub(crate) facts: ModelFacts,
 }
 
-impl fmt::Debug for NewModel {
+impl fmt::Debug for UsableModel {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_tuple("NewModel").field(&self.provider.label()).finish()
+        out.debug_tuple("UsableModel").field(&self.provider.label()).finish()
     }
 }
 
 impl ModelCaller {
+    /// Returns the most tokens of an answer: those of the settings, as far as the model can write them.
+    fn max_tokens(&self) -> u32 {
+        let most = self.model.facts.answer_tokens.unwrap_or(u32::MAX);
+        self.max_answer_tokens.min(most)
+    }
+
     /// Calls the model as a piece of work, with the tools and messages that `parts` returns.
     pub(super) fn call(
         &self,
         parts: impl Future<Output = (Vec<ToolDefinition>, Vec<ChatMessage>)> + 'static,
     ) -> impl Future<Output = WorkResult> + 'static {
         let system = self.system.clone();
-        let (max_tokens, thinking) = (self.max_answer_tokens, self.thinking);
-        let (provider, show) = (Rc::clone(&self.provider), Rc::clone(&self.show));
+        let (max_tokens, thinking) = (self.max_tokens(), self.thinking);
+        let (provider, show) = (Rc::clone(&self.model.provider), Rc::clone(&self.show));
         let secrets = Rc::clone(&self.secrets);
         async move {
             let (tools, messages) = parts.await;
@@ -100,8 +104,8 @@ impl ModelCaller {
         memory: &Memory,
         reason: CompactionReason,
     ) -> impl Future<Output = WorkResult> + 'static {
-        let (provider, show) = (Rc::clone(&self.provider), Rc::clone(&self.show));
-        let (memory, limit) = (memory.clone(), self.context_tokens);
+        let (provider, show) = (Rc::clone(&self.model.provider), Rc::clone(&self.show));
+        let (memory, limit) = (memory.clone(), self.model.facts.context_tokens);
         let situation = memory.is_worth_compacting().then(|| (self.situation)());
         async move {
             let Some(situation) = situation else {

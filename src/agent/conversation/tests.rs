@@ -8,6 +8,7 @@ use crate::store::{Fsync, StoreError, Transcript};
 use crate::tools::file_tools;
 use crate::wire::chat::Thinking;
 use crate::wire::message::Outcome;
+use crate::wire::model_facts::ModelFacts;
 use crate::wire::transcript::Line;
 use serde_json::json;
 use std::cell::RefCell;
@@ -63,9 +64,11 @@ impl TranscriptFolder {
 
     fn conversation(&self) -> (Conversation, Results) {
         let model = ModelCaller {
-            provider: Rc::new(Scripted::open(&self.path("script"), "lead", "w").unwrap()),
+            model: UsableModel {
+                provider: Rc::new(Scripted::open(&self.path("script"), "lead", "w").unwrap()),
+                facts: ModelFacts::default(),
+            },
             system: "You work alone.".into(),
-            context_tokens: None,
             max_answer_tokens: 1024,
             thinking: Thinking::default(),
             secrets: Rc::new(Redactor::new([])),

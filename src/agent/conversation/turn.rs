@@ -356,6 +356,7 @@ impl TurnState {
             ModelError::ContextFull(_) => self.make_room(),
             ModelError::Credentials(_)
             | ModelError::SpendCap(_)
+            | ModelError::NoModel(_)
             | ModelError::Rejected(_)
             | ModelError::Unavailable(_)
             | ModelError::Script(_) => self.fail(why.report()),

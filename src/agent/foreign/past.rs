@@ -58,6 +58,7 @@ impl Unseen {
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
             | Entry::Instructions { .. }
+            | Entry::Model { .. }
             | Entry::HandedOut { .. }
             | Entry::ResultsLeftOut { .. }
             | Entry::Compacted { .. }

@@ -79,7 +79,7 @@ impl Member {
             let session = Entry::Session {
                 incarnation: self.context.me.incarnation.clone(),
                 pid: i32::try_from(std::process::id()).unwrap_or_default(),
-                model: self.conversation.model.provider.label(),
+                model: self.conversation.model.model.provider.label(),
                 foreign: Some(foreign),
             };
             self.record(session).await?;

@@ -55,7 +55,7 @@ impl Member {
         let session = Entry::Session {
             incarnation: self.context.me.incarnation.clone(),
             pid: i32::try_from(std::process::id()).unwrap_or_default(),
-            model: conversation.model.provider.label(),
+            model: conversation.model.model.provider.label(),
             foreign: None,
         };
         conversation.journal.record(session, host).await?;

@@ -222,9 +222,12 @@ pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, work: WorkState) -> E
         EndReason::Done => match &end.model_error {
             Some(ModelError::Credentials(_)) => Exit::NoModel,
             Some(ModelError::Unavailable(_) | ModelError::SpendCap(_)) => Exit::ModelUnavailable,
-            Some(ModelError::ContextFull(_) | ModelError::Rejected(_) | ModelError::Script(_)) => {
-                Exit::TurnFailed
-            }
+            Some(
+                ModelError::ContextFull(_)
+                | ModelError::NoModel(_)
+                | ModelError::Rejected(_)
+                | ModelError::Script(_),
+            ) => Exit::TurnFailed,
             None if work.has_task_failed => Exit::TurnFailed,
             None if work.last_turn == Outcome::Failed => Exit::TurnFailed,
             None if work.last_turn == Outcome::Interrupted => Exit::Budget,

@@ -9,9 +9,12 @@ use super::startup::{RosterPlace, Startup};
 use crate::agent::{MemberStart, progress::Progress};
 use crate::app::agent_process::AgentProcess;
 use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
-use crate::app::{context::Context, event_loop::SignalStream, model::open_provider};
+use crate::app::fallbacks::chain;
+use crate::app::model::{ModelUser, open_models};
+use crate::app::{context::Context, event_loop::SignalStream};
 use crate::error::Failure;
 use crate::os::{Clock, SystemClock};
+use crate::settings::models::KnownModels;
 use crate::store::{LifeLock, TeamDir};
 use crate::wire::{WallTime, message::Message};
 use std::rc::Rc;
@@ -63,14 +66,14 @@ impl LeadApp {
         let LeadCore { mut runtime, process, mailbox, inbound, options, startup, rules, .. } = core;
         let LeadOptions { model, credentials, permissions, settings, .. } = &options;
         let (me, conversation) = (&process, startup.conversation.as_deref());
-        let provider = open_provider(
-            model,
-            credentials,
-            &me.name,
-            &me.incarnation,
+        let known = KnownModels::of(settings, credentials);
+        let user = ModelUser {
+            agent: &me.name,
+            incarnation: &me.incarnation,
             conversation,
-            runtime.team(),
-        )?;
+            team: runtime.team(),
+        };
+        let models = open_models(&chain(model, &options.fallbacks, &known), credentials, &user)?;
         // A script that reads the progress of a run gets all mail.
         let began_at = options.request.front.output().is_none().then(|| SystemClock.now());
         let (shown, progress) = unbounded_channel();
@@ -82,7 +85,7 @@ impl LeadApp {
             bus: Arc::clone(&runtime.bus),
             tasks: Arc::clone(&runtime.tasks),
             mailbox,
-            provider,
+            models,
             rules,
             hooks: runtime.supervisor.hooks(),
             mcp_servers: options.mcp_servers.clone(),
@@ -96,11 +99,10 @@ impl LeadApp {
             agent: None,
             ops: Some(runtime.ops()),
             usage: startup.usage,
-            price: options.price,
             show: show_progress(shown, began_at),
         };
         let agent = build_agent(parts, &context.environment)?;
-        runtime.next_model = Rc::clone(&agent.next_model);
+        runtime.next_models = Rc::clone(&agent.next_models);
         let budgets = (options.request.budget, rules.budgets().team);
         let budgets = BudgetWatch::new(
             runtime.team().clone(),

@@ -17,7 +17,7 @@ use crate::leases;
 use crate::os::{SystemClock, program::TeammateProgram, wall::Walls};
 use crate::protocol::restart::RestartTracker;
 use crate::settings::granted::{GrantedFile, RulesOfLead};
-use crate::settings::{Rules, Settings, last_lead::LastLead};
+use crate::settings::{Rules, Settings, last_lead::LastLead, models::KnownModels};
 use crate::store::{Drained, Mailbox, StoreError, TeamDir};
 use crate::store::{asynchronous::offload, roster, tail::Tail};
 use crate::supervise::supervisor::{Supervisor, SupervisorConfig};
@@ -121,7 +121,7 @@ impl LeadCore {
             supervisor,
             approval_queue,
             events,
-            next_model: Rc::default(),
+            next_models: Rc::default(),
             incarnation: process.incarnation.clone(),
             last_lead: Arc::new(LastLead::of(&context.environment, team.root())),
             rules: Rc::new(granted),
@@ -263,7 +263,8 @@ fn new_supervisor(
         rules,
         hooks,
         mcp_servers: options.mcp_servers.clone(),
-        prices: settings.prices(),
+        known: RefCell::new(KnownModels::of(settings, &options.credentials)),
+        fallbacks: options.fallbacks.clone(),
         agents: settings.agent_programs(environment),
         restarts: RefCell::new(RestartTracker::new(settings.restart.value, first_pause, seed)),
         hung_after: Some(hung_after).filter(|limit| !limit.is_zero()),

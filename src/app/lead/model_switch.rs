@@ -1,11 +1,13 @@
 //! `/model`: the lead goes on with its conversation on another model. Teammates keep theirs.
 
+use super::options::LeadOptions;
 use super::runtime::LeadRuntime;
-use crate::agent::conversation::NewModel;
-use crate::app::model::{complete, open_alone, open_provider};
+use crate::app::fallbacks::chain;
+use crate::app::model::{ModelUser, complete, open_alone, open_models};
 use crate::error::Failure;
 use crate::settings::Settings;
-use crate::settings::model::{ModelChoice, ProviderCredentials, price_of};
+use crate::settings::model::{ModelChoice, ProviderCredentials, check_price};
+use crate::settings::models::KnownModels;
 use crate::store::Fsync;
 use crate::store::asynchronous::{offload, update_roster};
 use crate::wire::AgentName;
@@ -14,17 +16,21 @@ use crate::wire::AgentName;
 pub(super) struct ModelSwitch {
     settings: Settings,
     credentials: ProviderCredentials,
+    /// The models that go on if one fails.
+    fallbacks: Vec<ModelChoice>,
     /// The incarnation in which a resumed conversation began.
     conversation: Option<String>,
 }
 
 impl ModelSwitch {
-    pub(super) fn new(
-        settings: Settings,
-        credentials: ProviderCredentials,
-        conversation: Option<String>,
-    ) -> Self {
-        Self { settings, credentials, conversation }
+    pub(super) fn new(options: &LeadOptions, conversation: Option<String>) -> Self {
+        let LeadOptions { settings, credentials, fallbacks, .. } = options;
+        Self {
+            settings: settings.clone(),
+            credentials: credentials.clone(),
+            fallbacks: fallbacks.clone(),
+            conversation,
+        }
     }
 
     /// Makes the lead call another model from its next call on, also the teammates that it spawns without one. Fails if the
@@ -40,14 +46,14 @@ impl ModelSwitch {
         let completed = offload(move || complete(model, credentials, &settings)).await;
         let (model, credentials) = completed?;
         let name = model.to_string();
-        let price = self.settings.prices().get(&name).copied();
-        let rules = self.settings.rules();
-        let price = price_of(&model, price, &rules.budgets())?;
+        let known = KnownModels::of(&self.settings, &credentials);
+        let price = known.facts(&name).price;
+        check_price(&model, price, &self.settings.rules().budgets())?;
         open_alone(&model, &credentials)?;
         let (me, conversation) = (AgentName::lead(), self.conversation.as_deref());
         let (incarnation, team) = (&runtime.incarnation, runtime.team());
-        let provider = open_provider(&model, &credentials, &me, incarnation, conversation, team)?;
-        let context_tokens = rules.context_tokens.or(model.spec().context_tokens);
+        let user = ModelUser { agent: &me, incarnation, conversation, team };
+        let models = open_models(&chain(&model, &self.fallbacks, &known), &credentials, &user)?;
         let shown = name.clone();
         update_roster(team, Fsync::Never, move |roster| {
             if let Some(lead) = &mut roster.lead {
@@ -55,8 +61,8 @@ impl ModelSwitch {
             }
         })
         .await?;
-        runtime.supervisor.set_model(name, credentials);
-        runtime.next_model.set(Some(NewModel { provider, context_tokens, price }));
+        runtime.supervisor.set_model(name, credentials, known);
+        runtime.next_models.set(Some(models));
         Ok(model)
     }
 }

@@ -3,13 +3,15 @@
 use super::conversation::{ConversationChoice, NextSession};
 use crate::agent::approval::Asks;
 use crate::app::context::Context;
+use crate::app::fallbacks::{self, Fallbacks};
 use crate::app::mcp_member::model_of_program;
 use crate::app::mcp_servers;
 use crate::app::permission_rules::permissions;
 use crate::app::{model as model_access, output::warn};
 use crate::error::Failure;
 use crate::settings::last_lead::LastLead;
-use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
+use crate::settings::model::{self, ModelChoice, ProviderCredentials, check_price};
+use crate::settings::models::KnownModels;
 use crate::settings::{Flags, Settings};
 use crate::store::roster;
 use crate::ui::headless_output::Format;
@@ -17,7 +19,7 @@ use crate::wire::mcp::NamedMcpServer;
 use crate::wire::permission::{PermissionMode, Permissions};
 use crate::wire::roster::Lead;
 use crate::wire::sandbox::Sandbox;
-use crate::wire::{WithUnknownFields, budget::Budget, money::Price};
+use crate::wire::{WithUnknownFields, budget::Budget};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -92,7 +94,8 @@ pub(super) struct LeadOptions {
     pub(super) mcp_servers: Vec<NamedMcpServer>,
     pub(super) model: ModelChoice,
     pub(super) credentials: ProviderCredentials,
-    pub(super) price: Option<Price>,
+    /// The models that go on if one fails.
+    pub(super) fallbacks: Vec<ModelChoice>,
     /// Whether no model is configured, so that the fallback is used and the person gets a notice.
     pub(super) is_fallback_model: bool,
 }
@@ -132,8 +135,11 @@ impl LeadOptions {
         } else {
             model_access::complete(model, credentials, &settings)?
         };
-        let price = settings.prices().get(&model.to_string()).copied();
-        let price = price_of(&model, price, &settings.rules().budgets())?;
+        let Fallbacks { models: fallbacks, credentials, left_out } =
+            fallbacks::resolve(&settings, credentials)?;
+        left_out.iter().for_each(|sentence| warn(sentence));
+        let facts = KnownModels::of(&settings, &credentials).facts(&model.to_string());
+        check_price(&model, facts.price, &settings.rules().budgets())?;
         if !is_agent {
             // A model that cannot be opened ends the start before anything is written.
             model_access::open_alone(&model, &credentials)?;
@@ -147,7 +153,7 @@ impl LeadOptions {
             mcp_servers,
             model,
             credentials,
-            price,
+            fallbacks,
             is_fallback_model,
         })
     }

@@ -13,10 +13,9 @@ use crate::store::conversations::{self, Conversation};
 use crate::store::{Fsync, Liveness, StoreError, TeamDir, liveness, roster, transcript};
 use crate::ui::sessions::{ago, title};
 use crate::wire::AgentName;
-use crate::wire::money::Price;
+use crate::wire::price_list::PriceList;
 use crate::wire::roster::UsageCount;
 use crate::wire::shell_word::quoted_if_needed;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -160,7 +159,7 @@ fn returning_count(context: &Context, team: &TeamDir) -> usize {
 
 /// Lists the conversations and reads the number or the id of one. `None` if the person goes back.
 fn pick(context: &Context, team: &TeamDir) -> Result<Answer<Option<ConversationChoice>>, Failure> {
-    let prices = context.settings_or_defaults().prices();
+    let prices = context.settings_or_defaults().prices_in(&context.environment);
     let list = sessions::list(team, &prices)?;
     let mut text = String::new();
     let width = terminal_size::columns().map(|columns| columns.saturating_sub(NUMBER_WIDTH));
@@ -196,7 +195,7 @@ pub(super) async fn take_up(
     team: &TeamDir,
     choice: &ConversationChoice,
     fsync: Fsync,
-    prices: BTreeMap<String, Price>,
+    prices: PriceList,
 ) -> Result<(TakenUp, Option<UsageCount>), Failure> {
     let (team, choice) = (team.clone(), choice.clone());
     offload(move || match choice {
@@ -222,7 +221,7 @@ pub(super) async fn take_up(
 fn take_up_last(
     team: &TeamDir,
     fsync: Fsync,
-    prices: &BTreeMap<String, Price>,
+    prices: &PriceList,
 ) -> Result<(TakenUp, Option<UsageCount>), StoreError> {
     let lead = AgentName::lead();
     let last = conversations::last(team, &lead)?;
@@ -236,12 +235,8 @@ fn take_up_last(
     Ok((TakenUp::Current, Some(usage)))
 }
 
-fn usage(
-    team: &TeamDir,
-    path: &Path,
-    prices: &BTreeMap<String, Price>,
-) -> Result<UsageCount, StoreError> {
-    let price = |model: &str| prices.get(model).copied();
+fn usage(team: &TeamDir, path: &Path, prices: &PriceList) -> Result<UsageCount, StoreError> {
+    let price = |model: &str| prices.get(model);
     let found = conversations::exactly(team, &AgentName::lead(), path, &price)?;
     Ok(found.map(|found| found.usage).unwrap_or_default())
 }

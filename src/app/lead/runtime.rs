@@ -2,8 +2,8 @@
 
 use super::conversation::NextSession;
 use crate::agent::Events;
-use crate::agent::conversation::NewModel;
 use crate::agent::event::Event;
+use crate::agent::model_chain::AgentModels;
 use crate::bus::Bus;
 use crate::error::Failure;
 use crate::settings::granted::RulesOfLead;
@@ -29,7 +29,7 @@ pub(super) struct LeadRuntime {
     pub(super) approval_queue: Rc<ApprovalQueue>,
     pub(super) events: Events,
     /// The model that the lead's agent uses from its next model call on.
-    pub(super) next_model: Rc<Cell<Option<NewModel>>>,
+    pub(super) next_models: Rc<Cell<Option<AgentModels>>>,
     pub(super) incarnation: String,
     pub(super) last_lead: Arc<LastLead>,
     /// The rules that answers of the person have made.

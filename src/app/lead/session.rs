@@ -22,12 +22,13 @@ use crate::os::{Clock, SystemClock, signals::SignalEvent};
 use crate::protocol::ctrl_c::{CtrlC, CtrlCAction, LeadActivity};
 use crate::protocol::ladder::Urgency;
 use crate::settings::model::credential_variables;
+use crate::settings::models::KnownModels;
 use crate::store::roster;
 use crate::ui::console::{Console, Input, QuestionPrompt};
 use crate::ui::{sanitize::sanitize, view::View};
 use crate::undo::plan::UndoPlan;
-use crate::wire::{AgentName, message::Message, money::Price};
-use std::collections::BTreeMap;
+use crate::wire::price_list::PriceList;
+use crate::wire::{AgentName, message::Message};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -52,7 +53,7 @@ pub(super) struct Session {
     /// The results of commands that run in the background, for the person.
     pub(super) outcomes: UnboundedSender<String>,
     /// The prices by which the tokens of other conversations are counted.
-    pub(super) prices: BTreeMap<String, Price>,
+    pub(super) prices: PriceList,
     pub(super) models: ModelSwitch,
     /// The permission rules of the settings.
     pub(super) rules_of_settings: Vec<RuleInForce>,
@@ -93,8 +94,8 @@ impl Session {
             ends_at_rest: false,
             prompt: None,
             planned_undo: None,
-            prices: settings.prices(),
-            models: ModelSwitch::new(settings.clone(), credentials.clone(), conversation),
+            prices: KnownModels::of(settings, credentials).prices(),
+            models: ModelSwitch::new(options, conversation),
             rules_of_settings: settings_in_force(context, settings),
             outcomes,
             team_view: TeamView::default(),

@@ -3,6 +3,7 @@
 use super::background_view;
 use super::conversation::NextSession;
 use crate::app::{inbox_view, remind, roster_view, task_view};
+use crate::llm::model_table::cost_note;
 use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
 use crate::tasks::Tasks;
 use crate::timers;
@@ -264,16 +265,24 @@ fn cost(team: &TeamDir) -> String {
     let members = roster.members.iter().map(|member| (member.name.as_str(), member.usage));
     let lines = lead.chain(members).map(|(name, usage)| format!("{name}: {}", words(&usage)));
     let together = format!("together, in this conversation: {}", words(&roster.used()));
-    lines.chain([together]).collect::<Vec<_>>().join("\n")
+    let note = roster.used().cost.map(|_| cost_note());
+    lines.chain([together]).chain(note).collect::<Vec<_>>().join("\n")
 }
 
 fn words(usage: &UsageCount) -> String {
     let UsageCount { turns, input_tokens, output_tokens, .. } = usage;
     let cached = usage.cached_share().map(|share| format!(" ({share} % from the cache)"));
-    let cost = usage.cost.map(|cost| format!(", cost {cost}"));
+    let cost = usage.cost.map(|cost| format!(", cost ~${cost}"));
     let (cached, cost) = (cached.unwrap_or_default(), cost.unwrap_or_default());
+    let switches = match usage.model_switches {
+        0 => String::new(),
+        1 => ", 1 switch to another model".into(),
+        switches => format!(", {switches} switches to another model"),
+    };
     let turns_word = if *turns == 1 { "turn" } else { "turns" };
-    format!("{turns} {turns_word}, {input_tokens} tokens in{cached}, {output_tokens} out{cost}")
+    format!(
+        "{turns} {turns_word}, {input_tokens} tokens in{cached}, {output_tokens} out{cost}{switches}"
+    )
 }
 
 #[cfg(test)]

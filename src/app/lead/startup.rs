@@ -12,6 +12,7 @@ use crate::error::{Exit, Failure};
 use crate::os::terminal::terminal_name;
 use crate::os::{Clock, SystemClock, failpoint::hit, program};
 use crate::protocol::{ladder::Urgency, lifecycle};
+use crate::settings::models::KnownModels;
 use crate::store::asynchronous::update_roster;
 use crate::store::takeover::{self, Takeover};
 use crate::store::{Fsync, Liveness, StoreError, TeamDir};
@@ -94,8 +95,9 @@ pub(super) async fn take_place(bus: &Arc<Bus>, options: &LeadOptions) -> Result<
     program::raise_descriptors();
     reserve_disk_space(team);
     let settings = &options.settings;
+    let prices = KnownModels::of(settings, &options.credentials).prices();
     let (choice, fsync) = (&options.request.conversation, settings.rules().fsync);
-    let (taken_up, used) = take_up(team, choice, fsync, settings.prices()).await?;
+    let (taken_up, used) = take_up(team, choice, fsync, prices).await?;
     let (earlier, usage) = write_entry(team, options, &process.incarnation, used).await?;
     hit("lead.entered");
     let lead = earlier.as_ref().map(|lead| lead.status);

@@ -214,7 +214,7 @@ fn status_line(roster: &Roster, questions: usize) -> StatusLine {
         0 => String::new(),
         tokens => format!("{} tokens", short(tokens)),
     };
-    let cost = used.cost.map(|cost| format!(" · {cost}")).unwrap_or_default();
+    let cost = used.cost.map(|cost| format!(" · ~${cost}")).unwrap_or_default();
     StatusLine {
         mode: lead.map(|lead| PermissionMode::parse(&lead.mode).unwrap_or_default()),
         model: lead.map(|lead| lead.model.clone()).unwrap_or_default(),

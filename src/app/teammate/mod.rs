@@ -7,17 +7,19 @@ pub(crate) mod options;
 pub(super) mod roster_place;
 mod terminal;
 
+use crate::agent::conversation::UsableModel;
 use crate::agent::event::{Ending, MachineEvent, StopCause};
+use crate::agent::model_chain::AgentModels;
 use crate::agent::saving::save;
 use crate::agent::{self, Events, Finished, MemberStart, approval::Asks};
 use crate::app::agent_process::{AgentProcess, publish_end, release_leases, reserve_disk_space};
 use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
 use crate::app::context::{Context, open_bus, open_tasks};
 use crate::app::event_loop::{self, SignalStream, block_on};
+use crate::app::model::{ModelUser, open_models};
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail, open_mailbox};
-use crate::app::{clones, model::open_provider, output, walls};
+use crate::app::{clones, output, walls};
 use crate::error::{Exit, Failure, OrFail};
-use crate::llm::Provider;
 use crate::llm::agent::NoModel;
 use crate::os::{
     async_fd::ReadableFd, child, failpoint::hit, memory, program, signals::SignalEvent, uptime,
@@ -117,17 +119,20 @@ impl TeammateApp {
         }
         let first = transcript::first_incarnation(team, name)?;
         let incarnation = &handshake.incarnation;
-        let provider: Rc<dyn Provider> = if handshake.agent.is_some() {
-            Rc::new(NoModel { label: model.to_string() })
+        let models = if handshake.agent.is_some() {
+            let provider = Rc::new(NoModel { label: model.to_string() });
+            let own = UsableModel { provider, facts: handshake.facts };
+            AgentModels { own, fallbacks: Vec::new() }
         } else {
-            let credentials = &handshake.credentials;
-            open_provider(model, credentials, name, incarnation, first.as_deref(), team)?
+            let conversation = first.as_deref();
+            let user = ModelUser { agent: name, incarnation, conversation, team };
+            open_models(&options.models()?, &handshake.credentials, &user)?
         };
         reserve_disk_space(team);
         let place = RosterPlace::join(context, team, &options).await?;
         hit("child.entered");
         let usage = place.usage;
-        let started = Self::open(context, team, options, process, provider, usage).await;
+        let started = Self::open(context, team, options, process, models, usage).await;
         if started.is_err() {
             place.give_back(team).await;
         }
@@ -140,7 +145,7 @@ impl TeammateApp {
         team: &TeamDir,
         options: TeammateOptions,
         mut process: AgentProcess,
-        provider: Rc<dyn Provider>,
+        models: AgentModels,
         usage: UsageCount,
     ) -> Result<Self, Failure> {
         let TeammateOptions { handshake, model, lead, once, .. } = &options;
@@ -177,7 +182,7 @@ impl TeammateApp {
             tasks: open_tasks(&bus),
             bus,
             mailbox,
-            provider,
+            models,
             rules: handshake.rules,
             hooks: handshake.hooks.clone(),
             mcp_servers: handshake.mcp_servers.clone(),
@@ -191,7 +196,6 @@ impl TeammateApp {
             agent: handshake.agent.clone(),
             ops: None,
             usage,
-            price: handshake.price,
             show: with_last_output(
                 progress_handler(context, is_by_hand, *once, terminal.clone(), events.clone()),
                 LastOutput::open(team, &process.name),

@@ -2,20 +2,24 @@
 //! such a handshake for tests and benchmarks, which start a teammate without being a lead.
 
 use crate::app::context::Context;
+use crate::app::fallbacks::{self, Fallbacks};
 use crate::app::mcp_servers;
+use crate::app::model::KnownChoice;
 use crate::app::permission_rules::permissions;
 use crate::app::walls::LevelOrigin;
 use crate::app::{
     agent_process::fresh_id, clones, model as model_access, names::member_name, output::warn,
 };
 use crate::error::{Exit, Failure, OrFail};
-use crate::settings::model::{self, ModelChoice, ProviderCredentials, price_of};
+use crate::settings::model::{self, ModelChoice, ProviderCredentials, check_price};
+use crate::settings::models::KnownModels;
 use crate::settings::{Flags, Settings, environment::Environment};
 use crate::store::{RoleMatch, TeamDir, roster};
-use crate::supervise::handshake::{self, Handshake, StartReason};
+use crate::supervise::handshake::{self, FallbackModel, Handshake, StartReason};
 use crate::tools::find_by_alias;
 use crate::wire::AgentName;
 use crate::wire::isolation::Isolation;
+use crate::wire::model_facts::ModelFacts;
 use crate::wire::permission::{PermissionMode, Permissions};
 use crate::wire::sandbox::{Sandbox, SandboxLevel};
 use crate::wire::seal::SealKey;
@@ -84,9 +88,23 @@ impl TeammateOptions {
             handshake.agent = Some(found.map_err(refused)?);
         }
         if lead.is_none() {
-            handshake.price = settings.prices().get(&model.to_string()).copied();
+            let all = ProviderCredentials::of(&settings, &context.environment);
+            let Fallbacks { models, credentials, left_out } = fallbacks::resolve(&settings, all)?;
+            left_out.iter().for_each(|sentence| warn(sentence));
+            handshake.credentials.add(credentials.only_for(&models));
+            let known = KnownModels::of(&settings, &handshake.credentials);
+            handshake.facts = known.facts(&model.to_string());
+            let others = models.iter().filter(|other| **other != model).map(ToString::to_string);
+            handshake.fallbacks =
+                others.map(|model| FallbackModel { facts: known.facts(&model), model }).collect();
+        } else if handshake.facts.context_tokens.is_none() {
+            // The search for a local server may have found it.
+            let listed = model
+                .name()
+                .and_then(|name| handshake.credentials.listed_context(model.spec(), name));
+            handshake.facts.context_tokens = listed;
         }
-        handshake.price = price_of(&model, handshake.price, &handshake.rules.budgets())?;
+        check_price(&model, handshake.facts.price, &handshake.rules.budgets())?;
         if lead.is_none() && handshake.agent.is_none() {
             model_access::open_alone(&model, &handshake.credentials)?;
         }
@@ -142,6 +160,15 @@ impl TeammateOptions {
         Ok(())
     }
 
+    /// Returns the models of the teammate with what is known of them: its own, and those that go on if it fails.
+    pub(super) fn models(&self) -> Result<(KnownChoice, Vec<KnownChoice>), Failure> {
+        let own = KnownChoice { model: self.model.clone(), facts: self.handshake.facts };
+        let others = self.handshake.fallbacks.iter().map(|FallbackModel { model, facts }| {
+            Ok(KnownChoice { model: ModelChoice::parse(model)?, facts: *facts })
+        });
+        Ok((own, others.collect::<Result<_, Failure>>()?))
+    }
+
     /// Fails if a teammate that was started by hand needs a clone and has none.
     fn check_clone(&self, isolation: Isolation) -> Result<(), Failure> {
         let name = &self.name;
@@ -167,7 +194,8 @@ fn by_hand(context: &Context, role: String, settings: &Settings) -> Result<Hands
     let handshake = handshake(fresh_id(), role, settings, permissions);
     let named = model::resolve(settings, &context.environment)?.map(|setting| setting.value);
     let model = model_access::select(named, std::io::stdin().is_terminal())?;
-    let credentials = ProviderCredentials::of(settings, &context.environment).only_for(&model);
+    let credentials = ProviderCredentials::of(settings, &context.environment)
+        .only_for(std::slice::from_ref(&model));
     let mcp_servers = mcp_servers::resolve(context, settings);
     Ok(Handshake { model: model.to_string(), credentials, mcp_servers, ..handshake })
 }
@@ -185,7 +213,8 @@ fn handshake(
         role,
         model: ModelChoice::fallback().to_string(),
         credentials: ProviderCredentials::default(),
-        price: None,
+        facts: ModelFacts::default(),
+        fallbacks: Vec::new(),
         rules: settings.rules(),
         hooks: settings.hooks.value.clone(),
         mcp_servers: Vec::new(),

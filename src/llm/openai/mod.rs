@@ -7,7 +7,6 @@ pub(super) mod responses;
 
 use super::client::{connect, list_models};
 use super::config::Api;
-use super::http::join;
 use super::registry::{Access, Discovery, ModelName, OpenAiApi, ProviderSpec, Variables};
 
 /// `openai/NAME`: a model of `OpenAI`, or behind OpenAI-compatible chat completions.
@@ -21,24 +20,15 @@ pub static SPEC: ProviderSpec = ProviderSpec {
     ..ProviderSpec::new("openai", "OPENAI_API_KEY, OPENAI_BASE_URL")
 };
 
-/// The host of `OpenAI`. Hosts of regions are below it.
-const HOST: &str = "api.openai.com";
-
 /// Returns the API that the settings name, otherwise the Responses API for `OpenAI` itself and chat completions for
 /// other servers, of which only few have the Responses API.
 fn api(access: &Access) -> Api {
-    let is_own = access.base_url.as_deref().is_none_or(is_of_openai);
+    let is_own = SPEC.is_own_address(access.base_url.as_deref());
     let usual = if is_own { OpenAiApi::Responses } else { OpenAiApi::ChatCompletions };
     match access.openai_api.unwrap_or(usual) {
         OpenAiApi::Responses => Api::Responses,
         OpenAiApi::ChatCompletions => Api::ChatCompletions,
     }
-}
-
-fn is_of_openai(base_url: &str) -> bool {
-    let url = join(base_url, "").ok();
-    let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default();
-    host.strip_suffix(HOST).is_some_and(|region| region.is_empty() || region.ends_with('.'))
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ fn header(snapshot: &Snapshot, width: u16, view: &View) -> Line<'static> {
     let alive = snapshot.members.iter().filter(|member| member.alive).count();
     let tokens: u64 = snapshot.members.iter().map(|member| member.usage.tokens()).sum();
     let costs = snapshot.members.iter().filter_map(|member| member.usage.cost);
-    let cost = costs.reduce(Money::plus).map(|cost| format!(" · cost {cost}"));
+    let cost = costs.reduce(Money::plus).map(|cost| format!(" · cost ~${cost}"));
     let messages = snapshot.messages.iter().filter(|message| !message.is_protocol).count();
     let members: Vec<&MemberView> = snapshot.members.iter().collect();
     let walls = walls_in_words(&members).map(|walls| format!(" · walls: {walls}"));

@@ -54,7 +54,8 @@ function moment(at) {
   return isToday ? clock(at) : new Date(at * 1000).toLocaleString();
 }
 const count = (number) => number.toLocaleString("en");
-const money = (amount) => amount.toFixed(amount < 1 ? 4 : 2);
+// Amounts are estimates in dollars.
+const money = (amount) => "~$" + amount.toFixed(amount < 1 ? 4 : 2);
 const cut = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
 
 function age(since) {

@@ -1,4 +1,4 @@
-// The usage over time: money if prices are set, else tokens. One line is the team, the others the largest users.
+// The usage over time: money if prices are known, else tokens. One line is the team, the others the largest users.
 let calls = [];
 let chartTimer = 0;
 
@@ -31,9 +31,9 @@ function drawChart() {
     : [(call) => call.input + call.output, count];
   const heading = inMoney ? "Cost over time" : "Tokens over time";
   byId("h-chart").textContent = heading;
-  byId("unpriced").textContent = !inMoney ? "Set [prices] in the settings to see money here."
+  byId("unpriced").textContent = !inMoney ? "No price is known: set [models] in the settings to see money here."
     : priced.length < calls.length ? `${count(calls.length - priced.length)} calls of models without a price are left out.`
-    : "In the currency of the prices you have set.";
+    : "An estimate in dollars, by your prices or the table that `team models` shows.";
   const first = calls[0].at;
   const last = Math.max(calls.at(-1).at, first + 1);
   const all = [];

@@ -198,6 +198,7 @@ function drawLine(line) {
   }
   if (line.kind === "request") return el("div", { class: "mark" }, "asks for " + line.tool + ": " + line.description);
   if (line.kind === "note") return el("div", { class: "mark" }, "note: " + line.content);
+  if (line.kind === "model") return el("div", { class: "mark" }, "goes on with " + line.model);
   if (line.kind === "instructions") return el("div", { class: "mark" }, "was told the instructions in " + line.file);
   if (line.kind === "session") return el("div", { class: "mark" }, `began ${clock(line.at)} · process ${line.pid} · ${line.model}`);
   if (line.kind === "turn_end") return el("div", { class: "mark" }, `turn ${line.outcome} · ${clock(line.at)}`);

@@ -205,7 +205,7 @@ fn a_budget_in_money_wants_prices() {
     settings(&team, "[budget.team]\nmoney = 5\n");
     let ran =
         team.team(&["lead", "-p", "hi", "--model", "anthropic/x", "--mode", "bypass"]).expect(2);
-    assert!(ran.err.contains("[prices.\"anthropic/x\"]"), "{ran:#?}");
+    assert!(ran.err.contains("[models.\"anthropic/x\"]"), "{ran:#?}");
     let shown = team.team(&["config"]).expect(0).out;
     assert!(shown.contains("budget.team.money"), "{shown}");
 }

@@ -3,6 +3,7 @@
 mod chat_completions;
 mod compaction;
 mod endpoint_faults;
+mod fallbacks;
 mod gemini_api;
 mod gemini_api_fake;
 mod gemini_api_team;

@@ -234,8 +234,10 @@ fn a_person_watches_and_controls_a_team_in_a_browser() {
     browser.wait("document.querySelectorAll('#tasks li').length === 2");
 
     browser.wait("document.getElementById('h-chart').textContent === 'Cost over time'");
-    browser.wait("/cost 0\\.\\d{4}/.test(document.querySelector('[data-name=alice]').textContent)");
-    browser.wait("/cost 0\\.\\d{4}/.test(document.getElementById('totals').textContent)");
+    browser.wait(
+        "/cost ~\\$0\\.\\d{4}/.test(document.querySelector('[data-name=alice]').textContent)",
+    );
+    browser.wait("/cost ~\\$0\\.\\d{4}/.test(document.getElementById('totals').textContent)");
     messages_appear_at_once(&browser, &team);
     foreign_words_stay_words(&browser, &team);
     everything_goes_by_keyboard(&browser, &team);

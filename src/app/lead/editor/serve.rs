@@ -80,11 +80,7 @@ pub(super) async fn serve(
     let (outcomes, mut results) = unbounded_channel();
     let commands = Commands {
         runtime: runtime.clone(),
-        models: ModelSwitch::new(
-            options.settings.clone(),
-            options.credentials.clone(),
-            startup.conversation.clone(),
-        ),
+        models: ModelSwitch::new(&options, startup.conversation.clone()),
         rules_of_settings: settings_in_force(&context, &options.settings),
         view: View::new(Palette::new(ColorChoice::Never, false), None),
         outcomes,
