@@ -23,6 +23,7 @@ pub(crate) mod mcp_member;
 pub(crate) mod mcp_servers;
 pub(crate) mod merged_log;
 mod model;
+pub(crate) mod models;
 pub(crate) mod names;
 pub(crate) mod output;
 pub(crate) mod own_mailbox;

@@ -26,6 +26,7 @@ mod ls;
 mod man;
 mod mcp;
 mod mcp_servers;
+mod models;
 mod names;
 mod permissions;
 mod program;
@@ -120,6 +121,8 @@ verbs! {
     Trust = trust,
     /// Show the MCP servers of agents: state, tools, memory; accept changed tools
     McpServers = mcp_servers,
+    /// Show the models that are configured and reachable: context, price, abilities
+    Models = models,
     /// Show the roles for agents, and errors in their files
     Roles = roles,
     /// Show the logs of all agents, merged by time

@@ -15,6 +15,7 @@ mod messages_api;
 mod messages_api_team;
 mod mixed_providers;
 mod model_selection;
+mod models;
 mod proxies;
 mod responses_api;
 mod responses_api_team;
