@@ -27,6 +27,9 @@ const LIST_LIMIT: Duration = Duration::from_secs(5);
 /// The widest text of an endpoint that a row shows, in columns.
 const MAX_COLUMNS: usize = 200;
 
+/// The models that settings and roles name, each with the places.
+type NamedModels = BTreeMap<String, Vec<String>>;
+
 /// What an endpoint has said.
 #[derive(Debug)]
 enum EndpointState {
@@ -130,8 +133,8 @@ pub(crate) fn collect(context: &Context, is_offline: bool) -> Result<ModelsRepor
 fn named_models(
     context: &Context,
     settings: &Settings,
-) -> Result<(BTreeMap<String, Vec<String>>, Option<&'static str>), Failure> {
-    let mut named: BTreeMap<String, Vec<String>> = BTreeMap::new();
+) -> Result<(NamedModels, Option<&'static str>), Failure> {
+    let mut named = NamedModels::new();
     let mut name = |model: String, place: String| named.entry(model).or_default().push(place);
     let lead = model::resolve(settings, &context.environment)?;
     let chosen = lead.as_ref().map(|lead| lead.value.spec().name);
@@ -217,7 +220,7 @@ async fn asked(
 /// Returns the named models, then those that the endpoints list besides.
 fn rows(
     providers: &[ConfiguredProvider],
-    named: BTreeMap<String, Vec<String>>,
+    named: NamedModels,
     known: &KnownModels,
 ) -> Vec<ModelRow> {
     let written = |provider: &ConfiguredProvider, listed: &ListedModel| {

@@ -266,7 +266,7 @@ pub(super) fn connect(
     let (model, jitter_seed) = (connection.model.into(), connection.jitter_seed);
     let cache_key = Some(connection.conversation.to_owned()).filter(|key| !key.is_empty());
     let retry = if connection.has_fallback { RetryPolicy::before_fallback() } else { config.retry };
-    let config = ClientConfig { model, cache_key, jitter_seed, retry, ..config };
+    let config = ClientConfig { model, cache_key, retry, jitter_seed, ..config };
     let client = Client::new(config)?.with_backoff(backoff);
     Ok(Connected { warning: client.warning, provider: Rc::new(client) })
 }

@@ -267,6 +267,7 @@ mod tests {
     use super::super::layers::Flags;
     use super::*;
 
+    #[expect(clippy::disallowed_methods, reason = "a test fixture")]
     fn known(environment: &[(&str, &str)], file: &str) -> KnownModels {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("settings.toml");

@@ -4,9 +4,12 @@ use super::money::Price;
 use std::fmt;
 use std::sync::Arc;
 
+/// Looks up the price of a model.
+type LookUp = dyn Fn(&str) -> Option<Price> + Send + Sync;
+
 /// The prices of models, by `provider/name`.
 #[derive(Clone)]
-pub struct PriceList(Arc<dyn Fn(&str) -> Option<Price> + Send + Sync>);
+pub struct PriceList(Arc<LookUp>);
 
 impl PriceList {
     /// Creates a list from a function that looks a model up.

@@ -137,7 +137,9 @@ impl LeadOptions {
         };
         let Fallbacks { models: fallbacks, credentials, left_out } =
             fallbacks::resolve(&settings, credentials)?;
-        left_out.iter().for_each(|sentence| warn(sentence));
+        for sentence in &left_out {
+            warn(sentence);
+        }
         let facts = KnownModels::of(&settings, &credentials).facts(&model.to_string());
         check_price(&model, facts.price, &settings.rules().budgets())?;
         if !is_agent {

@@ -90,7 +90,9 @@ impl TeammateOptions {
         if lead.is_none() {
             let all = ProviderCredentials::of(&settings, &context.environment);
             let Fallbacks { models, credentials, left_out } = fallbacks::resolve(&settings, all)?;
-            left_out.iter().for_each(|sentence| warn(sentence));
+            for sentence in &left_out {
+                warn(sentence);
+            }
             handshake.credentials.add(credentials.only_for(&models));
             let known = KnownModels::of(&settings, &handshake.credentials);
             handshake.facts = known.facts(&model.to_string());

@@ -220,6 +220,7 @@ async fn errors_have_their_kind_and_request_id() {
     let full = |error: &ModelError| matches!(error, ModelError::ContextFull(_));
     let capped = |error: &ModelError| matches!(error, ModelError::SpendCap(_));
     let rejected = |error: &ModelError| matches!(error, ModelError::Rejected(_));
+    let gone = |error: &ModelError| matches!(error, ModelError::NoModel(_));
     let table: [(Reply, Fits, usize); 12] = [
         (Reply::error(401, "invalid_api_key", "x"), credentials, 1),
         (Reply::error(403, "unsupported_country_region_territory", "x"), credentials, 1),
@@ -227,7 +228,7 @@ async fn errors_have_their_kind_and_request_id() {
         (Reply::error(429, "insufficient_quota", "x").header("retry-after", "0"), capped, 1),
         (Reply::error(400, "context_length_exceeded", "x"), full, 1),
         (Reply::error(400, "BadRequestError", "This model's maximum context length is 9"), full, 1),
-        (Reply::error(404, "model_not_found", "x"), rejected, 1),
+        (Reply::error(404, "model_not_found", "x"), gone, 1),
         (Reply::error(429, "rate_limit_exceeded", "x"), unavailable, 10),
         (Reply::error(429, "rate_limit_exceeded", "x").header("retry-after", "0"), unavailable, 10),
         (Reply::error(500, "server_error", "x"), unavailable, 10),

@@ -338,6 +338,7 @@ async fn errors_have_their_kind() {
     let full = |error: &ModelError| matches!(error, ModelError::ContextFull(_));
     let capped = |error: &ModelError| matches!(error, ModelError::SpendCap(_));
     let rejected = |error: &ModelError| matches!(error, ModelError::Rejected(_));
+    let gone = |error: &ModelError| matches!(error, ModelError::NoModel(_));
     let bad_key = Reply::error(400, "INVALID_ARGUMENT", "API key not valid.")
         .detail(rpc("ErrorInfo", &json!({"reason": "API_KEY_INVALID"})));
     let quota = |id: &str| {
@@ -360,7 +361,7 @@ async fn errors_have_their_kind() {
         (Reply::error(400, "INVALID_ARGUMENT", long), full, 1),
         (Reply::error(400, "INVALID_ARGUMENT", "Unknown name"), rejected, 1),
         (Reply::error(400, "FAILED_PRECONDITION", "User location is not supported"), rejected, 1),
-        (Reply::error(404, "NOT_FOUND", "models/x is not found"), rejected, 1),
+        (Reply::error(404, "NOT_FOUND", "models/x is not found"), gone, 1),
         (
             Reply::error(429, "RESOURCE_EXHAUSTED", "x").detail(retry_info("3600s")),
             |error| matches!(error, ModelError::Unavailable(why) if why.contains("wait for 3600 s")),

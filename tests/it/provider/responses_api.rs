@@ -293,6 +293,7 @@ async fn errors_have_their_kind_and_request_id() {
     let full = |error: &ModelError| matches!(error, ModelError::ContextFull(_));
     let capped = |error: &ModelError| matches!(error, ModelError::SpendCap(_));
     let rejected = |error: &ModelError| matches!(error, ModelError::Rejected(_));
+    let gone = |error: &ModelError| matches!(error, ModelError::NoModel(_));
     let window = "Your input exceeds the context window of this model.";
     let table: [(Reply, Fits, usize); 10] = [
         (Reply::error(401, "invalid_api_key", "x"), credentials, 1),
@@ -300,7 +301,7 @@ async fn errors_have_their_kind_and_request_id() {
         (Reply::error(429, "insufficient_quota", "x").header("retry-after", "0"), capped, 1),
         (Reply::error(400, "context_length_exceeded", "x"), full, 1),
         (Reply::error(400, "invalid_request_error", window), full, 1),
-        (Reply::error(404, "model_not_found", "x"), rejected, 1),
+        (Reply::error(404, "model_not_found", "x"), gone, 1),
         (Reply::error(429, "rate_limit_exceeded", "x"), unavailable, 10),
         (Reply::error(500, "server_error", "x"), unavailable, 10),
         (Reply::error(503, "overloaded", "x"), unavailable, 10),
