@@ -56,6 +56,8 @@ pub(crate) enum Progress {
         tokens: u64,
         limit: Option<u64>,
     },
+    /// The tool call that the model still writes, in words; empty when no call is written any more.
+    CallDraft(String),
     /// The last line of output so far of the running tool.
     ToolOutput(String),
     ToolEnded(EndedCall),

@@ -30,7 +30,7 @@ const MAX_COLUMNS: usize = 200;
 /// The models that settings and roles name, each with the places.
 type NamedModels = BTreeMap<String, Vec<String>>;
 
-/// What an endpoint has said.
+/// The answer of an endpoint.
 #[derive(Debug)]
 enum EndpointState {
     /// It was not asked, as the person wishes.

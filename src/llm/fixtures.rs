@@ -2,6 +2,7 @@
 
 use super::attempt_error::AttemptError;
 use super::provider::Delta;
+use super::sse::Event;
 use super::stream_parser::{Assemble, StreamParser};
 use crate::wire::chat::{Block, ChatMessage, Reply, Request, Role, Thinking, ToolDefinition};
 use serde_json::{Value, json};
@@ -57,6 +58,7 @@ pub(super) fn read(assembler: impl Assemble + 'static, pieces: &[&[u8]]) -> Outc
     let mut sink = |delta| match delta {
         Delta::Text(text) => shown.push_str(&text),
         Delta::Thought(text) => shown.extend(["[", &text, "]"]),
+        Delta::ToolInput { .. } => {}
         Delta::Retry { .. } | Delta::Silent { .. } => panic!("{delta:?}"),
     };
     let mut stream_parser = StreamParser::new(Box::new(assembler));
@@ -68,6 +70,21 @@ pub(super) fn read(assembler: impl Assemble + 'static, pieces: &[&[u8]]) -> Outc
         }
     }
     (stream_parser.close(), shown)
+}
+
+/// Returns the pieces of tool calls that a stream shows while it is read.
+pub(super) fn tool_inputs(mut assembler: impl Assemble, lines: &str) -> Vec<String> {
+    let mut shown = Vec::new();
+    let mut sink = |delta| {
+        if let Delta::ToolInput { tool, piece } = delta {
+            shown.push(format!("{tool}: {piece}"));
+        }
+    };
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let event = Event { data: line.into(), ..Event::default() };
+        assembler.take(&event, &mut sink).unwrap();
+    }
+    shown
 }
 
 /// Reads a stream of events; each line of `lines` is the data of one event.

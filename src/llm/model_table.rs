@@ -52,7 +52,7 @@ fn parse(text: &str) -> ModelTable {
 /// Parts of the names of models that see images.
 const IMAGE_PARTS: [&str; 3] = ["vision", "-vl", "vl-"];
 
-/// What the table says of a model.
+/// The facts about a model in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TableEntry {
     pub(crate) facts: ModelFacts,

@@ -27,8 +27,15 @@ pub enum Delta {
     Text(String),
     /// A piece of the model's reasoning.
     Thought(String),
+    /// A piece of the arguments of a tool call, as JSON; empty when the call begins. A stream that sends whole calls has none.
+    ToolInput {
+        /// The name of the tool.
+        tool: String,
+        /// The piece.
+        piece: String,
+    },
     /// The next attempt starts after `wait`, because an attempt failed or the endpoint asked another caller to wait.
-    /// The text that a failed attempt streamed is invalid.
+    /// What a failed attempt streamed is invalid.
     Retry {
         /// The time until the next attempt.
         wait: Duration,

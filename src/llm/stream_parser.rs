@@ -74,7 +74,7 @@ pub(super) fn word<'a>(object: &'a Value, key: &str) -> &'a str {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::llm::fixtures::{Outcome, read, request};
+    use crate::llm::fixtures::{Outcome, read, request, tool_inputs};
     use crate::llm::{anthropic, gemini, openai};
     use proptest::prelude::*;
     use proptest::sample::{Index, select};
@@ -97,6 +97,31 @@ pub(super) mod tests {
 
     fn chunks(pieces: &[&[u8]]) -> Outcome {
         read(gemini::reply::Assembler::new(&request(vec![]), "m"), pieces)
+    }
+
+    #[test]
+    fn the_pieces_of_a_call_are_shown_while_they_arrive() {
+        let lines = r#"
+            {"type":"message_start","message":{"usage":{}}}
+            {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"run","input":{}}}
+            {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\""}}
+            {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":":1}"}}
+            {"type":"content_block_start","index":1,"content_block":{"type":"server_tool_use","id":"s","name":"web","input":{}}}
+            {"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#;
+        let assembler = anthropic::reply::Assembler::new(&request(vec![]), "m");
+        assert_eq!(tool_inputs(assembler, lines), ["run: {\"a\"", "run: :1}"]);
+        let lines = r#"
+            {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"run","arguments":""}}]}}]}
+            {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\""}}]}}]}
+            {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]}}]}"#;
+        let assembler = openai::chat::reply::Assembler::new(&request(vec![]), "m");
+        assert_eq!(tool_inputs(assembler, lines), ["run: ", "run: {\"a\"", "run: :1}"]);
+        let lines = r#"
+            {"type":"response.output_item.added","output_index":2,"item":{"type":"function_call","call_id":"a","name":"run","arguments":""}}
+            {"type":"response.function_call_arguments.delta","output_index":2,"delta":"{\"a\""}
+            {"type":"response.function_call_arguments.delta","output_index":2,"delta":":1}"}"#;
+        let assembler = openai::responses::reply::Assembler::new(&request(vec![]), "m");
+        assert_eq!(tool_inputs(assembler, lines), ["run: {\"a\"", "run: :1}"]);
     }
 
     /// Splits the stream at the given positions.

@@ -16,6 +16,8 @@ mod layers;
 mod mcp;
 mod mcp_json;
 pub(crate) mod model;
+mod model_choice;
+mod model_settings;
 pub(crate) mod models;
 pub(crate) mod reference;
 mod sandbox;

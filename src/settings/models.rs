@@ -1,126 +1,18 @@
-//! What is known of each model, and from where: the settings, the endpoint's list, the table of the program.
+//! The facts about each model, and from where: the settings, the endpoint's list, the table of the program.
 
 use super::layers::Setting;
-use super::model::{ModelChoice, ProviderCredentials};
+use super::model::ProviderCredentials;
+use super::model_settings::ModelSetting;
 use super::table::Settings;
-use super::value::{SettingEntry, SettingValue};
 use crate::llm::PROVIDERS;
 use crate::llm::model_table::{TableEntry, look_up};
 use crate::llm::registry::ProviderSpec;
 use crate::wire::model_facts::ModelFacts;
-use crate::wire::money::{Money, Price};
+use crate::wire::money::Price;
 use crate::wire::price_list::PriceList;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-
-/// What a settings file says of a model: an entry of `[models]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct ModelSetting {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context_tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    answer_tokens: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    input: Option<Money>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<Money>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cache_read: Option<Money>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cache_write: Option<Money>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    knows_patches: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sees_images: Option<bool>,
-}
-
-impl ModelSetting {
-    /// Whether it says anything about prices.
-    fn has_price(&self) -> bool {
-        [self.input, self.output, self.cache_read, self.cache_write].iter().any(Option::is_some)
-    }
-
-    /// Returns `price` with the prices that are set here; `None` if that of input or output is missing.
-    fn price_over(&self, price: Option<Price>) -> Option<Price> {
-        Some(Price {
-            input: self.input.or(price.map(|price| price.input))?,
-            output: self.output.or(price.map(|price| price.output))?,
-            cache_read: self.cache_read.or(price.and_then(|price| price.cache_read)),
-            cache_write: self.cache_write.or(price.and_then(|price| price.cache_write)),
-        })
-    }
-}
-
-impl SettingEntry for ModelSetting {
-    type Name = String;
-    const IS_TRUSTED_AS_A_WHOLE: bool = false;
-    const EXPECTED: &'static str = "a table of models, each with context_tokens, answer_tokens, input, output, \
-         cache_read, cache_write, knows_patches or sees_images";
-
-    fn shown(&self, _model: &String) -> String {
-        let context = self.context_tokens.map(|tokens| format!("context {tokens}"));
-        let answer = self.answer_tokens.map(|tokens| format!("answer {tokens}"));
-        let price = |what: &str, price: Option<Money>| price.map(|price| format!("{price} {what}"));
-        let (input, output) = (price("in", self.input), price("out", self.output));
-        let read = price("cache read", self.cache_read);
-        let write = price("cache write", self.cache_write);
-        let ability = |name: &str, has: Option<bool>| has.map(|has| format!("{name} {has}"));
-        let patches = ability("knows_patches", self.knows_patches);
-        let images = ability("sees_images", self.sees_images);
-        let parts = [context, answer, input, output, read, write, patches, images];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-    }
-
-    fn acts_untrusted(&self, own: Option<&Self>) -> bool {
-        own.is_none_or(|own| own == self)
-    }
-}
-
-/// The models that go on when that of an agent fails, in their order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<String>", into = "Vec<String>")]
-pub(crate) struct FallbackModels(pub(crate) Vec<ModelChoice>);
-
-impl TryFrom<Vec<String>> for FallbackModels {
-    type Error = String;
-
-    fn try_from(models: Vec<String>) -> Result<Self, String> {
-        let parse = |text: String| {
-            let model =
-                ModelChoice::parse(&text).map_err(|bad| format!("{}: {}", bad.what, bad.why))?;
-            if model.agent().is_some() {
-                return Err(format!("{text:?} is an agent of another vendor, which cannot go on"));
-            }
-            Ok(model)
-        };
-        models.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
-    }
-}
-
-impl From<FallbackModels> for Vec<String> {
-    fn from(models: FallbackModels) -> Self {
-        models.0.iter().map(ToString::to_string).collect()
-    }
-}
-
-impl SettingValue for FallbackModels {
-    fn expected() -> String {
-        "a list of models in quotes, such as [\"openai/NAME\"]".into()
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let models = text.split([',', ' ']).filter(|part| !part.is_empty());
-        models.map(str::to_owned).collect::<Vec<_>>().try_into()
-    }
-
-    fn shown(&self) -> Option<String> {
-        let models: Vec<String> = self.clone().into();
-        (!models.is_empty()).then(|| models.join(", "))
-    }
-}
 
 /// The origin of a fact about a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,7 +38,7 @@ impl fmt::Display for FactSource {
     }
 }
 
-/// What is known of a model, with the origin of each fact that has several.
+/// The facts about a model, with the origin of each fact that has several.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct KnownModel {
     pub(crate) facts: ModelFacts,

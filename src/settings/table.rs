@@ -12,7 +12,7 @@ use super::layers::{
 };
 use super::mcp::McpServers;
 use super::mcp_json::WorkspaceServers;
-use super::models::{FallbackModels, ModelSetting};
+use super::model_settings::{FallbackModels, ModelSetting};
 use super::sandbox::{AskInside, HiddenPaths, HostList, WritablePaths};
 use super::trust::{Risks, TrustList};
 use super::value::{PromptProfile, TeamName};
@@ -323,7 +323,7 @@ agents = [\"lead\", \"reviewer\"]   # all, if left out");
         context_tokens: Setting<Option<u64>>,
             unset: "(by model)", is_positive: true, example: Some("200000");
 
-        /// What is known of a model, each line instead of that of the table of the program: the sizes of its context and of
+        /// The facts about a model, each line instead of that of the table of the program: the sizes of its context and of
         /// its longest answer in tokens, its prices in dollars for a million tokens, and its abilities. An untrusted
         /// folder cannot change an entry of your own.
         models: SettingMap<ModelSetting>,

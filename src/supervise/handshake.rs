@@ -31,7 +31,7 @@ pub(crate) struct Handshake {
     /// `provider/name` of its model.
     pub(crate) model: String,
     pub(crate) credentials: ProviderCredentials,
-    /// What is known of its model.
+    /// The facts about its model.
     #[serde(default)]
     pub(crate) facts: ModelFacts,
     /// The models that go on if its own fails.
@@ -62,7 +62,7 @@ pub(crate) struct Handshake {
 pub(crate) struct FallbackModel {
     /// `provider/name`.
     pub(crate) model: String,
-    /// What is known of it.
+    /// The facts about it.
     pub(crate) facts: ModelFacts,
 }
 

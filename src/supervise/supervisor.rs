@@ -49,7 +49,7 @@ pub(crate) struct SupervisorConfig {
     pub(crate) hooks: Hooks,
     pub(crate) mcp_servers: Vec<NamedMcpServer>,
     pub(crate) pass_environment: PassedNames,
-    /// What is known of models.
+    /// The facts about models.
     pub(crate) known: RefCell<KnownModels>,
     /// The models that go on if that of a teammate fails.
     pub(crate) fallbacks: Vec<ModelChoice>,

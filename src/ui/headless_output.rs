@@ -96,6 +96,7 @@ fn event(progress: &Progress) -> Option<Value> {
         | Progress::PromptsDropped
         | Progress::Thought(_)
         | Progress::ToolOutput(_)
+        | Progress::CallDraft(_)
         | Progress::ContextUsed { .. } => {
             return None;
         }

@@ -165,6 +165,7 @@ impl Live {
             return rows;
         }
         if let Progress::ToolOutput(_)
+        | Progress::CallDraft(_)
         | Progress::PromptsTaken(_)
         | Progress::PromptsDropped
         | Progress::Thought(_)
@@ -219,6 +220,7 @@ impl Live {
             | Progress::PromptsDropped
             | Progress::Thought(_)
             | Progress::ToolOutput(_)
+            | Progress::CallDraft(_)
             | Progress::ContextUsed { .. }
             | Progress::Mail(_)
             | Progress::Retry { .. }
@@ -299,6 +301,7 @@ impl Live {
             | Progress::PromptsDropped
             | Progress::Thought(_)
             | Progress::ToolOutput(_)
+            | Progress::CallDraft(_)
             | Progress::ContextUsed { .. }
             | Progress::Idle => return String::new(),
             Progress::ToolEnded(EndedCall { end: CallEnd::Succeeded, changes, .. })

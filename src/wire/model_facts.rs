@@ -1,10 +1,10 @@
-//! What is known of a model.
+//! The facts about a model.
 
 use super::model_abilities::ModelAbilities;
 use super::money::Price;
 use serde::{Deserialize, Serialize};
 
-/// What is known of a model; `None` is unknown.
+/// The facts about a model; `None` is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelFacts {

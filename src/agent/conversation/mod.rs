@@ -12,6 +12,7 @@
 //!
 //! *Invariant:* nothing in this folder knows of mail, the roster, tasks or budgets.
 
+mod call_draft;
 mod compact;
 mod event;
 mod images;

@@ -1,5 +1,6 @@
 //! Calls the model of a conversation, for replies and for summaries.
 
+use super::call_draft::CallDraft;
 use super::compact::{CompactionFailure, CompactionReason, compact};
 use super::event::WorkResult;
 use super::memory::Memory;
@@ -66,8 +67,9 @@ impl ModelCaller {
                 }
             };
             let mut is_late = false;
+            let mut draft = CallDraft::default();
             let mut sink = |delta| {
-                if let Delta::Text(_) | Delta::Thought(_) = delta
+                if let Delta::Text(_) | Delta::Thought(_) | Delta::ToolInput { .. } = delta
                     && std::mem::take(&mut is_late)
                 {
                     show(&Progress::Answers);
@@ -78,8 +80,14 @@ impl ModelCaller {
                         show_text(redactor.push(&text));
                     }
                     Delta::Thought(text) => show_thought(thoughts.push(&text)),
+                    Delta::ToolInput { tool, piece } => {
+                        if let Some(words) = draft.push(&tool, &piece) {
+                            show(&Progress::CallDraft(secrets.hide(&words).into_owned()));
+                        }
+                    }
                     Delta::Retry { .. } | Delta::Silent { .. } => {
                         [redactor, thoughts] = new_redactors();
+                        end_draft(&*show, &mut draft);
                         is_late = true;
                         show_delay(&*show, delta);
                     }
@@ -91,6 +99,7 @@ impl ModelCaller {
             }
             show_thought(thoughts.finish());
             show_text(redactor.finish());
+            end_draft(&*show, &mut draft);
             if let Err(why) = &reply {
                 tracing::error!(%why, "the model call failed");
             }
@@ -127,7 +136,7 @@ impl ModelCaller {
             let mut sink = |delta| {
                 let was_late = std::mem::replace(
                     &mut is_late,
-                    !matches!(delta, Delta::Text(_) | Delta::Thought(_)),
+                    matches!(delta, Delta::Retry { .. } | Delta::Silent { .. }),
                 );
                 if is_late {
                     show_delay(&*show, delta);
@@ -147,10 +156,17 @@ impl ModelCaller {
     }
 }
 
+/// Shows that the model no longer writes a call.
+fn end_draft(show: &dyn Fn(&Progress), draft: &mut CallDraft) {
+    if std::mem::take(draft).is_shown() {
+        show(&Progress::CallDraft(String::new()));
+    }
+}
+
 /// Shows that a call is late or is tried again.
 fn show_delay(show: &dyn Fn(&Progress), delta: Delta) {
     match delta {
-        Delta::Text(_) | Delta::Thought(_) => {}
+        Delta::Text(_) | Delta::Thought(_) | Delta::ToolInput { .. } => {}
         Delta::Retry { wait, left, why } => {
             tracing::warn!(
                 why,

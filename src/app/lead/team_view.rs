@@ -62,6 +62,7 @@ impl TeamView {
             | Progress::PromptsDropped
             | Progress::Thought(_)
             | Progress::ToolOutput(_)
+            | Progress::CallDraft(_)
             | Progress::Retry { .. }
             | Progress::Silent { .. }
             | Progress::Answers

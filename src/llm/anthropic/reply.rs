@@ -87,7 +87,14 @@ impl Assembler {
             "signature_delta" => {
                 part.block.insert("signature".into(), word(delta, "signature").into());
             }
-            "input_json_delta" => part.input.push_str(word(delta, "partial_json")),
+            "input_json_delta" => {
+                let piece = word(delta, "partial_json");
+                part.input.push_str(piece);
+                if part.block.get("type").is_some_and(|kind| kind == "tool_use") {
+                    let tool = part.block.get("name").and_then(Value::as_str).unwrap_or_default();
+                    sink(Delta::ToolInput { tool: tool.into(), piece: piece.into() });
+                }
+            }
             _ => {}
         }
         Ok(())

@@ -95,7 +95,7 @@ pub(super) struct Pane {
     /// Rows of text that may still change.
     pub(super) preview: Vec<String>,
     pub(super) working: Vec<WorkingRow>,
-    /// The last line of output of the running command.
+    /// The last line of output of the running command, or the call that the model still writes.
     pub(super) output: String,
     /// Prompts that the lead has not taken in yet.
     pub(super) queued: Vec<String>,

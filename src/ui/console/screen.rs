@@ -209,7 +209,7 @@ impl Screen {
         let width = Some(self.width);
         match update {
             Update::Progress(progress) => {
-                if let Progress::ToolOutput(line) = &*progress {
+                if let Progress::ToolOutput(line) | Progress::CallDraft(line) = &*progress {
                     self.pane.output.clone_from(line);
                 } else if let Progress::ToolStarted { .. } | Progress::ToolEnded(_) = &*progress {
                     self.pane.output.clear();

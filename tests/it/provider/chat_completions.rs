@@ -90,7 +90,7 @@ fn retries(deltas: &[Delta]) -> usize {
 fn shown(deltas: &[Delta]) -> String {
     deltas.iter().fold(String::new(), |shown, delta| match delta {
         Delta::Text(text) => shown + text,
-        Delta::Thought(_) => shown,
+        Delta::Thought(_) | Delta::ToolInput { .. } => shown,
         Delta::Retry { .. } | Delta::Silent { .. } => String::new(),
     })
 }
@@ -269,7 +269,9 @@ async fn temporary_errors_are_retried_as_requested() {
         .iter()
         .filter_map(|delta| match delta {
             Delta::Retry { wait, why, .. } => Some((*wait, why.as_str())),
-            Delta::Text(_) | Delta::Thought(_) | Delta::Silent { .. } => None,
+            Delta::Text(_) | Delta::Thought(_) | Delta::ToolInput { .. } | Delta::Silent { .. } => {
+                None
+            }
         })
         .collect();
     let words = ["429", "in mid-stream", "in mid-stream", "not JSON", "no message", "502"];

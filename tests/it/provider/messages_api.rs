@@ -92,7 +92,7 @@ fn retries(deltas: &[Delta]) -> usize {
 fn shown(deltas: &[Delta]) -> String {
     deltas.iter().fold(String::new(), |shown, delta| match delta {
         Delta::Text(text) => shown + text,
-        Delta::Thought(_) => shown,
+        Delta::Thought(_) | Delta::ToolInput { .. } => shown,
         Delta::Retry { .. } | Delta::Silent { .. } => String::new(),
     })
 }
@@ -311,7 +311,9 @@ async fn temporary_errors_are_retried_as_requested() {
         .iter()
         .filter_map(|delta| match delta {
             Delta::Retry { wait, why, .. } => Some((*wait, why.as_str())),
-            Delta::Text(_) | Delta::Thought(_) | Delta::Silent { .. } => None,
+            Delta::Text(_) | Delta::Thought(_) | Delta::ToolInput { .. } | Delta::Silent { .. } => {
+                None
+            }
         })
         .collect();
     assert_eq!(waits.len(), 6);

@@ -24,12 +24,22 @@ fn models_are_listed_with_what_is_known_and_from_where() {
     write(&team.path("roles/auditor.md"), "---\nmodel: openai/gpt-5\n---\nRead.\n");
     // Without a network nothing is asked, and the public prices are known all the same.
     let report = team.team(&["models", "--offline", "--json"]).expect(0).json();
-    let states: Vec<_> = report["providers"].as_array().unwrap().iter().map(|it| &it["state"]).collect();
+    let states: Vec<_> =
+        report["providers"].as_array().unwrap().iter().map(|it| &it["state"]).collect();
     assert!(states.iter().all(|state| *state == "not_asked") && states.len() == 2, "{report:#}");
     let sonnet = of(&report, "anthropic/claude-sonnet-5-5");
-    assert_eq!((&sonnet["price"]["input"], &sonnet["price"]["output"]), (&json!(2.0), &json!(10.0)));
-    assert_eq!((&sonnet["price_from"], &sonnet["context_from"]), (&json!("the table"), &json!("the table")));
-    assert_eq!((&sonnet["context_tokens"], &sonnet["sees_images"]), (&json!(1_000_000), &json!(true)));
+    assert_eq!(
+        (&sonnet["price"]["input"], &sonnet["price"]["output"]),
+        (&json!(2.0), &json!(10.0))
+    );
+    assert_eq!(
+        (&sonnet["price_from"], &sonnet["context_from"]),
+        (&json!("the table"), &json!("the table"))
+    );
+    assert_eq!(
+        (&sonnet["context_tokens"], &sonnet["sees_images"]),
+        (&json!(1_000_000), &json!(true))
+    );
     assert!(sonnet["named_by"][0].as_str().unwrap().starts_with("model ("), "{sonnet}");
     // The endpoint is a gateway: its prices are not the public ones.
     let role = of(&report, "openai/gpt-5");

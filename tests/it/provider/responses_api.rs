@@ -123,6 +123,7 @@ fn shown(deltas: &[Delta]) -> [String; 2] {
         match delta {
             Delta::Text(text) => shown[0].push_str(text),
             Delta::Thought(text) => shown[1].push_str(text),
+            Delta::ToolInput { .. } => {}
             Delta::Retry { .. } | Delta::Silent { .. } => shown = [String::new(), String::new()],
         }
     }
@@ -341,7 +342,7 @@ async fn temporary_errors_are_retried_as_requested() {
     assert_eq!(answer.unwrap().blocks, rich_blocks(9));
     let whys = deltas.iter().filter_map(|delta| match delta {
         Delta::Retry { why, .. } => Some(why.as_str()),
-        Delta::Text(_) | Delta::Thought(_) | Delta::Silent { .. } => None,
+        Delta::Text(_) | Delta::Thought(_) | Delta::ToolInput { .. } | Delta::Silent { .. } => None,
     });
     let words = [
         "429",

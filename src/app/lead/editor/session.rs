@@ -263,6 +263,7 @@ impl EditorSession {
             }
             Progress::ToolEnded(ended) => self.end_call(&ended),
             // The reason for the end of the session answers the prompts of this turn.
+            Progress::CallDraft(_) => {}
             Progress::TurnEnded { outcome: Outcome::Interrupted, .. } if self.is_ending => {}
             Progress::TurnEnded { outcome, text } => {
                 self.messages.close();

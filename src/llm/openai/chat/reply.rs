@@ -114,7 +114,11 @@ impl Assemble for Assembler {
         let delta = choice.get("delta").unwrap_or(&Value::Null);
         self.say(delta, sink);
         for piece in tool_calls(delta) {
-            self.part(piece).grow(piece);
+            let part = self.part(piece);
+            let known = part.streamed.len();
+            part.grow(piece);
+            let piece = part.streamed.get(known..).unwrap_or_default().to_owned();
+            sink(Delta::ToolInput { tool: part.name.clone(), piece });
         }
         self.end(choice);
         Ok(false)

@@ -146,7 +146,10 @@ impl Assemble for Assembler {
             }
             "response.function_call_arguments.delta" => {
                 if let Some(part) = self.open_part(&data) {
-                    part.streamed.push_str(word(&data, "delta"));
+                    let piece = word(&data, "delta");
+                    part.streamed.push_str(piece);
+                    let tool = word(&part.item, "name").to_owned();
+                    sink(Delta::ToolInput { tool, piece: piece.into() });
                 }
             }
             "response.function_call_arguments.done" => {
