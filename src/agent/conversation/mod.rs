@@ -179,7 +179,8 @@ impl Conversation {
         &mut self,
         disk_full: &mut impl DiskFullHandler,
     ) -> Result<(), RecordError> {
-        let tool_use_ids = results_to_leave_out(&self.journal.memory, self.model.context_tokens);
+        let tool_use_ids =
+            results_to_leave_out(&self.journal.memory, self.model.model.facts.context_tokens);
         if tool_use_ids.is_empty() {
             return Ok(());
         }
