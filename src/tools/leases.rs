@@ -22,9 +22,8 @@ impl Tool for ClaimFiles {
     const SPEC: ToolSpec = ToolSpec {
         name: "claim_files",
         description: "Lease files or folders: until you release them or end, no other agent can change \
-                      them. A folder stands for all that is below it. You get all paths or none; if \
-                      another agent has leased one, the answer says who and why. Claim only what you are \
-                      about to change, and release it when you are done.",
+                      them. A folder stands for all that is below it. You get all paths or none. Claim \
+                      only what you are about to change, and release it when you are done.",
         after_crash: AfterCrash::Repeat,
         ..TALKS
     };

@@ -21,7 +21,7 @@ const STATUSES: [&str; 5] = {
     [a.word(), b.word(), c.word(), d.word(), e.word()]
 };
 
-const TASK_ID: &str = "the id of the task, such as \"3\"";
+const TASK_ID: &str = "such as \"3\"";
 
 parameters!(CreateTask {
     subject: String = required(Text, "the task in one line"),
@@ -154,8 +154,8 @@ parameters!(UpdateTask {
     task_id: TaskId = required(Text, TASK_ID),
     status: Option<TaskStatus> = recommended(Word(&STATUSES), ""),
     owner: Option<String> = optional(Text, "the owner; \"\" for none"),
-    subject: Option<String> = optional(Text, "the task in one line"),
-    description: Option<String> = optional(Text, "the details"),
+    subject: Option<String> = optional(Text, ""),
+    description: Option<String> = optional(Text, ""),
     role: Option<String> =
         optional(Text, "only teammates with this role claim it; \"\" for any role"),
     blocked_by: Option<Vec<TaskId>> = optional(TextList, "all tasks that must be completed first"),

@@ -66,7 +66,7 @@ impl Tool for ListTeammates {
 
 parameters!(SpawnTeammate {
     name: String = required(Text, "lower-case, such as alice or db-expert"),
-    role: String = required(Text, "its role, such as coder or tester"),
+    role: String = required(Text, "such as coder or tester"),
     prompt: String = required(Text, "its first task"),
     model: Option<String> = optional(Text, "another model, as provider/name"),
     mode: Option<PermissionMode> = optional(
@@ -136,7 +136,7 @@ impl Tool for ShutdownTeammate {
 }
 
 parameters!(ShutdownResponse {
-    request_id: String = required(Text, "the request's id"),
+    request_id: String = required(Text, ""),
     approve: bool = required(Boolean, "true: end now"),
     reason: Option<String> = optional(Text, "why"),
 });
@@ -216,9 +216,9 @@ impl Tool for SubmitPlan {
 }
 
 parameters!(ReviewPlan {
-    request_id: String = required(Text, "the request's id"),
+    request_id: String = required(Text, ""),
     approve: bool = required(Boolean, "true: carry it out"),
-    feedback: Option<String> = recommended(Text, "requested changes, or advice"),
+    feedback: Option<String> = recommended(Text, ""),
 });
 
 impl Tool for ReviewPlan {

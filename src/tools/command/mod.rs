@@ -84,18 +84,18 @@ parameters!(Bash {
     /// In seconds.
     timeout: Option<u64> = optional(SECONDS, "Seconds after which it is ended."),
     /// Whether it runs beside other calls.
-    background: Option<bool> = optional(Boolean, "Id at once; no default timeout."),
+    background: Option<bool> = optional(Boolean, "Returns an id at once; no time limit but a given timeout."),
     /// The reason for which it is to run outside the walls.
     outside: Option<String> = optional(
         Text,
-        "Only if walls around commands refused this one, and nothing inside them will do: the reason why it must run \
-         outside. The user is asked."
+        "Only if walls refused this command, and nothing inside them will do: the reason why it must run outside. The \
+         user is asked."
     ),
     /// Besides those of the settings.
     hosts: Option<Vec<String>> = optional(
         TextList,
-        "Only if the proxy around commands refused hosts: those that this command needs, such as \
-         packages.example.com, *.example.com, or db.internal:5432. The user is asked."
+        "Only if the proxy refused hosts: those that this command needs, such as *.example.com or db.internal:5432. The \
+         user is asked."
     ),
 });
 

@@ -49,11 +49,11 @@ parameters!(Grep {
     path: Option<String> = optional(Text, "A file or folder; the workspace if left out."),
     glob: Option<String> = optional(Text, "Only files that match, such as *.rs or !docs/**."),
     output: Option<String> = optional(Word(&[MATCHES, FILES, COUNTS]), "lines if left out."),
-    context: Option<usize> = optional(Count { most: Some(MAX_CONTEXT) }, "Lines shown around each match."),
+    context: Option<usize> = optional(Count { most: Some(MAX_CONTEXT) }, "Lines around a match."),
     ignore_case: Option<bool> = optional(Boolean, ""),
     multiline: Option<bool> = optional(Boolean, "A match may span lines, and . matches a line break."),
     all: Option<bool> = optional(Boolean, "Also hidden and ignored files."),
-    offset: Option<usize> = optional(Count { most: None }, "The first result, from 1."),
+    offset: Option<usize> = optional(Count { most: None }, ""),
 });
 
 impl Tool for Grep {

@@ -20,7 +20,7 @@ parameters!(ListFiles {
     glob: Option<String> = optional(Text, "Only files that match, such as *.rs or src/**/test_*."),
     depth: Option<usize> = optional(Count { most: None }, "Folders this deep are shown and not entered; 1 shows one folder."),
     all: Option<bool> = optional(Boolean, "Also hidden and ignored files."),
-    offset: Option<usize> = optional(Count { most: None }, "The first result, from 1."),
+    offset: Option<usize> = optional(Count { most: None }, ""),
 });
 
 impl Tool for ListFiles {
