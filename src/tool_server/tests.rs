@@ -200,7 +200,7 @@ fn the_tools_are_those_of_the_specs_with_hints() {
         assert_eq!(listed.to_string(), again.to_string());
         let tools = listed["result"]["tools"].as_array().unwrap();
         let find = |name: &str| tools.iter().find(|tool| tool["name"] == name).unwrap();
-        assert_eq!(tools.len(), 15, "{listed}");
+        assert_eq!(tools.len(), 16, "{listed}");
         for (name, hints, is_loaded) in [
             ("send_message", json!({ "destructiveHint": false, "idempotentHint": true }), true),
             ("broadcast", json!({ "destructiveHint": false, "idempotentHint": true }), false),

@@ -178,16 +178,13 @@ impl Memory {
         for turn in &self.said {
             let (ConversationTurn::Assistant(blocks) | ConversationTurn::User(blocks, _)) = turn;
             for block in blocks {
-                match block {
-                    Block::ToolUse { id, name, input } => {
-                        calls.insert(id, (name, input));
-                    }
-                    Block::ToolResult { tool_use_id: id, content, is_error } => {
-                        let Some((name, input)) = calls.get(id) else { continue };
-                        let (bytes, is_error) = (content.len(), *is_error);
-                        answered.push(AnsweredCall { id, name, input, bytes, is_error });
-                    }
-                    Block::Text { .. } | Block::Image { .. } | Block::Opaque { .. } => {}
+                if let Block::ToolUse { id, name, input } = block {
+                    calls.insert(id, (name, input));
+                } else if let Block::ToolResult { tool_use_id: id, content, is_error } = block
+                    && let Some((name, input)) = calls.get(id)
+                {
+                    let (bytes, is_error) = (content.len(), *is_error);
+                    answered.push(AnsweredCall { id, name, input, bytes, is_error });
                 }
             }
         }

@@ -22,6 +22,8 @@ impl Member {
         let MemberStart { reason, has_new_prompt } = start;
         let (mut has_past, mut last_report) = (false, None);
         let mut asked = BTreeSet::new();
+        // A long transcript has many calls, of which few are of background commands.
+        let background = self.conversation.tools.background().known_calls().await;
         let (mut begun, mut answered) = (BTreeSet::new(), BTreeSet::new());
         let mut foreign = None;
         let (conversation, host) = (&mut self.conversation, &mut self.host);
@@ -39,9 +41,9 @@ impl Member {
                 if let Entry::Request { question, .. } = &entry {
                     asked.insert(question.tool_use_id.clone());
                 } else if let Entry::ToolStart { tool_use_id, .. } = &entry {
-                    begun.insert(tool_use_id.clone());
+                    begun.extend(background.get(tool_use_id).cloned());
                 } else if let Entry::ToolResult { tool_use_id, .. } = &entry {
-                    answered.insert(tool_use_id.clone());
+                    answered.extend(background.get(tool_use_id).cloned());
                 }
                 if let Entry::TurnEnd { outcome, report: Some(report), .. } = entry {
                     last_report = Some((outcome, report));

@@ -202,9 +202,12 @@ fn kill_at(containment: Containment, victim: Victim, delay: Duration) {
     let mut agent = fixture.agent(&command(&fixture), 60).spawn().unwrap();
     let pid = i32::try_from(agent.id()).unwrap();
     let below = |pid| processes::below(&BTreeSet::from([pid]), &processes::all());
-    while below(pid).is_empty() {
+    let supervisor = loop {
+        if let Some(supervisor) = below(pid).into_iter().find_map(Process::read) {
+            break supervisor;
+        }
         assert!(agent.try_wait().unwrap().is_none(), "the agent has exited");
-    }
+    };
     pause(delay);
     match victim {
         Victim::Command => wait_until("its process is killed", || {
@@ -237,6 +240,11 @@ fn kill_at(containment: Containment, victim: Victim, delay: Duration) {
             end_run(&fixture);
         }
     }
+    // Until then, it may still start the command.
+    wait_until("its supervisor is gone", || {
+        !Process::read(supervisor.pid)
+            .is_some_and(|it| it.can_run() && it.start == supervisor.start)
+    });
     wait_until("no process is left", || fixture.survivors() == 0);
     assert_walled_if_run(&fixture);
 }

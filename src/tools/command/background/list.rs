@@ -184,6 +184,16 @@ impl BackgroundCommands {
         *self.list.borrow_mut() = read.unwrap_or_default();
     }
 
+    /// Returns the ids of the calls that have started a command or looked at one, in an earlier process.
+    pub(crate) async fn known_calls(&self) -> BTreeSet<String> {
+        self.load().await;
+        let list = self.list.borrow();
+        let started = list.commands.iter().map(|command| command.call.clone());
+        let looked =
+            list.commands.iter().filter_map(|command| Some(command.look.as_ref()?.call.clone()));
+        started.chain(looked).collect()
+    }
+
     /// Tells the agent what has become of commands of an earlier process, once. `begun` and `answered` are the ids of the
     /// calls in its transcript that were begun, and answered.
     pub(crate) async fn resume(&self, begun: &BTreeSet<String>, answered: &BTreeSet<String>) {
