@@ -147,7 +147,9 @@ impl Memory {
                     let (tool_use_id, content) = (tool_use_id.clone(), content.clone());
                     let result = Block::ToolResult { tool_use_id, content, is_error: *is_error };
                     self.user_side().0.push(result);
-                    images.iter().for_each(|image| self.add(Piece::Image(image.clone())));
+                    for image in images {
+                        self.add(Piece::Image(image.clone()));
+                    }
                 }
             }
             Entry::TurnEnd { cut_off, outcome, .. } => {

@@ -18,9 +18,9 @@ const STYLE: &str = include_str!("page.css");
 
 /// Returns the whole document.
 pub(super) fn page(head: &Value, values: &[ExportedValue]) -> String {
-    let text = |key: &str| escaped(head[key].as_str().unwrap_or_default());
-    let (workspace, program) = (text("workspace"), text("program"));
-    let at = time(WallTime::from_secs(head["at"].as_f64().unwrap_or_default()));
+    let (workspace, program) = (word(head, "workspace"), word(head, "program"));
+    let at = head.get("at").and_then(Value::as_f64);
+    let at = time(WallTime::from_secs(at.unwrap_or_default()));
     let mut conversations: BTreeMap<&str, Vec<Line>> = BTreeMap::new();
     for ExportedValue { file, kind, value } in values {
         let is_conversation =
@@ -47,7 +47,9 @@ pub(super) fn page(head: &Value, values: &[ExportedValue]) -> String {
     for (name, lines) in &conversations {
         let name = escaped(name);
         let _infallible = writeln!(page, "<section id=\"{name}\"><h2>{name}</h2>");
-        lines.iter().for_each(|line| page.push_str(&entry(line)));
+        for line in lines {
+            page.push_str(&entry(line));
+        }
         page.push_str("</section>\n");
     }
     page + &tasks(values) + "</html>"
@@ -59,25 +61,30 @@ fn title(file: &str) -> &str {
     below.rsplit_once('.').map_or(below, |(name, _)| name)
 }
 
+/// Returns a field with a text, escaped.
+fn word(value: &Value, key: &str) -> String {
+    escaped(value.get(key).and_then(Value::as_str).unwrap_or_default())
+}
+
 /// Returns the table of the members on the roster.
 fn members(values: &[ExportedValue]) -> String {
     let Some(roster) = values.iter().find(|it| it.kind == ExportedKind::Roster) else {
         return String::new();
     };
-    let lead = Some(&roster.value["lead"]).filter(|lead| lead.is_object());
-    let members = roster.value["members"].as_array().into_iter().flatten();
+    let lead = roster.value.get("lead").filter(|lead| lead.is_object());
+    let members = roster.value.get("members").and_then(Value::as_array).into_iter().flatten();
     let mut table =
         String::from("<table><tr><th>name<th>role<th>model<th>status<th>tokens in<th>tokens out\n");
     for member in lead.into_iter().chain(members) {
-        let word = |key: &str| escaped(member[key].as_str().unwrap_or_default());
-        let name = if member["name"].is_string() { word("name") } else { "lead".into() };
-        let tokens = |key: &str| member["usage"][key].as_u64().unwrap_or_default();
+        let name = if member.get("name").is_some() { word(member, "name") } else { "lead".into() };
+        let usage = member.get("usage");
+        let tokens = |key: &str| usage.and_then(|it| it.get(key)?.as_u64()).unwrap_or_default();
         let _infallible = writeln!(
             table,
             "<tr><td>{name}<td>{}<td>{}<td>{}<td>{}<td>{}",
-            word("role"),
-            word("model"),
-            word("status"),
+            word(member, "role"),
+            word(member, "model"),
+            word(member, "status"),
             tokens("input_tokens"),
             tokens("output_tokens")
         );
@@ -89,7 +96,7 @@ fn tasks(values: &[ExportedValue]) -> String {
     let tasks = values.iter().filter(|it| it.kind == ExportedKind::Task);
     let rows: Vec<String> = tasks
         .map(|task| {
-            let word = |key: &str| escaped(task.value[key].as_str().unwrap_or_default());
+            let word = |key: &str| word(&task.value, key);
             format!(
                 "<tr><td>{}<td>{}<td>{}<td>{}\n",
                 word("id"),

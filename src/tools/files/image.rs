@@ -21,14 +21,14 @@ pub(super) struct ImageForm {
 impl ImageForm {
     /// Returns the form of an image; `None` for another content.
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
-        let media_type = match image_type(bytes).ok()? {
-            Format::Png => ImageType::Png,
-            Format::Jpeg => ImageType::Jpeg,
-            Format::Gif => ImageType::Gif,
-            Format::Webp => ImageType::Webp,
-            #[allow(unreachable_patterns, reason = "the features of the crate decide")]
-            _ => return None,
-        };
+        let format = image_type(bytes).ok()?;
+        let known = [
+            (Format::Png, ImageType::Png),
+            (Format::Jpeg, ImageType::Jpeg),
+            (Format::Gif, ImageType::Gif),
+            (Format::Webp, ImageType::Webp),
+        ];
+        let (_, media_type) = known.into_iter().find(|(known, _)| *known == format)?;
         let size = blob_size(bytes).ok()?;
         let pixels = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
         Some(Self { media_type, width: pixels(size.width), height: pixels(size.height) })

@@ -64,9 +64,12 @@ fn cost(team: &Team) -> f64 {
 fn an_overloaded_model_is_replaced_for_a_while() {
     let is_busy = Arc::new(AtomicBool::new(true));
     let busy = Arc::clone(&is_busy);
-    let first = move |_: &RequestView| match busy.load(Ordering::Relaxed) {
-        true => Reply::error(529, "overloaded_error", "too many"),
-        false => Reply::text("the first one is back"),
+    let first = move |_: &RequestView| {
+        if busy.load(Ordering::Relaxed) {
+            Reply::error(529, "overloaded_error", "too many")
+        } else {
+            Reply::text("the first one is back")
+        }
     };
     let second = move |view: &RequestView| {
         is_busy.store(false, Ordering::Relaxed);
@@ -156,9 +159,12 @@ fn a_conversation_resumes_with_its_own_model_after_another_has_gone_on() {
         assert!(conversation(view).contains("made by the second"));
         Reply::text("first")
     };
-    let second = |view: &RequestView| match results(view).is_empty() {
-        true => call(view, "bash", &json!({"command": "echo made by the second"})),
-        false => Reply::text("second"),
+    let second = |view: &RequestView| {
+        if results(view).is_empty() {
+            call(view, "bash", &json!({"command": "echo made by the second"}))
+        } else {
+            Reply::text("second")
+        }
     };
     let (team, first, second) = two_models(first, second);
     assert_eq!(lead(&team, "hi", &[]).expect(0).out, "second\n");

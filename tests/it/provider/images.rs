@@ -1,5 +1,6 @@
 //! Images that `read_file` shows to models that see them, over each API, and after a resume.
 
+use crate::support::child_process::write;
 use crate::support::fake::{Api, Fake, Reply, RequestView};
 use crate::support::fake_models::{
     call, connect, connect_gemini, connect_openai, connect_responses,
@@ -29,7 +30,7 @@ fn has_image(view: &RequestView) -> bool {
 }
 
 fn with_image(team: &Team) {
-    fs::write(team.workspace().join("dot.png"), BASE64_STANDARD.decode(PIXEL).unwrap()).unwrap();
+    write(&team.workspace().join("dot.png"), BASE64_STANDARD.decode(PIXEL).unwrap());
 }
 
 fn lead(team: &Team, prompt: &str, more: &[&str]) -> CommandResult {
