@@ -107,6 +107,11 @@ impl ModelChain {
         Ok(ModelChange { model, why: text })
     }
 
+    /// Returns the model of the next call.
+    pub(crate) fn current(&self) -> Option<&UsableModel> {
+        self.models.get(self.current)
+    }
+
     /// Notes that the current model has answered. Returns whether it is the first one, after a failure.
     pub(crate) fn answered(&mut self) -> bool {
         self.failures.clear();

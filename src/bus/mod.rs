@@ -66,6 +66,14 @@ pub struct Outgoing {
     pub extra: Map<String, Value>,
 }
 
+/// The seal of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MailSeal {
+    /// That of this process.
+    Own,
+    None,
+}
+
 impl Outgoing {
     /// Creates a plain text message.
     pub fn text(content: impl Into<String>) -> Self {
@@ -242,7 +250,17 @@ impl Bus {
             return Err(BusError::Everybody(to.into()));
         }
         let to = AgentName::mailbox(to)?;
-        self.write(from, &to, outgoing).and_then(synced)
+        self.write(from, &to, outgoing, MailSeal::Own).and_then(synced)
+    }
+
+    /// Like [`Bus::send`], for a text of a file that anybody may have written: the message has no seal.
+    pub(crate) fn send_unsealed(
+        &self,
+        from: &AgentName,
+        to: &AgentName,
+        outgoing: Outgoing,
+    ) -> Result<String, BusError> {
+        self.write(from, to, outgoing, MailSeal::None).and_then(synced)
     }
 
     /// Sends a control message: a request or an answer.
@@ -273,7 +291,7 @@ impl Bus {
         let written = recipients.map(|to| {
             let id = Some(format!("{id}:{to}"));
             let outgoing = Outgoing { id, ..Outgoing::of(Body::Broadcast {}, content) };
-            let outcome = self.write(from, &to, outgoing);
+            let outcome = self.write(from, &to, outgoing, MailSeal::Own);
             (to, outcome)
         });
         Ok(sync_together(written.collect(), self.limits.fsync))
@@ -289,6 +307,7 @@ impl Bus {
         from: &AgentName,
         to: &AgentName,
         outgoing: Outgoing,
+        seal: MailSeal,
     ) -> Result<(String, Stored), BusError> {
         // A person may leave a note for the next lead to show.
         if from == to && !to.is_user() {
@@ -324,7 +343,9 @@ impl Bus {
         };
         let permit = || self.permit(from, to, priority);
         let mut line = message.line()?;
-        self.keyring.seal(from, to, &mut line);
+        if seal == MailSeal::Own {
+            self.keyring.seal(from, to, &mut line);
+        }
         let stored = lock(&inbox).append(line.as_bytes(), &policy, permit)?;
         Ok((id, stored))
     }

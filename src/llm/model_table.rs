@@ -146,6 +146,12 @@ fn by_parts(name: &str) -> ModelFacts {
     }
 }
 
+/// Whether the table has a price for a model with this label, such as `openai/gpt-5`.
+pub(crate) fn has_public_price(label: &str) -> bool {
+    let name = label.split_once('/').map_or(label, |(_, name)| name);
+    look_up(name).facts.price.is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

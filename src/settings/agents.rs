@@ -120,7 +120,7 @@ impl SettingEntry for AgentSetting {
         command.into_iter().chain(env).chain(pass).chain(mode).collect::<Vec<_>>().join(", ")
     }
 
-    fn acts_untrusted(&self, _own: Option<&Self>) -> bool {
+    fn acts_untrusted(&self, _: &Self::Name, _own: Option<&Self>) -> bool {
         false
     }
 }

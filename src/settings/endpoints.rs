@@ -83,7 +83,7 @@ impl SettingEntry for HeaderValue {
         if is_public(&name.0) { self.0.clone() } else { REDACTED.into() }
     }
 
-    fn acts_untrusted(&self, _own: Option<&Self>) -> bool {
+    fn acts_untrusted(&self, _: &Self::Name, _own: Option<&Self>) -> bool {
         false
     }
 }

@@ -434,7 +434,7 @@ impl<T: SettingEntry> SettingField for SettingMap<T> {
             }
             for (name, value) in entries {
                 let own = found.get(&name).map(|own| &own.value);
-                if at > 0 || layers.is_trusted || value.acts_untrusted(own) {
+                if at > 0 || layers.is_trusted || value.acts_untrusted(&name, own) {
                     found.insert(name, Setting { value, source: file.source() });
                 } else {
                     ignored.insert(name, value);

@@ -21,7 +21,7 @@ impl SettingEntry for McpServer {
         self.summary()
     }
 
-    fn acts_untrusted(&self, own: Option<&Self>) -> bool {
+    fn acts_untrusted(&self, _: &Self::Name, own: Option<&Self>) -> bool {
         own == Some(self)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::model_choice::ModelChoice;
 use super::value::{SettingEntry, SettingValue};
+use crate::llm::model_table::has_public_price;
 use crate::wire::money::{Money, Price};
 use serde::{Deserialize, Serialize};
 
@@ -64,8 +65,11 @@ impl SettingEntry for ModelSetting {
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 
-    fn acts_untrusted(&self, own: Option<&Self>) -> bool {
-        own.is_none_or(|own| own == self)
+    /// Without trust, a folder gives a price only to a model that has none.
+    fn acts_untrusted(&self, model: &String, own: Option<&Self>) -> bool {
+        let prices = [self.input, self.output, self.cache_read, self.cache_write];
+        let is_free = || prices.iter().all(Option::is_none) || !has_public_price(model);
+        own.map_or_else(is_free, |own| own == self)
     }
 }
 

@@ -162,10 +162,14 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "a test fixture")]
     fn known(environment: &[(&str, &str)], file: &str) -> KnownModels {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("settings.toml");
+        // The settings of the user: those of a folder need trust.
+        let path = folder.path().join("team/settings.toml");
+        std::fs::create_dir(folder.path().join("team")).unwrap();
         std::fs::write(&path, file).unwrap();
-        let environment = Environment::of(environment);
-        let settings = Settings::load(&environment, &path, &Flags::default()).unwrap();
+        let home = folder.path().to_str().unwrap();
+        let environment = Environment::of(&[environment, &[("XDG_CONFIG_HOME", home)]].concat());
+        let none = folder.path().join("none.toml");
+        let settings = Settings::load(&environment, &none, &Flags::default()).unwrap();
         KnownModels::of(&settings, &ProviderCredentials::of(&settings, &environment))
     }
 
@@ -240,5 +244,25 @@ mod tests {
         let other = known.find("anthropic/fake");
         assert_eq!(other.facts.context_tokens, Some(200_000));
         assert_eq!(other.context_from, Some(FactSource::Provider));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a person writes the file")]
+    fn a_folder_gives_prices_only_to_models_without_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("settings.toml");
+        let entry =
+            |table: &str, model: &str| format!("[{table}.\"{model}\"]\ninput = 0\noutput = 0\n");
+        let file = entry("models", "openai/gpt-5")
+            + &entry("prices", "openai/gpt-5-mini")
+            + &entry("models", "openai/own")
+            + &entry("prices", "openai/other");
+        std::fs::write(&path, file).unwrap();
+        let environment = Environment::of(&[]);
+        let settings = Settings::load(&environment, &path, &Flags::default()).unwrap();
+        let known = KnownModels::of(&settings, &ProviderCredentials::of(&settings, &environment));
+        let found = ["openai/gpt-5", "openai/gpt-5-mini", "openai/own", "openai/other"]
+            .map(|model| price(&known, model));
+        assert_eq!(found, [Some(1.25), Some(0.25), Some(0.0), Some(0.0)]);
     }
 }

@@ -325,7 +325,7 @@ agents = [\"lead\", \"reviewer\"]   # all, if left out");
 
         /// The facts about a model, each line instead of that of the table of the program: the sizes of its context and of
         /// its longest answer in tokens, its prices in dollars for a million tokens, and its abilities. An untrusted
-        /// folder cannot change an entry of your own.
+        /// folder cannot change an entry of your own, nor a public price.
         models: SettingMap<ModelSetting>,
             is_file_only: true, needs_trust: true,
             block: Some("\
@@ -340,7 +340,7 @@ knows_patches = true        # it gets the tool apply_patch
 sees_images = true");
 
         /// The price of a million tokens of a model, in dollars: an older form of `models`, which wins. An untrusted folder
-        /// cannot change a price of your own.
+        /// cannot change a price of your own, nor a public one.
         prices: SettingMap<Price>,
             is_file_only: true, needs_trust: true,
             block: Some("\

@@ -1,5 +1,6 @@
 //! The types that a setting can have, with the rules to parse, show and combine their values.
 
+use crate::llm::model_table::has_public_price;
 use crate::llm::registry::OpenAiApi;
 use crate::wire::Fsync;
 use crate::wire::RestartPolicy;
@@ -114,8 +115,8 @@ pub(crate) trait SettingEntry: Clone + Serialize + DeserializeOwned {
     /// Returns the entry as `team config` shows it.
     fn shown(&self, name: &Self::Name) -> String;
 
-    /// Whether a folder's entry is in force without trust; `own` is the user's own entry of that name.
-    fn acts_untrusted(&self, own: Option<&Self>) -> bool;
+    /// Whether a folder's entry of this name is in force without trust; `own` is the user's own entry of that name.
+    fn acts_untrusted(&self, name: &Self::Name, own: Option<&Self>) -> bool;
 }
 
 macro_rules! whole_number {
@@ -307,7 +308,8 @@ impl SettingEntry for Price {
         format!("{} in, {} out", self.input, self.output)
     }
 
-    fn acts_untrusted(&self, own: Option<&Self>) -> bool {
-        own.is_none_or(|own| own == self)
+    /// Without trust, a folder gives a price only to a model that has none.
+    fn acts_untrusted(&self, model: &String, own: Option<&Self>) -> bool {
+        own.map_or_else(|| !has_public_price(model), |own| own == self)
     }
 }

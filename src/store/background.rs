@@ -4,7 +4,7 @@
 //! *Invariant:* no process is found by this file. A command whose agent has ended has ended as well.
 
 use super::file::atomic::{Fsync, json, replace};
-use super::file::read::{names_in, open_if_there, read_state};
+use super::file::read::{names_in, open_if_there, read_json};
 use super::{StoreError, TeamDir, liveness};
 use crate::os::file::{At, FileError};
 use crate::wire::AgentName;
@@ -15,9 +15,15 @@ use std::path::PathBuf;
 /// The size of the end of an output in which a view looks for its last line, in bytes.
 const LINE_BYTES: u64 = 4096;
 
-/// Reads the commands of an agent. A file that is missing or not understood has none.
+/// The maximum size of a list that is read, in bytes.
+const MOST_BYTES: u64 = 1024 * 1024;
+
+/// Reads the commands of an agent; none if there is no file. A record with an id that this program does not give is left
+/// out, since the id is part of a path. Fails if the file cannot be read or understood.
 pub(crate) fn read(dir: &TeamDir, name: &AgentName) -> Result<CommandList, FileError> {
-    Ok(read_state(&dir.background(name))?.unwrap_or_default())
+    let mut list: CommandList = read_json(&dir.background(name), MOST_BYTES)?.unwrap_or_default();
+    list.commands.retain(BackgroundCommand::has_own_id);
+    Ok(list)
 }
 
 /// Replaces the commands of an agent.
@@ -121,5 +127,30 @@ mod tests {
         assert_eq!(last_line(&dir, &alice, "c1"), "ä");
         assert_eq!(last_line(&dir, &alice, "c2"), "");
         assert_eq!(outputs(&dir, &alice).unwrap(), [dir.command_output(&alice, "c1")]);
+    }
+
+    #[test]
+    fn a_long_list_is_read_whole_and_an_id_that_leads_elsewhere_is_left_out() {
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        let command = |id: &str| BackgroundCommand {
+            id: id.into(),
+            call: "call".into(),
+            command: "x".repeat(2000),
+            folder: PathBuf::new(),
+            since: crate::wire::WallTime::from_secs(1.0),
+            timeout: Some(5),
+            state: CommandState::Running,
+            end: String::new(),
+            seen: 0,
+            look: None,
+            told: false,
+        };
+        let mut commands: Vec<_> = (1..=16).map(|number| command(&format!("c{number}"))).collect();
+        let whole = commands.clone();
+        commands.extend(["/../../victim", "c", "c1/..", "d1"].map(command));
+        let list = CommandList { last: u64::MAX, commands };
+        write(&dir, &alice, &list, Fsync::Never).unwrap();
+        assert_eq!(read(&dir, &alice).unwrap().commands, whole);
     }
 }

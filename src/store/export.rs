@@ -57,7 +57,7 @@ pub(crate) fn files(dir: &TeamDir, has_archive: bool) -> Result<Vec<ExportedFile
         names.retain(|name| name.ends_with(end) && !name.starts_with('.'));
         names.sort();
         for name in names {
-            add(format!("{folder}/{name}"), *kind, *end != ".json")?;
+            add(format!("{folder}/{name}"), *kind, *end == ".jsonl")?;
         }
     }
     Ok(files)

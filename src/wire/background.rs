@@ -58,6 +58,12 @@ impl BackgroundCommand {
         format!("{} ({short}{cut})", self.id)
     }
 
+    /// Whether its id is one that the program gives: `c` and a number.
+    pub fn has_own_id(&self) -> bool {
+        let number = self.id.strip_prefix('c').unwrap_or_default();
+        !number.is_empty() && number.len() <= 20 && number.bytes().all(|byte| byte.is_ascii_digit())
+    }
+
     /// Whether it runs, unless its agent has ended.
     pub fn is_running(&self) -> bool {
         self.state == CommandState::Running

@@ -48,6 +48,20 @@ pub(super) async fn with_images(
     messages
 }
 
+/// Replaces all images by a text. Returns whether there was one.
+pub(super) fn leave_out_images(messages: &mut [ChatMessage]) -> bool {
+    let mut is_any = false;
+    for block in messages.iter_mut().flat_map(|message| message.blocks.iter_mut()) {
+        if let Block::Image { image, .. } = block {
+            let why = "the endpoint refused the request with its images";
+            let text = format!("[team: the image {} is not here: {why}]", image.path);
+            *block = Block::Text { text };
+            is_any = true;
+        }
+    }
+    is_any
+}
+
 /// Returns the number of the oldest images that a request leaves out.
 fn left_out(images: &[ShownImage]) -> usize {
     let step = MOST / 2;

@@ -163,8 +163,8 @@ impl Memory {
             Entry::Compacted { summary, situation, context_tokens, .. } => {
                 self.compact(summary, situation, *context_tokens);
             }
+            Entry::Model { .. } => self.context_shown = None,
             Entry::Session { .. }
-            | Entry::Model { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)
             | Entry::Interrupt { .. }

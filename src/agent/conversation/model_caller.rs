@@ -3,6 +3,7 @@
 use super::call_draft::CallDraft;
 use super::compact::{CompactionFailure, CompactionReason, compact};
 use super::event::WorkResult;
+use super::images::leave_out_images;
 use super::memory::Memory;
 use crate::agent::progress::Progress;
 use crate::llm::{Delta, ModelError, Provider, Redactor, StreamRedactor};
@@ -53,7 +54,7 @@ impl ModelCaller {
         let secrets = Rc::clone(&self.secrets);
         async move {
             let (tools, messages) = parts.await;
-            let request = Request { system, messages, tools, max_tokens, thinking };
+            let mut request = Request { system, messages, tools, max_tokens, thinking };
             let new_redactors = || [(); 2].map(|()| StreamRedactor::new(&secrets));
             let [mut redactor, mut thoughts] = new_redactors();
             let show_text = |text: String| {
@@ -93,7 +94,14 @@ impl ModelCaller {
                     }
                 }
             };
-            let reply = provider.turn(&request, &mut sink).await;
+            let mut reply = provider.turn(&request, &mut sink).await;
+            // One image that an endpoint cannot read must not end the conversation.
+            if let Err(ModelError::Rejected(why)) = &reply
+                && leave_out_images(&mut request.messages)
+            {
+                tracing::warn!(why, "the call is repeated without its images");
+                reply = provider.turn(&request, &mut sink).await;
+            }
             if is_late && reply.is_ok() {
                 show(&Progress::Answers);
             }

@@ -1,6 +1,7 @@
 //! Results that a later call has made useless.
 
 use crate::tools::find;
+use crate::wire::limits::OUTPUT_CHARS;
 use crate::wire::tool::{SubjectArgument, Supersedes, ToolSpec};
 use serde_json::Value;
 
@@ -45,7 +46,9 @@ impl AnsweredCall<'_> {
         let is_same = self.name == earlier.name && self.input == earlier.input;
         let is_read_of_file = of_earlier.supersedes == Supersedes::WholeRead
             && self.file().is_some()
-            && self.file() == earlier.file();
+            && self.file() == earlier.file()
+            // A longer result has lost its middle.
+            && self.bytes < OUTPUT_CHARS;
         match own.supersedes {
             Supersedes::Nothing => false,
             Supersedes::SameCall => is_same,

@@ -58,6 +58,12 @@ impl Member {
                 self.go_on_with(change).await
             }
             Err(why) => {
+                // The next call begins with the model at which the chain stands.
+                let label = self.conversation.model.model.provider.label();
+                let next = self.models.chain.current().filter(|it| it.provider.label() != label);
+                if let Some(model) = next.cloned() {
+                    self.use_model(model).await?;
+                }
                 self.conversation.model_error = Some(why.clone());
                 Ok(Some(MachineEvent::Work(with_error(result, why))))
             }

@@ -49,7 +49,7 @@ pub(crate) fn export(
             Ok(())
         })?;
         warn(&advice(redactor.found));
-        return Ok(Exit::Ok);
+        return Ok(exit_after(is_read));
     }
     let path = context.cwd.join(output.map_or_else(|| default_name(form, now), Path::to_owned));
     let mut file = new_file(&path)?;

@@ -6,19 +6,36 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 /// The ends of the names of variables that hold secrets.
-const SECRET_NAMES: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
+const SECRET_NAMES: [&str; 10] = [
+    "KEY",
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "_PWD",
+    "_PASS",
+    "CREDENTIALS",
+    "_HEADERS",
+    "DATABASE_URL",
+];
+
+/// The length of the shortest part of a value that is redacted, in bytes.
+const SHORTEST: usize = 8;
 
 /// The begin of a block in the form of PEM, the end of the name of a private key, and the begin of the last line.
 const PEM_BEGIN: &str = "-----BEGIN ";
 const PRIVATE_KEY: &str = "PRIVATE KEY";
 const PEM_END: &str = "-----END ";
 
+const REDACTED: &str = "[redacted]";
 const REDACTED_KEY: &str = "[redacted private key]";
 
 /// Replaces secrets in values, and counts the texts in which it has found some.
 #[derive(Debug)]
 pub(super) struct ExportRedactor {
     redactor: Redactor,
+    /// Values that no header can carry, line by line.
+    others: Vec<String>,
     home: Option<String>,
     pub(super) found: usize,
 }
@@ -31,10 +48,16 @@ impl ExportRedactor {
             SECRET_NAMES.iter().any(|end| name.ends_with(end))
         };
         let variables = environment.all().filter(|(name, _)| is_secret(name));
-        let known =
-            variables.map(|(_, value)| value.to_owned()).chain(environment.proxy_passwords());
+        let values = variables.map(|(_, value)| value.to_owned());
+        let known: Vec<String> = values.chain(environment.proxy_passwords()).collect();
+        let lines = known.iter().flat_map(|value| value.lines());
+        // A value of headers has the name of each before a colon.
+        let parts = lines.flat_map(|line| [line, line.split_once(": ").map_or("", |it| it.1)]);
+        let parts = parts.map(str::trim).filter(|part| part.len() >= SHORTEST);
+        let others: Vec<String> = parts.flat_map(|part| [part.to_owned(), in_json(part)]).collect();
         let home = environment.get("HOME").filter(|home| home.len() > 1).map(ToOwned::to_owned);
-        Self { redactor: Redactor::new(known.flat_map(Secret::new)), home, found: 0 }
+        let redactor = Redactor::new(known.into_iter().flat_map(Secret::new));
+        Self { redactor, others, home, found: 0 }
     }
 
     /// Returns a value without secrets, in its keys too.
@@ -52,7 +75,13 @@ impl ExportRedactor {
     }
 
     pub(super) fn text(&mut self, text: &str) -> String {
-        let clean = self.redactor.redact(text);
+        let mut plain = Cow::Borrowed(text);
+        for secret in &self.others {
+            if plain.contains(secret) {
+                plain = Cow::Owned(plain.replace(secret, REDACTED));
+            }
+        }
+        let clean = self.redactor.redact(&plain);
         let clean = match without_private_keys(&clean) {
             Cow::Borrowed(_) => clean,
             Cow::Owned(clean) => Cow::Owned(clean),
@@ -63,6 +92,11 @@ impl ExportRedactor {
             None => clean.into_owned(),
         }
     }
+}
+
+/// Returns a text as it stands in a JSON string.
+fn in_json(text: &str) -> String {
+    Value::from(text).to_string().trim_matches('"').to_owned()
 }
 
 /// Replaces the home of the user by `~`, where it is the begin of a path.

@@ -29,6 +29,9 @@ impl ImageForm {
             (Format::Webp, ImageType::Webp),
         ];
         let (_, media_type) = known.into_iter().find(|(known, _)| *known == format)?;
+        if !is_whole(media_type, bytes) {
+            return None;
+        }
         let size = blob_size(bytes).ok()?;
         let pixels = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
         Some(Self { media_type, width: pixels(size.width), height: pixels(size.height) })
@@ -57,6 +60,22 @@ impl ImageForm {
     }
 }
 
+/// Whether an image has its end: a provider refuses one that was cut off, and with it the whole conversation.
+fn is_whole(media_type: ImageType, bytes: &[u8]) -> bool {
+    const TAIL_BYTES: usize = 1024;
+    let tail = bytes.get(bytes.len().saturating_sub(TAIL_BYTES)..).unwrap_or_default();
+    let has = |part: &[u8]| tail.windows(part.len()).any(|it| it == part);
+    match media_type {
+        ImageType::Png => has(b"IEND") && bytes.windows(4).any(|it| it == b"IDAT"),
+        ImageType::Jpeg => has(b"\xff\xd9"),
+        ImageType::Gif => bytes.last() == Some(&0x3b) && bytes.contains(&0),
+        ImageType::Webp => {
+            let size = bytes.get(4..8).and_then(|it| it.try_into().ok()).map(u32::from_le_bytes);
+            size.is_some_and(|size| u64::from(size) + 8 <= bytes.len() as u64)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,7 +84,7 @@ mod tests {
     fn png(width: u32, height: u32) -> Vec<u8> {
         let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
         bytes.extend([width, height].map(u32::to_be_bytes).concat());
-        bytes.extend(b"\x08\x06\0\0\0\0\0\0\0");
+        bytes.extend(b"\x08\x06\0\0\0\0\0\0\0\0\0\0\0IDAT\0\0\0\0\0\0\0\0IEND\xaeB`\x82");
         bytes
     }
 
@@ -74,11 +93,13 @@ mod tests {
         let form = ImageForm::of(&png(640, 480)).unwrap();
         assert_eq!(form.in_words(), "image/png, 640 x 480 pixels");
         assert_eq!(
-            ImageForm::of(b"GIF89a\x02\0\x03\0\0\0\0").unwrap().in_words(),
+            ImageForm::of(b"GIF89a\x02\0\x03\0\0\0\0\x3b").unwrap().in_words(),
             "image/gif, 2 x 3 pixels"
         );
         assert_eq!(ImageForm::of(b"\x89PNG\r\n\x1a\n"), None, "it has no size");
         assert_eq!(ImageForm::of(b"text"), None);
+        assert_eq!(ImageForm::of(&png(640, 480)[..45]), None, "it is cut off");
+        assert_eq!(ImageForm::of(b"GIF89a is the begin of a text"), None);
         form.check("a.png", &[]).unwrap();
         let large = vec![0; MAX_BYTES + 1];
         for (size, bytes, says) in [

@@ -88,3 +88,27 @@ fn a_model_that_sees_no_images_is_told_so() {
     let last = fake.requests().pop().unwrap();
     assert!(!has_image(&last) && last.body.to_string().contains("this model sees no images"));
 }
+
+/// An endpoint that refuses each request with an image does not end the conversation.
+#[test]
+fn a_refused_image_is_left_out_of_the_call() {
+    let (team, fake) = (
+        Team::new(),
+        Fake::start(|view| match view.turn() {
+            0 => call(view, "read_file", &json!({"path": "dot.png"})),
+            _ if has_image(view) => {
+                Reply::error(400, "invalid_request_error", "Could not process image")
+            }
+            _ => Reply::text("I go on without it."),
+        }),
+    );
+    connect(&team, &fake);
+    with_image(&team);
+    let args = ["--model", "anthropic/claude-fake"];
+    let ran = lead(&team, "What is in dot.png?", &args).expect(0);
+    assert_eq!(ran.out.trim(), "I go on without it.");
+    let resumed = lead(&team, "And now?", &[&args[..], &["--resume"]].concat()).expect(0);
+    assert_eq!(resumed.out.trim(), "I go on without it.");
+    let last = fake.requests().pop().unwrap();
+    assert!(last.body.to_string().contains("the endpoint refused the request with its images"));
+}

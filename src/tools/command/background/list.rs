@@ -42,6 +42,9 @@ const RECORD_CHARS: usize = 2000;
 /// The maximum size of the end of the output in a notice, in bytes.
 const NOTICE_BYTES: usize = 2000;
 
+/// The wait before a notice that could not be sent is sent again.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
+
 /// The time in which a command that was stopped has ended and was looked at.
 const STOPPED_WITHIN: Duration = END_WITHIN.saturating_mul(5);
 
@@ -222,7 +225,8 @@ impl BackgroundCommands {
         self.save().await;
         for id in untold {
             if let Ok((live, command)) = self.find(&id).await {
-                self.tell(&live, &command).await;
+                // Without a notice now, the next process tells it.
+                let _is_told = self.tell(&live, &command).await;
             }
         }
     }
@@ -257,7 +261,7 @@ impl BackgroundCommands {
     ) -> Result<String, ToolError> {
         let _saving = self.saving.lock().await;
         let mut list = self.list.borrow().clone();
-        list.last += 1;
+        list.last = list.last.saturating_add(1);
         let id = format!("c{}", list.last);
         let old = forget_old(&mut list);
         let (clean, held) = (self.store.redact)(command.to_owned());
@@ -297,7 +301,7 @@ impl BackgroundCommands {
             ))
         })?;
         let mut list = self.list.borrow_mut();
-        list.last += 1;
+        list.last = list.last.saturating_add(1);
         list.commands.retain(|it| !old.contains(&it.id));
         list.commands.push(new);
         self.live.borrow_mut().retain(|id, _| !old.contains(id));
@@ -358,7 +362,9 @@ impl BackgroundCommands {
             live.until(|live| live.looks.get() == 0).await;
             let known = own.get(&id);
             if let Some(command) = known.filter(|it| !it.look.as_ref().is_some_and(|it| it.end)) {
-                own.tell(&live, &command).await;
+                while !own.tell(&live, &command).await && !own.is_ending.get() {
+                    tokio::time::sleep(TELL_AGAIN).await;
+                }
             }
         });
         let mut tasks = self.tasks.borrow_mut();
@@ -451,7 +457,8 @@ impl BackgroundCommands {
     }
 
     /// Sends the agent the notice of the end of a command. A second one has the same id, so it is delivered once.
-    async fn tell(&self, live: &LiveCommand, command: &BackgroundCommand) {
+    /// Sends the notice of an end. Returns whether it was sent.
+    async fn tell(&self, live: &LiveCommand, command: &BackgroundCommand) -> bool {
         let NewOutput { text, skipped } = live.log.borrow().since(seen(command), NOTICE_BYTES);
         let mut content = format!("background command {}: {}", command.title(), command.end);
         content += &live.report.borrow();
@@ -468,10 +475,12 @@ impl BackgroundCommands {
         .await;
         if let Err(why) = sent {
             tracing::warn!(%why, id = command.id, "the end of a background command was not told");
+            return false;
         }
         hit("background.told");
         self.change(&command.id, |it| it.told = true);
         self.save().await;
+        true
     }
 
     fn get(&self, id: &str) -> Option<BackgroundCommand> {
