@@ -118,7 +118,7 @@ fn some_tasks_are_solved_by_their_solutions_alone() {
 }
 
 #[test]
-#[ignore = "takes a minute"]
+#[ignore = "long: scripts/check --all runs it"]
 fn all_tasks_are_solved_by_their_solutions_alone() {
     let names = tasks();
     assert_eq!(names.len(), 24, "{names:?}");
