@@ -222,6 +222,7 @@ fn timers_are_listed_and_cancelled_and_a_wrong_command_changes_nothing() {
         (&["remind", "alice", "every", "10s", "x"], "repeats at most every 1m"),
         (&["remind", "alice", "30m", " "], "the reminder has no text"),
         (&["remind", "alice", "30m"], "remind needs NAME, WHEN and TEXT"),
+        (&["remind", "alice", "2031-01-31", "09:00"], "remind needs NAME, WHEN and TEXT"),
         (&["remind", "--cancel", "alice-1", "alice"], "cannot be used with"),
     ] {
         let refused = team.team(args).expect(2);

@@ -330,6 +330,9 @@ impl BackgroundCommands {
         });
         let live = LiveCommand::new(CommandLog::new(self.store.clone(), spill.ok()), false);
         self.live.borrow_mut().insert(id.to_owned(), Rc::clone(&live));
+        if self.is_ending.get() {
+            live.stop();
+        }
         let (own, id) = (Rc::clone(self), id.to_owned());
         let task = tokio::task::spawn_local(async move {
             let begun = SystemClock.monotonic();

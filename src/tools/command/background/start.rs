@@ -1,6 +1,6 @@
 //! The start of a background command: the record of it, its guards, and the work after its end.
 
-use super::list::{Ending, Place};
+use super::list::{BackgroundCommands, Ending, Place};
 use crate::os::command::CommandSetup;
 use crate::os::failpoint::hit;
 use crate::os::wall::outbox::Outbox;
@@ -10,6 +10,8 @@ use crate::tools::command::outbox;
 use crate::tools::command::shell::StartedCommand;
 use crate::tools::command::undo_guard::checkout;
 use crate::tools::registry::ToolParts;
+use crate::tools::team_context::TeamContext;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,26 +25,41 @@ pub(in crate::tools) struct NewCommand {
     pub(in crate::tools) outbox: Option<Outbox>,
 }
 
-/// Starts a command. Returns the text for the model, with the id of the command.
+/// Starts a command. Returns the text for the model, with the id of the command. Dropping the future does not stop a start
+/// that has begun, so that no record is left of a command that nobody attends to.
 pub(in crate::tools) async fn start(
-    new: NewCommand,
+    mut new: NewCommand,
     call: &Call,
     parts: &ToolParts,
 ) -> Result<String, ToolError> {
-    let NewCommand { command, limit, mut setup, outbox } = new;
-    let background = &parts.background;
-    background.load().await;
-    background.check_room()?;
-    let guard = BackgroundGuard::before(parts, setup.walls.as_deref()).await;
-    setup.read_only = guard.read_only();
+    parts.background.load().await;
+    parts.background.check_room()?;
+    let guard = BackgroundGuard::before(parts, new.setup.walls.as_deref()).await;
+    new.setup.read_only = guard.read_only();
     let place = Place {
         recorder: Arc::clone(parts.files.recorder()),
         checkout: checkout(parts),
         folder: parts.files.workspace.path().to_owned(),
     };
-    let id = background.record(&command, limit, call, place).await?;
-    hit("background.recorded");
-    let folder = parts.files.workspace.path();
+    let (background, team) = (Rc::clone(&parts.background), Rc::clone(&parts.team));
+    let (call, folder) = (call.clone(), place.folder.clone());
+    let begun = tokio::task::spawn_local(async move {
+        let id = background.record(&new.command, new.limit, &call, place).await?;
+        hit("background.recorded");
+        begin(id, new, &folder, guard, &background, team).await
+    });
+    begun.await.map_err(ToolError::reply)?
+}
+
+/// Starts a command that is recorded, and attends to it.
+async fn begin(
+    id: String,
+    NewCommand { command, limit, setup, outbox }: NewCommand,
+    folder: &Path,
+    guard: BackgroundGuard,
+    background: &Rc<BackgroundCommands>,
+    team: Rc<TeamContext>,
+) -> Result<String, ToolError> {
     let mut started = match StartedCommand::start(&command, folder, &setup, None) {
         Ok(started) => started,
         Err(why) => {
@@ -55,7 +72,6 @@ pub(in crate::tools) async fn start(
     };
     started.leave_running();
     hit("background.started");
-    let team = Rc::clone(&parts.team);
     let after = async move |ending: Ending| {
         let mut report = guard.after(&ending.output).await;
         if ending.is_sending
