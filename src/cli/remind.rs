@@ -60,8 +60,9 @@ fn when_and_text(when: Option<String>, mut rest: Vec<String>) -> Result<(String,
     // A date whose only word is a time of day has no text.
     let is_time =
         |word: &str| word.contains(':') && word.chars().all(|c| c.is_ascii_digit() || c == ':');
+    let lacks_text = |text: &str| is_date && is_time(text);
     match <[String; 1]>::try_from(rest) {
-        Ok([text]) if !when.is_empty() && !(is_date && is_time(&text)) => Ok((when, text)),
+        Ok([text]) if !when.is_empty() && !lacks_text(&text) => Ok((when, text)),
         Ok(_) | Err(_) => {
             let hint = "team remind alice 30m \"look at the deployment\"";
             let why = "one is missing, or the text is not in quotes";
