@@ -10,6 +10,7 @@ use super::identity::{Identity, MemberContext};
 use super::member_host::MemberHost;
 use super::progress::Progress;
 use super::status::StatusReporter;
+use super::subagent::Asker;
 use crate::bus::Outgoing;
 use crate::protocol::permission::{self, PermissionSubject, PermissionVerdict, Policy};
 use crate::protocol::request::{
@@ -108,6 +109,23 @@ fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
 struct AskedCall {
     question: Question,
     subject: PermissionSubject,
+    /// The subagent whose call it is.
+    asker: Option<Rc<Asker>>,
+}
+
+/// The maker of a call.
+enum CallOrigin<'a> {
+    Own,
+    /// A foreign agent, with its description of the call.
+    Foreign(String),
+    Subagent(&'a Rc<Asker>),
+}
+
+impl CallOrigin<'_> {
+    /// Returns the tools, if they are not those of the agent itself.
+    fn tools(&self) -> Option<&Rc<Registry>> {
+        if let Self::Subagent(asker) = self { Some(&asker.tools) } else { None }
+    }
 }
 
 pub(super) struct Approvals {
@@ -134,7 +152,20 @@ impl Approvals {
             Err(why) => return CallVerdict::Refuse(why.to_string()),
         };
         let verdict = self.gate.policy.judge(tool, &subject);
-        self.ask_or_refuse(call, verdict, &subject, None)
+        self.ask_or_refuse(call, verdict, &subject, CallOrigin::Own)
+    }
+
+    /// Decides about a call of a subagent: by the rules of this agent and by those of the subagent's role, the stricter
+    /// ones count.
+    pub(super) fn judge_for_subagent(&mut self, asker: &Rc<Asker>, call: &Call) -> CallVerdict {
+        let (tool, subject) = match asker.tools.inspect(call) {
+            Ok(found) => found,
+            Err(why) => return CallVerdict::Refuse(why.to_string()),
+        };
+        let verdicts = [&self.gate.policy, &asker.limits].map(|rules| rules.judge(tool, &subject));
+        let [own, of_role] = verdicts;
+        let verdict = if of_role.strictness() > own.strictness() { of_role } else { own };
+        self.ask_or_refuse(call, verdict, &subject, CallOrigin::Subagent(asker))
     }
 
     /// Decides about a call of a foreign agent, by the calls of our tools that do the same. A call that is not understood
@@ -180,21 +211,23 @@ impl Approvals {
                 | PermissionVerdict::Refuse(_)) => (verdict, nothing),
             },
         };
-        self.ask_or_refuse(&call, verdict, &subject, Some(foreign.description()))
+        let origin = CallOrigin::Foreign(foreign.description());
+        self.ask_or_refuse(&call, verdict, &subject, origin)
     }
 
-    /// Acts on a verdict. `description` is that of a call of a foreign agent.
+    /// Acts on a verdict.
     fn ask_or_refuse(
         &mut self,
         call: &Call,
         verdict: PermissionVerdict,
         subject: &PermissionSubject,
-        description: Option<String>,
+        origin: CallOrigin<'_>,
     ) -> CallVerdict {
         let about = match verdict {
-            PermissionVerdict::Refuse(why) => return self.deny(call, subject, why),
+            PermissionVerdict::Refuse(why) => return self.deny(call, subject, &origin, why),
             PermissionVerdict::NeedsPlan => {
-                return CallVerdict::Refuse(needs_plan(&call.name, self.tools.plan_tool()));
+                let tools = origin.tools().unwrap_or(&self.tools);
+                return CallVerdict::Refuse(needs_plan(&call.name, tools.plan_tool()));
             }
             PermissionVerdict::Run
                 if plan_in(call).is_some() && self.gate.policy.mode() == PermissionMode::Plan =>
@@ -211,35 +244,53 @@ impl Approvals {
                     "not approved: {why}, and in mode plan nothing may be changed; give the plan \
                      as your answer, and end your turn"
                 );
-                return self.deny(call, subject, why);
+                return self.deny(call, subject, &origin, why);
             }
             let advice = permission::advice(about, &call.name, subject);
             let why = format!(
                 "denied: {why}; {advice}. Do without it, or say in your report what you could not do"
             );
-            return self.deny(call, subject, why);
+            return self.deny(call, subject, &origin, why);
         }
+        let (description, asker) = match &origin {
+            CallOrigin::Own => (None, None),
+            CallOrigin::Foreign(description) => (Some(description.clone()), None),
+            CallOrigin::Subagent(asker) => (None, Some(Rc::clone(asker))),
+        };
         let description = description.unwrap_or_else(|| describe(about, call, subject));
         let Call { id, name: tool, input } = call.clone();
-        let request_id = self.request_id(&id);
-        let question = Question { request_id, about, tool_use_id: id, tool, input, description };
-        let asked = AskedCall { question: question.clone(), subject: subject.clone() };
+        let request_id = self.request_id(&id, &origin);
+        let subagent = asker.as_ref().map(|asker| asker.id.clone());
+        let question =
+            Question { request_id, about, tool_use_id: id, tool, input, description, subagent };
+        let asked = AskedCall { question: question.clone(), subject: subject.clone(), asker };
         self.asked.insert(question.request_id.clone(), asked);
         CallVerdict::Ask(Box::new(question))
     }
 
     /// Denies a call. `why` is the answer to the model; its first part is recorded, with the call.
-    fn deny(&self, call: &Call, subject: &PermissionSubject, why: String) -> CallVerdict {
+    fn deny(
+        &self,
+        call: &Call,
+        subject: &PermissionSubject,
+        origin: &CallOrigin<'_>,
+        why: String,
+    ) -> CallVerdict {
         let about = describe(QuestionKind::Permission, call, subject);
         let short = why.split(';').next().unwrap_or_default();
         let reason = format!("{}: {about} ({short})", call.name);
-        let (id, outcome) = (self.request_id(&call.id), DecisionOutcome::Rejected);
+        let (id, outcome) = (self.request_id(&call.id, origin), DecisionOutcome::Rejected);
         CallVerdict::Deny { decision: Box::new(Decision::by_program(&id, outcome, &reason)), why }
     }
 
     /// Returns the id of the request, if there is one, about a tool call.
-    fn request_id(&self, call_id: &str) -> String {
-        format!("{}:{call_id}", self.context.me.name)
+    fn request_id(&self, call_id: &str, origin: &CallOrigin<'_>) -> String {
+        match origin {
+            CallOrigin::Own | CallOrigin::Foreign(_) => {
+                format!("{}:{call_id}", self.context.me.name)
+            }
+            CallOrigin::Subagent(asker) => format!("{}:{call_id}", asker.id),
+        }
     }
 
     /// Records a question, then asks it. Returns a decision if the question cannot be sent. Fails if it was not
@@ -295,17 +346,20 @@ impl Approvals {
             let lead_life = roster.lead.as_ref().filter(|_| alive).map(|lead| &lead.incarnation);
             let lead_life = lead_life.ok_or("there is no lead whose user could be asked")?.clone();
             let hosts: Vec<String> = question.hosts().iter().map(ToString::to_string).collect();
-            let Question { request_id, about, tool, input, description, .. } = question;
+            let Question { request_id, about, tool, input, description, subagent, .. } = question;
             // A question that is repeated in another incarnation of either side is another message.
             let id = Some(format!("{request_id}:{incarnation}:{lead_life}"));
             let command = find(&tool).and_then(ToolSpec::command_argument);
             let body = match about {
-                QuestionKind::Permission => Body::PermissionRequest { tool, input, description },
+                QuestionKind::Permission => {
+                    Body::PermissionRequest { tool, input, description, subagent }
+                }
                 QuestionKind::Sandbox => Body::SandboxPermissionRequest {
                     host: (!hosts.is_empty()).then(|| hosts.join(", ")),
                     path: command.is_none().then_some(description),
                     tool: Some(tool),
                     input: Some(input),
+                    subagent,
                 },
                 QuestionKind::Plan => {
                     let decider = by_person.then(|| AgentName::user().to_string());
@@ -448,10 +502,15 @@ impl Approvals {
         let Some(input) = decision.updated_input.clone() else { return Ok(asked) };
         let Question { tool_use_id: id, tool: name, .. } = asked.question.clone();
         let call = Call { id, name, input };
-        let (tool, subject) = self.tools.inspect(&call).map_err(|why| why.to_string())?;
+        let tools = asked.asker.as_ref().map_or(&self.tools, |asker| &asker.tools);
+        let (tool, subject) = tools.inspect(&call).map_err(|why| why.to_string())?;
+        let of_role = asked.asker.as_ref().map(|asker| asker.limits.judge(tool, &subject));
+        if let Some(PermissionVerdict::Refuse(why)) = of_role {
+            return Err(why);
+        }
         match self.gate.policy.judge(tool, &subject) {
             PermissionVerdict::Refuse(why) => Err(why),
-            PermissionVerdict::NeedsPlan => Err(needs_plan(tool.name, self.tools.plan_tool())),
+            PermissionVerdict::NeedsPlan => Err(needs_plan(tool.name, tools.plan_tool())),
             PermissionVerdict::Run | PermissionVerdict::Ask | PermissionVerdict::AskToLeave => {
                 Ok(AskedCall { subject, ..asked })
             }
@@ -459,7 +518,7 @@ impl Approvals {
     }
 
     /// Adds a rule for an approval that holds for more than one call.
-    fn keep_as_rule(&mut self, AskedCall { question, subject }: &AskedCall) {
+    fn keep_as_rule(&mut self, AskedCall { question, subject, .. }: &AskedCall) {
         let allow = permission::rules_for(question.about, &question.tool, subject);
         self.add_rules(&RuleLists { allow, ..RuleLists::default() });
     }

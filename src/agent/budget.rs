@@ -11,6 +11,7 @@ use crate::wire::AgentName;
 use crate::wire::budget::{Budget, Budgets, RunBudget};
 use crate::wire::chat::Usage;
 use crate::wire::message::Outcome;
+use crate::wire::money::Price;
 use crate::wire::roster::UsageCount;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -107,6 +108,19 @@ impl BudgetMonitor {
             (usage.cache_read_input_tokens, usage.cache_creation_input_tokens);
         tracing::info!(input, output, cache_read, cache_write, "model call");
         status.count(usage);
+        self.share(status);
+    }
+
+    /// Counts a model call of a subagent, whose model has this price.
+    pub(super) fn count_call_at(
+        &self,
+        usage: Usage,
+        price: Option<Price>,
+        status: &mut StatusReporter,
+    ) {
+        let (input, output) = (usage.input_tokens, usage.output_tokens);
+        tracing::info!(input, output, "model call of a subagent");
+        status.count_at(usage, price);
         self.share(status);
     }
 

@@ -5,6 +5,8 @@
 mod foreign;
 mod models;
 mod resume;
+mod subagents;
+mod turn_end;
 
 use super::approval::{ApprovalGate, Approvals};
 use super::budget::{AgentBudget, BudgetMonitor};
@@ -24,9 +26,9 @@ use super::model_chain::{AgentModels, MemberModels, ModelChain};
 use super::progress::Progress;
 use super::reminders::send_reminders;
 use super::role::MemberRole;
-use super::saving::save;
 use super::situation::situation;
 use super::status::StatusReporter;
+use super::subagent::{SubagentWatch, Subagents};
 use super::task_claimer::{AbortOnDrop, TaskClaimer};
 use super::unsealed_mail::UnsealedMail;
 use crate::acp;
@@ -36,7 +38,7 @@ use crate::os::Clock;
 use crate::os::failpoint::hit;
 use crate::protocol::budget::{BudgetLimit, BudgetVerdict};
 use crate::store::Drained;
-use crate::store::asynchronous::{SharedMailbox, offload};
+use crate::store::asynchronous::SharedMailbox;
 use crate::tasks::Tasks;
 use crate::tools::rules::denied_by;
 use crate::tools::team_context::TeamContext;
@@ -44,10 +46,9 @@ use crate::tools::{Call, Registry};
 use crate::wire::activity::Activity;
 use crate::wire::chat::Thinking;
 use crate::wire::limits::{AGENT_LEAD_LOSS_GRACE, LEAD_LOSS_EXIT, LEAD_LOSS_GRACE};
-use crate::wire::message::Outcome;
-use crate::wire::permission::{Decision, QuestionKind, RuleLists};
+use crate::wire::permission::{QuestionKind, RuleLists};
 use crate::wire::roster::Status;
-use crate::wire::transcript::{Entry, TurnReport};
+use crate::wire::transcript::Entry;
 use crate::work::save::Saver;
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
@@ -72,6 +73,8 @@ pub(crate) struct Agent {
     pub(crate) thinking: Thinking,
     pub(crate) system: String,
     pub(crate) tools: Rc<Registry>,
+    /// Its subagents; `None` if it can have none.
+    pub(crate) subagents: Option<Rc<Subagents>>,
     /// The foreign agent that does its work; `None` for a model.
     pub(crate) foreign: Option<Box<ForeignSetup>>,
     /// The clone in which it works; `None` for the workspace.
@@ -126,8 +129,11 @@ pub(crate) async fn run(
         Err(why) => member.host.ending(why),
     };
     member.end_agent().await;
+    member.end_subagents().await;
     member.mark_at_end().await;
     member.conversation.cancel_all();
+    // Work that is cancelled is dropped in the next round of the event loop, and its transcript ends then.
+    tokio::task::yield_now().await;
     member.idle_check.cancel();
     member.conversation.tools.background().end_all().await;
     hit("leave.answering");
@@ -147,6 +153,7 @@ struct Member {
     unsealed_mail: UnsealedMail,
     interrupts: InterruptSearch,
     approvals: Approvals,
+    subagents: SubagentWatch,
     budget: BudgetMonitor,
     idle_check: IdleCheck,
     /// The foreign agent that does the work.
@@ -185,6 +192,9 @@ impl Member {
         let conversation = Conversation::new(journal, model, tools, move |id, result| {
             let _ended = work_ended.send(Event::WorkEnded(id, result));
         });
+        if let Some(subagents) = &agent.subagents {
+            subagents.connect(context.events.clone(), &conversation.tools);
+        }
         let (budget, before_turn) = (agent.budget, reporter.used());
         let member = Self {
             conversation,
@@ -194,6 +204,7 @@ impl Member {
             unsealed_mail: UnsealedMail { context: share(), told: BTreeSet::new() },
             interrupts: InterruptSearch::new(share()),
             approvals,
+            subagents: SubagentWatch::new(agent.subagents),
             budget: BudgetMonitor { budget, context: share(), before_turn },
             task_claimer: TaskClaimer { context: share(), watch: None, failed: Rc::default() },
             role: MemberRole { context: share(), name: agent.role },
@@ -229,6 +240,9 @@ impl Member {
         if let Err(ending) = self.perform_all(first, &mut events).await {
             return ending;
         }
+        if let Some(subagents) = &self.subagents.all {
+            subagents.resume_background().await;
+        }
         ready();
         loop {
             while let Some(event) = events.pop_front() {
@@ -261,7 +275,8 @@ impl Member {
             }
             Wake::Timeout => {
                 self.host.heartbeat.note_event();
-                Ok(settled(self.approvals.on_due().await))
+                let decisions = self.approvals.on_due().await;
+                self.settled(decisions).await
             }
             Wake::Event(event) => {
                 self.host.heartbeat.note_event();
@@ -280,6 +295,17 @@ impl Member {
                 MachineEvent::Prompt(text)
             }
             Event::Machine(event) => {
+                let note = match &event {
+                    MachineEvent::Interrupt => self.interrupt_subagents(),
+                    MachineEvent::InterruptAsked(asked) => {
+                        let id = asked.request_id.clone();
+                        self.interrupt_subagents_once(&id)
+                    }
+                    _ => None,
+                };
+                if let Some(note) = note {
+                    return Ok(VecDeque::from([note, event]));
+                }
                 // The drain of a busy member waits for the end of its model call or tool call.
                 if matches!(event, MachineEvent::Mail) && self.is_busy() {
                     self.interrupts.search();
@@ -287,7 +313,8 @@ impl Member {
                 event
             }
             Event::Approval(event) => {
-                return Ok(settled(self.approvals.on_event(event, &mut self.host.reporter).await));
+                let decision = self.approvals.on_event(event, &mut self.host.reporter).await;
+                return self.settled(decision).await;
             }
             Event::Drained(drained) => return self.receive_mail(drained).await,
             Event::WorkEnded(id, result) => {
@@ -307,6 +334,7 @@ impl Member {
             }
             Event::Foreign(process, from) => return self.receive_from_agent(process, from).await,
             Event::FromTools(from) => return Ok(self.receive_from_tools(from)),
+            Event::Subagent => return self.receive_from_subagents().await,
             Event::ModelRetry(why) => {
                 self.publish_delay(why).await;
                 return Ok(VecDeque::new());
@@ -344,8 +372,11 @@ impl Member {
             let about = format!("{}: {}", first.from, first.content);
             self.conversation.tools.recorder().note_input(&about);
         }
-        let mut events = settled(self.approvals.on_mail(&mail, &mut self.host.reporter).await);
+        let decisions = self.approvals.on_mail(&mail, &mut self.host.reporter).await;
+        let mut events = self.settled(decisions).await?;
+        let note = self.interrupt_subagents_by(&mail);
         events.push_front(MachineEvent::Drained(mail));
+        events.extend(note);
         Ok(events)
     }
 
@@ -397,6 +428,8 @@ impl Member {
             Action::CancelIdleCheck => self.idle_check.cancel(),
             Action::FindTask => self.task_claimer.watch(),
             Action::TakeTask => self.task_claimer.take(),
+            // A subagent whose result wakes the member still works for it.
+            Action::NotifyIdle(_) if self.subagents.has_background() => {}
             Action::NotifyIdle(reason) => {
                 self.host.notify_idle(reason).await;
                 if let Some(agent) = &mut self.foreign {
@@ -463,6 +496,8 @@ impl Member {
             if let Some(stop) = self.check_budget().await? {
                 return Ok(Some(stop));
             }
+        } else if effect == TurnEffect::Cancel {
+            self.withdraw_cancelled().await?;
         } else if let TurnEffect::RunTools(calls) = &effect {
             let limits = calls.iter().map(|call| self.conversation.tools.time_limit_s(call));
             self.host.tool_starts(limits.max().unwrap_or_default());
@@ -496,56 +531,13 @@ impl Member {
         self.record(Entry::Note { content }).await
     }
 
-    /// Syncs the recorded end of a turn, counts the turn, and sends its report.
-    async fn end_turn(
-        &mut self,
-        outcome: Outcome,
-        rounds: u32,
-        report: Option<TurnReport>,
-    ) -> Result<(), Ending> {
-        self.conversation.journal.sync().await.map_err(|why| self.host.ending(why))?;
-        hit("turn.ended");
-        self.save_work().await;
-        self.budget.count_turn(outcome, rounds, &mut self.host.reporter);
-        if let Some(report) = report {
-            self.host.send_report(outcome, report).await;
-            hit("turn.reported");
-        }
-        Ok(())
-    }
-
-    /// Ends the turn in the journal of the agent's changes. A failure costs only what it would have recorded.
-    async fn end_turn_for_undo(&self, is_cut_off: bool) {
-        let recorder = Arc::clone(self.conversation.tools.recorder());
-        if let Err(why) = offload(move || recorder.end_turn(is_cut_off)).await {
-            tracing::warn!(%why, "the end of a turn was not recorded for undo");
-        }
-    }
-
-    /// Saves the work in the clone before the turn is reported. The lead is told once that this fails.
-    async fn save_work(&mut self) {
-        match save(self.work.clone()).await {
-            None => {}
-            Some(Ok(saved)) => {
-                self.is_unsaved_told = false;
-                tracing::info!(snapshot = saved.snapshot, "the work is saved");
-            }
-            Some(Err(why)) => {
-                tracing::warn!(%why, "the work is not saved");
-                if !std::mem::replace(&mut self.is_unsaved_told, true) {
-                    let me = &self.context.me.name;
-                    self.host.tell_lead(format!("{me}: {why}")).await;
-                }
-            }
-        }
-    }
-
     async fn record(&mut self, entry: Entry) -> Result<(), Ending> {
         let recorded = self.conversation.journal.record(entry, &mut self.host).await;
         recorded.map_err(|why| self.host.ending(why))
     }
 
     async fn publish(&mut self, status: Status, activity: Option<Activity>) {
+        let (status, activity) = self.subagents.shown(status, activity);
         self.host.reporter.publish(status, activity).await;
         self.mark_if_due();
     }
@@ -591,8 +583,4 @@ fn report_delays(context: &Rc<MemberContext>) -> Rc<dyn Fn(&Progress)> {
         }
         show(progress);
     })
-}
-
-fn settled(decisions: impl IntoIterator<Item = Decision>) -> VecDeque<MachineEvent> {
-    decisions.into_iter().map(MachineEvent::Settled).collect()
 }

@@ -29,6 +29,7 @@ mod role;
 pub(crate) mod saving;
 mod situation;
 pub(crate) mod status;
+pub(crate) mod subagent;
 mod task_claimer;
 mod unsealed_mail;
 

@@ -61,6 +61,12 @@ pub(crate) enum Progress {
     /// The last line of output so far of the running tool.
     ToolOutput(String),
     ToolEnded(EndedCall),
+    /// A subagent does this now; `None` when it has ended.
+    Subagent {
+        /// `CALLER:NUMBER`.
+        id: String,
+        doing: Option<String>,
+    },
     TurnEnded {
         outcome: Outcome,
         /// The model's last text, or the reason for the end.

@@ -94,7 +94,12 @@ impl StatusReporter {
     }
 
     pub(super) fn count(&mut self, usage: Usage) {
-        self.shown.usage.add_call(usage, self.price);
+        self.count_at(usage, self.price);
+    }
+
+    /// Counts a model call at the price of another model.
+    pub(super) fn count_at(&mut self, usage: Usage, price: Option<Price>) {
+        self.shown.usage.add_call(usage, price);
     }
 
     pub(super) fn count_switch(&mut self) {

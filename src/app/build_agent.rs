@@ -2,6 +2,7 @@
 
 use super::agent_process::AgentProcess;
 use super::skills::skills_of;
+use super::subagent_models::SubagentModels;
 use super::{clones, mcp_servers};
 use crate::agent::MemberStart;
 use crate::agent::approval::{ApprovalGate, Asks};
@@ -9,6 +10,7 @@ use crate::agent::foreign::process::{AgentSetup, ForeignSetup};
 use crate::agent::identity::Identity;
 use crate::agent::model_chain::AgentModels;
 use crate::agent::prompt::{Briefing, Profile, system_prompt};
+use crate::agent::subagent::{SubagentBriefing, SubagentParts, Subagents};
 use crate::agent::{
     Agent, budget::AgentBudget, heartbeat::HeartbeatWriter, progress::Progress,
     status::StatusReporter,
@@ -28,9 +30,9 @@ use crate::store::{Mailbox, RoleFile, RoleMatch, TeamDir, instructions};
 use crate::tasks::Tasks;
 use crate::tools::command::{BackgroundCommands, OutputStore, command_setup, outbox::send_left};
 use crate::tools::{
-    self, FileAccess, McpSetup, McpTools, NestedInstructions, NestedLimits, Ops, ReadLimits,
-    Registry, ToolParts, denied_files, guarded_files, hooks::Hooks, skills::Skills,
-    team_context::TeamContext,
+    self, CommandTurn, FileAccess, McpSetup, McpTools, NestedInstructions, NestedLimits, Ops,
+    ReadLimits, Registry, SubagentOps, ToolParts, denied_files, guarded_files, hooks::Hooks,
+    skills::Skills, team_context::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::agent_program::AgentProgram;
@@ -86,6 +88,7 @@ pub(super) struct AgentParts<'a> {
     pub(super) work: Option<Arc<Saver>>,
     pub(super) asks: Asks,
     pub(super) model: &'a ModelChoice,
+    pub(super) subagent_models: Rc<SubagentModels>,
     /// The program of the foreign agent that does its work.
     pub(super) agent: Option<AgentProgram>,
     pub(super) ops: Option<Ops>,
@@ -146,13 +149,34 @@ pub(super) fn build_agent(
         open_files((&team, name), folder, place.as_ref(), &commands, &approval.policy)?;
     let room = (profile, instruction_bytes(profile));
     let skills = skills_of(folder, environment, &role, &limits, room);
+    let rules_of_house = house_rules(&team, profile, &limits);
+    let subagents = Subagents::new(SubagentParts {
+        caller: name.clone(),
+        incarnation: incarnation.clone(),
+        bus: Arc::clone(&bus),
+        clock: Rc::clone(&clock),
+        models: parts.subagent_models,
+        briefing: SubagentBriefing {
+            workspace: folder.display().to_string(),
+            house_rules: rules_of_house.clone(),
+            skills: skills.list.clone(),
+        },
+        secrets: Rc::clone(&secrets),
+        show: Rc::clone(&parts.show),
+        max_rounds: me.max_rounds,
+        max_answer_tokens: rules.max_answer_tokens,
+        thinking: rules.thinking(),
+        most: rules.max_subagents,
+    });
+    let has_subagents = profile == Profile::Full && parts.agent.is_none();
+    let subagents = has_subagents.then_some(subagents);
     let system = system_prompt(&Briefing {
         profile,
         skills: skills.list,
         roles: if name.is_lead() { role_list(&team, profile) } else { String::new() },
         name: name.clone(),
         instructions: format!("{}{}", role.instructions, skills.of_role).trim().to_owned(),
-        house_rules: house_rules(&team, profile, &limits),
+        house_rules: rules_of_house,
         role: parts.role.clone(),
         workspace: folder.display().to_string(),
         clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
@@ -187,6 +211,8 @@ pub(super) fn build_agent(
         ops: parts.ops,
         model: Cell::new(parts.models.own.facts.abilities()),
         served: None,
+        subagents: subagents.clone().map(|it| -> Rc<dyn SubagentOps> { it }),
+        command_turn: CommandTurn::default(),
     });
     let tools = limited(tools, (profile, rules.auto_claim), mode, role);
     let foreign = foreign_setup(parts.agent, setup, (&team, folder, &system), &tools, &rules);
@@ -201,6 +227,7 @@ pub(super) fn build_agent(
         thinking: rules.thinking(),
         system,
         tools,
+        subagents,
         foreign,
         work: parts.work,
         approval,

@@ -40,6 +40,7 @@ mod skills;
 pub(crate) mod spawn;
 mod stdio;
 pub(crate) mod stop_members;
+mod subagent_models;
 pub(crate) mod task_view;
 pub(crate) mod teammate;
 pub(crate) mod top;

@@ -189,7 +189,8 @@ pub(super) struct KnownChoice {
 
 /// The agent for which models are opened.
 pub(super) struct ModelUser<'a> {
-    pub(super) agent: &'a AgentName,
+    /// Its name, or the id of a subagent.
+    pub(super) agent: &'a str,
     pub(super) incarnation: &'a str,
     /// The incarnation in which a resumed conversation began.
     pub(super) conversation: Option<&'a str>,
@@ -221,7 +222,7 @@ fn open_provider(
 ) -> Result<Rc<dyn Provider>, Failure> {
     let ModelUser { agent, incarnation, conversation, team } = *user;
     // Members that wait for the same endpoint must not retry at the same moment.
-    let jitter_seed = agent.as_str().bytes().fold(u64::from(std::process::id()), |seed, byte| {
+    let jitter_seed = agent.bytes().fold(u64::from(std::process::id()), |seed, byte| {
         seed.wrapping_mul(31).wrapping_add(byte.into())
     });
     connect(
@@ -229,7 +230,7 @@ fn open_provider(
         Connection {
             model: model.name().unwrap_or_default(),
             access: credentials.access(model),
-            agent: agent.as_str(),
+            agent,
             incarnation,
             conversation: conversation.unwrap_or(incarnation),
             jitter_seed,

@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 macro_rules! points {
     ($($topic:ident: $($step:ident)+;)+) => {
         /// Every failpoint, as `topic.step`.
-        pub const POINTS: [&str; 120] =
+        pub const POINTS: [&str; 125] =
             [$($(concat!(stringify!($topic), ".", stringify!($step)),)+)+];
     };
 }
@@ -50,6 +50,8 @@ points! {
     tool: asked intended started ran answered;
     // A background command: its start, its end, and the notice of it.
     background: recorded started ended told;
+    // A subagent: its start, its question, its end, and the mail with its result.
+    sub: recorded created asked ended told;
     // The shutdown ladder: the supervisor's side, and the member's.
     stop: written ask asked terminate kill gone noted;
     leave: told answering answered drained let_go last_word;

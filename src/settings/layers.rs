@@ -97,7 +97,7 @@ impl<T> Setting<T> {
     }
 }
 
-const DEFAULT_SOURCE: &str = "default";
+pub(super) const DEFAULT_SOURCE: &str = "default";
 
 const FLAG_SOURCE: &str = "flag";
 

@@ -1,6 +1,6 @@
 //! The facts about each model, and from where: the settings, the endpoint's list, the table of the program.
 
-use super::layers::Setting;
+use super::layers::{DEFAULT_SOURCE, Setting};
 use super::model::ProviderCredentials;
 use super::model_settings::ModelSetting;
 use super::table::Settings;
@@ -64,6 +64,16 @@ impl KnownModels {
             models: settings.models.clone(),
             prices: settings.prices.clone(),
             context_tokens: settings.context_tokens.clone(),
+            credentials: credentials.clone(),
+        }
+    }
+
+    /// Returns what is known without settings.
+    pub(crate) fn of_table(credentials: &ProviderCredentials) -> Self {
+        Self {
+            models: BTreeMap::new(),
+            prices: BTreeMap::new(),
+            context_tokens: Setting { value: None, source: DEFAULT_SOURCE.into() },
             credentials: credentials.clone(),
         }
     }

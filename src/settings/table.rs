@@ -409,6 +409,9 @@ cache_write = 3.75          # as input, if left out");
         /// The most messages that one agent's model may send in a minute.
         max_sends: Setting<usize> = limits::DEFAULT_SENDS, is_positive: true;
 
+        /// The most subagents that one agent lets work at the same time; further ones wait for a free place.
+        max_subagents: Setting<usize> = limits::DEFAULT_SUBAGENTS, is_positive: true;
+
         /// The time without a call after which an MCP server of an agent ends, in seconds; it starts again at the next call.
         mcp_idle_after: Setting<u64> = limits::DEFAULT_MCP_IDLE.as_secs(), key: "mcp.idle_after", is_positive: true;
 

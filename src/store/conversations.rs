@@ -399,6 +399,7 @@ impl<'a> Scan<'a> {
             | Entry::ToolResult { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)
+            | Entry::Subagent(_)
             | Entry::Interrupt { .. }
             | Entry::ResultsLeftOut { .. }
             | Entry::HandedOut { .. }

@@ -15,6 +15,7 @@
 //!   transcript/NAME.jsonl     {"kind","at",…}; a line of kind "mail" acknowledges its message
 //!   transcript/archive/NAME-N.jsonl   earlier conversations; the highest N was archived last
 //!   transcript/images/NAME-HASH   an image that NAME's model was shown
+//!   transcript/sub/NAME-N.jsonl   the conversation of a subagent of NAME; a number is used once
 //!   tasks/ID.json             one task; replaced whole under tasks/.lock/list, which is then touched
 //!   tasks/ID.json.bad-N       a quarantined file that is not a task
 //!   leases/ID.json            paths that one agent alone changes; replaced whole under leases/.lock/list
@@ -81,6 +82,7 @@ mod process;
 mod roles;
 pub mod roster;
 pub(crate) mod skills;
+pub(crate) mod subagents;
 pub(crate) mod takeover;
 pub mod tasks;
 mod teamdir;

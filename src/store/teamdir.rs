@@ -277,6 +277,8 @@ paths! {
     archive() = "transcript/archive";
     images() = "transcript/images";
     image(name: &AgentName, hash: &str) = "transcript/images/{name}-{hash}";
+    subagents() = "transcript/sub";
+    subagent(caller: &AgentName, number: u64) = "transcript/sub/{caller}-{number}.jsonl";
     tasks() = "tasks";
     task(id: TaskId) = "tasks/{id}.json";
     tasks_lock() = "tasks/.lock/list";

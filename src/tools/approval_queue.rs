@@ -14,6 +14,7 @@ use crate::store::{roster, transcript};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Correlation, Message};
 use crate::wire::permission::{PermissionMode, PlanApproval, Question, QuestionKind};
+use crate::wire::subagent::SubagentId;
 use crate::wire::tool::{ToolLookup, ToolSpec};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
@@ -91,13 +92,15 @@ impl ApprovalQueue {
 
     /// Reads the request in a message. Returns `None` for other mail; fails for an invalid request.
     fn request_in(&self, message: &Message) -> Result<Option<QueuedRequest>, IgnoredAnswer> {
-        let (about, tool, input, description) =
-            if let Body::PermissionRequest { tool, input, description } = &message.body {
-                (QuestionKind::Permission, tool.clone(), input.clone(), description.clone())
+        let (about, tool, input, description, subagent) =
+            if let Body::PermissionRequest { tool, input, description, subagent } = &message.body {
+                let about = QuestionKind::Permission;
+                (about, tool.clone(), input.clone(), description.clone(), subagent.clone())
             } else if let Body::PlanApprovalRequest { plan, .. } = &message.body {
                 let tool = self.plan_tool.into();
-                (QuestionKind::Plan, tool, json!({ "plan": plan }), plan.clone())
-            } else if let Body::SandboxPermissionRequest { host, path, tool, input } = &message.body
+                (QuestionKind::Plan, tool, json!({ "plan": plan }), plan.clone(), None)
+            } else if let Body::SandboxPermissionRequest { host, path, tool, input, subagent } =
+                &message.body
             {
                 let tool = tool.clone().unwrap_or_else(|| "network".into());
                 let input = input.clone().unwrap_or_default();
@@ -105,7 +108,7 @@ impl ApprovalQueue {
                 let command = command.and_then(|name| input.get(name)?.as_str());
                 let what = path.as_deref().or(command).or(host.as_deref());
                 let what = what.ok_or(IgnoredAnswer::Unknown)?.to_owned();
-                (QuestionKind::Sandbox, tool, input, what)
+                (QuestionKind::Sandbox, tool, input, what, subagent.clone())
             } else {
                 return Ok(None);
             };
@@ -121,7 +124,11 @@ impl ApprovalQueue {
         let member = roster.member(owner.as_str()).ok_or(IgnoredAnswer::Foreign)?;
         let incarnation = member.incarnation.clone();
         let tool_use_id = String::new();
-        let question = Question { request_id, about, tool_use_id, tool, input, description };
+        let subagent = subagent.filter(|id| {
+            SubagentId::parse(id).is_some_and(|id| id.caller.as_str() == message.from)
+        });
+        let question =
+            Question { request_id, about, tool_use_id, tool, input, description, subagent };
         Ok(Some(QueuedRequest { question, owner, incarnation }))
     }
 

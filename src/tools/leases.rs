@@ -25,6 +25,7 @@ impl Tool for ClaimFiles {
                       them. A folder stands for all that is below it. You get all paths or none. Claim \
                       only what you are about to change, and release it when you are done.",
         after_crash: AfterCrash::Repeat,
+        of_subagents: true,
         ..TALKS
     };
 
@@ -54,6 +55,7 @@ impl Tool for ReleaseFiles {
         name: "release_files",
         description: "Release paths that you have leased with claim_files, so that others can change them.",
         after_crash: AfterCrash::Repeat,
+        of_subagents: true,
         ..TALKS
     };
 

@@ -9,6 +9,7 @@ pub(crate) mod approval_decision;
 pub(crate) mod approval_queue;
 mod call;
 pub(crate) mod command;
+mod command_turn;
 mod fetch;
 mod files;
 pub(crate) mod hooks;
@@ -22,7 +23,9 @@ pub(crate) mod rules;
 mod search;
 mod served;
 pub(crate) mod skills;
+mod subagent;
 mod tasks;
+
 pub(crate) mod team;
 pub(crate) mod team_context;
 #[cfg(test)]
@@ -31,6 +34,7 @@ mod timers;
 mod work;
 
 pub(crate) use call::{Call, ToolError, ToolFuture, ToolOutput};
+pub(crate) use command_turn::CommandTurn;
 pub(crate) use fetch::page_subject;
 #[cfg(test)]
 pub(crate) use files::file_tools;
@@ -39,7 +43,9 @@ pub(crate) use files::{
     edit_preview, files_in_words, guarded_files,
 };
 pub(crate) use mcp::{McpSetup, McpTools};
-pub(crate) use registry::{Ops, Registry, SpawnOrder, TeamOps, TeamToolParts, ToolParts};
+pub(crate) use registry::{
+    Ops, Registry, SpawnOrder, SubagentOps, SubagentOrder, TeamOps, TeamToolParts, ToolParts,
+};
 pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
 
 use crate::store::TeamDir;
@@ -83,6 +89,7 @@ const TOOLS: &[Registration] = &[
     Registration::of::<work::TakeWork>(),
     Registration::of::<mcp::FindTools>(),
     Registration::of::<skills::UseSkill>(),
+    Registration::of::<subagent::RunSubagent>(),
 ];
 
 /// Returns the specs of all tools.

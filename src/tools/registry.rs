@@ -4,6 +4,7 @@
 use super::approval_queue::ApprovalQueue;
 use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
 use super::command::{BackgroundCommands, OutputStore};
+use super::command_turn::CommandTurn;
 use super::files::{FileAccess, NestedInstructions, NestedLimits, UsedFiles};
 use super::mcp::McpTools;
 use super::served::ServedModel;
@@ -157,6 +158,9 @@ pub(crate) struct ToolParts {
     pub(crate) model: Cell<ModelAbilities>,
     /// The circumstances of a model that another program runs; `None` for a model of this program.
     pub(crate) served: Option<ServedModel>,
+    /// The subagents of the agent; `None` if it can have none.
+    pub(crate) subagents: Option<Rc<dyn SubagentOps>>,
+    pub(crate) command_turn: CommandTurn,
 }
 
 /// The parts that the team tools of every member need.
@@ -175,7 +179,7 @@ impl ToolParts {
         let no_room = NestedLimits { each: 0, total: 0 };
         Self {
             commands,
-            background: BackgroundCommands::new(Rc::clone(&team), output_store.clone()),
+            background: BackgroundCommands::none(Rc::clone(&team), output_store.clone()),
             output_store,
             files,
             instructions: NestedInstructions::new(no_room, None),
@@ -188,6 +192,37 @@ impl ToolParts {
             ops: None,
             model: Cell::default(),
             served: Some(served),
+            subagents: None,
+            command_turn: CommandTurn::default(),
+        }
+    }
+
+    /// Returns the parts of a subagent in this role: those of the agent, with a record of its own of what was read.
+    fn for_subagent(&self, role: Role) -> Self {
+        let skills = self.skills.clone();
+        skills.limit(&role);
+        let is_within = |list: &Vec<String>| {
+            self.mcp.as_ref().is_some_and(|mcp| mcp.server_names().all(|it| list.contains(it)))
+        };
+        let mcp = self.mcp.clone().filter(|_| role.mcp_servers.as_ref().is_none_or(is_within));
+        let output_store = OutputStore { show_line: None, ..self.output_store.clone() };
+        Self {
+            commands: self.commands.clone(),
+            background: BackgroundCommands::none(Rc::clone(&self.team), output_store.clone()),
+            output_store,
+            files: self.files.for_subagent(),
+            instructions: self.instructions.for_subagent(),
+            skills,
+            team: Rc::clone(&self.team),
+            tasks: Arc::clone(&self.tasks),
+            work: self.work.clone(),
+            mcp,
+            role: RefCell::new(role),
+            ops: None,
+            model: Cell::new(self.model.get()),
+            served: None,
+            subagents: None,
+            command_turn: self.command_turn.clone(),
         }
     }
 
@@ -244,6 +279,26 @@ pub(crate) struct SpawnOrder {
     pub(crate) isolation: Option<Isolation>,
 }
 
+/// The subagents of an agent.
+pub(crate) trait SubagentOps {
+    /// Runs a subagent, or goes on with the one of the same call; resolves with its result or, for one in the background,
+    /// when it is recorded.
+    fn run(&self, order: SubagentOrder) -> ToolFuture<'_>;
+}
+
+/// A task for a subagent.
+#[derive(Debug, Clone)]
+pub(crate) struct SubagentOrder {
+    /// The id of the call that orders it.
+    pub(crate) call_id: String,
+    pub(crate) task: String,
+    /// Its role, which limits it within the role of its caller.
+    pub(crate) role: Option<String>,
+    /// The model, if it is not that of its role or its caller.
+    pub(crate) model: Option<String>,
+    pub(crate) is_background: bool,
+}
+
 /// Runs a judged call of a tool of an MCP server.
 pub(super) type RunOfServer = for<'a> fn(&'a Call, &'a ToolParts) -> ToolFuture<'a>;
 
@@ -286,6 +341,13 @@ impl Registry {
 
     pub(crate) fn set_mode(&self, mode: PermissionMode) {
         self.mode.set(mode);
+    }
+
+    /// Returns the tools of a subagent in a role, within that of the agent.
+    pub(crate) fn for_subagent(&self, role: Role) -> Self {
+        let own = self.tools.values().copied().filter(|tool| tool.spec.of_subagents);
+        let role = role.within(&self.parts.role.borrow());
+        Self::new(own, self.run_of_server, self.parts.for_subagent(role))
     }
 
     /// Returns the recorder of the changes of this agent's files.

@@ -132,6 +132,9 @@ fn event(progress: &Progress) -> Option<Value> {
             let is_error = *end != CallEnd::Succeeded;
             json!({"type": "tool_ended", "name": name, "is_error": is_error, "content": content})
         }
+        Progress::Subagent { id, doing } => {
+            json!({"type": "subagent", "id": id, "doing": doing})
+        }
         Progress::TurnEnded { outcome, text } => {
             json!({"type": "turn_ended", "outcome": outcome, "text": text})
         }

@@ -221,6 +221,7 @@ impl Live {
             | Progress::Thought(_)
             | Progress::ToolOutput(_)
             | Progress::CallDraft(_)
+            | Progress::Subagent { .. }
             | Progress::ContextUsed { .. }
             | Progress::Mail(_)
             | Progress::Retry { .. }
@@ -302,6 +303,7 @@ impl Live {
             | Progress::Thought(_)
             | Progress::ToolOutput(_)
             | Progress::CallDraft(_)
+            | Progress::Subagent { .. }
             | Progress::ContextUsed { .. }
             | Progress::Idle => return String::new(),
             Progress::ToolEnded(EndedCall { end: CallEnd::Succeeded, changes, .. })

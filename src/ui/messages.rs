@@ -116,7 +116,7 @@ fn meaning(body: &Body) -> String {
         Body::PlanApprovalResponse { approve: false, feedback, .. } => {
             format!("plan not approved{}", because(feedback))
         }
-        Body::PermissionRequest { tool, description, input } => {
+        Body::PermissionRequest { tool, description, input, .. } => {
             let what = if description.is_empty() { subject(input) } else { description.clone() };
             format!("asks to run {tool}: {what}")
         }
@@ -151,7 +151,7 @@ fn meaning(body: &Body) -> String {
             format!("new permission rules: {}", rules_in_words(rules))
         }
         Body::ModeSetRequest { mode } => format!("continue in mode {mode}"),
-        Body::SandboxPermissionRequest { host: None, path: None, tool, input } => {
+        Body::SandboxPermissionRequest { host: None, path: None, tool, input, .. } => {
             let tool = tool.as_deref().unwrap_or("a tool");
             let what = input.as_ref().map(|input| format!(": {}", subject(input)));
             format!("asks to run {tool} outside the walls{}", what.unwrap_or_default())

@@ -59,7 +59,7 @@ pub(crate) fn body(
     view: &View,
 ) -> (String, usize) {
     let palette = view.palette;
-    let name = palette.member(color, &one_line(name, NAME_WIDTH));
+    let name = palette.member(color, &one_line(question.asker(name), NAME_WIDTH));
     let mut rows = vec![format!("{} {name} asks to {}:", palette.warn("?"), purpose(question))];
     let (subject, omitted) = excerpt_rows(question, file, SHOWN_ROWS, view);
     rows.extend(subject);

@@ -70,6 +70,7 @@ impl Conversation {
             | Entry::Decision(_)
             | Entry::Interrupt { .. }
             | Entry::Note { .. }
+            | Entry::Subagent(_)
             | Entry::Instructions { .. }
             | Entry::ResultsLeftOut { .. }
             | Entry::Model { .. }
@@ -246,6 +247,12 @@ pub(crate) fn line(line: &Line, view: &View) -> String {
             let reason = reason.unwrap_or_default();
             let what = format!("! {decided} by {}{edited}{reason}", decision.by);
             vec![palette.warn(&one_line(&what, width))]
+        }
+        Entry::Subagent(start) => {
+            let role = start.role.as_ref().map(|role| format!(" ({role})")).unwrap_or_default();
+            let place = if start.background { " in the background" } else { "" };
+            let what = format!("├─ subagent {}{role}{place}: {}", start.id, start.task);
+            vec![palette.dim(&one_line(&what, width))]
         }
         Entry::Interrupt { by, outcome, .. } => {
             let what = match outcome {

@@ -181,6 +181,7 @@ impl Feed {
                 }
                 Entry::User { .. }
                 | Entry::ToolStart { .. }
+                | Entry::Subagent(_)
                 | Entry::Note { .. }
                 | Entry::Instructions { .. }
                 | Entry::Interrupt { .. }

@@ -326,6 +326,7 @@ impl Search<'_> {
             | Entry::Session { .. }
             | Entry::User { .. }
             | Entry::ToolStart { .. }
+            | Entry::Subagent(_)
             | Entry::Note { .. }
             | Entry::Instructions { .. }
             | Entry::ResultsLeftOut { .. }

@@ -10,6 +10,7 @@ const SANDBOX: &str = "sandbox ";
 const REFUSED: &str = "refused: ";
 const RETRYING: &str = "retrying: ";
 const QUEUED: &str = "queued: ";
+const SUBAGENT: &str = "subagent ";
 
 /// The tool or phase that an agent is in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +22,8 @@ pub enum Activity {
     Retrying(String),
     /// The agent runs the tool of this name.
     Tool(String),
+    /// Subagents work for the agent: the number and the activity of each.
+    Subagent(String),
     /// The agent waits for something that others use, for this reason.
     Queued(String),
     /// The agent is about to claim a task.
@@ -46,6 +49,7 @@ impl fmt::Display for Activity {
             Self::Retrying(reason) => (RETRYING, reason.as_str()),
             Self::Queued(reason) => (QUEUED, reason.as_str()),
             Self::Tool(name) => ("", name.as_str()),
+            Self::Subagent(doing) => (SUBAGENT, doing.as_str()),
             Self::Task => ("task", ""),
             Self::Permission(tool) => (PERMISSION, tool.as_str()),
             Self::Plan => ("plan", ""),
@@ -74,7 +78,8 @@ impl From<String> for Activity {
                 let retrying = || after(RETRYING).map(Self::Retrying);
                 let queued = || after(QUEUED).map(Self::Queued);
                 let known = permission.or_else(sandbox).or_else(refused);
-                let known = known.or_else(retrying).or_else(queued);
+                let subagent = || after(SUBAGENT).map(Self::Subagent);
+                let known = known.or_else(retrying).or_else(queued).or_else(subagent);
                 known.unwrap_or(Self::Tool(phrase))
             }
         }

@@ -127,6 +127,8 @@ pub const SPAWNS_PER_TEAMMATE: usize = 4;
 pub const DEFAULT_EXCHANGES: u32 = 30;
 /// The number of messages that one agent may send in a minute by default (SPEC 7).
 pub const DEFAULT_SENDS: usize = 120;
+/// The number of subagents of one agent that may work at the same time by default.
+pub const DEFAULT_SUBAGENTS: usize = 4;
 /// The time after which an unanswered question counts as denied by default, in seconds (SPEC 7).
 pub const DEFAULT_PERMISSION_SECONDS: u64 = 300;
 /// The time limit of a tool call by default, in seconds (SPEC 5).

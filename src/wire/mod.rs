@@ -34,6 +34,7 @@ pub mod sandbox;
 pub mod seal;
 pub(crate) mod shell_word;
 pub mod skill;
+pub mod subagent;
 pub mod task;
 pub(crate) mod text_change;
 pub mod time;

@@ -200,9 +200,17 @@ pub struct Question {
     pub input: Value,
     /// The effect of the call, in words.
     pub description: String,
+    /// The subagent that asks, as `CALLER:NUMBER`; `None` if the agent itself asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subagent: Option<String>,
 }
 
 impl Question {
+    /// Returns the name of the asker for people: that of the subagent or, if there is none, of the agent.
+    pub fn asker<'a>(&'a self, agent: &'a str) -> &'a str {
+        self.subagent.as_deref().unwrap_or(agent)
+    }
+
     /// Whether it is about a plan.
     pub fn is_plan(&self) -> bool {
         self.about == QuestionKind::Plan

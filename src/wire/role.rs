@@ -40,6 +40,8 @@ pub struct Role {
     pub denied_calls: Vec<String>,
     /// The role's part of the system prompt.
     pub instructions: String,
+    /// The role of the agent in whose name a subagent works: its limits hold as well.
+    pub outer: Option<Box<Role>>,
 }
 
 impl Role {
@@ -186,7 +188,21 @@ impl Role {
             RoleAccess::Granted => true,
             RoleAccess::Named => self.tools.as_ref().is_none_or(is_on),
         };
-        is_given && !is_on(&self.disallowed)
+        is_given && !is_on(&self.disallowed) && self.outer.as_ref().is_none_or(|it| it.has(tool))
+    }
+
+    /// Returns this role for a subagent of an agent in the role `outer`.
+    #[must_use]
+    pub(crate) fn within(mut self, outer: &Self) -> Self {
+        let both = |own: Vec<String>, theirs: &Vec<String>| {
+            own.into_iter().filter(|skill| theirs.contains(skill)).collect()
+        };
+        self.skills = match (self.skills, &outer.skills) {
+            (Some(own), Some(theirs)) => Some(both(own, theirs)),
+            (own, theirs) => own.or_else(|| theirs.clone()),
+        };
+        self.outer = Some(Box::new(outer.clone()));
+        self
     }
 }
 

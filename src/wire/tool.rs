@@ -43,6 +43,8 @@ pub struct ToolSpec {
     pub time_limit: Option<&'static str>,
     /// Its place in the list of a model of another program.
     pub served: Served,
+    /// Whether the subagents of an agent have it as well.
+    pub of_subagents: bool,
 }
 
 /// Finds a tool by name.
@@ -213,6 +215,8 @@ pub enum AfterCrash {
     Report,
     /// The call runs again, because the same call id has its effect only once.
     Repeat,
+    /// The call goes on where it was cut off, as a part of the resumed turn.
+    Continue,
 }
 
 /// The signal of a call to the agent's loop, besides its result.
@@ -228,6 +232,8 @@ pub enum Signal {
     AnswersShutdown,
     /// A `plan` is submitted for approval.
     SubmitsPlan,
+    /// A subagent works. Such calls of one reply run at the same time.
+    RunsSubagent,
 }
 
 /// An argument of a tool.
@@ -327,6 +333,7 @@ impl ToolSpec {
         signal: Signal::None,
         time_limit: None,
         served: Served::Never,
+        of_subagents: false,
     };
 
     /// Returns the name of the argument with the command that the tool runs; `None` if it runs none.

@@ -8,6 +8,7 @@ use super::file_view::FileView;
 use super::image::ShownImage;
 use super::message::Outcome;
 use super::permission::{Decision, Question};
+use super::subagent::SubagentStart;
 use super::words::words;
 use super::{WallTime, object_of};
 use serde::ser::Error;
@@ -76,6 +77,8 @@ pub enum Entry {
         /// The name of the tool.
         name: String,
     },
+    /// A call has started a subagent. The same line begins the transcript of the subagent.
+    Subagent(SubagentStart),
     /// The result of a tool call.
     ToolResult {
         /// The id of the tool call.
@@ -326,6 +329,7 @@ mod tests {
             r#""mail","at":1.5,"gen":"1-a","offset":9,"message":{"id":"a:1"},"verified":false"#,
             r#""assistant","at":1.5,"blocks":[{"type":"text","text":"a"},{"type":"tool_use","id":"t","name":"bash","input":null},{"type":"opaque","value":{"type":"thinking","signature":"s"}}],"stop_reason":"new","usage":{"input_tokens":1,"output_tokens":0,"cache_read_input_tokens":0,"cache_creation_input_tokens":0},"model":"m""#,
             r#""tool_start","at":1.5,"tool_use_id":"t","name":"bash""#,
+            r#""subagent","at":1.5,"id":"alice:1","caller":"alice","tool_use_id":"t","task":"look","role":"tester","model":"m","background":true"#,
             r#""tool_result","at":1.5,"tool_use_id":"t","content":"ok","is_error":true"#,
             r#""tool_result","at":1.5,"tool_use_id":"t","content":"ok","is_error":false,"file":{"path":"a.rs","hash":"00ff","lines":[[1,4],[9,9]]}"#,
             r#""tool_result","at":1.5,"tool_use_id":"t","content":"ok","is_error":false,"images":[{"path":"a.png","hash":"00ff","media_type":"image/png","width":3,"height":2,"bytes":9}]"#,

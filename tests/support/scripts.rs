@@ -266,7 +266,7 @@ pub(crate) fn assert_left_in_order(team: &Team) {
         ("tasks", [".lock"].as_slice(), ".json"),
         ("leases", [".lock"].as_slice(), ".json"),
         ("timers", [".lock"].as_slice(), ".json"),
-        ("transcript", ["archive"].as_slice(), ".jsonl"),
+        ("transcript", ["archive", "sub"].as_slice(), ".jsonl"),
         ("undo", ["objects"].as_slice(), ".jsonl"),
         ("run", [".state"].as_slice(), ".lock"),
         ("log", [".err", ".out"].as_slice(), ".jsonl"),

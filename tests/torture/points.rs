@@ -12,9 +12,10 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     // The short form leaves the other failpoints to the test `fault::failpoints`.
     let is_left_out = |point: &&str| point.starts_with("recover.");
     // The property test of `work` kills at those of clones, with seeds of its own, `lifecycle::undo` at those of undo, and
-    // `lifecycle::background` at those of background commands, `lifecycle::timers` at those of timers.
+    // `lifecycle::background` at those of background commands, `lifecycle::timers` at those of timers,
+    // `lifecycle::subagents` at those of subagents.
     let is_elsewhere = |point: &&str| {
-        ["work.", "undo.", "served.", "background.", "timer."]
+        ["work.", "undo.", "served.", "background.", "timer.", "sub."]
             .iter()
             .any(|it| point.starts_with(it))
     };

@@ -133,6 +133,7 @@ fn failpoints(entry: &Entry) -> (fn(), fn()) {
         | Entry::Mail { .. }
         | Entry::Request { .. }
         | Entry::Decision(_)
+        | Entry::Subagent(_)
         | Entry::Interrupt { .. }
         | Entry::HandedOut { .. }
         | Entry::Note { .. }

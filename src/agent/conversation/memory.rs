@@ -167,6 +167,7 @@ impl Memory {
             Entry::Session { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)
+            | Entry::Subagent(_)
             | Entry::Interrupt { .. }
             | Entry::HandedOut { .. }
             | Entry::Unknown => {}

@@ -13,6 +13,17 @@ use std::collections::{BTreeSet, VecDeque};
 const STATE_UNKNOWN: &str = "state unknown: the program ended while this was running; check what it \
     did before you repeat it";
 
+/// The treatment of the calls that an earlier process had started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterRestart {
+    /// Calls that can go on are returned.
+    GoOn,
+    /// The turn is over, and no call goes on.
+    TurnOver,
+    /// They are calls of a foreign agent, which only look like our own.
+    Foreign,
+}
+
 /// The work that an earlier process did not finish.
 #[derive(Debug, Default)]
 pub(crate) struct CutOff {
@@ -26,25 +37,29 @@ pub(crate) struct CutOff {
 }
 
 impl Conversation {
-    /// Answers the calls that an earlier process did not finish. If a question about one of them was open (`asked`
+    /// Answers the calls that an earlier process did not finish, but those that go on, which are returned. If a question about one of them was open (`asked`
     /// holds its id), the calls of an agent of our own that had not started are returned, to be judged and asked about again. Fails if an
     /// answer cannot be recorded.
     pub(crate) async fn answer_open_calls(
         &mut self,
         asked: &BTreeSet<String>,
-        is_foreign: bool,
+        restart: AfterRestart,
         disk_full: &mut impl DiskFullHandler,
     ) -> Result<CutOff, RecordError> {
+        let is_foreign = restart == AfterRestart::Foreign;
         let open = self.journal.memory.open_calls.clone();
         let asks_again =
             !is_foreign && open.iter().any(|open| !open.started && asked.contains(&open.call.id));
         let tool = open.iter().find(|open| open.started).map(|open| open.call.name.clone());
         let mut to_run = VecDeque::new();
         for OpenCall { call, started } in open {
-            // The calls of a foreign agent only look like our own.
             let after_crash = find(&call.name).filter(|_| !is_foreign);
             let after_crash = after_crash.map(|spec| spec.after_crash);
-            let result = if started && after_crash == Some(AfterCrash::Repeat) {
+            let can_go_on = started && restart == AfterRestart::GoOn;
+            let result = if can_go_on && after_crash == Some(AfterCrash::Continue) {
+                to_run.push_back(call);
+                continue;
+            } else if started && after_crash == Some(AfterCrash::Repeat) {
                 self.tools.call(&call).await.map_err(|why| why.to_string())
             } else if started {
                 Err(STATE_UNKNOWN.into())

@@ -53,6 +53,7 @@ impl Unseen {
             | Entry::Session { .. }
             | Entry::Assistant { .. }
             | Entry::ToolStart { .. }
+            | Entry::Subagent(_)
             | Entry::ToolResult { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)

@@ -38,6 +38,7 @@ impl Member {
                 | Event::Compact
                 | Event::ModelRetry(_)
                 | Event::FromTools(_)
+                | Event::Subagent
                 | Event::IdleCheckEnded(..)) => {
                     self.host.put_off.push_back(other);
                     continue;

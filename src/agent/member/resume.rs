@@ -2,12 +2,13 @@
 //! again, and records a note about the start for the model.
 
 use super::{Member, MemberStart};
-use crate::agent::conversation::{CutOff, RecordError};
+use crate::agent::conversation::{AfterRestart, CutOff, RecordError};
 use crate::store::{transcript, unread};
 use crate::tools::Call;
 use crate::wire::message::{Message, Outcome};
+use crate::wire::permission::{Decision, DecisionOutcome};
 use crate::wire::transcript::{Entry, Line};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 impl Member {
     /// Reads the transcript into the memory and answers the calls that were cut off. Returns the calls that are
@@ -26,12 +27,20 @@ impl Member {
         let background = self.conversation.tools.background().known_calls().await;
         let (mut begun, mut answered) = (BTreeSet::new(), BTreeSet::new());
         let mut foreign = None;
+        let subagents = self.subagents.all.clone();
+        let mut questions = BTreeMap::new();
         let (conversation, host) = (&mut self.conversation, &mut self.host);
         let read = transcript::each(
             self.context.bus.dir(),
             &self.context.me.name,
             |Line { entry, .. }| {
                 conversation.remember(&entry);
+                if let Some(subagents) = &subagents {
+                    subagents.follow(&entry);
+                }
+                if let Entry::Decision(decision) = &entry {
+                    questions.remove(&decision.request_id);
+                }
                 if let Entry::Session { foreign: session, .. } = entry {
                     foreign = session.or(foreign.take());
                     return;
@@ -40,6 +49,8 @@ impl Member {
                 last_report = None;
                 if let Entry::Request { question, .. } = &entry {
                     asked.insert(question.tool_use_id.clone());
+                    let subagent = question.subagent.clone();
+                    questions.extend(subagent.map(|id| (question.request_id.clone(), id)));
                 } else if let Entry::ToolStart { tool_use_id, .. } = &entry {
                     begun.extend(background.get(tool_use_id).cloned());
                 } else if let Entry::ToolResult { tool_use_id, .. } = &entry {
@@ -67,8 +78,14 @@ impl Member {
         }
         // Before the calls that were cut off get an answer, which is no result.
         conversation.tools.background().resume(&begun, &answered).await;
-        let mut cut_off =
-            conversation.answer_open_calls(&asked, self.foreign.is_some(), host).await?;
+        let restart = match self.foreign {
+            Some(_) => AfterRestart::Foreign,
+            None if has_new_prompt => AfterRestart::TurnOver,
+            None => AfterRestart::GoOn,
+        };
+        let mut cut_off = conversation.answer_open_calls(&asked, restart, host).await?;
+        self.close_left_questions(questions, cut_off.turn.as_ref()).await?;
+        let (conversation, host) = (&mut self.conversation, &mut self.host);
         // A call that waits for a decision is asked about again, so it does not run unasked.
         let has_questions = cut_off.turn.as_ref().is_some_and(|calls| !calls.is_empty());
         let is_over = has_new_prompt && cut_off.is_begun && !has_questions;
@@ -96,6 +113,24 @@ impl Member {
             self.conversation.journal.record(note, &mut self.host).await?;
         }
         Ok(cut_off.turn)
+    }
+
+    /// Withdraws the questions of subagents that do not go on.
+    async fn close_left_questions(
+        &mut self,
+        questions: BTreeMap<String, String>,
+        turn: Option<&VecDeque<Call>>,
+    ) -> Result<(), RecordError> {
+        let calls = turn.into_iter().flatten().map(|call| call.id.as_str());
+        let Some(all) = &self.subagents.all else { return Ok(()) };
+        let going_on = all.going_on(&calls.collect());
+        for (request_id, _) in questions.into_iter().filter(|(_, id)| !going_on.contains(id)) {
+            let why = "the subagent was ended";
+            let decision = Decision::by_program(&request_id, DecisionOutcome::Withdrawn, why);
+            let entry = Entry::Decision(decision);
+            self.conversation.journal.record(entry, &mut self.host).await?;
+        }
+        Ok(())
     }
 
     fn start_note(

@@ -228,7 +228,7 @@ impl Approvals {
         choices.push(("Esc", "later".into()));
         Some(QuestionPrompt {
             id: front.id().to_owned(),
-            name: owner.to_string(),
+            name: question.asker(owner.as_str()).to_owned(),
             color: self.color_of(owner),
             what: summary(question),
             choices,

@@ -10,13 +10,15 @@ use crate::agent::{MemberStart, progress::Progress};
 use crate::app::agent_process::AgentProcess;
 use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
 use crate::app::fallbacks::chain;
-use crate::app::model::{ModelUser, open_models};
+use crate::app::model::{KnownChoice, ModelUser, open_models};
+use crate::app::subagent_models::{OwnModel, SubagentModels};
 use crate::app::{context::Context, event_loop::SignalStream};
 use crate::error::Failure;
 use crate::os::{Clock, SystemClock};
 use crate::settings::models::KnownModels;
 use crate::store::{LifeLock, TeamDir};
 use crate::wire::{WallTime, message::Message};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -68,7 +70,7 @@ impl LeadApp {
         let (me, conversation) = (&process, startup.conversation.as_deref());
         let known = KnownModels::of(settings, credentials);
         let user = ModelUser {
-            agent: &me.name,
+            agent: me.name.as_str(),
             incarnation: &me.incarnation,
             conversation,
             team: runtime.team(),
@@ -77,6 +79,8 @@ impl LeadApp {
         // A script that reads the progress of a run gets all mail.
         let began_at = options.request.front.output().is_none().then(|| SystemClock.now());
         let (shown, progress) = unbounded_channel();
+        let of_subagents =
+            subagent_models(&process, &options, known, conversation, runtime.team());
         let parts = AgentParts {
             process: &process,
             role: "lead".into(),
@@ -96,6 +100,7 @@ impl LeadApp {
             work: None,
             asks: options.approver(),
             model,
+            subagent_models: Rc::clone(&of_subagents),
             agent: None,
             ops: Some(runtime.ops()),
             usage: startup.usage,
@@ -103,6 +108,7 @@ impl LeadApp {
         };
         let agent = build_agent(parts, &context.environment)?;
         runtime.next_models = Rc::clone(&agent.next_models);
+        runtime.subagent_models = Some(of_subagents);
         let budgets = (options.request.budget, rules.budgets().team);
         let budgets = BudgetWatch::new(
             runtime.team().clone(),
@@ -127,6 +133,28 @@ impl LeadApp {
             deadline: None,
         })
     }
+}
+
+/// Returns the models of the lead's subagents.
+fn subagent_models(
+    process: &AgentProcess,
+    options: &LeadOptions,
+    known: KnownModels,
+    conversation: Option<&str>,
+    team: &TeamDir,
+) -> Rc<SubagentModels> {
+    let LeadOptions { model, credentials, settings, .. } = options;
+    let choice = KnownChoice { model: model.clone(), facts: known.facts(&model.to_string()) };
+    let credentials = credentials.clone();
+    let aliases = settings.model_aliases().into_iter();
+    Rc::new(SubagentModels {
+        own: RefCell::new(OwnModel { choice, credentials, known }),
+        aliases: aliases.map(|(word, model)| (word.to_owned(), model)).collect(),
+        budgets: settings.rules().budgets(),
+        incarnation: process.incarnation.clone(),
+        conversation: conversation.unwrap_or(&process.incarnation).to_owned(),
+        team: team.clone(),
+    })
 }
 
 /// Returns the function that shows the progress of the lead's agent. For a person, old news are left out: those from

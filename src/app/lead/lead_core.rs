@@ -122,6 +122,7 @@ impl LeadCore {
             approval_queue,
             events,
             next_models: Rc::default(),
+            subagent_models: None,
             incarnation: process.incarnation.clone(),
             last_lead: Arc::new(LastLead::of(&context.environment, team.root())),
             rules: Rc::new(granted),

@@ -3,7 +3,8 @@
 use super::options::LeadOptions;
 use super::runtime::LeadRuntime;
 use crate::app::fallbacks::chain;
-use crate::app::model::{ModelUser, complete, open_alone, open_models};
+use crate::app::model::{KnownChoice, ModelUser, complete, open_alone, open_models};
+use crate::app::subagent_models::OwnModel;
 use crate::error::Failure;
 use crate::settings::Settings;
 use crate::settings::model::{ModelChoice, ProviderCredentials, check_price};
@@ -47,12 +48,12 @@ impl ModelSwitch {
         let (model, credentials) = completed?;
         let name = model.to_string();
         let known = KnownModels::of(&self.settings, &credentials);
-        let price = known.facts(&name).price;
-        check_price(&model, price, &self.settings.rules().budgets())?;
+        let facts = known.facts(&name);
+        check_price(&model, facts.price, &self.settings.rules().budgets())?;
         open_alone(&model, &credentials)?;
         let (me, conversation) = (AgentName::lead(), self.conversation.as_deref());
         let (incarnation, team) = (&runtime.incarnation, runtime.team());
-        let user = ModelUser { agent: &me, incarnation, conversation, team };
+        let user = ModelUser { agent: me.as_str(), incarnation, conversation, team };
         let models = open_models(&chain(&model, &self.fallbacks, &known), &credentials, &user)?;
         let shown = name.clone();
         update_roster(team, Fsync::Never, move |roster| {
@@ -61,6 +62,11 @@ impl ModelSwitch {
             }
         })
         .await?;
+        if let Some(models) = &runtime.subagent_models {
+            let choice = KnownChoice { model: model.clone(), facts };
+            let (credentials, known) = (credentials.clone(), known.clone());
+            models.own.replace(OwnModel { choice, credentials, known });
+        }
         runtime.supervisor.set_model(name, credentials, known);
         runtime.next_models.set(Some(models));
         Ok(model)

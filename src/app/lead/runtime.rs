@@ -30,6 +30,8 @@ pub(super) struct LeadRuntime {
     pub(super) events: Events,
     /// The model that the lead's agent uses from its next model call on.
     pub(super) next_models: Rc<Cell<Option<AgentModels>>>,
+    /// The models of the lead's subagents; `None` if a model of another program leads.
+    pub(super) subagent_models: Option<Rc<SubagentModels>>,
     pub(super) incarnation: String,
     pub(super) last_lead: Arc<LastLead>,
     /// The rules that answers of the person have made.

@@ -22,6 +22,8 @@ pub(super) struct TeamView {
     commands: EndedCommands,
     /// The lead's work and the time of its start; `None` between two turns.
     lead: Option<(String, Instant)>,
+    /// The work of the lead's subagents, by their ids.
+    subagents: BTreeMap<String, (String, Instant)>,
     /// The person's own command and the time of its start.
     shell: Option<(String, Instant)>,
     /// The share of the context that the lead's last model call has used.
@@ -52,6 +54,12 @@ impl TeamView {
                 self.lead = Some((format!("{name}  {summary}"), now));
             }
             Progress::TurnEnded { .. } | Progress::Idle => self.lead = None,
+            Progress::Subagent { id, doing: Some(doing) } => {
+                self.subagents.insert(id.clone(), (doing.clone(), now));
+            }
+            Progress::Subagent { id, doing: None } => {
+                self.subagents.remove(id);
+            }
             Progress::ContextUsed { tokens, limit } => {
                 let percent = limit.filter(|limit| *limit > 0).map(|limit| tokens * 100 / limit);
                 self.context_percent = percent;
@@ -149,11 +157,13 @@ impl TeamView {
             tokens: 0,
         };
         let lead = self.lead.iter().map(|work| own("lead", work));
+        let subagents = self.subagents.iter();
+        let subagents = subagents.map(|(id, work)| own(id, work));
         let shell = self.shell.iter().map(|work| own("you", work));
         let is_at_work = |member: &Member| {
             matches!(member.status, Status::Working | Status::Starting | Status::Stopping)
         };
-        let mut rows: Vec<WorkingRow> = shell.chain(lead).collect();
+        let mut rows: Vec<WorkingRow> = shell.chain(lead).chain(subagents).collect();
         for member in &roster.members {
             let Some(shown) = self.members.get(&member.name) else { continue };
             let tool = match &member.activity {
@@ -192,7 +202,8 @@ impl TeamView {
 
     /// Returns the names of the agents that are at work.
     pub(super) fn at_work(&self) -> Vec<&str> {
-        self.working.iter().map(|row| row.name.as_str()).collect()
+        let rows = self.working.iter().map(|row| row.name.as_str());
+        rows.filter(|name| !self.subagents.contains_key(*name)).collect()
     }
 }
 

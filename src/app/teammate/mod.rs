@@ -16,8 +16,9 @@ use crate::app::agent_process::{AgentProcess, publish_end, release_leases, reser
 use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
 use crate::app::context::{Context, open_bus, open_tasks};
 use crate::app::event_loop::{self, SignalStream, block_on};
-use crate::app::model::{ModelUser, open_models};
+use crate::app::model::{KnownChoice, ModelUser, open_models};
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail, open_mailbox};
+use crate::app::subagent_models::{OwnModel, SubagentModels};
 use crate::app::{clones, output, walls};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::agent::NoModel;
@@ -38,6 +39,7 @@ use crate::work::save::Saver;
 use options::{TeammateOptions, TeammateRequest};
 use roster_place::RosterPlace;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IsTerminal, Read};
 use std::os::fd::OwnedFd;
@@ -125,7 +127,7 @@ impl TeammateApp {
             AgentModels { own, fallbacks: Vec::new() }
         } else {
             let conversation = first.as_deref();
-            let user = ModelUser { agent: name, incarnation, conversation, team };
+            let user = ModelUser { agent: name.as_str(), incarnation, conversation, team };
             open_models(&options.models()?, &handshake.credentials, &user)?
         };
         reserve_disk_space(team);
@@ -193,6 +195,7 @@ impl TeammateApp {
             work,
             asks: if has_person { Asks::Person } else { Asks::Lead },
             model,
+            subagent_models: subagent_models(team, &process, &options)?,
             agent: handshake.agent.clone(),
             ops: None,
             usage,
@@ -245,6 +248,27 @@ impl TeammateApp {
         drop(life);
         end
     }
+}
+
+/// Returns the models of a teammate's subagents. Of other models it knows what the program's table has.
+fn subagent_models(
+    team: &TeamDir,
+    process: &AgentProcess,
+    options: &TeammateOptions,
+) -> Result<Rc<SubagentModels>, Failure> {
+    let TeammateOptions { handshake, model, .. } = options;
+    let choice = KnownChoice { model: model.clone(), facts: handshake.facts };
+    let credentials = handshake.credentials.clone();
+    let known = KnownModels::of_table(&credentials);
+    let first = transcript::first_incarnation(team, &process.name)?;
+    Ok(Rc::new(SubagentModels {
+        own: RefCell::new(OwnModel { choice, credentials, known }),
+        aliases: BTreeMap::new(),
+        budgets: handshake.rules.budgets(),
+        incarnation: process.incarnation.clone(),
+        conversation: first.unwrap_or_else(|| process.incarnation.clone()),
+        team: team.clone(),
+    }))
 }
 
 /// Returns the clone of a teammate, for its work to be saved; `None` if it works in the workspace.

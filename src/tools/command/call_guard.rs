@@ -5,10 +5,12 @@ use super::lease_guard::LeaseGuard;
 use super::undo_guard::UndoGuard;
 use crate::os::wall::Walls;
 use crate::tools::call::Call;
+use crate::tools::command_turn::OwnedTurn;
 use crate::tools::registry::ToolParts;
 use std::path::PathBuf;
 
 pub(in crate::tools) struct CallGuard {
+    turn: OwnedTurn,
     leases: LeaseGuard,
     git: GitGuard,
     undo: UndoGuard,
@@ -21,19 +23,20 @@ pub(in crate::tools) struct CheckedCall {
 }
 
 impl CallGuard {
-    /// Looks at the files before a call. `walls` are those around its process, `mounting` those that make leased paths
+    /// Waits until no other command of the agent runs, and looks at the files before a call. `walls` are those around its process, `mounting` those that make leased paths
     /// read-only for it.
     pub(in crate::tools) async fn before(
         parts: &ToolParts,
         walls: Option<&Walls>,
         mounting: Option<&Walls>,
     ) -> Self {
+        let turn = parts.command_turn.take().await;
         let leases = LeaseGuard::of(parts, mounting).await;
         let git = GitGuard::of(parts, walls).await;
         let undo = UndoGuard::before(parts).await;
         // An interrupted call is looked at, too. Git runs only after the quarantine.
         let git = git.before(undo.look());
-        Self { leases, git, undo }
+        Self { turn, leases, git, undo }
     }
 
     /// Returns the paths that the process of the call may only read.
@@ -45,6 +48,7 @@ impl CallGuard {
     pub(in crate::tools) async fn after(self) -> CheckedCall {
         let git_report = self.git.report().await;
         self.undo.after().await;
+        drop(self.turn);
         CheckedCall { leases: self.leases, git_report }
     }
 }

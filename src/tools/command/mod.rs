@@ -113,6 +113,7 @@ impl Tool for Bash {
         repetition: Repetition::Failures,
         time_limit: Some("timeout"),
         supersedes: Supersedes::SameCall,
+        of_subagents: true,
         ..ToolSpec::STRICT
     };
 

@@ -49,6 +49,7 @@ impl Tool for FetchUrl {
         subject: SubjectArgument::Url("url"),
         // A page is asked for with GET, which servers may expect more than once.
         after_crash: AfterCrash::Repeat,
+        of_subagents: true,
         ..ToolSpec::STRICT
     };
 

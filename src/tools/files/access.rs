@@ -143,6 +143,23 @@ impl FileAccess {
         })
     }
 
+    /// Returns the access of a subagent: to the same files in the same name, with a record of its own of what was read.
+    pub(in crate::tools) fn for_subagent(&self) -> Self {
+        Self {
+            workspace: Arc::clone(&self.workspace),
+            cloned: self.cloned.clone(),
+            clone: self.clone.clone(),
+            team: self.team.clone(),
+            limits: self.limits.clone(),
+            search_limits: self.search_limits.clone(),
+            writer: self.writer.clone(),
+            log: RefCell::default(),
+            uses: RefCell::default(),
+            has_recovered: Cell::new(self.has_recovered.get()),
+            judged: RefCell::default(),
+        }
+    }
+
     /// Sets what the agent may not read, which is kept out of searches and undo: files that these walls hide, those that rules keep from it, and those
     /// outside the workspace that are never opened.
     pub(crate) fn with_unreadable(

@@ -36,6 +36,7 @@ impl Tool for ApplyPatch {
                       update, pieces that begin with `@@` and have lines with ` `, `-` or `+`. All of it is done, \
                       or nothing.",
         subject: SubjectArgument::Patch("input"),
+        of_subagents: true,
         ..ToolSpec::STRICT
     };
 

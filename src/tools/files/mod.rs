@@ -48,7 +48,8 @@ use load::{Loaded, load};
 use seen_lines::{SeenLines, count_lines};
 use write::{NextVersion, check_whole};
 
-const FILE: ToolSpec = ToolSpec { subject: SubjectArgument::File("path"), ..ToolSpec::STRICT };
+const FILE: ToolSpec =
+    ToolSpec { subject: SubjectArgument::File("path"), of_subagents: true, ..ToolSpec::STRICT };
 
 const PATH: &str = "Path in the workspace.";
 

@@ -57,6 +57,11 @@ impl NestedInstructions {
         Self { sizes, limits, state: RefCell::default() }
     }
 
+    /// Returns the instructions for a conversation of its own with the same limits.
+    pub(in crate::tools) fn for_subagent(&self) -> Self {
+        Self::new(self.sizes, self.limits.clone())
+    }
+
     /// Follows an entry of the transcript.
     pub(in crate::tools) fn follow(&self, entry: &Entry) {
         let mut told = self.state.borrow_mut();

@@ -77,6 +77,8 @@ pub(super) fn file_tools_of(me: AgentName, workspace: &Path) -> Registry {
         ops: None,
         model: Cell::default(),
         served: None,
+        subagents: None,
+        command_turn: crate::tools::command_turn::CommandTurn::default(),
     };
     let is_file_tool = |tool: &&Registration| {
         tool.spec.subject == FILE.subject

@@ -24,6 +24,7 @@ impl Tool for FindTools {
             Audience::Both,
             "Find further tools by words.",
         )),
+        of_subagents: true,
         ..ToolSpec::STRICT
     };
 

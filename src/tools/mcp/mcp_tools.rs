@@ -11,6 +11,7 @@ use crate::wire::chat::ToolDefinition;
 use crate::wire::tool::{Effect, ToolSpec};
 use serde_json::Value;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -18,13 +19,16 @@ use tokio::task::JoinSet;
 /// The number of tools above which a model gets `find_tools` instead of all of them.
 const MAX_OFFERED: usize = 40;
 
+/// The number of judged calls that are remembered. A call runs before so many others are judged.
+const MOST_JUDGED: usize = 16;
+
 /// The tools of an agent's servers.
 pub(crate) struct McpTools {
     servers: Vec<Rc<Server>>,
     is_compact: bool,
     catalog: RefCell<Catalog>,
-    /// The call that was judged last, and the digest of its tool.
-    judged: RefCell<Option<(String, String)>>,
+    /// The ids of the calls that were judged last, also of subagents, and the digests of their tools, oldest first.
+    judged: RefCell<VecDeque<(String, String)>>,
 }
 
 impl McpTools {
@@ -61,6 +65,11 @@ impl McpTools {
         }
     }
 
+    /// Returns the names of the servers.
+    pub(in crate::tools) fn server_names(&self) -> impl Iterator<Item = &String> {
+        self.servers.iter().map(|server| &server.named.name)
+    }
+
     /// Whether the model finds tools with `find_tools`, because there are too many.
     pub(in crate::tools) fn is_deferred(&self) -> bool {
         let count = self.catalog.borrow().tools().len();
@@ -88,7 +97,12 @@ impl McpTools {
     pub(in crate::tools) fn judge(&self, call: &Call) -> PermissionSubject {
         let catalog = self.catalog.borrow();
         let Some(tool) = catalog.find(&call.name) else { return PermissionSubject::Nothing };
-        *self.judged.borrow_mut() = Some((call.id.clone(), tool.digest.clone()));
+        let mut judged = self.judged.borrow_mut();
+        judged.retain(|(id, _)| *id != call.id);
+        judged.push_back((call.id.clone(), tool.digest.clone()));
+        if judged.len() > MOST_JUDGED {
+            judged.pop_front();
+        }
         if tool.is_accepted {
             return PermissionSubject::Nothing;
         }
@@ -118,8 +132,8 @@ impl McpTools {
         // The server has listed its tools anew when it started.
         self.refresh();
         let now = self.catalog.borrow().find(&call.name).cloned().ok_or_else(gone)?;
-        let judged = self.judged.borrow().clone();
-        if judged != Some((call.id.clone(), now.digest.clone())) {
+        let is_same = self.judged.borrow().contains(&(call.id.clone(), now.digest.clone()));
+        if !is_same {
             return Err(format!(
                 "nothing was done: the MCP server {} has changed this tool since the call was judged; repeat the call \
                  if it still fits",

@@ -65,6 +65,7 @@ impl Tool for Grep {
         effect: Effect::Reads,
         after_crash: AfterCrash::Repeat,
         supersedes: Supersedes::SameCall,
+        of_subagents: true,
         ..ToolSpec::STRICT
     };
 

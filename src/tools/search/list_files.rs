@@ -32,6 +32,7 @@ impl Tool for ListFiles {
         effect: Effect::Reads,
         after_crash: AfterCrash::Repeat,
         supersedes: Supersedes::SameCall,
+        of_subagents: true,
         ..ToolSpec::STRICT
     };
 

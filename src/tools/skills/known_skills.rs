@@ -11,7 +11,7 @@ use std::cell::RefCell;
 const MOST_NAMED: usize = 40;
 
 /// The skills of one agent.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Skills {
     list: Vec<SkillFile>,
     /// The names of the role's skills; `None` if the role has all of them.

@@ -35,6 +35,7 @@ impl Tool for UseSkill {
                       with bash.",
         effect: Effect::Reads,
         after_crash: AfterCrash::Repeat,
+        of_subagents: true,
         ..ToolSpec::STRICT
     };
 

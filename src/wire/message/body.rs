@@ -134,6 +134,9 @@ kinds! {
         input: Value,
         /// The effect of the call, in words.
         description: String,
+    }, optional {
+        /// The subagent that asks, as `CALLER:NUMBER`.
+        subagent: String,
     }
     /// Answers a permission request.
     PermissionResponse = "permission_response", ProgramOnly {
@@ -178,6 +181,8 @@ kinds! {
         tool: String,
         /// The arguments of the call.
         input: Value,
+        /// The subagent that asks, as `CALLER:NUMBER`.
+        subagent: String,
     }
     /// Answers a sandbox permission request.
     SandboxPermissionResponse = "sandbox_permission_response", ProgramOnly {

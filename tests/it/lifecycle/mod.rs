@@ -24,6 +24,7 @@ mod shared_files;
 mod shutdown_requests;
 mod spawning;
 mod stopping;
+mod subagents;
 mod task_work;
 mod tasks;
 mod timeouts;

@@ -1,4 +1,4 @@
-//! Tool calls that run: those that only read at the same time, any other one alone.
+//! Tool calls that run: those that only read at the same time, subagents at the same time, any other one alone.
 
 use super::{EXTENSION_CALLS, Next, TurnEnd, TurnPhase, TurnState, WINDING_DOWN};
 use crate::agent::conversation::event::{HostAction, TurnEffect};
@@ -15,14 +15,13 @@ use std::ops::ControlFlow;
 const MAX_TOGETHER: usize = 8;
 
 impl TurnState {
-    /// Runs a call, or first judges the next one if both only read.
+    /// Runs a call, or first judges the next one if both only read, or both run a subagent.
     pub(super) fn gather(&mut self, call: Call) -> Next {
         self.ready.push(call);
-        let mut together = self.ready.iter().chain(self.calls.front());
-        if self.ready.len() < MAX_TOGETHER
-            && together.all(only_reads)
-            && let Some(next) = self.calls.pop_front()
-        {
+        let together = || self.ready.iter().chain(self.calls.front());
+        let is_group = self.ready.len() < MAX_TOGETHER && together().all(only_reads)
+            || together().all(runs_subagent);
+        if is_group && let Some(next) = self.calls.pop_front() {
             return self.judge(next);
         }
         self.run_ready()
@@ -132,6 +131,11 @@ impl TurnState {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Whether a call runs a subagent. How many work at the same time is a setting of theirs.
+fn runs_subagent(call: &Call) -> bool {
+    signal(call) == Signal::RunsSubagent
 }
 
 /// Whether a call changes nothing, so that another one may run at the same time.

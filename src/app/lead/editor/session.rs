@@ -261,6 +261,8 @@ impl EditorSession {
                     running.output = Some(line).filter(|line| !line.is_empty());
                 }
             }
+            // Its call is shown, and the subagent is a part of it.
+            Progress::Subagent { .. } => {}
             Progress::ToolEnded(ended) => self.end_call(&ended),
             // The reason for the end of the session answers the prompts of this turn.
             Progress::CallDraft(_) => {}

@@ -52,6 +52,8 @@ const EARLIER: &str = "state unknown: it ended with the earlier process";
 
 /// The background commands of one agent.
 pub(crate) struct BackgroundCommands {
+    /// The maximum number that run at once.
+    most: usize,
     team: Rc<TeamContext>,
     store: OutputStore,
     list: RefCell<CommandList>,
@@ -163,7 +165,17 @@ impl Drop for PendingLook<'_> {
 impl BackgroundCommands {
     /// Returns the commands of an agent. Those of an earlier process are loaded later.
     pub(crate) fn new(team: Rc<TeamContext>, store: OutputStore) -> Rc<Self> {
+        Self::with_most(MOST_RUNNING, team, store)
+    }
+
+    /// Creates the list of an agent that may run none, since nobody would learn of their ends.
+    pub(in crate::tools) fn none(team: Rc<TeamContext>, store: OutputStore) -> Rc<Self> {
+        Self::with_most(0, team, store)
+    }
+
+    fn with_most(most: usize, team: Rc<TeamContext>, store: OutputStore) -> Rc<Self> {
         Rc::new(Self {
+            most,
             team,
             store,
             list: RefCell::default(),
@@ -240,8 +252,13 @@ impl BackgroundCommands {
             .filter(|it| it.is_running())
             .map(BackgroundCommand::title)
             .collect();
-        if running.len() < MOST_RUNNING {
+        if running.len() < self.most {
             return Ok(());
+        }
+        if self.most == 0 {
+            return Err(ToolError::reply(
+                "you can run no command in the background; leave `background` out, and give it a `timeout`",
+            ));
         }
         Err(ToolError::Reply(format!(
             "{} commands already run in the background, more are not allowed: {}; stop one with stop_command, or wait \

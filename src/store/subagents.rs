@@ -1,0 +1,49 @@
+//! The transcripts of subagents, `transcript/sub/NAME-N.jsonl`. A number is used once, so they stay where they are when the
+//! conversation of their caller is archived or taken up again.
+
+use super::file::jsonl::each_line;
+use super::file::read::numbered;
+use super::teamdir::make_folder;
+use super::transcript::Transcript;
+use super::{StoreError, TeamDir};
+use crate::wire::AgentName;
+use crate::wire::subagent::{SubagentId, SubagentStart};
+use crate::wire::transcript::{Entry, Line};
+use std::path::PathBuf;
+
+/// The file name ending of transcripts.
+const ENDING: &str = ".jsonl";
+
+/// Returns the highest number of the subagents of an agent; 0 if it has had none.
+pub(crate) fn last_number(dir: &TeamDir, caller: &AgentName) -> Result<u64, StoreError> {
+    Ok(numbered(&dir.subagents(), caller, ENDING)?.last().map_or(0, |(number, _)| *number))
+}
+
+/// Returns the path of the transcript of a subagent.
+pub(crate) fn path(dir: &TeamDir, id: &SubagentId) -> PathBuf {
+    dir.subagent(&id.caller, id.number)
+}
+
+/// Opens the transcript of a subagent, and returns the lines in it. A torn tail is sealed.
+pub(crate) fn open(dir: &TeamDir, id: &SubagentId) -> Result<(Transcript, Vec<Line>), StoreError> {
+    dir.is_still_there()?;
+    make_folder(&dir.subagents())?;
+    let path = path(dir, id);
+    let transcript = Transcript::at(path)?;
+    Ok((transcript, read_all(dir, id)?))
+}
+
+/// Reads the transcript of a subagent; empty if there is none. Fails if the file exists and cannot be read.
+pub(crate) fn read_all(dir: &TeamDir, id: &SubagentId) -> Result<Vec<Line>, StoreError> {
+    let mut lines = Vec::new();
+    each_line(&path(dir, id), |line| lines.extend(Line::read(line)))?;
+    Ok(lines)
+}
+
+/// Whether lines are the transcript of the subagent that a line of its caller names, and not of another one.
+pub(crate) fn are_of(lines: &[Line], start: &SubagentStart) -> bool {
+    lines.iter().find_map(|line| match &line.entry {
+        Entry::Subagent(own) => Some(own.tool_use_id == start.tool_use_id),
+        _ => None,
+    }) == Some(true)
+}
