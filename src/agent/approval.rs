@@ -152,7 +152,7 @@ impl Approvals {
             Err(why) => return CallVerdict::Refuse(why.to_string()),
         };
         let verdict = self.gate.policy.judge(tool, &subject);
-        self.ask_or_refuse(call, verdict, &subject, CallOrigin::Own)
+        self.ask_or_refuse(call, verdict, &subject, &CallOrigin::Own)
     }
 
     /// Decides about a call of a subagent: by the rules of this agent and by those of the subagent's role, the stricter
@@ -165,7 +165,7 @@ impl Approvals {
         let verdicts = [&self.gate.policy, &asker.limits].map(|rules| rules.judge(tool, &subject));
         let [own, of_role] = verdicts;
         let verdict = if of_role.strictness() > own.strictness() { of_role } else { own };
-        self.ask_or_refuse(call, verdict, &subject, CallOrigin::Subagent(asker))
+        self.ask_or_refuse(call, verdict, &subject, &CallOrigin::Subagent(asker))
     }
 
     /// Decides about a call of a foreign agent, by the calls of our tools that do the same. A call that is not understood
@@ -212,7 +212,7 @@ impl Approvals {
             },
         };
         let origin = CallOrigin::Foreign(foreign.description());
-        self.ask_or_refuse(&call, verdict, &subject, origin)
+        self.ask_or_refuse(&call, verdict, &subject, &origin)
     }
 
     /// Acts on a verdict.
@@ -221,10 +221,10 @@ impl Approvals {
         call: &Call,
         verdict: PermissionVerdict,
         subject: &PermissionSubject,
-        origin: CallOrigin<'_>,
+        origin: &CallOrigin<'_>,
     ) -> CallVerdict {
         let about = match verdict {
-            PermissionVerdict::Refuse(why) => return self.deny(call, subject, &origin, why),
+            PermissionVerdict::Refuse(why) => return self.deny(call, subject, origin, why),
             PermissionVerdict::NeedsPlan => {
                 let tools = origin.tools().unwrap_or(&self.tools);
                 return CallVerdict::Refuse(needs_plan(&call.name, tools.plan_tool()));
@@ -244,22 +244,22 @@ impl Approvals {
                     "not approved: {why}, and in mode plan nothing may be changed; give the plan \
                      as your answer, and end your turn"
                 );
-                return self.deny(call, subject, &origin, why);
+                return self.deny(call, subject, origin, why);
             }
             let advice = permission::advice(about, &call.name, subject);
             let why = format!(
                 "denied: {why}; {advice}. Do without it, or say in your report what you could not do"
             );
-            return self.deny(call, subject, &origin, why);
+            return self.deny(call, subject, origin, why);
         }
-        let (description, asker) = match &origin {
+        let (description, asker) = match origin {
             CallOrigin::Own => (None, None),
             CallOrigin::Foreign(description) => (Some(description.clone()), None),
             CallOrigin::Subagent(asker) => (None, Some(Rc::clone(asker))),
         };
         let description = description.unwrap_or_else(|| describe(about, call, subject));
         let Call { id, name: tool, input } = call.clone();
-        let request_id = self.request_id(&id, &origin);
+        let request_id = self.request_id(&id, origin);
         let subagent = asker.as_ref().map(|asker| asker.id.clone());
         let question =
             Question { request_id, about, tool_use_id: id, tool, input, description, subagent };

@@ -295,15 +295,7 @@ impl Member {
                 MachineEvent::Prompt(text)
             }
             Event::Machine(event) => {
-                let note = match &event {
-                    MachineEvent::Interrupt => self.interrupt_subagents(),
-                    MachineEvent::InterruptAsked(asked) => {
-                        let id = asked.request_id.clone();
-                        self.interrupt_subagents_once(&id)
-                    }
-                    _ => None,
-                };
-                if let Some(note) = note {
+                if let Some(note) = self.interrupt_subagents_on(&event) {
                     return Ok(VecDeque::from([note, event]));
                 }
                 // The drain of a busy member waits for the end of its model call or tool call.

@@ -131,13 +131,8 @@ pub(super) fn build_agent(
     let folder = place.as_ref().map_or_else(|| team.workspace(), |place| Path::new(&place.folder));
     let commands = command_setup(variables, run_id.clone(), parts.walls);
     let setup = commands.clone();
-    let hooks = Hooks {
-        list: parts.hooks,
-        me: name.clone(),
-        workspace: folder.to_owned(),
-        setup: commands.clone(),
-        leases: place.is_none().then(|| team.clone()),
-    };
+    let leases = place.is_none().then(|| team.clone());
+    let hooks = hooks(parts.hooks, name, folder, commands.clone(), leases);
     let me = identity(name, incarnation, &role, &rules, parts.agent.as_ref());
     let mode = parts.permissions.mode;
     let servers = mcp_servers::of_agent(parts.mcp_servers, name, (&parts.role, &role));
@@ -150,26 +145,15 @@ pub(super) fn build_agent(
     let room = (profile, instruction_bytes(profile));
     let skills = skills_of(folder, environment, &role, &limits, room);
     let rules_of_house = house_rules(&team, profile, &limits);
-    let subagents = Subagents::new(SubagentParts {
-        caller: name.clone(),
-        incarnation: incarnation.clone(),
-        bus: Arc::clone(&bus),
-        clock: Rc::clone(&clock),
-        models: parts.subagent_models,
-        briefing: SubagentBriefing {
-            workspace: folder.display().to_string(),
-            house_rules: rules_of_house.clone(),
-            skills: skills.list.clone(),
-        },
-        secrets: Rc::clone(&secrets),
-        show: Rc::clone(&parts.show),
-        max_rounds: me.max_rounds,
-        max_answer_tokens: rules.max_answer_tokens,
-        thinking: rules.thinking(),
-        most: rules.max_subagents,
-    });
+    let of_subagents = SubagentBriefing {
+        workspace: folder.display().to_string(),
+        house_rules: rules_of_house.clone(),
+        skills: skills.list.clone(),
+    };
     let has_subagents = profile == Profile::Full && parts.agent.is_none();
-    let subagents = has_subagents.then_some(subagents);
+    let shared = (&bus, &clock, &secrets, &parts.show);
+    let subagents =
+        has_subagents.then(|| subagents(&me, shared, parts.subagent_models, of_subagents, &rules));
     let system = system_prompt(&Briefing {
         profile,
         skills: skills.list,
@@ -182,20 +166,11 @@ pub(super) fn build_agent(
         clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
     });
     let (run, my_bus) = (incarnation.clone(), Arc::clone(&bus));
-    let team_context = TeamContext::new(name.clone(), run, my_bus, rules.max_sends, hooks);
-    let team_context = Rc::new(team_context);
+    let team_context = Rc::new(TeamContext::new(name.clone(), run, my_bus, rules.max_sends, hooks));
     let output_store = output_store(&team, name, place.as_ref(), &secrets, &parts.show);
-    let mcp = McpTools::new(McpSetup {
-        servers,
-        me: name.clone(),
-        team: team.clone(),
-        commands: commands.clone(),
-        folder: folder.to_owned(),
-        pins: ToolPins::below(environment.state_home()),
-        idle_after: Duration::from_secs(rules.mcp_idle_after),
-        tell: warner(&parts.show),
-        is_compact: profile == Profile::Compact,
-    });
+    let pins = ToolPins::below(environment.state_home());
+    let for_servers = (&team, commands.clone(), folder, pins);
+    let mcp = mcp_tools(servers, &me, for_servers, (rules.mcp_idle_after, profile), &parts.show);
     let tools = tools::registry(ToolParts {
         commands,
         mcp,
@@ -243,6 +218,65 @@ pub(super) fn build_agent(
         secrets,
         show: parts.show,
         next_models: Rc::default(),
+    })
+}
+
+/// Returns the hooks of an agent that works in a folder. `leases` are checked after each, if it works in the workspace.
+fn hooks(
+    list: Vec<Hook>,
+    name: &AgentName,
+    folder: &Path,
+    setup: CommandSetup,
+    leases: Option<TeamDir>,
+) -> Hooks {
+    Hooks { list, me: name.clone(), workspace: folder.to_owned(), setup, leases }
+}
+
+/// Returns the tools of MCP servers, which run as the commands of the agent do.
+fn mcp_tools(
+    servers: Vec<NamedMcpServer>,
+    me: &Identity,
+    (team, commands, folder, pins): (&TeamDir, CommandSetup, &Path, ToolPins),
+    (idle_after, profile): (u64, Profile),
+    show: &Rc<dyn Fn(&Progress)>,
+) -> Option<Rc<McpTools>> {
+    McpTools::new(McpSetup {
+        servers,
+        me: me.name.clone(),
+        team: team.clone(),
+        commands,
+        folder: folder.to_owned(),
+        pins,
+        idle_after: Duration::from_secs(idle_after),
+        tell: warner(show),
+        is_compact: profile == Profile::Compact,
+    })
+}
+
+/// What an agent and its subagents share.
+type Shared<'a> = (&'a Arc<Bus>, &'a Rc<dyn Clock>, &'a Rc<Redactor>, &'a Rc<dyn Fn(&Progress)>);
+
+/// Returns the subagents of an agent.
+fn subagents(
+    me: &Identity,
+    (bus, clock, secrets, show): Shared<'_>,
+    models: Rc<SubagentModels>,
+    briefing: SubagentBriefing,
+    rules: &Rules,
+) -> Rc<Subagents> {
+    Subagents::new(SubagentParts {
+        caller: me.name.clone(),
+        incarnation: me.incarnation.clone(),
+        bus: Arc::clone(bus),
+        clock: Rc::clone(clock),
+        models,
+        briefing,
+        secrets: Rc::clone(secrets),
+        show: Rc::clone(show),
+        max_rounds: me.max_rounds,
+        max_answer_tokens: rules.max_answer_tokens,
+        thinking: rules.thinking(),
+        most: rules.max_subagents,
     })
 }
 

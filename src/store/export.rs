@@ -6,8 +6,9 @@ use super::{StoreError, TeamDir};
 use std::path::PathBuf;
 
 /// The folders, each with the end of its files. A file of JSON Lines has a value in each line, any other JSON file one.
-const FOLDERS: [(&str, &str, ExportedKind); 10] = [
+const FOLDERS: [(&str, &str, ExportedKind); 11] = [
     ("transcript", ".jsonl", ExportedKind::Conversation),
+    ("transcript/sub", ".jsonl", ExportedKind::Conversation),
     ("transcript/archive", ".jsonl", ExportedKind::EarlierConversation),
     ("inbox", ".jsonl", ExportedKind::Other),
     ("dead", ".jsonl", ExportedKind::Other),

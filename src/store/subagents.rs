@@ -24,6 +24,12 @@ pub(crate) fn path(dir: &TeamDir, id: &SubagentId) -> PathBuf {
     dir.subagent(&id.caller, id.number)
 }
 
+/// Returns the path of the transcript of an agent, or of a subagent (`CALLER:NUMBER`); `None` if neither can have the name.
+pub(crate) fn conversation(dir: &TeamDir, name: &str) -> Option<PathBuf> {
+    let of_agent = AgentName::mailbox(name).ok().map(|name| dir.transcript(&name));
+    of_agent.or_else(|| Some(path(dir, &SubagentId::parse(name)?)))
+}
+
 /// Opens the transcript of a subagent, and returns the lines in it. A torn tail is sealed.
 pub(crate) fn open(dir: &TeamDir, id: &SubagentId) -> Result<(Transcript, Vec<Line>), StoreError> {
     dir.is_still_there()?;
@@ -42,8 +48,9 @@ pub(crate) fn read_all(dir: &TeamDir, id: &SubagentId) -> Result<Vec<Line>, Stor
 
 /// Whether lines are the transcript of the subagent that a line of its caller names, and not of another one.
 pub(crate) fn are_of(lines: &[Line], start: &SubagentStart) -> bool {
-    lines.iter().find_map(|line| match &line.entry {
-        Entry::Subagent(own) => Some(own.tool_use_id == start.tool_use_id),
-        _ => None,
-    }) == Some(true)
+    let first = lines.iter().find_map(|line| {
+        let Entry::Subagent(own) = &line.entry else { return None };
+        Some(own)
+    });
+    first.is_some_and(|own| own.tool_use_id == start.tool_use_id)
 }

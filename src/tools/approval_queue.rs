@@ -324,6 +324,7 @@ mod tests {
                 tool: "bash".into(),
                 input: json!({ "command": id }),
                 description: id.into(),
+                subagent: None,
             };
             let decider = "lead".into();
             let deadline = WallTime::default();

@@ -27,8 +27,8 @@ const MAIL: ToolSpec =
     ToolSpec { role_access: RoleAccess::Granted, purpose: Purpose::Talk, ..TALKS };
 
 parameters!(SendMessage {
-    to: String = required(Text, "the recipient"),
-    content: String = required(Text, "the text"),
+    to: String = required(Text, ""),
+    content: String = required(Text, ""),
     msg_type: Option<String> = optional(Word(&["message"]), ""),
 });
 
@@ -89,7 +89,7 @@ fn wrong_type(kind: &str) -> String {
     format!("msg_type {kind:?} cannot be sent with send_message; {instead}")
 }
 
-parameters!(Broadcast { content: String = required(Text, "the text") });
+parameters!(Broadcast { content: String = required(Text, "") });
 
 impl Tool for Broadcast {
     const SPEC: ToolSpec = ToolSpec {

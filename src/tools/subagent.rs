@@ -16,7 +16,8 @@ impl Tool for RunSubagent {
     const SPEC: ToolSpec = ToolSpec {
         name: "run_subagent",
         aliases: &["Task", "Agent"],
-        description: "A fresh helper does a task; you get its last text (background: as mail).",
+        description: "A helper with a fresh conversation does a task; you get its last text (background: by \
+                      mail). Say all that it must know.",
         after_crash: AfterCrash::Continue,
         signal: Signal::RunsSubagent,
         ..TALKS

@@ -110,7 +110,7 @@ pub(crate) fn spawned_name(tool: &str, input: &Value) -> Option<String> {
 }
 
 parameters!(ShutdownTeammate {
-    name: String = required(Text, "the teammate to stop"),
+    name: String = required(Text, ""),
     reason: Option<String> = optional(Text, "why; told to the teammate"),
 });
 

@@ -3,6 +3,7 @@
 use crate::os::{Clock, SystemClock, uptime};
 use crate::store::heartbeat::{self, Heartbeat};
 use crate::store::{Liveness, TeamDir, background, liveness, roster};
+use crate::wire::activity::Activity;
 use crate::wire::roster::{Member, Roster, Status, UsageCount};
 use crate::wire::sandbox::SandboxEntry;
 use crate::wire::{AgentName, WallTime};
@@ -19,6 +20,9 @@ pub(crate) struct MemberView {
     pub(crate) alive: bool,
     pub(crate) since: WallTime,
     pub(crate) activity: Option<String>,
+    /// The subagents that work for it, each a branch below it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) subagents: Vec<SubagentView>,
     pub(crate) usage: UsageCount,
     pub(crate) model: String,
     pub(crate) unread: usize,
@@ -39,6 +43,14 @@ pub(crate) struct MemberView {
     pub(crate) sandbox: Option<SandboxEntry>,
     #[serde(skip)]
     pub(crate) entry: Value,
+}
+
+/// A subagent that works.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct SubagentView {
+    /// `CALLER:NUMBER`.
+    pub(crate) id: String,
+    pub(crate) doing: String,
 }
 
 /// The last heartbeat of a busy agent.
@@ -77,6 +89,7 @@ pub(crate) fn members(
                 alive,
                 since: member.since,
                 activity: member.activity.as_ref().map(ToString::to_string),
+                subagents: subagents_of(name, member.activity.as_ref().filter(|_| alive)),
                 usage: member.usage,
                 model: member.model.clone(),
                 unread: unread(name),
@@ -115,6 +128,12 @@ pub(crate) fn members(
         Some(view_of(&name, member, status, &liveness, json!(member)))
     });
     lead.chain(members).collect()
+}
+
+fn subagents_of(name: &AgentName, activity: Option<&Activity>) -> Vec<SubagentView> {
+    let all = activity.map(Activity::subagents).unwrap_or_default();
+    let view = |(number, doing)| SubagentView { id: format!("{name}:{number}"), doing };
+    all.into_iter().map(view).collect()
 }
 
 fn heartbeat_of(

@@ -13,7 +13,7 @@ pub(crate) mod trace;
 
 pub(crate) use change::{Change, MessageProgress, Stage};
 pub(crate) use feed::Feed;
-pub(crate) use members::{MemberView, members};
+pub(crate) use members::{MemberView, SubagentView, members};
 #[cfg(test)]
 pub(crate) use opened::OpenedMessage;
 pub(crate) use snapshot::{Observer, Snapshot};

@@ -6,12 +6,12 @@ use super::feed::Feed;
 use super::members::MemberView;
 use super::opened::{self, OpenedMessage};
 use crate::protocol::tasks::blockers;
-use crate::store::TeamDir;
 use crate::store::tail::Tail;
+use crate::store::{TeamDir, subagents};
+use crate::wire::WithUnknownFields;
 use crate::wire::price_list::PriceList;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::transcript::Line;
-use crate::wire::{AgentName, WithUnknownFields};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The maximum number of model calls that are kept.
@@ -189,8 +189,8 @@ impl Observer {
         if self.snapshot.conversation.name == name {
             return;
         }
-        let known = AgentName::mailbox(name).ok();
-        let tail = known.map(|name| Tail::of_last(self.team.transcript(&name), LOOK_BACK));
+        let known = subagents::conversation(&self.team, name);
+        let tail = known.map(|path| Tail::of_last(path, LOOK_BACK));
         let (name, lines) = (name.to_owned(), VecDeque::new());
         let starts_late = tail.as_ref().is_some_and(|tail| tail.offset() > 0);
         self.snapshot.conversation =
@@ -261,6 +261,7 @@ mod tests {
     use super::super::change::Stage;
     use super::*;
     use crate::view::testing::{record, team_folder};
+    use crate::wire::AgentName;
     use serde_json::{Value, json};
     use std::fs;
 

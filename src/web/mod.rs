@@ -12,10 +12,10 @@ pub(crate) use broadcaster::Broadcaster;
 
 use crate::loopback::access::Access;
 use crate::loopback::server::{BodyError, LoopbackServer, read_body};
+use crate::store::subagents;
 use crate::store::tail::Tail;
 use crate::view::Stage;
 use crate::view::trace::{self, Proof};
-use crate::wire::AgentName;
 use crate::wire::transcript::Line;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
@@ -149,10 +149,13 @@ impl Site {
         reply::json(StatusCode::OK, &json!({ "id": id, "steps": steps.collect::<Vec<_>>() }))
     }
 
-    /// Streams the conversation of an agent, then every new line.
-    fn follow(&self, name: &AgentName) -> Response<ResponseBody> {
+    /// Streams the conversation of an agent or a subagent, then every new line.
+    fn follow(&self, name: &str) -> Response<ResponseBody> {
+        let Some(path) = subagents::conversation(&self.broadcaster.dir, name) else {
+            return reply::refused(&Refusal::Unknown);
+        };
         let (sender, events) = mpsc::channel(64);
-        let mut tail = Tail::of_last(self.broadcaster.dir.transcript(name), LOOK_BACK);
+        let mut tail = Tail::of_last(path, LOOK_BACK);
         let mut looks = self.broadcaster.looks.subscribe();
         tokio::task::spawn_local(async move {
             loop {

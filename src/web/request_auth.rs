@@ -2,6 +2,7 @@
 
 use crate::loopback::access::{Access, AccessError, is_json};
 use crate::wire::AgentName;
+use crate::wire::subagent::SubagentId;
 use hyper::Method;
 use hyper::http::request::Parts;
 
@@ -20,7 +21,8 @@ pub(super) enum Route {
     Page,
     /// The changes of the team.
     Events,
-    Conversation(AgentName),
+    /// Of this agent or subagent.
+    Conversation(String),
     /// The path of the message of this id through the files.
     Trace(String),
     Order,
@@ -57,7 +59,8 @@ impl RequestAuth {
             "/" if is_read => Ok(Route::Page),
             "/events" if is_read => Ok(Route::Events),
             "/conversation" if is_read => {
-                let name = parameter(query, "name").and_then(|name| AgentName::mailbox(&name).ok());
+                let name = parameter(query, "name");
+                let name = name.filter(|name| can_have_conversation(name));
                 name.map(Route::Conversation).ok_or(Refusal::Unknown)
             }
             "/trace" if is_read => {
@@ -68,6 +71,11 @@ impl RequestAuth {
             _ => Err(Refusal::Unknown),
         }
     }
+}
+
+/// Whether an agent or a subagent can have this name.
+fn can_have_conversation(name: &str) -> bool {
+    AgentName::mailbox(name).is_ok() || SubagentId::parse(name).is_some()
 }
 
 fn parameter(query: &str, name: &str) -> Option<String> {
@@ -128,7 +136,9 @@ mod tests {
         for path in ["/../config.json", "/%2e%2e/config.json", "//etc/passwd", "/page.js"] {
             refuses(Refusal::Unknown, &format!("GET {path}?token=secret"), &[HOST]);
         }
-        for name in ["..%2flead", "../lead", "%00", "a/b", ".lock", "%zz", "Alice"] {
+        for name in
+            ["..%2flead", "../lead", "%00", "a/b", ".lock", "%zz", "Alice", "a/b:1", "alice:x"]
+        {
             let request = format!("GET /conversation?token=secret&name={name}");
             refuses(Refusal::Unknown, &request, &[HOST]);
         }

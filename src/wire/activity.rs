@@ -62,6 +62,25 @@ impl fmt::Display for Activity {
     }
 }
 
+impl Activity {
+    /// Returns the subagents that work for the agent: the number of each, and what it does.
+    pub fn subagents(&self) -> Vec<(u64, String)> {
+        let Self::Subagent(all) = self else { return Vec::new() };
+        let mut found: Vec<(u64, String)> = Vec::new();
+        for piece in all.split(", ") {
+            let numbered =
+                piece.split_once(' ').and_then(|(n, doing)| Some((n.parse().ok()?, doing)));
+            match (numbered, found.last_mut()) {
+                (Some((number, doing)), _) => found.push((number, doing.to_owned())),
+                // A reason may have commas.
+                (None, Some((_, doing))) => *doing = format!("{doing}, {piece}"),
+                (None, None) => {}
+            }
+        }
+        found
+    }
+}
+
 impl From<String> for Activity {
     fn from(phrase: String) -> Self {
         match phrase.as_str() {
@@ -111,6 +130,7 @@ mod tests {
             ("refused: not yet", Activity::Refused("not yet".into())),
             ("restarting", Activity::Restarting),
             ("queued: no place", Activity::Queued("no place".into())),
+            ("subagent 1 bash", Activity::Subagent("1 bash".into())),
         ];
         for (phrase, activity) in cases {
             assert_eq!(Activity::from(phrase.to_owned()), activity);
@@ -118,10 +138,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_subagents_of_an_agent_are_those_of_its_phrase() {
+        let of = |phrase: &str| Activity::from(phrase.to_owned()).subagents();
+        let two = of("subagent 1 bash, 12 retrying: lost, again");
+        assert_eq!(two, [(1, "bash".to_owned()), (12, "retrying: lost, again".to_owned())]);
+        assert!(of("bash").is_empty() && of("subagent odd").is_empty());
+    }
+
     proptest! {
         #[test]
-        fn any_phrase_survives_reading_and_writing(phrase: String, prefix in 0_usize..6) {
-            let phrase = ["", PERMISSION, SANDBOX, REFUSED, RETRYING, QUEUED][prefix].to_owned() + &phrase;
+        fn any_phrase_survives_reading_and_writing(phrase: String, prefix in 0_usize..7) {
+            let prefixes = ["", PERMISSION, SANDBOX, REFUSED, RETRYING, QUEUED, SUBAGENT];
+            let phrase = prefixes[prefix].to_owned() + &phrase;
             let json = serde_json::to_string(&phrase).unwrap();
             let activity: Activity = serde_json::from_str(&json).unwrap();
             prop_assert_eq!(serde_json::to_string(&activity).unwrap(), json);

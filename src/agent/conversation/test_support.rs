@@ -30,7 +30,15 @@ pub(crate) fn question(call: &Call) -> Box<Question> {
     let Call { id, name: tool, input } = call.clone();
     let (request_id, about) = (format!("alice:{id}"), QuestionKind::Permission);
     let description = "x".into();
-    Box::new(Question { request_id, about, tool_use_id: id, tool, input, description })
+    Box::new(Question {
+        request_id,
+        about,
+        tool_use_id: id,
+        tool,
+        input,
+        description,
+        subagent: None,
+    })
 }
 
 /// The calls of the model that have no answer yet.

@@ -53,7 +53,7 @@ impl Member {
             SubagentRequest::CheckBudget(reply) => {
                 let stop = self.check_budget().await?;
                 if let Some(MachineEvent::Stop(StopCause::Budget(limit))) = &stop {
-                    answer(reply, Some(limit.clone()));
+                    answer(reply, Some(*limit));
                 } else {
                     answer(reply, None);
                 }
@@ -147,7 +147,7 @@ impl Member {
     }
 
     /// Ends the subagents, because the person has interrupted their caller. Returns a note for the model.
-    pub(super) fn interrupt_subagents(&mut self) -> Option<MachineEvent> {
+    fn interrupt_subagents(&mut self) -> Option<MachineEvent> {
         let all = self.subagents.all.as_ref()?;
         all.set_end_reason(EndReason::Interrupted);
         let ended = all.end_background(EndReason::Interrupted);
@@ -173,9 +173,14 @@ impl Member {
         is_new.then(|| self.interrupt_subagents()).flatten()
     }
 
-    /// Notes an interrupt request that was found before its drain, and ends the subagents in the background.
-    pub(super) fn interrupt_subagents_once(&mut self, request_id: &str) -> Option<MachineEvent> {
-        let is_new = self.subagents.interrupts.insert(request_id.to_owned());
+    /// Ends the subagents if this event is an interrupt: of the person, or a request that was found before its drain. Returns
+    /// a note for the model.
+    pub(super) fn interrupt_subagents_on(&mut self, event: &MachineEvent) -> Option<MachineEvent> {
+        if matches!(event, MachineEvent::Interrupt) {
+            return self.interrupt_subagents();
+        }
+        let MachineEvent::InterruptAsked(asked) = event else { return None };
+        let is_new = self.subagents.interrupts.insert(asked.request_id.clone());
         is_new.then(|| self.interrupt_subagents()).flatten()
     }
 

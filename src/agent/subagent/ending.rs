@@ -36,12 +36,10 @@ pub(super) struct SubagentEnd {
 impl SubagentEnd {
     /// Returns the end that a transcript tells; `None` if the subagent has not ended.
     pub(super) fn in_lines(lines: &[Line]) -> Option<Self> {
-        let (outcome, text) = lines.iter().find_map(|line| match &line.entry {
-            Entry::TurnEnd { outcome, report, .. } => {
-                let text = report.as_ref().map(|report| report.text.clone());
-                Some((*outcome, text.unwrap_or_default()))
-            }
-            _ => None,
+        let (outcome, text) = lines.iter().find_map(|line| {
+            let Entry::TurnEnd { outcome, report, .. } = &line.entry else { return None };
+            let text = report.as_ref().map(|report| report.text.clone());
+            Some((*outcome, text.unwrap_or_default()))
         })?;
         let used = Used::in_lines(lines);
         Some(Self { outcome, text, calls: used.calls, tokens: used.tokens })

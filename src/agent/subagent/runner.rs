@@ -5,8 +5,8 @@ use super::link::{CallerLink, RETRY_AFTER};
 use super::request::{Asker, SubagentRequest};
 use crate::agent::conversation::{
     AfterRestart, CallVerdict, Conversation, DiskFullHandler, HostAction, Journal, ModelCaller,
-    NextAttempt, RecordError, SyncFuture, TranscriptWriter, TurnAction, TurnEffect,
-    TurnEnd, TurnEvent, TurnMachine, UsableModel, WorkId, WorkResult,
+    NextAttempt, RecordError, SyncFuture, TranscriptWriter, TurnAction, TurnEffect, TurnEnd,
+    TurnEvent, TurnMachine, UsableModel, WorkId, WorkResult,
 };
 use crate::agent::progress::Progress;
 use crate::os::failpoint::hit;
@@ -227,9 +227,9 @@ impl Working {
     ) -> Result<VecDeque<Call>, RecordError> {
         let asked: BTreeSet<String> = lines
             .iter()
-            .filter_map(|line| match &line.entry {
-                Entry::Request { question, .. } => Some(question.tool_use_id.clone()),
-                _ => None,
+            .filter_map(|line| {
+                let Entry::Request { question, .. } = &line.entry else { return None };
+                Some(question.tool_use_id.clone())
             })
             .collect();
         for entry in first {
@@ -278,11 +278,11 @@ impl Working {
     async fn perform(&mut self, action: TurnAction) -> Result<Option<TurnEvent>, RecordError> {
         match action {
             TurnAction::Effect(effect) => {
-                if effect == TurnEffect::CallModel {
-                    if let Some(limit) = self.link.ask(SubagentRequest::CheckBudget).await {
-                        let limit = Some(format!("{limit} are used"));
-                        return Ok(Some(TurnEvent::Stop { limit }));
-                    }
+                if effect == TurnEffect::CallModel
+                    && let Some(limit) = self.link.ask(SubagentRequest::CheckBudget).await
+                {
+                    let limit = Some(format!("{limit} are used"));
+                    return Ok(Some(TurnEvent::Stop { limit }));
                 }
                 self.show(&effect);
                 self.conversation.perform(effect, &mut WaitForRoom).await?;

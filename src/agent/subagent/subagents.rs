@@ -7,7 +7,6 @@ use super::request::{Asker, SubagentRequest};
 use super::runner::Runner;
 use crate::agent::event::Events;
 use crate::bus::Outgoing;
-use crate::llm::abilities_of;
 use crate::os::failpoint::hit;
 use crate::protocol::permission::Policy;
 use crate::store::asynchronous::offload;
@@ -69,18 +68,14 @@ impl Subagents {
 
     /// Follows an entry of the caller's transcript.
     pub(in crate::agent) fn follow(&self, entry: &Entry) {
-        match entry {
-            Entry::Subagent(start) => {
-                self.last.set(self.last.get().max(start.number().unwrap_or_default()));
-                self.known.borrow_mut().insert(start.tool_use_id.clone(), start.clone());
+        if let Entry::Subagent(start) = entry {
+            self.last.set(self.last.get().max(start.number().unwrap_or_default()));
+            self.known.borrow_mut().insert(start.tool_use_id.clone(), start.clone());
+        } else if let Entry::Mail { message, .. } = entry {
+            let id = message.get("id").and_then(|id| id.as_str());
+            if let Some(id) = id.filter(|id| id.starts_with(&self.link.mail_prefix())) {
+                self.told.borrow_mut().insert(id.to_owned());
             }
-            Entry::Mail { message, .. } => {
-                let id = message.get("id").and_then(|id| id.as_str());
-                if let Some(id) = id.filter(|id| id.starts_with(&self.link.mail_prefix())) {
-                    self.told.borrow_mut().insert(id.to_owned());
-                }
-            }
-            _ => {}
         }
     }
 
@@ -214,7 +209,7 @@ impl Subagents {
         let tools = tools.for_subagent(role.clone());
         let number = start.number().ok_or_else(|| ToolError::reply("its start is not legible"))?;
         let model = self.open_model(Some(&start.model), false, &start.id)?.model;
-        tools.set_model(abilities_of(&model.provider.label()));
+        tools.set_model(model.facts.abilities());
         let lists = RuleLists { deny: denied_by(&role), ..RuleLists::default() };
         let mode = role.mode.unwrap_or(PermissionMode::Bypass);
         let limits = Policy::new(mode, &lists).map_err(|why| {

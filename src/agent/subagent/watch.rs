@@ -53,11 +53,12 @@ impl SubagentWatch {
         if !waits_for_them {
             return (status, activity);
         }
-        if let Some(asked) = self.asking.values().next() {
-            return (Status::Waiting, Some(asked.activity.clone()));
-        }
-        let words = self.doing.iter().map(|(number, doing)| format!("{number} {doing}"));
+        let mut doing: BTreeMap<u64, &Activity> =
+            self.doing.iter().map(|(number, doing)| (*number, doing)).collect();
+        doing.extend(self.asking.values().map(|asked| (asked.number, &asked.activity)));
+        let words = doing.iter().map(|(number, doing)| format!("{number} {doing}"));
         let words: Vec<String> = words.collect();
-        (Status::Working, Some(Activity::Subagent(words.join(", "))))
+        let status = if self.asking.is_empty() { Status::Working } else { Status::Waiting };
+        (status, Some(Activity::Subagent(words.join(", "))))
     }
 }

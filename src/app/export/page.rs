@@ -160,6 +160,7 @@ fn entry(Line { at, entry }: &Line) -> String {
         )),
         Entry::Request { question, .. } => note(&format!("asks: {}", question.description)),
         Entry::Interrupt { by, .. } => note(&format!("interrupted by {by}")),
+        Entry::Subagent(start) => note(&format!("subagent {}: {}", start.id, start.task)),
         Entry::Model { model } => note(&format!("goes on with {model}")),
         Entry::Note { content } => note(content),
         Entry::Instructions { file, .. } => note(&format!("was told the instructions in {file}")),

@@ -79,8 +79,7 @@ impl LeadApp {
         // A script that reads the progress of a run gets all mail.
         let began_at = options.request.front.output().is_none().then(|| SystemClock.now());
         let (shown, progress) = unbounded_channel();
-        let of_subagents =
-            subagent_models(&process, &options, known, conversation, runtime.team());
+        let of_subagents = subagent_models(&process, &options, known, conversation, runtime.team());
         let parts = AgentParts {
             process: &process,
             role: "lead".into(),

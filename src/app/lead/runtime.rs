@@ -4,6 +4,7 @@ use super::conversation::NextSession;
 use crate::agent::Events;
 use crate::agent::event::Event;
 use crate::agent::model_chain::AgentModels;
+use crate::app::subagent_models::SubagentModels;
 use crate::bus::Bus;
 use crate::error::Failure;
 use crate::settings::granted::RulesOfLead;

@@ -26,6 +26,7 @@ use crate::os::{
     async_fd::ReadableFd, child, failpoint::hit, memory, program, signals::SignalEvent, uptime,
 };
 use crate::settings::environment::Environment;
+use crate::settings::models::KnownModels;
 use crate::store::asynchronous::offload;
 use crate::store::last_output::LastOutput;
 use crate::store::{LifeLock, LifeRecord, StoreError, TeamDir, liveness, transcript};

@@ -226,6 +226,7 @@ mod tests {
             tool: tool.into(),
             input: json!({ "command": "ls" }),
             description: "ls".into(),
+            subagent: None,
         };
         let (call, plan) = (QuestionKind::Permission, QuestionKind::Plan);
         let (yes, no) = (DecisionOutcome::Approved, DecisionOutcome::Rejected);

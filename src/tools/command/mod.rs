@@ -80,7 +80,7 @@ const SECONDS: ParameterType = ParameterType::Count { most: Some(MAX_CALL_SECOND
 const MAX_COMMAND_BYTES: usize = 131_071;
 
 parameters!(Bash {
-    command: String = required(Text, "The command, as typed in bash."),
+    command: String = required(Text, ""),
     /// In seconds.
     timeout: Option<u64> = optional(SECONDS, "Seconds after which it is ended."),
     /// Whether it runs beside other calls.

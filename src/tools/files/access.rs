@@ -155,6 +155,7 @@ impl FileAccess {
             writer: self.writer.clone(),
             log: RefCell::default(),
             uses: RefCell::default(),
+            images: RefCell::default(),
             has_recovered: Cell::new(self.has_recovered.get()),
             judged: RefCell::default(),
         }

@@ -4,7 +4,7 @@ use super::piece::{self, Piece};
 use super::read_log::SeenFile;
 use super::seen_lines::{Edit, SeenLines, count_lines};
 use super::write::{NextVersion, check_hash, check_piece};
-use super::{FILE, PATH, missing};
+use super::{FILE, missing};
 use crate::tools::call::{Call, ToolError};
 use crate::tools::registry::{Tool, ToolParts, parameters};
 use crate::wire::tool::ParameterType::{Boolean, Text, TextEdits};
@@ -25,9 +25,9 @@ pub(in crate::tools) struct TextEdit {
 }
 
 parameters!(EditFile {
-    path: String = required(Text, PATH),
+    path: String = required(Text, ""),
     old_text: Option<String> = required(Text, "The exact text in the file."),
-    new_text: Option<String> = required(Text, "The replacement."),
+    new_text: Option<String> = required(Text, ""),
     replace_all: Option<bool> = optional(Boolean, "Replaces every occurrence."),
     edits: Option<Vec<TextEdit>> = optional(TextEdits, "Further edits of this file, made in order: all or none."),
 });

@@ -51,10 +51,8 @@ use write::{NextVersion, check_whole};
 const FILE: ToolSpec =
     ToolSpec { subject: SubjectArgument::File("path"), of_subagents: true, ..ToolSpec::STRICT };
 
-const PATH: &str = "Path in the workspace.";
-
 parameters!(ReadFile {
-    path: String = required(Text, PATH),
+    path: String = required(Text, ""),
     offset: Option<usize> = optional(Count { most: None }, "First line, from 1."),
     limit: Option<usize> = optional(Count { most: None }, "Number of lines."),
 });
@@ -175,10 +173,7 @@ fn shown_lines<'a>(lines: impl Iterator<Item = &'a str>, first: usize) -> SeenLi
     shown.map(|(number, _)| (number, number)).collect()
 }
 
-parameters!(WriteFile {
-    path: String = required(Text, PATH),
-    content: String = required(Text, "The complete new content of the file."),
-});
+parameters!(WriteFile { path: String = required(Text, ""), content: String = required(Text, "") });
 
 impl Tool for WriteFile {
     const SPEC: ToolSpec = ToolSpec {

@@ -31,7 +31,7 @@ impl Top {
                 .iter()
                 .position(|it| it.question.request_id == open.asked.question.request_id)
                 .and_then(|at| all.get(at + 1).or(all.first())),
-            _ => all.iter().find(|it| it.from == self.selected),
+            _ => all.iter().find(|it| it.from == self.selected_agent()),
         };
         match after.or(all.first()) {
             None => self.fail("No open questions"),

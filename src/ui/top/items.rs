@@ -2,7 +2,7 @@
 
 use super::layout::Pane;
 use crate::view::change::PendingQuestion;
-use crate::view::{MemberView, MessageProgress, Snapshot};
+use crate::view::{MemberView, MessageProgress, Snapshot, SubagentView};
 use crate::wire::WithUnknownFields;
 use crate::wire::task::{Task, TaskId};
 
@@ -12,6 +12,8 @@ pub(super) type ItemKey = (String, String);
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Item<'a> {
     Member(&'a MemberView),
+    /// A subagent, below its caller.
+    Subagent(&'a SubagentView),
     Message(&'a MessageProgress),
     Task(&'a WithUnknownFields<Task>, &'a [TaskId]),
     Question(&'a PendingQuestion),
@@ -21,6 +23,7 @@ impl Item<'_> {
     pub(super) fn key(&self) -> ItemKey {
         match self {
             Self::Member(member) => (member.name.clone(), String::new()),
+            Self::Subagent(subagent) => (subagent.id.clone(), String::new()),
             Self::Message(message) => (message.to.clone(), message.id.clone()),
             Self::Task(task, _) => (String::new(), task.id.to_string()),
             Self::Question(asked) => (asked.from.clone(), asked.question.request_id.clone()),
@@ -30,6 +33,7 @@ impl Item<'_> {
     pub(super) fn is(&self, (owner, id): &ItemKey) -> bool {
         match self {
             Self::Member(member) => member.name == *owner,
+            Self::Subagent(subagent) => subagent.id == *owner,
             Self::Message(message) => message.to == *owner && message.id == *id,
             Self::Task(task, _) => task.id.to_string() == *id,
             Self::Question(asked) => asked.from == *owner && asked.question.request_id == *id,
@@ -45,6 +49,7 @@ impl Item<'_> {
                     [&member.name, member.status.word(), &member.role, activity, &member.model];
                 words.join(" ")
             }
+            Self::Subagent(subagent) => format!("{} {}", subagent.id, subagent.doing),
             Self::Message(message) => {
                 format!("{} → {} [{}]: {}", message.from, message.to, message.kind, message.content)
             }
@@ -64,7 +69,14 @@ impl Item<'_> {
 /// `shows_protocol`.
 pub(super) fn items(pane: Pane, snapshot: &Snapshot, shows_protocol: bool) -> Vec<Item<'_>> {
     match pane {
-        Pane::Members => snapshot.members.iter().map(Item::Member).collect(),
+        Pane::Members => {
+            let mut rows = Vec::new();
+            for member in &snapshot.members {
+                rows.push(Item::Member(member));
+                rows.extend(member.subagents.iter().map(Item::Subagent));
+            }
+            rows
+        }
         Pane::Messages => {
             let shown = snapshot.messages.iter().filter(|it| shows_protocol || !it.is_protocol);
             shown.map(Item::Message).collect()

@@ -101,7 +101,7 @@ pub(crate) struct Top {
     below: Pane,
     is_zoomed: bool,
     shows_protocol: bool,
-    /// The selected agent, whose conversation is followed and shown.
+    /// The selected agent or subagent, whose conversation is followed and shown.
     pub(crate) selected: String,
     /// The selected rows of the other lists. Without one the first row is selected; of the messages the last.
     chosen: BTreeMap<Pane, ItemKey>,
@@ -172,7 +172,7 @@ impl Top {
 
     /// Adapts selection and texts to a changed snapshot: an agent is always selected if there is one.
     pub(crate) fn update(&mut self, snapshot: &Snapshot) {
-        if snapshot.member(&self.selected).is_none() {
+        if snapshot.member(self.selected_agent()).is_none() {
             let first = snapshot.members.first().map(|member| member.name.clone());
             self.selected = first.unwrap_or_default();
         }
@@ -265,6 +265,11 @@ impl Top {
         self.opened.is_none() && self.focus != Pane::Conversation
     }
 
+    /// Returns the selected agent; of a subagent its caller.
+    fn selected_agent(&self) -> &str {
+        self.selected.split_once(':').map_or(&*self.selected, |(caller, _)| caller)
+    }
+
     /// Returns the index of the selected row of a list.
     fn at(&self, pane: Pane, rows: &[Item<'_>]) -> usize {
         let last = rows.len().saturating_sub(1);
@@ -285,6 +290,7 @@ impl Top {
         let follows = pane == Pane::Messages && at + 1 == rows.len();
         match rows.get(at) {
             Some(Item::Member(member)) => self.selected.clone_from(&member.name),
+            Some(Item::Subagent(subagent)) => self.selected.clone_from(&subagent.id),
             Some(row) if !follows => {
                 self.chosen.insert(pane, row.key());
             }
@@ -351,11 +357,11 @@ impl Top {
                 Some(to) => self.mode = Some(Mode::Write { to, text: String::new() }),
                 None => self.fail("No members yet"),
             },
-            Command::InterruptTurn => match snapshot.member(&self.selected) {
+            Command::InterruptTurn => match snapshot.member(self.selected_agent()) {
                 Some(member) => self.ask_to_interrupt(member),
                 None => self.fail("No members yet"),
             },
-            Command::Stop => match snapshot.member(&self.selected) {
+            Command::Stop => match snapshot.member(self.selected_agent()) {
                 Some(member) => self.ask_to_stop(member),
                 None => self.fail("No members yet"),
             },
@@ -425,7 +431,7 @@ impl Top {
     fn open(&mut self, snapshot: &Snapshot) {
         let rows = items(self.focus, snapshot, self.shows_protocol);
         match (self.focus, rows.get(self.at(self.focus, &rows))) {
-            (Pane::Conversation, _) | (_, Some(Item::Member(_))) => {
+            (Pane::Conversation, _) | (_, Some(Item::Member(_) | Item::Subagent(_))) => {
                 self.open_text(Opened::Conversation);
             }
             (_, Some(row @ Item::Message(_))) => self.open_text(Opened::Message(row.key())),
@@ -446,8 +452,10 @@ impl Top {
             _ => None,
         };
         let names = match message {
-            Some(Item::Message(message)) => [message.from.as_str(), &message.to, &self.selected],
-            _ => [self.selected.as_str(); 3],
+            Some(Item::Message(message)) => {
+                [message.from.as_str(), &message.to, self.selected_agent()]
+            }
+            _ => [self.selected_agent(); 3],
         };
         names.into_iter().find(|name| snapshot.member(name).is_some()).map(str::to_owned)
     }

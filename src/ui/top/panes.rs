@@ -11,7 +11,7 @@ use super::layout::Pane;
 use super::paint::SELECTED;
 use crate::view::change::PendingQuestion;
 use crate::view::requests::visible_line;
-use crate::view::{MemberView, MessageProgress, Snapshot, Stage};
+use crate::view::{MemberView, MessageProgress, Snapshot, Stage, SubagentView};
 use crate::wire::WallTime;
 use ratatui::text::{Line, Span};
 
@@ -55,7 +55,8 @@ pub(super) fn rows(
     if all.is_empty() {
         lines.push(Line::styled(nothing(pane, top, snapshot), view.style(DIM)));
     }
-    Rows { title: title(pane, top, at, all.len()), lines }
+    let branches = all.iter().filter(|it| matches!(it, Item::Subagent(_))).count();
+    Rows { title: title(pane, top, at, all.len() - branches), lines }
 }
 
 impl Top {
@@ -119,7 +120,13 @@ fn table(all: &[Item<'_>], now: WallTime, width: usize) -> Option<Vec<String>> {
     } else {
         return None;
     };
-    Some(text.lines().map(str::to_owned).collect())
+    let mut text = text.lines().map(str::to_owned);
+    let head = text.next();
+    let of_item = |item: &Item<'_>| {
+        // A branch is no row of the table.
+        if matches!(item, Item::Subagent(_)) { None } else { text.next() }
+    };
+    Some(head.into_iter().chain(all.iter().map(of_item).map(Option::unwrap_or_default)).collect())
 }
 
 /// Marks a row as the selected one.
@@ -138,6 +145,7 @@ fn row(
 ) -> Line<'static> {
     match item {
         Item::Member(row) => member(row, text, snapshot, view),
+        Item::Subagent(row) => subagent(row, width, view),
         Item::Message(row) => message(row, snapshot, width, view),
         Item::Task(..) => Line::raw(format!("  {text}")),
         Item::Question(asked) => question(asked, snapshot, width, view),
@@ -155,6 +163,12 @@ fn member(row: &MemberView, text: &str, snapshot: &Snapshot, view: &View) -> Lin
     let name = Span::styled(name.to_owned(), view.style(of_member(&row.color)));
     let status = Span::styled(status, view.style(style));
     Line::from(vec![mark, name, status, Span::raw(rest.to_owned())])
+}
+
+/// Renders one subagent as a branch below its caller.
+fn subagent(SubagentView { id, doing }: &SubagentView, width: usize, view: &View) -> Line<'static> {
+    let text = format!("     └ {id} {}", visible_line(doing));
+    Line::styled(one_line(&text, width), view.style(DIM))
 }
 
 /// Renders one message on one line: stage, time, sender, recipient, content.

@@ -46,6 +46,8 @@ function colourClass(name) {
   return /^[a-z_]+$/.test(colour) ? "c-" + colour : "";
 }
 const who = (name) => el("bdi", { class: "who " + colourClass(name) }, name);
+// Returns the agent that a subagent works for; an agent is its own.
+const callerOf = (name) => name.split(":")[0];
 const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString() : "");
 // Returns the time of day, with the date if that is another day.
 function moment(at) {

@@ -19,9 +19,10 @@ function choose(name) {
 function select(name) {
   selected = name;
   byId("h-talk").replaceChildren("Conversation of ", who(name));
-  byId("to").value = name;
-  byId("stop").disabled = name === "lead";
-  byId("stop").textContent = visibleText("Stop " + name);
+  const agent = callerOf(name);
+  byId("to").value = agent;
+  byId("stop").disabled = agent === "lead";
+  byId("stop").textContent = visibleText("Stop " + agent);
   if (lastHeard) drawRoster(members);
   talk?.close();
   const log = byId("talk");
@@ -172,7 +173,7 @@ async function send(event) {
 }
 
 async function stop() {
-  const name = selected;
+  const name = callerOf(selected);
   const sure = byId("sure");
   byId("h-sure").textContent = visibleText(`Stop ${name}?`);
   sure.returnValue = "no";

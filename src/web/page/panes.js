@@ -12,7 +12,7 @@ function drawRoster(members) {
   }
   const focused = document.activeElement?.dataset?.name;
   members.forEach((member, n) => {
-    const key = JSON.stringify([member, member.name === selected]);
+    const key = JSON.stringify([member, callerOf(selected) === member.name && selected]);
     const known = memberRows.get(member.name);
     if (known?.key !== key) {
       const row = memberRow(member);
@@ -24,7 +24,7 @@ function drawRoster(members) {
     const row = memberRows.get(member.name);
     if (list.children[n] !== row) list.insertBefore(row, list.children[n] ?? null);
   });
-  if (focused && document.activeElement?.dataset?.name !== focused) memberRows.get(focused)?.firstChild.focus();
+  if (focused && document.activeElement?.dataset?.name !== focused) [...byId("roster").querySelectorAll("button")].find((row) => row.dataset.name === focused)?.focus();
   const used = members.reduce((sum, { usage }) => sum + usage.input_tokens + usage.output_tokens, 0);
   const costs = members.map(({ usage }) => usage.cost).filter((cost) => cost !== undefined);
   const live = members.filter((member) => member.alive).length;
@@ -37,7 +37,7 @@ function drawRoster(members) {
     to.dataset.names = known.join();
     const chosen = to.value;
     to.replaceChildren(...known.map((name) => el("option", { value: name }, name === "all" ? "everybody" : name)));
-    to.value = known.includes(chosen) ? chosen : selected;
+    to.value = known.includes(chosen) ? chosen : callerOf(selected);
   }
 }
 
@@ -52,7 +52,16 @@ function memberRow(member) {
   },
     el("span", { class: "row" }, who(member.name), el("span", { class: "chip s-" + member.status }, member.status), unread),
     el("small", {}, el("bdi", {}, cut(doing, 120))),
-    el("small", {}, "since ", el("span", { "data-since": member.since }, age(member.since)), used, el("bdi", {}, member.model))));
+    el("small", {}, "since ", el("span", { "data-since": member.since }, age(member.since)), used, el("bdi", {}, member.model))),
+    ...(member.subagents ?? []).map((subagent) => branch(subagent, member.name)));
+}
+
+// A subagent that works, below its caller.
+function branch({ id, doing }, caller) {
+  return el("button", {
+    type: "button", class: "branch " + colourClass(caller), "data-name": id,
+    "aria-pressed": String(id === selected), click: () => choose(id),
+  }, el("small", {}, "└ ", el("bdi", {}, id), " ", el("bdi", {}, cut(doing, 80))));
 }
 
 let configLines = [];
@@ -197,6 +206,10 @@ function drawLine(line) {
     return folded((line.is_error ? "failed: " : "gave: ") + begin, line.content, line.is_error);
   }
   if (line.kind === "request") return el("div", { class: "mark" }, "asks for " + line.tool + ": " + line.description);
+  if (line.kind === "subagent") {
+    const look = selected === line.id ? line.id : el("button", { type: "button", class: "quiet", click: () => choose(line.id) }, line.id);
+    return el("div", { class: "mark" }, "subagent ", look, ": ", el("bdi", {}, cut(line.task, 200)));
+  }
   if (line.kind === "note") return el("div", { class: "mark" }, "note: " + line.content);
   if (line.kind === "model") return el("div", { class: "mark" }, "goes on with " + line.model);
   if (line.kind === "instructions") return el("div", { class: "mark" }, "was told the instructions in " + line.file);

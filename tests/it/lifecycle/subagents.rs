@@ -51,6 +51,7 @@ fn a_subagent_works_in_the_name_of_its_caller_and_gives_back_its_last_text() {
             with_usage(calls("lead:1", &[write_file("note", "one\n")]), 100),
             calls("lead:1", &[("send_message", json!({ "to": "user", "content": "hi" }))]),
             calls("lead:1", &[run("do it for me")]),
+            calls("lead:1", &[("bash", json!({ "command": "sleep 1000", "background": true }))]),
             with_usage(says("lead:1", "I wrote it."), 1000),
         ],
     );
@@ -59,7 +60,7 @@ fn a_subagent_works_in_the_name_of_its_caller_and_gives_back_its_last_text() {
     let results = tool_results(&team, "lead");
     let (tool, text, is_error) = &results[0];
     assert_eq!((tool.as_str(), *is_error), ("run_subagent", false), "{results:?}");
-    assert_eq!(text, "I wrote it.\n[subagent lead:1: 4 model calls, 1100 tokens]");
+    assert_eq!(text, "I wrote it.\n[subagent lead:1: 5 model calls, 1100 tokens]");
     let own = lines(&team, "lead-1");
     let first = &own[0];
     assert_eq!((&first["kind"], &first["id"]), (&json!("subagent"), &json!("lead:1")), "{first}");
@@ -70,7 +71,8 @@ fn a_subagent_works_in_the_name_of_its_caller_and_gives_back_its_last_text() {
     assert!(!of_lead.iter().any(|line| line.to_string().contains("one\\n")), "its work is its own");
     // Mail, and subagents of its own, are not among its tools.
     let refused: Vec<&Value> = of_kind(&own, "tool_result").into_iter().skip(1).collect();
-    assert_eq!(refused.len(), 2);
+    assert_eq!(refused.len(), 3);
+    assert!(refused[2]["content"].as_str().unwrap().contains("no command in the background"));
     for (result, tool) in refused.iter().zip(["send_message", "run_subagent"]) {
         let content = result["content"].as_str().unwrap();
         assert!(content.contains(&format!("there is no tool \"{tool}\"")), "{content}");
@@ -112,10 +114,12 @@ fn a_role_and_the_budget_of_the_caller_limit_a_subagent() {
         "--max-tokens",
         "4000",
     ]);
-    let told: String = of_kind(&lines(&team, "lead-1"), "tool_result")
+    let own = lines(&team, "lead-1");
+    let told: Vec<&str> = of_kind(&own, "tool_result")
         .iter()
-        .map(|result| format!("{}\n", result["content"].as_str().unwrap()))
+        .map(|result| result["content"].as_str().unwrap())
         .collect();
+    let told = told.join("\n");
     assert!(told.contains("does not have the tool \"write_file\""), "{told}");
     assert!(told.contains("touch"), "{told}");
     let there = ["a", "b", "c"].map(|file| team.workspace().join(file).exists());
@@ -197,6 +201,38 @@ fn a_question_of_a_subagent_is_asked_by_its_caller_and_names_it() {
     let outcomes: Vec<&Value> =
         of_kind(&decided, "decision").iter().map(|line| &line["outcome"]).collect();
     assert_eq!(outcomes, ["approved", "approved"]);
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+/// Its caller is killed when the question is in the transcript of the subagent alone.
+#[test]
+fn a_question_of_a_subagent_is_asked_again_after_a_kill() {
+    let team = careful_team();
+    let token = team.workspace().join("token");
+    fs::File::create(&token).unwrap();
+    team.variable("TEAM_FIRST_PAUSE_MS", "50");
+    team.variable("TEAM_FAILPOINTS", &format!("alice/sub.asked={}", token.display()));
+    let replies = [
+        calls("lead", &[spawn("alice")]),
+        says("lead", "spawned"),
+        calls("alice", &[run("count")]),
+        says("alice", "alice has it"),
+        calls("alice:1", &[bash("echo ran >> effects")]),
+        says("alice:1", "Counted."),
+    ];
+    let mut lead = scripted_lead(&team, &replies);
+    team.eventually("alice was killed", || !token.exists());
+    let id = wait_asked(&team, "alice");
+    assert!(id.starts_with("alice:1:"), "{id}");
+    assert_eq!(team.member("alice")["activity"], "subagent 1 permission bash");
+    assert!(!team.workspace().join("effects").exists(), "nothing runs unasked");
+    team.team(&["approve", &id]).expect(0);
+    team.eventually("alice reports", || team.has_mail("lead", "alice", "alice has it"));
+    assert_eq!(fs::read_to_string(team.workspace().join("effects")).unwrap(), "ran\n");
+    let results = tool_results(&team, "alice");
+    assert!(results[0].1.starts_with("Counted."), "{results:?}");
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
     assert_left_in_order(&team);

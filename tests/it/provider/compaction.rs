@@ -337,3 +337,47 @@ fn a_kill_during_the_summary_loses_nothing() {
     alice.wait().unwrap();
     team.wait_no_process();
 }
+
+/// A subagent works for longer than two contexts, and meets a key. Its own conversation is summarized, its caller gets the
+/// last text alone, and no file has the key.
+#[test]
+fn a_subagent_summarizes_its_own_conversation_and_keeps_no_secret() {
+    let team = Team::new();
+    let effects = team.workspace().join("effects");
+    let pieces = 12;
+    let fake = Fake::start(move |view| match (agent_of(view).as_str(), is_summary(view)) {
+        (_, true) => Reply::text("NOTES: some pieces are done.").usage(tokens(view), 20),
+        ("lead", _) if view.results().is_empty() => {
+            call(view, "run_subagent", &json!({"task": "Do the pieces; the word is marmalade."}))
+        }
+        ("lead", _) => Reply::text("All came back."),
+        (_, _) if done(&effects) < pieces => {
+            let piece = done(&effects);
+            let command = format!(
+                "echo x >> effects; echo {KEY}; head -c {PIECE} /dev/zero | tr '\\0' x; echo {piece}"
+            );
+            call(view, "bash", &json!({"command": command})).usage(tokens(view), 20)
+        }
+        _ => Reply::text(&format!("Done with {KEY}.")).usage(tokens(view), 20),
+    });
+    connect(&team, &fake);
+    team.variable("TEAM_CONTEXT_TOKENS", &CONTEXT.to_string());
+    let ran = lead(&team, "anthropic/fake").expect(0);
+    assert_eq!(ran.out.trim(), "All came back.", "{}", team.describe());
+    let own = team.lines("transcript/sub/lead-1.jsonl");
+    let summaries = own.iter().filter(|line| line["kind"] == "compacted").count();
+    assert!(summaries >= 2, "{summaries} summaries");
+    assert_eq!(compacted(&team).len(), 0, "the caller has its own conversation");
+    let of_sub = fake.requests().into_iter().filter(|view| agent_of(view) == "lead:1");
+    for view in of_sub.filter(|view| !is_summary(view)) {
+        assert!(tokens(&view) <= CONTEXT + 2 * PIECE as u64, "{}", tokens(&view));
+        assert!(conversation(&view).contains("marmalade"), "the task is forgotten");
+    }
+    let result = team.lines("transcript/lead.jsonl");
+    let result = result.iter().find(|line| line["kind"] == "tool_result").unwrap();
+    assert!(result["content"].as_str().unwrap().starts_with("Done with "), "{result}");
+    for file in ["transcript/lead.jsonl", "transcript/sub/lead-1.jsonl"] {
+        let text = fs::read_to_string(team.path(file)).unwrap();
+        assert!(!text.contains(KEY), "{file} has the key");
+    }
+}

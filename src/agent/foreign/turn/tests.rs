@@ -60,6 +60,7 @@ fn question(number: u64) -> CallVerdict {
         tool: "bash".into(),
         input: Value::Null,
         description: "ls".into(),
+        subagent: None,
     }))
 }
 
@@ -71,6 +72,7 @@ fn plan(number: u64) -> Box<Question> {
         tool: "submit_plan".into(),
         input: json!({ "plan": "p" }),
         description: "p".into(),
+        subagent: None,
     })
 }
 

@@ -261,11 +261,10 @@ impl EditorSession {
                     running.output = Some(line).filter(|line| !line.is_empty());
                 }
             }
-            // Its call is shown, and the subagent is a part of it.
-            Progress::Subagent { .. } => {}
             Progress::ToolEnded(ended) => self.end_call(&ended),
+            // The call is shown once it begins, and a subagent is a part of its call.
+            Progress::CallDraft(_) | Progress::Subagent { .. } => {}
             // The reason for the end of the session answers the prompts of this turn.
-            Progress::CallDraft(_) => {}
             Progress::TurnEnded { outcome: Outcome::Interrupted, .. } if self.is_ending => {}
             Progress::TurnEnded { outcome, text } => {
                 self.messages.close();

@@ -83,8 +83,6 @@ pub(super) struct Ending {
 /// A command whose output is in memory.
 struct LiveCommand {
     log: RefCell<CommandLog>,
-    /// The text about the work after its end.
-    report: RefCell<String>,
     has_ended: Cell<bool>,
     is_stopped: Cell<bool>,
     /// The number of calls that are about to show its end.
@@ -97,7 +95,6 @@ impl LiveCommand {
     fn new(log: CommandLog, has_ended: bool) -> Rc<Self> {
         Rc::new(Self {
             log: RefCell::new(log),
-            report: RefCell::default(),
             has_ended: Cell::new(has_ended),
             is_stopped: Cell::default(),
             looks: Cell::default(),
@@ -291,6 +288,7 @@ impl BackgroundCommands {
             timeout: limit.map(|limit| limit.as_secs()),
             state: CommandState::Running,
             end: String::new(),
+            report: String::new(),
             seen: 0,
             look: None,
             told: false,
@@ -364,7 +362,7 @@ impl BackgroundCommands {
             live.log.borrow_mut().finish();
             let output = live.log.borrow().since(0, KEPT_BYTES).text;
             let is_sending = !own.is_ending.get();
-            *live.report.borrow_mut() = after(Ending { output, is_sending }).await;
+            let report = after(Ending { output, is_sending }).await;
             // A command that has ended with its agent is told by the next process.
             if !is_sending {
                 return;
@@ -374,6 +372,7 @@ impl BackgroundCommands {
             own.change(&id, |it| {
                 it.state = CommandState::Ended;
                 it.end = format!("{end} after {seconds} s");
+                it.report = report;
             });
             own.save().await;
             hit("background.ended");
@@ -465,7 +464,7 @@ impl BackgroundCommands {
         } else {
             format!("running for {} s", SystemClock.now().since(command.since).as_secs())
         };
-        let _infallible = write!(shown, "[{id}: {state}]{}", live.report.borrow());
+        let _infallible = write!(shown, "[{id}: {state}]{}", command.report);
         // The look before this one is in the transcript.
         let was_told = command.told || command.look.as_ref().is_some_and(|look| look.end);
         let look = OutputLook { call: call.id.clone(), to, end };
@@ -476,12 +475,12 @@ impl BackgroundCommands {
         Ok(shown)
     }
 
-    /// Sends the agent the notice of the end of a command. A second one has the same id, so it is delivered once.
-    /// Sends the notice of an end. Returns whether it was sent.
+    /// Sends the agent the notice of the end of a command. Returns whether it was sent. A second one has the same id and
+    /// the same content, so it is delivered once.
     async fn tell(&self, live: &LiveCommand, command: &BackgroundCommand) -> bool {
         let NewOutput { text, skipped } = live.log.borrow().since(seen(command), NOTICE_BYTES);
         let mut content = format!("background command {}: {}", command.title(), command.end);
-        content += &live.report.borrow();
+        content += &command.report;
         if !text.trim().is_empty() {
             let what = if skipped > 0 { "the end of its new output" } else { "its new output" };
             let _infallible = write!(content, "\n{what}:\n{}", text.trim_end());
