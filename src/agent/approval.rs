@@ -93,7 +93,7 @@ fn describe(about: QuestionKind, call: &Call, subject: &PermissionSubject) -> St
 }
 
 /// Returns the decision in a message that answers a question, with the kind of the question.
-fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
+pub(super) fn answer_in(message: &Message) -> Option<(RequestKind, Decision)> {
     let (about, decision, by) = ApprovalDecision::of_body(&message.body)?;
     let ApprovalDecision { verdict, scope, reason, updated_input, mode, .. } = decision;
     let is_approved = verdict == RequestVerdict::Approve;

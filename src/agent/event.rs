@@ -29,6 +29,8 @@ pub(crate) enum Event {
     Foreign(u64, FromAgent),
     /// The server of the team tools for the foreign agent has sent something.
     FromTools(FromTools),
+    /// An answer to a question was found in mail that is not drained yet.
+    Answered(Box<Message>),
     /// A subagent of this member has made a request, which its [`Subagents`](super::subagent::Subagents) hold.
     Subagent,
     /// The check whether the member may be idle ended. A refusal holds the text for the model.

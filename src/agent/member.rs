@@ -17,7 +17,6 @@ use super::foreign::process::ForeignSetup;
 use super::heartbeat::HeartbeatWriter;
 use super::identity::{Identity, MemberContext};
 use super::idle_check::{IdleCheck, IdleQuestion};
-use super::interrupt::InterruptSearch;
 use super::machine::Machine;
 use super::mail_ingest::MailIngest;
 use super::mail_watcher;
@@ -31,6 +30,7 @@ use super::status::StatusReporter;
 use super::subagent::{SubagentWatch, Subagents};
 use super::task_claimer::{AbortOnDrop, TaskClaimer};
 use super::unsealed_mail::UnsealedMail;
+use super::urgent_mail::UrgentMailSearch;
 use crate::acp;
 use crate::bus::Bus;
 use crate::llm::{ModelError, Redactor};
@@ -151,7 +151,7 @@ struct Member {
     host: MemberHost,
     ingest: MailIngest,
     unsealed_mail: UnsealedMail,
-    interrupts: InterruptSearch,
+    urgent_mail: UrgentMailSearch,
     approvals: Approvals,
     subagents: SubagentWatch,
     budget: BudgetMonitor,
@@ -202,7 +202,7 @@ impl Member {
             idle_check: IdleCheck::new(share(), check_ended),
             ingest: MailIngest { context: share(), is_mark_due: false },
             unsealed_mail: UnsealedMail { context: share(), told: BTreeSet::new() },
-            interrupts: InterruptSearch::new(share()),
+            urgent_mail: UrgentMailSearch::new(share()),
             approvals,
             subagents: SubagentWatch::new(agent.subagents),
             budget: BudgetMonitor { budget, context: share(), before_turn },
@@ -300,13 +300,18 @@ impl Member {
                 }
                 // The drain of a busy member waits for the end of its model call or tool call.
                 if matches!(event, MachineEvent::Mail) && self.is_busy() {
-                    self.interrupts.search();
+                    self.urgent_mail.search();
                 }
                 event
             }
             Event::Approval(event) => {
                 let decision = self.approvals.on_event(event, &mut self.host.reporter).await;
                 return self.settled(decision).await;
+            }
+            Event::Answered(answer) => {
+                let mail = std::slice::from_ref(&*answer);
+                let decisions = self.approvals.on_mail(mail, &mut self.host.reporter).await;
+                return self.settled(decisions).await;
             }
             Event::Drained(drained) => return self.receive_mail(drained).await,
             Event::WorkEnded(id, result) => {
@@ -342,13 +347,15 @@ impl Member {
         Ok(VecDeque::from([event]))
     }
 
+    /// Whether mail waits for the end of a call.
     fn is_busy(&self) -> bool {
-        !self.context.me.name.is_lead() && self.host.reporter.shown().0 == Status::Working
+        let is_working = self.host.reporter.shown().0 == Status::Working;
+        !self.context.me.name.is_lead() && (is_working || !self.subagents.asking.is_empty())
     }
 
     /// Adds mail to the memory, then passes it to the role and the approvals. Returns the events for the machine.
     async fn receive_mail(&mut self, drained: Drained) -> Result<VecDeque<MachineEvent>, Ending> {
-        self.interrupts.on_drained();
+        self.urgent_mail.on_drained();
         let mail = self.ingest.remember(drained, &mut self.conversation.journal);
         self.unsealed_mail.note(&mail);
         if let Some(change) = self.role.update(&mail).await {

@@ -32,6 +32,7 @@ pub(crate) mod status;
 pub(crate) mod subagent;
 mod task_claimer;
 mod unsealed_mail;
+mod urgent_mail;
 
 pub(crate) use event::Events;
 pub(crate) use member::{Agent, Finished, MemberStart, run};

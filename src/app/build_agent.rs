@@ -253,7 +253,7 @@ fn mcp_tools(
     })
 }
 
-/// What an agent and its subagents share.
+/// The parts that an agent and its subagents share.
 type Shared<'a> = (&'a Arc<Bus>, &'a Rc<dyn Clock>, &'a Rc<Redactor>, &'a Rc<dyn Fn(&Progress)>);
 
 /// Returns the subagents of an agent.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub(super) struct OwnModel {
     pub(super) choice: KnownChoice,
     pub(super) credentials: ProviderCredentials,
-    /// What is known of other models.
+    /// The facts about other models.
     pub(super) known: KnownModels,
 }
 

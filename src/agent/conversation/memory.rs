@@ -139,10 +139,9 @@ impl Memory {
                 }
             }
             Entry::ToolResult { tool_use_id, content, is_error, images, .. } => {
-                let known = self.open_calls.len();
-                self.open_calls.retain(|open| open.call.id != *tool_use_id);
+                let of_call = |open: &mut OpenCall| open.call.id == *tool_use_id;
                 // A result without a call (an edited transcript) would make every request invalid.
-                if self.open_calls.len() < known {
+                if self.open_calls.extract_if(.., of_call).count() > 0 {
                     self.uncounted += content.len();
                     let (tool_use_id, content) = (tool_use_id.clone(), content.clone());
                     let result = Block::ToolResult { tool_use_id, content, is_error: *is_error };

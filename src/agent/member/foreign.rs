@@ -34,6 +34,7 @@ impl Member {
                 other @ (Event::Machine(_)
                 | Event::Approval(_)
                 | Event::Drained(_)
+                | Event::Answered(_)
                 | Event::WorkEnded(..)
                 | Event::Compact
                 | Event::ModelRetry(_)

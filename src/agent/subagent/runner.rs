@@ -153,8 +153,7 @@ impl Runner {
         };
         match done {
             Ok(end) => working.finish(end).await,
-            Err(RecordError::Broken(why)) => failed(format!("its transcript is broken: {why}")),
-            Err(RecordError::GivenUp) => failed("the disk is full".into()),
+            Err(why) => failed(in_words(why)),
         }
     }
 
@@ -361,11 +360,19 @@ impl Working {
             Err(why) => Err(why),
         };
         if let Err(why) = synced {
-            tracing::error!(id = self.asker.id, ?why, "the end of a subagent was not recorded");
+            let (id, why) = (&self.asker.id, in_words(why));
+            tracing::error!(id, why, "the end of a subagent was not recorded");
         }
         self.end.is_over.set(true);
         hit("sub.ended");
         let Used { calls, tokens } = self.used;
         SubagentEnd { outcome, text, calls, tokens }
+    }
+}
+
+fn in_words(why: RecordError) -> String {
+    match why {
+        RecordError::Broken(why) => format!("its transcript is broken: {why}"),
+        RecordError::GivenUp => "the disk is full".into(),
     }
 }

@@ -23,6 +23,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 /// The subagents of one agent.
@@ -34,6 +35,8 @@ pub(crate) struct Subagents {
     told: RefCell<BTreeSet<String>>,
     /// The highest number that was given.
     last: Cell<u64>,
+    /// Held while a call gets its number.
+    numbering: Mutex<()>,
     background: RefCell<BTreeMap<u64, JoinHandle<()>>>,
     /// The tools of the caller, from which those of its subagents derive.
     tools: OnceCell<Weak<Registry>>,
@@ -48,6 +51,7 @@ impl Subagents {
             known: RefCell::default(),
             told: RefCell::default(),
             last: Cell::new(0),
+            numbering: Mutex::default(),
             background: RefCell::default(),
             tools: OnceCell::new(),
             own: own.clone(),
@@ -146,8 +150,8 @@ impl Subagents {
 
     /// Runs a call of the caller.
     async fn run_call(self: Rc<Self>, order: SubagentOrder) -> Result<String, ToolError> {
-        // Those of one reply get their places in the order of the calls.
-        let place = if order.is_background { None } else { Some(self.link.place().await) };
+        // Those of one reply get their numbers and their places in the order of the calls.
+        let numbering = self.numbering.lock().await;
         let known = self.known.borrow().get(&order.call_id).cloned();
         let role = self.role(order.role.as_deref()).await?;
         let wanted = order.model.as_deref().or(role.model.as_deref());
@@ -160,6 +164,7 @@ impl Subagents {
                 self.begin(&order, model.name).await?
             }
         };
+        drop(numbering);
         tracing::info!(id = start.id, is_resumed = number.is_some(), "subagent");
         let runner = self.runner(start.clone(), role)?;
         if start.background {
@@ -171,6 +176,7 @@ impl Subagents {
                 "The subagent {id} works in the background: its result comes as mail."
             ));
         }
+        let place = self.link.place().await;
         let end = runner.run().await;
         drop(place);
         let text = end.in_words(&start.id);

@@ -47,7 +47,9 @@ impl SubagentWatch {
         self.own = (status, activity.clone());
         let waits_for_them = match (status, &activity) {
             (Status::Idle, _) => self.has_background(),
-            (Status::Working, Some(Activity::Tool(_))) => !self.doing.is_empty(),
+            (Status::Working, Some(Activity::Tool(_))) => {
+                !(self.doing.is_empty() && self.asking.is_empty())
+            }
             _ => false,
         };
         if !waits_for_them {

@@ -345,20 +345,25 @@ fn a_subagent_summarizes_its_own_conversation_and_keeps_no_secret() {
     let team = Team::new();
     let effects = team.workspace().join("effects");
     let pieces = 12;
-    let fake = Fake::start(move |view| match (agent_of(view).as_str(), is_summary(view)) {
-        (_, true) => Reply::text("NOTES: some pieces are done.").usage(tokens(view), 20),
-        ("lead", _) if view.results().is_empty() => {
-            call(view, "run_subagent", &json!({"task": "Do the pieces; the word is marmalade."}))
+    let fake = Fake::start(move |view| {
+        if is_summary(view) {
+            return Reply::text("NOTES: some pieces are done.").usage(tokens(view), 20);
         }
-        ("lead", _) => Reply::text("All came back."),
-        (_, _) if done(&effects) < pieces => {
-            let piece = done(&effects);
-            let command = format!(
-                "echo x >> effects; echo {KEY}; head -c {PIECE} /dev/zero | tr '\\0' x; echo {piece}"
-            );
-            call(view, "bash", &json!({"command": command})).usage(tokens(view), 20)
+        match agent_of(view).as_str() {
+            "lead" if view.results().is_empty() => {
+                let task = json!({"task": "Do the pieces; the word is marmalade."});
+                call(view, "run_subagent", &task)
+            }
+            "lead" => Reply::text("All came back."),
+            _ if done(&effects) < pieces => {
+                let piece = done(&effects);
+                let command = format!(
+                    "echo x >> effects; echo {KEY}; head -c {PIECE} /dev/zero | tr '\\0' x; echo {piece}"
+                );
+                call(view, "bash", &json!({"command": command})).usage(tokens(view), 20)
+            }
+            _ => Reply::text(&format!("Done with {KEY}.")).usage(tokens(view), 20),
         }
-        _ => Reply::text(&format!("Done with {KEY}.")).usage(tokens(view), 20),
     });
     connect(&team, &fake);
     team.variable("TEAM_CONTEXT_TOKENS", &CONTEXT.to_string());
@@ -368,8 +373,8 @@ fn a_subagent_summarizes_its_own_conversation_and_keeps_no_secret() {
     let summaries = own.iter().filter(|line| line["kind"] == "compacted").count();
     assert!(summaries >= 2, "{summaries} summaries");
     assert_eq!(compacted(&team).len(), 0, "the caller has its own conversation");
-    let of_sub = fake.requests().into_iter().filter(|view| agent_of(view) == "lead:1");
-    for view in of_sub.filter(|view| !is_summary(view)) {
+    let seen = fake.requests().into_iter().filter(|view| !is_summary(view));
+    for view in seen.filter(|view| agent_of(view) == "lead:1") {
         assert!(tokens(&view) <= CONTEXT + 2 * PIECE as u64, "{}", tokens(&view));
         assert!(conversation(&view).contains("marmalade"), "the task is forgotten");
     }
