@@ -38,7 +38,7 @@ pub struct BackgroundCommand {
     /// Its end in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub end: String,
-    /// What the work after its end has reported, for the model.
+    /// The report of the work after its end, for the model.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub report: String,
     /// The part of its output that the model has seen, in bytes.

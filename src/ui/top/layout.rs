@@ -55,7 +55,7 @@ pub(super) struct Shape {
     pub(super) is_zoomed: bool,
     /// Whether a text is open, which takes the place of the panes.
     pub(super) is_open: bool,
-    /// The numbers of members and of questions.
+    /// The numbers of rows of members, with their subagents, and of questions.
     pub(super) members: usize,
     pub(super) questions: usize,
 }

@@ -193,7 +193,7 @@ impl Top {
             below: self.below,
             is_zoomed: self.is_zoomed,
             is_open: self.opened.is_some(),
-            members: snapshot.members.len(),
+            members: items(Pane::Members, snapshot, false).len(),
             questions: snapshot.requests.len(),
         };
         frame(self.area, &shape)

@@ -4,7 +4,7 @@
 use crate::support::approvals::{careful_team, wait_asked};
 use crate::support::child_process::write;
 use crate::support::harness::Team;
-use crate::support::scripts::{bash, calls, says, scripted_lead, spawn};
+use crate::support::scripts::{bash, calls, says, scripted_lead, spawn, wait_file};
 use crate::support::terminal::Terminal;
 use crate::ui::browser::Browser;
 use crate::ui::web::Page;
@@ -191,4 +191,33 @@ fn the_page_teaches_without_control_and_starts_a_teammate_with_it() {
     page.close();
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+}
+
+#[test]
+#[ignore = "long: scripts/check --all runs it"]
+fn a_subagent_is_a_branch_of_its_caller_whose_conversation_is_shown() {
+    let Some(browser) = Browser::start() else { return };
+    let team = Team::new();
+    let replies = [
+        calls("lead", &[("run_subagent", json!({ "task": "look around" }))]),
+        says("lead", "it has looked"),
+        calls("lead:1", &[bash("touch looks; until [ -e go ]; do sleep 0.05; done")]),
+        says("lead:1", "all is well"),
+    ];
+    let mut lead = scripted_lead(&team, &replies);
+    wait_file(&team, "looks");
+    let page = Page::open(&team, &[]);
+    browser.call("POST", "/url", &json!({ "url": page.url() }));
+    browser.wait("/lead:1 bash/.test(document.querySelector('#roster .branch')?.textContent)");
+    browser
+        .wait("/subagent lead:1: look around/.test(document.getElementById('talk').textContent)");
+    browser.run("document.querySelector('#roster .branch').click();");
+    browser.wait("document.getElementById('h-talk').textContent === 'Conversation of lead:1'");
+    write(&team.workspace().join("go"), b"");
+    browser.wait("/all is well/.test(document.getElementById('talk').textContent)");
+    browser.wait("!document.querySelector('#roster .branch')");
+    browser.assert_no_fault("with a subagent");
+    lead.type_line("/quit");
+    assert!(lead.wait().success());
+    page.close();
 }

@@ -7,6 +7,7 @@ use crate::support::scripts::{
 use crate::support::terminal::{SIZES, Terminal};
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;
+use serde_json::json;
 
 /// Starts the view in a terminal of this size.
 fn top(team: &Team, rows: u16, columns: u16) -> Terminal {
@@ -542,4 +543,31 @@ fn top_without_a_terminal_is_refused() {
     team.team(&["init"]).expect(0);
     let refused = team.team(&["top"]).expect(2);
     assert!(refused.err.contains("team ls --json"), "{refused:?}");
+}
+
+#[test]
+fn a_subagent_is_a_branch_below_its_caller() {
+    let team = Team::new();
+    let lines = [
+        calls("lead", &[("run_subagent", json!({ "task": "look around" }))]),
+        says("lead", "it has looked"),
+        calls("lead:1", &[bash("touch looks; until [ -e go ]; do sleep 0.05; done")]),
+        says("lead:1", "all is well"),
+    ];
+    let mut lead = lead(&team, &script(&team, &lines));
+    lead.type_line("begin");
+    wait_file(&team, "looks");
+    let mut view = top(&team, 24, 80);
+    view.expect_screen("└ lead:1 bash");
+    view.expect_screen("Members (1)");
+    view.press("j\r");
+    view.expect_screen("▸ Conversation of lead:1");
+    view.expect_screen("look around");
+    std::fs::write(team.workspace().join("go"), "").unwrap();
+    view.expect_screen("all is well");
+    view.press("q");
+    view.expect_screen("1 of 1 alive");
+    view.press("q");
+    assert!(view.wait().success());
+    leave(&mut lead);
 }
