@@ -7,12 +7,12 @@ use crate::leases;
 use crate::llm::{ModelError, Redactor, Secret};
 use crate::os::{Clock, SystemClock, failpoint::hit, local_time, process_tree, program};
 use crate::settings::environment::Environment;
+use crate::store::process_log::ProcessLog;
 use crate::store::{LifeLock, LifeRecord, TeamDir, asynchronous::offload, liveness::LifeError};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
-use std::fs::File;
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
 /// A process that holds an agent's life lock and is ready to run that agent.
@@ -110,8 +110,8 @@ pub(super) fn reserve_disk_space(team: &TeamDir) {
 
 /// Starts the structured log of this process. Redacts known secrets; logs panics, too.
 fn start_log(team: &TeamDir, name: &AgentName, secrets: &Redactor) -> Result<(), Failure> {
-    let writer =
-        LogWriter { file: Arc::new(team.open_log(name)?), redactor: Arc::new(secrets.clone()) };
+    let log = Arc::new(Mutex::new(ProcessLog::open(team, name)?));
+    let writer = LogWriter { log, redactor: Arc::new(secrets.clone()) };
     let subscriber = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
@@ -136,14 +136,15 @@ fn is_for_people(event: &tracing::Metadata<'_>) -> bool {
 
 #[derive(Clone)]
 struct LogWriter {
-    file: Arc<File>,
+    log: Arc<Mutex<ProcessLog>>,
     redactor: Arc<Redactor>,
 }
 
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        (&*self.file).write_all(self.redactor.redact(&text).as_bytes())?;
+        let line = self.redactor.redact(&text);
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).append(line.as_bytes())?;
         Ok(line.len())
     }
 

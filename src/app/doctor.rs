@@ -1,6 +1,7 @@
 //! Checks of everything that a team relies on, with remedies. They change nothing and show no credential.
 
 mod agents;
+mod storage;
 
 use super::build_agent::PROMPT_BYTES;
 use super::permission_rules::permissions;
@@ -309,6 +310,7 @@ impl DoctorReport {
             Ok(flaws) => flaws.iter().for_each(|flaw| self.flaw(flaw)),
             Err(why) => self.broken("state", &why),
         }
+        self.storage(context, &team);
     }
 
     fn flaw(&mut self, flaw: &Diagnosis) {

@@ -85,20 +85,21 @@ fn members_with_tasks(
     team: &TeamDir,
     names: &[AgentName],
 ) -> Result<Vec<(MemberView, Vec<String>)>, Failure> {
+    let roster = roster::read(team)?;
+    let listed = roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok());
+    let unread = unread::counts(team, listed.chain([AgentName::lead()]).collect());
+    let unread_of = |name: &AgentName| unread.get(name).copied().unwrap_or_default();
+    let members = view::members(team, &roster, unread_of);
     let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut list = TaskList::of(team, Fsync::Never);
-    if list.look().is_ok() {
+    // Only a member that is alive works on a task.
+    if members.iter().any(|member| member.alive) && list.look().is_ok() {
         for task in list.board().values().filter(|task| task.status == TaskStatus::InProgress) {
             if let Some(owner) = task.owner.as_deref() {
                 held.entry(owner).or_default().push(task.id.to_string());
             }
         }
     }
-    let roster = roster::read(team)?;
-    let listed = roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok());
-    let unread = unread::counts(team, listed.chain([AgentName::lead()]).collect());
-    let unread_of = |name: &AgentName| unread.get(name).copied().unwrap_or_default();
-    let members = view::members(team, &roster, unread_of);
     let with_tasks = |member: MemberView| {
         let tasks = held.remove(member.name.as_str()).filter(|_| member.alive).unwrap_or_default();
         (member, tasks)

@@ -11,7 +11,12 @@ use serde_json::{Value, json};
 pub(crate) fn table(snapshot: &TaskSnapshot, palette: Palette) -> String {
     let rows: Vec<TaskRow<'_>> =
         snapshot.board.values().map(|task| row(task, &snapshot.board)).collect();
-    task_table(&rows, palette)
+    let table = task_table(&rows, palette);
+    if snapshot.has_archive {
+        let note = palette.dim("earlier tasks that have ended: team task ls --all");
+        return format!("{table}{note}\n");
+    }
+    table
 }
 
 pub(crate) fn details(found: &Task, board: &Board, view: &View) -> String {
@@ -27,7 +32,8 @@ pub(crate) fn list_json(snapshot: &TaskSnapshot) -> Value {
     let tasks = snapshot.board.values().map(|task| with(json!({}), task, claimable(task)));
     let problems = snapshot.problems.iter().map(|it| json!({ "file": it.file, "why": it.why }));
     let (tasks, problems): (Vec<Value>, Vec<Value>) = (tasks.collect(), problems.collect());
-    json!({ "schema": 1, "tasks": tasks, "problems": problems })
+    let archived = snapshot.has_archive;
+    json!({ "schema": 1, "tasks": tasks, "problems": problems, "has_archive": archived })
 }
 
 pub(crate) fn json(task: &WithUnknownFields<Task>, board: &Board) -> Value {

@@ -22,9 +22,9 @@ pub(super) struct Args {
 enum TaskVerb {
     /// Add a task; prints its id
     Add(Add),
-    /// Show all tasks
+    /// Show the tasks: those that are open, and the last ones that have ended
     #[command(visible_alias = "list")]
-    Ls(Json),
+    Ls(Ls),
     /// Show one task with its history
     Show(One),
     /// Claim a task
@@ -37,6 +37,15 @@ enum TaskVerb {
     Cancel(One),
     /// Reopen a failed or cancelled task, or take a task from its owner: it is pending again
     Reopen(One),
+}
+
+#[derive(Debug, clap::Args)]
+struct Ls {
+    /// Show the archived tasks, too, which ended earlier
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    json: Json,
 }
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +89,7 @@ struct Claim {
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     match args.verb {
-        TaskVerb::Ls(json) => list(context, json),
+        TaskVerb::Ls(args) => list(context, &args),
         TaskVerb::Show(one) => show(context, &one),
         TaskVerb::Add(args) => add(context, args),
         TaskVerb::Claim(args) => claim(context, &args),
@@ -95,9 +104,10 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     }
 }
 
-fn list(context: &Context, Json { json }: Json) -> Result<Exit, Failure> {
-    let seen =
-        open(context)?.snapshot().map_err(|why| failure("the task list cannot be shown", &why))?;
+fn list(context: &Context, args: &Ls) -> Result<Exit, Failure> {
+    let (tasks, json) = (open(context)?, args.json.json);
+    let seen = if args.all { tasks.snapshot_of_all() } else { tasks.snapshot() };
+    let seen = seen.map_err(|why| failure("the task list cannot be shown", &why))?;
     if !json {
         for problem in &seen.problems {
             warn(&format!("warning: {}: {}", problem.file, problem.why));

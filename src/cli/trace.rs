@@ -20,8 +20,15 @@ pub(super) struct Args {
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
-    let id = one_id(trace::ids(&team, &args.id)?, &args.id)?;
-    let Trace { message, steps } = trace::of(&team, &id)?;
+    let exact = if args.id.is_empty() { Trace::default() } else { trace::of(&team, &args.id)? };
+    let (id, Trace { message, steps }) = if exact.message.is_some() {
+        (args.id, exact)
+    } else {
+        // No message was received under this id; it may be the beginning of one.
+        let id = one_id(trace::ids(&team, &args.id)?, &args.id)?;
+        let found = trace::of(&team, &id)?;
+        (id, found)
+    };
     let as_json = || {
         let events: Vec<Value> = steps.iter().map(step_json).collect();
         json!({ "schema": 1, "id": id, "message": message, "events": events })

@@ -22,6 +22,9 @@ pub(super) struct Args {
     /// Start at this time: 10m, 2h, 3d (ago), 14:30, 2026-01-31T14:30, RFC 3339, seconds since 1970
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<WallTime>,
+    /// Start at the last N lines of the transcript; a long one is read from its end
+    #[arg(long, value_name = "N", conflicts_with = "since")]
+    last: Option<usize>,
     /// Show the results of tools in full
     #[arg(long, conflicts_with = "json")]
     full: bool,
@@ -44,9 +47,10 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         let why = "no agent of that name has worked in this team";
         return Err(unknown_name(&team, &name, format!("{name} has no conversation"), why));
     }
-    let mut tail = match args.since {
-        Some(since) => Tail::since(path, since, Line::time)?,
-        None => Tail::new(path),
+    let mut tail = match (args.since, args.last) {
+        (Some(since), _) => Tail::since(path, since, Line::time)?,
+        (None, Some(last)) => Tail::last(path, last)?,
+        (None, None) => Tail::new(path),
     };
     let view = context.view();
     let mut conversation = Conversation::new(args.full);

@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 macro_rules! points {
     ($($topic:ident: $($step:ident)+;)+) => {
         /// Every failpoint, as `topic.step`.
-        pub const POINTS: [&str; 125] =
+        pub const POINTS: [&str; 129] =
             [$($(concat!(stringify!($topic), ".", stringify!($step)),)+)+];
     };
 }
@@ -67,6 +67,8 @@ points! {
         removed;
     // The record of a change for undo, and an undo.
     undo: kept noted planned journaled swapped changed finished;
+    // A task that is archived, a log that is rotated, and an earlier conversation that is removed or indexed.
+    upkeep: archived rotated removed indexed;
 }
 
 /// The contents of a token file that make the process hang instead of being killed.

@@ -20,6 +20,7 @@ mod model_choice;
 mod model_settings;
 pub(crate) mod models;
 pub(crate) mod reference;
+mod retention;
 mod sandbox;
 mod table;
 #[cfg(test)]

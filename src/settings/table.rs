@@ -13,6 +13,7 @@ use super::layers::{
 use super::mcp::McpServers;
 use super::mcp_json::WorkspaceServers;
 use super::model_settings::{FallbackModels, ModelSetting};
+use super::retention::RetentionLimit;
 use super::sandbox::{AskInside, HiddenPaths, HostList, WritablePaths};
 use super::trust::{Risks, TrustList};
 use super::value::{PromptProfile, TeamName};
@@ -241,6 +242,16 @@ settings! {
         /// The files with which a clone begins: `snapshot` (those of the workspace, with changes that are not committed)
         /// or `head` (those of the last commit).
         clone_base: Setting<CloneBase> = CloneBase::Snapshot;
+
+        /// The days since its last use for which an earlier session is kept; unset, for ever. A lead removes older ones in its
+        /// first seconds, but never the last one. A folder's takes effect only after `team trust`.
+        retention_sessions_days: Setting<RetentionLimit>,
+            key: "retention.sessions_days", needs_trust: true, unset: "(for ever)", example: Some("365");
+
+        /// The size of all earlier sessions together, in MiB, above which a lead removes those that were used longest ago. A
+        /// folder's takes effect only after `team trust`.
+        retention_sessions_mib: Setting<RetentionLimit>,
+            key: "retention.sessions_mib", needs_trust: true, unset: "(any)", example: Some("2048");
 
         /// The address of the Messages API. A folder's takes effect only after `team trust`, since it sends
         /// conversations elsewhere. Keys belong in the environment.

@@ -4,6 +4,7 @@
 //! removed only by the holder of its lock; a process that waited for the lock then opens a new file
 //! (`LifeLock::take`). Side locks of the team folder are never removed. The caller chooses the files to remove.
 
+use super::conversations::index;
 use super::file::jsonl::{Piece, each_piece};
 use super::file::lock::{exclusive, is_named, release, try_for};
 use super::file::read::known_if_there;
@@ -202,6 +203,7 @@ impl TeamAtRest {
             add(LeftoverKind::OutputSpill, spilled.map(|(_, path)| path).collect());
             add(LeftoverKind::OutputSpill, background::outputs(dir, name)?);
             add(LeftoverKind::Transcript, conversations(dir, name)?);
+            add(LeftoverKind::Transcript, index::files(dir, name)?);
             add(LeftoverKind::Image, images::paths(dir, name)?);
             let of_timers = timers::files(dir, name)?;
             add(LeftoverKind::Timers, of_timers.in_use);

@@ -6,19 +6,24 @@
 //! *Invariant:* a conversation moves between `transcript/` and `transcript/archive/` by one rename, and the current one
 //! leaves before another one comes. A crash between the two leaves both in the archive, where they are listed.
 
+mod facts;
+pub(crate) mod index;
+
+pub(crate) use facts::PriceOf;
+
 use super::file::atomic::{Fsync, remove, sync_folder, sync_parent};
-use super::file::jsonl::{Framed, LONGEST_LINE, Lines, Piece};
-use super::file::read::{known_if_there, open_if_there};
+use super::file::jsonl::lines_between;
+use super::file::read::known_if_there;
 use super::transcript::{archive, conversations, each_mail};
 use super::{StoreError, TeamDir, failpoint};
 use crate::os::file::{At, FileError};
 use crate::wire::chat::Block;
 use crate::wire::message::{Body, Message};
-use crate::wire::money::{Money, Price};
 use crate::wire::roster::UsageCount;
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
-use serde_json::{Map, Value};
+use facts::{Facts, waking};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
@@ -32,9 +37,6 @@ const END_BYTES: u64 = 256 * 1024;
 
 /// The number of characters of an id: the last ones of the incarnation, which are random.
 const ID_CHARS: usize = 8;
-
-/// The maximum length of a title, in bytes.
-const TITLE_BYTES: usize = 400;
 
 /// A conversation, as its transcript tells it.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,9 +83,6 @@ enum Depth {
     Ends,
     Whole,
 }
-
-/// The price of a model, by its label in a transcript.
-pub(crate) type PriceOf<'a> = &'a dyn Fn(&str) -> Option<Price>;
 
 /// Lists the conversations of an agent that are not empty, the last used one first. A transcript that cannot be read is
 /// left out. Fails if the folder cannot be read.
@@ -150,8 +149,24 @@ pub(crate) fn find(dir: &TeamDir, name: &AgentName, id: &str) -> Result<Conversa
 /// Returns the conversation that a resumed agent goes on with: the current one or, if that is empty or missing, the one
 /// that was archived last. `None` if nothing was ever said.
 pub(crate) fn last(dir: &TeamDir, name: &AgentName) -> Result<Option<Conversation>, StoreError> {
+    last_read(dir, name, Depth::Ends)
+}
+
+/// Like [`last`], but title, times and counts are not read.
+pub(crate) fn last_place(
+    dir: &TeamDir,
+    name: &AgentName,
+) -> Result<Option<Conversation>, StoreError> {
+    last_read(dir, name, Depth::Id)
+}
+
+fn last_read(
+    dir: &TeamDir,
+    name: &AgentName,
+    depth: Depth,
+) -> Result<Option<Conversation>, StoreError> {
     for path in conversations(dir, name)?.into_iter().rev() {
-        if let Some(found) = read(dir, name, &path, Depth::Ends, &|_| None)? {
+        if let Some(found) = read(dir, name, &path, depth, &|_| None)? {
             return Ok(Some(found));
         }
     }
@@ -206,7 +221,7 @@ pub(crate) fn teammates(
     spawned: impl Fn(&str, &Value) -> Option<String>,
 ) -> Result<BTreeSet<String>, StoreError> {
     let mut names = BTreeSet::new();
-    each(path, 0, u64::MAX, |line| {
+    lines_between(path, 0, u64::MAX, |_, line| {
         if !["assistant", "mail"].iter().any(|kind| Line::may_be(line, kind)) {
             return ControlFlow::Continue(());
         }
@@ -246,7 +261,7 @@ fn is_without_trace(path: &Path) -> Result<bool, StoreError> {
 /// Whether a conversation is not empty. Reads no further than necessary.
 fn has_content(path: &Path) -> Result<bool, FileError> {
     let mut has_content = false;
-    each(path, 0, u64::MAX, |line| {
+    lines_between(path, 0, u64::MAX, |_, line| {
         has_content = is_content(line);
         if has_content { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -264,10 +279,6 @@ fn is_content(line: &[u8]) -> bool {
     }
 }
 
-fn waking(message: &Map<String, Value>) -> Option<Message> {
-    Message::read(message).ok().filter(|message| message.body.wakes())
-}
-
 /// Reads a conversation as far as `depth` says; `None` if it is empty or missing.
 fn read(
     dir: &TeamDir,
@@ -277,188 +288,65 @@ fn read(
     price: PriceOf<'_>,
 ) -> Result<Option<Conversation>, StoreError> {
     let bytes = known_if_there(path)?.map_or(0, |known| known.len());
-    if bytes == 0 || !has_content(path)? {
+    if bytes == 0 {
         return Ok(None);
     }
-    let is_exact = match depth {
-        Depth::Id => false,
-        Depth::Ends => bytes <= WHOLE_BYTES,
-        Depth::Whole => true,
+    // An index has exact counts.
+    let indexed = index::facts(dir, path);
+    let is_exact = indexed.is_some() || depth == Depth::Whole || bytes <= WHOLE_BYTES;
+    let facts = match indexed {
+        Some(facts) if facts.has_content => facts,
+        Some(_) => return Ok(None),
+        None if has_content(path)? => read_facts(path, bytes, depth)?,
+        None => return Ok(None),
     };
-    let mut scan = Scan::new(price);
-    let ends = match depth {
-        Depth::Id => vec![(0, END_BYTES)],
-        Depth::Ends | Depth::Whole if is_exact => vec![(0, bytes)],
-        Depth::Ends | Depth::Whole => {
-            vec![(0, END_BYTES), (bytes.saturating_sub(END_BYTES), bytes)]
-        }
-    };
-    for (begin, end) in ends {
-        each(path, begin, end, |line| {
-            scan.count(line);
-            let is_enough = depth == Depth::Id && scan.incarnation.is_some();
-            if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-    }
-    if depth == Depth::Ends && !is_exact {
-        scan.scale_to(bytes);
-    }
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let is_long = |it: &&String| it.chars().count() >= ID_CHARS;
-    let id = scan.incarnation.as_ref().filter(is_long).map(|it| id_of(it));
+    let id = facts.incarnation.as_ref().filter(is_long).map(|it| id_of(it));
     Ok(Some(Conversation {
         id: id.or(stem).unwrap_or_default(),
         path: path.to_owned(),
         is_current: path == dir.transcript(name),
         is_last: false,
-        incarnation: scan.incarnation,
-        title: scan.title.or(scan.mail).unwrap_or_default(),
-        began_at: scan.began_at.unwrap_or_default(),
-        last_used_at: scan.last_used_at.unwrap_or_default(),
-        prompts: scan.prompts,
-        usage: scan.usage,
+        title: facts.title(),
+        began_at: facts.began_at.unwrap_or_default(),
+        last_used_at: facts.last_used_at.unwrap_or_default(),
+        prompts: facts.prompts,
+        usage: facts.usage(price),
+        incarnation: facts.incarnation,
         bytes,
-        is_exact,
+        is_exact: is_exact && depth != Depth::Id,
     }))
+}
+
+/// Reads the facts from a transcript that is not empty, as far as `depth` says.
+fn read_facts(path: &Path, bytes: u64, depth: Depth) -> Result<Facts, FileError> {
+    let mut facts = Facts::default();
+    let is_whole = depth == Depth::Whole || bytes <= WHOLE_BYTES;
+    let ends = match depth {
+        Depth::Id => vec![(0, END_BYTES)],
+        Depth::Ends | Depth::Whole if is_whole => vec![(0, bytes)],
+        Depth::Ends | Depth::Whole => {
+            vec![(0, END_BYTES), (bytes.saturating_sub(END_BYTES), bytes)]
+        }
+    };
+    for (begin, end) in ends {
+        lines_between(path, begin, end, |_, line| {
+            facts.count(line);
+            let is_enough = depth == Depth::Id && facts.incarnation.is_some();
+            if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+    }
+    if depth == Depth::Ends && !is_whole {
+        facts.scale_to(bytes);
+    }
+    Ok(facts)
 }
 
 /// Returns the id of the conversation that begins in this incarnation.
 pub(crate) fn id_of(incarnation: &str) -> String {
     let chars = incarnation.chars().count();
     incarnation.chars().skip(chars.saturating_sub(ID_CHARS)).collect()
-}
-
-/// The facts that are collected from the lines of a conversation.
-struct Scan<'a> {
-    price: PriceOf<'a>,
-    incarnation: Option<String>,
-    title: Option<String>,
-    /// The first line of the first mail.
-    mail: Option<String>,
-    began_at: Option<WallTime>,
-    last_used_at: Option<WallTime>,
-    prompts: u64,
-    usage: UsageCount,
-    /// The label of the model that the newest process used.
-    model: Option<String>,
-    bytes: u64,
-}
-
-impl<'a> Scan<'a> {
-    fn new(price: PriceOf<'a>) -> Self {
-        Self {
-            price,
-            incarnation: None,
-            title: None,
-            mail: None,
-            began_at: None,
-            last_used_at: None,
-            prompts: 0,
-            usage: UsageCount::default(),
-            model: None,
-            bytes: 0,
-        }
-    }
-
-    fn count(&mut self, line: &[u8]) {
-        self.bytes = self.bytes.saturating_add(line.len() as u64).saturating_add(1);
-        let needs_mail = self.title.is_none() && self.mail.is_none();
-        let kinds = ["session", "model", "user", "assistant", "compacted", "turn_end"];
-        let is_counted = kinds.iter().any(|kind| Line::may_be(line, kind))
-            || (needs_mail && Line::may_be(line, "mail"));
-        if !is_counted {
-            return;
-        }
-        let Some(Line { at, entry }) = Line::read(line) else { return };
-        self.began_at = self.began_at.or(Some(at));
-        match entry {
-            Entry::Session { incarnation, model, .. } => {
-                self.incarnation.get_or_insert(incarnation);
-                self.model = Some(model);
-                // A start is no use of the conversation.
-                return;
-            }
-            Entry::Model { model } => {
-                self.model = Some(model);
-                return;
-            }
-            Entry::User { content } => {
-                self.prompts += 1;
-                self.title.get_or_insert_with(|| first_line(&content));
-            }
-            Entry::Mail { message, .. } => {
-                let Some(message) = waking(&message).filter(|_| needs_mail) else { return };
-                self.mail = Some(first_line(&format!("{}: {}", message.from, message.content)));
-            }
-            Entry::Assistant { usage, .. } | Entry::Compacted { usage, .. } => {
-                let price = self.model.as_deref().and_then(self.price);
-                self.usage.add_call(usage, price);
-            }
-            Entry::TurnEnd { .. } => self.usage.turns += 1,
-            Entry::ToolStart { .. }
-            | Entry::ToolResult { .. }
-            | Entry::Request { .. }
-            | Entry::Decision(_)
-            | Entry::Subagent(_)
-            | Entry::Interrupt { .. }
-            | Entry::ResultsLeftOut { .. }
-            | Entry::HandedOut { .. }
-            | Entry::Note { .. }
-            | Entry::Instructions { .. }
-            | Entry::Unknown => return,
-        }
-        self.last_used_at = Some(at);
-    }
-
-    /// Estimates the counts of the whole transcript from those of the part that was read.
-    fn scale_to(&mut self, bytes: u64) {
-        let read = u128::from(self.bytes.max(1));
-        let scale = |count: u64| {
-            u64::try_from(u128::from(count) * u128::from(bytes) / read).unwrap_or(u64::MAX)
-        };
-        self.prompts = scale(self.prompts);
-        let usage = &mut self.usage;
-        for count in [
-            &mut usage.turns,
-            &mut usage.input_tokens,
-            &mut usage.output_tokens,
-            &mut usage.cache_read_tokens,
-            &mut usage.cache_write_tokens,
-        ] {
-            *count = scale(*count);
-        }
-        usage.cost = usage.cost.map(|cost| Money::of_billionths(scale(cost.billionths())));
-    }
-}
-
-/// Returns the first line of a text that is not blank, shortened.
-fn first_line(text: &str) -> String {
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    line.get(..line.floor_char_boundary(TITLE_BYTES)).unwrap_or_default().to_owned()
-}
-
-/// Passes the whole lines that begin in a range of a file to `meet`, until it breaks. A line that begins before the
-/// range is left out.
-fn each(
-    path: &Path,
-    begin: u64,
-    end: u64,
-    mut meet: impl FnMut(&[u8]) -> ControlFlow<()>,
-) -> Result<(), FileError> {
-    let Some((file, _)) = open_if_there(path)? else { return Ok(()) };
-    // The byte before the range tells whether a line begins with it.
-    let mut lines = Lines::from(file, begin.saturating_sub(1), LONGEST_LINE).at(path)?;
-    if begin > 0 {
-        lines.next().at(path)?;
-    }
-    while lines.offset() < end
-        && let Some(Framed { piece, bytes, .. }) = lines.next().at(path)?
-    {
-        if piece == Piece::Line && meet(bytes).is_break() {
-            break;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

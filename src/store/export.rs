@@ -6,17 +6,19 @@ use super::{StoreError, TeamDir};
 use std::path::PathBuf;
 
 /// The folders, each with the end of its files. A file of JSON Lines has a value in each line, any other JSON file one.
-const FOLDERS: [(&str, &str, ExportedKind); 11] = [
+const FOLDERS: [(&str, &str, ExportedKind); 13] = [
     ("transcript", ".jsonl", ExportedKind::Conversation),
     ("transcript/sub", ".jsonl", ExportedKind::Conversation),
     ("transcript/archive", ".jsonl", ExportedKind::EarlierConversation),
     ("inbox", ".jsonl", ExportedKind::Other),
     ("dead", ".jsonl", ExportedKind::Other),
     ("tasks", ".json", ExportedKind::Task),
+    ("tasks/archive", ".json", ExportedKind::Task),
     ("leases", ".json", ExportedKind::Other),
     ("timers", ".json", ExportedKind::Other),
     ("undo", ".jsonl", ExportedKind::Other),
     ("log", ".jsonl", ExportedKind::Other),
+    ("log/.old", ".jsonl", ExportedKind::Other),
     ("log/.err", "", ExportedKind::Other),
 ];
 

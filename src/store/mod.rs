@@ -14,10 +14,12 @@
 //!   dead/.claim/NAME.GEN      a claim that could not be read, unchanged
 //!   transcript/NAME.jsonl     {"kind","at",…}; a line of kind "mail" acknowledges its message
 //!   transcript/archive/NAME-N.jsonl   earlier conversations; the highest N was archived last
+//!   transcript/archive/.index/NAME-N  facts and ids of one of them, so that it need not be read whole
 //!   transcript/images/NAME-HASH   an image that NAME's model was shown
 //!   transcript/sub/NAME-N.jsonl   the conversation of a subagent of NAME; a number is used once
 //!   tasks/ID.json             one task; replaced whole under tasks/.lock/list, which is then touched
 //!   tasks/ID.json.bad-N       a quarantined file that is not a task
+//!   tasks/archive/ID.json     a task that ended long ago
 //!   leases/ID.json            paths that one agent alone changes; replaced whole under leases/.lock/list
 //!   leases/ID.json.bad-N      a quarantined file that is not a lease
 //!   timers/NAME.json          the timers of NAME; replaced whole under timers/.lock/NAME, which is then touched
@@ -42,6 +44,7 @@
 //!   undo/objects/HASH         a version of a file before an agent changed it
 //!   undo/pending.json         an undo that is under way, under run/.state/undo.apply.lock
 //!   log/NAME.jsonl, log/.err/NAME     structured log; output of a spawned member
+//!   log/.old/NAME-N.jsonl, log/.old/NAME.err     earlier ones of both, rotated by their size; 1 is the newest
 //!   log/.err/NAME.SERVER      standard error of an MCP server of NAME
 //!   log/.out/NAME-N.txt       a whole tool result that was too long for a model
 //!   log/.out/NAME-cN.txt      the output of a background command
@@ -78,7 +81,10 @@ pub(crate) mod mcp;
 mod observe;
 pub(crate) mod outbox;
 pub(crate) mod output_spill;
+pub(crate) mod past;
 mod process;
+pub(crate) mod process_log;
+pub(crate) mod retention;
 mod roles;
 pub mod roster;
 pub(crate) mod skills;

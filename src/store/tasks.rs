@@ -2,6 +2,10 @@
 //!
 //! A file that cannot be read never blocks the others: it is reported, and quarantined by the next writer. Ids
 //! come from a stored counter, so an id is not reused after its file is removed.
+//!
+//! Tasks that ended long ago are in a folder of their own (`archive`), which no look reads.
+
+mod archive;
 
 use super::file::atomic::{Fsync, pretty_json, remove, replace, replaced_by};
 use super::file::lock::SideLock;
@@ -12,7 +16,7 @@ use crate::os::watch::touch;
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::{Board, Task, TaskId};
 use crate::wire::{FORMAT_VERSION, WithUnknownFields};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
 use std::io::Read;
 use std::path::PathBuf;
@@ -47,6 +51,10 @@ pub struct TaskList {
     unfinished: Vec<PathBuf>,
     /// The highest id in any file name.
     highest: TaskId,
+    /// The ids that are looked up in the archive, too.
+    wanted: BTreeSet<TaskId>,
+    /// The tasks on the board that are in the archive.
+    archived: BTreeSet<TaskId>,
 }
 
 /// The result of reading a task file.
@@ -70,6 +78,8 @@ impl TaskList {
             problems: Vec::new(),
             unfinished: Vec::new(),
             highest: TaskId::default(),
+            wanted: BTreeSet::new(),
+            archived: BTreeSet::new(),
         }
     }
 
@@ -119,12 +129,16 @@ impl TaskList {
             self.store(task, next)?;
         }
         if !changed.is_empty() {
-            // Members that wait for work watch this file.
-            let lock_file = open_or_create(&self.dir.tasks_lock(), Access::Update)?;
-            touch(&lock_file).at(&self.dir.tasks_lock())?;
+            self.announce()?;
         }
         drop(held);
         Ok(answer)
+    }
+
+    /// Wakes the members that wait for work: they watch this file.
+    fn announce(&self) -> Result<(), FileError> {
+        let lock_file = open_or_create(&self.dir.tasks_lock(), Access::Update)?;
+        touch(&lock_file).at(&self.dir.tasks_lock())
     }
 
     fn store(&mut self, task: &WithUnknownFields<Task>, next: TaskId) -> Result<(), StoreError> {
@@ -139,6 +153,10 @@ impl TaskList {
         }
         replace(&path, &pretty_json(task, &path)?, self.fsync)?;
         crate::store::failpoint::hit("tasks.stored");
+        if self.archived.remove(&task.id) {
+            // A copy that a kill leaves here does not count: the file in the list's folder does.
+            remove(&self.dir.archived_task(task.id))?;
+        }
         self.stamps.remove(&task.id);
         self.board.insert(task.id, task.clone());
         Ok(())
@@ -191,6 +209,7 @@ impl TaskList {
             }
         }
         self.problems.sort();
+        self.read_archived();
         Ok(damaged)
     }
 

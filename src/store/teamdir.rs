@@ -4,7 +4,7 @@ use super::StoreError;
 use super::file::atomic::{Fsync, replace};
 use super::file::lock::exclusive;
 use super::file::read::{known_if_there, names_in};
-use crate::os::file::{Access, At, FileError, check_owner, create_new, open_or_create};
+use crate::os::file::{Access, At, FileError, check_owner, create_new};
 use crate::wire::AgentName;
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::task::TaskId;
@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The folders of a new team folder.
-const FOLDERS: [&str; 22] = [
+const FOLDERS: [&str; 25] = [
     "inbox",
     "inbox/.lock",
     "inbox/.claim",
@@ -23,8 +23,10 @@ const FOLDERS: [&str; 22] = [
     "dead/.claim",
     "transcript",
     "transcript/archive",
+    "transcript/archive/.index",
     "tasks",
     "tasks/.lock",
+    "tasks/archive",
     "leases",
     "leases/.lock",
     "timers",
@@ -36,6 +38,7 @@ const FOLDERS: [&str; 22] = [
     "log",
     "log/.err",
     "log/.out",
+    "log/.old",
     "undo",
     "undo/objects",
 ];
@@ -202,14 +205,9 @@ impl TeamDir {
         self.root.join("run/.state").join(file)
     }
 
-    /// Opens the structured log of `name` for appending.
-    pub fn open_log(&self, name: &AgentName) -> Result<File, StoreError> {
-        Ok(open_or_create(&self.log(name), Access::Append)?)
-    }
-
-    /// Opens the file for the output of a spawned member.
-    pub fn open_printed(&self, name: &AgentName) -> Result<File, StoreError> {
-        Ok(open_or_create(&self.printed(name), Access::Append)?)
+    /// Returns the folders of logs and of kept output.
+    pub(super) fn log_folders(&self) -> [PathBuf; 4] {
+        ["log", "log/.err", "log/.out", "log/.old"].map(|folder| self.root.join(folder))
     }
 
     /// Lists the claims of `name` that could not be read.
@@ -275,12 +273,15 @@ paths! {
     transcript(name: &AgentName) = "transcript/{name}.jsonl";
     conversations() = "transcript";
     archive() = "transcript/archive";
+    archive_index() = "transcript/archive/.index";
     images() = "transcript/images";
     image(name: &AgentName, hash: &str) = "transcript/images/{name}-{hash}";
     subagents() = "transcript/sub";
     subagent(caller: &AgentName, number: u64) = "transcript/sub/{caller}-{number}.jsonl";
     tasks() = "tasks";
     task(id: TaskId) = "tasks/{id}.json";
+    archived_tasks() = "tasks/archive";
+    archived_task(id: TaskId) = "tasks/archive/{id}.json";
     tasks_lock() = "tasks/.lock/list";
     last_task() = "run/.state/tasks.last";
     takeover() = "run/.state/takeover.json";
@@ -310,6 +311,8 @@ paths! {
     undo_lock() = "run/.state/undo.lock";
     undo_apply_lock() = "run/.state/undo.apply.lock";
     log(name: &AgentName) = "log/{name}.jsonl";
+    old_log(name: &AgentName, number: usize) = "log/.old/{name}-{number}.jsonl";
+    old_printed(name: &AgentName) = "log/.old/{name}.err";
     kept_results() = "log/.out";
     command_output(name: &AgentName, id: &str) = "log/.out/{name}-{id}.txt";
     printed(name: &AgentName) = "log/.err/{name}";

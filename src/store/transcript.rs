@@ -3,6 +3,7 @@
 //! Only the owner of the name writes it. Readers skip torn and foreign lines, so a crash loses at most the line
 //! that was being written, which was never acknowledged.
 
+use super::conversations::index;
 use super::file::atomic::{Fsync, json_line, sync_folder, sync_parent};
 use super::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, each_line};
 use super::file::read::{known_if_there, numbered, open_if_there};
@@ -89,8 +90,12 @@ pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestio
     let mut open: Vec<OpenQuestion> = Vec::new();
     let mut count = 0;
     each_line(&dir.transcript(name), |line| {
-        // Most lines are of other kinds, and are not parsed.
-        if !["request", "decision", "tool_result"].iter().any(|kind| Line::may_be(line, kind)) {
+        // Most lines are of other kinds, and are not parsed. A result matters only to an open question.
+        let kinds: &[&str] = match open.is_empty() {
+            true => &["request"],
+            false => &["request", "decision", "tool_result"],
+        };
+        if !kinds.iter().any(|kind| Line::may_be(line, kind)) {
             return;
         }
         match Line::read(line).map(|line| line.entry) {
@@ -314,7 +319,7 @@ pub(crate) fn conversations(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathB
 
 /// Returns the archived transcripts of `name`, oldest first, that may hold mail of the claim `oldest` or a later one, and
 /// the latest ones back to one with mail. A claim is kept for at least a second, and longer for a late writer, so its mail
-/// may be in a transcript that was archived meanwhile. A resumed conversation is archived under a new number, so the
+/// may be in a transcript that was archived meanwhile. One whose index says that it has no mail is left out. A resumed conversation is archived under a new number, so the
 /// numbers do not tell in which transcript that is.
 pub(crate) fn latest_archives(
     dir: &TeamDir,
@@ -327,7 +332,11 @@ pub(crate) fn latest_archives(
         if has_mail && oldest.is_none() {
             break;
         }
-        let newest = newest_batch(&path)?;
+        let newest = match index::newest_batch(dir, &path) {
+            Some(None) => continue,
+            Some(newest) => newest,
+            None => newest_batch(&path)?,
+        };
         let may_hold = oldest.is_some_and(|oldest| newest.as_deref() >= Some(oldest));
         if may_hold || !has_mail {
             latest.push(path);

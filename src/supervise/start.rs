@@ -16,6 +16,7 @@ use crate::protocol::restart::RestartHistory;
 use crate::settings::model::ModelChoice;
 use crate::store::asynchronous::offload;
 use crate::store::inbox::{self, SendError};
+use crate::store::process_log::open_printed;
 use crate::store::{Fsync, RoleMatch, StoreError, UnclearRole, keyring, liveness, roster};
 use crate::tools::{SpawnOrder, ToolError, find_by_alias};
 use crate::wire::isolation::Isolation;
@@ -513,7 +514,7 @@ impl Supervisor {
     /// Returns the command that starts a teammate with `control`, its end of the control socket.
     fn command(&self, spec: &SpawnSpec, control: &UnixStream) -> Result<Command, StartError> {
         let dir = self.config.bus.dir();
-        let output = dir.open_printed(&spec.name)?;
+        let output = open_printed(dir, &spec.name)?;
         let mut command = Command::new(self.config.program.path());
         command.arg0("teammate").arg(spec.name.as_str()).arg("--dir").arg(dir.root());
         command.args(["--role", &spec.role, "--model", &spec.model, "--mode", spec.mode.word()]);

@@ -86,6 +86,8 @@ type TaskRecord = WithUnknownFields<Task>;
 pub(crate) struct TaskSnapshot {
     pub(crate) board: Board,
     pub(crate) problems: Vec<Problem>,
+    /// Whether there are earlier tasks that are not on the board.
+    pub(crate) has_archive: bool,
 }
 
 #[derive(Debug)]
@@ -113,15 +115,26 @@ impl Tasks {
         self.bus.dir()
     }
 
-    /// Reads the list. Fails if the folder cannot be read.
+    /// Reads the list without the archived tasks. Fails if the folder cannot be read.
     pub(crate) fn snapshot(&self) -> Result<TaskSnapshot, TaskError> {
         let mut list = lock(&self.list);
         self.repair(&mut list, false)?;
-        Ok(TaskSnapshot { board: list.board().clone(), problems: list.problems().to_vec() })
+        Ok(TaskSnapshot {
+            board: list.board().clone(),
+            problems: list.problems().to_vec(),
+            has_archive: list.has_archive(),
+        })
+    }
+
+    /// Reads the list with the archived tasks. Fails if a folder cannot be read.
+    pub(crate) fn snapshot_of_all(&self) -> Result<TaskSnapshot, TaskError> {
+        lock(&self.list).want_all()?;
+        Ok(TaskSnapshot { has_archive: false, ..self.snapshot()? })
     }
 
     /// Reads one task. Fails if the task does not exist.
     pub(crate) fn get(&self, id: TaskId) -> Result<(TaskRecord, TaskSnapshot), TaskError> {
+        lock(&self.list).want([id]);
         let seen = self.snapshot()?;
         let task = seen.board.get(&id).cloned();
         Ok((task.ok_or_else(|| TaskRefusal::unknown(&seen.board, id))?, seen))
@@ -132,6 +145,7 @@ impl Tasks {
         if let Some(owner) = &new.owner {
             self.check_owner(owner, by)?;
         }
+        lock(&self.list).want(new.blocked_by.iter().copied());
         let changed = self.change(by, |board, next, by| {
             let made = |task: &&TaskRecord| new.origin.is_some() && task.origin == new.origin;
             match board.values().find(made) {
@@ -145,6 +159,7 @@ impl Tasks {
     /// Claims a task for `who`. Fails if the rules refuse or `who` is not running.
     pub(crate) fn claim(&self, id: TaskId, who: &AgentName) -> Result<Changed, TaskError> {
         self.check_life(who)?;
+        lock(&self.list).want([id]);
         self.change(who, |board, _, by| Ok((id, claim(board, id, by)?)))
     }
 
@@ -169,6 +184,8 @@ impl Tasks {
         if let Some(NewOwner::Agent(owner)) = &edit.owner {
             self.check_owner(owner, by)?;
         }
+        let blockers = edit.blocked_by.iter().flatten().copied();
+        lock(&self.list).want(blockers.chain([id]));
         let assigns = edit.owner.is_some();
         let changed = self.change(by, |board, _, by| Ok((id, update(board, id, edit, by)?)))?;
         let changed = if assigns { self.tell_owner(changed, by) } else { changed };

@@ -120,6 +120,11 @@ pub(crate) fn find_similar(tool: &ToolSpec) -> impl Iterator<Item = &'static Too
     specs().filter(move |it| is_one && it.name != name && changes_files(it))
 }
 
+/// Whether the line of a result, as text, may have what a registry restores: the view of a file, or tools that were found.
+pub(crate) fn may_restore(line: &str) -> bool {
+    ["\"file\":", "\"more_files\":", mcp::FOUND].iter().any(|part| line.contains(part))
+}
+
 /// Whether an agent in this role can complete tasks. A role without a file has every tool.
 pub(crate) fn can_complete_tasks(team: &TeamDir, role: &str) -> bool {
     team.find_role(role, find_by_alias).limits().has(&tasks::CompleteTask::SPEC)

@@ -1,5 +1,6 @@
 //! A message that a person has opened: all of it, read from the files of its recipient.
 
+use crate::store::conversations::index::Sought;
 use crate::store::mail_search::{SearchLocation, each_line};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
@@ -25,7 +26,7 @@ pub(super) fn find(team: &TeamDir, to: &str, id: &str) -> Result<Option<Message>
     // Most lines are not parsed: they do not have the id as JSON writes it.
     let written = Value::from(id).to_string();
     let mut found = None;
-    each_line(team, &owner, |spot, line| {
+    each_line(team, &owner, &[Sought::Part(id)], |spot, line| {
         if found.is_some() || !std::str::from_utf8(line).is_ok_and(|line| line.contains(&written)) {
             return;
         }

@@ -4,6 +4,7 @@
 //! *Invariant:* files are read line by line: a long conversation is never in memory as a whole.
 
 use super::change::Stage;
+use crate::store::conversations::index::Sought;
 use crate::store::mail_search::{LineLocation, SearchLocation, each_line};
 use crate::store::{StoreError, TeamDir};
 use crate::tools;
@@ -106,13 +107,13 @@ pub(crate) struct Trace {
 pub(crate) fn ids(team: &TeamDir, given: &str) -> Result<Vec<String>, StoreError> {
     let mut found = BTreeSet::new();
     for name in team.agents()? {
-        each_line(team, &name, |spot, line| {
-            // The line of a call has the call's id without the name of its agent.
-            let part = match given.split_once(':') {
-                Some((_, call)) => call,
-                None if name.as_str().starts_with(given) => "",
-                None => given,
-            };
+        // The line of a call has the call's id without the name of its agent.
+        let part = match given.split_once(':') {
+            Some((_, call)) => call,
+            None if name.as_str().starts_with(given) => "",
+            None => given,
+        };
+        each_line(team, &name, &[Sought::Part(part)], |spot, line| {
             if std::str::from_utf8(line).is_ok_and(|line| line.contains(part)) {
                 found.extend(ids_in(&name, spot.place, line).filter(|id| begins_with(id, given)));
             }
@@ -158,7 +159,8 @@ fn ids_in(name: &AgentName, place: SearchLocation, line: &[u8]) -> impl Iterator
     id.into_iter().chain(calls)
 }
 
-fn sends(tool: &str) -> bool {
+/// Whether the tool of this name sends messages.
+pub(crate) fn sends(tool: &str) -> bool {
     tools::find(tool).is_some_and(|tool| tool.purpose == Purpose::Talk)
 }
 
@@ -190,9 +192,11 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
     let call = id.split_once(':').filter(|(_, call)| !call.is_empty());
     let mut search = Search { id, call, trace: Trace::default() };
     let agents = team.agents()?;
+    let called = call.map(|(_, call)| Sought::Call(call_of(call)));
+    let words: Vec<Sought<'_>> = called.into_iter().chain([Sought::Part(id)]).collect();
     for name in &agents {
         let mut reader = AgentScan { name, unanswered: false, in_turn: false };
-        each_line(team, name, |spot, line| search.meet(&mut reader, spot, line))?;
+        each_line(team, name, &words, |spot, line| search.meet(&mut reader, spot, line))?;
     }
     let message = search.trace.message.as_ref();
     let request = message.and_then(|message| word(message, "request_id")).map(str::to_owned);
@@ -224,7 +228,8 @@ struct AgentScan<'a> {
 
 impl Search<'_> {
     fn meet(&mut self, reader: &mut AgentScan<'_>, spot: &LineLocation, line: &[u8]) {
-        let names = |word: &str| std::str::from_utf8(line).is_ok_and(|line| line.contains(word));
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        let names = |word: &str| text.contains(word);
         let is_transcript = spot.place == SearchLocation::Transcript;
         let is_called = || self.call.is_some_and(|(_, call)| names(call_of(call)));
         if !names(self.id) && !(is_transcript && (reader.in_turn || is_called())) {
@@ -361,7 +366,7 @@ impl Search<'_> {
         name: &AgentName,
         request: &str,
     ) -> Result<(), StoreError> {
-        each_line(team, name, |spot, line| {
+        each_line(team, name, &[Sought::Part(request)], |spot, line| {
             if !std::str::from_utf8(line).is_ok_and(|line| line.contains(request)) {
                 return;
             }

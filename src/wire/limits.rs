@@ -175,6 +175,15 @@ pub const UNDO_COMPARED_FILES: usize = 100_000;
 /// The size of the changed and untracked files that are kept before one command; it is copied while the command waits.
 pub const UNDO_COPIED_BYTES: u64 = 64 * MIB;
 
+// Long lives.
+
+/// The number of ended tasks that stay in the list's folder, since every look reads it; earlier ones are archived.
+pub const ENDED_TASKS_KEPT: usize = 100;
+/// The size at which the log of a process is rotated.
+pub const LOG_BYTES: u64 = 10 * MIB;
+/// The number of rotated logs that are kept of each agent.
+pub const OLD_LOGS: usize = 5;
+
 // Model calls (LLM.md 1).
 
 /// The time for a connection to an endpoint.

@@ -13,9 +13,9 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let is_left_out = |point: &&str| point.starts_with("recover.");
     // The property test of `work` kills at those of clones, with seeds of its own, `lifecycle::undo` at those of undo, and
     // `lifecycle::background` at those of background commands, `lifecycle::timers` at those of timers,
-    // `lifecycle::subagents` at those of subagents.
+    // `lifecycle::subagents` at those of subagents, `lifecycle::upkeep` at those of upkeep.
     let is_elsewhere = |point: &&str| {
-        ["work.", "undo.", "served.", "background.", "timer.", "sub."]
+        ["work.", "undo.", "served.", "background.", "timer.", "sub.", "upkeep."]
             .iter()
             .any(|it| point.starts_with(it))
     };

@@ -248,4 +248,6 @@ async fn run_tool(tools: Rc<Registry>, call: Call) -> Result<ToolOutput, ToolErr
 }
 
 #[cfg(test)]
+mod past_tests;
+#[cfg(test)]
 mod tests;

@@ -3,8 +3,8 @@
 
 use super::{Member, MemberStart};
 use crate::agent::conversation::{AfterRestart, CutOff, RecordError};
-use crate::store::{transcript, unread};
-use crate::tools::Call;
+use crate::store::{past, unread};
+use crate::tools::{Call, may_restore};
 use crate::wire::message::{Message, Outcome};
 use crate::wire::permission::{Decision, DecisionOutcome};
 use crate::wire::transcript::{Entry, Line};
@@ -30,9 +30,11 @@ impl Member {
         let subagents = self.subagents.all.clone();
         let mut questions = BTreeMap::new();
         let (conversation, host) = (&mut self.conversation, &mut self.host);
-        let read = transcript::each(
+        let is_of_background = |line: &str| background.iter().any(|id| line.contains(id.as_str()));
+        let read = past::each_needed(
             self.context.bus.dir(),
             &self.context.me.name,
+            |line| may_restore(line) || is_of_background(line),
             |Line { entry, .. }| {
                 conversation.remember(&entry);
                 if let Some(subagents) = &subagents {

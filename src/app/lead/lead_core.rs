@@ -3,7 +3,7 @@
 
 use super::options::LeadOptions;
 use super::startup::{Place, RosterPlace, Startup, recover_team, take_place};
-use super::{conversation::TakenUp, runtime::LeadRuntime};
+use super::{conversation::TakenUp, runtime::LeadRuntime, upkeep};
 use crate::agent::event::Event;
 use crate::app::agent_process::{AgentProcess, fresh_id};
 use crate::app::build_agent::check_lead_rules;
@@ -114,6 +114,7 @@ impl LeadCore {
         let (mailbox, life) = open_mailbox(&bus, process.life, rules).await?;
         process.life = life;
         let (claimed, mailbox) = take_over_mail(mailbox, startup.taken_up.clone()).await?;
+        upkeep::begin(bus.dir(), &options.settings);
         let runtime = LeadRuntime {
             bus,
             tasks,

@@ -34,12 +34,14 @@ mod takeover_words;
 mod team_view;
 mod turn_changes;
 mod typed_answers;
+mod upkeep;
 mod user_mail;
 
 pub(crate) use conversation::ConversationChoice;
 pub(crate) use editor::run as run_for_editor;
 pub(crate) use options::{Front, LeadRequest};
 pub(crate) use program::run as run_for_program;
+pub(crate) use upkeep::limits as retention_limits;
 
 use super::output::{print, warn};
 use super::{context::Context, event_loop::block_on};

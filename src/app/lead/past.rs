@@ -31,7 +31,7 @@ const ANSWER_WIDTH: usize = 8;
 
 /// Returns the line that tells the person at a terminal how to come back; `None` if nothing was said yet.
 pub(super) fn resume_hint(context: &Context, team: &TeamDir) -> Option<String> {
-    let last = conversations::last(team, &AgentName::lead()).ok()??;
+    let last = conversations::last_place(team, &AgentName::lead()).ok()??;
     let command = command(context, "--resume");
     last.is_current.then(|| format!("To resume: {command}"))
 }
@@ -224,7 +224,7 @@ fn take_up_last(
     prices: &PriceList,
 ) -> Result<(TakenUp, Option<UsageCount>), StoreError> {
     let lead = AgentName::lead();
-    let last = conversations::last(team, &lead)?;
+    let last = conversations::last_place(team, &lead)?;
     let Some(archived) = last.filter(|last| !last.is_current) else {
         return Ok((TakenUp::Current, None));
     };

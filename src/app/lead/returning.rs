@@ -1,7 +1,7 @@
 //! The teammates of the last team that a resumed lead starts again, and the last state of each.
 
 use crate::agent::conversation::Memory;
-use crate::store::{TeamDir, transcript};
+use crate::store::{TeamDir, past};
 use crate::wire::permission::PermissionMode;
 use crate::wire::roster::{ExitCause, Member, Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
@@ -38,7 +38,7 @@ fn stricter_mode(roster: &Roster, name: &AgentName) -> String {
 }
 
 fn read_lines(team: &TeamDir, name: &AgentName) -> Vec<Line> {
-    transcript::read_all(team, name).unwrap_or_default()
+    past::last_turn(team, name).unwrap_or_default()
 }
 
 /// Splits the teammates that a lead started into those that come back and those that do not.

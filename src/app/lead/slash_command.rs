@@ -288,8 +288,8 @@ fn words(usage: &UsageCount) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::process_log::ProcessLog;
     use crate::ui::style::Palette;
-    use std::io::Write;
 
     #[test]
     fn each_form_of_a_line_is_recognised() {
@@ -360,9 +360,10 @@ mod tests {
     fn a_log_is_shown_without_blank_lines() {
         let folder = tempfile::tempdir().unwrap();
         let team = TeamDir::create(&folder.path().join(".team")).unwrap();
-        let mut log = team.open_log(&AgentName::lead()).unwrap();
+        let mut log = ProcessLog::open(&team, &AgentName::lead()).unwrap();
         for message in ["one", "two"] {
-            writeln!(log, r#"{{"level":"INFO","message":"{message}"}}"#).unwrap();
+            let line = format!("{{\"level\":\"INFO\",\"message\":\"{message}\"}}\n");
+            log.append(line.as_bytes()).unwrap();
         }
         let layout = Layout::new(Palette::plain(), None);
         let text = log_tail(&team, &AgentName::lead(), &layout);

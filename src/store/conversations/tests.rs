@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::test_team;
+use crate::wire::money::{Money, Price};
 use serde_json::json;
 use std::io::Write;
 

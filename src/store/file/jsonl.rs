@@ -2,11 +2,12 @@
 //! crash or a full disk never joins the next one. This module does not interpret the lines.
 
 use super::atomic::{Fsync, sync_data, sync_parent};
-use super::read::open_if_there;
+use super::read::{known_if_there, open_if_there};
 use crate::os::file::{Access, At, FileError, create_new, open};
 use crate::store::StoreError;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,9 @@ const MOST_AT_ONCE: usize = 64 * 1024;
 
 /// The maximum length of a line that is read back from a file of this program, in bytes. Longer lines are skipped.
 pub(crate) const LONGEST_LINE: usize = 64 * 1024 * 1024;
+
+/// The size of the parts in which a file is searched from its end, in bytes.
+const BACKWARD_BYTES: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
@@ -102,6 +106,54 @@ pub(crate) fn each_line(path: &Path, mut meet: impl FnMut(&[u8])) -> Result<(), 
             meet(framed.bytes);
         }
     })
+}
+
+/// Passes the whole lines that begin in a range of a file to `meet`, each with its offset, until it breaks. A line that
+/// begins before the range is left out.
+pub(crate) fn lines_between(
+    path: &Path,
+    begin: u64,
+    end: u64,
+    mut meet: impl FnMut(u64, &[u8]) -> ControlFlow<()>,
+) -> Result<(), FileError> {
+    let Some((file, _)) = open_if_there(path)? else { return Ok(()) };
+    // The byte before the range tells whether a line begins with it.
+    let mut lines = Lines::from(file, begin.saturating_sub(1), LONGEST_LINE).at(path)?;
+    if begin > 0 {
+        lines.next().at(path)?;
+    }
+    while lines.offset() < end
+        && let Some(Framed { piece, offset, bytes }) = lines.next().at(path)?
+    {
+        if piece == Piece::Line && meet(offset, bytes).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the offset of the last whole line that is meant; `None` if there is none. The file is read from its end, no
+/// further than to that line.
+pub(crate) fn last_line(
+    path: &Path,
+    is_meant: impl Fn(&[u8]) -> bool,
+) -> Result<Option<u64>, FileError> {
+    let mut end = known_if_there(path)?.map_or(0, |known| known.len());
+    while end > 0 {
+        let begin = end.saturating_sub(BACKWARD_BYTES);
+        let mut last = None;
+        lines_between(path, begin, end, |offset, line| {
+            if is_meant(line) {
+                last = Some(offset);
+            }
+            ControlFlow::Continue(())
+        })?;
+        if last.is_some() {
+            return Ok(last);
+        }
+        end = begin;
+    }
+    Ok(None)
 }
 
 /// Like [`each_piece`], for an open file.
@@ -219,6 +271,35 @@ mod tests {
             (Piece::Fragment, 17, b"x".into()),
         ];
         assert_eq!(pieces(b"ab\n\n1234567\n1234\nx", 5), expected);
+    }
+
+    #[test]
+    fn the_last_line_that_is_meant_is_found_from_the_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut text = Vec::new();
+        let mut offsets = Vec::new();
+        for number in 0..40_u32 {
+            offsets.push(text.len() as u64);
+            // One line is longer than the parts that are read.
+            let filler = if number == 20 { 3_000_000 } else { 100_000 };
+            text.extend(format!("{number} ").bytes().chain(std::iter::repeat_n(b'x', filler)));
+            text.push(b'\n');
+        }
+        text.extend(b"39 torn");
+        file.as_file().write_all(&text).unwrap();
+        for (number, offset) in offsets.iter().enumerate() {
+            let begin = format!("{number} ");
+            let found = last_line(file.path(), |line| line.starts_with(begin.as_bytes())).unwrap();
+            assert_eq!(found, Some(*offset), "{number}");
+        }
+        assert_eq!(last_line(file.path(), |_| false).unwrap(), None);
+        let read = std::cell::Cell::new(0);
+        let count = |line: &[u8]| {
+            read.set(read.get() + line.len() as u64);
+            line.starts_with(b"38 ")
+        };
+        last_line(file.path(), count).unwrap();
+        assert!(read.get() <= BACKWARD_BYTES, "no more than the end was read: {}", read.get());
     }
 
     proptest! {

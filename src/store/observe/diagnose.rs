@@ -8,7 +8,7 @@ use crate::store::process::liveness::{Liveness, last_record, probe};
 use crate::store::tasks::TaskList;
 use crate::store::{Fsync, StoreError, TeamDir, leases, roster, timers};
 use crate::wire::AgentName;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
         // No team has run here: a person made the folder, and the first start sets its modes.
         return Ok(flaws);
     }
-    modes(dir.root(), &mut flaws)?;
+    modes(dir.root(), &dir.committed_paths(), &mut flaws)?;
     if roster::is_damaged(dir)? {
         flaws.push(Diagnosis::DamagedRoster);
     }
@@ -89,27 +89,40 @@ pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
 }
 
 /// Checks modes and owners. The committed files are skipped, since their modes are up to the user.
-fn modes(folder: &Path, flaws: &mut Vec<Diagnosis>) -> Result<(), StoreError> {
+fn modes(
+    folder: &Path,
+    committed: &[PathBuf],
+    flaws: &mut Vec<Diagnosis>,
+) -> Result<(), StoreError> {
     let known = fs::symlink_metadata(folder).at(folder)?;
     if known.permissions().mode() & 0o077 != 0 {
         flaws.push(Diagnosis::Open(folder.into()));
     }
     for entry in fs::read_dir(folder).at(folder)? {
-        let path = entry.at(folder)?.path();
-        if ["settings.toml", "roles", ".gitignore"].map(|file| folder.join(file)).contains(&path) {
+        let entry = entry.at(folder)?;
+        // A file that was removed meanwhile is no problem. No path is made for most files, of which there may be many.
+        let Ok(known) = entry.metadata() else { continue };
+        let is_open = known.permissions().mode() & 0o077 != 0;
+        if known.is_file() && !is_open && is_own(&known) {
             continue;
         }
-        // A file that was removed meanwhile is no problem.
-        let Ok(known) = fs::symlink_metadata(&path) else { continue };
+        let path = entry.path();
+        if committed.contains(&path) {
+            continue;
+        }
         if known.is_symlink() {
             flaws.push(Diagnosis::Foreign(format!("{} is a symbolic link", path.display())));
         } else if let Err(why) = check_owner(&path, &known) {
             flaws.push(Diagnosis::Foreign(why.to_string()));
         } else if known.is_dir() {
-            modes(&path, flaws)?;
-        } else if known.permissions().mode() & 0o077 != 0 {
+            modes(&path, &[], flaws)?;
+        } else if is_open {
             flaws.push(Diagnosis::Open(path));
         }
     }
     Ok(())
+}
+
+fn is_own(known: &Metadata) -> bool {
+    check_owner(Path::new(""), known).is_ok()
 }

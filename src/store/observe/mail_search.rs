@@ -1,5 +1,6 @@
 //! Reads every line of all files about an agent's mail, with file and offset, as `grep` would.
 
+use crate::store::conversations::index::{Sought, may_name};
 use crate::store::file::jsonl::{LONGEST_LINE, Piece, each_piece};
 use crate::store::mailbox::claim::list;
 use crate::store::transcript::conversations;
@@ -31,11 +32,13 @@ pub(crate) struct LineLocation {
     pub(crate) line: usize,
 }
 
-/// Passes every whole line of an agent's files to `meet`. Mail moves from the inbox into a claim and into
-/// the transcript; the files are read in this order, so that a message is seen at least once.
+/// Passes every whole line of an agent's files to `meet`; of the archived conversations, only those of files that may
+/// name one of the words. Mail moves from the inbox into a claim and into the transcript; the files are read in this
+/// order, so that a message is seen at least once.
 pub(crate) fn each_line(
     dir: &TeamDir,
     name: &AgentName,
+    words: &[Sought<'_>],
     mut meet: impl FnMut(&LineLocation, &[u8]),
 ) -> Result<(), StoreError> {
     let mut read = |place, path: PathBuf| -> Result<(), StoreError> {
@@ -59,7 +62,9 @@ pub(crate) fn each_line(
     }
     read(SearchLocation::Dead, dir.dead(name))?;
     for path in conversations(dir, name)? {
-        read(SearchLocation::Transcript, path)?;
+        if may_name(dir, &path, words) {
+            read(SearchLocation::Transcript, path)?;
+        }
     }
     read(SearchLocation::Log, dir.log(name))
 }

@@ -19,7 +19,7 @@ const MAX_FOUND: usize = 8;
 const MAX_DESCRIPTION_CHARS: usize = 4000;
 
 /// The first line of a search's result, by which a resumed agent knows it.
-const FOUND: &str = "You have these tools from now on:";
+pub(in crate::tools) const FOUND: &str = "You have these tools from now on:";
 
 /// A tool of a server, as a list has it.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,6 +16,7 @@ mod server;
 mod setup;
 
 pub(in crate::tools) use call::run;
+pub(in crate::tools) use catalog::FOUND;
 pub(in crate::tools) use find_tools::FindTools;
 pub(crate) use mcp_tools::McpTools;
 pub(crate) use setup::McpSetup;

@@ -30,3 +30,4 @@ mod tasks;
 mod timeouts;
 mod timers;
 mod undo;
+mod upkeep;

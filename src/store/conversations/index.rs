@@ -1,0 +1,209 @@
+//! An index beside the archived conversations: the facts for their list, and the ids that they name, so that neither the
+//! list nor a search reads them whole.
+//!
+//! Each file `.index/NAME-N` describes `NAME-N.jsonl`: the first line has the facts, each further line an id.
+//!
+//! *Invariant:* the index is never trusted over the transcript. It counts only if the transcript has the size and the time
+//! of change that it was made from; without it, the transcript is read. It can be removed at any time.
+
+use super::facts::Facts;
+use crate::os::file::{At, FileError};
+use crate::store::file::atomic::{Fsync, json_line, remove, replace};
+use crate::store::file::jsonl::each_line;
+use crate::store::file::read::{known_if_there, names_in, open_if_there};
+use crate::store::{StoreError, TeamDir, failpoint};
+use crate::wire::AgentName;
+use crate::wire::chat::Block;
+use crate::wire::transcript::{Entry, Line};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The version of the form. An index of another version is made again.
+const VERSION: u32 = 1;
+
+/// The maximum size of the first line that is read, in bytes.
+const FACTS_BYTES: u64 = 64 * 1024;
+
+/// The maximum size of an index that is read for a search, in bytes. The transcript of a larger one is read instead.
+const LARGEST: u64 = 16 * 1024 * 1024;
+
+/// The first line of an index.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    version: u32,
+    /// The size and the time of change of the transcript.
+    bytes: u64,
+    changed: (i64, i64),
+    facts: Facts,
+}
+
+impl Head {
+    fn is_of(&self, known: &Metadata) -> bool {
+        self.version == VERSION
+            && (self.bytes, self.changed) == (known.len(), (known.mtime(), known.mtime_nsec()))
+    }
+}
+
+/// A word for which archived conversations are searched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Sought<'a> {
+    /// A part of the id of a message, or of a request.
+    Part(&'a str),
+    /// The id of a tool call.
+    Call(&'a str),
+}
+
+/// Returns the path of the index of an archived transcript; `None` if the file is elsewhere.
+fn index_of(dir: &TeamDir, transcript: &Path) -> Option<PathBuf> {
+    let is_archived = transcript.parent() == Some(dir.archive().as_path());
+    let stem = transcript.file_stem().filter(|_| is_archived)?;
+    Some(dir.archive_index().join(stem))
+}
+
+/// Opens the index of a transcript, if it is of the transcript as it is now; the facts are read.
+fn open_index(
+    dir: &TeamDir,
+    transcript: &Path,
+) -> Result<Option<(Head, BufReader<std::fs::File>, u64)>, FileError> {
+    let Some(path) = index_of(dir, transcript) else { return Ok(None) };
+    let Some((file, size)) = open_if_there(&path)? else { return Ok(None) };
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    (&mut reader).take(FACTS_BYTES).read_until(b'\n', &mut line).at(&path)?;
+    let Ok(head) = serde_json::from_slice::<Head>(&line) else { return Ok(None) };
+    let Some(known) = known_if_there(transcript)? else { return Ok(None) };
+    Ok(head.is_of(&known).then(|| (head, reader, size.len())))
+}
+
+/// Returns the facts of an archived conversation from its index; `None` without a valid one.
+pub(super) fn facts(dir: &TeamDir, transcript: &Path) -> Option<Facts> {
+    open_index(dir, transcript).ok()?.map(|(head, ..)| head.facts)
+}
+
+/// Returns the newest batch of mail in an archived transcript, if it has mail; `None` without a valid index.
+pub(crate) fn newest_batch(dir: &TeamDir, transcript: &Path) -> Option<Option<String>> {
+    facts(dir, transcript).map(|facts| facts.newest_batch)
+}
+
+/// Whether an archived transcript may name one of the words. Without a valid index it may.
+pub(crate) fn may_name(dir: &TeamDir, transcript: &Path, words: &[Sought<'_>]) -> bool {
+    let Ok(Some((_, mut reader, size))) = open_index(dir, transcript) else { return true };
+    let mut ids = String::new();
+    if size > LARGEST || reader.read_to_string(&mut ids).is_err() {
+        return true;
+    }
+    words.iter().any(|word| match word {
+        Sought::Part(part) => ids.contains(part) || ids.contains(&escaped(part)),
+        Sought::Call(call) => ids.contains(&hashed(call)),
+    })
+}
+
+/// Makes the index of each archived transcript that has none, and removes those of transcripts that are gone, until
+/// `is_over`. `sends` tells whether the tool of this name sends messages. Returns the number that was made.
+pub(crate) fn refresh(
+    dir: &TeamDir,
+    sends: &dyn Fn(&str) -> bool,
+    is_over: &dyn Fn() -> bool,
+) -> Result<usize, StoreError> {
+    let mut stale: BTreeSet<String> = names_in(&dir.archive_index())?.into_iter().collect();
+    let mut made = 0;
+    for name in names_in(&dir.archive())? {
+        let Some(stem) = name.strip_suffix(".jsonl") else { continue };
+        stale.remove(stem);
+        let transcript = dir.archive().join(&name);
+        if is_over() {
+            return Ok(made);
+        }
+        if open_index(dir, &transcript)?.is_none() {
+            made += usize::from(make(dir, &transcript, sends)?);
+        }
+    }
+    for name in stale {
+        remove(&dir.archive_index().join(name))?;
+    }
+    Ok(made)
+}
+
+/// Returns the indexes of the archived transcripts of an agent, also those of transcripts that are gone.
+pub(crate) fn files(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, StoreError> {
+    let folder = dir.archive_index();
+    let mut files = names_in(&folder)?;
+    files.retain(|file| file.rsplit_once('-').is_some_and(|(owner, _)| owner == name.as_str()));
+    Ok(files.into_iter().map(|file| folder.join(file)).collect())
+}
+
+/// Makes the index of an archived transcript. Returns `false` if the transcript is gone, or changes meanwhile.
+fn make(
+    dir: &TeamDir,
+    transcript: &Path,
+    sends: &dyn Fn(&str) -> bool,
+) -> Result<bool, StoreError> {
+    let before = known_if_there(transcript)?;
+    let (Some(path), Some(before)) = (index_of(dir, transcript), before) else { return Ok(false) };
+    let (mut facts, mut ids) = (Facts::default(), BTreeSet::new());
+    each_line(transcript, |line| {
+        let kinds = ["session", "model", "user", "assistant", "compacted", "turn_end", "mail"];
+        if kinds.iter().any(|kind| Line::may_be(line, kind))
+            && let Some(Line { at, entry }) = Line::read(line)
+        {
+            collect_ids(&entry, sends, &mut ids);
+            facts.count_entry(at, entry);
+        }
+    })?;
+    let head = Head {
+        version: VERSION,
+        bytes: before.len(),
+        changed: (before.mtime(), before.mtime_nsec()),
+        facts,
+    };
+    if !known_if_there(transcript)?.is_some_and(|now| head.is_of(&now)) {
+        return Ok(false);
+    }
+    let mut text = json_line(&head, &path)?;
+    for id in ids {
+        text.extend(id.bytes());
+        text.push(b'\n');
+    }
+    replace(&path, &text, Fsync::Never)?;
+    failpoint::hit("upkeep.indexed");
+    Ok(true)
+}
+
+/// Adds the ids for which a search may come to this line.
+fn collect_ids(entry: &Entry, sends: &dyn Fn(&str) -> bool, ids: &mut BTreeSet<String>) {
+    match entry {
+        Entry::Mail { message, .. } => {
+            for key in ["id", "request_id", "requestId"] {
+                ids.extend(message.get(key).and_then(Value::as_str).map(escaped));
+            }
+        }
+        Entry::TurnEnd { report: Some(report), .. } => drop(ids.insert(escaped(&report.id))),
+        Entry::Assistant { blocks, .. } => {
+            for block in blocks {
+                let Block::ToolUse { id, name, .. } = block else { continue };
+                ids.insert(hashed(id));
+                if sends(name) {
+                    ids.insert(escaped(id));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Returns a text as JSON writes it, without the quotes: it has no line break.
+fn escaped(text: &str) -> String {
+    let quoted = Value::from(text).to_string();
+    quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or_default().to_owned()
+}
+
+/// Returns a short hash of the id of a call (FNV-1a). Two calls with the same one cost a search some time.
+fn hashed(call: &str) -> String {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    format!("#{:08x}", call.bytes().fold(0x811c_9dc5, step))
+}
