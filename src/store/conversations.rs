@@ -296,9 +296,8 @@ fn read(
     let is_exact = indexed.is_some() || depth == Depth::Whole || bytes <= WHOLE_BYTES;
     let facts = match indexed {
         Some(facts) if facts.has_content => facts,
-        Some(_) => return Ok(None),
         None if has_content(path)? => read_facts(path, bytes, depth)?,
-        None => return Ok(None),
+        Some(_) | None => return Ok(None),
     };
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let is_long = |it: &&String| it.chars().count() >= ID_CHARS;

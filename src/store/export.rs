@@ -13,7 +13,7 @@ const FOLDERS: [(&str, &str, ExportedKind); 13] = [
     ("inbox", ".jsonl", ExportedKind::Other),
     ("dead", ".jsonl", ExportedKind::Other),
     ("tasks", ".json", ExportedKind::Task),
-    ("tasks/archive", ".json", ExportedKind::Task),
+    ("tasks/.archive", ".json", ExportedKind::Task),
     ("leases", ".json", ExportedKind::Other),
     ("timers", ".json", ExportedKind::Other),
     ("undo", ".jsonl", ExportedKind::Other),

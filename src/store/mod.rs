@@ -14,12 +14,11 @@
 //!   dead/.claim/NAME.GEN      a claim that could not be read, unchanged
 //!   transcript/NAME.jsonl     {"kind","at",…}; a line of kind "mail" acknowledges its message
 //!   transcript/archive/NAME-N.jsonl   earlier conversations; the highest N was archived last
-//!   transcript/archive/.index/NAME-N  facts and ids of one of them, so that it need not be read whole
 //!   transcript/images/NAME-HASH   an image that NAME's model was shown
 //!   transcript/sub/NAME-N.jsonl   the conversation of a subagent of NAME; a number is used once
 //!   tasks/ID.json             one task; replaced whole under tasks/.lock/list, which is then touched
 //!   tasks/ID.json.bad-N       a quarantined file that is not a task
-//!   tasks/archive/ID.json     a task that ended long ago
+//!   tasks/.archive/ID.json    a task that ended long ago
 //!   leases/ID.json            paths that one agent alone changes; replaced whole under leases/.lock/list
 //!   leases/ID.json.bad-N      a quarantined file that is not a lease
 //!   timers/NAME.json          the timers of NAME; replaced whole under timers/.lock/NAME, which is then touched
@@ -36,6 +35,7 @@
 //!                             tasks.last (last task id), ENDPOINT.hold (shared back-off of an endpoint),
 //!                             takeover.json (the process that takes the place of a lead, for that lead's last
 //!                             words), reserve (disk space for the last writes)
+//!   run/.state/index/NAME-N   facts and ids of an earlier conversation, so that it need not be read whole
 //!   run/.state/files/HASH     lock of a file of the workspace while it is written, with the last writes of it
 //!   run/.state/kept/NAME-N    a version of a file that NAME wrote and another program replaced
 //!   run/.state/mcp/SERVER-DIGEST.json  the tools of an MCP server, so that it need not run to list them

@@ -4,6 +4,7 @@
 //! oldest first. A kill in between leaves a number free, which the next rotation uses; no log is lost that is not the oldest.
 
 use super::file::read::known_if_there;
+use super::teamdir::make_folder;
 use super::{StoreError, TeamDir, failpoint};
 use crate::os::file::{Access, At, open_or_create};
 use crate::wire::AgentName;
@@ -64,6 +65,7 @@ impl ProcessLog {
 }
 
 fn rotate(dir: &TeamDir, name: &AgentName) -> Result<(), StoreError> {
+    make_folder(&dir.old_logs())?;
     let is_free = |number: &usize| !dir.old_log(name, *number).exists();
     let free = (1..OLD_LOGS).find(is_free).unwrap_or(OLD_LOGS);
     for number in (1..free).rev() {
@@ -80,6 +82,7 @@ fn rotate(dir: &TeamDir, name: &AgentName) -> Result<(), StoreError> {
 pub(crate) fn open_printed(dir: &TeamDir, name: &AgentName) -> Result<File, StoreError> {
     let path = dir.printed(name);
     if known_if_there(&path)?.is_some_and(|known| known.len() >= LOG_BYTES) {
+        make_folder(&dir.old_logs())?;
         let old = dir.old_printed(name);
         fs::rename(&path, &old).at(&path)?;
     }
@@ -117,6 +120,7 @@ mod tests {
     fn a_rotation_that_was_cut_off_is_finished_without_a_loss() {
         let (_folder, dir) = test_team();
         let lead = AgentName::lead();
+        make_folder(&dir.old_logs()).unwrap();
         let put =
             |path: &Path, text: &str| fs::File::create(path).unwrap().write_all(text.as_bytes());
         for number in 1..=OLD_LOGS {

@@ -10,10 +10,11 @@ use super::file::read::{known_if_there, names_in};
 use super::mailbox::claim::list;
 use super::transcript::{conversations, latest_archives};
 use super::{StoreError, TeamDir, failpoint};
-use crate::wire::AgentName;
+use crate::wire::{AgentName, WallTime};
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The limits of earlier conversations; `None`: there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(crate) struct RemovedConversation {
 
 /// An archived transcript.
 struct Archived {
-    used: SystemTime,
+    used: WallTime,
     path: PathBuf,
     bytes: u64,
 }
@@ -44,7 +45,7 @@ struct Archived {
 pub(crate) fn remove_old_conversations(
     dir: &TeamDir,
     limits: RetentionLimits,
-    now: SystemTime,
+    now: WallTime,
     is_over: &dyn Fn() -> bool,
 ) -> Result<Vec<RemovedConversation>, StoreError> {
     let mut removed = Vec::new();
@@ -56,11 +57,12 @@ pub(crate) fn remove_old_conversations(
         archived.extend(archived_of(dir, &name)?);
         needed.extend(needed_of(dir, &name)?);
     }
-    archived.sort_by(|a, b| (a.used, &a.path).cmp(&(b.used, &b.path)));
+    archived.sort_by(|a, b| {
+        a.used.as_secs().total_cmp(&b.used.as_secs()).then_with(|| a.path.cmp(&b.path))
+    });
     let mut size: u64 = archived.iter().map(|it| it.bytes).sum();
     for Archived { used, path, bytes } in archived {
-        let age = now.duration_since(used).unwrap_or_default();
-        let is_too_old = limits.age.is_some_and(|most| age > most);
+        let is_too_old = limits.age.is_some_and(|most| now.since(used) > most);
         let is_too_much = limits.bytes.is_some_and(|most| size > most);
         if is_over() || (!is_too_old && !is_too_much) {
             break;
@@ -90,8 +92,8 @@ fn archived_of(dir: &TeamDir, name: &AgentName) -> Result<Vec<Archived>, StoreEr
             continue;
         }
         if let Some(known) = known_if_there(&path)? {
-            // A file system without times keeps everything.
-            let used = known.modified().unwrap_or_else(|_| SystemTime::now());
+            let since_epoch = u64::try_from(known.mtime()).unwrap_or_default();
+            let used = WallTime::default() + Duration::from_secs(since_epoch);
             found.push(Archived { used, path, bytes: known.len() });
         }
     }
@@ -153,8 +155,12 @@ mod tests {
     use serde_json::json;
     use std::fs;
     use std::io::Write;
+    use std::time::SystemTime;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// The time of these tests, since 1970.
+    const NOW: Duration = Duration::from_secs(1_800_000_000);
 
     /// Writes an archived conversation of the lead, last used so many days ago. Returns its path and size.
     fn archived(dir: &TeamDir, number: usize, days: u32, lines: &[serde_json::Value]) -> PathBuf {
@@ -163,7 +169,7 @@ mod tests {
         for line in lines {
             writeln!(file, "{line}").unwrap();
         }
-        file.set_modified(SystemTime::now() - DAY * days).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + NOW - DAY * days).unwrap();
         path
     }
 
@@ -179,7 +185,8 @@ mod tests {
     fn remove_with(dir: &TeamDir, age: Option<u32>, bytes: Option<u64>) -> Vec<String> {
         fs::File::create(dir.inbox(&AgentName::lead())).unwrap();
         let limits = RetentionLimits { age: age.map(|days| DAY * days), bytes };
-        let removed = remove_old_conversations(dir, limits, SystemTime::now(), &|| false).unwrap();
+        let removed =
+            remove_old_conversations(dir, limits, WallTime::default() + NOW, &|| false).unwrap();
         removed.into_iter().map(|it| it.file).collect()
     }
 

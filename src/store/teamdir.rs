@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The folders of a new team folder.
-const FOLDERS: [&str; 25] = [
+const FOLDERS: [&str; 22] = [
     "inbox",
     "inbox/.lock",
     "inbox/.claim",
@@ -23,10 +23,8 @@ const FOLDERS: [&str; 25] = [
     "dead/.claim",
     "transcript",
     "transcript/archive",
-    "transcript/archive/.index",
     "tasks",
     "tasks/.lock",
-    "tasks/archive",
     "leases",
     "leases/.lock",
     "timers",
@@ -38,7 +36,6 @@ const FOLDERS: [&str; 25] = [
     "log",
     "log/.err",
     "log/.out",
-    "log/.old",
     "undo",
     "undo/objects",
 ];
@@ -273,15 +270,15 @@ paths! {
     transcript(name: &AgentName) = "transcript/{name}.jsonl";
     conversations() = "transcript";
     archive() = "transcript/archive";
-    archive_index() = "transcript/archive/.index";
+    archive_index() = "run/.state/index";
     images() = "transcript/images";
     image(name: &AgentName, hash: &str) = "transcript/images/{name}-{hash}";
     subagents() = "transcript/sub";
     subagent(caller: &AgentName, number: u64) = "transcript/sub/{caller}-{number}.jsonl";
     tasks() = "tasks";
     task(id: TaskId) = "tasks/{id}.json";
-    archived_tasks() = "tasks/archive";
-    archived_task(id: TaskId) = "tasks/archive/{id}.json";
+    archived_tasks() = "tasks/.archive";
+    archived_task(id: TaskId) = "tasks/.archive/{id}.json";
     tasks_lock() = "tasks/.lock/list";
     last_task() = "run/.state/tasks.last";
     takeover() = "run/.state/takeover.json";
@@ -311,6 +308,7 @@ paths! {
     undo_lock() = "run/.state/undo.lock";
     undo_apply_lock() = "run/.state/undo.apply.lock";
     log(name: &AgentName) = "log/{name}.jsonl";
+    old_logs() = "log/.old";
     old_log(name: &AgentName, number: usize) = "log/.old/{name}-{number}.jsonl";
     old_printed(name: &AgentName) = "log/.old/{name}.err";
     kept_results() = "log/.out";

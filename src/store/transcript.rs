@@ -3,7 +3,7 @@
 //! Only the owner of the name writes it. Readers skip torn and foreign lines, so a crash loses at most the line
 //! that was being written, which was never acknowledged.
 
-use super::conversations::index;
+use super::conversations::index::{self, IndexedMail};
 use super::file::atomic::{Fsync, json_line, sync_folder, sync_parent};
 use super::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, each_line};
 use super::file::read::{known_if_there, numbered, open_if_there};
@@ -91,10 +91,8 @@ pub fn open_questions(dir: &TeamDir, name: &AgentName) -> Result<Vec<OpenQuestio
     let mut count = 0;
     each_line(&dir.transcript(name), |line| {
         // Most lines are of other kinds, and are not parsed. A result matters only to an open question.
-        let kinds: &[&str] = match open.is_empty() {
-            true => &["request"],
-            false => &["request", "decision", "tool_result"],
-        };
+        let kinds: &[&str] =
+            if open.is_empty() { &["request"] } else { &["request", "decision", "tool_result"] };
         if !kinds.iter().any(|kind| Line::may_be(line, kind)) {
             return;
         }
@@ -332,10 +330,10 @@ pub(crate) fn latest_archives(
         if has_mail && oldest.is_none() {
             break;
         }
-        let newest = match index::newest_batch(dir, &path) {
-            Some(None) => continue,
-            Some(newest) => newest,
-            None => newest_batch(&path)?,
+        let newest = match index::mail(dir, &path) {
+            IndexedMail::None => continue,
+            IndexedMail::Newest(newest) => Some(newest),
+            IndexedMail::Unknown => newest_batch(&path)?,
         };
         let may_hold = oldest.is_some_and(|oldest| newest.as_deref() >= Some(oldest));
         if may_hold || !has_mail {

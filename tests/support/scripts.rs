@@ -263,13 +263,13 @@ pub(crate) fn assert_left_in_order(team: &Team) {
     for (folder, helpers, end) in [
         ("inbox", [".lock", ".claim"].as_slice(), ".jsonl"),
         ("dead", [".claim"].as_slice(), ".jsonl"),
-        ("tasks", [".lock"].as_slice(), ".json"),
+        ("tasks", [".lock", ".archive"].as_slice(), ".json"),
         ("leases", [".lock"].as_slice(), ".json"),
         ("timers", [".lock"].as_slice(), ".json"),
         ("transcript", ["archive", "sub"].as_slice(), ".jsonl"),
         ("undo", ["objects"].as_slice(), ".jsonl"),
         ("run", [".state"].as_slice(), ".lock"),
-        ("log", [".err", ".out"].as_slice(), ".jsonl"),
+        ("log", [".err", ".out", ".old"].as_slice(), ".jsonl"),
     ] {
         for name in names(folder) {
             let known = name.ends_with(end) || helpers.contains(&name.as_str());

@@ -1,4 +1,4 @@
-//! What a resumed agent reads of a long transcript gives the memory that all lines would give.
+//! A resumed agent reads a part of a long transcript, which gives the memory that all lines would give.
 
 use super::Memory;
 use crate::store::{Fsync, Transcript, past, test_team, transcript};
@@ -153,9 +153,8 @@ proptest! {
         // Results before the last summary are left out, unless they show a file.
         let is_summary = |entry: &Entry| matches!(entry, Entry::Compacted { .. });
         let summary = entries.iter().rposition(is_summary).unwrap_or_default();
-        let is_read = |(at, entry): (usize, &Entry)| match entry {
-            Entry::ToolResult { file, .. } => at > summary || file.is_some(),
-            _ => false,
+        let is_read = |(at, entry): (usize, &Entry)| {
+            matches!(entry, Entry::ToolResult { file, .. } if at > summary || file.is_some())
         };
         prop_assert_eq!(read, entries.iter().enumerate().filter(|it| is_read(*it)).count());
         // The last turn alone tells what is open.

@@ -13,7 +13,7 @@ use crate::store::{Fsync, StoreError, TeamDir};
 use crate::view::trace::sends;
 use crate::wire::limits::MIB;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Begins the upkeep of the team folder.
 pub(super) fn begin(dir: &TeamDir, settings: &Settings) {
@@ -74,7 +74,7 @@ fn keep_conversations(
         let ms = began.elapsed().as_millis();
         tracing::info!(made, ms, "earlier conversations were indexed");
     }
-    let removed = remove_old_conversations(dir, limits, SystemTime::now(), is_over)?;
+    let removed = remove_old_conversations(dir, limits, SystemClock.now(), is_over)?;
     for RemovedConversation { file, bytes } in &removed {
         tracing::info!(file, bytes, "an earlier conversation was removed, as the settings say");
     }

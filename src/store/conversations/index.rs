@@ -1,7 +1,7 @@
-//! An index beside the archived conversations: the facts for their list, and the ids that they name, so that neither the
+//! An index of the archived conversations: the facts for their list, and the ids that they name, so that neither the
 //! list nor a search reads them whole.
 //!
-//! Each file `.index/NAME-N` describes `NAME-N.jsonl`: the first line has the facts, each further line an id.
+//! Each file `NAME-N` of the index describes `NAME-N.jsonl`: the first line has the facts, each further line an id.
 //!
 //! *Invariant:* the index is never trusted over the transcript. It counts only if the transcript has the size and the time
 //! of change that it was made from; without it, the transcript is read. It can be removed at any time.
@@ -11,6 +11,7 @@ use crate::os::file::{At, FileError};
 use crate::store::file::atomic::{Fsync, json_line, remove, replace};
 use crate::store::file::jsonl::each_line;
 use crate::store::file::read::{known_if_there, names_in, open_if_there};
+use crate::store::teamdir::make_folder;
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::chat::Block;
@@ -77,7 +78,7 @@ fn open_index(
     (&mut reader).take(FACTS_BYTES).read_until(b'\n', &mut line).at(&path)?;
     let Ok(head) = serde_json::from_slice::<Head>(&line) else { return Ok(None) };
     let Some(known) = known_if_there(transcript)? else { return Ok(None) };
-    Ok(head.is_of(&known).then(|| (head, reader, size.len())))
+    Ok(head.is_of(&known).then_some((head, reader, size.len())))
 }
 
 /// Returns the facts of an archived conversation from its index; `None` without a valid one.
@@ -85,9 +86,23 @@ pub(super) fn facts(dir: &TeamDir, transcript: &Path) -> Option<Facts> {
     open_index(dir, transcript).ok()?.map(|(head, ..)| head.facts)
 }
 
-/// Returns the newest batch of mail in an archived transcript, if it has mail; `None` without a valid index.
-pub(crate) fn newest_batch(dir: &TeamDir, transcript: &Path) -> Option<Option<String>> {
-    facts(dir, transcript).map(|facts| facts.newest_batch)
+/// The mail of an archived transcript, as its index tells it.
+#[derive(Debug)]
+pub(crate) enum IndexedMail {
+    None,
+    /// There is mail, the newest of this batch.
+    Newest(String),
+    /// There is no valid index.
+    Unknown,
+}
+
+/// Returns what the index of an archived transcript tells of its mail.
+pub(crate) fn mail(dir: &TeamDir, transcript: &Path) -> IndexedMail {
+    match facts(dir, transcript).map(|facts| facts.newest_batch) {
+        Some(Some(newest)) => IndexedMail::Newest(newest),
+        Some(None) => IndexedMail::None,
+        None => IndexedMail::Unknown,
+    }
 }
 
 /// Whether an archived transcript may name one of the words. Without a valid index it may.
@@ -120,7 +135,7 @@ pub(crate) fn refresh(
             return Ok(made);
         }
         if open_index(dir, &transcript)?.is_none() {
-            made += usize::from(make(dir, &transcript, sends)?);
+            made += usize::from(make(dir, &transcript, sends, is_over)?);
         }
     }
     for name in stale {
@@ -137,18 +152,21 @@ pub(crate) fn files(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, Sto
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }
 
-/// Makes the index of an archived transcript. Returns `false` if the transcript is gone, or changes meanwhile.
+/// Makes the index of an archived transcript. Returns `false` if the transcript is gone or changes
+/// meanwhile, or the work is over.
 fn make(
     dir: &TeamDir,
     transcript: &Path,
     sends: &dyn Fn(&str) -> bool,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<bool, StoreError> {
     let before = known_if_there(transcript)?;
     let (Some(path), Some(before)) = (index_of(dir, transcript), before) else { return Ok(false) };
     let (mut facts, mut ids) = (Facts::default(), BTreeSet::new());
     each_line(transcript, |line| {
         let kinds = ["session", "model", "user", "assistant", "compacted", "turn_end", "mail"];
-        if kinds.iter().any(|kind| Line::may_be(line, kind))
+        if !is_over()
+            && kinds.iter().any(|kind| Line::may_be(line, kind))
             && let Some(Line { at, entry }) = Line::read(line)
         {
             collect_ids(&entry, sends, &mut ids);
@@ -161,7 +179,7 @@ fn make(
         changed: (before.mtime(), before.mtime_nsec()),
         facts,
     };
-    if !known_if_there(transcript)?.is_some_and(|now| head.is_of(&now)) {
+    if is_over() || !known_if_there(transcript)?.is_some_and(|now| head.is_of(&now)) {
         return Ok(false);
     }
     let mut text = json_line(&head, &path)?;
@@ -169,6 +187,7 @@ fn make(
         text.extend(id.bytes());
         text.push(b'\n');
     }
+    make_folder(&dir.archive_index())?;
     replace(&path, &text, Fsync::Never)?;
     failpoint::hit("upkeep.indexed");
     Ok(true)
@@ -192,7 +211,21 @@ fn collect_ids(entry: &Entry, sends: &dyn Fn(&str) -> bool, ids: &mut BTreeSet<S
                 }
             }
         }
-        _ => {}
+        Entry::Session { .. }
+        | Entry::User { .. }
+        | Entry::ToolStart { .. }
+        | Entry::ToolResult { .. }
+        | Entry::Request { .. }
+        | Entry::Decision(_)
+        | Entry::Interrupt { .. }
+        | Entry::Model { .. }
+        | Entry::Note { .. }
+        | Entry::Instructions { .. }
+        | Entry::Compacted { .. }
+        | Entry::ResultsLeftOut { .. }
+        | Entry::HandedOut { .. }
+        | Entry::TurnEnd { report: None, .. }
+        | Entry::Unknown => {}
     }
 }
 

@@ -8,6 +8,7 @@ use super::{TaskList, TaskReadOutcome, read, task_of};
 use crate::os::file::At;
 use crate::store::file::atomic::sync_folder;
 use crate::store::file::read::{names_in, open_if_there};
+use crate::store::teamdir::make_folder;
 use crate::store::{StoreError, failpoint};
 use crate::wire::FORMAT_VERSION;
 use crate::wire::limits::{ENDED_TASKS_KEPT, LOCK_TIMEOUT};
@@ -66,6 +67,7 @@ impl TaskList {
         let held = self.lock.acquire(LOCK_TIMEOUT)?;
         self.read_folder()?;
         let ids = self.long_ended();
+        make_folder(&self.dir.archived_tasks())?;
         for id in &ids {
             let from = self.dir.task(*id);
             fs::rename(&from, self.dir.archived_task(*id)).at(&from)?;

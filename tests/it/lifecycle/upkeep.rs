@@ -4,7 +4,8 @@
 use crate::support::child_process::write;
 use crate::support::harness::{CommandResult, Team};
 use crate::support::scripts::{assert_left_in_order, lead};
-use crate::support::terminal::Terminal;
+use crate::support::terminal::{ANY_SIZE, Terminal};
+use agent_team::store::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,7 +38,7 @@ fn kill_at(team: &Team, point: &str) {
     fs::File::create(&token).unwrap();
     team.variable("TEAM_FAILPOINTS", &format!("lead/{point}={}", token.display()));
     let command = team.command("team", &["lead", "--new", "--model", "rehearsal"]);
-    let mut lead = Terminal::of_size(command, crate::support::terminal::ANY_SIZE);
+    let mut lead = Terminal::of_size(command, ANY_SIZE);
     assert_eq!(lead.wait().signal(), Some(9), "{point}: {}", lead.screen());
     assert!(!token.exists(), "{point}");
 }
@@ -69,10 +70,10 @@ fn ended_tasks_are_archived_through_a_kill_and_can_be_used() {
         write(&team.path(&format!("tasks/{id}.json")), task.to_string());
     }
     kill_at(&team, "upkeep.archived+1");
-    let (listed, archived) = (names_in(&team, "tasks"), names_in(&team, "tasks/archive"));
+    let (listed, archived) = (names_in(&team, "tasks"), names_in(&team, "tasks/.archive"));
     assert_eq!((listed.len(), archived.len()), (last - 2, 2), "{listed:?} {archived:?}");
     let running = lead(&team, "rehearsal");
-    team.eventually("the rest is archived", || names_in(&team, "tasks/archive").len() == 5);
+    team.eventually("the rest is archived", || names_in(&team, "tasks/.archive").len() == 5);
     quit(&team, running);
     let all: Vec<String> = (1..=last).map(|id| id.to_string()).collect();
     assert_eq!((tasks_shown(&team, &[]), tasks_shown(&team, &["--all"])), (all[5..].into(), all));
@@ -86,7 +87,7 @@ fn ended_tasks_are_archived_through_a_kill_and_can_be_used() {
     assert_eq!(claimable["claimable"], true, "task 3 is completed: {claimable}");
     team.team(&["task", "reopen", "4"]).expect(0);
     assert!(names_in(&team, "tasks").contains("4.json"));
-    assert!(!names_in(&team, "tasks/archive").contains("4.json"));
+    assert!(!names_in(&team, "tasks/.archive").contains("4.json"));
 }
 
 fn line(value: &Value) -> String {
@@ -116,12 +117,13 @@ fn earlier_session(team: &Team, number: u32, days: u64) -> PathBuf {
         json!({"kind": "turn_end", "at": 7.0, "outcome": "done", "rounds": 1}),
     ];
     write(&path, lines.iter().map(line).collect::<Vec<_>>().concat());
-    let used = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+    let now = Duration::from_secs_f64(SystemClock.now().as_secs());
+    let used = SystemTime::UNIX_EPOCH + now - Duration::from_secs(days * 24 * 3600);
     fs::File::options().append(true).open(&path).unwrap().set_modified(used).unwrap();
     path
 }
 
-/// What the commands show of the earlier sessions, without the times that pass meanwhile.
+/// Returns all that the commands show of the earlier sessions, without the times that pass meanwhile.
 fn shown(team: &Team) -> Vec<Value> {
     let out = |done: CommandResult| done.expect(0).json();
     let mut shown = vec![out(team.team(&["sessions", "--json"]))];
@@ -140,24 +142,24 @@ fn the_index_of_earlier_sessions_shows_what_they_say() {
     let before = shown(&team);
     assert_eq!(before[1]["events"].as_array().unwrap().len(), 2, "{:#}", before[1]);
     kill_at(&team, "upkeep.indexed+1");
-    assert_eq!(names_in(&team, "transcript/archive/.index").len(), 2);
+    assert_eq!(names_in(&team, "run/.state/index").len(), 2);
     assert_eq!(shown(&team), before);
     let running = lead(&team, "rehearsal");
-    let index = || names_in(&team, "transcript/archive/.index");
+    let index = || names_in(&team, "run/.state/index");
     team.eventually("all are indexed", || index().len() == 4);
     quit(&team, running);
     assert_eq!(shown(&team), before);
     team.team(&["trace", "lead:call-9"]).expect(1);
     // A session that was changed by hand is read itself; so is one whose index is damaged.
     let text = fs::read_to_string(&paths[0]).unwrap();
-    write(&paths[0], text.replace("prompt 1", "another prompt"));
-    write(&team.path("transcript/archive/.index/lead-000002"), "damaged");
+    write(&paths[0], text.replace("prompt 1", "prompt 7"));
+    write(&team.path("run/.state/index/lead-000002"), "damaged");
     let titles = |shown: &Value| {
         let sessions = shown["sessions"].as_array().unwrap().iter();
         sessions.map(|it| it["title"].as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
     };
     let now = shown(&team);
-    assert!(titles(&now[0]).contains("another prompt") && titles(&now[0]).contains("prompt 2"));
+    assert!(titles(&now[0]).contains("prompt 7") && titles(&now[0]).contains("prompt 2"));
     assert_eq!(now[1..], before[1..]);
     // The index of a session that is gone is removed.
     fs::remove_file(&paths[3]).unwrap();
@@ -175,7 +177,7 @@ fn earlier_sessions_are_removed_only_by_a_setting_of_the_user() {
     }
     let there = || names_in(&team, "transcript/archive");
     let running = lead(&team, "rehearsal");
-    team.eventually("all are indexed", || names_in(&team, "transcript/archive/.index").len() == 5);
+    team.eventually("all are indexed", || names_in(&team, "run/.state/index").len() == 5);
     quit(&team, running);
     assert_eq!(there().len(), 5);
     // A folder's own setting has no effect without trust.
@@ -200,7 +202,7 @@ fn earlier_sessions_are_removed_only_by_a_setting_of_the_user() {
             .is_some_and(|it| it.starts_with("an earlier conversation was removed"))
     });
     assert_eq!(removed.count(), 2, "the kill came before the line about the first one");
-    assert_eq!(names_in(&team, "transcript/archive/.index").len(), 2);
+    assert_eq!(names_in(&team, "run/.state/index").len(), 2);
 }
 
 #[test]
