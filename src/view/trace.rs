@@ -19,6 +19,9 @@ use std::collections::BTreeSet;
 
 type Object = Map<String, Value>;
 
+/// The number of bytes at the beginning of a result in which the id of its call stands.
+const RESULT_HEAD: usize = 512;
+
 /// The longest line that is shown in full, in characters.
 const LINE_CHARS: usize = 4000;
 
@@ -114,6 +117,10 @@ pub(crate) fn ids(team: &TeamDir, given: &str) -> Result<Vec<String>, StoreError
             None => given,
         };
         each_line(team, &name, &[Sought::Part(part)], |spot, line| {
+            if is_own_result(line) {
+                // A result names no message; most of a transcript is results.
+                return;
+            }
             if std::str::from_utf8(line).is_ok_and(|line| line.contains(part)) {
                 found.extend(ids_in(&name, spot.place, line).filter(|id| begins_with(id, given)));
             }
@@ -228,7 +235,7 @@ struct AgentScan<'a> {
 
 impl Search<'_> {
     fn meet(&mut self, reader: &mut AgentScan<'_>, spot: &LineLocation, line: &[u8]) {
-        let text = std::str::from_utf8(line).unwrap_or_default();
+        let text = searched_part(line);
         let names = |word: &str| text.contains(word);
         let is_transcript = spot.place == SearchLocation::Transcript;
         let is_called = || self.call.is_some_and(|(_, call)| names(call_of(call)));
@@ -387,6 +394,20 @@ impl Search<'_> {
             }
         })
     }
+}
+
+/// Whether this program wrote the line of a result, so that its kind is known without parsing it.
+fn is_own_result(line: &[u8]) -> bool {
+    line.starts_with(br#"{"kind":"tool_result","at":"#)
+}
+
+/// Returns the part of a line that may name a message or a call: of a result, the beginning, which has the id of its call.
+fn searched_part(line: &[u8]) -> &str {
+    if !is_own_result(line) {
+        return std::str::from_utf8(line).unwrap_or_default();
+    }
+    let head = line.get(..RESULT_HEAD).unwrap_or(line);
+    head.utf8_chunks().next().map(|chunk| chunk.valid()).unwrap_or_default()
 }
 
 fn word<'a>(object: &'a Object, key: &str) -> Option<&'a str> {

@@ -1,7 +1,8 @@
 //! An index of the archived conversations: the facts for their list, and the ids that they name, so that neither the
 //! list nor a search reads them whole.
 //!
-//! Each file `NAME-N` of the index describes `NAME-N.jsonl`: the first line has the facts, each further line an id.
+//! Each file `NAME-N` of the index describes `NAME-N.jsonl`: the first line has the facts, the second one the
+//! hashes of the calls in their order, each further line an id.
 //!
 //! *Invariant:* the index is never trusted over the transcript. It counts only if the transcript has the size and the time
 //! of change that it was made from; without it, the transcript is read. It can be removed at any time.
@@ -32,6 +33,9 @@ const FACTS_BYTES: u64 = 64 * 1024;
 
 /// The maximum size of an index that is read for a search, in bytes. The transcript of a larger one is read instead.
 const LARGEST: u64 = 16 * 1024 * 1024;
+
+/// The length of the hash of a call, in bytes.
+const CALL_HASH: usize = 8;
 
 /// The first line of an index.
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,13 +112,17 @@ pub(crate) fn mail(dir: &TeamDir, transcript: &Path) -> IndexedMail {
 /// Whether an archived transcript may name one of the words. Without a valid index it may.
 pub(crate) fn may_name(dir: &TeamDir, transcript: &Path, words: &[Sought<'_>]) -> bool {
     let Ok(Some((_, mut reader, size))) = open_index(dir, transcript) else { return true };
-    let mut ids = String::new();
-    if size > LARGEST || reader.read_to_string(&mut ids).is_err() {
+    let (mut calls, mut ids) = (String::new(), String::new());
+    if size > LARGEST
+        || reader.read_line(&mut calls).is_err()
+        || reader.read_to_string(&mut ids).is_err()
+    {
         return true;
     }
+    let (calls, _) = calls.as_bytes().as_chunks::<CALL_HASH>();
     words.iter().any(|word| match word {
         Sought::Part(part) => ids.contains(part) || ids.contains(&escaped(part)),
-        Sought::Call(call) => ids.contains(&hashed(call)),
+        Sought::Call(call) => calls.binary_search(&hashed(call)).is_ok(),
     })
 }
 
@@ -162,14 +170,14 @@ fn make(
 ) -> Result<bool, StoreError> {
     let before = known_if_there(transcript)?;
     let (Some(path), Some(before)) = (index_of(dir, transcript), before) else { return Ok(false) };
-    let (mut facts, mut ids) = (Facts::default(), BTreeSet::new());
+    let (mut facts, mut named) = (Facts::default(), Named::default());
     each_line(transcript, |line| {
         let kinds = ["session", "model", "user", "assistant", "compacted", "turn_end", "mail"];
         if !is_over()
             && kinds.iter().any(|kind| Line::may_be(line, kind))
             && let Some(Line { at, entry }) = Line::read(line)
         {
-            collect_ids(&entry, sends, &mut ids);
+            named.collect(&entry, sends);
             facts.count_entry(at, entry);
         }
     })?;
@@ -183,7 +191,9 @@ fn make(
         return Ok(false);
     }
     let mut text = json_line(&head, &path)?;
-    for id in ids {
+    text.extend(named.calls.into_iter().flatten());
+    text.push(b'\n');
+    for id in named.ids {
         text.extend(id.bytes());
         text.push(b'\n');
     }
@@ -193,39 +203,50 @@ fn make(
     Ok(true)
 }
 
-/// Adds the ids for which a search may come to this line.
-fn collect_ids(entry: &Entry, sends: &dyn Fn(&str) -> bool, ids: &mut BTreeSet<String>) {
-    match entry {
-        Entry::Mail { message, .. } => {
-            for key in ["id", "request_id", "requestId"] {
-                ids.extend(message.get(key).and_then(Value::as_str).map(escaped));
-            }
-        }
-        Entry::TurnEnd { report: Some(report), .. } => drop(ids.insert(escaped(&report.id))),
-        Entry::Assistant { blocks, .. } => {
-            for block in blocks {
-                let Block::ToolUse { id, name, .. } = block else { continue };
-                ids.insert(hashed(id));
-                if sends(name) {
-                    ids.insert(escaped(id));
+/// The ids for which a search may come to a transcript.
+#[derive(Default)]
+struct Named {
+    /// The hashes of all calls.
+    calls: BTreeSet<[u8; CALL_HASH]>,
+    /// The ids of messages, and of the calls that send some.
+    ids: BTreeSet<String>,
+}
+
+impl Named {
+    fn collect(&mut self, entry: &Entry, sends: &dyn Fn(&str) -> bool) {
+        let ids = &mut self.ids;
+        match entry {
+            Entry::Mail { message, .. } => {
+                for key in ["id", "request_id", "requestId"] {
+                    ids.extend(message.get(key).and_then(Value::as_str).map(escaped));
                 }
             }
+            Entry::TurnEnd { report: Some(report), .. } => drop(ids.insert(escaped(&report.id))),
+            Entry::Assistant { blocks, .. } => {
+                for block in blocks {
+                    let Block::ToolUse { id, name, .. } = block else { continue };
+                    self.calls.insert(hashed(id));
+                    if sends(name) {
+                        ids.insert(escaped(id));
+                    }
+                }
+            }
+            Entry::Session { .. }
+            | Entry::User { .. }
+            | Entry::ToolStart { .. }
+            | Entry::ToolResult { .. }
+            | Entry::Request { .. }
+            | Entry::Decision(_)
+            | Entry::Interrupt { .. }
+            | Entry::Model { .. }
+            | Entry::Note { .. }
+            | Entry::Instructions { .. }
+            | Entry::Compacted { .. }
+            | Entry::ResultsLeftOut { .. }
+            | Entry::HandedOut { .. }
+            | Entry::TurnEnd { report: None, .. }
+            | Entry::Unknown => {}
         }
-        Entry::Session { .. }
-        | Entry::User { .. }
-        | Entry::ToolStart { .. }
-        | Entry::ToolResult { .. }
-        | Entry::Request { .. }
-        | Entry::Decision(_)
-        | Entry::Interrupt { .. }
-        | Entry::Model { .. }
-        | Entry::Note { .. }
-        | Entry::Instructions { .. }
-        | Entry::Compacted { .. }
-        | Entry::ResultsLeftOut { .. }
-        | Entry::HandedOut { .. }
-        | Entry::TurnEnd { report: None, .. }
-        | Entry::Unknown => {}
     }
 }
 
@@ -235,8 +256,14 @@ fn escaped(text: &str) -> String {
     quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or_default().to_owned()
 }
 
-/// Returns a short hash of the id of a call (FNV-1a). Two calls with the same one cost a search some time.
-fn hashed(call: &str) -> String {
+/// Returns a short hash of the id of a call (FNV-1a), as hexadecimal digits. Two calls with the same one cost a search
+/// some time.
+fn hashed(call: &str) -> [u8; CALL_HASH] {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    format!("#{:08x}", call.bytes().fold(0x811c_9dc5, step))
+    let hash = call.bytes().fold(0x811c_9dc5, step);
+    let mut digits = [b'0'; CALL_HASH];
+    for (digit, byte) in digits.iter_mut().zip(format!("{hash:08x}").bytes()) {
+        *digit = byte;
+    }
+    digits
 }
