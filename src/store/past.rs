@@ -1,7 +1,8 @@
 //! Reads of a long transcript what an agent needs that goes on with it.
 //!
 //! *Invariant:* what is left out changes nothing: the memory, the read log and the answers to open calls are those that
-//! all lines would give. A property test of `agent::conversation` compares them.
+//! all lines would give: a summary is made only when no call is open. A property test of `agent::conversation` compares
+//! them.
 
 use super::file::jsonl::{last_line, lines_between};
 use super::{StoreError, TeamDir};
