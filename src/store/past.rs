@@ -13,7 +13,15 @@ use std::ops::ControlFlow;
 
 /// The kinds of lines that count before the last summary, too.
 const KEPT_KINDS: [&str; 9] = [
-    "session", "user", "mail", "turn_end", "model", "compacted", "request", "decision", "subagent",
+    "session",
+    "user",
+    "mail",
+    "turn_end",
+    "model",
+    "compacted",
+    "request",
+    "decision",
+    "subagent",
 ];
 
 /// Passes the lines of a transcript to `meet` that make a memory: all of them from the last summary on. Of those before,

@@ -237,6 +237,7 @@ impl Named {
             | Entry::ToolResult { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)
+            | Entry::Subagent(_)
             | Entry::Interrupt { .. }
             | Entry::Model { .. }
             | Entry::Note { .. }

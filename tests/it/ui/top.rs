@@ -1,5 +1,6 @@
 //! `team top` in a pseudo-terminal: its content at several sizes, its keys, and that it changes nothing.
 
+use crate::support::child_process::write;
 use crate::support::harness::Team;
 use crate::support::scripts::{
     bash, calls, kill_9, lead, says, script, signal, spawn, stop_process, turns, wait_file,
@@ -563,7 +564,7 @@ fn a_subagent_is_a_branch_below_its_caller() {
     view.press("j\r");
     view.expect_screen("▸ Conversation of lead:1");
     view.expect_screen("look around");
-    std::fs::write(team.workspace().join("go"), "").unwrap();
+    write(&team.workspace().join("go"), b"");
     view.expect_screen("all is well");
     view.press("q");
     view.expect_screen("1 of 1 alive");
