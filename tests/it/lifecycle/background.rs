@@ -92,14 +92,20 @@ fn a_command_runs_beside_turns_and_its_end_wakes_the_agent() {
 #[test]
 fn an_end_that_the_model_has_seen_is_not_told() {
     let team = Team::new();
+    let one = limited("until [ -e go ]; do sleep 0.05; done");
     let lines = [
-        calls("lead", &[limited("sleep 0.1"), background("echo up; sleep 1000")]),
+        calls("lead", &[one, background("echo up; sleep 1000")]),
         calls("lead", &[output("c1", 600), output("c2", 600)]),
         calls("lead", &[stop("c2"), stop("c2")]),
         says("lead", "both are known"),
     ];
-    let model = script(&team, &lines);
-    headless(&team, &model, "begin").expect(0);
+    let mut lead = scripted_lead(&team, &lines);
+    // The call is shown when it begins, so that the command ends while it is looked at.
+    lead.expect("command_output");
+    write(&team.workspace().join("go"), "");
+    lead.expect("both are known");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
     let results = tool_results(&team, "lead");
     let text = |at: usize| results[at].1.as_str();
     assert!(text(2).starts_with("(no new output)\n[c1: exit code 0 after"), "{results:?}");
