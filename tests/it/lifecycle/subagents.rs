@@ -140,17 +140,16 @@ fn several_work_at_once_and_further_ones_wait_for_a_place() {
     let replies = [
         calls("lead", &[run("wait"), run("write"), run("last")]),
         says("lead", "all three are done"),
-        calls("lead:1", &[bash("touch waits; until [ -e two ] && [ -e go ]; do sleep 0.05; done")]),
+        calls("lead:1", &[bash("until [ -e two ] && [ -e go ]; do sleep 0.05; done")]),
         says("lead:1", "first"),
         calls("lead:2", &[write_file("two", "2")]),
-        calls("lead:2", &[bash("echo done > second")]),
+        calls("lead:2", &[bash("until [ -e go ]; do sleep 0.05; done")]),
         says("lead:2", "second"),
         says("lead:3", "third"),
     ];
     let mut lead = scripted_lead(&team, &replies);
-    // The first waits for a file that the second writes meanwhile.
+    // The first waits for a file that the second writes meanwhile. One of the commands waits for the other one.
     wait_file(&team, "two");
-    wait_file(&team, "waits");
     team.eventually("two work", || team.roster()["lead"]["activity"] == "subagent 1 bash, 2 bash");
     assert!(!team.path("transcript/sub/lead-3.jsonl").exists(), "the third waits for a place");
     write(&team.workspace().join("go"), b"");
@@ -245,15 +244,14 @@ fn an_interrupt_ends_the_subagents_of_a_member_and_their_transcripts_say_so() {
         calls("lead", &[spawn("alice")]),
         says("lead", "spawned"),
         calls("alice", &[in_background("slow"), run("slower")]),
-        calls("alice:1", &[bash("touch one; sleep 1000")]),
-        calls("alice:2", &[bash("touch two; sleep 1000")]),
+        calls("alice:1", &[bash("touch begun; sleep 1000")]),
+        calls("alice:2", &[bash("touch begun; sleep 1000")]),
         says("alice", "too late"),
     ];
     let mut lead = scripted_lead(&team, &replies);
-    wait_file(&team, "one");
-    team.eventually("both work", || {
-        team.member("alice")["activity"].to_string().contains("2 bash")
-    });
+    // One of the commands waits for the other one, whichever comes first.
+    wait_file(&team, "begun");
+    team.eventually("both work", || team.member("alice")["activity"] == "subagent 1 bash, 2 bash");
     team.team(&["interrupt", "alice"]).expect(0);
     team.eventually("the command is gone", || {
         !team.processes().iter().any(|(_, line)| line.contains("sleep 1000"))
