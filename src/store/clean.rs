@@ -14,7 +14,7 @@ use super::process::liveness::{LifeRecord, read_record};
 use super::transcript::{conversations, each_mail};
 use super::{
     StoreError, TeamDir, background, file_writes, images, kept_versions, leases, mcp, output_spill,
-    roster, timers, undo, unsent_mail,
+    roster, subagents, timers, undo, unsent_mail,
 };
 use crate::os::file::{Access, At, open, open_or_create};
 use crate::wire::AgentName;
@@ -49,7 +49,7 @@ pub(crate) enum LeftoverKind {
     /// Unread mail, in an inbox or a claim, or unsent mail.
     Mail,
     DeadLetters,
-    /// A conversation, current or archived.
+    /// A conversation, current or archived, or that of a subagent.
     Transcript,
     /// An image that a model was shown, to which a conversation refers.
     Image,
@@ -203,6 +203,7 @@ impl TeamAtRest {
             add(LeftoverKind::OutputSpill, spilled.map(|(_, path)| path).collect());
             add(LeftoverKind::OutputSpill, background::outputs(dir, name)?);
             add(LeftoverKind::Transcript, conversations(dir, name)?);
+            add(LeftoverKind::Transcript, subagents::files(dir, name)?);
             add(LeftoverKind::Transcript, index::files(dir, name)?);
             add(LeftoverKind::Image, images::paths(dir, name)?);
             let of_timers = timers::files(dir, name)?;
@@ -300,6 +301,19 @@ mod tests {
             let life = liveness::probe(&dir, &alice).unwrap();
             assert!(life.is_alive(), "the waiting process has the new lock, not the removed one");
         });
+    }
+
+    #[test]
+    fn conversations_of_subagents_are_found_with_that_of_their_caller() {
+        let (_folder, dir) = test_team();
+        let alice = AgentName::member("alice").unwrap();
+        put(&dir.life(&alice), "{}\n");
+        fs::create_dir_all(dir.subagents()).unwrap();
+        let path = dir.subagent(&alice, 3);
+        put(&path, "{}\n");
+        let finds = TeamAtRest::take(&dir).unwrap().find().unwrap();
+        let found = finds.iter().find(|find| find.path == path).unwrap();
+        assert_eq!((found.kind, &found.name), (LeftoverKind::Transcript, &alice));
     }
 
     #[test]

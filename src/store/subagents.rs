@@ -19,6 +19,12 @@ pub(crate) fn last_number(dir: &TeamDir, caller: &AgentName) -> Result<u64, Stor
     Ok(numbered(&dir.subagents(), caller, ENDING)?.last().map_or(0, |(number, _)| *number))
 }
 
+/// Returns the transcripts of all subagents of an agent.
+pub(super) fn files(dir: &TeamDir, caller: &AgentName) -> Result<Vec<PathBuf>, StoreError> {
+    let numbered = numbered(&dir.subagents(), caller, ENDING)?;
+    Ok(numbered.into_iter().map(|(_, path)| path).collect())
+}
+
 /// Returns the path of the transcript of a subagent.
 pub(crate) fn path(dir: &TeamDir, id: &SubagentId) -> PathBuf {
     dir.subagent(&id.caller, id.number)
