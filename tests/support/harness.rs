@@ -244,6 +244,13 @@ impl Team {
         entry["status"].as_str().unwrap_or("absent").to_owned()
     }
 
+    /// Returns the log of an agent, with its rotated parts.
+    pub(crate) fn log(&self, name: &str) -> String {
+        let old = (1..=5).rev().map(|number| self.path(&format!("log/.old/{name}-{number}.jsonl")));
+        let files = old.chain([self.path(&format!("log/{name}.jsonl"))]);
+        files.map(|file| fs::read_to_string(file).unwrap_or_default()).collect()
+    }
+
     /// Returns all valid lines of a JSONL file.
     pub(crate) fn lines(&self, inside: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.path(inside)).unwrap_or_default();

@@ -201,19 +201,12 @@ fn assert_effects(team: &Team, ran: &[String], names: &[String]) {
         team.eventually(&format!("{name} has its order"), || orders() > 0);
         assert_eq!(orders(), 1, "{name}: {}", team.describe());
     }
-    let log = whole_log(team);
+    let log = team.log("lead");
     for never in ["permission mode set", "permission rules added", "a request was withdrawn"] {
         assert!(!log.contains(never), "{never}: {log}");
     }
     let decisions = log.lines().filter(|line| line.contains("a request was decided"));
     assert_eq!(decisions.count(), ran.len(), "{log}");
-}
-
-/// Returns the log of the lead with its rotated parts: so many warnings fill more than one.
-fn whole_log(team: &Team) -> String {
-    let old = (1..=5).rev().map(|number| team.path(&format!("log/.old/lead-{number}.jsonl")));
-    let files = old.chain([team.path("log/lead.jsonl")]);
-    files.map(|file| fs::read_to_string(file).unwrap_or_default()).collect()
 }
 
 fn wait_drained(team: &Team, name: &str) {

@@ -309,7 +309,7 @@ fn of_ten_thousand_forged_lines_none_is_acted_on_and_each_real_one_is_once() {
     })
     .unwrap();
     let model = script(&team, &[calls("alice", &[bash("echo ran >> ran")]), says("alice", "done")]);
-    let log = || fs::read_to_string(team.path("log/alice.jsonl")).unwrap();
+    let log = || team.log("alice");
     let (mut modes, mut before) = (0, Vec::new());
     for life in 1..=LIVES {
         let mut alice = start(&team, &dir, &model, life);
