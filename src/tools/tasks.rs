@@ -65,7 +65,7 @@ impl Tool for CreateTask {
 }
 
 parameters!(ListTasks {
-    status: Option<TaskStatus> = optional(Word(&STATUSES), "only tasks of this status"),
+    status: Option<TaskStatus> = optional(Word(&STATUSES), ""),
 });
 
 impl Tool for ListTasks {
