@@ -134,6 +134,26 @@ fn a_role_and_the_budget_of_the_caller_limit_a_subagent() {
 }
 
 #[test]
+fn a_subagent_has_the_model_of_its_call_and_an_unusable_one_begins_nothing() {
+    let team = Team::new();
+    let other = team.workspace().join("other.jsonl");
+    write(&other, says("lead:1", "the other model").to_string());
+    let other = format!("script:{}", other.display());
+    let with_model = |model: &str| ("run_subagent", json!({ "task": "look", "model": model }));
+    let replies = [
+        calls("lead", &[with_model(&other), with_model("acp/claude"), run("look")]),
+        says("lead", "all is known"),
+        says("lead:2", "my own model"),
+    ];
+    headless(&team, &script(&team, &replies), "begin").expect(0);
+    let results = tool_results(&team, "lead");
+    assert!(results[0].1.starts_with("the other model\n[subagent lead:1: "), "{results:?}");
+    assert!(results[1].2 && results[1].1.contains("only a teammate can run it"), "{results:?}");
+    assert!(results[2].1.starts_with("my own model\n[subagent lead:2: "), "{results:?}");
+    assert_eq!(lines(&team, "lead-1")[0]["model"], other);
+}
+
+#[test]
 fn several_work_at_once_and_further_ones_wait_for_a_place() {
     let team = Team::new();
     team.variable("TEAM_MAX_SUBAGENTS", "2");
