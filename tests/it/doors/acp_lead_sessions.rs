@@ -2,11 +2,16 @@
 
 use crate::support::child_process::write;
 use crate::support::editor::Editor;
+use crate::support::fake::{Fake, Reply};
+use crate::support::fake_models::connect;
 use crate::support::harness::Team;
 use crate::support::scripts::{
     assert_left_in_order, bash, calls, lead, says, script, spawn, wait_file,
 };
 use serde_json::{Value, json};
+use std::fs::File;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Returns the parameters that open an earlier session.
 fn earlier(editor: &Editor<'_>, id: &str) -> Value {
@@ -97,7 +102,7 @@ fn a_second_session_follows_a_team_at_rest_and_not_one_at_work() {
     }
     let first = editor.session.clone();
     script(&team, &[says("lead", "of the second")]);
-    // The roster shows a lead as idle shortly before its session has seen the end of the turn.
+    // A turn that mail has begun answers no prompt: the roster shows its end shortly before the session sees it.
     team.eventually("the second session opens", || {
         let id = editor.request("session/new", &place);
         let opened = editor.answer_to(id);
@@ -126,6 +131,32 @@ fn a_second_session_follows_a_team_at_rest_and_not_one_at_work() {
     assert_eq!(code, -32_002);
     let listed = editor.call("session/list", &json!({}));
     assert_eq!(listed["sessions"].as_array().unwrap().len(), 2, "{listed:#}");
+    assert_eq!(editor.end(), Some(0));
+    assert_left_in_order(&team);
+}
+
+#[test]
+fn a_second_session_follows_at_once_when_a_prompt_is_answered() {
+    let team = Team::new();
+    let inbox = team.path("inbox/.lock/lead");
+    let held: Arc<Mutex<Option<File>>> = Arc::default();
+    // The lead looks for mail after its turn, and cannot end that look while the inbox is locked.
+    let (path, lock) = (inbox, Arc::clone(&held));
+    let fake = Fake::start(move |_| {
+        let file = File::open(&path).unwrap();
+        fs4::FileExt::lock(&file).unwrap();
+        *lock.lock().unwrap() = Some(file);
+        Reply::text("done")
+    });
+    connect(&team, &fake);
+    let mut editor = Editor::open(&team, "anthropic/fake");
+    editor.say("begin");
+    let (first, place) = (editor.session.clone(), editor.place());
+    let opening = editor.request("session/new", &place);
+    // Time for a refusal; a request that is accepted waits for the lock.
+    std::thread::sleep(Duration::from_millis(500));
+    held.lock().unwrap().take();
+    assert_ne!(editor.result(opening)["sessionId"], first.as_str());
     assert_eq!(editor.end(), Some(0));
     assert_left_in_order(&team);
 }

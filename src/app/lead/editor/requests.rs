@@ -3,7 +3,7 @@
 use super::commands::PromptWork;
 use super::opening::{self, Opening, OpeningKind, failed, modes};
 use super::questions::EditorAnswer;
-use super::session::EditorSession;
+use super::session::{EditorSession, LeadTurn};
 use crate::acp::served::incoming::{
     ClientMessage, ClientRequest, INVALID_PARAMS, INVALID_REQUEST, RpcError,
 };
@@ -175,7 +175,7 @@ impl EditorSession {
         let is_at_work = |status: Status| !status.is_over() && status != Status::Idle;
         let at_work = roster.members.iter().filter(|member| is_at_work(member.status));
         let mut at_work: Vec<&str> = at_work.map(|member| member.name.as_str()).collect();
-        if self.is_in_turn || !self.prompts.is_empty() {
+        if self.turn == LeadTurn::Running || !self.prompts.is_empty() {
             at_work.insert(0, "lead");
         }
         if at_work.is_empty() {

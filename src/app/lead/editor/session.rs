@@ -36,6 +36,15 @@ const REPLAYED_BYTES: u64 = 16 * 1024 * 1024;
 /// The number of checks between two looks at the task list.
 const CHECKS_PER_PLAN: u32 = 4;
 
+/// The turn of the lead's agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeadTurn {
+    None,
+    Running,
+    /// Its prompts are answered, and the agent looks for mail before it is idle.
+    Ended,
+}
+
 pub(super) struct EditorSession {
     pub(super) client: Rc<Client>,
     /// The id of the conversation.
@@ -47,7 +56,7 @@ pub(super) struct EditorSession {
     pub(super) prompts: OpenPrompts,
     held: HeldAnswers,
     pub(super) questions: AskedQuestions,
-    pub(super) is_in_turn: bool,
+    pub(super) turn: LeadTurn,
     /// Whether the team is being stopped, which interrupts the turn.
     pub(super) is_ending: bool,
     /// The mode of which the editor knows.
@@ -126,7 +135,7 @@ impl EditorSession {
             prompts: OpenPrompts::default(),
             held,
             questions: AskedQuestions::default(),
-            is_in_turn: false,
+            turn: LeadTurn::None,
             is_ending: false,
             has_title: false,
             members: Members::new(SystemClock.now()),
@@ -211,7 +220,7 @@ impl EditorSession {
         if !self.prompts.is_empty() {
             self.prompts.cancel();
             self.runtime.send(MachineEvent::DropPrompts.into());
-        } else if !self.is_in_turn {
+        } else if self.turn == LeadTurn::None {
             return;
         }
         self.runtime.send(MachineEvent::Interrupt.into());
@@ -229,7 +238,7 @@ impl EditorSession {
                 self.tell_mail(&message);
             }
             Progress::Asked(question) => self.approvals.on_own(*question),
-            Progress::TurnStarted { .. } => self.is_in_turn = true,
+            Progress::TurnStarted { .. } => self.turn = LeadTurn::Running,
             Progress::PromptsTaken(count) => self.prompts.take(count),
             Progress::PromptsDropped => {
                 let dropped = self.prompts.dropped();
@@ -269,6 +278,7 @@ impl EditorSession {
             Progress::TurnEnded { outcome, text } => {
                 self.messages.close();
                 self.told_delay = None;
+                self.turn = LeadTurn::Ended;
                 let ended = self.prompts.end_turn(outcome, &text);
                 if ended.is_empty() && outcome == Outcome::Failed {
                     self.tell(&format!("The lead's turn failed: {text}"));
@@ -276,7 +286,7 @@ impl EditorSession {
                 let now = self.held.hold(ended);
                 self.answer_all(now);
             }
-            Progress::Idle => self.is_in_turn = false,
+            Progress::Idle => self.turn = LeadTurn::None,
             Progress::Warning(text) | Progress::Note(text) => self.tell(&text),
         }
         end
@@ -337,7 +347,7 @@ impl EditorSession {
     /// Answers the prompts that wait for the team to be at rest.
     fn answer_held(&mut self) {
         if !self.held.is_empty() {
-            let is_open = self.is_in_turn || !self.prompts.is_empty();
+            let is_open = self.turn != LeadTurn::None || !self.prompts.is_empty();
             // A session of an editor goes on, so no prompt waits for a reminder.
             let is_at_rest = !is_open && is_at_rest(&self.runtime, WallTime::default());
             let due = self.held.check(is_at_rest);
