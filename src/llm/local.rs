@@ -7,10 +7,12 @@ use super::client::{connect, list_models};
 use super::config::Api;
 use super::http::{CallLimits, Endpoint, join};
 use super::model_list::{ListedModel, ModelListAnswer, ask};
-use super::registry::{Discovery, ModelName, ProviderSpec};
+use super::registry::{Connected, Discovery, ModelName, ProviderSpec};
 use super::secret::Redactor;
+use super::written_calls::WrittenCalls;
 use crate::os::deadline::deadline;
 use crate::wire::limits::LOCAL_PROBE;
+use std::rc::Rc;
 use tokio::task::JoinSet;
 
 /// `local`: a server on this machine that speaks the Messages API and needs no key.
@@ -18,7 +20,10 @@ pub static SPEC: ProviderSpec = ProviderSpec {
     model_name: ModelName::Optional,
     discovery: Discovery::LocalServers,
     has_small_models: true,
-    connect: |connection| connect(&SPEC, Api::Messages, &connection),
+    connect: |connection| {
+        let connected = connect(&SPEC, Api::Messages, &connection)?;
+        Ok(Connected { provider: Rc::new(WrittenCalls(connected.provider)), ..connected })
+    },
     list_models: Some(|access, limit| list_models(&SPEC, Api::Messages, access, limit)),
     ..ProviderSpec::new("local", "the local server")
 };

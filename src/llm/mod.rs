@@ -27,6 +27,8 @@ pub mod secret;
 pub(crate) mod sse;
 mod stream_parser;
 mod tool_names;
+mod written_calls;
+mod written_json;
 
 pub use client::Client;
 pub use config::{Api, ClientConfig, Credentials};

@@ -239,3 +239,24 @@ fn a_compact_prompt_offers_the_tools_that_the_state_needs() {
     assert!(team.has_mail("alice", "lead", "hello"), "{}", team.describe());
     assert_eq!(tools_of("alice", before), [free], "{}", team.describe());
 }
+
+/// A small model writes its calls as text, and quotes one in its last answer.
+#[test]
+fn a_call_that_a_small_model_writes_as_text_is_carried_out() {
+    let written = "I write it.\n```json\n{\"name\": \"bash\", \"arguments\": {\"command\": \"echo a >> a.txt\"}}\n```";
+    let quoted = format!("{written}\nThat was my call.");
+    let last = quoted.clone();
+    let fake =
+        Fake::local(
+            move |view| {
+                if view.turn() == 0 { Reply::text(written) } else { Reply::text(&quoted) }
+            },
+        );
+    let team = beside(&fake);
+    let ran = team.team(&[&LEAD[..], &["--model", "local"]].concat()).expect(0);
+    assert_eq!(ran.out.trim(), last, "{}", team.describe());
+    assert_eq!(std::fs::read_to_string(team.workspace().join("a.txt")).unwrap(), "a\n");
+    let [_, second] = fake.requests().try_into().unwrap();
+    let said = &second.conversation()[1]["content"];
+    assert_eq!((&said[0]["text"], &said[1]["name"]), (&json!("I write it."), &json!("bash")));
+}
