@@ -109,8 +109,8 @@ result comes by itself.
 ";
 
 const COMPACT_TEAMMATE: &str = "\
-Do what the lead asks with your tools, then answer with one short sentence: it is sent to the lead by the \
-program. If there is nothing to do, call idle.
+Do each step that the lead asks for with your tools, the first one first. Then answer with one short \
+sentence: it is sent to the lead by the program. If there is nothing to do, call idle.
 ";
 
 const COMPACT_COMMON: &str = "\

@@ -184,7 +184,13 @@ impl Client {
     async fn attempt(&self, request: &Request, sink: Sink<'_>) -> Result<Reply, AttemptError> {
         let ClientConfig { api, model, .. } = &self.config;
         let body = match api {
-            Api::Messages => message_body(request, model),
+            Api::Messages => {
+                let mut body = message_body(request, model);
+                if let Some(temperature) = self.config.temperature_of(request) {
+                    body["temperature"] = temperature.into();
+                }
+                body
+            }
             Api::ChatCompletions => {
                 completion_body(request, model, self.endpoint.host(), self.is_streamed.get())
             }

@@ -4,9 +4,13 @@ use super::http::{CallLimits, ConfigError, Endpoint, Url, join};
 use super::registry::{Access, ProviderSpec};
 use super::retry::RetryPolicy;
 use super::secret::{Redactor, Secret};
+use crate::wire::chat::{Request, Thinking};
 
 /// The version of the Messages API that this client is written for.
 const API_VERSION: &str = "2026-10-21";
+
+/// The temperature of small models. At the usual 0.8 they garble calls and leave out steps.
+const SMALL_MODEL_TEMPERATURE: f64 = 0.2;
 
 /// The API of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +58,8 @@ pub struct ClientConfig {
     pub extra_headers: Vec<(String, Secret)>,
     /// A text that is the same for all calls of a conversation, by which an endpoint finds its cache.
     pub cache_key: Option<String>,
+    /// The temperature of requests that ask for no thinking, if the endpoint is not to choose it. Of the Messages API only.
+    pub temperature: Option<f64>,
     /// The limits of one attempt.
     pub limits: CallLimits,
     /// The limits of retries.
@@ -80,10 +86,16 @@ impl ClientConfig {
             unused_keys: Vec::new(),
             extra_headers: Vec::new(),
             cache_key: None,
+            temperature: None,
             limits: CallLimits::default(),
             retry: RetryPolicy::default(),
             jitter_seed: 0,
         }
+    }
+
+    /// Returns the temperature that a request names. Models that think need the one that their makers recommend.
+    pub(super) fn temperature_of(&self, request: &Request) -> Option<f64> {
+        self.temperature.filter(|_| request.thinking == Thinking::default())
     }
 
     pub(super) fn of(spec: &ProviderSpec, api: Api, access: &Access) -> Result<Self, ConfigError> {
@@ -105,7 +117,15 @@ impl ClientConfig {
         // A text that cannot be a key needs no redaction.
         let unused_keys = access.unused_keys.iter().filter_map(|key| Secret::new(key).ok());
         let unused_keys = unused_keys.collect();
-        Ok(Self { provider: spec.name.into(), version, unused_keys, extra_headers, ..new })
+        let temperature = spec.has_small_models.then_some(SMALL_MODEL_TEMPERATURE);
+        Ok(Self {
+            provider: spec.name.into(),
+            version,
+            unused_keys,
+            extra_headers,
+            temperature,
+            ..new
+        })
     }
 
     /// Returns the endpoint of a path, and a warning if the base URL is in the other form.

@@ -21,13 +21,15 @@ const NAMES: [&str; 6] = ["name", "tool", "function", "tool_name", "function_nam
 const ARGUMENTS: [&str; 6] = ["arguments", "parameters", "input", "args", "action_input", "params"];
 
 /// The words that stand between calls and their marks: those of code fences, tags of calls, and lists.
-const MARKS: [&str; 11] = [
+const MARKS: [&str; 13] = [
     "```json",
     "```tool_call",
     "```tool_code",
     "```",
     "<tool_call>",
     "</tool_call>",
+    "<function>",
+    "</function>",
     "<tools>",
     "</tools>",
     ",",
@@ -192,6 +194,7 @@ mod tests {
             r#"{"name": "bash", "arguments": {"command": "ls"}}"#,
             "```json\n{\"name\": \"bash\", \"arguments\": {\"command\": \"ls\"}}\n```\n",
             "<tool_call>\n{\"name\": \"bash\", \"parameters\": {\"command\": \"ls\"}}\n</tool_call>",
+            "<tools></tools>\n<function>{\"name\": \"bash\", \"arguments\": {\"command\": \"ls\"}}</function>",
             r#"{"name": "functions.bash", "arguments": "{\"command\": \"ls\"}"}"#,
             r#"{"type": "function", "function": {"name": "bash", "arguments": {"command": "ls"}}}"#,
             r#"{"tool_calls": [{"name": "bash", "args": {"command": "ls"}}]}"#,

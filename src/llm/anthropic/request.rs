@@ -1,8 +1,8 @@
 //! Converts a [`Request`] to a body of the Messages API. Pure.
 //!
 //! *Invariant:* the body of any conversation is well-formed: no empty text, no empty message, tool inputs are
-//! objects, no blocks of other providers, names and ids of calls as the API accepts them. Sampling parameters are never sent: current versions of the API refuse them
-//! even at their defaults.
+//! objects, no blocks of other providers, names and ids of calls as the API accepts them. No sampling parameters: current versions
+//! of the API refuse them even at their defaults. The client adds one for small models.
 
 use crate::llm::stream_parser::word;
 use crate::llm::tool_names::{plain_id, plain_name};

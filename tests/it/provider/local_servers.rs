@@ -37,7 +37,14 @@ fn the_first_chat_model_is_the_default() {
     }
     team.variable("TEAM_MODEL", "local");
     team.team(&LEAD).expect(0);
-    assert_eq!(fake.requests().len(), 3);
+    let temperatures = |fake: &Fake| {
+        fake.requests().iter().map(|view| view.body["temperature"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(temperatures(&fake), [0.2, 0.2, 0.2]);
+    // A model that is to think samples as its server does.
+    team.variable("TEAM_EFFORT", "low");
+    team.team(&LEAD).expect(0);
+    assert_eq!(temperatures(&fake)[3], json!(null));
 }
 
 #[test]
