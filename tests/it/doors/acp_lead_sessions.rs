@@ -11,7 +11,7 @@ use crate::support::scripts::{
 use serde_json::{Value, json};
 use std::fs::File;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Returns the parameters that open an earlier session.
 fn earlier(editor: &Editor<'_>, id: &str) -> Value {
@@ -153,8 +153,9 @@ fn a_second_session_follows_at_once_when_a_prompt_is_answered() {
     editor.say("begin");
     let (first, place) = (editor.session.clone(), editor.place());
     let opening = editor.request("session/new", &place);
-    // Time for a refusal; a request that is accepted waits for the lock.
-    std::thread::sleep(Duration::from_millis(500));
+    // A request that is accepted waits for the lock.
+    let asked = Instant::now();
+    team.eventually("a refusal had its time", || asked.elapsed() > Duration::from_millis(500));
     held.lock().unwrap().take();
     assert_ne!(editor.result(opening)["sessionId"], first.as_str());
     assert_eq!(editor.end(), Some(0));
