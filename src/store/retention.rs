@@ -2,17 +2,18 @@
 //!
 //! *Invariants:* nothing is removed without a limit. The transcripts stay by which repeated mail is recognized, and by
 //! which a claim is finished ([`latest_archives`]), and so does the conversation that a resumed agent goes on with. One
-//! without an index stays, since it may have mail.
+//! without an index stays, since it may have mail. The conversations of subagents go before that of their caller, which
+//! names them: after a kill in between the rest is removed by the next attempt. The newest of an agent stays, since its
+//! number must not be used again.
 
 use super::conversations::last_place;
 use super::file::atomic::{Fsync, remove, sync_folder};
-use super::file::read::{known_if_there, names_in};
+use super::file::read::{changed_at, known_if_there, names_in};
 use super::mailbox::claim::list;
 use super::transcript::{conversations, latest_archives};
-use super::{StoreError, TeamDir, failpoint};
+use super::{StoreError, TeamDir, failpoint, subagents};
 use crate::wire::{AgentName, WallTime};
-use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use std::time::Duration;
 pub(crate) struct RetentionLimits {
     /// The time since the last use.
     pub(crate) age: Option<Duration>,
-    /// The size of all earlier conversations together.
+    /// The size of all earlier conversations together, with those of their subagents.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -30,6 +31,7 @@ pub(crate) struct RetentionLimits {
 pub(crate) struct RemovedConversation {
     /// The name of the file.
     pub(crate) file: String,
+    /// The size, with those of its subagents.
     pub(crate) bytes: u64,
 }
 
@@ -37,8 +39,14 @@ pub(crate) struct RemovedConversation {
 struct Archived {
     used: WallTime,
     path: PathBuf,
+    /// The transcripts of its subagents.
+    subagents: Vec<PathBuf>,
+    /// The size, with those of its subagents.
     bytes: u64,
 }
+
+/// The number of conversations that have started each subagent: one that was copied by hand names those of its original.
+type Callers = BTreeMap<PathBuf, usize>;
 
 /// Removes the earlier conversations that exceed the limits, those first that were used longest ago, until `is_over`. On
 /// an error some may be removed.
@@ -52,16 +60,24 @@ pub(crate) fn remove_old_conversations(
     if limits == RetentionLimits::default() {
         return Ok(removed);
     }
-    let (mut archived, mut needed) = (Vec::new(), BTreeSet::new());
+    let (mut archived, mut needed, mut callers) = (Vec::new(), BTreeSet::new(), Callers::new());
     for name in dir.agents()? {
         archived.extend(archived_of(dir, &name)?);
         needed.extend(needed_of(dir, &name)?);
+        let newest = subagents::files(dir, &name)?.pop();
+        let kept = subagents::of_conversation(dir, &dir.transcript(&name))?.into_iter();
+        for kept in kept.chain(newest) {
+            *callers.entry(kept).or_default() += 1;
+        }
+    }
+    for subagent in archived.iter().flat_map(|it: &Archived| &it.subagents) {
+        *callers.entry(subagent.clone()).or_default() += 1;
     }
     archived.sort_by(|a, b| {
         a.used.as_secs().total_cmp(&b.used.as_secs()).then_with(|| a.path.cmp(&b.path))
     });
     let mut size: u64 = archived.iter().map(|it| it.bytes).sum();
-    for Archived { used, path, bytes } in archived {
+    for Archived { used, path, subagents, bytes } in archived {
         let is_too_old = limits.age.is_some_and(|most| now.since(used) > most);
         let is_too_much = limits.bytes.is_some_and(|most| size > most);
         if is_over() || (!is_too_old && !is_too_much) {
@@ -70,6 +86,7 @@ pub(crate) fn remove_old_conversations(
         if needed.contains(&path) {
             continue;
         }
+        remove_subagents(dir, subagents, &mut callers)?;
         remove(&path)?;
         failpoint::hit("upkeep.removed");
         size = size.saturating_sub(bytes);
@@ -79,6 +96,28 @@ pub(crate) fn remove_old_conversations(
         sync_folder(&dir.archive(), Fsync::Always)?;
     }
     Ok(removed)
+}
+
+/// Removes the subagents of a conversation that no other one has started.
+fn remove_subagents(
+    dir: &TeamDir,
+    subagents: Vec<PathBuf>,
+    callers: &mut Callers,
+) -> Result<(), StoreError> {
+    let mut is_changed = false;
+    for subagent in subagents {
+        let number = callers.entry(subagent.clone()).or_default();
+        *number = number.saturating_sub(1);
+        if *number == 0 {
+            remove(&subagent)?;
+            is_changed = true;
+        }
+    }
+    // Without the conversation that names them, nothing would remove them after a power cut.
+    if is_changed {
+        sync_folder(&dir.subagents(), Fsync::Always)?;
+    }
+    Ok(())
 }
 
 fn file_name(path: &Path) -> String {
@@ -92,12 +131,18 @@ fn archived_of(dir: &TeamDir, name: &AgentName) -> Result<Vec<Archived>, StoreEr
             continue;
         }
         if let Some(known) = known_if_there(&path)? {
-            let since_epoch = u64::try_from(known.mtime()).unwrap_or_default();
-            let used = WallTime::default() + Duration::from_secs(since_epoch);
-            found.push(Archived { used, path, bytes: known.len() });
+            let used = changed_at(&known);
+            let subagents = subagents::of_conversation(dir, &path)?;
+            let bytes = known.len() + subagents.iter().map(|path| size_of(path)).sum::<u64>();
+            found.push(Archived { used, path, subagents, bytes });
         }
     }
     Ok(found)
+}
+
+/// Returns the size of a file; 0 if it cannot be read.
+fn size_of(path: &Path) -> u64 {
+    known_if_there(path).ok().flatten().map_or(0, |known| known.len())
 }
 
 /// Returns the transcripts of an agent that must stay.
@@ -117,6 +162,8 @@ pub(crate) struct StoredSizes {
     pub(crate) earlier_bytes: u64,
     /// The current conversations.
     pub(crate) current_bytes: u64,
+    /// The conversations of subagents, of earlier and of current ones.
+    pub(crate) subagent_bytes: u64,
     pub(crate) log_bytes: u64,
     pub(crate) undo_bytes: u64,
 }
@@ -128,6 +175,7 @@ pub(crate) fn sizes(dir: &TeamDir) -> Result<StoredSizes, StoreError> {
     sizes.earlier = archive.len();
     sizes.earlier_bytes = archive.into_iter().sum();
     sizes.current_bytes = files_in(&dir.conversations())?.into_iter().sum();
+    sizes.subagent_bytes = files_in(&dir.subagents())?.into_iter().sum();
     for folder in dir.log_folders() {
         sizes.log_bytes += files_in(&folder)?.into_iter().sum::<u64>();
     }
@@ -230,6 +278,59 @@ mod tests {
         let left = latest_archives(&dir, &lead, None).unwrap();
         let newest = dir.archive().join("lead-000003.jsonl");
         assert_eq!(left, [newest], "the newest one with mail");
+    }
+
+    /// Writes the transcript of a subagent of the lead, which this call has started. Returns the line of its start.
+    fn subagent(dir: &TeamDir, number: u64, call: &str) -> serde_json::Value {
+        let start = json!({"kind": "subagent", "at": 1, "id": format!("lead:{number}"), "caller": "lead",
+            "tool_use_id": call, "task": "look", "model": "m"});
+        fs::create_dir_all(dir.subagents()).unwrap();
+        let mut file = fs::File::create(dir.subagent(&AgentName::lead(), number)).unwrap();
+        writeln!(file, "{start}\n{}", user(&"x".repeat(1000))).unwrap();
+        start
+    }
+
+    #[test]
+    fn the_subagents_of_a_removed_conversation_are_removed_with_it() {
+        let (_folder, dir) = test_team();
+        let starts = [1, 2, 3, 4, 5, 6].map(|it| subagent(&dir, it, &format!("call-{it}")));
+        let [first, second, third, fourth, fifth, last] = starts;
+        // The call of the third one was cut off, and another one has got its number.
+        subagent(&dir, 3, "later");
+        archived(&dir, 1, 40, &[user("a"), first, third]);
+        // A conversation that was copied by hand, without a subagent that was removed by hand.
+        archived(&dir, 2, 30, &[user("b"), second.clone(), fourth]);
+        fs::remove_file(dir.subagent(&AgentName::lead(), 4)).unwrap();
+        archived(&dir, 3, 10, &[user("b"), second, last]);
+        fs::File::create(dir.transcript(&AgentName::lead()))
+            .unwrap()
+            .write_all(format!("{}\n{fifth}\n", user("now")).as_bytes())
+            .unwrap();
+        let numbers = || -> Vec<u64> {
+            (1..7).filter(|it| dir.subagent(&AgentName::lead(), *it).exists()).collect()
+        };
+        let before = sizes(&dir).unwrap();
+        for is_indexed in [false, true] {
+            // Without an index, the conversations are read.
+            if is_indexed {
+                index(&dir);
+            }
+            let found = archived_of(&dir, &AgentName::lead()).unwrap();
+            let found: Vec<_> = found.iter().map(|it| it.subagents.len()).collect();
+            assert_eq!(found, [1, 1, 2], "{is_indexed}");
+        }
+        assert_eq!(remove_with(&dir, Some(35), None), ["lead-000001.jsonl"]);
+        assert_eq!(numbers(), [2, 3, 5, 6]);
+        assert_eq!(remove_with(&dir, Some(20), None), ["lead-000002.jsonl"]);
+        assert_eq!(numbers(), [2, 3, 5, 6], "the copy has the second one, too");
+        let one = before.subagent_bytes / 5;
+        assert_eq!(sizes(&dir).unwrap().subagent_bytes / one, 4);
+        // The size of a conversation is that with its subagents.
+        let own = fs::metadata(dir.archive().join("lead-000003.jsonl")).unwrap().len();
+        assert_eq!(remove_with(&dir, None, Some(own + 2 * one + 100)), Vec::<String>::new());
+        assert_eq!(remove_with(&dir, None, Some(own + one)), ["lead-000003.jsonl"]);
+        assert_eq!(numbers(), [3, 5, 6], "the number of the last one is not used again");
+        assert_eq!(subagents::last_number(&dir, &AgentName::lead()).unwrap(), 6);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The transcripts of subagents, `transcript/sub/NAME-N.jsonl`. A number is used once, so they stay where they are when the
-//! conversation of their caller is archived or taken up again.
+//! conversation of their caller is archived or taken up again. They are removed with it.
 
-use super::file::jsonl::each_line;
+use super::conversations::index::{self, StartedSubagent};
+use super::file::jsonl::{each_line, lines_between};
 use super::file::read::numbered;
 use super::teamdir::make_folder;
 use super::transcript::Transcript;
@@ -9,7 +10,8 @@ use super::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::subagent::{SubagentId, SubagentStart};
 use crate::wire::transcript::{Entry, Line};
-use std::path::PathBuf;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 /// The file name ending of transcripts.
 const ENDING: &str = ".jsonl";
@@ -23,6 +25,43 @@ pub(crate) fn last_number(dir: &TeamDir, caller: &AgentName) -> Result<u64, Stor
 pub(super) fn files(dir: &TeamDir, caller: &AgentName) -> Result<Vec<PathBuf>, StoreError> {
     let numbered = numbered(&dir.subagents(), caller, ENDING)?;
     Ok(numbered.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Returns the transcripts of the subagents that a conversation has started, as far as they are there.
+pub(super) fn of_conversation(
+    dir: &TeamDir,
+    conversation: &Path,
+) -> Result<Vec<PathBuf>, StoreError> {
+    let started = match index::subagents(dir, conversation) {
+        Some(started) => started,
+        None => starts_in(conversation)?,
+    };
+    let mut found = Vec::new();
+    for start in started {
+        let Some(id) = SubagentId::parse(&start.id) else { continue };
+        let path = path(dir, &id);
+        // A call that was cut off before its subagent began has left the number to a later one.
+        if first_start(&path)?.is_some_and(|own| own == start) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+fn starts_in(conversation: &Path) -> Result<Vec<StartedSubagent>, StoreError> {
+    let mut found = Vec::new();
+    each_line(conversation, |line| found.extend(StartedSubagent::read(line)))?;
+    Ok(found)
+}
+
+/// Returns the line with which the transcript of a subagent begins; `None` if there is none.
+fn first_start(path: &Path) -> Result<Option<StartedSubagent>, StoreError> {
+    let mut first = None;
+    lines_between(path, 0, u64::MAX, |_, line| {
+        first = StartedSubagent::read(line);
+        if first.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(first)
 }
 
 /// Returns the path of the transcript of a subagent.

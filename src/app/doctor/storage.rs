@@ -15,7 +15,7 @@ impl DoctorReport {
         const CHECK: &str = "storage";
         let limits = retention_limits(&context.settings_or_defaults());
         match sizes(team) {
-            Ok(sizes) if sizes.earlier_bytes > MUCH && limits == RetentionLimits::default() => {
+            Ok(sizes) if is_much(&sizes) && limits == RetentionLimits::default() => {
                 let remedy = "nothing to do, if there is room; retention.sessions_days or \
                               retention.sessions_mib in your settings lets each lead remove the \
                               oldest sessions when it starts; `team sessions` lists them";
@@ -27,18 +27,30 @@ impl DoctorReport {
     }
 }
 
+fn is_much(sizes: &StoredSizes) -> bool {
+    sizes.earlier_bytes.saturating_add(sizes.subagent_bytes) > MUCH
+}
+
 fn words(sizes: &StoredSizes, limits: RetentionLimits) -> String {
-    let StoredSizes { earlier, earlier_bytes, current_bytes, log_bytes, undo_bytes } = *sizes;
+    let StoredSizes {
+        earlier,
+        earlier_bytes,
+        current_bytes,
+        subagent_bytes,
+        log_bytes,
+        undo_bytes,
+    } = *sizes;
     let sessions = if earlier == 1 { "session" } else { "sessions" };
     let mut kept = Vec::new();
     kept.extend(limits.age.map(|age| format!("for {} days", age.as_secs() / (24 * 3600))));
     kept.extend(limits.bytes.map(|bytes| format!("up to {}", size(bytes))));
     let kept = if kept.is_empty() { "without a limit".to_owned() } else { kept.join(" and ") };
     format!(
-        "{earlier} earlier {sessions} ({}), kept {kept}; current sessions {}, logs {}, versions for \
-         undo {}",
+        "{earlier} earlier {sessions} ({}), kept {kept}; current sessions {}, subagents {}, logs {}, \
+         versions for undo {}",
         size(earlier_bytes),
         size(current_bytes),
+        size(subagent_bytes),
         size(log_bytes),
         size(undo_bytes)
     )
@@ -64,12 +76,13 @@ mod tests {
             earlier: 1,
             earlier_bytes: 3 * MIB / 2,
             current_bytes: 1,
+            subagent_bytes: MIB,
             log_bytes: 0,
             undo_bytes: 300 * MIB,
         };
         let told = words(&sizes, RetentionLimits::default());
         let wanted = "1 earlier session (1.5 MiB), kept without a limit; current sessions 0.1 MiB, \
-                      logs 0.0 MiB, versions for undo 300 MiB";
+                      subagents 1.0 MiB, logs 0.0 MiB, versions for undo 300 MiB";
         assert_eq!(told, wanted);
         let age = Some(Duration::from_secs(30 * 24 * 3600));
         let told = words(&sizes, RetentionLimits { age, bytes: Some(2048 * MIB) });

@@ -2,7 +2,7 @@
 //! list nor a search reads them whole.
 //!
 //! Each file `NAME-N` of the index describes `NAME-N.jsonl`: the first line has the facts, the second one the
-//! hashes of the calls in their order, each further line an id.
+//! hashes of the calls in their order, the third one the subagents, each further line an id.
 //!
 //! *Invariant:* the index is never trusted over the transcript. It counts only if the transcript has the size and the time
 //! of change that it was made from; without it, the transcript is read. It can be removed at any time.
@@ -26,7 +26,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The version of the form. An index of another version is made again.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The maximum size of the first line that is read, in bytes.
 const FACTS_BYTES: u64 = 64 * 1024;
@@ -51,6 +51,27 @@ impl Head {
     fn is_of(&self, known: &Metadata) -> bool {
         self.version == VERSION
             && (self.bytes, self.changed) == (known.len(), (known.mtime(), known.mtime_nsec()))
+    }
+}
+
+/// A subagent that a conversation has started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StartedSubagent {
+    pub(crate) id: String,
+    /// The id of the call that started it.
+    pub(crate) tool_use_id: String,
+}
+
+impl StartedSubagent {
+    /// Reads the line of a transcript at which a subagent starts; `None` if it is another line.
+    pub(crate) fn read(line: &[u8]) -> Option<Self> {
+        let line = Line::may_be(line, "subagent").then(|| Line::read(line))?;
+        Self::of(&line?.entry)
+    }
+
+    fn of(entry: &Entry) -> Option<Self> {
+        let Entry::Subagent(start) = entry else { return None };
+        Some(Self { id: start.id.clone(), tool_use_id: start.tool_use_id.clone() })
     }
 }
 
@@ -109,12 +130,20 @@ pub(crate) fn mail(dir: &TeamDir, transcript: &Path) -> IndexedMail {
     }
 }
 
+/// Returns the subagents of an archived conversation from its index; `None` without a valid one.
+pub(crate) fn subagents(dir: &TeamDir, transcript: &Path) -> Option<Vec<StartedSubagent>> {
+    let (_, reader, _) = open_index(dir, transcript).ok()??;
+    let third = reader.lines().nth(1)?.ok()?;
+    serde_json::from_str(&third).ok()
+}
+
 /// Whether an archived transcript may name one of the words. Without a valid index it may.
 pub(crate) fn may_name(dir: &TeamDir, transcript: &Path, words: &[Sought<'_>]) -> bool {
     let Ok(Some((_, mut reader, size))) = open_index(dir, transcript) else { return true };
-    let (mut calls, mut ids) = (String::new(), String::new());
+    let (mut calls, mut subagents, mut ids) = (String::new(), String::new(), String::new());
     if size > LARGEST
         || reader.read_line(&mut calls).is_err()
+        || reader.read_line(&mut subagents).is_err()
         || reader.read_to_string(&mut ids).is_err()
     {
         return true;
@@ -172,7 +201,8 @@ fn make(
     let (Some(path), Some(before)) = (index_of(dir, transcript), before) else { return Ok(false) };
     let (mut facts, mut named) = (Facts::default(), Named::default());
     each_line(transcript, |line| {
-        let kinds = ["session", "model", "user", "assistant", "compacted", "turn_end", "mail"];
+        let kinds =
+            ["session", "model", "user", "assistant", "compacted", "turn_end", "mail", "subagent"];
         if !is_over()
             && kinds.iter().any(|kind| Line::may_be(line, kind))
             && let Some(Line { at, entry }) = Line::read(line)
@@ -193,6 +223,7 @@ fn make(
     let mut text = json_line(&head, &path)?;
     text.extend(named.calls.into_iter().flatten());
     text.push(b'\n');
+    text.extend(json_line(&named.subagents, &path)?);
     for id in named.ids {
         text.extend(id.bytes());
         text.push(b'\n');
@@ -210,11 +241,13 @@ struct Named {
     calls: BTreeSet<[u8; CALL_HASH]>,
     /// The ids of messages, and of the calls that send some.
     ids: BTreeSet<String>,
+    subagents: Vec<StartedSubagent>,
 }
 
 impl Named {
     fn collect(&mut self, entry: &Entry, sends: &dyn Fn(&str) -> bool) {
         let ids = &mut self.ids;
+        self.subagents.extend(StartedSubagent::of(entry));
         match entry {
             Entry::Mail { message, .. } => {
                 for key in ["id", "request_id", "requestId"] {

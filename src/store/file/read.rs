@@ -1,13 +1,14 @@
 //! Reads files and folders that need not exist, and detects which files have changed.
 
 use crate::os::file::{Access, At, FileError, open_known};
-use crate::wire::{AgentName, FORMAT_VERSION};
+use crate::wire::{AgentName, FORMAT_VERSION, WallTime};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The maximum length of the line in a state file, in bytes.
 const LONGEST_STATE: usize = 4096;
@@ -57,6 +58,12 @@ pub(crate) fn state_in<T: DeserializeOwned>(file: &File) -> io::Result<Option<T>
     let read = file.read_at(&mut text, 0)?;
     let line = text.get(..read).and_then(|text| text.split(|byte| *byte == b'\n').next());
     Ok(line.and_then(|line| serde_json::from_slice(line).ok()))
+}
+
+/// Returns the time at which the content of a file changed last, in whole seconds.
+pub(crate) fn changed_at(known: &Metadata) -> WallTime {
+    let since_epoch = u64::try_from(known.mtime()).unwrap_or_default();
+    WallTime::default() + Duration::from_secs(since_epoch)
 }
 
 /// Returns the names in a folder, or none if it does not exist.
