@@ -1,8 +1,8 @@
-//! The history of a team, merged by time: the structured logs of its processes and drained mail.
+//! The history of a team, merged by time: the structured logs of its processes, also rotated ones, and drained mail.
 
 use crate::error::Failure;
 use crate::store::tail::{Fresh, Tail};
-use crate::store::{StoreError, TeamDir};
+use crate::store::{StoreError, TeamDir, process_log};
 use crate::ui::{self, view::View};
 use crate::wire::{AgentName, WallTime, transcript::Line};
 use serde::Deserialize;
@@ -121,16 +121,13 @@ impl Kind {
         name: &AgentName,
         since: Option<WallTime>,
     ) -> Result<Tail, StoreError> {
-        let path = match self {
-            Self::Log => team.log(name),
-            Self::Mail => team.transcript(name),
-        };
-        match (since, self) {
-            (None, _) => Ok(Tail::new(path)),
-            (Some(since), Self::Log) => Tail::since(path, since, |line| {
+        match (self, since) {
+            (Self::Log, None) => Ok(process_log::tail(team, name)),
+            (Self::Log, Some(since)) => process_log::tail(team, name).starting_at(since, |line| {
                 logged_at(&serde_json::from_slice::<Map<String, Value>>(line).ok()?)
             }),
-            (Some(since), Self::Mail) => Tail::since(path, since, Line::time),
+            (Self::Mail, None) => Ok(Tail::new(team.transcript(name))),
+            (Self::Mail, Some(since)) => Tail::since(team.transcript(name), since, Line::time),
         }
     }
 }

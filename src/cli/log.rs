@@ -40,7 +40,8 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let team = context.team_to_view()?;
     let names = names.iter().map(|given| mailbox_name(given)).collect::<Result<Vec<_>, _>>()?;
     for name in &names {
-        if !team.log(name).exists() && !team.transcript(name).exists() && !follow {
+        let files = [team.log(name), team.old_log(name, 1), team.transcript(name)];
+        if !files.iter().any(|file| file.exists()) && !follow {
             let why = "no process of that name has run in this team";
             return Err(unknown_name(&team, name, format!("{name} has no log"), why));
         }

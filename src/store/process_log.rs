@@ -4,6 +4,7 @@
 //! oldest first. A kill in between leaves a number free, which the next rotation uses; no log is lost that is not the oldest.
 
 use super::file::read::known_if_there;
+use super::file::tail::{LogPart, Tail, open_parts};
 use super::teamdir::make_folder;
 use super::{StoreError, TeamDir, failpoint};
 use crate::os::file::{Access, At, open_or_create};
@@ -11,6 +12,7 @@ use crate::wire::AgentName;
 use crate::wire::limits::{LOG_BYTES, OLD_LOGS};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 /// An open log, for the only process that writes it.
 #[derive(Debug)]
@@ -76,6 +78,23 @@ fn rotate(dir: &TeamDir, name: &AgentName) -> Result<(), StoreError> {
     let full = dir.log(name);
     fs::rename(&full, dir.old_log(name, 1)).at(&full)?;
     Ok(())
+}
+
+/// The paths of the rotated logs of an agent, the newest first.
+fn older(dir: &TeamDir, name: &AgentName) -> Vec<PathBuf> {
+    (1..=OLD_LOGS).map(|number| dir.old_log(name, number)).collect()
+}
+
+/// Returns a position in the log of an agent, at the beginning of its oldest file.
+pub(crate) fn tail(dir: &TeamDir, name: &AgentName) -> Tail {
+    Tail::rotated(dir.log(name), older(dir, name))
+}
+
+/// Opens the log of an agent and its rotated ones, the oldest first.
+pub(crate) fn parts(dir: &TeamDir, name: &AgentName) -> Result<Vec<LogPart>, StoreError> {
+    let mut parts = open_parts(&dir.log(name), &older(dir, name))?;
+    parts.reverse();
+    Ok(parts)
 }
 
 /// Opens the file for the output of a spawned member. One that is too large becomes `log/.old/NAME.err`.

@@ -5,7 +5,7 @@
 
 use super::change::Stage;
 use crate::store::conversations::index::Sought;
-use crate::store::mail_search::{LineLocation, SearchLocation, each_line};
+use crate::store::mail_search::{LineLocation, SearchLocation, each_line, each_log_line};
 use crate::store::{StoreError, TeamDir};
 use crate::tools;
 use crate::wire::chat::Block;
@@ -21,6 +21,9 @@ type Object = Map<String, Value>;
 
 /// The number of bytes at the beginning of a result in which the id of its call stands.
 const RESULT_HEAD: usize = 512;
+
+/// The largest step of the clock back for which a log is found that was written after a message.
+const CLOCK_STEP_SECONDS: f64 = 3600.0;
 
 /// The longest line that is shown in full, in characters.
 const LINE_CHARS: usize = 4000;
@@ -205,6 +208,7 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
         let mut reader = AgentScan { name, unanswered: false, in_turn: false };
         each_line(team, name, &words, |spot, line| search.meet(&mut reader, spot, line))?;
     }
+    search.read_logs(team, &agents)?;
     let message = search.trace.message.as_ref();
     let request = message.and_then(|message| word(message, "request_id")).map(str::to_owned);
     if let Some(request) = request {
@@ -364,6 +368,21 @@ impl Search<'_> {
             self.add(&message.from, Some(at), TraceEvent::Sent, to, None);
         }
         self.trace.message = Some(object);
+    }
+
+    /// Searches the logs, as far as they were written after the message. Without a step elsewhere there is no message.
+    fn read_logs(&mut self, team: &TeamDir, agents: &[AgentName]) -> Result<(), StoreError> {
+        if self.trace.steps.is_empty() {
+            return Ok(());
+        }
+        let times = self.trace.steps.iter().filter_map(|step| step.at);
+        let first = times.min_by(|a, b| a.as_secs().total_cmp(&b.as_secs()));
+        let since = first.map(|first| WallTime::from_secs(first.as_secs() - CLOCK_STEP_SECONDS));
+        for name in agents {
+            let mut reader = AgentScan { name, unanswered: false, in_turn: false };
+            each_log_line(team, name, since, |spot, line| self.meet(&mut reader, spot, line))?;
+        }
+        Ok(())
     }
 
     /// Searches for answers, which carry the request's id.

@@ -4,7 +4,7 @@ use super::background_view;
 use super::conversation::NextSession;
 use crate::app::{inbox_view, remind, roster_view, task_view};
 use crate::llm::model_table::cost_note;
-use crate::store::{TeamDir, roster, tail::Tail, tasks::Problem};
+use crate::store::{TeamDir, process_log, roster, tasks::Problem};
 use crate::tasks::Tasks;
 use crate::timers;
 use crate::ui::help::{COMMANDS, command_names, help};
@@ -246,13 +246,13 @@ fn reminders(team: &TeamDir, layout: &Layout) -> String {
 }
 
 fn log_tail(team: &TeamDir, name: &AgentName, layout: &Layout) -> String {
-    let lines = match Tail::new(team.log(name)).read_new() {
+    let last = process_log::tail(team, name).starting_at_last(LOG_LINES);
+    let lines = match last.and_then(|mut tail| tail.read_new()) {
         Ok(lines) if lines.is_empty() => return format!("{name} has no log"),
         Ok(lines) => lines,
         Err(why) => return why.to_string(),
     };
-    let first = lines.len().saturating_sub(LOG_LINES);
-    let shown = lines.iter().skip(first).filter_map(|line| {
+    let shown = lines.iter().filter_map(|line| {
         let object: Map<String, Value> = serde_json::from_slice(line).ok()?;
         Some(log_line(name.as_str(), &object, layout))
     });

@@ -1,12 +1,17 @@
 //! Reads every line of all files about an agent's mail, with file and offset, as `grep` would.
 
+use crate::os::file::FileError;
 use crate::store::conversations::index::{Sought, may_name};
-use crate::store::file::jsonl::{LONGEST_LINE, Piece, each_piece};
+use crate::store::file::jsonl::{LONGEST_LINE, Piece, pieces_of};
+use crate::store::file::read::{changed_at, open_if_there};
+use crate::store::file::tail::LogPart;
 use crate::store::mailbox::claim::list;
+use crate::store::process_log::parts;
 use crate::store::transcript::conversations;
 use crate::store::{StoreError, TeamDir};
-use crate::wire::AgentName;
-use std::path::PathBuf;
+use crate::wire::{AgentName, WallTime};
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 /// The kind of file that holds a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +37,7 @@ pub(crate) struct LineLocation {
     pub(crate) line: usize,
 }
 
-/// Passes every whole line of an agent's files to `meet`; of the archived conversations, only those of files that may
+/// Passes every whole line of an agent's files but its logs to `meet`; of the archived conversations, only those of files that may
 /// name one of the words. Mail moves from the inbox into a claim and into the transcript; the files are read in this
 /// order, so that a message is seen at least once.
 pub(crate) fn each_line(
@@ -42,16 +47,8 @@ pub(crate) fn each_line(
     mut meet: impl FnMut(&LineLocation, &[u8]),
 ) -> Result<(), StoreError> {
     let mut read = |place, path: PathBuf| -> Result<(), StoreError> {
-        let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.clone(), PathBuf::from);
-        let mut spot = LineLocation { place, file: inside, offset: 0, line: 0 };
-        each_piece(&path, LONGEST_LINE, |framed| {
-            spot.line += 1;
-            if framed.piece == Piece::Line {
-                spot.offset = framed.offset;
-                meet(&spot, framed.bytes);
-            }
-        })?;
-        Ok(())
+        let Some((file, _)) = open_if_there(&path)? else { return Ok(()) };
+        Ok(each_line_of(dir, place, file, &path, &mut meet)?)
     };
     read(SearchLocation::Inbox, dir.inbox(name))?;
     // The claims are listed after the inbox was read: a message that was claimed meanwhile is in one of them.
@@ -66,5 +63,39 @@ pub(crate) fn each_line(
             read(SearchLocation::Transcript, path)?;
         }
     }
-    read(SearchLocation::Log, dir.log(name))
+    Ok(())
+}
+
+/// Passes every whole line of an agent's logs to `meet`, rotated ones first; those of files that were written only before
+/// `since` are left out.
+pub(crate) fn each_log_line(
+    dir: &TeamDir,
+    name: &AgentName,
+    since: Option<WallTime>,
+    mut meet: impl FnMut(&LineLocation, &[u8]),
+) -> Result<(), StoreError> {
+    for LogPart { path, file, known } in parts(dir, name)? {
+        if since.is_none_or(|since| changed_at(&known) >= since) {
+            each_line_of(dir, SearchLocation::Log, file, &path, &mut meet)?;
+        }
+    }
+    Ok(())
+}
+
+fn each_line_of(
+    dir: &TeamDir,
+    place: SearchLocation,
+    file: File,
+    path: &Path,
+    meet: &mut impl FnMut(&LineLocation, &[u8]),
+) -> Result<(), FileError> {
+    let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.to_owned(), PathBuf::from);
+    let mut spot = LineLocation { place, file: inside, offset: 0, line: 0 };
+    pieces_of(file, path, LONGEST_LINE, |framed| {
+        spot.line += 1;
+        if framed.piece == Piece::Line {
+            spot.offset = framed.offset;
+            meet(&spot, framed.bytes);
+        }
+    })
 }

@@ -252,6 +252,57 @@ fn a_followed_log_includes_later_members() {
     reader.join().unwrap();
 }
 
+/// A line of a log, `second` seconds after the beginning of 2031.
+fn log_line(second: u32, message: &str) -> String {
+    let timestamp = format!("2031-01-01T00:00:{second:02}Z");
+    json!({"timestamp": timestamp, "level": "INFO", "message": message}).to_string() + "\n"
+}
+
+/// A log is one log, although it is rotated: also while it is followed, and for a search.
+#[test]
+fn the_rotated_parts_of_a_log_are_read_in_order() {
+    let team = Team::new();
+    team.team(&["init"]).expect(0);
+    let id = team.team(&["send", "lead", "hello"]).expect(0).out.trim().to_owned();
+    std::fs::create_dir(team.path("log/.old")).unwrap();
+    let old = |number: u32| team.path(&format!("log/.old/lead-{number}.jsonl"));
+    let current = team.path("log/lead.jsonl");
+    write(&old(2), log_line(1, &format!("sent {id}")) + &log_line(2, "two"));
+    write(&old(1), log_line(3, "three"));
+    write(&current, log_line(5, "five"));
+    write(&team.path("log/bob.jsonl"), log_line(4, "bob's"));
+    let told = |lines: &[Value]| -> Vec<String> {
+        lines.iter().map(|line| line["message"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = json_lines(&team.team(&["log", "--json"]).expect(0).out);
+    let words = ["two", "three", "bob's", "five"];
+    assert_eq!(told(&all)[1..], words);
+    let late = team.team(&["log", "--json", "--since", "2031-01-01T00:00:02Z"]).expect(0);
+    assert_eq!(told(&json_lines(&late.out)), words);
+    let traced = team.team(&["trace", &id, "--json"]).expect(0).json();
+    let logged = traced["events"].as_array().unwrap().iter().find(|it| it["event"] == "logged");
+    assert_eq!(logged.unwrap()["file"], "log/.old/lead-2.jsonl", "{traced:#}");
+
+    let mut following = team.start(&["log", "lead", "-f", "--json"]);
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    for word in ["two", "three", "five"] {
+        let line = std::iter::repeat_with(&mut next).find(|it| it["message"] == word);
+        assert_eq!(line.unwrap()["agent"], "lead");
+    }
+    // The last line before a rotation is read from the rotated file.
+    let mut file = std::fs::OpenOptions::new().append(true).open(&current).unwrap();
+    for number in 6..8 {
+        file.write_all(log_line(number, &format!("line {number}")).as_bytes()).unwrap();
+        std::fs::rename(old(1), old(2)).unwrap();
+        std::fs::rename(&current, old(1)).unwrap();
+        file = std::fs::File::create(&current).unwrap();
+    }
+    file.write_all(log_line(8, "line 8").as_bytes()).unwrap();
+    assert_eq!(told(&[next(), next(), next()]), ["line 6", "line 7", "line 8"]);
+    end(&mut following);
+}
+
 /// Runs a command to its end in a terminal of this size.
 fn in_terminal(team: &Team, args: &[&str], size: Size, code: i32) -> Terminal {
     let mut terminal = Terminal::of_size(team.command("team", args), size);
