@@ -53,6 +53,11 @@ impl BatchIds {
         Ok(Self { path, file, last, keys: RandomState::new() })
     }
 
+    /// Continues after a batch id that became known later.
+    pub(crate) fn continue_after(&mut self, known: &str) {
+        self.last = self.last.max(counter(known).unwrap_or_default());
+    }
+
     pub(crate) fn next(&mut self) -> Result<String, FileError> {
         self.last += 1;
         let digits = format!("{:0DIGITS$}", self.last);

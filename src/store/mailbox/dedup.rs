@@ -32,6 +32,10 @@ pub(crate) struct SeenMessages {
 }
 
 impl SeenMessages {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
     /// Looks up a message and remembers it. The entry is permanent only after [`SeenMessages::keep`].
     pub(crate) fn look_up(&mut self, id: &str, message: &Message) -> KnownId {
         let id = self.keys.hash_one(id);

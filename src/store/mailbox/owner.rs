@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,9 @@ pub struct Mailbox {
     attempts: Attempts,
     ingest: Ingest,
     claims: VecDeque<Claim>,
+    /// Whether the mail of the archived conversations is known. It is read before the first claim and not at the start, which
+    /// would wait for it: without an index these conversations are read whole.
+    is_archive_known: bool,
     /// Mail that was acknowledged and not yet returned, because the drain failed afterwards.
     held_back: Drained,
 }
@@ -63,17 +66,12 @@ impl Mailbox {
         for claim in &mut claims {
             claim.note_age(clock.now());
         }
-        let mut seen = SeenMessages::default();
-        let mut newest = String::new();
-        let oldest = claims.first().map(|claim| claim.batch_id.as_str());
-        let mut conversations = latest_archives(dir, &name, oldest)?;
-        conversations.push(dir.transcript(&name));
-        for conversation in conversations {
-            each_mail(&conversation, |taken_in| {
-                record_mail(&taken_in, &mut claims, &mut seen);
-                newest = std::mem::take(&mut newest).max(taken_in.batch_id);
-            })?;
-        }
+        let is_archive_known = !claims.is_empty();
+        let known = if is_archive_known {
+            KnownMail::of_all(dir, &name, &mut claims)?
+        } else {
+            KnownMail::of([dir.transcript(&name)], &mut claims)?
+        };
         if !claims.is_empty() {
             for letter in dead::read_all(dir, &name)? {
                 if let Some(claim) = claims.iter_mut().find(|c| c.batch_id == letter.batch_id) {
@@ -81,6 +79,7 @@ impl Mailbox {
                 }
             }
         }
+        let KnownMail { seen, newest } = known;
         let known = claims.iter().map(|claim| claim.batch_id.as_str()).chain([newest.as_str()]);
         let batch_ids = BatchIds::open(dir, &name, known)?;
         let dead = DeadLetters::of(dir, &name);
@@ -91,6 +90,7 @@ impl Mailbox {
             attempts: Attempts::of(dir, &name),
             ingest: Ingest { transcript, dead, seen, policy, clock, keyring },
             claims: claims.into(),
+            is_archive_known,
             held_back: Drained::default(),
             dir: dir.clone(),
             name,
@@ -118,7 +118,15 @@ impl Mailbox {
 
     fn drain_what_is_there(&mut self) -> Result<Drained, StoreError> {
         let fsync = self.ingest.policy.fsync;
-        let claimed = self.rotation.claim(&mut self.batch_ids, fsync);
+        if !self.is_archive_known && self.rotation.has_mail() {
+            self.know_archive()?;
+        }
+        // Mail that comes from now on is claimed by the next drain.
+        let claimed = if self.is_archive_known {
+            self.rotation.claim(&mut self.batch_ids, fsync)
+        } else {
+            Ok(None)
+        };
         let claimed = claimed.map(|claim| self.claims.extend(claim));
         // Events are consumed after the claim, so that a late line that is older than a line of this claim is
         // known.
@@ -132,17 +140,37 @@ impl Mailbox {
         }
     }
 
+    /// Reads the mail of the archived conversations, and that of the current one again: the newest comes last.
+    fn know_archive(&mut self) -> Result<(), StoreError> {
+        // There is no claim before the archive is known.
+        let known = KnownMail::of_all(&self.dir, &self.name, &mut [])?;
+        self.ingest.seen = known.seen;
+        self.batch_ids.continue_after(&known.newest);
+        self.is_archive_known = true;
+        Ok(())
+    }
+
     /// Archives the conversation and starts a new one. Claims of an earlier process belong to the old
     /// conversation; their mail is returned. On an error the old conversation continues.
     pub fn start_anew(&mut self) -> Result<Drained, StoreError> {
+        self.know_archive_before_change()?;
         self.change_conversation(None)
     }
 
     /// Like [`Mailbox::start_anew`], but an archived conversation continues.
     pub(crate) fn continue_archived(&mut self, archived: &Path) -> Result<Drained, StoreError> {
+        self.know_archive_before_change()?;
         // Its mail is known from now on: a member that comes back with it may repeat a send.
         each_mail(archived, |taken_in| record_mail(&taken_in, &mut [], &mut self.ingest.seen))?;
         self.change_conversation(Some(archived))
+    }
+
+    /// Reads the archived conversations if the current one has mail: it would hide the mail of those before it.
+    fn know_archive_before_change(&mut self) -> Result<(), StoreError> {
+        if self.is_archive_known || self.ingest.seen.is_empty() {
+            return Ok(());
+        }
+        self.know_archive()
     }
 
     fn change_conversation(&mut self, archived: Option<&Path>) -> Result<Drained, StoreError> {
@@ -320,6 +348,36 @@ impl Mailbox {
     /// Returns the transcript.
     pub fn transcript(&mut self) -> &mut Transcript {
         &mut self.ingest.transcript
+    }
+}
+
+/// The mail that conversations have.
+struct KnownMail {
+    seen: SeenMessages,
+    /// The newest batch id.
+    newest: String,
+}
+
+impl KnownMail {
+    /// Reads the current conversation, and the archived ones by which repeated mail is recognized.
+    fn of_all(dir: &TeamDir, name: &AgentName, claims: &mut [Claim]) -> Result<Self, StoreError> {
+        let oldest = claims.first().map(|claim| claim.batch_id.as_str());
+        let archived = latest_archives(dir, name, oldest)?;
+        Self::of(archived.into_iter().chain([dir.transcript(name)]), claims)
+    }
+
+    fn of(
+        conversations: impl IntoIterator<Item = PathBuf>,
+        claims: &mut [Claim],
+    ) -> Result<Self, StoreError> {
+        let (mut seen, mut newest) = (SeenMessages::default(), String::new());
+        for conversation in conversations {
+            each_mail(&conversation, |taken_in| {
+                record_mail(&taken_in, claims, &mut seen);
+                newest = std::mem::take(&mut newest).max(taken_in.batch_id);
+            })?;
+        }
+        Ok(Self { seen, newest })
     }
 }
 

@@ -113,6 +113,42 @@ fn a_repeated_send_counts_once_and_a_reused_id_is_a_dead_letter() {
     assert_eq!(letters[0].raw.as_deref(), Some(line("bob", 1, 900).trim_end()));
 }
 
+/// The archive is read before the first claim, and not at a start, which would wait for it.
+#[test]
+fn the_archive_is_known_before_the_first_claim() {
+    let (_folder, dir) = team();
+    let mut owner = open(&dir, "alice");
+    send(&dir, &line("bob", 1, 9));
+    assert_eq!(contents(&mut owner).len(), 1);
+    settle(&mut owner);
+    assert_eq!(owner.start_anew().unwrap().mail, []);
+    drop(owner);
+    // Nothing can read it for some time.
+    let archived = dir.archive().join("alice-000001.jsonl");
+    let aside = archived.with_extension("aside");
+    fs::rename(&archived, &aside).unwrap();
+    fs::create_dir(&archived).unwrap();
+    let mut owner = open(&dir, "alice");
+    assert_eq!(contents(&mut owner).len(), 0);
+    for n in [1, 2] {
+        send(&dir, &line("bob", n, 9));
+    }
+    owner.drain().unwrap_err();
+    assert_eq!(claims(&dir), ["alice.new"]);
+    fs::remove_dir(&archived).unwrap();
+    fs::rename(&aside, &archived).unwrap();
+    let drained = owner.drain().unwrap();
+    assert_eq!((drained.mail.len(), drained.notices.len()), (1, 1), "the first one is known");
+    settle(&mut owner);
+    drop(owner);
+    // The current conversation, which has mail, would hide the one before when it is archived.
+    let mut owner = open(&dir, "alice");
+    assert_eq!(owner.start_anew().unwrap().mail, []);
+    send(&dir, &line("bob", 1, 9));
+    let drained = owner.drain().unwrap();
+    assert_eq!((drained.mail.len(), drained.notices.len()), (0, 1), "it is still known");
+}
+
 /// The folder of claims is removed between drain and acknowledgement.
 #[test]
 fn removed_claims_do_not_block_the_owner() {
