@@ -356,7 +356,7 @@ impl Registry {
     }
 
     /// Returns the background commands of this agent.
-    pub(crate) fn background(&self) -> &BackgroundCommands {
+    pub(crate) fn background(&self) -> &Rc<BackgroundCommands> {
         &self.parts.background
     }
 

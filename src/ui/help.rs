@@ -17,7 +17,7 @@ const fn command(
 pub(crate) const COMMANDS: &[SlashCommand] = &[
     command("/team", "", ArgumentKind::None, "the members: status, unread mail, tokens"),
     command("/tasks", "", ArgumentKind::None, "the task list: who does what, what waits for what"),
-    command("/jobs", "", ArgumentKind::None, "the commands that run in the background"),
+    command("/jobs", "[stop ID]", ArgumentKind::Text, "what runs in the background; end one"),
     command("/reminders", "", ArgumentKind::None, "the timers: who is reminded of what, and when"),
     command("/inbox", "", ArgumentKind::None, "the lead's mail: unread, and new since you looked"),
     command("/requests", "[N]", ArgumentKind::Text, "the questions that wait; all of question N"),

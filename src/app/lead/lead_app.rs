@@ -108,6 +108,7 @@ impl LeadApp {
         let agent = build_agent(parts, &context.environment)?;
         runtime.next_models = Rc::clone(&agent.next_models);
         runtime.subagent_models = Some(of_subagents);
+        runtime.background = Some(Rc::clone(agent.tools.background()));
         let budgets = (options.request.budget, rules.budgets().team);
         let budgets = BudgetWatch::new(
             runtime.team().clone(),

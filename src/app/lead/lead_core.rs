@@ -124,6 +124,7 @@ impl LeadCore {
             events,
             next_models: Rc::default(),
             subagent_models: None,
+            background: None,
             incarnation: process.incarnation.clone(),
             last_lead: Arc::new(LastLead::of(&context.environment, team.root())),
             rules: Rc::new(granted),

@@ -13,7 +13,7 @@ use crate::store::tail::Tail;
 use crate::store::{TeamDir, asynchronous::offload};
 use crate::supervise::supervisor::Supervisor;
 use crate::tasks::Tasks;
-use crate::tools::{Ops, approval_queue::ApprovalQueue};
+use crate::tools::{Ops, approval_queue::ApprovalQueue, command::BackgroundCommands};
 use crate::wire::AgentName;
 use crate::wire::permission::PermissionMode;
 use std::cell::{Cell, RefCell};
@@ -33,6 +33,8 @@ pub(super) struct LeadRuntime {
     pub(super) next_models: Rc<Cell<Option<AgentModels>>>,
     /// The models of the lead's subagents; `None` if a model of another program leads.
     pub(super) subagent_models: Option<Rc<SubagentModels>>,
+    /// The background commands of the lead's agent; `None` if a model of another program leads.
+    pub(super) background: Option<Rc<BackgroundCommands>>,
     pub(super) incarnation: String,
     pub(super) last_lead: Arc<LastLead>,
     /// The rules that answers of the person have made.
@@ -82,6 +84,18 @@ impl LeadRuntime {
         let (last_lead, incarnation) = (Arc::clone(&self.last_lead), self.incarnation.clone());
         if let Err(why) = offload(move || last_lead.set(&incarnation, mode)).await {
             tracing::warn!(%why, "a resumed lead will not keep a looser mode");
+        }
+    }
+
+    /// Stops a command that the lead runs in the background, whose model is told of the end. Returns what the person is told.
+    pub(super) fn stop_job(&self, id: &str) -> String {
+        let stopped = self.background.as_ref().and_then(|own| own.stop_by_user(id));
+        match stopped {
+            Some(title) => format!("stopping {title}; the lead is told of its end"),
+            None => format!(
+                "the lead runs no command {id}; /jobs lists them, and @NAME asks a teammate to stop \
+                 its own"
+            ),
         }
     }
 

@@ -359,6 +359,7 @@ impl Session {
             TypedLine::Prompt(text) => self.prompt(text),
             TypedLine::Quit => return Some(EndReason::Done),
             TypedLine::Stop(name) => self.stop_member(name),
+            TypedLine::StopJob(id) => self.console.print(&self.runtime.stop_job(&id)),
             TypedLine::Interrupt(name) => self.interrupt_member(&name),
             TypedLine::Undo { name, to_turn } => self.plan_undo(&name, to_turn).await,
             TypedLine::Turns(name) => self.list_turns(&name),

@@ -38,6 +38,8 @@ pub(super) enum TypedLine {
         said: TypedAnswer,
     },
     Stop(AgentName),
+    /// The id of the lead's command in the background that is to be stopped.
+    StopJob(String),
     /// The name of the teammate whose turn is to be interrupted.
     Interrupt(String),
     /// Take back the last turn of an agent, or this turn and all later ones.
@@ -106,6 +108,7 @@ pub(super) fn parse(line: &str) -> TypedLine {
         ["team" | "status"] => TypedLine::Show(View::Team),
         ["inbox"] => TypedLine::Show(View::Inbox),
         ["jobs"] => TypedLine::Show(View::Jobs),
+        ["jobs", "stop", id] => TypedLine::StopJob((*id).into()),
         ["tasks"] => TypedLine::Show(View::Tasks),
         ["reminders"] => TypedLine::Show(View::Reminders),
         ["clear" | "new"] => TypedLine::Next(NextSession::New),
@@ -300,6 +303,7 @@ mod tests {
             ("", TypedLine::Blank),
             ("  do it ", TypedLine::Prompt("do it".into())),
             ("/jobs", TypedLine::Show(View::Jobs)),
+            ("/jobs stop c2", TypedLine::StopJob("c2".into())),
             ("/status", TypedLine::Show(View::Team)),
             ("/reminders", TypedLine::Show(View::Reminders)),
             ("/cost", TypedLine::Show(View::Cost)),

@@ -117,6 +117,29 @@ fn an_end_that_the_model_has_seen_is_not_told() {
 }
 
 #[test]
+fn a_person_stops_a_command_of_the_lead() {
+    let team = Team::new();
+    let lines = [
+        calls("lead", &[background("touch up; sleep 1000")]),
+        says("lead", "it runs"),
+        says("lead", "it was stopped"),
+    ];
+    let mut lead = scripted_lead(&team, &lines);
+    wait_file(&team, "up");
+    lead.expect("it runs");
+    lead.type_line("/jobs stop c7");
+    lead.expect("the lead runs no command c7");
+    lead.type_line("/jobs stop c1");
+    lead.expect("stopping c1 (touch up");
+    lead.expect("it was stopped");
+    let told = notices(&team, "lead");
+    assert!(told.len() == 1 && told[0].contains("stopped by the user after"), "{told:?}");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0));
+    assert_left_in_order(&team);
+}
+
+#[test]
 fn a_run_waits_for_a_command_with_a_time_limit_and_ends_a_server() {
     let team = Team::new();
     let build = "until [ -e served ]; do sleep 0.05; done; sleep 0.5; echo built";

@@ -80,6 +80,7 @@ impl Commands {
             }
             TypedLine::Direct { to, text } => self.send(to, text).await,
             TypedLine::Stop(name) => self.stop(name),
+            TypedLine::StopJob(id) => self.runtime.stop_job(&id),
             TypedLine::Interrupt(name) => self.interrupt(&name),
             TypedLine::Model(name) => match self.models.use_model(&name, &self.runtime).await {
                 Ok(model) => {

@@ -1,5 +1,6 @@
 //! The background commands of one agent: their records, their tasks, and the notices of their ends.
 
+use super::live::{LiveCommand, LogSink};
 use super::output::{CommandLog, KEPT_BYTES, NewOutput};
 use crate::bus::Outgoing;
 use crate::os::command::END_WITHIN;
@@ -10,7 +11,7 @@ use crate::store::asynchronous::offload;
 use crate::store::output_spill::OutputSpill;
 use crate::store::{StoreError, background};
 use crate::tools::call::{Call, ToolError};
-use crate::tools::command::output::{OutputSink, OutputStore};
+use crate::tools::command::output::OutputStore;
 use crate::tools::command::shell::{CommandEnd, StartedCommand};
 use crate::tools::team_context::TeamContext;
 use crate::undo::look::Checkout;
@@ -26,7 +27,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -78,55 +78,6 @@ pub(super) struct Ending {
     pub(super) output: String,
     /// Whether its mail is to be sent: it has not ended with its agent.
     pub(super) is_sending: bool,
-}
-
-/// A command whose output is in memory.
-struct LiveCommand {
-    log: RefCell<CommandLog>,
-    has_ended: Cell<bool>,
-    is_stopped: Cell<bool>,
-    /// The number of calls that are about to show its end.
-    looks: Cell<usize>,
-    /// Notified at each change of the above.
-    changed: Notify,
-}
-
-impl LiveCommand {
-    fn new(log: CommandLog, has_ended: bool) -> Rc<Self> {
-        Rc::new(Self {
-            log: RefCell::new(log),
-            has_ended: Cell::new(has_ended),
-            is_stopped: Cell::default(),
-            looks: Cell::default(),
-            changed: Notify::new(),
-        })
-    }
-
-    fn stop(&self) {
-        self.is_stopped.set(true);
-        self.changed.notify_waiters();
-    }
-
-    /// Waits until a condition holds. Every change of it notifies.
-    async fn until(&self, holds: impl Fn(&Self) -> bool) {
-        loop {
-            let changed = self.changed.notified();
-            if holds(self) {
-                return;
-            }
-            changed.await;
-        }
-    }
-}
-
-/// Passes output to a command that is looked at meanwhile.
-struct LogSink(Rc<LiveCommand>);
-
-impl OutputSink for LogSink {
-    fn push(&mut self, bytes: &[u8]) {
-        self.0.log.borrow_mut().push(bytes);
-        self.0.changed.notify_waiters();
-    }
 }
 
 /// A call that is about to show the end of a command, so that no notice is sent meanwhile. Dropped without a commit, the
@@ -378,17 +329,35 @@ impl BackgroundCommands {
             hit("background.ended");
             live.has_ended.set(true);
             live.changed.notify_waiters();
-            live.until(|live| live.looks.get() == 0).await;
-            let known = own.get(&id);
-            if let Some(command) = known.filter(|it| !it.look.as_ref().is_some_and(|it| it.end)) {
-                while !own.tell(&live, &command).await && !own.is_ending.get() {
-                    tokio::time::sleep(TELL_AGAIN).await;
-                }
-            }
+            own.tell_end(&live, &id).await;
         });
         let mut tasks = self.tasks.borrow_mut();
         tasks.retain(|task| !task.is_finished());
         tasks.push(task);
+    }
+
+    /// Sends the notice of the end of a command, unless a call shows it before.
+    async fn tell_end(&self, live: &LiveCommand, id: &str) {
+        loop {
+            live.until(|live| live.looks.get() == 0).await;
+            let is_shown =
+                |command: &BackgroundCommand| command.look.as_ref().is_some_and(|look| look.end);
+            let Some(command) = self.get(id).filter(|command| !is_shown(command)) else { return };
+            if self.tell(live, &command).await || self.is_ending.get() {
+                return;
+            }
+            tokio::time::sleep(TELL_AGAIN).await;
+        }
+    }
+
+    /// Waits for a notice that is being sent. Returns what a call says whose model gets the end with that notice.
+    async fn told_meanwhile(&self, live: &LiveCommand, id: &str) -> Option<String> {
+        if !live.is_telling.get() {
+            return None;
+        }
+        live.until(|live| !live.is_telling.get()).await;
+        let is_told = self.get(id).is_some_and(|command| command.told);
+        is_told.then(|| format!("[{id}: ended; the next message tells its end and its new output]"))
     }
 
     /// Ends all commands of an agent that ends. Their records stay, so that the next process tells what has become of
@@ -407,6 +376,16 @@ impl BackgroundCommands {
         }
     }
 
+    /// Ends a command of this process as the user wishes, and returns its title; `None` if none of this id runs. The agent
+    /// gets the notice of its end.
+    pub(crate) fn stop_by_user(&self, id: &str) -> Option<String> {
+        let command = self.get(id).filter(BackgroundCommand::is_running)?;
+        let live = self.live.borrow().get(id).cloned()?;
+        live.is_stopped_by_user.set(true);
+        live.stop();
+        Some(command.title())
+    }
+
     /// Returns the new output of a command and its state, for this call. Waits at most `wait` for either.
     pub(super) async fn look(
         &self,
@@ -415,6 +394,9 @@ impl BackgroundCommands {
         wait: Option<Duration>,
     ) -> Result<String, ToolError> {
         let (live, command) = self.find(id).await?;
+        if let Some(told) = self.told_meanwhile(&live, id).await {
+            return Ok(told);
+        }
         let pending = PendingLook::new(self, Rc::clone(&live));
         let seen = seen(&command);
         if let Some(wait) = wait {
@@ -428,6 +410,9 @@ impl BackgroundCommands {
     /// Ends a command and returns its new output, for this call.
     pub(super) async fn stop(&self, id: &str, call: &Call) -> Result<String, ToolError> {
         let (live, _) = self.find(id).await?;
+        if let Some(told) = self.told_meanwhile(&live, id).await {
+            return Ok(told);
+        }
         let pending = PendingLook::new(self, Rc::clone(&live));
         live.stop();
         let ended = timeout(STOPPED_WITHIN, live.until(|live| live.has_ended.get())).await;
@@ -475,9 +460,23 @@ impl BackgroundCommands {
         Ok(shown)
     }
 
-    /// Sends the agent the notice of the end of a command. Returns whether it was sent. A second one has the same id and
-    /// the same content, so it is delivered once.
+    /// Sends the agent the notice of the end of a command. Returns whether it was sent.
     async fn tell(&self, live: &LiveCommand, command: &BackgroundCommand) -> bool {
+        live.is_telling.set(true);
+        let is_sent = self.send_notice(live, command).await;
+        if is_sent {
+            self.change(&command.id, |it| it.told = true);
+        }
+        live.is_telling.set(false);
+        live.changed.notify_waiters();
+        if is_sent {
+            self.save().await;
+        }
+        is_sent
+    }
+
+    /// Sends a notice. A second one has the same id and the same content, so it is delivered once.
+    async fn send_notice(&self, live: &LiveCommand, command: &BackgroundCommand) -> bool {
         let NewOutput { text, skipped } = live.log.borrow().since(seen(command), NOTICE_BYTES);
         let mut content = format!("background command {}: {}", command.title(), command.end);
         content += &command.report;
@@ -497,8 +496,6 @@ impl BackgroundCommands {
             return false;
         }
         hit("background.told");
-        self.change(&command.id, |it| it.told = true);
-        self.save().await;
         true
     }
 
@@ -571,6 +568,9 @@ fn end_in_words(
 ) -> String {
     match ended {
         Err(why) => format!("it could not be attended: {why}; ended"),
+        Ok(CommandEnd { was_cut: true, .. }) if live.is_stopped_by_user.get() => {
+            "stopped by the user".into()
+        }
         Ok(CommandEnd { was_cut: true, .. }) if live.is_stopped.get() => "stopped".into(),
         Ok(CommandEnd { was_cut: true, .. }) => {
             format!("timed out ({} s)", limit.unwrap_or_default().as_secs())
@@ -579,3 +579,6 @@ fn end_in_words(
         Ok(CommandEnd { end: ExitKind::Signal(signal), .. }) => format!("ended by signal {signal}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

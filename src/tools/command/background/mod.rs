@@ -5,6 +5,7 @@
 //! transcript, or by mail with an id that derives from the call that has started it.
 
 mod list;
+mod live;
 mod output;
 mod start;
 pub(in crate::tools) mod tools;
