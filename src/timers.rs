@@ -1,7 +1,7 @@
 //! Timers of members: applies the rules of `protocol::timers` to the files of `store::timers`, and sends the reminders.
 //!
-//! The process of a member sends the reminders of its own timers, as mail from `system` to itself. The id and the text of a
-//! reminder derive from its timer, so that one that is sent again after a kill is delivered once.
+//! The process of a member sends the reminders of its own timers, as mail from `system` to itself. The id of a reminder
+//! derives from its timer, and its text is stored with it before, so that one that is sent again after a kill is delivered once.
 
 use crate::bus::{Bus, BusError, Outgoing};
 use crate::os::failpoint::hit;
@@ -220,8 +220,10 @@ pub(crate) fn send_due(
     if next.is_none_or(|due| due > now) {
         return Ok(next);
     }
+    change(dir, me, bus.fsync(), |list| rules::prepare(list, now, reminder))?;
     let sent = change(dir, me, bus.fsync(), |list| {
-        for timer in rules::due(list, now) {
+        // A timer that was set since is prepared by the next attempt.
+        for timer in rules::due(list, now).into_iter().filter(|timer| timer.reminder.is_some()) {
             hit("timer.due");
             send(bus, me, &timer)?;
             hit("timer.sent");
@@ -234,15 +236,15 @@ pub(crate) fn send_due(
 }
 
 fn send(bus: &Bus, me: &AgentName, timer: &Timer) -> Result<(), TimerError> {
-    let outgoing =
-        Outgoing { id: Some(reminder_id(timer)), ..Outgoing::text(bus.cut(&reminder(timer))) };
+    let text = timer.reminder.as_deref().unwrap_or_default();
+    let outgoing = Outgoing { id: Some(reminder_id(timer)), ..Outgoing::text(bus.cut(text)) };
     // The file may be of anybody, such as the maker of the folder.
     bus.send_unsealed(&AgentName::system(), me, outgoing)?;
     tracing::info!(id = timer.id, "a reminder was sent");
     Ok(())
 }
 
-/// Returns the text of a reminder, which depends on the timer alone: see [`reminder_id`].
+/// Returns the text of a reminder, with the time in the zone of this process.
 fn reminder(timer: &Timer) -> String {
     let Timer { id, by, text, .. } = timer;
     let by = if by.is_empty() { String::new() } else { format!(", set by {by}") };

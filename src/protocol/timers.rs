@@ -1,7 +1,7 @@
 //! The rules of timers: which ones may be set, which are due, and what is left of one that has sent its reminder.
 //!
 //! *Invariant:* a repeating timer sends one reminder for all repetitions that were missed. The reminder of a timer is a
-//! function of the timer alone, so that one that is sent twice is delivered once.
+//! function of the timer alone, and stored with it before it is sent, so that one that is sent twice is delivered once.
 
 use crate::wire::timer::{Timer, TimerList};
 use crate::wire::{AgentName, WallTime, WithUnknownFields};
@@ -85,6 +85,7 @@ pub(crate) fn set(
         every_s: new.every.map(|every| every.as_secs()),
         created_at: now,
         origin: new.origin,
+        reminder: None,
     };
     let timer = TimerRecord::from(timer);
     list.timers.push(timer.clone());
@@ -133,6 +134,15 @@ pub(crate) fn due(list: &TimerList, now: WallTime) -> Vec<TimerRecord> {
     due
 }
 
+/// Stores the reminder of each timer that is due, unless it has one: an earlier attempt may have sent it.
+pub(crate) fn prepare(list: &mut TimerList, now: WallTime, words: impl Fn(&Timer) -> String) {
+    for timer in list.timers.iter_mut().filter(|timer| timer.due <= now) {
+        if timer.reminder.as_deref().is_none_or(str::is_empty) {
+            timer.reminder = Some(words(timer));
+        }
+    }
+}
+
 /// Returns the time at which the next timer is due.
 pub(crate) fn first_due(list: &TimerList) -> Option<WallTime> {
     let due = list.timers.iter().map(|timer| timer.due);
@@ -148,6 +158,7 @@ pub(crate) fn settle(list: &mut TimerList, sent: &Timer, now: WallTime) {
         Some(every_s) => {
             if let Some(timer) = list.timers.get_mut(at) {
                 timer.due = next_due(sent.due, Duration::from_secs(every_s), now);
+                timer.reminder = None;
             }
         }
         None => {
@@ -225,11 +236,15 @@ mod tests {
         let every = Some(Duration::from_secs(3600));
         set_ok(&mut list, NewTimer { every, ..new(3600.0) });
         let asleep_until = at(3600.0 * 5.5);
+        prepare(&mut list, asleep_until, |_| "words".into());
+        prepare(&mut list, asleep_until, |_| "other words".into());
         let sent = due(&list, asleep_until);
+        assert_eq!(sent[0].reminder.as_deref(), Some("words"));
         assert_eq!((sent.len(), sent[0].due), (1, at(3600.0)));
         settle(&mut list, &sent[0], asleep_until);
         assert_eq!(first_due(&list), Some(at(3600.0 * 6.0)));
         assert!(due(&list, asleep_until).is_empty());
+        assert_eq!(list.timers[0].reminder, None, "the next one has another time");
         assert_ne!(reminder_id(&sent[0]), reminder_id(&list.timers[0]));
     }
 

@@ -47,6 +47,10 @@ pub struct Timer {
     pub created_at: WallTime,
     /// The tool call that set it.
     pub origin: Option<String>,
+    /// The text of the reminder as it is sent. It is stored before the first attempt: its time is in words, and another
+    /// attempt may be made in another time zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reminder: Option<String>,
 }
 
 fn this_version() -> u32 {

@@ -8,6 +8,7 @@ use crate::support::scripts::{
 use agent_team::store::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 
 const HOUR: f64 = 3600.0;
 
@@ -175,6 +176,30 @@ fn a_reminder_of_a_member_that_does_not_run_comes_at_its_next_start() {
     assert!(reminders(&team, "lead")[0].ends_with("): from a pipe"));
     session.type_line("/quit");
     assert_eq!(session.wait().code(), Some(0));
+}
+
+/// The text of a reminder has a time in words, which another time zone would change.
+#[test]
+fn a_reminder_that_is_sent_again_in_another_time_zone_is_delivered_once() {
+    let team = Team::new();
+    let model = script(&team, &[says("lead", "first"), says("lead", "second"), says("lead", "ok")]);
+    headless(&team, &model, "begin").expect(0);
+    team.team(&["remind", "lead", "1s", "look"]).expect(0);
+    team.eventually("the timer is due", || open_timers(&team)[0]["due"].as_f64().unwrap() < now());
+    let token = team.workspace().join("token");
+    fs::File::create(&token).unwrap();
+    team.variable("TEAM_FAILPOINTS", &format!("lead/timer.sent={}", token.display()));
+    team.variable("TZ", "ONE-1");
+    let mut killed = lead(&team, &model);
+    assert_eq!(killed.wait().signal(), Some(9), "{}", killed.screen());
+    team.variable("TZ", "NINE-9");
+    let session = lead(&team, &model);
+    team.eventually("the timer is over", || open_timers(&team).is_empty());
+    team.team(&["send", "lead", "the last one"]).expect(0);
+    team.eventually("the last mail", || team.has_mail("lead", "user", "the last one"));
+    assert_eq!(reminders(&team, "lead").len(), 1, "{}", team.describe());
+    assert!(!team.path("dead/lead.jsonl").exists(), "{}", team.describe());
+    quit(&team, session);
 }
 
 /// As after a long sleep of the machine: hours of repetitions were missed. The file is written by another program.
