@@ -28,6 +28,9 @@ use std::time::Duration;
 /// The time that a model's endpoint has to answer.
 const MODEL_LIST_LIMIT: Duration = Duration::from_secs(3);
 
+/// The number of paths with a wrong mode that are named.
+const SHOWN_PATHS: usize = 5;
+
 /// The number of descriptors that the lead of a full team needs.
 const NEEDED_DESCRIPTORS: u64 = 256;
 
@@ -307,19 +310,40 @@ impl DoctorReport {
         }
         match flaws(&team) {
             Ok(flaws) if flaws.is_empty() => self.fine("state", "nothing stale, nothing damaged"),
-            Ok(flaws) => flaws.iter().for_each(|flaw| self.flaw(flaw)),
+            Ok(flaws) => self.flaws(&team, &flaws),
             Err(why) => self.broken("state", &why),
         }
         self.storage(context, &team);
     }
 
+    fn flaws(&mut self, team: &TeamDir, flaws: &[Diagnosis]) {
+        let open = flaws.iter().filter_map(|flaw| {
+            let Diagnosis::Open(path) = flaw else { return None };
+            Some(path.strip_prefix(team.workspace()).unwrap_or(path).display().to_string())
+        });
+        self.open_paths(open.collect());
+        flaws.iter().for_each(|flaw| self.flaw(flaw));
+    }
+
+    /// Reports the paths into which other users can look together: a folder that was copied may have thousands.
+    fn open_paths(&mut self, mut paths: Vec<String>) {
+        let count = paths.len();
+        if count == 0 {
+            return;
+        }
+        paths.truncate(SHOWN_PATHS);
+        let number = if count == 1 { String::new() } else { format!("{count} paths: ") };
+        let more = count - paths.len();
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let found = format!("other users can look into {number}{}{more}", paths.join(", "));
+        let modes = "chmod -R go= .team/*/ .team/config.json*";
+        self.wrong("modes", found, &format!("{modes}; folders are 0700, files 0600"));
+    }
+
     fn flaw(&mut self, flaw: &Diagnosis) {
         match flaw {
-            Diagnosis::Open(path) => {
-                let found = format!("other users can look into {}", path.display());
-                let modes = "chmod -R go= .team/*/ .team/config.json*";
-                self.wrong("modes", found, &format!("{modes}; folders are 0700, files 0600"));
-            }
+            // They are reported together.
+            Diagnosis::Open(_) => {}
             Diagnosis::Foreign(what) => {
                 self.wrong("owner", what, "remove it, or work as the user it belongs to");
             }

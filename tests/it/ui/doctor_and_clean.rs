@@ -104,6 +104,18 @@ fn the_doctor_names_defects_and_remedies() {
     };
     has("roster", "wrong", "lead is listed as alive but is dead, since before this boot");
     has("modes", "wrong", "log");
+    let copied = [1, 2, 3, 4, 5, 6].map(|number| team.path(&format!("log/copied-{number}")));
+    for path in &copied {
+        write(path, "x");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let many = team.team(&["doctor", "--json"]).expect(1).json();
+    let modes = finding(&many, "modes");
+    assert_eq!(modes.len(), 1, "{many:#}");
+    let (_, named) = modes[0].1.split_once(" paths: ").unwrap();
+    assert_eq!(named.matches(", ").count(), 4, "{named}");
+    assert!(named.contains(".team/log") && named.ends_with(" more"), "{named}");
+    copied.iter().for_each(|path| fs::remove_file(path).unwrap());
     has("tasks", "wrong", "9.json");
     has("mail", "note", "1 dead letter of alice");
     has("owner", "wrong", "eve.jsonl is a symbolic link");
