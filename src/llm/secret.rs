@@ -55,9 +55,10 @@ impl Redactor {
         Self { secrets: long.collect() }
     }
 
-    /// Redacts known secrets and text in the form of a key; for logs and errors.
+    /// Redacts known secrets, text in the form of a key, and passwords in addresses; for logs, errors and exports.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        without(text, shapes(text).into_iter().chain(self.known(text)).collect())
+        let foreign = shapes(text).into_iter().chain(passwords(text));
+        without(text, foreign.chain(self.known(text)).collect())
     }
 
     /// Redacts known secrets only; for the agent's work, which may legitimately contain a foreign key.
@@ -137,29 +138,67 @@ fn without(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// The beginnings of keys, each with the least number of key characters after it.
-const SHAPES: [(&str, usize); 13] = [
-    ("sk-", 16),
-    ("AIza", 35),
-    ("ghp_", 30),
-    ("gho_", 30),
-    ("ghu_", 30),
-    ("ghs_", 30),
-    ("github_pat_", 30),
-    ("glpat-", 16),
-    ("xoxb-", 16),
-    ("xoxp-", 16),
-    ("AKIA", 16),
-    ("Bearer ", SHORTEST),
-    ("bearer ", SHORTEST),
+/// The characters of a key after its beginning.
+#[derive(Debug, Clone, Copy)]
+enum KeyChars {
+    /// Letters, digits and the signs of encodings.
+    Any,
+    /// Letters and digits: a name of several words is no key.
+    Alphanumeric,
+    /// Capitals and digits, as many as given and no more.
+    Capitals,
+}
+
+impl KeyChars {
+    fn has(self, c: char) -> bool {
+        match self {
+            Self::Any => c.is_ascii_alphanumeric() || "-_.~+/=".contains(c),
+            Self::Alphanumeric => c.is_ascii_alphanumeric(),
+            Self::Capitals => c.is_ascii_uppercase() || c.is_ascii_digit(),
+        }
+    }
+
+    /// Whether so many characters are a key, before this text.
+    fn fits(self, length: usize, least: usize, after: &str) -> bool {
+        match self {
+            Self::Any | Self::Alphanumeric => length >= least,
+            Self::Capitals => {
+                length == least && !after.starts_with(|c: char| c.is_ascii_alphanumeric())
+            }
+        }
+    }
+}
+
+/// The beginnings of keys, each with the least number of key characters after it, and these characters.
+const SHAPES: [(&str, usize, KeyChars); 21] = [
+    ("sk-", 16, KeyChars::Any),
+    ("AIza", 35, KeyChars::Any),
+    ("ghp_", 30, KeyChars::Any),
+    ("gho_", 30, KeyChars::Any),
+    ("ghu_", 30, KeyChars::Any),
+    ("ghs_", 30, KeyChars::Any),
+    ("ghr_", 30, KeyChars::Any),
+    ("github_pat_", 30, KeyChars::Any),
+    ("glpat-", 16, KeyChars::Any),
+    ("xoxb-", 16, KeyChars::Any),
+    ("xoxp-", 16, KeyChars::Any),
+    ("gsk_", 30, KeyChars::Alphanumeric),
+    ("xai-", 30, KeyChars::Alphanumeric),
+    ("hf_", 30, KeyChars::Alphanumeric),
+    ("npm_", 30, KeyChars::Alphanumeric),
+    ("sk_live_", 16, KeyChars::Alphanumeric),
+    ("rk_live_", 16, KeyChars::Alphanumeric),
+    ("AKIA", 16, KeyChars::Capitals),
+    ("ASIA", 16, KeyChars::Capitals),
+    ("Bearer ", SHORTEST, KeyChars::Any),
+    ("bearer ", SHORTEST, KeyChars::Any),
 ];
 
 /// Returns the spans of text in the form of a key: one of [`SHAPES`], with a digit among the key characters; not in the
 /// middle of a word, as in `task-force`.
 fn shapes(text: &str) -> Vec<(usize, usize)> {
-    let is_key = |c: char| c.is_ascii_alphanumeric() || "-_.~+/=".contains(c);
     let mut spans = Vec::new();
-    for (prefix, least) in SHAPES {
+    for (prefix, least, chars) in SHAPES {
         // Each run of key characters is scanned once, even with many prefixes in it.
         let mut done = 0;
         for (at, _) in text.match_indices(prefix) {
@@ -172,9 +211,10 @@ fn shapes(text: &str) -> Vec<(usize, usize)> {
             if at < done || in_word {
                 continue;
             }
-            let (run, _) = rest.split_at(rest.find(|c| !is_key(c)).unwrap_or(rest.len()));
+            let (run, after) = rest.split_at(rest.find(|c| !chars.has(c)).unwrap_or(rest.len()));
             done = start + run.len();
-            if run.len() >= least && run.contains(|c: char| c.is_ascii_digit()) {
+            let has_digit = run.contains(|c: char| c.is_ascii_digit());
+            if has_digit && chars.fits(run.len(), least, after) {
                 spans.push((if is_part { at } else { start }, done));
             }
         }
@@ -182,10 +222,27 @@ fn shapes(text: &str) -> Vec<(usize, usize)> {
     spans
 }
 
+/// Returns the spans of passwords in addresses: `scheme://user:PASSWORD@host`.
+fn passwords(text: &str) -> Vec<(usize, usize)> {
+    let is_end = |c: char| c.is_whitespace() || "/?#\"'`<>\\".contains(c);
+    let password = |(at, mark): (usize, &str)| {
+        let (scheme, start) = (text.get(..at)?, at + mark.len());
+        let rest = text.get(start..)?;
+        let authority = rest.get(..rest.find(is_end).unwrap_or(rest.len()))?;
+        let (user, _) = authority.rsplit_once('@')?;
+        let (name, password) = user.split_once(':')?;
+        let is_address = scheme.ends_with(|c: char| c.is_ascii_alphanumeric());
+        let begin = start + name.len() + 1;
+        (is_address && !password.is_empty()).then(|| (begin, begin + password.len()))
+    };
+    text.match_indices("://").filter_map(password).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::os::processor_time;
+    use proptest::prelude::*;
 
     const CANARY: &str = "canary-0123456789";
 
@@ -219,6 +276,19 @@ mod tests {
             ("ask-me-anything-2026-11-22", "ask-me-anything-2026-11-22"),
             ("sk-learn and none, Bearer of news", "sk-learn and none, Bearer of news"),
             ("grüße sk-ant-0123456789abcdef™", "grüße [redacted]™"),
+            ("key=AKIA0123456789ABCDEF;", "key=[redacted];"),
+            (
+                "ASIA0123456789ABCDEF0 AKIA-2026-11-ORDERS-01",
+                "ASIA0123456789ABCDEF0 AKIA-2026-11-ORDERS-01",
+            ),
+            ("hf_model_name_of_many_words_version_2", "hf_model_name_of_many_words_version_2"),
+            ("postgres://ann:p@ss:1@db:5432/x", "postgres://ann:[redacted]@db:5432/x"),
+            ("\"https://:t0ken@host\"", "\"https://:[redacted]@host\""),
+            (
+                "http://host:8080/@ann and ssh://git@host:22",
+                "http://host:8080/@ann and ssh://git@host:22",
+            ),
+            ("http://a:1 b@c, ://a:b@c, ann:b@c", "http://a:1 b@c, ://a:b@c, ann:b@c"),
         ];
         for (text, clean) in table {
             assert_eq!(redactor().redact(text), clean, "{text}");
@@ -243,6 +313,51 @@ mod tests {
         assert_eq!(stream.push("nothing to hide"), "nothing to hide", "nothing is held back");
     }
 
+    /// Words of which names and paths are made; some are the beginnings of keys.
+    const WORDS: [&str; 12] = [
+        "src", "disk", "task", "hf", "npm", "gsk", "xai", "live", "ASIA", "AKIA", "glpat", "model",
+    ];
+
+    proptest! {
+        /// Hashes, ids, versions, names, paths and addresses are no keys.
+        #[test]
+        fn normal_text_is_not_touched(
+            words in proptest::collection::vec(
+                (proptest::sample::select(&WORDS[..]), "[0-9a-f]{0,8}", "[/_.:]"), 1..12),
+            hash in "[0-9a-f]{7,64}",
+            id in "(toolu_|call_|msg_|user:|req-)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{12}",
+            digest in "sha256-[0-9A-Fa-f]{43}=",
+            port in 1_u16..,
+        ) {
+            let names: String = words.iter().flat_map(|(word, hex, mark)| [*word, hex.as_str(), mark.as_str()]).collect();
+            let text = format!("{names} {hash} {id} {digest} http://ann@host:{port}/{names}@{hash}");
+            prop_assert_eq!(redactor().redact(&text), text.as_str());
+        }
+
+        /// A key is found at any place where a word may begin.
+        #[test]
+        fn a_key_is_redacted_wherever_it_stands(
+            key in "(gsk_|hf_|npm_)[A-Za-z0-9]{29}[0-9]|(sk|rk)_live_[A-Za-z0-9]{23}[0-9]|xai-[A-Za-z0-9]{79}[0-9]\
+                    |(AKIA|ASIA)[A-Z0-9]{15}[0-9]|glpat-[A-Za-z0-9_-]{19}[0-9]|(ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{35}[0-9]\
+                    |github_pat_[A-Za-z0-9_]{81}[0-9]",
+            before in "|[ \"'=/(,:\n-]|KEY=|ü",
+            after in "|[ \"'),;\n]",
+        ) {
+            let text = format!("{before}{key}{after}");
+            prop_assert_eq!(redactor().redact(&text), format!("{before}{REDACTED}{after}"));
+        }
+
+        #[test]
+        fn a_password_in_an_address_is_redacted(
+            user in "[a-z0-9._%-]{0,12}",
+            password in "[A-Za-z0-9!$%&()*+,.:;=@~_-]{1,30}",
+            host in "[a-z0-9.-]{1,20}(:[0-9]{1,5})?",
+        ) {
+            let text = format!("see <https://{user}:{password}@{host}/x>");
+            prop_assert_eq!(redactor().redact(&text), format!("see <https://{user}:[redacted]@{host}/x>"));
+        }
+    }
+
     #[test]
     fn hostile_text_takes_linear_time() {
         let redactor = redactor();
@@ -253,7 +368,7 @@ mod tests {
             drop(redactor.redact(&text));
             processor_time().since(start).as_secs_f64()
         };
-        for text in ["sk-", "AIza", "Bearer ", "canary-012345678"] {
+        for text in ["sk-", "AIza", "Bearer ", "canary-012345678", "hf_0", "a://b:", "://@"] {
             let growth = seconds(text, 400_000) / seconds(text, 20_000);
             assert!(growth < 100.0, "20 times the text, {growth:.0} times the time: {text}");
         }
