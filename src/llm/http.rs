@@ -181,7 +181,10 @@ impl Endpoint {
         let request = request.headers(self.headers.clone()).body(body);
         let begin = Instant::now() + self.limits.first_byte;
         match timeout_at(begin.min(end), request.send()).await {
-            Ok(Ok(response)) => Ok(Answer { endpoint: self, response, end, received: 0 }),
+            Ok(Ok(response)) => {
+                let limit = self.limits.call;
+                Ok(Answer { endpoint: self, response, end, limit, received: 0 })
+            }
             Ok(Err(cause)) => Err(self.broken(cause)),
             Err(_) if end <= begin => Err(AttemptError::TooLong(self.limits.call)),
             Err(_) => Err(AttemptError::NoAnswer(self.limits.first_byte)),
@@ -194,7 +197,7 @@ impl Endpoint {
         let sent = self.client()?.get(self.url.clone()).headers(self.headers.clone()).send();
         let response = timeout_at(end, sent).await.map_err(|_| AttemptError::NoAnswer(limit))?;
         let response = response.map_err(|cause| self.broken(cause))?;
-        let answer = Answer { endpoint: self, response, end, received: 0 };
+        let answer = Answer { endpoint: self, response, end, limit, received: 0 };
         let status = answer.status();
         Ok((status, answer.rest().await?))
     }
@@ -223,6 +226,8 @@ pub(crate) struct Answer<'a> {
     endpoint: &'a Endpoint,
     response: reqwest::Response,
     end: Instant,
+    /// The time of the whole attempt, which is over at `end`.
+    limit: Duration,
     received: usize,
 }
 
@@ -242,7 +247,7 @@ impl Answer<'_> {
         let piece = match timeout_at(silent.min(self.end), self.response.chunk()).await {
             Ok(Ok(piece)) => piece,
             Ok(Err(cause)) => return Err(self.endpoint.broken(cause)),
-            Err(_) if self.end <= silent => return Err(AttemptError::TooLong(limits.call)),
+            Err(_) if self.end <= silent => return Err(AttemptError::TooLong(self.limit)),
             Err(_) => return Err(AttemptError::Silence(limits.silence)),
         };
         let Some(piece) = piece else { return Ok(None) };
@@ -290,6 +295,40 @@ mod tests {
             let error = endpoint(base, &[]).unwrap_err().to_string();
             assert!(!error.contains("canary"), "{error}");
         }
+    }
+
+    /// The error of a list whose beginning comes at once, and whose end never does.
+    #[test]
+    fn a_response_that_does_not_end_names_the_limit_of_its_request() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let base = format!("http://{}", server.local_addr().unwrap());
+        // The thread ends with the process.
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for stream in server.incoming() {
+                let mut stream = stream.unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    std::io::Read::read_exact(&mut stream, &mut byte).unwrap();
+                    request.push(byte[0]);
+                }
+                let head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{";
+                std::io::Write::write_all(&mut stream, head).unwrap();
+                open.push(stream);
+            }
+        });
+        let endpoint = endpoint(&base, &[]).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut limit = Duration::from_millis(100);
+        // On a machine under load even the beginning may come too late.
+        let why = loop {
+            match runtime.block_on(endpoint.get(limit)).unwrap_err() {
+                AttemptError::NoAnswer(_) => limit *= 2,
+                why => break why,
+            }
+        };
+        assert_eq!(why, AttemptError::TooLong(limit));
     }
 
     #[test]
