@@ -5,6 +5,7 @@ use crate::support::harness::Team;
 use crate::support::scripts::{
     assert_left_in_order, calls, headless, lead, says, script, scripted_lead, spawn, tool_results,
 };
+use crate::support::terminal::{ANY_SIZE, Terminal};
 use agent_team::store::{Clock, SystemClock};
 use serde_json::{Value, json};
 use std::fs;
@@ -44,7 +45,7 @@ fn alice_at_rest() -> Vec<Value> {
     ]
 }
 
-fn quit(team: &Team, mut lead: crate::support::terminal::Terminal) {
+fn quit(team: &Team, mut lead: Terminal) {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0));
     assert_left_in_order(team);
@@ -190,15 +191,17 @@ fn a_reminder_that_is_sent_again_in_another_time_zone_is_delivered_once() {
     fs::File::create(&token).unwrap();
     team.variable("TEAM_FAILPOINTS", &format!("lead/timer.sent={}", token.display()));
     team.variable("TZ", "ONE-1");
-    let mut killed = lead(&team, &model);
+    let resume = ["lead", "--resume", "--model", &model];
+    let mut killed = Terminal::of_size(team.command("team", &resume), ANY_SIZE);
     assert_eq!(killed.wait().signal(), Some(9), "{}", killed.screen());
     team.variable("TZ", "NINE-9");
-    let session = lead(&team, &model);
+    let session = Terminal::of_size(team.command("team", &resume), ANY_SIZE);
     team.eventually("the timer is over", || open_timers(&team).is_empty());
     team.team(&["send", "lead", "the last one"]).expect(0);
     team.eventually("the last mail", || team.has_mail("lead", "user", "the last one"));
     assert_eq!(reminders(&team, "lead").len(), 1, "{}", team.describe());
     assert!(!team.path("dead/lead.jsonl").exists(), "{}", team.describe());
+    team.wait_status("lead", "idle");
     quit(&team, session);
 }
 
