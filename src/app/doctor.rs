@@ -322,7 +322,9 @@ impl DoctorReport {
             Some(path.strip_prefix(team.workspace()).unwrap_or(path).display().to_string())
         });
         self.open_paths(open.collect());
-        flaws.iter().for_each(|flaw| self.flaw(flaw));
+        for flaw in flaws {
+            self.flaw(flaw);
+        }
     }
 
     /// Reports the paths into which other users can look together: a folder that was copied may have thousands.
