@@ -115,7 +115,9 @@ fn the_doctor_names_defects_and_remedies() {
     let (_, named) = modes[0].1.split_once(" paths: ").unwrap();
     assert_eq!(named.matches(", ").count(), 4, "{named}");
     assert!(named.contains(".team/log") && named.ends_with(" more"), "{named}");
-    copied.iter().for_each(|path| fs::remove_file(path).unwrap());
+    for path in &copied {
+        fs::remove_file(path).unwrap();
+    }
     has("tasks", "wrong", "9.json");
     has("mail", "note", "1 dead letter of alice");
     has("owner", "wrong", "eve.jsonl is a symbolic link");
