@@ -186,8 +186,9 @@ impl Client {
         let body = match api {
             Api::Messages => {
                 let mut body = message_body(request, model);
-                if let Some(temperature) = self.config.temperature_of(request) {
-                    body["temperature"] = temperature.into();
+                let temperature = self.config.temperature_of(request);
+                if let (Some(temperature), Some(fields)) = (temperature, body.as_object_mut()) {
+                    fields.insert("temperature".into(), temperature.into());
                 }
                 body
             }

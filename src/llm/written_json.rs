@@ -18,12 +18,9 @@ pub(super) fn values(text: &str) -> impl Iterator<Item = (Range<usize>, Value)> 
             let rest = text.get(at..)?;
             let begin = at + rest.find(['{', '['])?;
             places += 1;
-            let (value, length) = match value(text.get(begin..)?) {
-                Some(found) => found,
-                None => {
-                    at = begin + 1;
-                    continue;
-                }
+            let Some((value, length)) = value(text.get(begin..)?) else {
+                at = begin + 1;
+                continue;
             };
             at = begin + length;
             return Some((begin..at, value));
@@ -90,16 +87,16 @@ fn mended(text: &str) -> Option<(String, usize)> {
         // A code fence ends the value that it holds.
         if made.ends_with("```") {
             made.truncate(made.len() - 3);
-            return closed(made, open).map(|made| (made, at - 2));
+            return Some((closed(made, open), at - 2));
         }
     }
-    if is_string { None } else { closed(made, open).map(|made| (made, text.len())) }
+    (!is_string).then(|| (closed(made, open), text.len()))
 }
 
-fn closed(mut made: String, open: Vec<char>) -> Option<String> {
+fn closed(mut made: String, open: Vec<char>) -> String {
     drop_comma(&mut made);
     made.extend(open.into_iter().rev());
-    Some(made)
+    made
 }
 
 fn drop_comma(made: &mut String) {
