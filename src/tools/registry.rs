@@ -441,11 +441,24 @@ impl Registry {
         self.parts.team.forget_command_mail();
         let text = match self.find_of_server(call) {
             Some(_) => (self.run_of_server)(call, &self.parts).await?,
-            None => (self.find(call)?.run)(call, &self.parts).await?,
+            None => {
+                let tool = self.find(call)?;
+                let text = (tool.run)(call, &self.parts).await?;
+                self.with_next_step(tool.spec, text)
+            }
         };
         let has_sent_mail = self.parts.team.take_command_mail();
         let UsedFiles { views: files, images, changes } = self.parts.files.take_uses(call);
         Ok(ToolOutput { text, files, images, has_sent_mail, changes })
+    }
+
+    /// Adds to a result what a small model needs to go on.
+    fn with_next_step(&self, spec: &ToolSpec, text: String) -> String {
+        let offer = spec.compact.filter(|it| it.audience.includes(self.parts.audience()));
+        match offer.filter(|_| self.compact.is_some()).and_then(|it| it.next_step) {
+            Some(line) => format!("{text}\n[team: {line}]"),
+            None => text,
+        }
     }
 
     /// Whether the agent's model sees images.

@@ -77,6 +77,8 @@ pub struct CompactOffer {
     pub condition: OfferCondition,
     /// The description for the model.
     pub description: &'static str,
+    /// The line below the result of a successful call, without which a small model makes the call again.
+    pub next_step: Option<&'static str>,
 }
 
 impl CompactOffer {
@@ -91,7 +93,12 @@ impl CompactOffer {
         audience: Audience,
         description: &'static str,
     ) -> Self {
-        Self { audience, condition, description }
+        Self { audience, condition, description, next_step: None }
+    }
+
+    /// Returns the offer with a line below the result of a successful call.
+    pub const fn followed_by(self, next_step: &'static str) -> Self {
+        Self { next_step: Some(next_step), ..self }
     }
 }
 

@@ -182,7 +182,11 @@ impl Tool for WriteFile {
         description: "Writes a whole file of the workspace; folders on the way are made. An existing \
                       file must have been read whole with read_file. To change a part of a file use \
                       edit_file.",
-        compact: Some(CompactOffer::always(Audience::Teammate, "Write a whole file.")),
+        compact: Some(
+            CompactOffer::always(Audience::Teammate, "Write a whole file.").followed_by(
+                "this call is done. Now do the next step, or answer if it was the last.",
+            ),
+        ),
         supersedes: Supersedes::WholeWrite,
         ..FILE
     };

@@ -132,6 +132,14 @@ fn a_local_team_works_with_a_compact_prompt() {
     assert_eq!(ran.out.trim(), "It is written.", "{}", team.describe());
     assert_eq!(std::fs::read_to_string(team.workspace().join("a.txt")).unwrap(), "a\n");
     assert_eq!(team.member("alice")["model"], format!("local/{}", LOCAL_MODELS[1]));
+    // Otherwise a small model writes the file again; the result of the lead's call has no such line.
+    let next_step = "Now do the next step";
+    let told = |agent| {
+        let views = fake.requests();
+        let last = views.iter().rfind(|view| agent_of(view) == agent).unwrap();
+        results(last).contains(next_step)
+    };
+    assert_eq!((told("alice"), told("lead")), (true, false));
     let (mut of_lead, mut of_alice) = (Vec::new(), Vec::new());
     for view in fake.requests() {
         let list = if agent_of(&view) == "lead" { &mut of_lead } else { &mut of_alice };
@@ -146,6 +154,7 @@ fn a_local_team_works_with_a_compact_prompt() {
     assert_eq!(of_alice, ["bash idle read_file send_message write_file"]);
     team.variable("TEAM_PROMPT_PROFILE", "full");
     team.team(&[&LEAD[..], &["--model", "local"]].concat()).expect(0);
+    assert!(!told("alice"), "a full prompt needs no such line");
     let last = fake.requests().pop().unwrap();
     assert!(last.body["tools"].as_array().unwrap().len() > 5);
 }
