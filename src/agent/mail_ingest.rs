@@ -31,6 +31,9 @@ impl MailIngest {
         self.is_mark_due = false;
         let context = Rc::clone(&self.context);
         tokio::task::spawn_local(async move {
+            if let Some(stage) = &context.team_context.stage {
+                stage.before_drain().await;
+            }
             let event = match drain_with_retry(&context).await {
                 Ok(drained) => {
                     report_dead_letters(&context.bus, &context.me.name, &drained).await;

@@ -24,6 +24,7 @@ pub(crate) mod model_chain;
 pub(crate) mod progress;
 pub(crate) mod prompt;
 pub(crate) mod reminders;
+pub(crate) mod replay;
 mod reports;
 mod role;
 pub(crate) mod saving;

@@ -32,7 +32,7 @@ use crate::tools::command::{BackgroundCommands, OutputStore, command_setup, outb
 use crate::tools::{
     self, CommandTurn, FileAccess, McpSetup, McpTools, NestedInstructions, NestedLimits, Ops,
     ReadLimits, Registry, SubagentOps, ToolParts, denied_files, guarded_files, hooks::Hooks,
-    skills::Skills, team_context::TeamContext,
+    replay::Stage, skills::Skills, team_context::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::agent_program::AgentProgram;
@@ -94,6 +94,8 @@ pub(super) struct AgentParts<'a> {
     pub(super) ops: Option<Ops>,
     pub(super) usage: UsageCount,
     pub(super) show: Rc<dyn Fn(&Progress)>,
+    /// The record that it plays again.
+    pub(super) stage: Option<Rc<dyn Stage>>,
 }
 
 /// Returns the store of long output, which also shows the newest line of a running command.
@@ -166,7 +168,8 @@ pub(super) fn build_agent(
         clone_of: place.as_ref().map(|place| (place.repository.clone(), place.branch.clone())),
     });
     let (run, my_bus) = (incarnation.clone(), Arc::clone(&bus));
-    let team_context = Rc::new(TeamContext::new(name.clone(), run, my_bus, rules.max_sends, hooks));
+    let team_context = TeamContext::new(name.clone(), run, my_bus, rules.max_sends, hooks);
+    let team_context = Rc::new(team_context.with_stage(parts.stage));
     let output_store = output_store(&team, name, place.as_ref(), &secrets, &parts.show);
     let pins = ToolPins::below(environment.state_home());
     let for_servers = (&team, commands.clone(), folder, pins);

@@ -32,6 +32,7 @@ pub(crate) mod permissions;
 mod progress_line;
 mod question_file;
 pub(crate) mod remind;
+pub(crate) mod replay;
 pub(crate) mod requests;
 pub(crate) mod roster_view;
 pub(crate) mod send;

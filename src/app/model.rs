@@ -3,6 +3,7 @@
 use super::{event_loop::block_on, output};
 use crate::agent::conversation::UsableModel;
 use crate::agent::model_chain::AgentModels;
+use crate::agent::replay::{Player, model::RecordedModel};
 use crate::error::{Exit, Failure};
 use crate::llm::local::{self, LocalServer};
 use crate::llm::registry::{ConnectError, Connected, Connection, Discovery};
@@ -195,6 +196,8 @@ pub(super) struct ModelUser<'a> {
     /// The incarnation in which a resumed conversation began.
     pub(super) conversation: Option<&'a str>,
     pub(super) team: &'a TeamDir,
+    /// The part of a record that the agent plays.
+    pub(super) player: Option<&'a Rc<Player>>,
 }
 
 /// Opens the models of one incarnation of an agent: its own, then those that go on if it fails. Fails if credentials are
@@ -220,7 +223,10 @@ fn open_provider(
     user: &ModelUser<'_>,
     has_fallback: bool,
 ) -> Result<Rc<dyn Provider>, Failure> {
-    let ModelUser { agent, incarnation, conversation, team } = *user;
+    let ModelUser { agent, incarnation, conversation, team, player } = *user;
+    if let Some(player) = player.filter(|_| model.is_replay()) {
+        return Ok(Rc::new(RecordedModel(Rc::clone(player))));
+    }
     // Members that wait for the same endpoint must not retry at the same moment.
     let jitter_seed = agent.bytes().fold(u64::from(std::process::id()), |seed, byte| {
         seed.wrapping_mul(31).wrapping_add(byte.into())

@@ -82,7 +82,7 @@ pub(crate) fn drain(
 
 /// Drains the mail that arrived after the end of the agent's loop. If that fails, the mail waits for the next start.
 pub(super) async fn drain_last_mail(mailbox: &SharedMailbox) -> Vec<Message> {
-    let drained = asynchronous::drain(mailbox).await.unwrap_or_else(|why| {
+    let drained = with_mailbox(mailbox, Mailbox::drain_last).await.unwrap_or_else(|why| {
         tracing::warn!(%why, "mail is left for the next start");
         Drained::default()
     });

@@ -49,6 +49,7 @@ impl SubagentModels {
             incarnation: &self.incarnation,
             conversation: Some(&conversation),
             team: &self.team,
+            player: None,
         };
         let models = open_models(&(choice, Vec::new()), &credentials, &user)?;
         Ok(OpenedModel { name, model: models.own })

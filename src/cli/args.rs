@@ -3,6 +3,7 @@
 use crate::app::context::{Context, arm_failpoints, lengthen_deadlines};
 use crate::app::{event_loop::block_on, output::exit_after};
 use crate::error::{Exit, Failure, OrFail};
+use crate::llm::replay;
 use crate::os::{Clock, SystemClock, time_text};
 use crate::settings::environment::Environment;
 use crate::settings::{Flags, model::model_forms};
@@ -64,6 +65,11 @@ pub(super) struct ModelArgs {
 impl ModelArgs {
     pub(super) fn is_given(&self) -> bool {
         self.model.is_some() || self.fallback_models.is_some() || self.mode.is_some()
+    }
+
+    /// Whether the model is a record, which has the prompts as well.
+    pub(super) fn plays_record(&self) -> bool {
+        self.model.as_deref() == Some(replay::SPEC.name)
     }
 
     pub(super) fn flags(&self) -> Flags {

@@ -65,7 +65,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
                 ("its text is blank", "give a prompt; check the variables of the script");
             return Err(Failure::new(Exit::Usage, EMPTY, why, hint));
         }
-        None if args.print && args.resume.is_none() => {
+        None if args.print && args.resume.is_none() && !args.model.plays_record() => {
             let hint =
                 "team lead -p \"Spawn alice (coder). Ask her to list the files.\", or - for stdin";
             let (what, why) = ("-p needs a prompt", "no prompt was given");

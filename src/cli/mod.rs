@@ -31,6 +31,7 @@ mod names;
 mod permissions;
 mod program;
 mod remind;
+mod replay;
 mod requests;
 mod roles;
 mod send;
@@ -139,6 +140,8 @@ verbs! {
     Trace = trace,
     /// Write the whole run to one file to share, with secrets redacted
     Export = export,
+    /// Play a recorded team again in a new folder, and say where it first differs
+    Replay = replay,
     /// Check the installation and the team, and suggest a fix for each problem
     Doctor = doctor,
     /// Remove what an ended team left: locks, claims of delivered mail, dead roster entries

@@ -18,6 +18,7 @@ pub mod openai;
 mod provider;
 pub mod registry;
 pub mod rehearsal;
+pub mod replay;
 mod reply_builder;
 mod request_checks;
 pub mod retry;
@@ -41,7 +42,7 @@ pub use secret::{Redactor, Secret, StreamRedactor};
 use registry::ProviderSpec;
 
 /// All providers. If no model is configured, the first provider with credentials in the environment is used.
-pub static PROVIDERS: [&ProviderSpec; 7] = [
+pub static PROVIDERS: [&ProviderSpec; 8] = [
     &anthropic::SPEC,
     &openai::SPEC,
     &gemini::SPEC,
@@ -49,6 +50,7 @@ pub static PROVIDERS: [&ProviderSpec; 7] = [
     &rehearsal::SPEC,
     &scripted::SPEC,
     &agent::SPEC,
+    &replay::SPEC,
 ];
 
 /// The provider that is used when no model is configured.

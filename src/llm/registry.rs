@@ -29,6 +29,8 @@ pub struct ProviderSpec {
     pub context_tokens: Option<u64>,
     /// Whether the models are agents of other vendors, which only a teammate can run.
     pub is_agent: bool,
+    /// Whether the model is a record, which only `team replay` names.
+    pub is_replay: bool,
     /// Whether the models are so small that they need a shorter prompt.
     pub has_small_models: bool,
     /// The notice that the user sees before the first prompt.
@@ -56,6 +58,7 @@ impl ProviderSpec {
             discovery: Discovery::None,
             context_tokens: None,
             is_agent: false,
+            is_replay: false,
             has_small_models: false,
             notice: None,
             base_url: None,

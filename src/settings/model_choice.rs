@@ -46,6 +46,11 @@ impl ModelChoice {
         self.name().filter(|_| self.provider.is_agent)
     }
 
+    /// Whether the replies come from a record.
+    pub(crate) fn is_replay(&self) -> bool {
+        self.provider.is_replay
+    }
+
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -84,7 +89,8 @@ impl fmt::Display for ModelChoice {
 /// Returns the forms of models, and those of agents that only a teammate can have.
 pub(crate) fn model_forms() -> String {
     let forms = |is_agent: bool| {
-        let chosen = PROVIDERS.iter().filter(|spec| spec.is_agent == is_agent);
+        let offered = PROVIDERS.iter().filter(|spec| !spec.is_replay);
+        let chosen = offered.filter(|spec| spec.is_agent == is_agent);
         or_list(chosen.flat_map(|spec| spec.forms()).collect())
     };
     format!("{}; for a teammate also {}", forms(false), forms(true))

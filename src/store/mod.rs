@@ -10,6 +10,7 @@
 //!   inbox/.claim/NAME.GEN     a batch taken from the inbox, on its way into the transcript
 //!   inbox/.claim/NAME.GEN.taken   the same after its owner has acted; kept for late writers
 //!   inbox/.claim/NAME.new     the empty file that becomes the inbox at the next claim
+//!   inbox/.held/NAME.jsonl    mail of a team that plays a record, until its recipient is to get it
 //!   dead/NAME.jsonl           {"gen","offset","reason","at","raw" | "raw_hex" | "file"}
 //!   dead/.claim/NAME.GEN      a claim that could not be read, unchanged
 //!   transcript/NAME.jsonl     {"kind","at",…}; a line of kind "mail" acknowledges its message
@@ -34,7 +35,7 @@
 //!                             NAME.commands (background commands),
 //!                             tasks.last (last task id), ENDPOINT.hold (shared back-off of an endpoint),
 //!                             takeover.json (the process that takes the place of a lead, for that lead's last
-//!                             words), reserve (disk space for the last writes)
+//!                             words), replay.json (the record that the team plays), reserve (disk space for the last writes)
 //!   run/.state/index/NAME-N   facts and ids of an earlier conversation, so that it need not be read whole
 //!   run/.state/files/HASH     lock of a file of the workspace while it is written, with the last writes of it
 //!   run/.state/kept/NAME-N    a version of a file that NAME wrote and another program replaced
@@ -84,6 +85,7 @@ pub(crate) mod output_spill;
 pub(crate) mod past;
 mod process;
 pub(crate) mod process_log;
+pub(crate) mod replay;
 pub(crate) mod retention;
 mod roles;
 pub mod roster;

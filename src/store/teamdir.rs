@@ -265,6 +265,8 @@ paths! {
     inbox_lock(name: &AgentName) = "inbox/.lock/{name}";
     claims() = "inbox/.claim";
     next_inbox(name: &AgentName) = "inbox/.claim/{name}.new";
+    held_mail() = "inbox/.held";
+    held_mail_of(name: &AgentName) = "inbox/.held/{name}.jsonl";
     dead(name: &AgentName) = "dead/{name}.jsonl";
     dead_claim(name: &AgentName, batch_id: &str) = "dead/.claim/{name}.{batch_id}";
     transcript(name: &AgentName) = "transcript/{name}.jsonl";
@@ -282,6 +284,7 @@ paths! {
     tasks_lock() = "tasks/.lock/list";
     last_task() = "run/.state/tasks.last";
     takeover() = "run/.state/takeover.json";
+    replay() = "run/.state/replay.json";
     leases() = "leases";
     lease(id: &str) = "leases/{id}.json";
     leases_lock() = "leases/.lock/list";

@@ -223,9 +223,10 @@ impl Supervisor {
         role: Option<Role>,
     ) -> Result<(String, PermissionMode, String), ToolError> {
         let ours = self.config.permissions.borrow().mode;
+        let order_model = order.model.as_ref().filter(|_| !self.plays_record());
         let role_mode = role.as_ref().and_then(|role| role.mode).map(|mode| mode.min(ours));
         let mode = order.mode.or(role_mode).unwrap_or(ours);
-        if let Some(model) = &order.model {
+        if let Some(model) = order_model {
             return Ok((model.clone(), mode, String::new()));
         }
         let ours = || {
@@ -236,9 +237,8 @@ impl Supervisor {
                 )
             })
         };
-        let Some(wanted) = role.and_then(|role| role.model) else {
-            return Ok((ours()?, mode, String::new()));
-        };
+        let wanted = role.and_then(|role| role.model).filter(|_| !self.plays_record());
+        let Some(wanted) = wanted else { return Ok((ours()?, mode, String::new())) };
         let why = match self.model_of_role(&wanted) {
             Ok(model) => return Ok((model, mode, String::new())),
             Err(why) => why,
@@ -246,6 +246,13 @@ impl Supervisor {
         tracing::warn!(name = %order.name, role = order.role, model = wanted, %why, "the model of a role is not used");
         let note = format!(" Its role asks for {wanted}, which is not used: {why}.");
         Ok((ours()?, mode, note))
+    }
+
+    /// Whether the replies of all members come from a record, whatever their models were.
+    fn plays_record(&self) -> bool {
+        let ours = self.config.model.borrow();
+        ours.as_deref()
+            .is_some_and(|model| ModelChoice::parse(model).is_ok_and(|model| model.is_replay()))
     }
 
     /// Returns the model that a role's word means. Fails if it cannot be used. An alias is only for a lead whose
@@ -278,7 +285,8 @@ impl Supervisor {
                  leave mode out, or give a stricter one"
             )));
         }
-        let Some(model) = &order.model else { return Ok(()) };
+        let model = order.model.as_ref().filter(|_| !self.plays_record());
+        let Some(model) = model else { return Ok(()) };
         let chosen = ModelChoice::parse(model)
             .map_err(|why| ToolError::Reply(format!("{}; {USE_OURS}", why.what)))?;
         if let Some(agent) = chosen.agent() {

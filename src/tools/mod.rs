@@ -18,6 +18,7 @@ mod leases;
 mod mail;
 mod mcp;
 mod registry;
+pub(crate) mod replay;
 mod requests;
 pub(crate) mod rules;
 mod search;

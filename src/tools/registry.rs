@@ -28,7 +28,7 @@ use crate::wire::model_abilities::ModelAbilities;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
 use crate::wire::tool::{
-    Audience, Effect, OfferCondition, Parameter, Served, Signal, SubjectArgument, ToolSpec,
+    Audience, Effect, OfferCondition, Parameter, Purpose, Served, Signal, SubjectArgument, ToolSpec,
 };
 use crate::wire::transcript::Entry;
 use crate::work::save::Saver;
@@ -311,6 +311,11 @@ pub(crate) struct Registry {
     compact: Option<CompactProfile>,
 }
 
+/// Whether a tool acts on the team rather than on the work.
+fn is_of_team(spec: &ToolSpec) -> bool {
+    spec.effect == Effect::Talks || spec.purpose == Purpose::Talk || spec.served != Served::Never
+}
+
 struct CompactProfile {
     auto_claim: bool,
     /// The state of the agent at the last model call.
@@ -438,6 +443,19 @@ impl Registry {
 
     /// Runs a call. If the agent has no such tool, the error lists the tools that it has.
     pub(crate) async fn call(&self, call: &Call) -> Result<ToolOutput, ToolError> {
+        let Some(stage) = &self.parts.team.stage else { return self.run(call).await };
+        let is_of_team =
+            self.tools.get(call.name.as_str()).is_some_and(|tool| is_of_team(tool.spec));
+        let recorded = stage.before_call(call, is_of_team).await;
+        let result = match recorded {
+            Some(recorded) => recorded,
+            None => self.run(call).await,
+        };
+        stage.after_call(call).await;
+        result
+    }
+
+    async fn run(&self, call: &Call) -> Result<ToolOutput, ToolError> {
         self.parts.team.forget_command_mail();
         let text = match self.find_of_server(call) {
             Some(_) => (self.run_of_server)(call, &self.parts).await?,

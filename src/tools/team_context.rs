@@ -2,6 +2,7 @@
 
 use super::call::{Call, ToolError};
 use super::hooks::Hooks;
+use super::replay::Stage;
 use crate::bus::{Bus, new_id};
 use crate::os::{Clock, SystemClock};
 use crate::protocol::rate_limiter::{RateLimiter, SendPermit};
@@ -15,6 +16,7 @@ use crate::wire::message::{Body, Correlation};
 use crate::wire::newest::Newest;
 use serde_json::{Map, Value};
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,6 +32,8 @@ pub(crate) struct TeamContext {
     /// Whether a command of the current call has sent mail.
     has_command_mail: Cell<bool>,
     pub(crate) hooks: Hooks,
+    /// The record that the agent plays again.
+    pub(crate) stage: Option<Rc<dyn Stage>>,
 }
 
 impl TeamContext {
@@ -45,7 +49,22 @@ impl TeamContext {
         let shutdowns = RefCell::default();
         let rate_limiter = RefCell::new(RateLimiter::new(max_sends));
         let has_command_mail = Cell::new(false);
-        Self { me, incarnation, bus, recent, shutdowns, rate_limiter, has_command_mail, hooks }
+        Self {
+            me,
+            incarnation,
+            bus,
+            recent,
+            shutdowns,
+            rate_limiter,
+            has_command_mail,
+            hooks,
+            stage: None,
+        }
+    }
+
+    /// Makes the agent play a record again.
+    pub(crate) fn with_stage(self, stage: Option<Rc<dyn Stage>>) -> Self {
+        Self { stage, ..self }
     }
 
     /// Returns the id of the message that a call sends. A repeated call has the same id, so its message is
@@ -57,6 +76,10 @@ impl TeamContext {
     /// Reserves `count` sends of the model. Fails if they are too many; the lead is notified of the first such
     /// failure.
     pub(in crate::tools) async fn reserve_sends(&self, count: usize) -> Result<(), ToolError> {
+        if self.stage.is_some() {
+            // A minute of the record may take a second.
+            return Ok(());
+        }
         let permit = self.rate_limiter.borrow_mut().ask(count, SystemClock.monotonic());
         let SendPermit::Wait { wait, first } = permit else { return Ok(()) };
         if first && !self.me.is_lead() {

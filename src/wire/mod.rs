@@ -28,6 +28,7 @@ pub(crate) mod nearest;
 pub(crate) mod newest;
 pub mod permission;
 pub mod price_list;
+pub mod replay;
 pub mod role;
 pub mod roster;
 pub mod sandbox;

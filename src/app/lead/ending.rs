@@ -100,6 +100,9 @@ pub(super) struct Closed {
     pub(super) last_mail: Vec<Message>,
 }
 
+/// The reason of a shutdown request at the end of the team.
+pub(crate) const TEAM_STOPS: &str = "the team is being stopped";
+
 /// Stops the team, drains the last mail, and writes the lead's end into the roster, in this order: mail
 /// arrives until the last teammate has exited.
 ///
@@ -132,7 +135,7 @@ pub(super) async fn stop_team(
     limit: TimeLimit,
 ) -> Vec<StopOutcome> {
     hit("lead.closing");
-    let stopping = supervisor.stop_all("the team is being stopped", cause);
+    let stopping = supervisor.stop_all(TEAM_STOPS, cause);
     let stopped = limit.within(TIMEOUT_GIVE_UP, limit.raise_urgency(supervisor, stopping)).await;
     if stopped.is_none() {
         tracing::warn!("stopping the team takes too long: its processes are killed");

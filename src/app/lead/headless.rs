@@ -216,7 +216,10 @@ impl HeadlessRun {
         let LeadApp { runtime, budgets, options, .. } = &self.app;
         let may_rest = budgets.turns > 0 || options.request.prompt.is_none();
         let is_at_rest = may_rest && is_at_rest(runtime, until);
-        let is_over = is_at_rest && self.was_at_rest;
+        let is_over = match &self.app.player {
+            Some(player) => player.is_over(is_at_rest && self.was_at_rest),
+            None => is_at_rest && self.was_at_rest,
+        };
         self.was_at_rest = is_at_rest;
         line.update(|| waiting_for(runtime.team(), SystemClock.now(), until));
         if let Some(warning) = budgets.warning() {

@@ -6,6 +6,7 @@ use super::lead_core::LeadCore;
 use super::options::LeadOptions;
 use super::runtime::LeadRuntime;
 use super::startup::{RosterPlace, Startup};
+use crate::agent::replay::{Player, played};
 use crate::agent::{MemberStart, progress::Progress};
 use crate::app::agent_process::AgentProcess;
 use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
@@ -17,6 +18,7 @@ use crate::error::Failure;
 use crate::os::{Clock, SystemClock};
 use crate::settings::models::KnownModels;
 use crate::store::{LifeLock, TeamDir};
+use crate::tools::replay::Stage;
 use crate::wire::{WallTime, message::Message};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -39,6 +41,8 @@ pub(super) struct LeadApp {
     pub(super) unshown_mail: Vec<Message>,
     /// The life lock, held until the end: dropping it lets the next lead start.
     pub(super) life: LifeLock,
+    /// The part of a record that the lead plays.
+    pub(super) player: Option<Rc<Player>>,
     /// The time at which `--timeout` passes, if there is one.
     pub(super) deadline: Option<Instant>,
 }
@@ -69,11 +73,13 @@ impl LeadApp {
         let LeadOptions { model, credentials, permissions, settings, .. } = &options;
         let (me, conversation) = (&process, startup.conversation.as_deref());
         let known = KnownModels::of(settings, credentials);
+        let player = Player::open(runtime.team(), &me.name)?;
         let user = ModelUser {
             agent: me.name.as_str(),
             incarnation: &me.incarnation,
             conversation,
             team: runtime.team(),
+            player: player.as_ref(),
         };
         let models = open_models(&chain(model, &options.fallbacks, &known), credentials, &user)?;
         // A script that reads the progress of a run gets all mail.
@@ -103,7 +109,14 @@ impl LeadApp {
             agent: None,
             ops: Some(runtime.ops()),
             usage: startup.usage,
-            show: show_progress(shown, began_at),
+            show: played(
+                player.as_ref(),
+                &runtime.bus,
+                &runtime.events,
+                &me.incarnation,
+                show_progress(shown, began_at),
+            ),
+            stage: player.clone().map(|player| player as Rc<dyn Stage>),
         };
         let agent = build_agent(parts, &context.environment)?;
         runtime.next_models = Rc::clone(&agent.next_models);
@@ -130,6 +143,7 @@ impl LeadApp {
             options,
             startup,
             life,
+            player,
             deadline: None,
         })
     }

@@ -39,6 +39,7 @@ mod user_mail;
 
 pub(crate) use conversation::ConversationChoice;
 pub(crate) use editor::run as run_for_editor;
+pub(crate) use ending::TEAM_STOPS;
 pub(crate) use options::{Front, LeadRequest};
 pub(crate) use program::run as run_for_program;
 pub(crate) use upkeep::limits as retention_limits;

@@ -53,7 +53,7 @@ impl ModelSwitch {
         open_alone(&model, &credentials)?;
         let (me, conversation) = (AgentName::lead(), self.conversation.as_deref());
         let (incarnation, team) = (&runtime.incarnation, runtime.team());
-        let user = ModelUser { agent: me.as_str(), incarnation, conversation, team };
+        let user = ModelUser { agent: me.as_str(), incarnation, conversation, team, player: None };
         let models = open_models(&chain(&model, &self.fallbacks, &known), &credentials, &user)?;
         let shown = name.clone();
         update_roster(team, Fsync::Never, move |roster| {

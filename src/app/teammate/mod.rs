@@ -10,6 +10,7 @@ mod terminal;
 use crate::agent::conversation::UsableModel;
 use crate::agent::event::{Ending, MachineEvent, StopCause};
 use crate::agent::model_chain::AgentModels;
+use crate::agent::replay::{Player, played};
 use crate::agent::saving::save;
 use crate::agent::{self, Events, Finished, MemberStart, approval::Asks};
 use crate::app::agent_process::{AgentProcess, publish_end, release_leases, reserve_disk_space};
@@ -32,6 +33,7 @@ use crate::store::last_output::LastOutput;
 use crate::store::{LifeLock, LifeRecord, StoreError, TeamDir, liveness, transcript};
 use crate::supervise::commands::end_commands;
 use crate::supervise::handshake::{self, HandshakeAnswer, StartReason};
+use crate::tools::replay::Stage;
 use crate::wire::AgentName;
 use crate::wire::agent_program::AgentProgram;
 use crate::wire::log_words;
@@ -121,6 +123,7 @@ impl TeammateApp {
             output::warn(notice);
         }
         let first = transcript::first_incarnation(team, name)?;
+        let player = Player::open(team, name)?;
         let incarnation = &handshake.incarnation;
         let models = if handshake.agent.is_some() {
             let provider = Rc::new(NoModel { label: model.to_string() });
@@ -128,13 +131,15 @@ impl TeammateApp {
             AgentModels { own, fallbacks: Vec::new() }
         } else {
             let conversation = first.as_deref();
-            let user = ModelUser { agent: name.as_str(), incarnation, conversation, team };
+            let (player, agent) = (player.as_ref(), name.as_str());
+            let user = ModelUser { agent, incarnation, conversation, team, player };
             open_models(&options.models()?, &handshake.credentials, &user)?
         };
         reserve_disk_space(team);
         let place = RosterPlace::join(context, team, &options).await?;
         hit("child.entered");
         let usage = place.usage;
+        let models = (models, player);
         let started = Self::open(context, team, options, process, models, usage).await;
         if started.is_err() {
             place.give_back(team).await;
@@ -148,7 +153,7 @@ impl TeammateApp {
         team: &TeamDir,
         options: TeammateOptions,
         mut process: AgentProcess,
-        models: AgentModels,
+        (models, player): (AgentModels, Option<Rc<Player>>),
         usage: UsageCount,
     ) -> Result<Self, Failure> {
         let TeammateOptions { handshake, model, lead, once, .. } = &options;
@@ -171,6 +176,10 @@ impl TeammateApp {
         let (events, inbound) = unbounded_channel();
         let has_person = is_by_hand && std::io::stdin().is_terminal();
         let terminal = OwnTerminal::new(context);
+        let show = with_last_output(
+            progress_handler(context, is_by_hand, *once, terminal.clone(), events.clone()),
+            LastOutput::open(team, &process.name),
+        );
         let parts = AgentParts {
             process: &process,
             role: handshake.role.clone(),
@@ -183,7 +192,6 @@ impl TeammateApp {
                 },
             },
             tasks: open_tasks(&bus),
-            bus,
             mailbox,
             models,
             rules: handshake.rules,
@@ -200,10 +208,9 @@ impl TeammateApp {
             agent: handshake.agent.clone(),
             ops: None,
             usage,
-            show: with_last_output(
-                progress_handler(context, is_by_hand, *once, terminal.clone(), events.clone()),
-                LastOutput::open(team, &process.name),
-            ),
+            show: played(player.as_ref(), &bus, &events, &process.incarnation, show),
+            stage: player.map(|player| player as Rc<dyn Stage>),
+            bus,
         };
         let agent = with_left_mail(build_agent(parts, &context.environment)?).await;
         let signalled = Rc::default();

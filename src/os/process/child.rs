@@ -6,6 +6,8 @@ use super::program::restore_descriptors;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
 use nix::libc;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::write;
 use std::io;
@@ -42,6 +44,15 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Pidfd> {
             child.wait()?;
             Err(why)
         }
+    }
+}
+
+/// Makes the kernel ask a child to end, by SIGTERM, when this process ends first.
+pub(crate) fn end_with_parent(command: &mut Command) {
+    // SAFETY: between fork and exec only a system call is made.
+    #[expect(unsafe_code, reason = "the signal is set in the child alone")]
+    unsafe {
+        command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGTERM)?));
     }
 }
 

@@ -2,6 +2,8 @@
 
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::getpid;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
@@ -91,6 +93,12 @@ pub(crate) fn assert_passes(test_process: &mut Command) {
     let ran = test_process.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success() && out.contains("1 passed"), "{out}{err}");
+}
+
+/// Kills this process, as `kill -9` does. No destructor runs, and nothing is flushed.
+pub(crate) fn kill_this_process() {
+    let killed = kill(getpid(), Signal::SIGKILL);
+    debug_assert_eq!(killed, Ok(()), "a process may signal itself");
 }
 
 /// Takes ownership of a descriptor that this process inherited on purpose; fails if there is none.

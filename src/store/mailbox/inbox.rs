@@ -81,7 +81,7 @@ impl From<FileError> for SendError {
 
 /// Creates an empty inbox for a new name. Fails if the file cannot be created.
 pub fn ensure(dir: &TeamDir, name: &AgentName) -> Result<(), SendError> {
-    let mut inbox = Inbox::of(dir, name);
+    let mut inbox = Inbox::of_owner(dir, name);
     let held = inbox.side.acquire(LOCK_TIMEOUT)?;
     inbox.open(Fsync::Always)?;
     drop(held);
@@ -140,7 +140,15 @@ impl Stored {
 }
 
 impl Inbox {
+    /// Opens the sender's end. In a team that plays a record, mail is held until its recipient is to get it.
     pub(crate) fn of(dir: &TeamDir, name: &AgentName) -> Self {
+        let inbox = Self::of_owner(dir, name);
+        let path = if dir.holds_mail() { dir.held_mail_of(name) } else { inbox.path };
+        Self { path, ..inbox }
+    }
+
+    /// Opens the inbox itself, also in a team that plays a record.
+    pub(crate) fn of_owner(dir: &TeamDir, name: &AgentName) -> Self {
         let (dir, name) = (dir.clone(), name.clone());
         let side = SideLock::new(dir.inbox_lock(&name));
         let (path, fifo) = (dir.inbox(&name), dir.fifo(&name));
@@ -208,7 +216,7 @@ impl Inbox {
         let (file, known) = match open_known(path, Access::Append) {
             Err(why) if why.is_missing() => {
                 let file = create_new(path, Access::Append)?;
-                sync_folder(&dir.inboxes(), fsync)?;
+                sync_folder(path.parent().unwrap_or(&dir.inboxes()), fsync)?;
                 return Ok((file, 0));
             }
             other => other?,

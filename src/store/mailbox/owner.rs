@@ -18,6 +18,7 @@ use crate::os::file::{Access, At, FileError, open_known};
 use crate::store::conversations::{bring_back, put_away};
 use crate::store::file::read::open_if_there;
 use crate::store::process::liveness::{LifeLock, LockPlace};
+use crate::store::replay::release_rest;
 use crate::store::transcript::{TakenIn, Transcript, each_mail, latest_archives};
 use crate::store::{Keyring, SharedClock, StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
@@ -114,6 +115,14 @@ impl Mailbox {
             }
             drained => drained,
         }
+    }
+
+    /// Like [`Mailbox::drain`], at the end of the owner's process: mail that a replay still holds is delivered, too.
+    pub(crate) fn drain_last(&mut self) -> Result<Drained, StoreError> {
+        if let Err(why) = release_rest(&self.dir, &self.name) {
+            tracing::warn!(%why, "held mail is not delivered");
+        }
+        self.drain()
     }
 
     fn drain_what_is_there(&mut self) -> Result<Drained, StoreError> {

@@ -15,6 +15,7 @@ mod long_transcripts;
 mod manual_teammates;
 mod nine_prompts;
 mod output_spill;
+mod replay;
 mod restart;
 mod resume;
 mod resume_and_takeover;

@@ -1,0 +1,541 @@
+//! A member that plays a record again. Its model's replies come from the record ([`model`]), and it gets each message
+//! and prompt at the same place of its conversation as in the record.
+//!
+//! ```text
+//!   senders ──> held mail ──── Player ────> inbox ──> the member's drain
+//!               (store::replay)    ^ the script says what is due here; the order says whether the others are so far
+//! ```
+//!
+//! The member itself is the same as ever: it asks its [`Stage`] before a drain and around a tool call, and shows when it
+//! is idle. If the record cannot go on, because something in it does not happen again, nothing is held any more.
+
+pub(crate) mod model;
+mod order;
+mod script;
+
+use super::event::{Events, MachineEvent};
+use super::progress::Progress as Shown;
+use crate::bus::{Bus, Outgoing, lock};
+use crate::os::deadline::deadline;
+use crate::store::asynchronous::offload;
+use crate::store::replay::{each_entry, follow_held, plan, recorded_agents, release};
+use crate::store::tail::Tail;
+use crate::store::{StoreError, TeamDir};
+use crate::tools::replay::{Stage, StageFuture};
+use crate::tools::{Call, ToolError, ToolOutput};
+use crate::wire::message::{Correlation, Message};
+use crate::wire::replay::{Pace, ReplayPlan, ToolSource};
+use crate::wire::transcript::{Entry, Line};
+use crate::wire::{AgentName, WallTime};
+use order::{Progress, does_another_work, have_others_reached};
+use script::{Delivered, Delivery, Place, Script, is_same};
+use serde_json::{Map, Value};
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// The interval at which a waiting member looks at the files. File events of five folders would cost more.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The interval for a member that may wait for long.
+const SLOW_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The time without any progress of the team after which something is missing.
+const STALLED_AFTER: Duration = Duration::from_secs(10);
+
+/// A member that plays its part of the record.
+pub(crate) struct Player {
+    me: AgentName,
+    plan: ReplayPlan,
+    script: Arc<Script>,
+    shared: Arc<Mutex<Shared>>,
+    agent: OnceCell<Agent>,
+    /// The task that wakes the idle member.
+    prompter: RefCell<Option<JoinHandle<()>>>,
+}
+
+/// The agent to which the record is delivered.
+struct Agent {
+    bus: Arc<Bus>,
+    events: Events,
+    incarnation: String,
+}
+
+/// The state that is read from the files.
+struct Shared {
+    me: AgentName,
+    dir: TeamDir,
+    script: Arc<Script>,
+    /// The time in the record from which on the team ends, and nothing is ordered.
+    end: WallTime,
+    members: Vec<Progress>,
+    held_tail: Tail,
+    held: Vec<HeldMail>,
+    /// The place for which `released` counts.
+    place: Option<Place>,
+    /// The number of deliveries of this segment that the member has got or is to get.
+    released: usize,
+    grew_at: Instant,
+    /// The reason for which the record is no longer followed.
+    strayed: Option<String>,
+    /// The new id of each recorded request.
+    request_ids: BTreeMap<String, String>,
+}
+
+struct HeldMail {
+    line: Vec<u8>,
+    message: Map<String, Value>,
+}
+
+/// The next step of a member that waits for its deliveries.
+enum Step {
+    Wait,
+    /// Somebody outside the team has sent this message in the record, so the member sends it to itself.
+    Send(Box<Delivery>),
+    /// The deliveries are in the inbox; these are the prompts.
+    Go(Vec<String>),
+}
+
+impl Player {
+    /// Opens the record for a member; `None` if its team plays none.
+    pub(crate) fn open(team: &TeamDir, me: &AgentName) -> Result<Option<Rc<Self>>, StoreError> {
+        let Some(plan) = plan(team)? else { return Ok(None) };
+        let record = TeamDir::look(&plan.record)?;
+        let agents = recorded_agents(&record)?;
+        let end = plan.end.unwrap_or_else(|| WallTime::from_secs(f64::MAX));
+        let mut rests = Vec::new();
+        if !me.is_lead() {
+            each_entry(&record, &AgentName::lead(), |line| rests.extend(rest_of(me, &line)))?;
+        }
+        let mut lines = Vec::new();
+        each_entry(&record, me, |line| lines.push(line))?;
+        let script = Script::new(lines.into_iter(), (!me.is_lead()).then_some(&rests));
+        let script = Arc::new(script);
+        let members = agents.iter().map(|name| Progress::open(&record, team, name));
+        let shared = Shared {
+            me: me.clone(),
+            dir: team.clone(),
+            script: Arc::clone(&script),
+            end,
+            members: members.collect::<Result<_, _>>()?,
+            held_tail: follow_held(team, me),
+            held: Vec::new(),
+            place: None,
+            released: 0,
+            grew_at: Instant::now(),
+            strayed: None,
+            request_ids: BTreeMap::new(),
+        };
+        let shared = Arc::new(Mutex::new(shared));
+        let (agent, prompter) = (OnceCell::new(), RefCell::default());
+        Ok(Some(Rc::new(Self { me: me.clone(), plan, script, shared, agent, prompter })))
+    }
+
+    /// Connects the member with its agent, whose progress it follows: returns the function that receives it.
+    fn play_for(
+        self: &Rc<Self>,
+        bus: &Arc<Bus>,
+        events: Events,
+        incarnation: &str,
+        show: Rc<dyn Fn(&Shown)>,
+    ) -> Rc<dyn Fn(&Shown)> {
+        let (bus, incarnation) = (Arc::clone(bus), incarnation.to_owned());
+        let is_first = self.agent.set(Agent { bus, events, incarnation }).is_ok();
+        debug_assert!(is_first, "a member has one agent");
+        let player = Rc::clone(self);
+        Rc::new(move |progress| {
+            if *progress == Shown::Idle {
+                player.rest();
+            }
+            show(progress);
+        })
+    }
+
+    /// Wakes the idle member by what comes next.
+    fn rest(self: &Rc<Self>) {
+        let player = Rc::clone(self);
+        let task = tokio::task::spawn_local(async move {
+            // A message that starts a turn comes together with all that follow it, since the turn takes in no more.
+            let next = |shared: &Shared| {
+                let due = shared.due(true);
+                let is_turn = due.first().is_some_and(Delivery::wakes);
+                let count = if is_turn { due.len() } else { due.len().min(1) };
+                due.get(..count).unwrap_or_default().to_vec()
+            };
+            let prompts = player.deliver_some(next).await;
+            player.prompt(prompts);
+        });
+        if let Some(before) = self.prompter.borrow_mut().replace(task) {
+            before.abort();
+        }
+    }
+
+    fn prompt(&self, prompts: Vec<String>) {
+        let Some(agent) = self.agent.get() else { return };
+        for prompt in prompts {
+            let _ended = agent.events.send(MachineEvent::Prompt(prompt).into());
+        }
+    }
+
+    /// Whether the record is played to its end. A record that is no longer followed ends with the work of the team.
+    pub(crate) fn is_over(&self, is_at_rest: bool) -> bool {
+        let Ok(mut shared) = self.shared.try_lock() else { return false };
+        shared.look();
+        let end = shared.end;
+        let is_played = shared.members.iter().all(|member| member.has_reached(end));
+        is_played || (is_at_rest && shared.strayed.is_some())
+    }
+
+    /// Delivers what is due, and returns the prompts.
+    async fn deliver(
+        &self,
+        due: impl Fn(&Shared) -> Vec<Delivery> + Clone + Send + 'static,
+    ) -> Vec<String> {
+        loop {
+            let due = due.clone();
+            match self.look(move |shared| shared.step(&due(shared))).await {
+                Step::Go(prompts) => return prompts,
+                Step::Send(delivery) => self.send_again(*delivery).await,
+                Step::Wait => tokio::time::sleep(LOOK_INTERVAL).await,
+            }
+        }
+    }
+
+    /// Like [`Self::deliver`], and waits until something is due.
+    async fn deliver_some(
+        &self,
+        due: impl Fn(&Shared) -> Vec<Delivery> + Clone + Send + 'static,
+    ) -> Vec<String> {
+        loop {
+            let is_any_due = due.clone();
+            let is_due = move |shared: &mut Shared| {
+                let is_due = !is_any_due(shared).is_empty();
+                if !is_due {
+                    shared.release_unexpected();
+                }
+                is_due || shared.strayed.is_some()
+            };
+            if self.look(is_due).await {
+                let prompts = self.deliver(due.clone()).await;
+                if self.look(|shared| shared.strayed.is_none()).await || !prompts.is_empty() {
+                    return prompts;
+                }
+            }
+            tokio::time::sleep(SLOW_INTERVAL).await;
+        }
+    }
+
+    /// Waits until the others have done again what they did before this time, or the record is no longer followed.
+    async fn wait_for_others(&self, time: WallTime) {
+        let is_time = move |shared: &mut Shared| {
+            shared.is_time(time)
+                || shared.has_strayed(|| {
+                    "another member has not come as far as in the record".to_owned()
+                })
+        };
+        while !self.look(is_time).await {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    async fn look<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Shared) -> T + Send + 'static,
+    ) -> T {
+        let shared = Arc::clone(&self.shared);
+        offload(move || {
+            let mut shared = lock(&shared);
+            shared.look();
+            act(&mut shared)
+        })
+        .await
+    }
+
+    /// Sends a message that came from outside the team, such as one of the person, for this process.
+    async fn send_again(&self, delivery: Delivery) {
+        let Delivered::Mail { message, verified } = delivery.what else { return };
+        let Some(Agent { bus, incarnation, .. }) = self.agent.get() else { return };
+        let (bus, me, incarnation) = (Arc::clone(bus), self.me.clone(), incarnation.clone());
+        let sent = offload(move || {
+            let read = Message::read(&message).map_err(|why| why.to_string())?;
+            let from = AgentName::mailbox(&read.from).map_err(|why| why.to_string())?;
+            let correlation =
+                read.request_id.map(|request_id| Correlation { request_id, incarnation });
+            let content = read.content;
+            let outgoing =
+                Outgoing { id: read.id, correlation, ..Outgoing::of(read.body, content) };
+            let sent = if verified {
+                bus.send(&from, me.as_str(), outgoing)
+            } else {
+                bus.send_unsealed(&from, &me, outgoing)
+            };
+            sent.map_err(|why| why.to_string())
+        });
+        if let Err(why) = sent.await {
+            self.look(move |shared| shared.stray(format!("a message cannot be sent again: {why}")))
+                .await;
+        }
+    }
+
+    /// Waits as long as the record says, if the replay is in real time.
+    async fn keep_pace(&self, from: WallTime, to: WallTime) {
+        if self.plan.pace == Pace::RealTime {
+            tokio::time::sleep(to.since(from)).await;
+        }
+    }
+}
+
+/// Connects the player of an agent, if it plays a record, with the agent. Returns the function for its progress.
+pub(crate) fn played(
+    player: Option<&Rc<Player>>,
+    bus: &Arc<Bus>,
+    events: &Events,
+    incarnation: &str,
+    show: Rc<dyn Fn(&Shown)>,
+) -> Rc<dyn Fn(&Shown)> {
+    match player {
+        Some(player) => player.play_for(bus, events.clone(), incarnation, show),
+        None => show,
+    }
+}
+
+impl Stage for Player {
+    fn before_drain(&self) -> StageFuture<'_, ()> {
+        Box::pin(async move {
+            let prompts = self.deliver(|shared: &Shared| shared.due(false).to_vec()).await;
+            self.prompt(prompts);
+        })
+    }
+
+    fn before_call<'a>(
+        &'a self,
+        call: &'a Call,
+        is_of_team: bool,
+    ) -> StageFuture<'a, Option<Result<ToolOutput, ToolError>>> {
+        Box::pin(async move {
+            let tool = self.script.tool(&call.id)?;
+            self.wait_for_others(tool.started_at).await;
+            if is_of_team || self.plan.tools == ToolSource::Real {
+                return None;
+            }
+            let (at, result) = tool.result.as_ref()?;
+            self.keep_pace(tool.started_at, *at).await;
+            recorded_result(result)
+        })
+    }
+
+    fn after_call<'a>(&'a self, call: &'a Call) -> StageFuture<'a, ()> {
+        Box::pin(async move {
+            let id = call.id.clone();
+            let is_between = self.look(move |shared| !shared.due_after_call(&id).is_empty()).await;
+            if !is_between {
+                return;
+            }
+            // Whatever the call has sent is there before its result is recorded.
+            let due: Arc<str> = call.id.as_str().into();
+            let due = move |shared: &Shared| shared.due_after_call(&due).to_vec();
+            let prompts = self.deliver(due).await;
+            self.prompt(prompts);
+            if let Some(agent) = self.agent.get() {
+                // The drain comes before the next call.
+                let _ended = agent.events.send(MachineEvent::Mail.into());
+            }
+        })
+    }
+}
+
+/// Returns the recorded result of a call.
+fn recorded_result(entry: &Entry) -> Option<Result<ToolOutput, ToolError>> {
+    let Entry::ToolResult { content, is_error, file, more_files, images, .. } = entry else {
+        return None;
+    };
+    if *is_error {
+        return Some(Err(ToolError::Reply(content.clone())));
+    }
+    let files = file.iter().map(|file| (**file).clone()).chain(more_files.iter().cloned());
+    let (files, images) = (files.collect(), images.clone());
+    Some(Ok(ToolOutput { files, images, ..ToolOutput::from(content.clone()) }))
+}
+
+/// Returns the time at which a member told the lead that it is idle, if the line of the lead's transcript says so.
+fn rest_of(me: &AgentName, line: &Line) -> Option<WallTime> {
+    let Entry::Mail { message, .. } = &line.entry else { return None };
+    let message = Message::read(message).ok()?;
+    let is_rest = message.body.kind() == "idle_notification" && message.from == me.as_str();
+    message.timestamp.filter(|_| is_rest)
+}
+
+impl Shared {
+    /// Reads what the members have done and what mail has come.
+    fn look(&mut self) {
+        let mut has_grown = false;
+        for member in &mut self.members {
+            has_grown |= member.follow();
+        }
+        let lines = self.held_tail.read_new().unwrap_or_else(|why| {
+            tracing::warn!(%why, "held mail could not be read");
+            Vec::new()
+        });
+        has_grown |= !lines.is_empty();
+        let mine = self.members.iter().find(|member| member.name == self.me);
+        for line in lines {
+            let Ok(message) = serde_json::from_slice::<Map<String, Value>>(&line) else { continue };
+            let id = message.get("id").and_then(Value::as_str).unwrap_or_default();
+            if !mine.is_some_and(|mine| mine.mail.contains(id)) {
+                self.held.push(HeldMail { line, message });
+            }
+        }
+        if has_grown {
+            self.grew_at = Instant::now();
+        }
+        let place = mine.map(|mine| mine.place).unwrap_or_default();
+        match &mut self.place {
+            // A process that comes back goes on where its transcript ends.
+            None => self.released = place.delivered,
+            Some(before) if before.replies != place.replies => self.released = 0,
+            Some(_) => {}
+        }
+        self.place = Some(place);
+    }
+
+    fn place(&self) -> Place {
+        self.place.unwrap_or_default()
+    }
+
+    fn due(&self, is_at_rest: bool) -> &[Delivery] {
+        self.script.due(&self.place(), self.released, is_at_rest)
+    }
+
+    fn due_after_call(&self, id: &str) -> &[Delivery] {
+        self.script.due_after_call(&self.place(), self.released, id)
+    }
+
+    fn is_time(&self, time: WallTime) -> bool {
+        let time = if time < self.end { time } else { self.end };
+        have_others_reached(&self.members, &self.me, time)
+    }
+
+    /// Releases what is due once all of it is there.
+    fn step(&mut self, due: &[Delivery]) -> Step {
+        self.release_unexpected();
+        if self.strayed.is_some() {
+            return Step::Go(Vec::new());
+        }
+        let mut found = Vec::new();
+        for delivery in due {
+            if !self.is_time(delivery.at) {
+                return self.wait(|| "another member has not come as far as in the record".into());
+            }
+            let Delivered::Mail { message, .. } = &delivery.what else { continue };
+            let is_it = |(at, held): &(usize, &HeldMail)| {
+                !found.contains(at) && is_same(message, &held.message)
+            };
+            match self.held.iter().enumerate().find(is_it) {
+                Some((at, _)) => found.push(at),
+                None if self.is_from_outside(message) => {
+                    return Step::Send(Box::new(delivery.clone()));
+                }
+                None => {
+                    let from = message.get("from").and_then(Value::as_str).unwrap_or_default();
+                    let kind = message.get("type").and_then(Value::as_str).unwrap_or_default();
+                    let why = format!("a {kind} of {from} has not come");
+                    return self.wait(move || why);
+                }
+            }
+        }
+        let mut prompts = Vec::new();
+        let mut found = found.into_iter();
+        let mut gone = Vec::new();
+        for delivery in due {
+            match &delivery.what {
+                Delivered::Prompt(text) => prompts.push(text.clone()),
+                Delivered::Mail { message, .. } => {
+                    let Some(at) = found.next() else { continue };
+                    if let Some(held) = self.held.get(at) {
+                        note_request(&mut self.request_ids, message, &held.message);
+                    }
+                    self.release(at);
+                    gone.push(at);
+                }
+            }
+        }
+        gone.sort_unstable();
+        for at in gone.into_iter().rev() {
+            self.held.remove(at);
+        }
+        self.released += due.len();
+        Step::Go(prompts)
+    }
+
+    /// Waits, unless the team has stalled.
+    fn wait(&mut self, missing: impl FnOnce() -> String) -> Step {
+        if self.has_strayed(missing) { Step::Go(Vec::new()) } else { Step::Wait }
+    }
+
+    /// Whether the record is no longer followed. This happens if nothing goes on and something is missing.
+    fn has_strayed(&mut self, missing: impl FnOnce() -> String) -> bool {
+        let is_stalled = self.grew_at.elapsed() > deadline(STALLED_AFTER);
+        if self.strayed.is_none() && is_stalled && !does_another_work(&self.members, &self.me) {
+            self.stray(missing());
+        }
+        self.strayed.is_some()
+    }
+
+    fn stray(&mut self, why: String) {
+        tracing::warn!(why, "the record is no longer followed");
+        self.strayed = Some(why);
+        self.release_unexpected();
+    }
+
+    /// Releases mail that the record does not have, and all mail if the record is no longer followed.
+    fn release_unexpected(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let place = self.place();
+        let mut expected: Vec<_> = self.script.mail_from(&place, self.released).collect();
+        let has_strayed = self.strayed.is_some();
+        let is_unexpected = |held: &HeldMail| {
+            let known = expected.iter().position(|recorded| is_same(recorded, &held.message));
+            known.map(|at| expected.swap_remove(at)).is_none() || has_strayed
+        };
+        let unexpected: Vec<bool> = self.held.iter().map(is_unexpected).collect();
+        for (at, is_unexpected) in unexpected.into_iter().enumerate().rev() {
+            if is_unexpected {
+                self.release(at);
+                self.held.remove(at);
+            }
+        }
+    }
+
+    fn release(&self, at: usize) {
+        let Some(held) = self.held.get(at) else { return };
+        if let Err(why) = release(&self.dir, &self.me, &held.line) {
+            tracing::warn!(%why, "held mail could not be moved to the inbox");
+        }
+    }
+
+    /// Whether the sender of a message is no agent of the team.
+    fn is_from_outside(&self, message: &Map<String, Value>) -> bool {
+        let from = message.get("from").and_then(Value::as_str).unwrap_or_default();
+        from != AgentName::system().as_str()
+            && !self.members.iter().any(|member| member.name.as_str() == from)
+    }
+}
+
+/// Notes the new id of a recorded request.
+fn note_request(
+    ids: &mut BTreeMap<String, String>,
+    recorded: &Map<String, Value>,
+    new: &Map<String, Value>,
+) {
+    let id = |message: &Map<String, Value>| {
+        message.get("request_id").and_then(Value::as_str).map(str::to_owned)
+    };
+    if let (Some(recorded), Some(new)) = (id(recorded), id(new)) {
+        ids.insert(recorded, new);
+    }
+}

@@ -1,0 +1,137 @@
+//! The order of the record across the members: a step of one waits until the others have done what they did before it.
+//!
+//! The times of the record order the entries of all transcripts, since they come from one clock. The new transcripts
+//! show what each member has done again, so no process needs to tell another one.
+
+use super::script::Place;
+use crate::store::replay::{each_entry, follow};
+use crate::store::tail::Tail;
+use crate::store::{StoreError, TeamDir};
+use crate::wire::transcript::{Entry, Line};
+use crate::wire::{AgentName, WallTime};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The kinds of entries by which progress is measured. A replay may lack an entry of another kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Mark {
+    Reply,
+    Result,
+    Mail,
+    TurnEnd,
+}
+
+fn mark_of(entry: &Entry) -> Option<Mark> {
+    match entry {
+        Entry::Assistant { .. } | Entry::Compacted { .. } => Some(Mark::Reply),
+        Entry::ToolResult { .. } => Some(Mark::Result),
+        Entry::Mail { .. } => Some(Mark::Mail),
+        Entry::TurnEnd { .. } => Some(Mark::TurnEnd),
+        Entry::Session { .. }
+        | Entry::User { .. }
+        | Entry::ToolStart { .. }
+        | Entry::Request { .. }
+        | Entry::Decision(_)
+        | Entry::Interrupt { .. }
+        | Entry::Model { .. }
+        | Entry::Note { .. }
+        | Entry::Instructions { .. }
+        | Entry::ResultsLeftOut { .. }
+        | Entry::HandedOut { .. }
+        | Entry::Unknown => None,
+    }
+}
+
+/// A member, as the record and its new transcript show it.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) name: AgentName,
+    /// The times of the recorded entries of each kind.
+    recorded: BTreeMap<Mark, Vec<WallTime>>,
+    /// The times at which the recorded calls of tools started.
+    starts: BTreeMap<String, WallTime>,
+    done: BTreeMap<Mark, usize>,
+    pub(super) place: Place,
+    /// The ids of the delivered messages.
+    pub(super) mail: BTreeSet<String>,
+    /// The calls of tools that have started and have no result.
+    running: BTreeSet<String>,
+    tail: Tail,
+}
+
+impl Progress {
+    /// Reads the record of a member.
+    pub(super) fn open(
+        record: &TeamDir,
+        team: &TeamDir,
+        name: &AgentName,
+    ) -> Result<Self, StoreError> {
+        let (mut recorded, mut starts) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
+        each_entry(record, name, |Line { at, entry }| {
+            if let Some(mark) = mark_of(&entry) {
+                recorded.entry(mark).or_default().push(at);
+            }
+            if let Entry::ToolStart { tool_use_id, .. } = entry {
+                starts.insert(tool_use_id, at);
+            }
+        })?;
+        Ok(Self {
+            name: name.clone(),
+            recorded,
+            starts,
+            done: BTreeMap::new(),
+            place: Place::default(),
+            mail: BTreeSet::new(),
+            running: BTreeSet::new(),
+            tail: follow(team, name),
+        })
+    }
+
+    /// Reads what the member has done since the last call. Returns whether there was anything.
+    pub(super) fn follow(&mut self) -> bool {
+        let lines = self.tail.read_new().unwrap_or_else(|why| {
+            tracing::warn!(name = %self.name, %why, "its transcript could not be read");
+            Vec::new()
+        });
+        for line in &lines {
+            let Some(Line { entry, .. }) = Line::read(line) else { continue };
+            if let Some(mark) = mark_of(&entry) {
+                *self.done.entry(mark).or_default() += 1;
+            }
+            self.place.pass(&entry);
+            if let Entry::ToolStart { tool_use_id, .. } = entry {
+                self.running.insert(tool_use_id);
+            } else if let Entry::ToolResult { tool_use_id, .. } = entry {
+                self.running.remove(&tool_use_id);
+            } else if let Entry::Mail { message, .. } = entry {
+                let id = message.get("id").and_then(|id| id.as_str());
+                self.mail.extend(id.map(str::to_owned));
+            } else if let Entry::Session { .. } = entry {
+                self.running.clear();
+            }
+        }
+        !lines.is_empty()
+    }
+
+    /// Whether the member has done again what it did before this time.
+    pub(super) fn has_reached(&self, time: WallTime) -> bool {
+        self.recorded.iter().all(|(mark, times)| {
+            let wanted = times.partition_point(|at| *at < time);
+            self.done.get(mark).copied().unwrap_or_default() >= wanted
+        })
+    }
+}
+
+/// Whether all members but `me` have done again what they did before this time.
+pub(super) fn have_others_reached(all: &[Progress], me: &AgentName, time: WallTime) -> bool {
+    all.iter().filter(|member| member.name != *me).all(|member| member.has_reached(time))
+}
+
+/// Whether another member runs a tool, which may take its time. A call that itself waits for the order does not count.
+pub(super) fn does_another_work(all: &[Progress], me: &AgentName) -> bool {
+    all.iter().filter(|member| member.name != *me).any(|member| {
+        member.running.iter().any(|id| {
+            let started = member.starts.get(id);
+            started.is_none_or(|at| have_others_reached(all, &member.name, *at))
+        })
+    })
+}

@@ -1,0 +1,277 @@
+//! The part of the record that one member plays again: its replies, and what is delivered to it between two of them.
+//!
+//! Pure: it is made from the lines of a transcript, and asked by the [`Place`] that the new transcript has reached.
+
+use crate::wire::WallTime;
+use crate::wire::chat::{Reply, Usage};
+use crate::wire::message::{Message, Outcome};
+use crate::wire::transcript::{Entry, Line};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// A place in a transcript, counted in entries. The counts after `replies` are those since the last reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Place {
+    /// Replies and summaries of the model.
+    pub(super) replies: usize,
+    pub(super) results: usize,
+    pub(super) turn_ends: usize,
+    /// Messages and prompts.
+    pub(super) delivered: usize,
+    /// Processes, in the whole transcript.
+    pub(super) sessions: usize,
+}
+
+impl Place {
+    /// Follows an entry.
+    pub(super) fn pass(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Session { .. } => self.sessions += 1,
+            Entry::Assistant { .. } | Entry::Compacted { .. } => {
+                *self =
+                    Self { replies: self.replies + 1, sessions: self.sessions, ..Self::default() };
+            }
+            Entry::ToolResult { .. } => self.results += 1,
+            Entry::TurnEnd { .. } => self.turn_ends += 1,
+            Entry::Mail { .. } | Entry::User { .. } => self.delivered += 1,
+            Entry::ToolStart { .. }
+            | Entry::Request { .. }
+            | Entry::Decision(_)
+            | Entry::Interrupt { .. }
+            | Entry::Model { .. }
+            | Entry::Note { .. }
+            | Entry::Instructions { .. }
+            | Entry::ResultsLeftOut { .. }
+            | Entry::HandedOut { .. }
+            | Entry::Unknown => {}
+        }
+    }
+
+    /// Whether so many results and turn ends have passed since the last reply.
+    fn has_passed(&self, other: &Self) -> bool {
+        self.results >= other.results && self.turn_ends >= other.turn_ends
+    }
+}
+
+/// A recorded call of the model.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RecordedCall {
+    pub(super) at: WallTime,
+    /// The time of the entry before it.
+    pub(super) asked_at: WallTime,
+    pub(super) answer: Answer,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Answer {
+    Reply(Reply),
+    Summary(String, Usage),
+}
+
+/// A message or a prompt that the member gets.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Delivery {
+    pub(super) at: WallTime,
+    pub(super) what: Delivered,
+    /// The place after which it comes.
+    after: Place,
+    /// Whether the member was idle before it.
+    comes_at_rest: bool,
+    /// The call before it, if another call of the same reply comes after it.
+    after_call: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Delivered {
+    Mail { message: Map<String, Value>, verified: bool },
+    Prompt(String),
+}
+
+impl Delivery {
+    /// Whether the delivery starts a turn of an idle member.
+    pub(super) fn wakes(&self) -> bool {
+        match &self.what {
+            Delivered::Prompt(_) => true,
+            Delivered::Mail { message, .. } => {
+                Message::read(message).is_ok_and(|message| message.body.wakes())
+            }
+        }
+    }
+}
+
+/// A tool call of the record.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RecordedTool {
+    pub(super) started_at: WallTime,
+    /// The result and its time; `None` if the record ends before it.
+    pub(super) result: Option<(WallTime, Entry)>,
+}
+
+/// What stands between two replies.
+#[derive(Debug, Default)]
+struct Segment {
+    /// The processes up to here.
+    sessions: usize,
+    deliveries: Vec<Delivery>,
+    turn_ends: Vec<Outcome>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    calls: Vec<RecordedCall>,
+    /// The segment before each call, and the one after the last.
+    segments: Vec<Segment>,
+    tools: BTreeMap<String, RecordedTool>,
+}
+
+impl Script {
+    /// Makes the script from the lines of a transcript. `rests` are the times at which the member told that it is idle;
+    /// the lead, which tells it nobody, has none and rests after each turn.
+    pub(super) fn new(lines: impl Iterator<Item = Line>, rests: Option<&[WallTime]>) -> Self {
+        let mut script = Self { segments: vec![Segment::default()], ..Self::default() };
+        let mut place = Place::default();
+        let mut last_at = WallTime::default();
+        let mut turn_ended_at = None;
+        let mut last_call = None;
+        for Line { at, entry } in lines {
+            let before = place;
+            place.pass(&entry);
+            let segment = script.segments.last_mut();
+            let comes_at_rest = turn_ended_at.is_some_and(|ended: WallTime| {
+                rests.is_none_or(|rests| rests.iter().any(|rest| *rest >= ended && *rest <= at))
+            });
+            let delivery =
+                |what| Delivery { at, what, after: before, comes_at_rest, after_call: None };
+            match entry {
+                Entry::Assistant { blocks, stop_reason, usage, model } => {
+                    let reply = Reply { blocks, stop_reason, usage, model };
+                    script.add_call(at, last_at, Answer::Reply(reply));
+                    turn_ended_at = None;
+                }
+                Entry::Compacted { summary, usage, .. } => {
+                    script.add_call(at, last_at, Answer::Summary(summary, usage));
+                }
+                Entry::Mail { message, verified, .. } => {
+                    let what = Delivered::Mail { message, verified };
+                    segment.into_iter().for_each(|it| it.deliveries.push(delivery(what.clone())));
+                }
+                Entry::User { content } => {
+                    let what = Delivered::Prompt(content);
+                    segment.into_iter().for_each(|it| it.deliveries.push(delivery(what.clone())));
+                }
+                Entry::TurnEnd { outcome, .. } => {
+                    segment.into_iter().for_each(|it| it.turn_ends.push(outcome));
+                    turn_ended_at = Some(at);
+                }
+                Entry::ToolStart { tool_use_id, .. } => {
+                    let since = segment.into_iter().flat_map(|it| &mut it.deliveries);
+                    let is_between = |it: &&mut Delivery| {
+                        before.results > 0 && it.after.results == before.results
+                    };
+                    for delivery in since.filter(is_between) {
+                        delivery.after_call.clone_from(&last_call);
+                    }
+                    let tool = RecordedTool { started_at: at, result: None };
+                    script.tools.insert(tool_use_id, tool);
+                }
+                Entry::ToolResult { ref tool_use_id, .. } => {
+                    last_call = Some(tool_use_id.clone());
+                    if let Some(tool) = script.tools.get_mut(tool_use_id) {
+                        tool.result = Some((at, entry));
+                    }
+                }
+                Entry::Session { .. } => {
+                    segment.into_iter().for_each(|it| it.sessions = place.sessions);
+                    turn_ended_at = None;
+                }
+                Entry::Request { .. }
+                | Entry::Decision(_)
+                | Entry::Interrupt { .. }
+                | Entry::Model { .. }
+                | Entry::Note { .. }
+                | Entry::Instructions { .. }
+                | Entry::ResultsLeftOut { .. }
+                | Entry::HandedOut { .. }
+                | Entry::Unknown => {}
+            }
+            last_at = at;
+        }
+        script
+    }
+
+    fn add_call(&mut self, at: WallTime, asked_at: WallTime, answer: Answer) {
+        self.calls.push(RecordedCall { at, asked_at, answer });
+        let sessions = self.segments.last().map_or(0, |segment| segment.sessions);
+        self.segments.push(Segment { sessions, ..Segment::default() });
+    }
+
+    /// Returns the number of processes that the record has until the next reply.
+    pub(super) fn sessions_before(&self, place: &Place) -> usize {
+        self.segments.get(place.replies).map_or(0, |segment| segment.sessions)
+    }
+
+    /// Returns the next call of the model.
+    pub(super) fn next_call(&self, place: &Place) -> Option<&RecordedCall> {
+        self.calls.get(place.replies)
+    }
+
+    /// Returns the outcome of the turn that ends before the next reply, although it has begun.
+    pub(super) fn end_without_reply(&self, place: &Place) -> Option<Outcome> {
+        self.segments.get(place.replies)?.turn_ends.get(place.turn_ends).copied()
+    }
+
+    pub(super) fn tool(&self, id: &str) -> Option<&RecordedTool> {
+        self.tools.get(id)
+    }
+
+    /// Returns the deliveries that the member takes in here, after the first `released` of the segment: those of a drain
+    /// while it works, or those that wake it.
+    pub(super) fn due(&self, place: &Place, released: usize, is_at_rest: bool) -> &[Delivery] {
+        let segment = self.segments.get(place.replies);
+        let rest = segment.and_then(|segment| segment.deliveries.get(released..));
+        let rest = rest.unwrap_or_default();
+        let is_due =
+            |it: &&Delivery| place.has_passed(&it.after) && (is_at_rest || !it.comes_at_rest);
+        let count = rest.iter().take_while(is_due).count();
+        rest.get(..count).unwrap_or_default()
+    }
+
+    /// Returns the deliveries of [`Self::due`] that come between this call and the next one of the same reply.
+    pub(super) fn due_after_call(&self, place: &Place, released: usize, id: &str) -> &[Delivery] {
+        let passed = Place { results: usize::MAX, ..*place };
+        let due = self.due(&passed, released, false);
+        let count = due.iter().take_while(|it| {
+            it.after.results <= place.results || it.after_call.as_deref() == Some(id)
+        });
+        let count = if due.iter().any(|it| it.after_call.as_deref() == Some(id)) {
+            count.count()
+        } else {
+            0
+        };
+        due.get(..count).unwrap_or_default()
+    }
+
+    /// Returns the messages that are delivered from here on, after the first `released` of the segment.
+    pub(super) fn mail_from(
+        &self,
+        place: &Place,
+        released: usize,
+    ) -> impl Iterator<Item = &Map<String, Value>> {
+        let segments = self.segments.get(place.replies..).unwrap_or_default();
+        let all = segments.iter().flat_map(|segment| &segment.deliveries).skip(released);
+        all.filter_map(|delivery| match &delivery.what {
+            Delivered::Mail { message, .. } => Some(message),
+            Delivered::Prompt(_) => None,
+        })
+    }
+}
+
+/// Whether a new message is the recorded one: the same one by its id, or one of the same sender, kind and text. Texts
+/// of the program may name processes, so they do not count.
+pub(super) fn is_same(recorded: &Map<String, Value>, new: &Map<String, Value>) -> bool {
+    let same = |key: &str| recorded.get(key) == new.get(key);
+    let kind = recorded.get("type").and_then(Value::as_str).unwrap_or("message");
+    let is_text = matches!(kind, "message" | "broadcast" | "result" | "task_assignment");
+    let has_id = recorded.get("id").is_some_and(Value::is_string);
+    (has_id && same("id")) || (same("from") && same("type") && (!is_text || same("content")))
+}

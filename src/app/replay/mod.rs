@@ -1,0 +1,337 @@
+//! `team replay`: plays a recorded team again in a new folder, and compares the two.
+//!
+//! The new team is a real one: a lead in a process of its own, which starts its teammates as ever. Only the replies of
+//! the models come from the record (`agent::replay`). The folder of the record is only read.
+
+mod compare;
+mod copy;
+mod masks;
+pub(crate) mod report;
+
+pub(crate) use compare::{Compared, Difference};
+
+use super::context::Context;
+use super::lead::TEAM_STOPS;
+use crate::error::{Exit, Failure, OrFail};
+use crate::os::child::end_with_parent;
+use crate::store::replay::{self as stored, each_entry, recorded_agents};
+use crate::store::{StoreError, TeamDir, roster};
+use crate::wire::message::{Body, Message};
+use crate::wire::replay::{Fault, Pace, ReplayPlan, ToolSource};
+use crate::wire::transcript::{Entry, Line};
+use crate::wire::{AgentName, WallTime};
+use compare::{Extent, compare};
+use masks::Names;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The number of times that a lead comes back after a fault has killed it.
+const MAX_LEADS: usize = 20;
+
+/// The number of the signal that kills.
+const SIGKILL: i32 = 9;
+
+/// A time after any other one of the record, in seconds.
+const NEXT: f64 = 1e-6;
+
+/// What is to be played, and how.
+pub(crate) struct ReplayRequest {
+    /// The folder of a project with a team, or its team folder.
+    pub(crate) record: PathBuf,
+    /// The new folder; `None` for a temporary one.
+    pub(crate) into: Option<PathBuf>,
+    /// The folder whose files the new one begins with.
+    pub(crate) from: Option<PathBuf>,
+    pub(crate) tools: ToolSource,
+    pub(crate) pace: Pace,
+    /// The turn of the lead after which the play ends.
+    pub(crate) until: Option<u64>,
+    /// Whether the new team is to go on with a model.
+    pub(crate) fork: bool,
+    pub(crate) faults: Vec<Fault>,
+}
+
+/// A replay that has ended.
+pub(crate) struct Replayed {
+    /// The folder in which it was played.
+    pub(crate) folder: PathBuf,
+    pub(crate) members: Vec<Compared>,
+    /// Whether the new team goes on as any other one.
+    pub(crate) is_forked: bool,
+    /// The reason for which the end of the record was not played.
+    pub(crate) cut: Option<&'static str>,
+}
+
+impl Replayed {
+    /// Returns the member that differs first, by the time of the record.
+    pub(crate) fn first(&self) -> Option<(&AgentName, &Difference)> {
+        let found = self.members.iter();
+        let found = found.filter_map(|it| Some((&it.name, it.difference.as_ref()?)));
+        found.min_by(|(_, one), (_, other)| one.at.as_secs().total_cmp(&other.at.as_secs()))
+    }
+}
+
+/// Plays a record, and compares.
+pub(crate) fn run(context: &Context, request: &ReplayRequest) -> Result<Replayed, Failure> {
+    context.refuse_inside_agent("replay")?;
+    let record = open_record(&request.record)?;
+    let seen = Seen::read(&record)?;
+    if let Some(why) = &seen.unplayable {
+        let hint = "play a record whose members all ran a model of this program";
+        return Err(unplayable(&record, why, hint));
+    }
+    check_faults(&request.faults, &seen)?;
+    let (end, cut) = seen.end(request.until)?;
+    let mode = roster::read(&record)?.lead.as_ref().map(|lead| lead.mode.clone());
+    let folder = new_folder(context, request.into.as_deref())?;
+    if let Some(from) = &request.from {
+        copy::files(from, &folder).map_err(StoreError::from)?;
+    }
+    let team = TeamDir::create(&folder.join(".team"))?;
+    copy::settings(&record, &team).map_err(StoreError::from)?;
+    let plan = ReplayPlan {
+        record: record.root().to_owned(),
+        tools: request.tools,
+        pace: request.pace,
+        end,
+        faults: request.faults.clone(),
+    };
+    stored::begin(&team, &plan)?;
+    play(&folder, mode.as_deref(), &request.faults)?;
+    let extent = Extent {
+        end: end.unwrap_or_else(|| WallTime::from_secs(f64::MAX)),
+        has_tail: cut.is_none() && end.is_some(),
+        has_notes: request.tools == ToolSource::Real,
+    };
+    let members = seen.agents.iter().map(|name| {
+        let (of_record, of_new) = (seen.names(&record), seen.names(&team));
+        compare((&record, &of_record), (&team, &of_new), name, extent)
+    });
+    let members = members.collect::<Result<Vec<_>, _>>()?;
+    if request.fork {
+        stored::end(&team).or_fail("the new team cannot go on", "play the record again")?;
+    }
+    Ok(Replayed { folder, members, is_forked: request.fork, cut })
+}
+
+fn unplayable(record: &TeamDir, why: impl Into<String>, hint: &str) -> Failure {
+    let what = format!("{} cannot be played again", record.root().display());
+    Failure::new(Exit::Usage, what, why, hint)
+}
+
+/// Opens the record for reading. Fails if it has no conversation of a lead.
+fn open_record(folder: &Path) -> Result<TeamDir, Failure> {
+    let hint = "name a folder in which a team has run";
+    let found = std::fs::canonicalize(folder);
+    let what = || format!("there is no record at {}", folder.display());
+    let found = found.or_exit(Exit::Usage, what(), hint)?;
+    let inner = found.join(".team");
+    let record = TeamDir::look(if inner.is_dir() { &inner } else { &found });
+    let record = record.or_exit(Exit::Usage, what(), hint)?;
+    let has_lead = recorded_agents(&record)?.iter().any(AgentName::is_lead);
+    if has_lead {
+        return Ok(record);
+    }
+    Err(Failure::new(Exit::Usage, what(), "it has no conversation of a lead", hint))
+}
+
+/// Fails for a fault of a member that the record does not have.
+fn check_faults(faults: &[Fault], seen: &Seen) -> Result<(), Failure> {
+    for fault in faults {
+        let Fault::Kill { name, .. } = fault else { continue };
+        if !seen.agents.iter().any(|agent| agent.as_str() == name) {
+            let names: Vec<&str> = seen.agents.iter().map(AgentName::as_str).collect();
+            let why = format!("the record has {}", names.join(", "));
+            let what = format!("{name} cannot be killed");
+            return Err(Failure::new(Exit::Usage, what, why, "name one of these"));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the folder in which the record is played. Fails if it holds anything already.
+fn new_folder(context: &Context, into: Option<&Path>) -> Result<PathBuf, Failure> {
+    let hint = "name a folder that does not exist yet, with --into";
+    let make = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+    if let Some(into) = into {
+        let path = context.cwd.join(into);
+        let what = || format!("{} cannot be the new folder", path.display());
+        let is_empty = std::fs::read_dir(&path).is_ok_and(|mut all| all.next().is_none());
+        if !is_empty {
+            make(&path).or_exit(Exit::Usage, what(), hint)?;
+        }
+        return std::fs::canonicalize(&path).or_exit(Exit::Usage, what(), hint);
+    }
+    let above = context.temporary_folder();
+    let base = format!("team-replay-{}", std::process::id());
+    let paths = (1..).map(|count| above.join(format!("{base}-{count}")));
+    for path in paths {
+        match make(&path) {
+            Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => {
+                let what = format!("no folder can be made in {}", above.display());
+                made.or_exit(Exit::Failure, what, hint)?;
+                return std::fs::canonicalize(&path).or_fail("the new folder is gone", hint);
+            }
+        }
+    }
+    Err(Failure::new(Exit::Failure, "there is no new folder", "", hint))
+}
+
+/// Runs the lead of the new team until it ends. A lead that a fault has killed comes back.
+fn play(folder: &Path, mode: Option<&str>, faults: &[Fault]) -> Result<(), Failure> {
+    let what = "the new team could not play";
+    let program = std::env::current_exe().or_fail(what, "install `team` again")?;
+    let is_lead = |fault: &Fault| matches!(fault, Fault::Kill { name, .. } if name == "lead");
+    let mut has_been_killed = false;
+    for _ in 0..MAX_LEADS {
+        let mut lead = Command::new(&program);
+        lead.args(["lead", "-p", "--model", "replay"]).current_dir(folder);
+        lead.args(mode.iter().flat_map(|mode| ["--mode", *mode]));
+        lead.args(has_been_killed.then_some("--resume"));
+        lead.env_remove("TEAM_DIR").env_remove("TEAM_RUN").stdin(Stdio::null());
+        lead.stdout(Stdio::null()).stderr(Stdio::piped());
+        end_with_parent(&mut lead);
+        let ran = lead.output().or_fail(what, "install `team` again")?;
+        if ran.status.signal() == Some(SIGKILL) && faults.iter().any(is_lead) {
+            has_been_killed = true;
+            continue;
+        }
+        // The run has its own outcome, such as a denied call. Only a lead that has not begun is a failure.
+        let has_begun = folder_has_lead(folder);
+        if has_begun {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+        return Err(Failure::new(Exit::Failure, what, said, "see what its lead has said"));
+    }
+    let why = format!("its lead was killed {MAX_LEADS} times");
+    Err(Failure::new(Exit::Failure, what, why, "name fewer faults"))
+}
+
+fn folder_has_lead(folder: &Path) -> bool {
+    let team = TeamDir::look(&folder.join(".team"));
+    team.is_ok_and(|team| {
+        recorded_agents(&team).is_ok_and(|all| all.iter().any(AgentName::is_lead))
+    })
+}
+
+/// The record, as far as it concerns the whole team.
+#[derive(Debug, Default)]
+struct Seen {
+    agents: Vec<AgentName>,
+    models: Vec<String>,
+    /// The times at which the lead began a process after its first one.
+    later_leads: Vec<WallTime>,
+    /// The times at which the turns of the lead ended.
+    turns: Vec<WallTime>,
+    /// The time at which the lead began to stop the team.
+    closing: Option<WallTime>,
+    /// The reason for which it cannot be played.
+    unplayable: Option<String>,
+}
+
+impl Seen {
+    fn read(record: &TeamDir) -> Result<Self, StoreError> {
+        let mut seen = Self { agents: recorded_agents(record)?, ..Self::default() };
+        for name in seen.agents.clone() {
+            let mut sessions = 0;
+            each_entry(record, &name, |Line { at, entry }| match entry {
+                Entry::Session { model, foreign, .. } => {
+                    sessions += 1;
+                    seen.note_model(&name, model, foreign.is_some());
+                    if name.is_lead() && sessions > 1 {
+                        seen.later_leads.push(at);
+                    }
+                }
+                Entry::TurnEnd { .. } if name.is_lead() => seen.turns.push(at),
+                Entry::Mail { message, .. } => {
+                    let asked = Message::read(&message).ok().filter(|message| {
+                        matches!(&message.body, Body::ShutdownRequest { reason: Some(reason), .. }
+                            if reason == TEAM_STOPS && message.from == AgentName::lead().as_str())
+                    });
+                    let asked = asked.and_then(|message| message.timestamp);
+                    let earliest =
+                        |one: WallTime, other: WallTime| if one < other { one } else { other };
+                    seen.closing = match (seen.closing, asked) {
+                        (Some(one), Some(other)) => Some(earliest(one, other)),
+                        (one, other) => one.or(other),
+                    };
+                }
+                Entry::User { .. }
+                | Entry::Assistant { .. }
+                | Entry::ToolStart { .. }
+                | Entry::ToolResult { .. }
+                | Entry::Request { .. }
+                | Entry::Decision(_)
+                | Entry::Interrupt { .. }
+                | Entry::Model { .. }
+                | Entry::Note { .. }
+                | Entry::Instructions { .. }
+                | Entry::Compacted { .. }
+                | Entry::ResultsLeftOut { .. }
+                | Entry::HandedOut { .. }
+                | Entry::TurnEnd { .. }
+                | Entry::Unknown => {}
+            })?;
+        }
+        Ok(seen)
+    }
+
+    fn note_model(&mut self, name: &AgentName, model: String, is_foreign: bool) {
+        let is_foreign = is_foreign || ["acp/", "mcp/"].iter().any(|kind| model.starts_with(kind));
+        if is_foreign && self.unplayable.is_none() {
+            let why = format!("{name} ran {model}, whose replies are not in the record");
+            self.unplayable = Some(why);
+        }
+        if !self.models.contains(&model) {
+            self.models.push(model);
+        }
+    }
+
+    /// Returns the time in the record at which the play ends, and the reason if that is not the end of the record.
+    fn end(&self, until: Option<u64>) -> Result<(Option<WallTime>, Option<&'static str>), Failure> {
+        let mut end = (self.closing, None);
+        let is_before = |time: WallTime, end: Option<WallTime>| end.is_none_or(|end| time < end);
+        if let Some(time) = self.later_leads.first().filter(|time| is_before(**time, end.0)) {
+            let why =
+                "the lead's first process ends there in the record; a resumed one is not played";
+            end = (Some(*time), Some(why));
+        }
+        if let Some(turn) = until {
+            let at = usize::try_from(turn).unwrap_or(usize::MAX).checked_sub(1);
+            let Some(time) = at.and_then(|at| self.turns.get(at)) else {
+                let what = format!("the record has no turn {turn} of the lead");
+                let why = format!("its lead has ended {} turns", self.turns.len());
+                return Err(Failure::new(
+                    Exit::Usage,
+                    what,
+                    why,
+                    "name one of these after --until",
+                ));
+            };
+            if is_before(*time, end.0) {
+                let time = WallTime::from_secs(time.as_secs() + NEXT);
+                end = (Some(time), Some("--until says so"));
+            }
+        }
+        Ok(end)
+    }
+
+    /// Returns the names that are masked in the transcripts of a team.
+    fn names(&self, team: &TeamDir) -> Names {
+        let mut names = Names::default();
+        let workspace = team.workspace();
+        names.add(workspace.display().to_string(), "<folder>");
+        if let Ok(real) = std::fs::canonicalize(workspace) {
+            names.add(real.display().to_string(), "<folder>");
+        }
+        for model in self.models.iter().map(String::as_str).chain(["replay"]) {
+            names.add(model, "<model>");
+        }
+        names
+    }
+}
