@@ -78,6 +78,8 @@ struct Shared {
     place: Option<Place>,
     /// The number of deliveries of this segment that the member has got or is to get.
     released: usize,
+    /// The number of deliveries of the next segment that are in the inbox.
+    ahead: usize,
     grew_at: Instant,
     /// The reason for which the record is no longer followed.
     strayed: Option<String>,
@@ -88,6 +90,14 @@ struct Shared {
 struct HeldMail {
     line: Vec<u8>,
     message: Map<String, Value>,
+}
+
+/// The segment of the script to which deliveries belong.
+#[derive(Debug, Clone, Copy)]
+enum Window {
+    Now,
+    /// The one after the next reply.
+    Ahead,
 }
 
 /// The next step of a member that waits for its deliveries.
@@ -125,6 +135,7 @@ impl Player {
             held: Vec::new(),
             place: None,
             released: 0,
+            ahead: 0,
             grew_at: Instant::now(),
             strayed: None,
             request_ids: BTreeMap::new(),
@@ -192,15 +203,34 @@ impl Player {
     /// Delivers what is due, and returns the prompts.
     async fn deliver(
         &self,
+        window: Window,
         due: impl Fn(&Shared) -> Vec<Delivery> + Clone + Send + 'static,
     ) -> Vec<String> {
         loop {
             let due = due.clone();
-            match self.look(move |shared| shared.step(&due(shared))).await {
+            match self.look(move |shared| shared.step(&due(shared), window)).await {
                 Step::Go(prompts) => return prompts,
                 Step::Send(delivery) => self.send_again(*delivery).await,
                 Step::Wait => tokio::time::sleep(LOOK_INTERVAL).await,
             }
+        }
+    }
+
+    /// Delivers mail that is drained before the next call of a tool.
+    async fn deliver_before_next_call(
+        &self,
+        window: Window,
+        due: impl Fn(&Shared) -> Vec<Delivery> + Clone + Send + 'static,
+    ) {
+        let is_any_due = due.clone();
+        if !self.look(move |shared| !is_any_due(shared).is_empty()).await {
+            return;
+        }
+        let prompts = self.deliver(window, due).await;
+        self.prompt(prompts);
+        if let Some(agent) = self.agent.get() {
+            // This event comes before the result for which the agent waits.
+            let _ended = agent.events.send(MachineEvent::Mail.into());
         }
     }
 
@@ -219,7 +249,7 @@ impl Player {
                 is_due || shared.strayed.is_some()
             };
             if self.look(is_due).await {
-                let prompts = self.deliver(due.clone()).await;
+                let prompts = self.deliver(Window::Now, due.clone()).await;
                 if self.look(|shared| shared.strayed.is_none()).await || !prompts.is_empty() {
                     return prompts;
                 }
@@ -305,7 +335,8 @@ pub(crate) fn played(
 impl Stage for Player {
     fn before_drain(&self) -> StageFuture<'_, ()> {
         Box::pin(async move {
-            let prompts = self.deliver(|shared: &Shared| shared.due(false).to_vec()).await;
+            let prompts =
+                self.deliver(Window::Now, |shared: &Shared| shared.due(false).to_vec()).await;
             self.prompt(prompts);
         })
     }
@@ -329,20 +360,10 @@ impl Stage for Player {
 
     fn after_call<'a>(&'a self, call: &'a Call) -> StageFuture<'a, ()> {
         Box::pin(async move {
-            let id = call.id.clone();
-            let is_between = self.look(move |shared| !shared.due_after_call(&id).is_empty()).await;
-            if !is_between {
-                return;
-            }
             // Whatever the call has sent is there before its result is recorded.
-            let due: Arc<str> = call.id.as_str().into();
-            let due = move |shared: &Shared| shared.due_after_call(&due).to_vec();
-            let prompts = self.deliver(due).await;
-            self.prompt(prompts);
-            if let Some(agent) = self.agent.get() {
-                // The drain comes before the next call.
-                let _ended = agent.events.send(MachineEvent::Mail.into());
-            }
+            let id: Arc<str> = call.id.as_str().into();
+            let due = move |shared: &Shared| shared.due_after_call(&id).to_vec();
+            self.deliver_before_next_call(Window::Now, due).await;
         })
     }
 }
@@ -395,7 +416,9 @@ impl Shared {
         match &mut self.place {
             // A process that comes back goes on where its transcript ends.
             None => self.released = place.delivered,
-            Some(before) if before.replies != place.replies => self.released = 0,
+            Some(before) if before.replies != place.replies => {
+                self.released = std::mem::take(&mut self.ahead);
+            }
             Some(_) => {}
         }
         self.place = Some(place);
@@ -405,8 +428,16 @@ impl Shared {
         self.place.unwrap_or_default()
     }
 
+    /// Returns what is due. Nobody types a prompt after the end of the play.
     fn due(&self, is_at_rest: bool) -> &[Delivery] {
-        self.script.due(&self.place(), self.released, is_at_rest)
+        let due = self.script.due(&self.place(), self.released, is_at_rest);
+        let is_too_late = |it: &Delivery| it.at >= self.end && !it.is_mail();
+        let count = due.iter().position(is_too_late).unwrap_or(due.len());
+        due.get(..count).unwrap_or_default()
+    }
+
+    fn due_ahead(&self) -> &[Delivery] {
+        self.script.due_ahead(&self.place(), self.ahead)
     }
 
     fn due_after_call(&self, id: &str) -> &[Delivery] {
@@ -419,14 +450,14 @@ impl Shared {
     }
 
     /// Releases what is due once all of it is there.
-    fn step(&mut self, due: &[Delivery]) -> Step {
+    fn step(&mut self, due: &[Delivery], window: Window) -> Step {
         self.release_unexpected();
         if self.strayed.is_some() {
             return Step::Go(Vec::new());
         }
         let mut found = Vec::new();
         for delivery in due {
-            if !self.is_time(delivery.at) {
+            if !self.is_time(delivery.ordered_at) {
                 return self.wait(|| "another member has not come as far as in the record".into());
             }
             let Delivered::Mail { message, .. } = &delivery.what else { continue };
@@ -466,7 +497,10 @@ impl Shared {
         for at in gone.into_iter().rev() {
             self.held.remove(at);
         }
-        self.released += due.len();
+        match window {
+            Window::Now => self.released += due.len(),
+            Window::Ahead => self.ahead += due.len(),
+        }
         Step::Go(prompts)
     }
 

@@ -1,7 +1,7 @@
 //! The model of a member that plays a record again: its replies are the recorded ones.
 
 use super::script::{Answer, RecordedCall};
-use super::{LOOK_INTERVAL, Player, Shared};
+use super::{LOOK_INTERVAL, Player, Shared, Window};
 use crate::llm::{Delta, ModelError, Provider, Sink, TurnFuture};
 use crate::os::program::kill_this_process;
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
@@ -64,7 +64,11 @@ impl Player {
             }
         }
         match answer {
-            Answer::Reply(reply) if !is_summary => Ok(self.adapted(reply).await),
+            Answer::Reply(reply) if !is_summary => {
+                let due = |shared: &Shared| shared.due_ahead().to_vec();
+                self.deliver_before_next_call(Window::Ahead, due).await;
+                Ok(self.adapted(reply).await)
+            }
             Answer::Summary(text, usage) if is_summary => Ok(summary(text, usage)),
             // The conversation is summarized where it was in the record, and nowhere else.
             Answer::Summary(..) => {

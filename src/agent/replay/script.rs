@@ -72,6 +72,8 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Delivery {
     pub(super) at: WallTime,
+    /// The time that the others must have reached. A message that came during a call had come before its result.
+    pub(super) ordered_at: WallTime,
     pub(super) what: Delivered,
     /// The place after which it comes.
     after: Place,
@@ -79,6 +81,8 @@ pub(super) struct Delivery {
     comes_at_rest: bool,
     /// The call before it, if another call of the same reply comes after it.
     after_call: Option<String>,
+    /// Whether it came while the model wrote a reply, and before the first call of the reply.
+    is_ahead: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -88,6 +92,10 @@ pub(super) enum Delivered {
 }
 
 impl Delivery {
+    pub(super) fn is_mail(&self) -> bool {
+        matches!(self.what, Delivered::Mail { .. })
+    }
+
     /// Whether the delivery starts a turn of an idle member.
     pub(super) fn wakes(&self) -> bool {
         match &self.what {
@@ -132,7 +140,8 @@ impl Script {
         let mut place = Place::default();
         let mut last_at = WallTime::default();
         let mut turn_ended_at = None;
-        let mut last_call = None;
+        let mut reply_at = WallTime::default();
+        let mut last_result: Option<(String, WallTime)> = None;
         for Line { at, entry } in lines {
             let before = place;
             place.pass(&entry);
@@ -140,13 +149,20 @@ impl Script {
             let comes_at_rest = turn_ended_at.is_some_and(|ended: WallTime| {
                 rests.is_none_or(|rests| rests.iter().any(|rest| *rest >= ended && *rest <= at))
             });
-            let delivery =
-                |what| Delivery { at, what, after: before, comes_at_rest, after_call: None };
+            let delivery = |what| Delivery {
+                at,
+                ordered_at: at,
+                what,
+                after: before,
+                comes_at_rest,
+                after_call: None,
+                is_ahead: false,
+            };
             match entry {
                 Entry::Assistant { blocks, stop_reason, usage, model } => {
                     let reply = Reply { blocks, stop_reason, usage, model };
                     script.add_call(at, last_at, Answer::Reply(reply));
-                    turn_ended_at = None;
+                    (turn_ended_at, last_result, reply_at) = (None, None, at);
                 }
                 Entry::Compacted { summary, usage, .. } => {
                     script.add_call(at, last_at, Answer::Summary(summary, usage));
@@ -165,17 +181,21 @@ impl Script {
                 }
                 Entry::ToolStart { tool_use_id, .. } => {
                     let since = segment.into_iter().flat_map(|it| &mut it.deliveries);
-                    let is_between = |it: &&mut Delivery| {
-                        before.results > 0 && it.after.results == before.results
-                    };
-                    for delivery in since.filter(is_between) {
-                        delivery.after_call.clone_from(&last_call);
+                    let since = since.filter(|it| it.after.results == before.results);
+                    for delivery in since.filter(|it| it.after.turn_ends == 0) {
+                        match &last_result {
+                            Some((call, at)) => {
+                                delivery.after_call = Some(call.clone());
+                                delivery.ordered_at = *at;
+                            }
+                            None => (delivery.is_ahead, delivery.ordered_at) = (true, reply_at),
+                        }
                     }
                     let tool = RecordedTool { started_at: at, result: None };
                     script.tools.insert(tool_use_id, tool);
                 }
                 Entry::ToolResult { ref tool_use_id, .. } => {
-                    last_call = Some(tool_use_id.clone());
+                    last_result = Some((tool_use_id.clone(), at));
                     if let Some(tool) = script.tools.get_mut(tool_use_id) {
                         tool.result = Some((at, entry));
                     }
@@ -234,6 +254,14 @@ impl Script {
             |it: &&Delivery| place.has_passed(&it.after) && (is_at_rest || !it.comes_at_rest);
         let count = rest.iter().take_while(is_due).count();
         rest.get(..count).unwrap_or_default()
+    }
+
+    /// Returns the deliveries that come while the model writes its next reply.
+    pub(super) fn due_ahead(&self, place: &Place, ahead: usize) -> &[Delivery] {
+        let next = self.segments.get(place.replies + 1);
+        let all = next.and_then(|segment| segment.deliveries.get(ahead..)).unwrap_or_default();
+        let count = all.iter().take_while(|it| it.is_ahead).count();
+        all.get(..count).unwrap_or_default()
     }
 
     /// Returns the deliveries of [`Self::due`] that come between this call and the next one of the same reply.

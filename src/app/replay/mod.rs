@@ -237,6 +237,9 @@ struct Seen {
 impl Seen {
     fn read(record: &TeamDir) -> Result<Self, StoreError> {
         let mut seen = Self { agents: recorded_agents(record)?, ..Self::default() };
+        let roster = roster::read(record)?;
+        let members = roster.members.iter().map(|member| member.model.clone());
+        seen.models.extend(roster.lead.iter().map(|lead| lead.model.clone()).chain(members));
         for name in seen.agents.clone() {
             let mut sessions = 0;
             each_entry(record, &name, |Line { at, entry }| match entry {
