@@ -61,6 +61,9 @@ impl TaskClaimer {
         let context = Rc::clone(&self.context);
         let has_failed = self.failed.take();
         self.watch = Some(AbortOnDrop(tokio::task::spawn_local(async move {
+            if let Some(stage) = &context.team_context.stage {
+                stage.before_claim().await;
+            }
             if has_failed {
                 tokio::time::sleep(POLL_EVERY).await;
             }

@@ -1,6 +1,8 @@
 //! The seam for an agent that plays a record again: it decides on the mail and on the calls of tools.
 
 use super::call::{Call, ToolError, ToolOutput};
+use super::find;
+use crate::wire::tool::{Audience, Effect, Purpose, Signal};
 use std::pin::Pin;
 
 /// The result of a step of the play.
@@ -10,6 +12,9 @@ pub(crate) type StageFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 pub(crate) trait Stage {
     /// Waits until the mail of the next drain is in the inbox.
     fn before_drain(&self) -> StageFuture<'_, ()>;
+
+    /// Waits until the agent takes its next task from the list, as it did in the record.
+    fn before_claim(&self) -> StageFuture<'_, ()>;
 
     /// Waits until it is the turn of a call. Returns its recorded result if the tool does not run; a tool of the team
     /// always runs.
@@ -21,4 +26,13 @@ pub(crate) trait Stage {
 
     /// Waits for mail that comes before the next call of the same reply.
     fn after_call<'a>(&'a self, call: &'a Call) -> StageFuture<'a, ()>;
+}
+
+/// Whether the calls of a tool change a list of the team that all members share, such as that of tasks. They are short,
+/// and wait for nobody.
+pub(crate) fn changes_shared_list(tool: &str) -> bool {
+    find(tool).is_some_and(|spec| {
+        let is_for_all = spec.audience != Audience::Lead && spec.signal == Signal::None;
+        is_for_all && spec.effect == Effect::Talks && spec.purpose == Purpose::Work
+    })
 }

@@ -9,6 +9,7 @@
 //! The member itself is the same as ever: it asks its [`Stage`] before a drain and around a tool call, and shows when it
 //! is idle. If the record cannot go on, because something in it does not happen again, nothing is held any more.
 
+mod list;
 pub(crate) mod model;
 mod order;
 mod script;
@@ -16,19 +17,26 @@ mod script;
 use super::event::{Events, MachineEvent};
 use super::progress::Progress as Shown;
 use crate::bus::{Bus, Outgoing, lock};
+use crate::os::SystemClock;
 use crate::os::deadline::deadline;
+use crate::os::program::kill_this_process;
+use crate::protocol::tasks::NewTask;
 use crate::store::asynchronous::offload;
 use crate::store::replay::{each_entry, follow_held, plan, recorded_agents, release};
 use crate::store::tail::Tail;
 use crate::store::{StoreError, TeamDir};
+use crate::tasks::Tasks;
+use crate::tools::can_complete_tasks;
 use crate::tools::replay::{Stage, StageFuture};
 use crate::tools::{Call, ToolError, ToolOutput};
+use crate::wire::limits::RESTART_FIRST_PAUSE;
 use crate::wire::message::{Correlation, Message};
 use crate::wire::replay::{Pace, ReplayPlan, ToolSource};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
-use order::{Progress, does_another_work, have_others_reached};
-use script::{Delivered, Delivery, Place, Script, is_same};
+use list::RecordedList;
+use order::{Progress, does_another_work, have_others_reached, is_list_ready};
+use script::{Crash, Delivered, Delivery, Place, Script, is_same};
 use serde_json::{Map, Value};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -52,6 +60,8 @@ pub(crate) struct Player {
     plan: ReplayPlan,
     script: Arc<Script>,
     shared: Arc<Mutex<Shared>>,
+    /// The tasks that the person adds; the lead adds them again.
+    of_person: RefCell<Vec<(WallTime, NewTask)>>,
     agent: OnceCell<Agent>,
     /// The task that wakes the idle member.
     prompter: RefCell<Option<JoinHandle<()>>>,
@@ -124,7 +134,8 @@ impl Player {
         each_entry(&record, me, |line| lines.push(line))?;
         let script = Script::new(lines.into_iter(), (!me.is_lead()).then_some(&rests));
         let script = Arc::new(script);
-        let members = agents.iter().map(|name| Progress::open(&record, team, name));
+        let list = RecordedList::read(&record)?;
+        let members = agents.iter().map(|name| Progress::open((&record, &list), team, name));
         let shared = Shared {
             me: me.clone(),
             dir: team.clone(),
@@ -142,7 +153,9 @@ impl Player {
         };
         let shared = Arc::new(Mutex::new(shared));
         let (agent, prompter) = (OnceCell::new(), RefCell::default());
-        Ok(Some(Rc::new(Self { me: me.clone(), plan, script, shared, agent, prompter })))
+        let of_person = if me.is_lead() { list.of_person } else { Vec::new() };
+        let of_person = RefCell::new(of_person);
+        Ok(Some(Rc::new(Self { me: me.clone(), plan, script, shared, agent, prompter, of_person })))
     }
 
     /// Connects the member with its agent, whose progress it follows: returns the function that receives it.
@@ -156,6 +169,7 @@ impl Player {
         let (bus, incarnation) = (Arc::clone(bus), incarnation.to_owned());
         let is_first = self.agent.set(Agent { bus, events, incarnation }).is_ok();
         debug_assert!(is_first, "a member has one agent");
+        tokio::task::spawn_local(Rc::clone(self).add_tasks_of_person());
         let player = Rc::clone(self);
         Rc::new(move |progress| {
             if *progress == Shown::Idle {
@@ -165,10 +179,42 @@ impl Player {
         })
     }
 
+    /// Adds the tasks that the person has added in the record.
+    async fn add_tasks_of_person(self: Rc<Self>) {
+        let Some(Agent { bus, .. }) = self.agent.get() else { return };
+        let tasks = Tasks::new(Arc::clone(bus), Arc::new(SystemClock), can_complete_tasks);
+        let tasks = Arc::new(tasks);
+        for (at, new) in self.of_person.take() {
+            self.wait_for_others(at).await;
+            while !self.look(move |shared| shared.have_all_reached(at)).await {
+                tokio::time::sleep(SLOW_INTERVAL).await;
+            }
+            let tasks = Arc::clone(&tasks);
+            let added = offload(move || tasks.create(&new, &AgentName::user()).map(drop)).await;
+            if let Err(why) = added {
+                self.look(move |shared| shared.stray(format!("a task cannot be added: {why}")))
+                    .await;
+            }
+        }
+    }
+
+    /// Kills this process where it crashed in the record.
+    async fn crash_if_recorded(&self) {
+        let crash = self.look(|shared| shared.script.crash(&shared.place())).await;
+        let Some(Crash { came_back_at, .. }) = crash else { return };
+        let end = self.plan.end;
+        if end.is_none_or(|end| came_back_at < end) {
+            let pause = RESTART_FIRST_PAUSE.as_secs_f64();
+            self.wait_for_others(WallTime::from_secs(came_back_at.as_secs() - pause)).await;
+            kill_this_process();
+        }
+    }
+
     /// Wakes the idle member by what comes next.
     fn rest(self: &Rc<Self>) {
         let player = Rc::clone(self);
         let task = tokio::task::spawn_local(async move {
+            player.crash_if_recorded().await;
             // A message that starts a turn comes together with all that follow it, since the turn takes in no more.
             let next = |shared: &Shared| {
                 let due = shared.due(true);
@@ -271,6 +317,22 @@ impl Player {
         }
     }
 
+    /// Waits until the shared lists are as they were before a call.
+    async fn wait_for_list(&self, id: &str) {
+        let id: Arc<str> = id.into();
+        loop {
+            let id = Arc::clone(&id);
+            let is_ready = move |shared: &mut Shared| {
+                is_list_ready(&shared.members, &shared.me, &id)
+                    || shared.has_strayed(|| "a call of another member has not ended".to_owned())
+            };
+            if self.look(is_ready).await {
+                return;
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
     async fn look<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Shared) -> T + Send + 'static,
@@ -341,6 +403,19 @@ impl Stage for Player {
         })
     }
 
+    fn before_claim(&self) -> StageFuture<'_, ()> {
+        Box::pin(async move {
+            let is_next = |shared: &mut Shared| {
+                let due = shared.due(true);
+                let next = due.first().filter(|next| next.is_own_claim());
+                next.is_some_and(|next| shared.is_time(next.at)) || shared.strayed.is_some()
+            };
+            while !self.look(is_next).await {
+                tokio::time::sleep(SLOW_INTERVAL).await;
+            }
+        })
+    }
+
     fn before_call<'a>(
         &'a self,
         call: &'a Call,
@@ -349,6 +424,10 @@ impl Stage for Player {
         Box::pin(async move {
             let tool = self.script.tool(&call.id)?;
             self.wait_for_others(tool.started_at).await;
+            self.wait_for_list(&call.id).await;
+            if tool.result.is_none() {
+                self.crash_if_recorded().await;
+            }
             if is_of_team || self.plan.tools == ToolSource::Real {
                 return None;
             }
@@ -447,6 +526,10 @@ impl Shared {
     fn is_time(&self, time: WallTime) -> bool {
         let time = if time < self.end { time } else { self.end };
         have_others_reached(&self.members, &self.me, time)
+    }
+
+    fn have_all_reached(&self, time: WallTime) -> bool {
+        self.strayed.is_some() || self.members.iter().all(|member| member.has_reached(time))
     }
 
     /// Releases what is due once all of it is there.

@@ -34,6 +34,7 @@ impl Provider for RecordedModel {
             // Only a request for a summary has no tools.
             let is_summary = request.tools.is_empty();
             self.0.be_killed().await;
+            self.0.crash_if_recorded().await;
             let next = self.0.look(|shared| shared.next_call()).await;
             match next {
                 Next::NoReply(outcome) if !is_summary => Err(self.0.no_reply(outcome).await),

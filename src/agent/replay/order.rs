@@ -3,10 +3,12 @@
 //! The times of the record order the entries of all transcripts, since they come from one clock. The new transcripts
 //! show what each member has done again, so no process needs to tell another one.
 
+use super::list::RecordedList;
 use super::script::Place;
 use crate::store::replay::{each_entry, follow};
 use crate::store::tail::Tail;
 use crate::store::{StoreError, TeamDir};
+use crate::tools::replay::changes_shared_list;
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +51,10 @@ pub(super) struct Progress {
     recorded: BTreeMap<Mark, Vec<WallTime>>,
     /// The times at which the recorded calls of tools started.
     starts: BTreeMap<String, WallTime>,
+    /// The recorded calls that changed a shared list, with their times.
+    list_calls: BTreeMap<String, WallTime>,
+    /// The calls that have a result.
+    finished: BTreeSet<String>,
     done: BTreeMap<Mark, usize>,
     pub(super) place: Place,
     /// The ids of the delivered messages.
@@ -61,23 +67,34 @@ pub(super) struct Progress {
 impl Progress {
     /// Reads the record of a member.
     pub(super) fn open(
-        record: &TeamDir,
+        (record, list): (&TeamDir, &RecordedList),
         team: &TeamDir,
         name: &AgentName,
     ) -> Result<Self, StoreError> {
         let (mut recorded, mut starts) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
+        let (mut on_list, mut list_calls) = (BTreeSet::new(), BTreeMap::new());
         each_entry(record, name, |Line { at, entry }| {
             if let Some(mark) = mark_of(&entry) {
                 recorded.entry(mark).or_default().push(at);
             }
-            if let Entry::ToolStart { tool_use_id, .. } = entry {
+            if let Entry::ToolStart { tool_use_id, name } = entry {
+                if changes_shared_list(&name) {
+                    on_list.insert(tool_use_id.clone());
+                }
                 starts.insert(tool_use_id, at);
+            } else if let Entry::ToolResult { tool_use_id, .. } = entry
+                && on_list.remove(&tool_use_id)
+            {
+                let began = starts.get(&tool_use_id).copied().unwrap_or(at);
+                list_calls.insert(tool_use_id, list.changed_at(name, began, at));
             }
         })?;
         Ok(Self {
             name: name.clone(),
             recorded,
             starts,
+            list_calls,
+            finished: BTreeSet::new(),
             done: BTreeMap::new(),
             place: Place::default(),
             mail: BTreeSet::new(),
@@ -102,6 +119,7 @@ impl Progress {
                 self.running.insert(tool_use_id);
             } else if let Entry::ToolResult { tool_use_id, .. } = entry {
                 self.running.remove(&tool_use_id);
+                self.finished.insert(tool_use_id);
             } else if let Entry::Mail { message, .. } = entry {
                 let id = message.get("id").and_then(|id| id.as_str());
                 self.mail.extend(id.map(str::to_owned));
@@ -133,5 +151,16 @@ pub(super) fn does_another_work(all: &[Progress], me: &AgentName) -> bool {
             let started = member.starts.get(id);
             started.is_none_or(|at| have_others_reached(all, &member.name, *at))
         })
+    })
+}
+
+/// Whether the calls of others that changed a shared list before this call have been made again. Calls that overlap are
+/// ordered by what they did, so that a new entry gets the same id.
+pub(super) fn is_list_ready(all: &[Progress], me: &AgentName, id: &str) -> bool {
+    let mine = all.iter().find(|member| member.name == *me);
+    let Some(mine) = mine.and_then(|member| member.list_calls.get(id)) else { return true };
+    all.iter().filter(|member| member.name != *me).all(|member| {
+        let before = member.list_calls.iter().filter(|(_, at)| *at < mine);
+        before.into_iter().all(|(id, _)| member.finished.contains(id))
     })
 }

@@ -2,10 +2,10 @@
 //!
 //! Pure: it is made from the lines of a transcript, and asked by the [`Place`] that the new transcript has reached.
 
-use crate::wire::WallTime;
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::message::{Message, Outcome};
 use crate::wire::transcript::{Entry, Line};
+use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -49,7 +49,8 @@ impl Place {
 
     /// Whether so many results and turn ends have passed since the last reply.
     fn has_passed(&self, other: &Self) -> bool {
-        self.results >= other.results && self.turn_ends >= other.turn_ends
+        let has_process = self.sessions >= other.sessions;
+        has_process && self.results >= other.results && self.turn_ends >= other.turn_ends
     }
 }
 
@@ -96,6 +97,13 @@ impl Delivery {
         matches!(self.what, Delivered::Mail { .. })
     }
 
+    /// Whether the member gets a task that it has taken from the list by itself.
+    pub(super) fn is_own_claim(&self) -> bool {
+        let Delivered::Mail { message, .. } = &self.what else { return false };
+        let is = |key: &str, value: &str| message.get(key).is_some_and(|found| found == value);
+        is("type", "task_assignment") && is("from", AgentName::system().as_str())
+    }
+
     /// Whether the delivery starts a turn of an idle member.
     pub(super) fn wakes(&self) -> bool {
         match &self.what {
@@ -115,6 +123,15 @@ pub(super) struct RecordedTool {
     pub(super) result: Option<(WallTime, Entry)>,
 }
 
+/// The end of a process that was not asked to end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Crash {
+    /// The place that it had reached.
+    place: Place,
+    /// The time of the next process.
+    pub(super) came_back_at: WallTime,
+}
+
 /// What stands between two replies.
 #[derive(Debug, Default)]
 struct Segment {
@@ -130,6 +147,7 @@ pub(super) struct Script {
     /// The segment before each call, and the one after the last.
     segments: Vec<Segment>,
     tools: BTreeMap<String, RecordedTool>,
+    crashes: Vec<Crash>,
 }
 
 impl Script {
@@ -140,6 +158,7 @@ impl Script {
         let mut place = Place::default();
         let mut last_at = WallTime::default();
         let mut turn_ended_at = None;
+        let mut was_asked_to_end = false;
         let mut reply_at = WallTime::default();
         let mut last_result: Option<(String, WallTime)> = None;
         for Line { at, entry } in lines {
@@ -168,6 +187,8 @@ impl Script {
                     script.add_call(at, last_at, Answer::Summary(summary, usage));
                 }
                 Entry::Mail { message, verified, .. } => {
+                    was_asked_to_end |=
+                        message.get("type").is_some_and(|kind| kind == "shutdown_request");
                     let what = Delivered::Mail { message, verified };
                     segment.into_iter().for_each(|it| it.deliveries.push(delivery(what.clone())));
                 }
@@ -203,6 +224,11 @@ impl Script {
                 Entry::Session { .. } => {
                     segment.into_iter().for_each(|it| it.sessions = place.sessions);
                     turn_ended_at = None;
+                    // The lead that comes back begins another run.
+                    if before.sessions > 0 && rests.is_some() && !was_asked_to_end {
+                        script.crashes.push(Crash { place: before, came_back_at: at });
+                    }
+                    was_asked_to_end = false;
                 }
                 Entry::Request { .. }
                 | Entry::Decision(_)
@@ -223,6 +249,11 @@ impl Script {
         self.calls.push(RecordedCall { at, asked_at, answer });
         let sessions = self.segments.last().map_or(0, |segment| segment.sessions);
         self.segments.push(Segment { sessions, ..Segment::default() });
+    }
+
+    /// Returns the crash of the process at this place, if it had one.
+    pub(super) fn crash(&self, place: &Place) -> Option<Crash> {
+        self.crashes.iter().find(|crash| crash.place == *place).copied()
     }
 
     /// Returns the number of processes that the record has until the next reply.

@@ -100,7 +100,7 @@ pub(crate) fn run(context: &Context, request: &ReplayRequest) -> Result<Replayed
         faults: request.faults.clone(),
     };
     stored::begin(&team, &plan)?;
-    play(&folder, mode.as_deref(), &request.faults)?;
+    play(&folder, mode.as_deref(), &seen, &request.faults)?;
     let extent = Extent {
         end: end.unwrap_or_else(|| WallTime::from_secs(f64::MAX)),
         has_tail: cut.is_none() && end.is_some(),
@@ -182,7 +182,7 @@ fn new_folder(context: &Context, into: Option<&Path>) -> Result<PathBuf, Failure
 }
 
 /// Runs the lead of the new team until it ends. A lead that a fault has killed comes back.
-fn play(folder: &Path, mode: Option<&str>, faults: &[Fault]) -> Result<(), Failure> {
+fn play(folder: &Path, mode: Option<&str>, seen: &Seen, faults: &[Fault]) -> Result<(), Failure> {
     let what = "the new team could not play";
     let program = std::env::current_exe().or_fail(what, "install `team` again")?;
     let is_lead = |fault: &Fault| matches!(fault, Fault::Kill { name, .. } if name == "lead");
@@ -192,6 +192,8 @@ fn play(folder: &Path, mode: Option<&str>, faults: &[Fault]) -> Result<(), Failu
         lead.args(["lead", "-p", "--model", "replay"]).current_dir(folder);
         lead.args(mode.iter().flat_map(|mode| ["--mode", *mode]));
         lead.args(has_been_killed.then_some("--resume"));
+        // In the record, too, they took tasks by themselves.
+        lead.envs(seen.takes_tasks.then_some(("TEAM_AUTO_CLAIM", "true")));
         lead.env_remove("TEAM_DIR").env_remove("TEAM_RUN").stdin(Stdio::null());
         lead.stdout(Stdio::null()).stderr(Stdio::piped());
         end_with_parent(&mut lead);
@@ -230,6 +232,8 @@ struct Seen {
     turns: Vec<WallTime>,
     /// The time at which the lead began to stop the team.
     closing: Option<WallTime>,
+    /// Whether members took tasks from the list by themselves.
+    takes_tasks: bool,
     /// The reason for which it cannot be played.
     unplayable: Option<String>,
 }
@@ -252,7 +256,12 @@ impl Seen {
                 }
                 Entry::TurnEnd { .. } if name.is_lead() => seen.turns.push(at),
                 Entry::Mail { message, .. } => {
-                    let asked = Message::read(&message).ok().filter(|message| {
+                    let message = Message::read(&message).ok();
+                    seen.takes_tasks |= message.as_ref().is_some_and(|message| {
+                        let is_task = matches!(message.body, Body::TaskAssignment { .. });
+                        is_task && message.from == AgentName::system().as_str()
+                    });
+                    let asked = message.filter(|message| {
                         matches!(&message.body, Body::ShutdownRequest { reason: Some(reason), .. }
                             if reason == TEAM_STOPS && message.from == AgentName::lead().as_str())
                     });

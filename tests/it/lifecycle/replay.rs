@@ -2,7 +2,9 @@
 //! and the tools are real.
 
 use crate::support::harness::{CommandResult, Team};
-use crate::support::scripts::{NINE_PROMPTS, all_idle, bash, calls, headless, says, script, spawn};
+use crate::support::scripts::{
+    NINE_PROMPTS, all_idle, bash, calls, headless, kill_9, says, script, spawn,
+};
 use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
 use std::fs;
@@ -237,5 +239,36 @@ fn what_cannot_be_played_is_refused_and_makes_nothing() {
     let ran = replay(&team, "empty/..", &[]).expect(2);
     assert!(ran.err.contains("--into"), "{}", ran.err);
     assert!(!team.workspace().join("new").exists());
+    team.wait_no_process();
+}
+
+#[test]
+fn a_crash_mail_and_tasks_of_the_person_come_again_twice() {
+    let team = Team::new();
+    team.variable("TEAM_AUTO_CLAIM", "true");
+    let mut lead = Terminal::start(team.command("team", &["lead", "--model", "rehearsal"]));
+    lead.expect("rehearsal");
+    let answered = |text: &str| team.has_mail("lead", "alice", text) && all_idle(&team);
+    lead.type_line("Spawn alice (coder).");
+    team.wait_status("alice", "idle");
+    team.team(&["send", "alice", "Run echo one"]).expect(0);
+    team.eventually("alice has answered", || answered("echo one"));
+    let before = team.pid_of("alice");
+    kill_9(&team, "alice");
+    team.eventually("alice is back", || team.pid_of("alice") != before && all_idle(&team));
+    team.team(&["send", "alice", "Run echo two"]).expect(0);
+    team.eventually("alice has answered again", || answered("echo two"));
+    team.team(&["task", "add", "Run echo three"]).expect(0);
+    team.team(&["task", "add", "Run echo four", "--after", "1"]).expect(0);
+    team.eventually("the tasks are done", || answered("echo three") && answered("echo four"));
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    for into in ["first", "second"] {
+        alike(replay(&team, into, &[]));
+        let alice = lines(&team, into, "alice");
+        let sessions = alice.iter().filter(|line| line["kind"] == "session").count();
+        assert_eq!(sessions, 2, "it crashed and came back");
+        assert!(team.workspace().join(into).join(".team/tasks/2.json").exists());
+    }
     team.wait_no_process();
 }
