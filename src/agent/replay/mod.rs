@@ -29,7 +29,6 @@ use crate::tasks::Tasks;
 use crate::tools::can_complete_tasks;
 use crate::tools::replay::{Stage, StageFuture};
 use crate::tools::{Call, ToolError, ToolOutput};
-use crate::wire::limits::RESTART_FIRST_PAUSE;
 use crate::wire::message::{Correlation, Message};
 use crate::wire::replay::{Pace, ReplayPlan, ToolSource};
 use crate::wire::transcript::{Entry, Line};
@@ -198,15 +197,26 @@ impl Player {
         }
     }
 
-    /// Kills this process where it crashed in the record.
+    /// Kills this process where it crashed in the record. Mail that waited for the next process waits for it again.
     async fn crash_if_recorded(&self) {
         let crash = self.look(|shared| shared.script.crash(&shared.place())).await;
-        let Some(Crash { came_back_at, .. }) = crash else { return };
-        let end = self.plan.end;
-        if end.is_none_or(|end| came_back_at < end) {
-            let pause = RESTART_FIRST_PAUSE.as_secs_f64();
-            self.wait_for_others(WallTime::from_secs(came_back_at.as_secs() - pause)).await;
-            kill_this_process();
+        let is_played = |at| self.plan.end.is_none_or(|end| at < end);
+        let Some(crash) = crash.filter(|crash| is_played(crash.came_back_at)) else { return };
+        self.wait_for_others(crash.crashed_at()).await;
+        loop {
+            let step = self.look(move |shared| {
+                let step = shared.step(&shared.mail_of_crash(crash), Window::Now);
+                if let Step::Go(_) = step {
+                    // Nothing is drained any more.
+                    kill_this_process();
+                }
+                step
+            });
+            match step.await {
+                Step::Send(delivery) => self.send_again(*delivery).await,
+                Step::Wait => tokio::time::sleep(LOOK_INTERVAL).await,
+                Step::Go(_) => return,
+            }
         }
     }
 
@@ -513,6 +523,14 @@ impl Shared {
         let is_too_late = |it: &Delivery| it.at >= self.end && !it.is_mail();
         let count = due.iter().position(is_too_late).unwrap_or(due.len());
         due.get(..count).unwrap_or_default()
+    }
+
+    /// Returns the mail that was sent before the next process came, once the others are as far as at the crash.
+    fn mail_of_crash(&self, crash: Crash) -> Vec<Delivery> {
+        let place = Place { sessions: self.place().sessions + 1, ..self.place() };
+        let due = self.script.due(&place, self.released, true).iter();
+        let mail = due.take_while(|it| it.was_sent_before(crash.came_back_at)).cloned();
+        mail.map(|it| it.ordered_at(crash.crashed_at())).collect()
     }
 
     fn due_ahead(&self) -> &[Delivery] {

@@ -3,6 +3,7 @@
 //! Pure: it is made from the lines of a transcript, and asked by the [`Place`] that the new transcript has reached.
 
 use crate::wire::chat::{Reply, Usage};
+use crate::wire::limits::RESTART_FIRST_PAUSE;
 use crate::wire::message::{Message, Outcome};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
@@ -104,6 +105,17 @@ impl Delivery {
         is("type", "task_assignment") && is("from", AgentName::system().as_str())
     }
 
+    pub(super) fn was_sent_before(&self, time: WallTime) -> bool {
+        let Delivered::Mail { message, .. } = &self.what else { return false };
+        let sent = message.get("timestamp").and_then(Value::as_f64);
+        sent.is_some_and(|sent| WallTime::from_secs(sent) < time)
+    }
+
+    /// Returns the delivery with another time that the others must have reached.
+    pub(super) fn ordered_at(self, ordered_at: WallTime) -> Self {
+        Self { ordered_at, ..self }
+    }
+
     /// Whether the delivery starts a turn of an idle member.
     pub(super) fn wakes(&self) -> bool {
         match &self.what {
@@ -130,6 +142,14 @@ pub(super) struct Crash {
     place: Place,
     /// The time of the next process.
     pub(super) came_back_at: WallTime,
+}
+
+impl Crash {
+    /// Returns about the time of the crash: the next process comes after a pause.
+    pub(super) fn crashed_at(&self) -> WallTime {
+        let pause = RESTART_FIRST_PAUSE.as_secs_f64();
+        WallTime::from_secs(self.came_back_at.as_secs() - pause)
+    }
 }
 
 /// What stands between two replies.
