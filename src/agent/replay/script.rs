@@ -210,14 +210,20 @@ impl Script {
                     was_asked_to_end |=
                         message.get("type").is_some_and(|kind| kind == "shutdown_request");
                     let what = Delivered::Mail { message, verified };
-                    segment.into_iter().for_each(|it| it.deliveries.push(delivery(what.clone())));
+                    if let Some(segment) = segment {
+                        segment.deliveries.push(delivery(what));
+                    }
                 }
                 Entry::User { content } => {
                     let what = Delivered::Prompt(content);
-                    segment.into_iter().for_each(|it| it.deliveries.push(delivery(what.clone())));
+                    if let Some(segment) = segment {
+                        segment.deliveries.push(delivery(what));
+                    }
                 }
                 Entry::TurnEnd { outcome, .. } => {
-                    segment.into_iter().for_each(|it| it.turn_ends.push(outcome));
+                    if let Some(segment) = segment {
+                        segment.turn_ends.push(outcome);
+                    }
                     turn_ended_at = Some(at);
                 }
                 Entry::ToolStart { tool_use_id, .. } => {
@@ -242,7 +248,9 @@ impl Script {
                     }
                 }
                 Entry::Session { .. } => {
-                    segment.into_iter().for_each(|it| it.sessions = place.sessions);
+                    if let Some(segment) = segment {
+                        segment.sessions = place.sessions;
+                    }
                     turn_ended_at = None;
                     // The lead that comes back begins another run.
                     if before.sessions > 0 && rests.is_some() && !was_asked_to_end {

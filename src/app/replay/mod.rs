@@ -16,6 +16,7 @@ use crate::error::{Exit, Failure, OrFail};
 use crate::os::child::end_with_parent;
 use crate::store::replay::{self as stored, each_entry, recorded_agents};
 use crate::store::{StoreError, TeamDir, roster};
+use crate::wire::limits::DEFAULT_ROUNDS;
 use crate::wire::message::{Body, Message};
 use crate::wire::replay::{Fault, Pace, ReplayPlan, ToolSource};
 use crate::wire::transcript::{Entry, Line};
@@ -194,6 +195,9 @@ fn play(folder: &Path, mode: Option<&str>, seen: &Seen, faults: &[Fault]) -> Res
         lead.args(has_been_killed.then_some("--resume"));
         // In the record, too, they took tasks by themselves.
         lead.envs(seen.takes_tasks.then_some(("TEAM_AUTO_CLAIM", "true")));
+        // A limit that the record has passed does not end a turn.
+        let rounds = seen.rounds.max(DEFAULT_ROUNDS).to_string();
+        lead.envs((seen.rounds > DEFAULT_ROUNDS).then_some(("TEAM_MAX_ROUNDS", rounds)));
         lead.env_remove("TEAM_DIR").env_remove("TEAM_RUN").stdin(Stdio::null());
         lead.stdout(Stdio::null()).stderr(Stdio::piped());
         end_with_parent(&mut lead);
@@ -232,6 +236,8 @@ struct Seen {
     turns: Vec<WallTime>,
     /// The time at which the lead began to stop the team.
     closing: Option<WallTime>,
+    /// The most calls of a model in one turn.
+    rounds: u32,
     /// Whether members took tasks from the list by themselves.
     takes_tasks: bool,
     /// The reason for which it cannot be played.
@@ -245,7 +251,7 @@ impl Seen {
         let members = roster.members.iter().map(|member| member.model.clone());
         seen.models.extend(roster.lead.iter().map(|lead| lead.model.clone()).chain(members));
         for name in seen.agents.clone() {
-            let mut sessions = 0;
+            let (mut sessions, mut rounds) = (0, 0);
             each_entry(record, &name, |Line { at, entry }| match entry {
                 Entry::Session { model, foreign, .. } => {
                     sessions += 1;
@@ -254,7 +260,14 @@ impl Seen {
                         seen.later_leads.push(at);
                     }
                 }
-                Entry::TurnEnd { .. } if name.is_lead() => seen.turns.push(at),
+                Entry::Assistant { .. } => {
+                    rounds += 1;
+                    seen.rounds = seen.rounds.max(rounds);
+                }
+                Entry::TurnEnd { .. } => {
+                    rounds = 0;
+                    seen.turns.extend(name.is_lead().then_some(at));
+                }
                 Entry::Mail { message, .. } => {
                     let message = Message::read(&message).ok();
                     seen.takes_tasks |= message.as_ref().is_some_and(|message| {
@@ -274,7 +287,6 @@ impl Seen {
                     };
                 }
                 Entry::User { .. }
-                | Entry::Assistant { .. }
                 | Entry::ToolStart { .. }
                 | Entry::ToolResult { .. }
                 | Entry::Request { .. }
@@ -286,7 +298,6 @@ impl Seen {
                 | Entry::Compacted { .. }
                 | Entry::ResultsLeftOut { .. }
                 | Entry::HandedOut { .. }
-                | Entry::TurnEnd { .. }
                 | Entry::Unknown => {}
             })?;
         }
