@@ -51,7 +51,7 @@ pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
 
 use crate::store::TeamDir;
 use crate::wire::role::Role;
-use crate::wire::tool::{Effect, Signal, SubjectArgument, ToolSpec};
+use crate::wire::tool::{Audience, Effect, Purpose, Signal, SubjectArgument, ToolSpec};
 use registry::{Registration, Tool as _};
 
 const TOOLS: &[Registration] = &[
@@ -104,6 +104,15 @@ pub(crate) fn registry(parts: ToolParts) -> Registry {
 
 pub(crate) fn find(name: &str) -> Option<&'static ToolSpec> {
     specs().find(|spec| spec.name == name)
+}
+
+/// Whether the calls of a tool change a list of the team that all members share, such as that of tasks. They are short,
+/// and wait for nobody.
+pub(crate) fn changes_shared_list(tool: &str) -> bool {
+    find(tool).is_some_and(|spec| {
+        let is_for_all = spec.audience != Audience::Lead && spec.signal == Signal::None;
+        is_for_all && spec.effect == Effect::Talks && spec.purpose == Purpose::Work
+    })
 }
 
 /// Returns the spec of the tool with this name or alias, as role files write it.

@@ -1,8 +1,6 @@
 //! The seam for an agent that plays a record again: it decides on the mail and on the calls of tools.
 
 use super::call::{Call, ToolError, ToolOutput};
-use super::find;
-use crate::wire::tool::{Audience, Effect, Purpose, Signal};
 use std::pin::Pin;
 
 /// The result of a step of the play.
@@ -26,13 +24,4 @@ pub(crate) trait Stage {
 
     /// Waits for mail that comes before the next call of the same reply.
     fn after_call<'a>(&'a self, call: &'a Call) -> StageFuture<'a, ()>;
-}
-
-/// Whether the calls of a tool change a list of the team that all members share, such as that of tasks. They are short,
-/// and wait for nobody.
-pub(crate) fn changes_shared_list(tool: &str) -> bool {
-    find(tool).is_some_and(|spec| {
-        let is_for_all = spec.audience != Audience::Lead && spec.signal == Signal::None;
-        is_for_all && spec.effect == Effect::Talks && spec.purpose == Purpose::Work
-    })
 }

@@ -4,7 +4,6 @@ use super::WallTime;
 use super::words::words;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::time::Duration;
 
 words! {
     /// The origin of the results of tools that do not belong to the team.
@@ -44,8 +43,11 @@ pub enum Fault {
     },
 }
 
-/// The delay of `slow:model` without a time.
-const SLOW: Duration = Duration::from_secs(1);
+/// The delay of `slow:model` without a time, in milliseconds.
+const SLOW_MS: u64 = 1000;
+
+/// The longest delay of a reply, in seconds.
+const SLOWEST: f64 = 3600.0;
 
 impl Fault {
     /// Parses `kill:NAME@N`, `slow:model` or `slow:model=SECONDS`. The error names the forms.
@@ -61,15 +63,24 @@ impl Fault {
             return Ok(Self::Kill { name: name.into(), call });
         }
         let rest = text.strip_prefix("slow:model").ok_or_else(unknown)?;
-        let delay = match rest.strip_prefix('=') {
-            None if rest.is_empty() => Some(SLOW),
-            None => None,
+        let ms = match rest.strip_prefix('=') {
+            None if rest.is_empty() => SLOW_MS,
+            None => return Err(unknown()),
             Some(seconds) => {
-                let seconds = seconds.strip_suffix('s').unwrap_or(seconds).parse().ok();
-                seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                let seconds: f64 =
+                    seconds.strip_suffix('s').unwrap_or(seconds).parse().map_err(|_| unknown())?;
+                if !(0.0..=SLOWEST).contains(&seconds) {
+                    return Err(unknown());
+                }
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "it is between 0 and an hour"
+                )]
+                let ms = (seconds * 1000.0) as u64;
+                ms
             }
         };
-        let ms = u64::try_from(delay.ok_or_else(unknown)?.as_millis()).map_err(|_| unknown())?;
         Ok(Self::SlowModel { ms })
     }
 }
@@ -85,6 +96,8 @@ pub struct ReplayPlan {
     pub pace: Pace,
     /// The time in the record at which the team ends; `None` if the record has no end.
     pub end: Option<WallTime>,
+    /// Whether the record goes on after that, so that the members are broken off there.
+    pub is_cut: bool,
     /// The faults to make.
     pub faults: Vec<Fault>,
 }
@@ -100,9 +113,16 @@ mod tests {
         assert_eq!(Fault::parse("slow:model").unwrap(), Fault::SlowModel { ms: 1000 });
         assert_eq!(Fault::parse("slow:model=0.5s").unwrap(), Fault::SlowModel { ms: 500 });
         assert_eq!(Fault::parse("slow:model=2").unwrap(), Fault::SlowModel { ms: 2000 });
-        for bad in
-            ["", "kill", "kill:alice", "kill:alice@0", "slow:models", "slow:model=x", "eat:disk"]
-        {
+        for bad in [
+            "",
+            "kill",
+            "kill:alice",
+            "kill:alice@0",
+            "slow:models",
+            "slow:model=x",
+            "slow:model=-1",
+            "eat:disk",
+        ] {
             let refused = Fault::parse(bad).unwrap_err();
             assert!(refused.contains("kill:NAME@N"), "{refused}");
         }

@@ -13,17 +13,16 @@ mod list;
 pub(crate) mod model;
 mod order;
 mod script;
+mod shared;
 
 use super::event::{Events, MachineEvent};
 use super::progress::Progress as Shown;
 use crate::bus::{Bus, Outgoing, lock};
 use crate::os::SystemClock;
-use crate::os::deadline::deadline;
 use crate::os::program::kill_this_process;
 use crate::protocol::tasks::NewTask;
 use crate::store::asynchronous::offload;
-use crate::store::replay::{each_entry, follow_held, plan, recorded_agents, release};
-use crate::store::tail::Tail;
+use crate::store::replay::{each_entry, follow_held, plan, recorded_agents};
 use crate::store::{StoreError, TeamDir};
 use crate::tasks::Tasks;
 use crate::tools::can_complete_tasks;
@@ -34,9 +33,9 @@ use crate::wire::replay::{Pace, ReplayPlan, ToolSource};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use list::RecordedList;
-use order::{Progress, does_another_work, have_others_reached, is_list_ready};
-use script::{Crash, Delivered, Delivery, Place, Script, is_same};
-use serde_json::{Map, Value};
+use order::{Progress, is_list_ready};
+use script::{Delivered, Delivery, Script};
+use shared::{Shared, Step, Window};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -49,9 +48,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The interval for a member that may wait for long.
 const SLOW_INTERVAL: Duration = Duration::from_millis(50);
-
-/// The time without any progress of the team after which something is missing.
-const STALLED_AFTER: Duration = Duration::from_secs(10);
 
 /// A member that plays its part of the record.
 pub(crate) struct Player {
@@ -71,51 +67,6 @@ struct Agent {
     bus: Arc<Bus>,
     events: Events,
     incarnation: String,
-}
-
-/// The state that is read from the files.
-struct Shared {
-    me: AgentName,
-    dir: TeamDir,
-    script: Arc<Script>,
-    /// The time in the record from which on the team ends, and nothing is ordered.
-    end: WallTime,
-    members: Vec<Progress>,
-    held_tail: Tail,
-    held: Vec<HeldMail>,
-    /// The place for which `released` counts.
-    place: Option<Place>,
-    /// The number of deliveries of this segment that the member has got or is to get.
-    released: usize,
-    /// The number of deliveries of the next segment that are in the inbox.
-    ahead: usize,
-    grew_at: Instant,
-    /// The reason for which the record is no longer followed.
-    strayed: Option<String>,
-    /// The new id of each recorded request.
-    request_ids: BTreeMap<String, String>,
-}
-
-struct HeldMail {
-    line: Vec<u8>,
-    message: Map<String, Value>,
-}
-
-/// The segment of the script to which deliveries belong.
-#[derive(Debug, Clone, Copy)]
-enum Window {
-    Now,
-    /// The one after the next reply.
-    Ahead,
-}
-
-/// The next step of a member that waits for its deliveries.
-enum Step {
-    Wait,
-    /// Somebody outside the team has sent this message in the record, so the member sends it to itself.
-    Send(Box<Delivery>),
-    /// The deliveries are in the inbox; these are the prompts.
-    Go(Vec<String>),
 }
 
 impl Player {
@@ -140,6 +91,7 @@ impl Player {
             dir: team.clone(),
             script: Arc::clone(&script),
             end,
+            is_cut: plan.is_cut,
             members: members.collect::<Result<_, _>>()?,
             held_tail: follow_held(team, me),
             held: Vec::new(),
@@ -244,6 +196,18 @@ impl Player {
         let Some(agent) = self.agent.get() else { return };
         for prompt in prompts {
             let _ended = agent.events.send(MachineEvent::Prompt(prompt).into());
+        }
+    }
+
+    /// Whether the members are broken off at the end, since the record goes on.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.plan.is_cut
+    }
+
+    /// Waits for the end of this process, if the record goes on where the play ends.
+    async fn stay_at_cut(&self, time: WallTime) {
+        if self.plan.is_cut && self.plan.end.is_some_and(|end| time >= end) {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -433,6 +397,7 @@ impl Stage for Player {
     ) -> StageFuture<'a, Option<Result<ToolOutput, ToolError>>> {
         Box::pin(async move {
             let tool = self.script.tool(&call.id)?;
+            self.stay_at_cut(tool.started_at).await;
             self.wait_for_others(tool.started_at).await;
             self.wait_for_list(&call.id).await;
             if tool.result.is_none() {
@@ -476,201 +441,4 @@ fn rest_of(me: &AgentName, line: &Line) -> Option<WallTime> {
     let message = Message::read(message).ok()?;
     let is_rest = message.body.kind() == "idle_notification" && message.from == me.as_str();
     message.timestamp.filter(|_| is_rest)
-}
-
-impl Shared {
-    /// Reads what the members have done and what mail has come.
-    fn look(&mut self) {
-        let mut has_grown = false;
-        for member in &mut self.members {
-            has_grown |= member.follow();
-        }
-        let lines = self.held_tail.read_new().unwrap_or_else(|why| {
-            tracing::warn!(%why, "held mail could not be read");
-            Vec::new()
-        });
-        has_grown |= !lines.is_empty();
-        let mine = self.members.iter().find(|member| member.name == self.me);
-        for line in lines {
-            let Ok(message) = serde_json::from_slice::<Map<String, Value>>(&line) else { continue };
-            let id = message.get("id").and_then(Value::as_str).unwrap_or_default();
-            if !mine.is_some_and(|mine| mine.mail.contains(id)) {
-                self.held.push(HeldMail { line, message });
-            }
-        }
-        if has_grown {
-            self.grew_at = Instant::now();
-        }
-        let place = mine.map(|mine| mine.place).unwrap_or_default();
-        match &mut self.place {
-            // A process that comes back goes on where its transcript ends.
-            None => self.released = place.delivered,
-            Some(before) if before.replies != place.replies => {
-                self.released = std::mem::take(&mut self.ahead);
-            }
-            Some(_) => {}
-        }
-        self.place = Some(place);
-    }
-
-    fn place(&self) -> Place {
-        self.place.unwrap_or_default()
-    }
-
-    /// Returns what is due. Nobody types a prompt after the end of the play.
-    fn due(&self, is_at_rest: bool) -> &[Delivery] {
-        let due = self.script.due(&self.place(), self.released, is_at_rest);
-        let is_too_late = |it: &Delivery| it.at >= self.end && !it.is_mail();
-        let count = due.iter().position(is_too_late).unwrap_or(due.len());
-        due.get(..count).unwrap_or_default()
-    }
-
-    /// Returns the mail that was sent before the next process came, once the others are as far as at the crash.
-    fn mail_of_crash(&self, crash: Crash) -> Vec<Delivery> {
-        let place = Place { sessions: self.place().sessions + 1, ..self.place() };
-        let due = self.script.due(&place, self.released, true).iter();
-        let mail = due.take_while(|it| it.was_sent_before(crash.came_back_at)).cloned();
-        mail.map(|it| it.ordered_at(crash.crashed_at())).collect()
-    }
-
-    fn due_ahead(&self) -> &[Delivery] {
-        self.script.due_ahead(&self.place(), self.ahead)
-    }
-
-    fn due_after_call(&self, id: &str) -> &[Delivery] {
-        self.script.due_after_call(&self.place(), self.released, id)
-    }
-
-    fn is_time(&self, time: WallTime) -> bool {
-        let time = if time < self.end { time } else { self.end };
-        have_others_reached(&self.members, &self.me, time)
-    }
-
-    fn have_all_reached(&self, time: WallTime) -> bool {
-        self.strayed.is_some() || self.members.iter().all(|member| member.has_reached(time))
-    }
-
-    /// Releases what is due once all of it is there.
-    fn step(&mut self, due: &[Delivery], window: Window) -> Step {
-        self.release_unexpected();
-        if self.strayed.is_some() {
-            return Step::Go(Vec::new());
-        }
-        let mut found = Vec::new();
-        for delivery in due {
-            if !self.is_time(delivery.ordered_at) {
-                return self.wait(|| "another member has not come as far as in the record".into());
-            }
-            let Delivered::Mail { message, .. } = &delivery.what else { continue };
-            let is_it = |(at, held): &(usize, &HeldMail)| {
-                !found.contains(at) && is_same(message, &held.message)
-            };
-            match self.held.iter().enumerate().find(is_it) {
-                Some((at, _)) => found.push(at),
-                None if self.is_from_outside(message) => {
-                    return Step::Send(Box::new(delivery.clone()));
-                }
-                None => {
-                    let from = message.get("from").and_then(Value::as_str).unwrap_or_default();
-                    let kind = message.get("type").and_then(Value::as_str).unwrap_or_default();
-                    let why = format!("a {kind} of {from} has not come");
-                    return self.wait(move || why);
-                }
-            }
-        }
-        let mut prompts = Vec::new();
-        let mut found = found.into_iter();
-        let mut gone = Vec::new();
-        for delivery in due {
-            match &delivery.what {
-                Delivered::Prompt(text) => prompts.push(text.clone()),
-                Delivered::Mail { message, .. } => {
-                    let Some(at) = found.next() else { continue };
-                    if let Some(held) = self.held.get(at) {
-                        note_request(&mut self.request_ids, message, &held.message);
-                    }
-                    self.release(at);
-                    gone.push(at);
-                }
-            }
-        }
-        gone.sort_unstable();
-        for at in gone.into_iter().rev() {
-            self.held.remove(at);
-        }
-        match window {
-            Window::Now => self.released += due.len(),
-            Window::Ahead => self.ahead += due.len(),
-        }
-        Step::Go(prompts)
-    }
-
-    /// Waits, unless the team has stalled.
-    fn wait(&mut self, missing: impl FnOnce() -> String) -> Step {
-        if self.has_strayed(missing) { Step::Go(Vec::new()) } else { Step::Wait }
-    }
-
-    /// Whether the record is no longer followed. This happens if nothing goes on and something is missing.
-    fn has_strayed(&mut self, missing: impl FnOnce() -> String) -> bool {
-        let is_stalled = self.grew_at.elapsed() > deadline(STALLED_AFTER);
-        if self.strayed.is_none() && is_stalled && !does_another_work(&self.members, &self.me) {
-            self.stray(missing());
-        }
-        self.strayed.is_some()
-    }
-
-    fn stray(&mut self, why: String) {
-        tracing::warn!(why, "the record is no longer followed");
-        self.strayed = Some(why);
-        self.release_unexpected();
-    }
-
-    /// Releases mail that the record does not have, and all mail if the record is no longer followed.
-    fn release_unexpected(&mut self) {
-        if self.held.is_empty() {
-            return;
-        }
-        let place = self.place();
-        let mut expected: Vec<_> = self.script.mail_from(&place, self.released).collect();
-        let has_strayed = self.strayed.is_some();
-        let is_unexpected = |held: &HeldMail| {
-            let known = expected.iter().position(|recorded| is_same(recorded, &held.message));
-            known.map(|at| expected.swap_remove(at)).is_none() || has_strayed
-        };
-        let unexpected: Vec<bool> = self.held.iter().map(is_unexpected).collect();
-        for (at, is_unexpected) in unexpected.into_iter().enumerate().rev() {
-            if is_unexpected {
-                self.release(at);
-                self.held.remove(at);
-            }
-        }
-    }
-
-    fn release(&self, at: usize) {
-        let Some(held) = self.held.get(at) else { return };
-        if let Err(why) = release(&self.dir, &self.me, &held.line) {
-            tracing::warn!(%why, "held mail could not be moved to the inbox");
-        }
-    }
-
-    /// Whether the sender of a message is no agent of the team.
-    fn is_from_outside(&self, message: &Map<String, Value>) -> bool {
-        let from = message.get("from").and_then(Value::as_str).unwrap_or_default();
-        from != AgentName::system().as_str()
-            && !self.members.iter().any(|member| member.name.as_str() == from)
-    }
-}
-
-/// Notes the new id of a recorded request.
-fn note_request(
-    ids: &mut BTreeMap<String, String>,
-    recorded: &Map<String, Value>,
-    new: &Map<String, Value>,
-) {
-    let id = |message: &Map<String, Value>| {
-        message.get("request_id").and_then(Value::as_str).map(str::to_owned)
-    };
-    if let (Some(recorded), Some(new)) = (id(recorded), id(new)) {
-        ids.insert(recorded, new);
-    }
 }

@@ -1,7 +1,8 @@
 //! The model of a member that plays a record again: its replies are the recorded ones.
 
 use super::script::{Answer, RecordedCall};
-use super::{LOOK_INTERVAL, Player, Shared, Window};
+use super::shared::{Shared, Window};
+use super::{LOOK_INTERVAL, Player};
 use crate::llm::{Delta, ModelError, Provider, Sink, TurnFuture};
 use crate::os::program::kill_this_process;
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
@@ -57,6 +58,7 @@ impl Player {
     /// Returns the answer to a call, at its time.
     async fn reply(&self, call: RecordedCall, is_summary: bool) -> Result<Reply, ModelError> {
         let RecordedCall { at, asked_at, answer } = call;
+        self.stay_at_cut(at).await;
         self.wait_for_others(at).await;
         self.keep_pace(asked_at, at).await;
         for fault in &self.plan.faults {

@@ -8,7 +8,7 @@ use super::script::Place;
 use crate::store::replay::{each_entry, follow};
 use crate::store::tail::Tail;
 use crate::store::{StoreError, TeamDir};
-use crate::tools::replay::changes_shared_list;
+use crate::tools::changes_shared_list;
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use std::collections::{BTreeMap, BTreeSet};

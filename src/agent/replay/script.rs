@@ -4,7 +4,7 @@
 
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::limits::RESTART_FIRST_PAUSE;
-use crate::wire::message::{Message, Outcome};
+use crate::wire::message::{Body, Message, Outcome};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
@@ -152,7 +152,7 @@ impl Crash {
     }
 }
 
-/// What stands between two replies.
+/// The deliveries and ends of turns between two replies.
 #[derive(Debug, Default)]
 struct Segment {
     /// The processes up to here.
@@ -338,14 +338,16 @@ impl Script {
         due.get(..count).unwrap_or_default()
     }
 
-    /// Returns the messages that are delivered from here on, after the first `released` of the segment.
+    /// Returns the messages that are delivered from here on until this time, after the first `released` of the segment.
     pub(super) fn mail_from(
         &self,
         place: &Place,
         released: usize,
+        until: WallTime,
     ) -> impl Iterator<Item = &Map<String, Value>> {
         let segments = self.segments.get(place.replies..).unwrap_or_default();
         let all = segments.iter().flat_map(|segment| &segment.deliveries).skip(released);
+        let all = all.filter(move |delivery| delivery.at < until);
         all.filter_map(|delivery| match &delivery.what {
             Delivered::Mail { message, .. } => Some(message),
             Delivered::Prompt(_) => None,
@@ -357,8 +359,14 @@ impl Script {
 /// of the program may name processes, so they do not count.
 pub(super) fn is_same(recorded: &Map<String, Value>, new: &Map<String, Value>) -> bool {
     let same = |key: &str| recorded.get(key) == new.get(key);
-    let kind = recorded.get("type").and_then(Value::as_str).unwrap_or("message");
-    let is_text = matches!(kind, "message" | "broadcast" | "result" | "task_assignment");
+    let body = Message::read(recorded).map(|message| message.body);
+    let is_text = matches!(
+        body,
+        Ok(Body::Message { .. }
+            | Body::Broadcast {}
+            | Body::Result { .. }
+            | Body::TaskAssignment { .. })
+    );
     let has_id = recorded.get("id").is_some_and(Value::is_string);
     (has_id && same("id")) || (same("from") && same("type") && (!is_text || same("content")))
 }

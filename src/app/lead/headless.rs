@@ -234,6 +234,7 @@ impl HeadlessRun {
     /// second one kills.
     async fn close(&mut self, ended: Option<EndedLoop>, reason: EndReason) -> Closed {
         let limit = TimeLimit(self.app.deadline);
+        let is_cut = self.app.player.as_ref().is_some_and(|player| player.is_cut());
         let LeadApp { runtime, signals, .. } = &mut self.app;
         let (team, supervisor) = (runtime.team(), &runtime.supervisor);
         let members = member_names(&roster::read(team).unwrap_or_default());
@@ -242,6 +243,10 @@ impl HeadlessRun {
             let mut closing =
                 pin!(during("stopping", close(supervisor, ended, reason, limit), alive));
             let mut urgency = Urgency::Now;
+            if is_cut {
+                // Their turns are broken off, and a resumed team continues them.
+                supervisor.raise_urgency(urgency);
+            }
             loop {
                 tokio::select! {
                     closed = &mut closing => break closed,

@@ -98,6 +98,7 @@ pub(crate) fn run(context: &Context, request: &ReplayRequest) -> Result<Replayed
         tools: request.tools,
         pace: request.pace,
         end,
+        is_cut: cut.is_some(),
         faults: request.faults.clone(),
     };
     stored::begin(&team, &plan)?;

@@ -1,0 +1,262 @@
+//! The state of a player that is read from the files: the place of each member, and the mail that is held.
+
+use super::order::{Progress, does_another_work, have_others_reached};
+use super::script::{Crash, Delivered, Delivery, Place, Script, is_same};
+use crate::os::deadline::deadline;
+use crate::store::TeamDir;
+use crate::store::replay::release;
+use crate::store::tail::Tail;
+use crate::wire::{AgentName, WallTime};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The time without any progress of the team after which something is missing.
+const STALLED_AFTER: Duration = Duration::from_secs(10);
+
+/// The state that is read from the files.
+pub(super) struct Shared {
+    pub(super) me: AgentName,
+    pub(super) dir: TeamDir,
+    pub(super) script: Arc<Script>,
+    /// The time in the record from which on the team ends, and nothing is ordered.
+    pub(super) end: WallTime,
+    /// Whether the record goes on after the end.
+    pub(super) is_cut: bool,
+    pub(super) members: Vec<Progress>,
+    pub(super) held_tail: Tail,
+    pub(super) held: Vec<HeldMail>,
+    /// The place for which `released` counts.
+    pub(super) place: Option<Place>,
+    /// The number of deliveries of this segment that the member has got or is to get.
+    pub(super) released: usize,
+    /// The number of deliveries of the next segment that are in the inbox.
+    pub(super) ahead: usize,
+    pub(super) grew_at: Instant,
+    /// The reason for which the record is no longer followed.
+    pub(super) strayed: Option<String>,
+    /// The new id of each recorded request.
+    pub(super) request_ids: BTreeMap<String, String>,
+}
+
+pub(super) struct HeldMail {
+    pub(super) line: Vec<u8>,
+    pub(super) message: Map<String, Value>,
+}
+
+/// The segment of the script to which deliveries belong.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Window {
+    Now,
+    /// The one after the next reply.
+    Ahead,
+}
+
+/// The next step of a member that waits for its deliveries.
+pub(super) enum Step {
+    Wait,
+    /// Somebody outside the team has sent this message in the record, so the member sends it to itself.
+    Send(Box<Delivery>),
+    /// The deliveries are in the inbox; these are the prompts.
+    Go(Vec<String>),
+}
+
+impl Shared {
+    /// Reads what the members have done and what mail has come.
+    pub(super) fn look(&mut self) {
+        let mut has_grown = false;
+        for member in &mut self.members {
+            has_grown |= member.follow();
+        }
+        let lines = self.held_tail.read_new().unwrap_or_else(|why| {
+            tracing::warn!(%why, "held mail could not be read");
+            Vec::new()
+        });
+        has_grown |= !lines.is_empty();
+        let mine = self.members.iter().find(|member| member.name == self.me);
+        for line in lines {
+            let Ok(message) = serde_json::from_slice::<Map<String, Value>>(&line) else { continue };
+            let id = message.get("id").and_then(Value::as_str).unwrap_or_default();
+            if !mine.is_some_and(|mine| mine.mail.contains(id)) {
+                self.held.push(HeldMail { line, message });
+            }
+        }
+        if has_grown {
+            self.grew_at = Instant::now();
+        }
+        let place = mine.map(|mine| mine.place).unwrap_or_default();
+        match &mut self.place {
+            // A process that comes back goes on where its transcript ends.
+            None => self.released = place.delivered,
+            Some(before) if before.replies != place.replies => {
+                self.released = std::mem::take(&mut self.ahead);
+            }
+            Some(_) => {}
+        }
+        self.place = Some(place);
+    }
+
+    pub(super) fn place(&self) -> Place {
+        self.place.unwrap_or_default()
+    }
+
+    /// Returns what is due. Nobody types a prompt after the end of the play.
+    pub(super) fn due(&self, is_at_rest: bool) -> &[Delivery] {
+        let due = self.script.due(&self.place(), self.released, is_at_rest);
+        let is_too_late = |it: &Delivery| it.at >= self.end && (self.is_cut || !it.is_mail());
+        let count = due.iter().position(is_too_late).unwrap_or(due.len());
+        due.get(..count).unwrap_or_default()
+    }
+
+    /// Returns the mail that was sent before the next process came, once the others are as far as at the crash.
+    pub(super) fn mail_of_crash(&self, crash: Crash) -> Vec<Delivery> {
+        let place = Place { sessions: self.place().sessions + 1, ..self.place() };
+        let due = self.script.due(&place, self.released, true).iter();
+        let mail = due.take_while(|it| it.was_sent_before(crash.came_back_at)).cloned();
+        mail.map(|it| it.ordered_at(crash.crashed_at())).collect()
+    }
+
+    pub(super) fn due_ahead(&self) -> &[Delivery] {
+        self.script.due_ahead(&self.place(), self.ahead)
+    }
+
+    pub(super) fn due_after_call(&self, id: &str) -> &[Delivery] {
+        self.script.due_after_call(&self.place(), self.released, id)
+    }
+
+    pub(super) fn is_time(&self, time: WallTime) -> bool {
+        let time = if time < self.end { time } else { self.end };
+        have_others_reached(&self.members, &self.me, time)
+    }
+
+    pub(super) fn have_all_reached(&self, time: WallTime) -> bool {
+        self.strayed.is_some() || self.members.iter().all(|member| member.has_reached(time))
+    }
+
+    /// Releases what is due once all of it is there.
+    pub(super) fn step(&mut self, due: &[Delivery], window: Window) -> Step {
+        self.release_unexpected();
+        if self.strayed.is_some() {
+            return Step::Go(Vec::new());
+        }
+        let mut found = Vec::new();
+        for delivery in due {
+            if !self.is_time(delivery.ordered_at) {
+                return self.wait(|| "another member has not come as far as in the record".into());
+            }
+            let Delivered::Mail { message, .. } = &delivery.what else { continue };
+            let is_it = |(at, held): &(usize, &HeldMail)| {
+                !found.contains(at) && is_same(message, &held.message)
+            };
+            match self.held.iter().enumerate().find(is_it) {
+                Some((at, _)) => found.push(at),
+                None if self.is_from_outside(message) => {
+                    return Step::Send(Box::new(delivery.clone()));
+                }
+                None => {
+                    let from = message.get("from").and_then(Value::as_str).unwrap_or_default();
+                    let kind = message.get("type").and_then(Value::as_str).unwrap_or_default();
+                    let why = format!("a {kind} of {from} has not come");
+                    return self.wait(move || why);
+                }
+            }
+        }
+        let mut prompts = Vec::new();
+        let mut found = found.into_iter();
+        let mut gone = Vec::new();
+        for delivery in due {
+            match &delivery.what {
+                Delivered::Prompt(text) => prompts.push(text.clone()),
+                Delivered::Mail { message, .. } => {
+                    let Some(at) = found.next() else { continue };
+                    if let Some(held) = self.held.get(at) {
+                        note_request(&mut self.request_ids, message, &held.message);
+                    }
+                    self.release(at);
+                    gone.push(at);
+                }
+            }
+        }
+        gone.sort_unstable();
+        for at in gone.into_iter().rev() {
+            self.held.remove(at);
+        }
+        match window {
+            Window::Now => self.released += due.len(),
+            Window::Ahead => self.ahead += due.len(),
+        }
+        Step::Go(prompts)
+    }
+
+    /// Waits, unless the team has stalled.
+    pub(super) fn wait(&mut self, missing: impl FnOnce() -> String) -> Step {
+        if self.has_strayed(missing) { Step::Go(Vec::new()) } else { Step::Wait }
+    }
+
+    /// Whether the record is no longer followed. This happens if nothing goes on and something is missing.
+    pub(super) fn has_strayed(&mut self, missing: impl FnOnce() -> String) -> bool {
+        let is_stalled = self.grew_at.elapsed() > deadline(STALLED_AFTER);
+        if self.strayed.is_none() && is_stalled && !does_another_work(&self.members, &self.me) {
+            self.stray(missing());
+        }
+        self.strayed.is_some()
+    }
+
+    pub(super) fn stray(&mut self, why: String) {
+        tracing::warn!(why, "the record is no longer followed");
+        self.strayed = Some(why);
+        self.release_unexpected();
+    }
+
+    /// Releases mail that the record does not have, and all mail if the record is no longer followed.
+    pub(super) fn release_unexpected(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let place = self.place();
+        let never = WallTime::from_secs(f64::MAX);
+        let until = if self.is_cut { self.end } else { never };
+        let mut expected: Vec<_> = self.script.mail_from(&place, self.released, until).collect();
+        let has_strayed = self.strayed.is_some();
+        let is_unexpected = |held: &HeldMail| {
+            let known = expected.iter().position(|recorded| is_same(recorded, &held.message));
+            known.map(|at| expected.swap_remove(at)).is_none() || has_strayed
+        };
+        let unexpected: Vec<bool> = self.held.iter().map(is_unexpected).collect();
+        for (at, is_unexpected) in unexpected.into_iter().enumerate().rev() {
+            if is_unexpected {
+                self.release(at);
+                self.held.remove(at);
+            }
+        }
+    }
+
+    pub(super) fn release(&self, at: usize) {
+        let Some(held) = self.held.get(at) else { return };
+        if let Err(why) = release(&self.dir, &self.me, &held.line) {
+            tracing::warn!(%why, "held mail could not be moved to the inbox");
+        }
+    }
+
+    /// Whether the sender of a message is no agent of the team.
+    pub(super) fn is_from_outside(&self, message: &Map<String, Value>) -> bool {
+        let from = message.get("from").and_then(Value::as_str).unwrap_or_default();
+        from != AgentName::system().as_str()
+            && !self.members.iter().any(|member| member.name.as_str() == from)
+    }
+}
+
+/// Notes the new id of a recorded request.
+fn note_request(
+    ids: &mut BTreeMap<String, String>,
+    recorded: &Map<String, Value>,
+    new: &Map<String, Value>,
+) {
+    let id = |message: &Map<String, Value>| {
+        message.get("request_id").and_then(Value::as_str).map(str::to_owned)
+    };
+    if let (Some(recorded), Some(new)) = (id(recorded), id(new)) {
+        ids.insert(recorded, new);
+    }
+}
