@@ -1,7 +1,7 @@
 //! Tests of the specs of all tools.
 
 use super::*;
-use crate::wire::tool::{Audience, OfferCondition};
+use crate::wire::tool::OfferCondition;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -96,7 +96,7 @@ pub struct ReplayPlan {
     pub pace: Pace,
     /// The time in the record at which the team ends; `None` if the record has no end.
     pub end: Option<WallTime>,
-    /// Whether the record goes on after that, so that the members are broken off there.
+    /// Whether the record goes on after that, so that the members are cut off there.
     pub is_cut: bool,
     /// The faults to make.
     pub faults: Vec<Fault>,

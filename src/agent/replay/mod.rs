@@ -199,7 +199,7 @@ impl Player {
         }
     }
 
-    /// Whether the members are broken off at the end, since the record goes on.
+    /// Whether the members are cut off at the end, since the record goes on.
     pub(crate) fn is_cut(&self) -> bool {
         self.plan.is_cut
     }

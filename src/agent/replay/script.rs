@@ -370,3 +370,116 @@ pub(super) fn is_same(recorded: &Map<String, Value>, new: &Map<String, Value>) -
     let has_id = recorded.get("id").is_some_and(Value::is_string);
     (has_id && same("id")) || (same("from") && same("type") && (!is_text || same("content")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::chat::{Block, StopReason};
+    use serde_json::json;
+
+    fn mail(id: &str) -> Entry {
+        let message = json!({"type": "message", "from": "lead", "content": "go", "id": id});
+        let Value::Object(message) = message else { unreachable!() };
+        Entry::Mail { claim: "1-a".into(), offset: 0, message, verified: true }
+    }
+
+    fn reply() -> Entry {
+        let blocks = vec![Block::Text { text: "ok".into() }];
+        let (stop_reason, usage, model) = (StopReason::EndTurn, Usage::default(), "m".into());
+        Entry::Assistant { blocks, stop_reason, usage, model }
+    }
+
+    fn session() -> Entry {
+        let (incarnation, model) = ("x".into(), "m".into());
+        Entry::Session { incarnation, pid: 1, model, foreign: None }
+    }
+
+    fn start(id: &str) -> Entry {
+        Entry::ToolStart { tool_use_id: id.into(), name: "bash".into() }
+    }
+
+    fn result(id: &str) -> Entry {
+        Entry::tool_result(id.into(), "ok".into(), false, Vec::new())
+    }
+
+    fn turn_end() -> Entry {
+        Entry::TurnEnd { outcome: Outcome::Done, rounds: 1, report: None, cut_off: false }
+    }
+
+    /// Makes the script of a teammate that told that it is idle at these times, from entries a second apart.
+    fn script(entries: &[Entry], rests: &[f64]) -> Script {
+        let lines = (0_u32..)
+            .zip(entries)
+            .map(|(at, entry)| Line { at: WallTime::from_secs(at.into()), entry: entry.clone() });
+        let rests: Vec<_> = rests.iter().copied().map(WallTime::from_secs).collect();
+        Script::new(lines, Some(&rests))
+    }
+
+    fn place(entries: &[Entry]) -> Place {
+        let mut place = Place::default();
+        for entry in entries {
+            place.pass(entry);
+        }
+        place
+    }
+
+    fn ids(due: &[Delivery]) -> Vec<&str> {
+        due.iter()
+            .map(|it| match &it.what {
+                Delivered::Mail { message, .. } => message["id"].as_str().unwrap(),
+                Delivered::Prompt(text) => text,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn mail_is_due_where_it_was_delivered() {
+        let all = [
+            session(),
+            mail("first"),
+            reply(),
+            mail("ahead"),
+            start("a"),
+            result("a"),
+            mail("between"),
+            start("b"),
+            result("b"),
+            mail("last"),
+            reply(),
+            turn_end(),
+            mail("at rest"),
+        ];
+        let script = script(&all, &[11.5]);
+        let due = |count: usize, released: usize, is_at_rest: bool| {
+            ids(script.due(&place(&all[..count]), released, is_at_rest))
+        };
+        assert_eq!(due(1, 0, false), ["first"]);
+        assert_eq!(ids(script.due_ahead(&place(&all[..2]), 0)), ["ahead"]);
+        let in_call = place(&all[..5]);
+        assert_eq!(ids(script.due_after_call(&in_call, 1, "a")), ["between"]);
+        assert_eq!(ids(script.due_after_call(&in_call, 1, "b")), [""; 0]);
+        assert_eq!(due(9, 2, false), ["last"]);
+        assert_eq!(due(12, 0, false), [""; 0], "it was idle before it came");
+        assert_eq!(due(12, 0, true), ["at rest"]);
+    }
+
+    #[test]
+    fn mail_that_came_before_the_member_was_idle_ends_no_rest() {
+        let all = [session(), mail("first"), reply(), turn_end(), mail("at once")];
+        let script = script(&all, &[9.0]);
+        assert_eq!(ids(script.due(&place(&all[..4]), 0, false)), ["at once"]);
+    }
+
+    #[test]
+    fn a_process_that_nobody_asked_to_end_has_crashed() {
+        let mut asked = mail("stop");
+        if let Entry::Mail { message, .. } = &mut asked {
+            message.insert("type".into(), "shutdown_request".into());
+        }
+        let all = [session(), mail("first"), reply(), turn_end(), session(), asked, session()];
+        let script = script(&all, &[]);
+        assert!(script.crash(&place(&all[..4])).is_some());
+        assert!(script.crash(&place(&all[..3])).is_none(), "it has not come as far");
+        assert!(script.crash(&place(&all[..6])).is_none());
+    }
+}

@@ -244,7 +244,7 @@ impl HeadlessRun {
                 pin!(during("stopping", close(supervisor, ended, reason, limit), alive));
             let mut urgency = Urgency::Now;
             if is_cut {
-                // Their turns are broken off, and a resumed team continues them.
+                // Their turns are cut off, and a resumed team continues them.
                 supervisor.raise_urgency(urgency);
             }
             loop {

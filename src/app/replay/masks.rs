@@ -1,5 +1,5 @@
-//! What differs between two runs of the same work: ids, times, process ids, durations, folders, models. A mask stands in
-//! the place of each, in the text of the record and in the new one.
+//! Masks for the parts of a text that differ between two runs of the same work: ids, times, process ids, durations,
+//! folders, models. They stand in the text of the record and in the new one.
 
 /// The names of the months, as `ls` and `date` write them.
 const MONTHS: [&str; 12] =

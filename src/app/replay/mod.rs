@@ -38,7 +38,7 @@ const SIGKILL: i32 = 9;
 /// A time after any other one of the record, in seconds.
 const NEXT: f64 = 1e-6;
 
-/// What is to be played, and how.
+/// A record that is to be played, and the way.
 pub(crate) struct ReplayRequest {
     /// The folder of a project with a team, or its team folder.
     pub(crate) record: PathBuf,

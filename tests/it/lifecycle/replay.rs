@@ -1,6 +1,7 @@
 //! `team replay`: a recorded team plays again in a new folder. The replies come from the record; the processes, the mail
 //! and the tools are real.
 
+use crate::support::child_process::write;
 use crate::support::harness::{CommandResult, Team};
 use crate::support::scripts::{
     NINE_PROMPTS, all_idle, bash, calls, headless, kill_9, says, script, spawn,
@@ -17,7 +18,7 @@ fn replay(team: &Team, into: &str, args: &[&str]) -> CommandResult {
 }
 
 /// Asserts that a replay shows no difference, and returns its outcome.
-fn alike(ran: CommandResult) -> Value {
+fn alike(ran: &CommandResult) -> Value {
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
     let outcome = ran.json();
     assert_eq!(outcome["alike"], true, "{outcome:#}");
@@ -55,7 +56,7 @@ fn the_nine_prompts_play_again_without_a_difference_twice() {
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     let recorded = team.lines("transcript/lead.jsonl");
     for into in ["first", "second"] {
-        let outcome = alike(replay(&team, into, &[]));
+        let outcome = alike(&replay(&team, into, &[]));
         for name in ["lead", "alice", "bob"] {
             assert!(count(&outcome, name) > 10, "{outcome:#}");
         }
@@ -99,7 +100,7 @@ fn two_members_at_the_same_time_play_again_without_a_difference_twice() {
     // The tasks are left open.
     headless(&team, &model, "go").expect(8);
     for into in ["first", "second"] {
-        let outcome = alike(replay(&team, into, &[]));
+        let outcome = alike(&replay(&team, into, &[]));
         assert!(count(&outcome, "alice") > 8, "{outcome:#}");
         assert_eq!(
             fs::read_to_string(team.workspace().join(into).join("list")).unwrap(),
@@ -130,7 +131,7 @@ fn edit(team: &Team, name: &str, old: &str, new: &str) {
     let path = team.path(&format!("transcript/{name}.jsonl"));
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains(old), "{text}");
-    fs::write(&path, text.replacen(old, new, 1)).unwrap();
+    write(&path, text.replacen(old, new, 1));
 }
 
 #[test]
@@ -156,7 +157,7 @@ fn a_changed_record_is_told_with_its_place() {
     }
     // A reply that is another one has another effect.
     edit(&team, "alice", r#""content":"6\n""#, r#""content":"5\n""#);
-    alike(replay(&team, "repaired", &[]));
+    alike(&replay(&team, "repaired", &[]));
     edit(&team, "alice", "echo made >", "echo other >");
     let outcome = replay(&team, "other", &[]).expect(1).json();
     assert_eq!(outcome["first"], "alice", "{outcome:#}");
@@ -167,11 +168,11 @@ fn a_changed_record_is_told_with_its_place() {
 fn recorded_tools_do_not_run_and_tools_of_the_team_do() {
     let team = Team::new();
     small_record(&team);
-    let outcome = alike(replay(&team, "again", &["--tools", "recorded"]));
+    let outcome = alike(&replay(&team, "again", &["--tools", "recorded"]));
     assert!(count(&outcome, "alice") > 5, "{outcome:#}");
     assert!(!team.workspace().join("again/made.txt").exists(), "no command has run");
     edit(&team, "alice", "made\\n", "not made\\n");
-    alike(replay(&team, "believed", &["--tools", "recorded"]));
+    alike(&replay(&team, "believed", &["--tools", "recorded"]));
     team.wait_no_process();
 }
 
@@ -187,7 +188,7 @@ fn a_fork_goes_on_with_another_model() {
     let missing = replay(&team, "none", &["--until", "9"]).expect(2);
     assert!(missing.err.contains("no turn 9"), "{}", missing.err);
     assert!(!team.workspace().join("none").exists(), "nothing is made");
-    let outcome = alike(replay(&team, "forked", &["--until", "1", "--fork"]));
+    let outcome = alike(&replay(&team, "forked", &["--until", "1", "--fork"]));
     assert_eq!(outcome["forked"], true);
     let said = script(&team, &[says("lead", "one"), says("lead", "another way")]);
     let words = ["-C", "forked", "lead", "--resume", "-p", "and now?", "--model", &said];
@@ -265,7 +266,7 @@ fn a_crash_mail_and_tasks_of_the_person_come_again_twice() {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     for into in ["first", "second"] {
-        alike(replay(&team, into, &[]));
+        alike(&replay(&team, into, &[]));
         let alice = lines(&team, into, "alice");
         let sessions = alice.iter().filter(|line| line["kind"] == "session").count();
         assert_eq!(sessions, 2, "it crashed and came back");
