@@ -33,6 +33,7 @@ fn mark_of(entry: &Entry) -> Option<Mark> {
         | Entry::ToolStart { .. }
         | Entry::Request { .. }
         | Entry::Decision(_)
+        | Entry::Subagent(_)
         | Entry::Interrupt { .. }
         | Entry::Model { .. }
         | Entry::Note { .. }

@@ -38,6 +38,7 @@ impl Place {
             Entry::ToolStart { .. }
             | Entry::Request { .. }
             | Entry::Decision(_)
+            | Entry::Subagent(_)
             | Entry::Interrupt { .. }
             | Entry::Model { .. }
             | Entry::Note { .. }
@@ -260,6 +261,7 @@ impl Script {
                 }
                 Entry::Request { .. }
                 | Entry::Decision(_)
+                | Entry::Subagent(_)
                 | Entry::Interrupt { .. }
                 | Entry::Model { .. }
                 | Entry::Note { .. }

@@ -191,6 +191,7 @@ fn words_of(entry: &Entry, names: &Names, extent: Extent) -> Option<String> {
         // A process, the choice of a model and what fits its context belong to one run.
         Entry::Session { .. }
         | Entry::Model { .. }
+        | Entry::Subagent(_)
         | Entry::Note { .. }
         | Entry::Instructions { .. }
         | Entry::ResultsLeftOut { .. }

@@ -287,6 +287,11 @@ impl Seen {
                         (one, other) => one.or(other),
                     };
                 }
+                Entry::Subagent(start) => {
+                    let why =
+                        format!("it has the subagent {}, and no subagent is played yet", start.id);
+                    seen.unplayable.get_or_insert(why);
+                }
                 Entry::User { .. }
                 | Entry::ToolStart { .. }
                 | Entry::ToolResult { .. }
