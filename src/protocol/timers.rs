@@ -3,6 +3,7 @@
 //! *Invariant:* a repeating timer sends one reminder for all repetitions that were missed. The reminder of a timer is a
 //! function of the timer alone, and stored with it before it is sent, so that one that is sent twice is delivered once.
 
+use crate::wire::message::Message;
 use crate::wire::timer::{Timer, TimerList};
 use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use std::time::Duration;
@@ -185,7 +186,16 @@ fn remember(list: &mut TimerList, call: Option<&str>) {
 
 /// Returns the id of the reminder of a timer. A reminder that is sent again has the same one.
 pub(crate) fn reminder_id(timer: &Timer) -> String {
-    format!("timer:{}:{}", timer.id, timer.due)
+    format!("{REMINDER_ID}{}:{}", timer.id, timer.due)
+}
+
+/// The beginning of the id of a reminder.
+const REMINDER_ID: &str = "timer:";
+
+/// Whether a message is a reminder.
+pub(crate) fn is_reminder(message: &Message) -> bool {
+    let is_of_program = message.from == AgentName::system().as_str();
+    is_of_program && message.id.as_deref().is_some_and(|id| id.starts_with(REMINDER_ID))
 }
 
 #[cfg(test)]

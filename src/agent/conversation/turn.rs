@@ -144,6 +144,35 @@ pub(super) const STOP: BreakOff = BreakOff {
     question: "the agent was stopped",
 };
 
+/// The note of a turn that the user interrupts while the model writes.
+pub(super) const INTERRUPT_NOTE: &str = "the user interrupted this turn";
+
+/// The cause for which a turn is broken off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BrokenOff {
+    Interrupted,
+    Stopped,
+}
+
+/// Returns the cause if an entry is one that a turn leaves when it is broken off.
+pub(crate) fn broken_off(entry: &Entry) -> Option<BrokenOff> {
+    let text = if let Entry::ToolResult { content, .. } = entry {
+        Some(content.as_str())
+    } else if let Entry::Decision(decision) = entry {
+        decision.reason.as_deref()
+    } else {
+        None
+    };
+    let is_of = |how: &BreakOff| {
+        text.is_some_and(|text| [how.not_run, how.running, how.question].contains(&text))
+    };
+    let is_noted = matches!(entry, Entry::Note { content } if content == INTERRUPT_NOTE);
+    if is_noted || is_of(&INTERRUPT) {
+        return Some(BrokenOff::Interrupted);
+    }
+    is_of(&STOP).then_some(BrokenOff::Stopped)
+}
+
 const WINDING_DOWN: &str = "not run: you are being shut down; finish with a short report";
 const EXTENSION_OVER: &str = "your extra time is over, and you are still being shut down: answer \
                               with a short report of where things stand";

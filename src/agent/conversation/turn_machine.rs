@@ -15,7 +15,7 @@
 //! leave a turn without a phase. When a turn ends, every call of the model has an answer.
 
 use super::event::{HostAction, TurnAction, TurnEffect, TurnEvent, WorkResult};
-use super::turn::{Asking, INTERRUPT, Next, STOP, TurnEnd, TurnPhase, TurnState};
+use super::turn::{Asking, INTERRUPT, INTERRUPT_NOTE, Next, STOP, TurnEnd, TurnPhase, TurnState};
 use crate::tools::Call;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -131,7 +131,7 @@ fn transition(turn: &mut TurnState, phase: TurnPhase, event: TurnEvent) -> Next 
         }
         (Phase::Thinking, Event::Interrupt) => {
             turn.push(TurnEffect::Cancel);
-            turn.note("the user interrupted this turn".into());
+            turn.note(INTERRUPT_NOTE.into());
             turn.break_off(Phase::Interrupted, &INTERRUPT)
         }
         (Phase::Asking(asking), Event::Interrupt) if asking.taking_input => {

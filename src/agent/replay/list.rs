@@ -3,25 +3,33 @@
 use crate::protocol::tasks::NewTask;
 use crate::store::tasks::TaskList;
 use crate::store::{Fsync, StoreError, TeamDir};
+use crate::wire::task::{EventKind, TaskId};
 use crate::wire::{AgentName, WallTime};
 
 /// The changes of the recorded list.
 #[derive(Debug, Default)]
-pub(super) struct RecordedList {
+pub(crate) struct RecordedList {
     /// Each change, with its author.
     changes: Vec<(String, WallTime)>,
     /// The tasks that the person has added, in order.
     pub(super) of_person: Vec<(WallTime, NewTask)>,
+    /// The first change of a task by the person, after it was added.
+    pub(crate) changed_by_person: Option<(WallTime, TaskId)>,
 }
 
 impl RecordedList {
-    pub(super) fn read(record: &TeamDir) -> Result<Self, StoreError> {
+    pub(crate) fn read(record: &TeamDir) -> Result<Self, StoreError> {
         let mut list = TaskList::of(record, Fsync::Never);
         list.look()?;
         let mut found = Self::default();
         for task in list.board().values() {
             for change in &task.history {
                 found.changes.push((change.by.clone(), change.at));
+                let is_of_person = change.by == AgentName::user().as_str();
+                if is_of_person && change.what != EventKind::Created {
+                    let before = found.changed_by_person.filter(|(at, _)| *at < change.at);
+                    found.changed_by_person = before.or(Some((change.at, task.id)));
+                }
             }
             if task.created_by != AgentName::user().as_str() || task.origin.is_some() {
                 continue;

@@ -9,7 +9,7 @@
 //! The member itself is the same as ever: it asks its [`Stage`] before a drain and around a tool call, and shows when it
 //! is idle. If the record cannot go on, because something in it does not happen again, nothing is held any more.
 
-mod list;
+pub(crate) mod list;
 pub(crate) mod model;
 mod order;
 mod script;
@@ -35,8 +35,8 @@ use crate::wire::{AgentName, WallTime};
 use list::RecordedList;
 use order::{Progress, is_list_ready};
 use script::{Delivered, Delivery, Script};
-use shared::{Shared, Step, Window};
-use std::cell::{OnceCell, RefCell};
+use shared::{Shared, Step, Window, stalled_after};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -60,6 +60,10 @@ pub(crate) struct Player {
     agent: OnceCell<Agent>,
     /// The task that wakes the idle member.
     prompter: RefCell<Option<JoinHandle<()>>>,
+    /// Whether the record is played to its end.
+    is_played: Cell<bool>,
+    /// Whether the record is no longer followed.
+    has_strayed: Cell<bool>,
 }
 
 /// The agent to which the record is delivered.
@@ -86,13 +90,17 @@ impl Player {
         let script = Arc::new(script);
         let list = RecordedList::read(&record)?;
         let members = agents.iter().map(|name| Progress::open((&record, &list), team, name));
+        let members = members.collect::<Result<Vec<_>, _>>()?;
         let shared = Shared {
             me: me.clone(),
             dir: team.clone(),
             script: Arc::clone(&script),
             end,
             is_cut: plan.is_cut,
-            members: members.collect::<Result<_, _>>()?,
+            stalled_after: stalled_after(&plan, &members),
+            with_notes: plan.tools == ToolSource::Real,
+            has_no_reply: false,
+            members,
             held_tail: follow_held(team, me),
             held: Vec::new(),
             place: None,
@@ -106,7 +114,17 @@ impl Player {
         let (agent, prompter) = (OnceCell::new(), RefCell::default());
         let of_person = if me.is_lead() { list.of_person } else { Vec::new() };
         let of_person = RefCell::new(of_person);
-        Ok(Some(Rc::new(Self { me: me.clone(), plan, script, shared, agent, prompter, of_person })))
+        Ok(Some(Rc::new(Self {
+            me: me.clone(),
+            plan,
+            script,
+            shared,
+            of_person,
+            agent,
+            prompter,
+            is_played: Cell::default(),
+            has_strayed: Cell::default(),
+        })))
     }
 
     /// Connects the member with its agent, whose progress it follows: returns the function that receives it.
@@ -121,6 +139,9 @@ impl Player {
         let is_first = self.agent.set(Agent { bus, events, incarnation }).is_ok();
         debug_assert!(is_first, "a member has one agent");
         tokio::task::spawn_local(Rc::clone(self).add_tasks_of_person());
+        if self.me.is_lead() {
+            tokio::task::spawn_local(Rc::clone(self).watch_for_end());
+        }
         let player = Rc::clone(self);
         Rc::new(move |progress| {
             if *progress == Shown::Idle {
@@ -213,11 +234,18 @@ impl Player {
 
     /// Whether the record is played to its end. A record that is no longer followed ends with the work of the team.
     pub(crate) fn is_over(&self, is_at_rest: bool) -> bool {
-        let Ok(mut shared) = self.shared.try_lock() else { return false };
-        shared.look();
-        let end = shared.end;
-        let is_played = shared.members.iter().all(|member| member.has_reached(end));
-        is_played || (is_at_rest && shared.strayed.is_some())
+        self.is_played.get() || (is_at_rest && self.has_strayed.get())
+    }
+
+    /// Watches for the end of the record.
+    async fn watch_for_end(self: Rc<Self>) {
+        while !self.is_played.get() {
+            let seen = self.look(|shared| (shared.is_played(), shared.strayed.is_some()));
+            let (is_played, has_strayed) = seen.await;
+            self.is_played.set(is_played);
+            self.has_strayed.set(has_strayed);
+            tokio::time::sleep(SLOW_INTERVAL).await;
+        }
     }
 
     /// Delivers what is due, and returns the prompts.
@@ -347,9 +375,17 @@ impl Player {
     }
 
     /// Waits as long as the record says, if the replay is in real time.
-    async fn keep_pace(&self, from: WallTime, to: WallTime) {
+    async fn keep_pace(&self, began: Instant, takes: Duration) {
         if self.plan.pace == Pace::RealTime {
-            tokio::time::sleep(to.since(from)).await;
+            tokio::time::sleep_until((began + takes).into()).await;
+        }
+    }
+
+    /// Waits for the end of a call that the record has no result of. Returns if the record is no longer followed.
+    async fn stay_in_call(&self) {
+        let missing = || "a call that was broken off in the record goes on".to_owned();
+        while !self.look(move |shared| shared.has_strayed(missing)).await {
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     }
 }
@@ -397,6 +433,7 @@ impl Stage for Player {
     ) -> StageFuture<'a, Option<Result<ToolOutput, ToolError>>> {
         Box::pin(async move {
             let tool = self.script.tool(&call.id)?;
+            let began = Instant::now();
             self.stay_at_cut(tool.started_at).await;
             self.wait_for_others(tool.started_at).await;
             self.wait_for_list(&call.id).await;
@@ -406,8 +443,11 @@ impl Stage for Player {
             if is_of_team || self.plan.tools == ToolSource::Real {
                 return None;
             }
-            let (at, result) = tool.result.as_ref()?;
-            self.keep_pace(tool.started_at, *at).await;
+            let Some((at, result)) = &tool.result else {
+                self.stay_in_call().await;
+                return Some(Err(ToolError::Reply("the record has no result of this call".into())));
+            };
+            self.keep_pace(began, at.since(tool.started_at)).await;
             recorded_result(result)
         })
     }

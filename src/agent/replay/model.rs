@@ -11,7 +11,7 @@ use crate::wire::replay::Fault;
 use serde_json::Value;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The provider of a member that plays a record again.
 pub(crate) struct RecordedModel(pub(crate) Rc<Player>);
@@ -58,9 +58,10 @@ impl Player {
     /// Returns the answer to a call, at its time.
     async fn reply(&self, call: RecordedCall, is_summary: bool) -> Result<Reply, ModelError> {
         let RecordedCall { at, asked_at, answer } = call;
+        let began = Instant::now();
         self.stay_at_cut(at).await;
         self.wait_for_others(at).await;
-        self.keep_pace(asked_at, at).await;
+        self.keep_pace(began, at.since(asked_at)).await;
         for fault in &self.plan.faults {
             if let Fault::SlowModel { ms } = fault {
                 tokio::time::sleep(Duration::from_millis(*ms)).await;
@@ -84,7 +85,10 @@ impl Player {
     /// Ends a call that has got no reply in the record.
     async fn no_reply(&self, outcome: Outcome) -> ModelError {
         let missing = || "a turn that was interrupted in the record goes on".to_owned();
-        let is_over = move |shared: &mut Shared| shared.has_strayed(missing);
+        let is_over = move |shared: &mut Shared| {
+            shared.has_no_reply = true;
+            shared.has_strayed(missing)
+        };
         while outcome != Outcome::Failed && !self.look(is_over).await {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }

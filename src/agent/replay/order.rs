@@ -12,15 +12,23 @@ use crate::tools::changes_shared_list;
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-/// The kinds of entries by which progress is measured. A replay may lack an entry of another kind.
+/// The kinds of entries by which progress is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mark {
     Reply,
     Result,
     Mail,
     TurnEnd,
+    /// Any other entry that is compared. A replay may lack one, so only its end waits for them.
+    Other,
+    /// A note of the program, which a replay without tools lacks.
+    Note,
 }
+
+/// The kinds of entries that order the steps of the members.
+const ORDERING: [Mark; 4] = [Mark::Reply, Mark::Result, Mark::Mail, Mark::TurnEnd];
 
 fn mark_of(entry: &Entry) -> Option<Mark> {
     match entry {
@@ -28,16 +36,15 @@ fn mark_of(entry: &Entry) -> Option<Mark> {
         Entry::ToolResult { .. } => Some(Mark::Result),
         Entry::Mail { .. } => Some(Mark::Mail),
         Entry::TurnEnd { .. } => Some(Mark::TurnEnd),
-        Entry::Session { .. }
-        | Entry::User { .. }
+        Entry::User { .. }
         | Entry::ToolStart { .. }
         | Entry::Request { .. }
         | Entry::Decision(_)
+        | Entry::Interrupt { .. } => Some(Mark::Other),
+        Entry::Note { .. } | Entry::Instructions { .. } => Some(Mark::Note),
+        Entry::Session { .. }
         | Entry::Subagent(_)
-        | Entry::Interrupt { .. }
         | Entry::Model { .. }
-        | Entry::Note { .. }
-        | Entry::Instructions { .. }
         | Entry::ResultsLeftOut { .. }
         | Entry::HandedOut { .. }
         | Entry::Unknown => None,
@@ -62,6 +69,8 @@ pub(super) struct Progress {
     pub(super) mail: BTreeSet<String>,
     /// The calls of tools that have started and have no result.
     running: BTreeSet<String>,
+    /// The longest time that a reply or a result took in the record.
+    pub(super) longest_step: Duration,
     tail: Tail,
 }
 
@@ -74,7 +83,15 @@ impl Progress {
     ) -> Result<Self, StoreError> {
         let (mut recorded, mut starts) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
         let (mut on_list, mut list_calls) = (BTreeSet::new(), BTreeMap::new());
+        let (mut last_at, mut longest_step) = (None, Duration::ZERO);
         each_entry(record, name, |Line { at, entry }| {
+            let began = if let Entry::ToolResult { tool_use_id, .. } = &entry {
+                starts.get(tool_use_id).copied()
+            } else {
+                last_at.filter(|_| mark_of(&entry) == Some(Mark::Reply))
+            };
+            longest_step = longest_step.max(began.map_or(Duration::ZERO, |began| at.since(began)));
+            last_at = Some(at);
             if let Some(mark) = mark_of(&entry) {
                 recorded.entry(mark).or_default().push(at);
             }
@@ -100,6 +117,7 @@ impl Progress {
             place: Place::default(),
             mail: BTreeSet::new(),
             running: BTreeSet::new(),
+            longest_step,
             tail: follow(team, name),
         })
     }
@@ -133,10 +151,26 @@ impl Progress {
 
     /// Whether the member has done again what it did before this time.
     pub(super) fn has_reached(&self, time: WallTime) -> bool {
-        self.recorded.iter().all(|(mark, times)| {
+        self.has_as_many(&ORDERING, time)
+    }
+
+    /// Whether the member has written all entries again that are compared, of those before this time.
+    pub(super) fn has_written(&self, time: WallTime, with_notes: bool) -> bool {
+        let is_noted = !with_notes || self.has_as_many(&[Mark::Note], time);
+        is_noted && self.has_as_many(&[Mark::Other], time) && self.has_reached(time)
+    }
+
+    fn has_as_many(&self, marks: &[Mark], time: WallTime) -> bool {
+        marks.iter().all(|mark| {
+            let times = self.recorded.get(mark).map(Vec::as_slice).unwrap_or_default();
             let wanted = times.partition_point(|at| *at < time);
             self.done.get(mark).copied().unwrap_or_default() >= wanted
         })
+    }
+
+    /// Whether a call of a tool is under way.
+    pub(super) fn runs_tool(&self) -> bool {
+        !self.running.is_empty()
     }
 }
 

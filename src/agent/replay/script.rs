@@ -2,6 +2,7 @@
 //!
 //! Pure: it is made from the lines of a transcript, and asked by the [`Place`] that the new transcript has reached.
 
+use crate::agent::conversation::broken_off;
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::limits::RESTART_FIRST_PAUSE;
 use crate::wire::message::{Body, Message, Outcome};
@@ -132,7 +133,7 @@ impl Delivery {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RecordedTool {
     pub(super) started_at: WallTime,
-    /// The result and its time; `None` if the record ends before it.
+    /// The result and its time; `None` if the record ends before it, or the call was broken off.
     pub(super) result: Option<(WallTime, Entry)>,
 }
 
@@ -159,7 +160,15 @@ struct Segment {
     /// The processes up to here.
     sessions: usize,
     deliveries: Vec<Delivery>,
-    turn_ends: Vec<Outcome>,
+    turn_ends: Vec<TurnEnd>,
+}
+
+/// The end of a turn.
+#[derive(Debug, Clone, Copy)]
+struct TurnEnd {
+    outcome: Outcome,
+    /// The process that it was in, from 1.
+    session: usize,
 }
 
 #[derive(Debug, Default)]
@@ -223,7 +232,7 @@ impl Script {
                 }
                 Entry::TurnEnd { outcome, .. } => {
                     if let Some(segment) = segment {
-                        segment.turn_ends.push(outcome);
+                        segment.turn_ends.push(TurnEnd { outcome, session: place.sessions });
                     }
                     turn_ended_at = Some(at);
                 }
@@ -244,7 +253,9 @@ impl Script {
                 }
                 Entry::ToolResult { ref tool_use_id, .. } => {
                     last_result = Some((tool_use_id.clone(), at));
-                    if let Some(tool) = script.tools.get_mut(tool_use_id) {
+                    let tool = script.tools.get_mut(tool_use_id);
+                    // A call that was broken off has no result of its own.
+                    if let Some(tool) = tool.filter(|_| broken_off(&entry).is_none()) {
                         tool.result = Some((at, entry));
                     }
                 }
@@ -298,7 +309,8 @@ impl Script {
 
     /// Returns the outcome of the turn that ends before the next reply, although it has begun.
     pub(super) fn end_without_reply(&self, place: &Place) -> Option<Outcome> {
-        self.segments.get(place.replies)?.turn_ends.get(place.turn_ends).copied()
+        let end = self.segments.get(place.replies)?.turn_ends.get(place.turn_ends)?;
+        (end.session <= place.sessions).then_some(end.outcome)
     }
 
     pub(super) fn tool(&self, id: &str) -> Option<&RecordedTool> {

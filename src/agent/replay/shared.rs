@@ -6,14 +6,27 @@ use crate::os::deadline::deadline;
 use crate::store::TeamDir;
 use crate::store::replay::release;
 use crate::store::tail::Tail;
+use crate::wire::message::Outcome;
+use crate::wire::replay::{Fault, Pace, ReplayPlan};
 use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time without any progress of the team after which something is missing.
+/// The time of [`Shared::stalled_after`] if no reply takes its time.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
+
+/// Returns the time without any progress of the team after which something is missing.
+pub(super) fn stalled_after(plan: &ReplayPlan, members: &[Progress]) -> Duration {
+    let longest = members.iter().map(|member| member.longest_step).max();
+    let paced = longest.filter(|_| plan.pace == Pace::RealTime).unwrap_or_default();
+    let delay = |fault: &Fault| match fault {
+        Fault::SlowModel { ms } => Duration::from_millis(*ms),
+        Fault::Kill { .. } => Duration::ZERO,
+    };
+    deadline(STALLED_AFTER) + paced + plan.faults.iter().map(delay).sum::<Duration>()
+}
 
 /// The state that is read from the files.
 pub(super) struct Shared {
@@ -34,6 +47,12 @@ pub(super) struct Shared {
     /// The number of deliveries of the next segment that are in the inbox.
     pub(super) ahead: usize,
     pub(super) grew_at: Instant,
+    /// The time without any progress of the team after which something is missing.
+    pub(super) stalled_after: Duration,
+    /// Whether notes of the program are compared.
+    pub(super) with_notes: bool,
+    /// Whether the model is asked for a reply that the record does not have.
+    pub(super) has_no_reply: bool,
     /// The reason for which the record is no longer followed.
     pub(super) strayed: Option<String>,
     /// The new id of each recorded request.
@@ -196,11 +215,34 @@ impl Shared {
 
     /// Whether the record is no longer followed. This happens if nothing goes on and something is missing.
     pub(super) fn has_strayed(&mut self, missing: impl FnOnce() -> String) -> bool {
-        let is_stalled = self.grew_at.elapsed() > deadline(STALLED_AFTER);
-        if self.strayed.is_none() && is_stalled && !does_another_work(&self.members, &self.me) {
+        if self.strayed.is_none()
+            && self.is_stalled()
+            && !does_another_work(&self.members, &self.me)
+        {
             self.stray(missing());
         }
         self.strayed.is_some()
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.grew_at.elapsed() > self.stalled_after
+    }
+
+    /// Whether all that the record has before its end is there again. An entry that orders nothing may be missing.
+    pub(super) fn is_played(&self) -> bool {
+        let end = self.end;
+        let is_written = |member: &Progress| member.has_written(end, self.with_notes);
+        let is_whole = self.members.iter().all(is_written) && self.is_where_it_ended();
+        is_whole || (self.is_stalled() && self.members.iter().all(|it| it.has_reached(end)))
+    }
+
+    /// Whether a turn that the end cut off in the record is as far here.
+    fn is_where_it_ended(&self) -> bool {
+        let outcome = self.script.end_without_reply(&self.place());
+        let mine = self.members.iter().find(|member| member.name == self.me);
+        let is_asking =
+            outcome == Some(Outcome::Interrupted) && !mine.is_some_and(Progress::runs_tool);
+        !is_asking || self.has_no_reply
     }
 
     pub(super) fn stray(&mut self, why: String) {

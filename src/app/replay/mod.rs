@@ -6,23 +6,21 @@
 mod compare;
 mod copy;
 mod masks;
+mod record;
 pub(crate) mod report;
 
 pub(crate) use compare::{Compared, Difference};
 
 use super::context::Context;
-use super::lead::TEAM_STOPS;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::child::end_with_parent;
-use crate::store::replay::{self as stored, each_entry, recorded_agents};
+use crate::store::replay::{self as stored, recorded_agents};
 use crate::store::{StoreError, TeamDir, roster};
 use crate::wire::limits::DEFAULT_ROUNDS;
-use crate::wire::message::{Body, Message};
 use crate::wire::replay::{Fault, Pace, ReplayPlan, ToolSource};
-use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use compare::{Extent, compare};
-use masks::Names;
+use record::Seen;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
@@ -34,9 +32,6 @@ const MAX_LEADS: usize = 20;
 
 /// The number of the signal that kills.
 const SIGKILL: i32 = 9;
-
-/// A time after any other one of the record, in seconds.
-const NEXT: f64 = 1e-6;
 
 /// A record that is to be played, and the way.
 pub(crate) struct ReplayRequest {
@@ -63,7 +58,7 @@ pub(crate) struct Replayed {
     /// Whether the new team goes on as any other one.
     pub(crate) is_forked: bool,
     /// The reason for which the end of the record was not played.
-    pub(crate) cut: Option<&'static str>,
+    pub(crate) cut: Option<String>,
 }
 
 impl Replayed {
@@ -80,10 +75,7 @@ pub(crate) fn run(context: &Context, request: &ReplayRequest) -> Result<Replayed
     context.refuse_inside_agent("replay")?;
     let record = open_record(&request.record)?;
     let seen = Seen::read(&record)?;
-    if let Some(why) = &seen.unplayable {
-        let hint = "play a record whose members all ran a model of this program";
-        return Err(unplayable(&record, why, hint));
-    }
+    seen.refuse_unplayable(&record)?;
     check_faults(&request.faults, &seen)?;
     let (end, cut) = seen.end(request.until)?;
     let mode = roster::read(&record)?.lead.as_ref().map(|lead| lead.mode.clone());
@@ -117,11 +109,6 @@ pub(crate) fn run(context: &Context, request: &ReplayRequest) -> Result<Replayed
         stored::end(&team).or_fail("the new team cannot go on", "play the record again")?;
     }
     Ok(Replayed { folder, members, is_forked: request.fork, cut })
-}
-
-fn unplayable(record: &TeamDir, why: impl Into<String>, hint: &str) -> Failure {
-    let what = format!("{} cannot be played again", record.root().display());
-    Failure::new(Exit::Usage, what, why, hint)
 }
 
 /// Opens the record for reading. Fails if it has no conversation of a lead.
@@ -224,143 +211,4 @@ fn folder_has_lead(folder: &Path) -> bool {
     team.is_ok_and(|team| {
         recorded_agents(&team).is_ok_and(|all| all.iter().any(AgentName::is_lead))
     })
-}
-
-/// The record, as far as it concerns the whole team.
-#[derive(Debug, Default)]
-struct Seen {
-    agents: Vec<AgentName>,
-    models: Vec<String>,
-    /// The times at which the lead began a process after its first one.
-    later_leads: Vec<WallTime>,
-    /// The times at which the turns of the lead ended.
-    turns: Vec<WallTime>,
-    /// The time at which the lead began to stop the team.
-    closing: Option<WallTime>,
-    /// The most calls of a model in one turn.
-    rounds: u32,
-    /// Whether members took tasks from the list by themselves.
-    takes_tasks: bool,
-    /// The reason for which it cannot be played.
-    unplayable: Option<String>,
-}
-
-impl Seen {
-    fn read(record: &TeamDir) -> Result<Self, StoreError> {
-        let mut seen = Self { agents: recorded_agents(record)?, ..Self::default() };
-        let roster = roster::read(record)?;
-        let members = roster.members.iter().map(|member| member.model.clone());
-        seen.models.extend(roster.lead.iter().map(|lead| lead.model.clone()).chain(members));
-        for name in seen.agents.clone() {
-            let (mut sessions, mut rounds) = (0, 0);
-            each_entry(record, &name, |Line { at, entry }| match entry {
-                Entry::Session { model, foreign, .. } => {
-                    sessions += 1;
-                    seen.note_model(&name, model, foreign.is_some());
-                    if name.is_lead() && sessions > 1 {
-                        seen.later_leads.push(at);
-                    }
-                }
-                Entry::Assistant { .. } => {
-                    rounds += 1;
-                    seen.rounds = seen.rounds.max(rounds);
-                }
-                Entry::TurnEnd { .. } => {
-                    rounds = 0;
-                    seen.turns.extend(name.is_lead().then_some(at));
-                }
-                Entry::Mail { message, .. } => {
-                    let message = Message::read(&message).ok();
-                    seen.takes_tasks |= message.as_ref().is_some_and(|message| {
-                        let is_task = matches!(message.body, Body::TaskAssignment { .. });
-                        is_task && message.from == AgentName::system().as_str()
-                    });
-                    let asked = message.filter(|message| {
-                        matches!(&message.body, Body::ShutdownRequest { reason: Some(reason), .. }
-                            if reason == TEAM_STOPS && message.from == AgentName::lead().as_str())
-                    });
-                    let asked = asked.and_then(|message| message.timestamp);
-                    let earliest =
-                        |one: WallTime, other: WallTime| if one < other { one } else { other };
-                    seen.closing = match (seen.closing, asked) {
-                        (Some(one), Some(other)) => Some(earliest(one, other)),
-                        (one, other) => one.or(other),
-                    };
-                }
-                Entry::Subagent(start) => {
-                    let why =
-                        format!("it has the subagent {}, and no subagent is played yet", start.id);
-                    seen.unplayable.get_or_insert(why);
-                }
-                Entry::User { .. }
-                | Entry::ToolStart { .. }
-                | Entry::ToolResult { .. }
-                | Entry::Request { .. }
-                | Entry::Decision(_)
-                | Entry::Interrupt { .. }
-                | Entry::Model { .. }
-                | Entry::Note { .. }
-                | Entry::Instructions { .. }
-                | Entry::Compacted { .. }
-                | Entry::ResultsLeftOut { .. }
-                | Entry::HandedOut { .. }
-                | Entry::Unknown => {}
-            })?;
-        }
-        Ok(seen)
-    }
-
-    fn note_model(&mut self, name: &AgentName, model: String, is_foreign: bool) {
-        let is_foreign = is_foreign || ["acp/", "mcp/"].iter().any(|kind| model.starts_with(kind));
-        if is_foreign && self.unplayable.is_none() {
-            let why = format!("{name} ran {model}, whose replies are not in the record");
-            self.unplayable = Some(why);
-        }
-        if !self.models.contains(&model) {
-            self.models.push(model);
-        }
-    }
-
-    /// Returns the time in the record at which the play ends, and the reason if that is not the end of the record.
-    fn end(&self, until: Option<u64>) -> Result<(Option<WallTime>, Option<&'static str>), Failure> {
-        let mut end = (self.closing, None);
-        let is_before = |time: WallTime, end: Option<WallTime>| end.is_none_or(|end| time < end);
-        if let Some(time) = self.later_leads.first().filter(|time| is_before(**time, end.0)) {
-            let why =
-                "the lead's first process ends there in the record; a resumed one is not played";
-            end = (Some(*time), Some(why));
-        }
-        if let Some(turn) = until {
-            let at = usize::try_from(turn).unwrap_or(usize::MAX).checked_sub(1);
-            let Some(time) = at.and_then(|at| self.turns.get(at)) else {
-                let what = format!("the record has no turn {turn} of the lead");
-                let why = format!("its lead has ended {} turns", self.turns.len());
-                return Err(Failure::new(
-                    Exit::Usage,
-                    what,
-                    why,
-                    "name one of these after --until",
-                ));
-            };
-            if is_before(*time, end.0) {
-                let time = WallTime::from_secs(time.as_secs() + NEXT);
-                end = (Some(time), Some("--until says so"));
-            }
-        }
-        Ok(end)
-    }
-
-    /// Returns the names that are masked in the transcripts of a team.
-    fn names(&self, team: &TeamDir) -> Names {
-        let mut names = Names::default();
-        let workspace = team.workspace();
-        names.add(workspace.display().to_string(), "<folder>");
-        if let Ok(real) = std::fs::canonicalize(workspace) {
-            names.add(real.display().to_string(), "<folder>");
-        }
-        for model in self.models.iter().map(String::as_str).chain(["replay"]) {
-            names.add(model, "<model>");
-        }
-        names
-    }
 }

@@ -31,7 +31,7 @@ pub(crate) fn text(replayed: &Replayed, request: &ReplayRequest) -> String {
             );
         }
     }
-    if let Some(why) = replayed.cut {
+    if let Some(why) = &replayed.cut {
         let _infallible = writeln!(text, "played only to a point before the end: {why}");
     }
     let folder = replayed.folder.display();

@@ -16,6 +16,7 @@ mod manual_teammates;
 mod nine_prompts;
 mod output_spill;
 mod replay;
+mod replay_ends;
 mod restart;
 mod resume;
 mod resume_and_takeover;

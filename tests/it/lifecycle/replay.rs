@@ -11,26 +11,26 @@ use serde_json::{Value, json};
 use std::fs;
 
 /// Plays the record of the workspace in a new folder below it.
-fn replay(team: &Team, into: &str, args: &[&str]) -> CommandResult {
+pub(super) fn replay(team: &Team, into: &str, args: &[&str]) -> CommandResult {
     let mut words = vec!["replay", ".", "--into", into, "--json"];
     words.extend(args);
     team.team(&words)
 }
 
 /// Asserts that a replay shows no difference, and returns its outcome.
-fn alike(ran: &CommandResult) -> Value {
+pub(super) fn alike(ran: &CommandResult) -> Value {
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
     let outcome = ran.json();
     assert_eq!(outcome["alike"], true, "{outcome:#}");
     outcome
 }
 
-fn lines(team: &Team, folder: &str, name: &str) -> Vec<Value> {
+pub(super) fn lines(team: &Team, folder: &str, name: &str) -> Vec<Value> {
     team.lines(&format!("../{folder}/.team/transcript/{name}.jsonl"))
 }
 
 /// Returns the number of entries that are alike.
-fn count(outcome: &Value, name: &str) -> u64 {
+pub(super) fn count(outcome: &Value, name: &str) -> u64 {
     let members = outcome["members"].as_array().unwrap();
     members.iter().find(|member| member["name"] == name).unwrap()["alike"].as_u64().unwrap()
 }
@@ -111,7 +111,7 @@ fn two_members_at_the_same_time_play_again_without_a_difference_twice() {
 }
 
 /// Records a team of two with a command whose effect can be seen.
-fn small_record(team: &Team) {
+pub(super) fn small_record(team: &Team) {
     let model = script(
         team,
         &[

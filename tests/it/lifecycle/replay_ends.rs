@@ -1,0 +1,262 @@
+//! `team replay`: the end of the play. It ends where the record ends or where the person did what is not played, at a
+//! fault, at a signal; and it says why.
+
+use super::replay::{alike, count, lines, replay, small_record};
+use crate::support::child_process::write;
+use crate::support::harness::Team;
+use crate::support::scripts::{all_idle, bash, calls, headless, lead, says, script, signal, spawn};
+use crate::support::terminal::Terminal;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::process::CommandExt;
+
+const ESC: &str = "\x1b";
+
+/// A delay that no test waits for.
+const FOREVER_MS: u64 = 600_000;
+
+/// Returns a reply that comes late.
+fn late(reply: Value, delay_ms: u64) -> Value {
+    let mut reply = reply;
+    reply["delay_ms"] = json!(delay_ms);
+    reply
+}
+
+fn quit(team: &Team, mut lead: Terminal) {
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    team.wait_no_process();
+}
+
+fn wait_for(team: &Team, name: &str, kind: &str, count: usize) {
+    team.eventually(&format!("{name} has {count} of {kind}"), || {
+        let lines = team.lines(&format!("transcript/{name}.jsonl"));
+        lines.iter().filter(|line| line["kind"] == kind).count() >= count
+    });
+}
+
+/// Plays the record with each origin of results. Asserts that it stops early for this reason.
+fn stops_early(team: &Team, why: &str) {
+    for tools in ["real", "recorded"] {
+        let outcome = alike(&replay(team, tools, &["--tools", tools]));
+        let told = outcome["cut"].as_str().unwrap_or_default();
+        assert!(told.contains(why) && told.contains("not played"), "{outcome:#}");
+        assert!(count(&outcome, "lead") > 1, "{outcome:#}");
+    }
+    team.wait_no_process();
+}
+
+#[test]
+fn a_turn_that_the_end_cut_off_is_cut_off_again() {
+    for cut_in_call in [true, false] {
+        let team = Team::new();
+        let second = if cut_in_call {
+            calls("lead", &[bash("touch here; sleep 600")])
+        } else {
+            late(says("lead", "never"), FOREVER_MS)
+        };
+        let lines_of_script = [
+            calls("lead", &[spawn("alice")]),
+            second,
+            says("lead", "all done"),
+            says("alice", "I am done"),
+        ];
+        let mut front = lead(&team, &script(&team, &lines_of_script));
+        front.type_line("go");
+        if cut_in_call {
+            team.eventually("the command runs", || team.workspace().join("here").exists());
+        } else {
+            wait_for(&team, "lead", "tool_result", 1);
+        }
+        wait_for(&team, "alice", "turn_end", 1);
+        quit(&team, front);
+        let end = |lines: &[Value]| {
+            lines.iter().rfind(|line| line["kind"] == "turn_end").cloned().unwrap()
+        };
+        for tools in ["real", "recorded"] {
+            alike(&replay(&team, tools, &["--tools", tools]));
+            let end = end(&lines(&team, tools, "lead"));
+            assert_eq!((&end["outcome"], &end["cut_off"]), (&json!("interrupted"), &json!(true)));
+        }
+        team.wait_no_process();
+    }
+}
+
+#[test]
+fn the_play_ends_before_a_turn_that_the_person_interrupts() {
+    for who in ["lead", "alice"] {
+        let team = Team::new();
+        let mut front = lead(
+            &team,
+            &script(
+                &team,
+                &[
+                    calls("lead", &[spawn("alice")]),
+                    if who == "lead" {
+                        calls("lead", &[bash("touch here; sleep 600")])
+                    } else {
+                        says("lead", "alice is at work")
+                    },
+                    says("lead", "I go on"),
+                    if who == "alice" {
+                        calls("alice", &[bash("touch here; sleep 600")])
+                    } else {
+                        says("alice", "I am done")
+                    },
+                    says("alice", "bye"),
+                ],
+            ),
+        );
+        front.type_line("go");
+        team.eventually("the command runs", || team.workspace().join("here").exists());
+        if who == "lead" {
+            front.press(ESC);
+        } else {
+            wait_for(&team, "lead", "turn_end", 1);
+            front.type_line("/interrupt alice");
+        }
+        wait_for(&team, who, "turn_end", 1);
+        team.eventually("all rest", || all_idle(&team));
+        quit(&team, front);
+        stops_early(&team, &format!("{who} is interrupted there"));
+    }
+}
+
+#[test]
+fn the_play_ends_before_an_answer_of_the_person() {
+    let team = Team::new();
+    let mut command = team.command("team", &["lead", "--new", "--mode", "default"]);
+    let replies = [
+        says("lead", "what is it?"),
+        calls("lead", &[bash("touch asked")]),
+        says("lead", "thanks"),
+    ];
+    command.args(["--model", &script(&team, &replies)]);
+    let mut front = Terminal::start(command);
+    front.expect("/quit ends the team");
+    front.type_line("hello");
+    wait_for(&team, "lead", "turn_end", 1);
+    front.type_line("touch it");
+    front.expect_screen("y yes");
+    front.type_line("y");
+    wait_for(&team, "lead", "turn_end", 2);
+    quit(&team, front);
+    stops_early(&team, "the person answers a question of lead");
+}
+
+#[test]
+fn the_play_ends_before_the_person_changes_a_task() {
+    let team = Team::new();
+    let task = ("create_task", json!({ "subject": "tidy up" }));
+    let replies = [calls("lead", &[task]), says("lead", "made"), says("lead", "well")];
+    let mut front = lead(&team, &script(&team, &replies));
+    front.type_line("go");
+    wait_for(&team, "lead", "turn_end", 1);
+    team.team(&["task", "cancel", "1"]).expect(0);
+    front.type_line("it is cancelled");
+    wait_for(&team, "lead", "turn_end", 2);
+    quit(&team, front);
+    stops_early(&team, "the person changes task 1 there");
+}
+
+#[test]
+fn the_play_ends_before_a_lead_that_is_resumed() {
+    let team = Team::new();
+    let replies = [
+        calls("lead", &[spawn("alice")]),
+        says("lead", "one"),
+        says("lead", "two"),
+        says("lead", "three"),
+        says("alice", "hello"),
+    ];
+    let model = script(&team, &replies);
+    headless(&team, &model, "go").expect(0);
+    team.team(&["lead", "--resume", "-p", "go on", "--model", &model]).expect(0);
+    stops_early(&team, "the lead is resumed there");
+}
+
+#[test]
+fn members_that_no_replay_can_start_are_refused() {
+    let team = Team::new();
+    small_record(&team);
+    let path = team.path("config.json");
+    let roster: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let place = json!({ "repository": "/r", "branch": "team/alice" });
+    for (field, value, why) in [
+        ("started_by", json!("hand"), "alice was started by hand"),
+        ("work", place, "alice worked in a clone"),
+    ] {
+        let mut changed = roster.clone();
+        changed["members"][0][field] = value;
+        write(&path, changed.to_string());
+        let ran = replay(&team, "new", &[]).expect(2);
+        assert!(ran.err.contains(why), "{}", ran.err);
+        assert!(!team.workspace().join("new").exists(), "nothing is made");
+    }
+}
+
+#[test]
+fn real_time_takes_as_long_as_the_record() {
+    let team = Team::new();
+    let model = script(
+        &team,
+        &[late(calls("lead", &[bash("echo one")]), 400), late(says("lead", "two"), 300)],
+    );
+    headless(&team, &model, "go").expect(0);
+    alike(&replay(&team, "again", &["--real-time"]));
+    let times = |lines: &[Value]| {
+        let counted = lines.iter().filter(|line| {
+            ["user", "assistant", "tool_start"].contains(&line["kind"].as_str().unwrap())
+        });
+        counted.map(|line| line["at"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    let (old, new) =
+        (times(&team.lines("transcript/lead.jsonl")), times(&lines(&team, "again", "lead")));
+    assert_eq!(new.len(), old.len());
+    // Each reply takes as long as it took; the steps between them are those of this machine.
+    assert!(new[1] - new[0] >= 0.39 && new[3] - new[2] >= 0.29, "{old:?} {new:?}");
+    team.wait_no_process();
+}
+
+#[test]
+fn a_fault_kills_the_lead_which_comes_back_with_its_team() {
+    let team = Team::new();
+    team.variable("TEAM_FIRST_PAUSE_MS", "50");
+    small_record(&team);
+    let outcome = replay(&team, "again", &["--fault", "kill:lead@2"]).json();
+    let lead = lines(&team, "again", "lead");
+    let count = |kind: &str| lead.iter().filter(|line| line["kind"] == kind).count();
+    assert_eq!(count("session"), 2, "{outcome:#}");
+    let recorded = team.lines("transcript/lead.jsonl");
+    let replies = recorded.iter().filter(|line| line["kind"] == "assistant").count();
+    assert_eq!(count("assistant"), replies, "each reply comes once: {outcome:#}");
+    assert_eq!(fs::read_to_string(team.workspace().join("again/made.txt")).unwrap(), "made\n");
+    team.wait_no_process();
+}
+
+#[test]
+fn nothing_is_left_of_a_replay_that_is_interrupted_or_killed() {
+    for end in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
+        let team = Team::new();
+        small_record(&team);
+        let mut command =
+            team.command("team", &["replay", ".", "--into", "again", "--fault", "slow:model=2"]);
+        command.process_group(0).stdin(std::process::Stdio::null());
+        let mut running = command.spawn().unwrap();
+        let pid = i32::try_from(running.id()).unwrap();
+        team.eventually("alice is at work", || {
+            team.lines("../again/.team/transcript/alice.jsonl").len() > 1
+        });
+        // A terminal signals the whole foreground group; other programs signal one process.
+        if end == Signal::SIGINT {
+            nix::sys::signal::killpg(Pid::from_raw(pid), end).unwrap();
+        } else {
+            signal(pid, end);
+        }
+        assert!(!running.wait().unwrap().success());
+        team.wait_no_process();
+        assert!(team.workspace().join("again/.team").exists(), "what was played can be looked at");
+    }
+}
