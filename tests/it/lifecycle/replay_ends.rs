@@ -118,7 +118,8 @@ fn the_play_ends_before_a_turn_that_the_person_interrupts() {
             front.type_line("/interrupt alice");
         }
         wait_for(&team, who, "turn_end", 1);
-        team.eventually("all rest", || all_idle(&team));
+        let rests = |name: &&str| team.status(name) == "idle";
+        team.eventually("both rest", || ["lead", "alice"].iter().all(rests));
         quit(&team, front);
         stops_early(&team, &format!("{who} is interrupted there"));
     }
