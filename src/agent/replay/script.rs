@@ -352,16 +352,14 @@ impl Script {
         due.get(..count).unwrap_or_default()
     }
 
-    /// Returns the messages that are delivered from here on until this time, after the first `released` of the segment.
+    /// Returns the messages that are delivered from here on, after the first `released` of the segment.
     pub(super) fn mail_from(
         &self,
         place: &Place,
         released: usize,
-        until: WallTime,
     ) -> impl Iterator<Item = &Map<String, Value>> {
         let segments = self.segments.get(place.replies..).unwrap_or_default();
         let all = segments.iter().flat_map(|segment| &segment.deliveries).skip(released);
-        let all = all.filter(move |delivery| delivery.at < until);
         all.filter_map(|delivery| match &delivery.what {
             Delivered::Mail { message, .. } => Some(message),
             Delivered::Prompt(_) => None,

@@ -257,9 +257,7 @@ impl Shared {
             return;
         }
         let place = self.place();
-        let never = WallTime::from_secs(f64::MAX);
-        let until = if self.is_cut { self.end } else { never };
-        let mut expected: Vec<_> = self.script.mail_from(&place, self.released, until).collect();
+        let mut expected: Vec<_> = self.script.mail_from(&place, self.released).collect();
         let has_strayed = self.strayed.is_some();
         let is_unexpected = |held: &HeldMail| {
             let known = expected.iter().position(|recorded| is_same(recorded, &held.message));

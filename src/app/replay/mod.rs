@@ -15,7 +15,7 @@ use super::context::Context;
 use crate::error::{Exit, Failure, OrFail};
 use crate::os::child::end_with_parent;
 use crate::store::replay::{self as stored, recorded_agents};
-use crate::store::{StoreError, TeamDir, roster};
+use crate::store::{Fsync, StoreError, TeamDir, roster};
 use crate::wire::limits::DEFAULT_ROUNDS;
 use crate::wire::replay::{Fault, Pace, ReplayPlan, ToolSource};
 use crate::wire::{AgentName, WallTime};
@@ -106,9 +106,26 @@ pub(crate) fn run(context: &Context, request: &ReplayRequest) -> Result<Replayed
     });
     let members = members.collect::<Result<Vec<_>, _>>()?;
     if request.fork {
+        restore_models(&record, &team)?;
         stored::end(&team).or_fail("the new team cannot go on", "play the record again")?;
     }
     Ok(Replayed { folder, members, is_forked: request.fork, cut })
+}
+
+/// Gives the members of the new team the models of the record.
+fn restore_models(record: &TeamDir, team: &TeamDir) -> Result<(), StoreError> {
+    let recorded = roster::read(record)?;
+    roster::update(team, Fsync::Never, |roster| {
+        if let (Some(lead), Some(of_record)) = (&mut roster.lead, &recorded.lead) {
+            lead.model.clone_from(&of_record.model);
+        }
+        for member in &mut roster.members {
+            let found = recorded.members.iter().find(|of_record| of_record.name == member.name);
+            if let Some(of_record) = found {
+                member.model.clone_from(&of_record.model);
+            }
+        }
+    })
 }
 
 /// Opens the record for reading. Fails if it has no conversation of a lead.
@@ -149,6 +166,9 @@ fn new_folder(context: &Context, into: Option<&Path>) -> Result<PathBuf, Failure
         let path = context.cwd.join(into);
         let what = || format!("{} cannot be the new folder", path.display());
         let is_empty = std::fs::read_dir(&path).is_ok_and(|mut all| all.next().is_none());
+        if !is_empty && path.is_dir() {
+            return Err(Failure::new(Exit::Usage, what(), "it is not empty", hint));
+        }
         if !is_empty {
             make(&path).or_exit(Exit::Usage, what(), hint)?;
         }

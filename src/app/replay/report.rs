@@ -48,7 +48,7 @@ pub(crate) fn text(replayed: &Replayed, request: &ReplayRequest) -> String {
     if replayed.is_forked {
         let _infallible = writeln!(
             text,
-            "to go on from there with a model: team -C {folder} lead --resume --model PROVIDER/NAME"
+            "to go on from there with the models of the record: team -C {folder} lead --resume"
         );
     }
     sanitize(text.trim_end()).into_owned()

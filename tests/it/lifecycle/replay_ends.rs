@@ -4,13 +4,14 @@
 use super::replay::{alike, count, lines, replay, small_record};
 use crate::support::child_process::write;
 use crate::support::harness::Team;
-use crate::support::scripts::{all_idle, bash, calls, headless, lead, says, script, signal, spawn};
+use crate::support::scripts::{bash, calls, headless, lead, says, script, signal, spawn};
 use crate::support::terminal::Terminal;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 
 const ESC: &str = "\x1b";
 
@@ -179,6 +180,23 @@ fn the_play_ends_before_a_lead_that_is_resumed() {
 }
 
 #[test]
+fn members_of_a_fork_go_on_with_their_models() {
+    let team = Team::new();
+    let words = |prompt| ["lead", "-p", prompt, "--model", "rehearsal"];
+    team.team(&words("Spawn alice (coder). Ask her to run \"echo one\".")).expect(0);
+    let outcome = alike(&replay(&team, "fork", &["--until", "1", "--fork"]));
+    assert_eq!(outcome["forked"], true, "{outcome:#}");
+    let ask = ["-C", "fork", "lead", "--resume", "-p", "Ask alice to run \"echo two\"."];
+    let ran = team.team(&ask).expect(0);
+    assert!(ran.out.contains("two"), "{}{}", ran.out, ran.err);
+    let alice = lines(&team, "fork", "alice");
+    let sessions = alice.iter().filter(|line| line["kind"] == "session");
+    let models: Vec<_> = sessions.map(|line| line["model"].clone()).collect();
+    assert_eq!(models, ["replay", "rehearsal"], "she went on live");
+    team.wait_no_process();
+}
+
+#[test]
 fn members_that_no_replay_can_start_are_refused() {
     let team = Team::new();
     small_record(&team);
@@ -239,25 +257,30 @@ fn a_fault_kills_the_lead_which_comes_back_with_its_team() {
 
 #[test]
 fn nothing_is_left_of_a_replay_that_is_interrupted_or_killed() {
-    for end in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
-        let team = Team::new();
-        small_record(&team);
-        let mut command =
-            team.command("team", &["replay", ".", "--into", "again", "--fault", "slow:model=2"]);
-        command.process_group(0).stdin(std::process::Stdio::null());
-        let mut running = command.spawn().unwrap();
-        let pid = i32::try_from(running.id()).unwrap();
-        team.eventually("alice is at work", || {
-            team.lines("../again/.team/transcript/alice.jsonl").len() > 1
-        });
-        // A terminal signals the whole foreground group; other programs signal one process.
-        if end == Signal::SIGINT {
-            nix::sys::signal::killpg(Pid::from_raw(pid), end).unwrap();
-        } else {
-            signal(pid, end);
+    std::thread::scope(|scope| {
+        for end in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
+            scope.spawn(move || ends_at(end));
         }
-        assert!(!running.wait().unwrap().success());
-        team.wait_no_process();
-        assert!(team.workspace().join("again/.team").exists(), "what was played can be looked at");
+    });
+}
+
+/// Ends a replay by a signal, and asserts that its team ends.
+fn ends_at(end: Signal) {
+    let team = Team::new();
+    small_record(&team);
+    let words = ["replay", ".", "--into", "again", "--fault", "slow:model=2"];
+    let mut command = team.command("team", &words);
+    command.process_group(0).stdin(Stdio::null());
+    let mut running = command.spawn().unwrap();
+    let pid = i32::try_from(running.id()).unwrap();
+    team.eventually("alice is at work", || lines(&team, "again", "alice").len() > 1);
+    // A terminal signals the whole foreground group; other programs signal one process.
+    if end == Signal::SIGINT {
+        killpg(Pid::from_raw(pid), end).unwrap();
+    } else {
+        signal(pid, end);
     }
+    assert!(!running.wait().unwrap().success());
+    team.wait_no_process();
+    assert!(team.workspace().join("again/.team").exists(), "what was played can be looked at");
 }
