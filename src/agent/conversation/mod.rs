@@ -36,7 +36,7 @@ pub(crate) use journal::{
 pub(crate) use memory::{Memory, cut};
 pub(crate) use model_caller::{ModelCaller, UsableModel};
 pub(crate) use resume::{AfterRestart, CutOff};
-pub(crate) use turn::{BrokenOff, MAX_PLANS, TurnEnd, broken_off, denied};
+pub(crate) use turn::{BreakCause, MAX_PLANS, TurnEnd, break_cause, denied};
 pub(crate) use turn_machine::TurnMachine;
 pub(crate) use work_set::{WorkId, WorkSet};
 

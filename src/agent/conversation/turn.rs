@@ -147,15 +147,15 @@ pub(super) const STOP: BreakOff = BreakOff {
 /// The note of a turn that the user interrupts while the model writes.
 pub(super) const INTERRUPT_NOTE: &str = "the user interrupted this turn";
 
-/// The cause for which a turn is broken off.
+/// The cause for which a turn is cut short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BrokenOff {
+pub(crate) enum BreakCause {
     Interrupted,
     Stopped,
 }
 
-/// Returns the cause if an entry is one that a turn leaves when it is broken off.
-pub(crate) fn broken_off(entry: &Entry) -> Option<BrokenOff> {
+/// Returns the cause if an entry is one that a turn leaves when it is cut short.
+pub(crate) fn break_cause(entry: &Entry) -> Option<BreakCause> {
     let text = if let Entry::ToolResult { content, .. } = entry {
         Some(content.as_str())
     } else if let Entry::Decision(decision) = entry {
@@ -168,9 +168,9 @@ pub(crate) fn broken_off(entry: &Entry) -> Option<BrokenOff> {
     };
     let is_noted = matches!(entry, Entry::Note { content } if content == INTERRUPT_NOTE);
     if is_noted || is_of(&INTERRUPT) {
-        return Some(BrokenOff::Interrupted);
+        return Some(BreakCause::Interrupted);
     }
-    is_of(&STOP).then_some(BrokenOff::Stopped)
+    is_of(&STOP).then_some(BreakCause::Stopped)
 }
 
 const WINDING_DOWN: &str = "not run: you are being shut down; finish with a short report";

@@ -383,7 +383,7 @@ impl Player {
 
     /// Waits for the end of a call that the record has no result of. Returns if the record is no longer followed.
     async fn stay_in_call(&self) {
-        let missing = || "a call that was broken off in the record goes on".to_owned();
+        let missing = || "a call that was cut short in the record goes on".to_owned();
         while !self.look(move |shared| shared.has_strayed(missing)).await {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }

@@ -2,7 +2,7 @@
 //!
 //! Pure: it is made from the lines of a transcript, and asked by the [`Place`] that the new transcript has reached.
 
-use crate::agent::conversation::broken_off;
+use crate::agent::conversation::break_cause;
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::limits::RESTART_FIRST_PAUSE;
 use crate::wire::message::{Body, Message, Outcome};
@@ -133,7 +133,7 @@ impl Delivery {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RecordedTool {
     pub(super) started_at: WallTime,
-    /// The result and its time; `None` if the record ends before it, or the call was broken off.
+    /// The result and its time; `None` if the record ends before it, or the call was cut short.
     pub(super) result: Option<(WallTime, Entry)>,
 }
 
@@ -254,8 +254,8 @@ impl Script {
                 Entry::ToolResult { ref tool_use_id, .. } => {
                     last_result = Some((tool_use_id.clone(), at));
                     let tool = script.tools.get_mut(tool_use_id);
-                    // A call that was broken off has no result of its own.
-                    if let Some(tool) = tool.filter(|_| broken_off(&entry).is_none()) {
+                    // A call that was cut short has no result of its own.
+                    if let Some(tool) = tool.filter(|_| break_cause(&entry).is_none()) {
                         tool.result = Some((at, entry));
                     }
                 }

@@ -1,7 +1,7 @@
 //! A record as a whole: its members, the place at which its play ends, and what in it cannot be played.
 
 use super::masks::Names;
-use crate::agent::conversation::{BrokenOff, broken_off};
+use crate::agent::conversation::{BreakCause, break_cause};
 use crate::agent::replay::list::RecordedList;
 use crate::app::lead::TEAM_STOPS;
 use crate::error::{Exit, Failure};
@@ -43,8 +43,8 @@ struct Reader<'a> {
     sessions: u32,
     /// The calls of the model in this turn.
     rounds: u32,
-    /// The first entry that was left because the turn is broken off, with the cause.
-    broken_off: Option<(WallTime, BrokenOff)>,
+    /// The first entry that was left because the turn is cut short, with the cause.
+    break_cause: Option<(WallTime, BreakCause)>,
     /// The questions that are open, with their times.
     asked: BTreeMap<String, WallTime>,
 }
@@ -59,7 +59,7 @@ impl Seen {
                 name: name.clone(),
                 sessions: 0,
                 rounds: 0,
-                broken_off: None,
+                break_cause: None,
                 asked: BTreeMap::new(),
             };
             each_entry(record, &name, |line| reader.read(line))?;
@@ -129,7 +129,7 @@ impl Seen {
         let mut end = (self.closing, None);
         let is_before = |time: WallTime, end: Option<WallTime>| end.is_none_or(|end| time < end);
         if let Some((time, why)) = &self.barrier {
-            // What comes after the end of the first lead is not played either.
+            // A lead that is resumed comes after the end of the first one.
             let time = if is_before(*time, end.0) { Some(*time) } else { end.0 };
             end = (time, Some(format!("{why}, which is not played")));
         }
@@ -164,9 +164,9 @@ impl Seen {
 
 impl Reader<'_> {
     fn read(&mut self, Line { at, entry }: Line) {
-        match broken_off(&entry) {
-            Some(cause) => drop(self.broken_off.get_or_insert((at, cause))),
-            None if !matches!(entry, Entry::TurnEnd { .. }) => self.broken_off = None,
+        match break_cause(&entry) {
+            Some(cause) => drop(self.break_cause.get_or_insert((at, cause))),
+            None if !matches!(entry, Entry::TurnEnd { .. }) => self.break_cause = None,
             None => {}
         }
         match entry {
@@ -220,7 +220,7 @@ impl Reader<'_> {
 
     fn end_turn(&mut self, at: WallTime, outcome: Outcome, cut_off: bool) {
         self.rounds = 0;
-        let (began, cause) = self.broken_off.take().unzip();
+        let (began, cause) = self.break_cause.take().unzip();
         let began = began.unwrap_or(at);
         if self.name.is_lead() {
             self.seen.turns.push(at);
@@ -228,7 +228,7 @@ impl Reader<'_> {
                 self.seen.close_at(began);
             }
         }
-        if outcome == Outcome::Interrupted && cause == Some(BrokenOff::Interrupted) {
+        if outcome == Outcome::Interrupted && cause == Some(BreakCause::Interrupted) {
             let name = &self.name;
             self.seen.stop_before(began, || format!("{name} is interrupted there"));
         }
