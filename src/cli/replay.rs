@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// End after this turn of the lead
     #[arg(long, value_name = "TURN")]
     until: Option<u64>,
-    /// Leave the new team so that `team lead --resume` goes on there, with a model
+    /// Leave the new team so that `team lead --resume` goes on there, with the models of the record
     #[arg(long, requires = "until")]
     fork: bool,
     /// Make faults: kill:NAME@N (at its Nth model call), slow:model=SECONDS

@@ -45,6 +45,7 @@ impl RecordedList {
             };
             found.of_person.push((task.created_at, new));
         }
+        found.of_person.sort_by(|(one, _), (other, _)| one.as_secs().total_cmp(&other.as_secs()));
         Ok(found)
     }
 

@@ -33,7 +33,7 @@ use crate::wire::replay::{Pace, ReplayPlan, ToolSource};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use list::RecordedList;
-use order::{Progress, is_list_ready};
+use order::Progress;
 use script::{Delivered, Delivery, Script};
 use shared::{Shared, Step, Window, stalled_after};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -108,6 +108,8 @@ impl Player {
             ahead: 0,
             grew_at: Instant::now(),
             strayed: None,
+            of_person: list.of_person.iter().map(|(at, _)| *at).collect(),
+            added: Cell::default(),
             request_ids: BTreeMap::new(),
         };
         let shared = Arc::new(Mutex::new(shared));
@@ -325,7 +327,7 @@ impl Player {
         loop {
             let id = Arc::clone(&id);
             let is_ready = move |shared: &mut Shared| {
-                is_list_ready(&shared.members, &shared.me, &id)
+                shared.is_list_ready(&id)
                     || shared.has_strayed(|| "a call of another member has not ended".to_owned())
             };
             if self.look(is_ready).await {

@@ -168,6 +168,12 @@ impl Progress {
         })
     }
 
+    /// Whether the calls that changed a shared list before this time have been made again.
+    pub(super) fn has_changed_list(&self, time: WallTime) -> bool {
+        let mut before = self.list_calls.iter().filter(|(_, at)| **at < time);
+        before.all(|(id, _)| self.finished.contains(id))
+    }
+
     /// Whether a call of a tool is under way.
     pub(super) fn runs_tool(&self) -> bool {
         !self.running.is_empty()
@@ -189,13 +195,14 @@ pub(super) fn does_another_work(all: &[Progress], me: &AgentName) -> bool {
     })
 }
 
-/// Whether the calls of others that changed a shared list before this call have been made again. Calls that overlap are
-/// ordered by what they did, so that a new entry gets the same id.
-pub(super) fn is_list_ready(all: &[Progress], me: &AgentName, id: &str) -> bool {
+/// Returns the time at which a call of `me` changed a shared list in the record.
+pub(super) fn list_change(all: &[Progress], me: &AgentName, id: &str) -> Option<WallTime> {
     let mine = all.iter().find(|member| member.name == *me);
-    let Some(mine) = mine.and_then(|member| member.list_calls.get(id)) else { return true };
-    all.iter().filter(|member| member.name != *me).all(|member| {
-        let before = member.list_calls.iter().filter(|(_, at)| *at < mine);
-        before.into_iter().all(|(id, _)| member.finished.contains(id))
-    })
+    mine.and_then(|member| member.list_calls.get(id)).copied()
+}
+
+/// Whether the calls of others that changed a shared list before this time have been made again. Calls that overlap are
+/// ordered by what they did, so that a new entry gets the same id.
+pub(super) fn have_others_changed_list(all: &[Progress], me: &AgentName, time: WallTime) -> bool {
+    all.iter().filter(|member| member.name != *me).all(|member| member.has_changed_list(time))
 }

@@ -1,6 +1,9 @@
 //! The state of a player that is read from the files: the place of each member, and the mail that is held.
 
-use super::order::{Progress, does_another_work, have_others_reached};
+use super::list::RecordedList;
+use super::order::{
+    Progress, does_another_work, have_others_changed_list, have_others_reached, list_change,
+};
 use super::script::{Crash, Delivered, Delivery, Place, Script, is_same};
 use crate::os::deadline::deadline;
 use crate::store::TeamDir;
@@ -10,6 +13,7 @@ use crate::wire::message::Outcome;
 use crate::wire::replay::{Fault, Pace, ReplayPlan};
 use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,6 +59,10 @@ pub(super) struct Shared {
     pub(super) has_no_reply: bool,
     /// The reason for which the record is no longer followed.
     pub(super) strayed: Option<String>,
+    /// The times at which the person added tasks in the record.
+    pub(super) of_person: Vec<WallTime>,
+    /// The number of these tasks that are on the new list.
+    pub(super) added: Cell<usize>,
     /// The new id of each recorded request.
     pub(super) request_ids: BTreeMap<String, String>,
 }
@@ -146,11 +154,31 @@ impl Shared {
 
     pub(super) fn is_time(&self, time: WallTime) -> bool {
         let time = if time < self.end { time } else { self.end };
-        have_others_reached(&self.members, &self.me, time)
+        have_others_reached(&self.members, &self.me, time) && self.has_person_reached(time)
+    }
+
+    /// Whether the tasks that the person added before this time are on the list again. No transcript has them.
+    pub(super) fn has_person_reached(&self, time: WallTime) -> bool {
+        let wanted = self.of_person.partition_point(|at| *at < time);
+        if wanted > self.added.get()
+            && let Ok(list) = RecordedList::read(&self.dir)
+        {
+            self.added.set(list.of_person.len());
+        }
+        wanted <= self.added.get()
+    }
+
+    /// Whether the shared lists are as they were before a call.
+    pub(super) fn is_list_ready(&self, id: &str) -> bool {
+        list_change(&self.members, &self.me, id).is_none_or(|time| {
+            have_others_changed_list(&self.members, &self.me, time) && self.has_person_reached(time)
+        })
     }
 
     pub(super) fn have_all_reached(&self, time: WallTime) -> bool {
-        self.strayed.is_some() || self.members.iter().all(|member| member.has_reached(time))
+        let has_reached =
+            |member: &Progress| member.has_reached(time) && member.has_changed_list(time);
+        self.strayed.is_some() || self.members.iter().all(has_reached)
     }
 
     /// Releases what is due once all of it is there.

@@ -142,7 +142,7 @@ impl Seen {
         };
         if is_before(*time, end.0) {
             let time = WallTime::from_secs(time.as_secs() + NEXT);
-            end = (Some(time), Some(format!("it is the end of turn {turn} of the lead")));
+            end = (Some(time), Some(format!("turn {turn} of the lead ends there")));
         }
         Ok(end)
     }

@@ -32,7 +32,7 @@ pub(crate) fn text(replayed: &Replayed, request: &ReplayRequest) -> String {
         }
     }
     if let Some(why) = &replayed.cut {
-        let _infallible = writeln!(text, "played only to a point before the end: {why}");
+        let _infallible = writeln!(text, "played up to this point only: {why}");
     }
     let folder = replayed.folder.display();
     let began = match &request.from {
