@@ -37,6 +37,9 @@ impl MailIngest {
             let event = match drain_with_retry(&context).await {
                 Ok(drained) => {
                     report_dead_letters(&context.bus, &context.me.name, &drained).await;
+                    if let Some(stage) = &context.team_context.stage {
+                        stage.after_drain().await;
+                    }
                     Event::Drained(drained)
                 }
                 Err(failed) => failed.into(),

@@ -11,6 +11,9 @@ pub(crate) trait Stage {
     /// Waits until the mail of the next drain is in the inbox.
     fn before_drain(&self) -> StageFuture<'_, ()>;
 
+    /// Ends the process here if it ended here in the record, before it said that it is idle.
+    fn after_drain(&self) -> StageFuture<'_, ()>;
+
     /// Waits until the agent takes its next task from the list, as it did in the record.
     fn before_claim(&self) -> StageFuture<'_, ()>;
 

@@ -34,10 +34,10 @@ use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use list::RecordedList;
 use order::Progress;
-use script::{Delivered, Delivery, Script};
+use script::{Crash, Delivered, Delivery, Script};
 use shared::{Shared, Step, Window, stalled_after};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -103,6 +103,7 @@ impl Player {
             members,
             held_tail: follow_held(team, me),
             held: Vec::new(),
+            seen: BTreeSet::new(),
             place: None,
             released: 0,
             ahead: 0,
@@ -172,11 +173,22 @@ impl Player {
         }
     }
 
-    /// Kills this process where it crashed in the record. Mail that waited for the next process waits for it again.
+    /// Kills this process where it crashed in the record.
     async fn crash_if_recorded(&self) {
+        if let Some(crash) = self.recorded_crash().await {
+            self.crash(crash).await;
+        }
+    }
+
+    /// Returns the crash of this process in the record, if it has come as far.
+    async fn recorded_crash(&self) -> Option<Crash> {
         let crash = self.look(|shared| shared.script.crash(&shared.place())).await;
         let is_played = |at| self.plan.end.is_none_or(|end| at < end);
-        let Some(crash) = crash.filter(|crash| is_played(crash.came_back_at)) else { return };
+        crash.filter(|crash| is_played(crash.came_back_at))
+    }
+
+    /// Kills this process. Mail that waited for the next process waits for it again.
+    async fn crash(&self, crash: Crash) {
         self.wait_for_others(crash.crashed_at()).await;
         loop {
             let step = self.look(move |shared| {
@@ -412,6 +424,14 @@ impl Stage for Player {
             let prompts =
                 self.deliver(Window::Now, |shared: &Shared| shared.due(false).to_vec()).await;
             self.prompt(prompts);
+        })
+    }
+
+    fn after_drain(&self) -> StageFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(crash) = self.recorded_crash().await.filter(|crash| crash.is_before_rest) {
+                self.crash(crash).await;
+            }
         })
     }
 

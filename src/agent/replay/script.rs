@@ -142,6 +142,10 @@ pub(super) struct RecordedTool {
 pub(super) struct Crash {
     /// The place that it had reached.
     place: Place,
+    /// Whether it came after the end of a turn, but before the member told that it is idle.
+    pub(super) is_before_rest: bool,
+    /// The time of the last entry before it.
+    last_at: WallTime,
     /// The time of the next process.
     pub(super) came_back_at: WallTime,
 }
@@ -150,7 +154,8 @@ impl Crash {
     /// Returns about the time of the crash: the next process comes after a pause.
     pub(super) fn crashed_at(&self) -> WallTime {
         let pause = RESTART_FIRST_PAUSE.as_secs_f64();
-        WallTime::from_secs(self.came_back_at.as_secs() - pause)
+        let before_pause = WallTime::from_secs(self.came_back_at.as_secs() - pause);
+        if before_pause < self.last_at { self.last_at } else { before_pause }
     }
 }
 
@@ -263,10 +268,12 @@ impl Script {
                     if let Some(segment) = segment {
                         segment.sessions = place.sessions;
                     }
+                    let is_before_rest = turn_ended_at.is_some() && !comes_at_rest;
                     turn_ended_at = None;
                     // The lead that comes back begins another run.
                     if before.sessions > 0 && rests.is_some() && !was_asked_to_end {
-                        script.crashes.push(Crash { place: before, came_back_at: at });
+                        let (place, came_back_at) = (before, at);
+                        script.crashes.push(Crash { place, is_before_rest, last_at, came_back_at });
                     }
                     was_asked_to_end = false;
                 }
@@ -493,5 +500,17 @@ mod tests {
         assert!(script.crash(&place(&all[..4])).is_some());
         assert!(script.crash(&place(&all[..3])).is_none(), "it has not come as far");
         assert!(script.crash(&place(&all[..6])).is_none());
+    }
+
+    #[test]
+    fn a_crash_comes_before_the_rest_that_the_member_did_not_tell() {
+        let all = [session(), mail("first"), reply(), turn_end(), session()];
+        for (rest, is_before_rest) in [(3.5, false), (2.5, true), (4.5, true)] {
+            let crash = script(&all, &[rest]).crash(&place(&all[..4])).unwrap();
+            assert_eq!(crash.is_before_rest, is_before_rest, "idle at {rest}");
+        }
+        let all = [session(), session()];
+        let crash = script(&all, &[]).crash(&place(&all[..1])).unwrap();
+        assert!(!crash.is_before_rest, "a new process tells no rest");
     }
 }

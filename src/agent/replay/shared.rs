@@ -14,7 +14,7 @@ use crate::wire::replay::{Fault, Pace, ReplayPlan};
 use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,8 @@ pub(super) struct Shared {
     pub(super) members: Vec<Progress>,
     pub(super) held_tail: Tail,
     pub(super) held: Vec<HeldMail>,
+    /// The ids of all mail that this process has found held.
+    pub(super) seen: BTreeSet<String>,
     /// The place for which `released` counts.
     pub(super) place: Option<Place>,
     /// The number of deliveries of this segment that the member has got or is to get.
@@ -105,7 +107,9 @@ impl Shared {
         for line in lines {
             let Ok(message) = serde_json::from_slice::<Map<String, Value>>(&line) else { continue };
             let id = message.get("id").and_then(Value::as_str).unwrap_or_default();
-            if !mine.is_some_and(|mine| mine.mail.contains(id)) {
+            // A report that is sent again after a crash is the same message.
+            let is_new = id.is_empty() || self.seen.insert(id.to_owned());
+            if is_new && !mine.is_some_and(|mine| mine.mail.contains(id)) {
                 self.held.push(HeldMail { line, message });
             }
         }

@@ -274,3 +274,53 @@ fn a_crash_mail_and_tasks_of_the_person_come_again_twice() {
     }
     team.wait_no_process();
 }
+
+/// Records alice, who is killed at a failpoint at the end of her second turn and then does another one.
+fn record_crash_at(team: &Team, point: &str) {
+    let tokens = tempfile::tempdir().unwrap();
+    let token = tokens.path().join("token");
+    fs::write(&token, "").unwrap();
+    let mut command = team.command("team", &["lead", "--model", "rehearsal"]);
+    command.env("TEAM_FAILPOINTS", format!("alice/{point}={}", token.display()));
+    let mut lead = Terminal::start(command);
+    lead.expect("rehearsal");
+    lead.type_line("Spawn alice (coder).");
+    team.wait_status("alice", "idle");
+    let sessions = || {
+        let lines = team.lines("transcript/alice.jsonl");
+        lines.iter().filter(|line| line["kind"] == "session").count()
+    };
+    for text in ["one", "two"] {
+        team.team(&["send", "alice", &format!("Run echo {text}")]).expect(0);
+        team.eventually("alice has answered", || {
+            let is_idle = ["lead", "alice"].iter().all(|name| team.status(name) == "idle");
+            is_idle && sessions() == 2 && team.has_mail("lead", "alice", text)
+        });
+    }
+    assert!(!token.exists(), "she was killed at {point}");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+}
+
+#[test]
+fn a_crash_at_the_end_of_a_turn_comes_again_before_or_after_the_notice_that_it_is_idle() {
+    std::thread::scope(|scope| {
+        for (point, notices) in [("turn.ended+1", 2), ("turn.reported", 2), ("turn.idle+1", 3)] {
+            scope.spawn(move || {
+                let team = Team::new();
+                record_crash_at(&team, point);
+                let told = |lines: &[Value]| {
+                    let is_notice = |line: &&Value| {
+                        let message = &line["message"];
+                        message["type"] == "idle_notification" && message["from"] == "alice"
+                    };
+                    lines.iter().filter(is_notice).count()
+                };
+                assert_eq!(told(&team.lines("transcript/lead.jsonl")), notices, "{point}");
+                alike(&replay(&team, "again", &[]));
+                assert_eq!(told(&lines(&team, "again", "lead")), notices, "{point}");
+                team.wait_no_process();
+            });
+        }
+    });
+}
