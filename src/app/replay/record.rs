@@ -8,11 +8,12 @@ use crate::error::{Exit, Failure};
 use crate::protocol::timers::is_reminder;
 use crate::store::replay::{each_entry, recorded_agents};
 use crate::store::{StoreError, TeamDir, roster};
+use crate::wire::chat::Block;
 use crate::wire::message::{Body, Message, Outcome};
 use crate::wire::roster::{Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A time after any other one of the record, in seconds.
 const NEXT: f64 = 1e-6;
@@ -47,6 +48,15 @@ struct Reader<'a> {
     break_cause: Option<(WallTime, BreakCause)>,
     /// The questions that are open, with their times.
     asked: BTreeMap<String, WallTime>,
+    /// The last reply, while a step that follows from it has not begun.
+    open_reply: Option<OpenReply>,
+}
+
+/// A reply whose turn has not ended, or whose calls have not all begun.
+struct OpenReply {
+    at: WallTime,
+    /// The calls that have not begun.
+    calls: BTreeSet<String>,
 }
 
 impl Seen {
@@ -61,6 +71,7 @@ impl Seen {
                 rounds: 0,
                 break_cause: None,
                 asked: BTreeMap::new(),
+                open_reply: None,
             };
             each_entry(record, &name, |line| reader.read(line))?;
             let Reader { asked, .. } = reader;
@@ -169,13 +180,10 @@ impl Reader<'_> {
             None if !matches!(entry, Entry::TurnEnd { .. }) => self.break_cause = None,
             None => {}
         }
+        self.follow_reply(at, &entry);
         match entry {
             Entry::Session { model, foreign, .. } => {
-                self.sessions += 1;
-                self.seen.note_model(&self.name, model, foreign.is_some());
-                if self.name.is_lead() && self.sessions > 1 {
-                    self.seen.stop_before(at, || "the lead is resumed there".to_owned());
-                }
+                self.begin_session(at, model, foreign.is_some())
             }
             Entry::Assistant { .. } => {
                 self.rounds += 1;
@@ -215,6 +223,46 @@ impl Reader<'_> {
             | Entry::ResultsLeftOut { .. }
             | Entry::HandedOut { .. }
             | Entry::Unknown => {}
+        }
+    }
+
+    fn begin_session(&mut self, at: WallTime, model: String, is_foreign: bool) {
+        self.sessions += 1;
+        self.seen.note_model(&self.name, model, is_foreign);
+        let open_reply = self.open_reply.take();
+        if self.name.is_lead() {
+            if self.sessions > 1 {
+                self.seen.stop_before(at, || "the lead is resumed there".to_owned());
+            }
+        } else if let Some(OpenReply { at, .. }) = open_reply {
+            let name = &self.name;
+            self.seen.stop_before(at, || format!("{name} is killed there between two steps"));
+        }
+    }
+
+    /// Follows the steps after a reply. A member crashes again in a call, or while it waits for its model or for mail.
+    fn follow_reply(&mut self, at: WallTime, entry: &Entry) {
+        if let Entry::Assistant { blocks, .. } = entry {
+            let id = |block: &Block| {
+                if let Block::ToolUse { id, .. } = block { Some(id.clone()) } else { None }
+            };
+            self.open_reply = Some(OpenReply { at, calls: blocks.iter().filter_map(id).collect() });
+            return;
+        }
+        let Some(OpenReply { calls, .. }) = &mut self.open_reply else { return };
+        let is_followed = if let Entry::ToolStart { tool_use_id, .. }
+        | Entry::ToolResult { tool_use_id, .. } = entry
+        {
+            calls.remove(tool_use_id);
+            calls.is_empty()
+        } else if let Entry::Mail { .. } | Entry::User { .. } = entry {
+            // After a reply without calls, mail keeps the turn going.
+            calls.is_empty()
+        } else {
+            matches!(entry, Entry::TurnEnd { .. })
+        };
+        if is_followed {
+            self.open_reply = None;
         }
     }
 

@@ -180,6 +180,33 @@ fn the_play_ends_before_a_lead_that_is_resumed() {
 }
 
 #[test]
+fn the_play_ends_before_a_reply_after_which_a_member_was_killed() {
+    std::thread::scope(|scope| {
+        // After a reply with a call, after a result of two calls, and after the last reply of a turn.
+        for point in ["turn.recorded", "tool.answered", "turn.ending"] {
+            scope.spawn(move || {
+                let team = Team::new();
+                let tokens = tempfile::tempdir().unwrap();
+                let token = tokens.path().join("token");
+                fs::write(&token, "").unwrap();
+                team.variable("TEAM_FAILPOINTS", &format!("alice/{point}={}", token.display()));
+                team.variable("TEAM_FIRST_PAUSE_MS", "50");
+                let replies = [
+                    calls("lead", &[spawn("alice")]),
+                    says("lead", "started"),
+                    says("lead", "alice is done"),
+                    calls("alice", &[bash("echo one"), bash("echo two")]),
+                    says("alice", "done"),
+                ];
+                headless(&team, &script(&team, &replies), "go").expect(0);
+                assert!(!token.exists(), "she was killed at {point}");
+                stops_early(&team, "alice is killed there between two steps");
+            });
+        }
+    });
+}
+
+#[test]
 fn members_of_a_fork_go_on_with_their_models() {
     let team = Team::new();
     let words = |prompt| ["lead", "-p", prompt, "--model", "rehearsal"];
@@ -267,13 +294,22 @@ fn nothing_is_left_of_a_replay_that_is_interrupted_or_killed() {
 /// Ends a replay by a signal, and asserts that its team ends.
 fn ends_at(end: Signal) {
     let team = Team::new();
-    small_record(&team);
-    let words = ["replay", ".", "--into", "again", "--fault", "slow:model=2"];
+    let replies = [
+        calls("lead", &[spawn("alice")]),
+        says("lead", "started"),
+        says("lead", "alice is done"),
+        calls("alice", &[bash("touch here; until test -e go; do sleep 0.05; done")]),
+        says("alice", "I am done"),
+    ];
+    // The new folder begins without this file, so the command does not end there.
+    write(&team.workspace().join("go"), "");
+    headless(&team, &script(&team, &replies), "go").expect(0);
+    let words = ["replay", ".", "--into", "again"];
     let mut command = team.command("team", &words);
     command.process_group(0).stdin(Stdio::null());
     let mut running = command.spawn().unwrap();
     let pid = i32::try_from(running.id()).unwrap();
-    team.eventually("alice is at work", || lines(&team, "again", "alice").len() > 1);
+    team.eventually("alice is at work", || team.workspace().join("again/here").exists());
     // A terminal signals the whole foreground group; other programs signal one process.
     if end == Signal::SIGINT {
         killpg(Pid::from_raw(pid), end).unwrap();
