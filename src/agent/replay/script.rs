@@ -133,6 +133,8 @@ impl Delivery {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RecordedTool {
     pub(super) started_at: WallTime,
+    /// The process that it started in, from 1.
+    session: usize,
     /// The result and its time; `None` if the record ends before it, or the call was cut short.
     pub(super) result: Option<(WallTime, Entry)>,
 }
@@ -253,14 +255,18 @@ impl Script {
                             None => (delivery.is_ahead, delivery.ordered_at) = (true, reply_at),
                         }
                     }
-                    let tool = RecordedTool { started_at: at, result: None };
+                    let session = place.sessions;
+                    let tool = RecordedTool { started_at: at, session, result: None };
                     script.tools.insert(tool_use_id, tool);
                 }
                 Entry::ToolResult { ref tool_use_id, .. } => {
                     last_result = Some((tool_use_id.clone(), at));
                     let tool = script.tools.get_mut(tool_use_id);
-                    // A call that was cut short has no result of its own.
-                    if let Some(tool) = tool.filter(|_| break_cause(&entry).is_none()) {
+                    // A call that was cut short, also by a crash, has no result of its own.
+                    let is_own = |tool: &&mut RecordedTool| {
+                        tool.session == place.sessions && break_cause(&entry).is_none()
+                    };
+                    if let Some(tool) = tool.filter(is_own) {
                         tool.result = Some((at, entry));
                     }
                 }
@@ -500,6 +506,15 @@ mod tests {
         assert!(script.crash(&place(&all[..4])).is_some());
         assert!(script.crash(&place(&all[..3])).is_none(), "it has not come as far");
         assert!(script.crash(&place(&all[..6])).is_none());
+    }
+
+    #[test]
+    fn a_call_in_which_the_process_crashed_has_no_result() {
+        let all = [session(), reply(), start("a"), session(), result("a"), start("b"), result("b")];
+        let script = script(&all, &[]);
+        assert_eq!(script.tool("a").map(|tool| tool.result.is_some()), Some(false));
+        assert_eq!(script.tool("b").map(|tool| tool.result.is_some()), Some(true));
+        assert!(script.crash(&place(&all[..3])).is_some(), "it crashes in the call");
     }
 
     #[test]
