@@ -139,6 +139,15 @@ pub(super) struct RecordedTool {
     pub(super) result: Option<(WallTime, Entry)>,
 }
 
+impl RecordedTool {
+    /// Takes the result. A call that was cut short, also by the end of its process, has none of its own.
+    fn end(&mut self, at: WallTime, result: Entry, session: usize) {
+        if self.session == session && break_cause(&result).is_none() {
+            self.result = Some((at, result));
+        }
+    }
+}
+
 /// The end of a process that was not asked to end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Crash {
@@ -261,13 +270,8 @@ impl Script {
                 }
                 Entry::ToolResult { ref tool_use_id, .. } => {
                     last_result = Some((tool_use_id.clone(), at));
-                    let tool = script.tools.get_mut(tool_use_id);
-                    // A call that was cut short, also by a crash, has no result of its own.
-                    let is_own = |tool: &&mut RecordedTool| {
-                        tool.session == place.sessions && break_cause(&entry).is_none()
-                    };
-                    if let Some(tool) = tool.filter(is_own) {
-                        tool.result = Some((at, entry));
+                    if let Some(tool) = script.tools.get_mut(tool_use_id) {
+                        tool.end(at, entry, place.sessions);
                     }
                 }
                 Entry::Session { .. } => {

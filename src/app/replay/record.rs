@@ -183,7 +183,7 @@ impl Reader<'_> {
         self.follow_reply(at, &entry);
         match entry {
             Entry::Session { model, foreign, .. } => {
-                self.begin_session(at, model, foreign.is_some())
+                self.begin_session(at, model, foreign.is_some());
             }
             Entry::Assistant { .. } => {
                 self.rounds += 1;
