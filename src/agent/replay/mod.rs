@@ -216,7 +216,9 @@ impl Player {
             let next = |shared: &Shared| {
                 let due = shared.due(true);
                 let is_turn = due.first().is_some_and(Delivery::wakes);
-                let count = if is_turn { due.len() } else { due.len().min(1) };
+                // Mail of the end comes only once the rest of the record is played.
+                let before_end = due.iter().take_while(|it| it.at < shared.end).count();
+                let count = if is_turn { before_end.max(1) } else { 1 }.min(due.len());
                 due.get(..count).unwrap_or_default().to_vec()
             };
             let prompts = player.deliver_some(next).await;
@@ -395,6 +397,16 @@ impl Player {
         }
     }
 
+    /// Waits for the end of the team if the lead ended in the record before it acted on the mail that it has here.
+    async fn stay_in_last_drain(&self) {
+        let missing = || "mail on which the record has no turn".to_owned();
+        let is_over =
+            move |shared: &mut Shared| !shared.is_last_drain() || shared.has_strayed(missing);
+        while self.me.is_lead() && !self.look(is_over).await {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
     /// Waits for the end of a call that the record has no result of. Returns if the record is no longer followed.
     async fn stay_in_call(&self) {
         let missing = || "a call that was cut short in the record goes on".to_owned();
@@ -432,6 +444,7 @@ impl Stage for Player {
             if let Some(crash) = self.recorded_crash().await.filter(|crash| crash.is_before_rest) {
                 self.crash(crash).await;
             }
+            self.stay_in_last_drain().await;
         })
     }
 

@@ -330,6 +330,18 @@ impl Script {
         (end.session <= place.sessions).then_some(end.outcome)
     }
 
+    /// Whether nothing comes after this place before `end`, although the mail that was delivered last starts a turn.
+    pub(super) fn ends_at(&self, place: &Place, end: WallTime) -> bool {
+        let is_last = place.replies == self.calls.len() && self.end_without_reply(place).is_none();
+        let Some(segment) = self.segments.get(place.replies).filter(|_| is_last) else {
+            return false;
+        };
+        let (before, after) =
+            segment.deliveries.split_at(place.delivered.min(segment.deliveries.len()));
+        let mut since_turn = before.iter().filter(|it| it.after.turn_ends == place.turn_ends);
+        since_turn.any(Delivery::wakes) && after.iter().all(|it| it.at >= end)
+    }
+
     pub(super) fn tool(&self, id: &str) -> Option<&RecordedTool> {
         self.tools.get(id)
     }
@@ -497,6 +509,17 @@ mod tests {
         let all = [session(), mail("first"), reply(), turn_end(), mail("at once")];
         let script = script(&all, &[9.0]);
         assert_eq!(ids(script.due(&place(&all[..4]), 0, false)), ["at once"]);
+    }
+
+    #[test]
+    fn the_record_may_end_after_mail_that_starts_a_turn() {
+        let all = [session(), mail("first"), reply(), turn_end(), mail("last")];
+        let script = script(&all, &[]);
+        let ends_at =
+            |count: usize| script.ends_at(&place(&all[..count]), WallTime::from_secs(5.0));
+        assert!(ends_at(5));
+        assert!(!ends_at(4), "there is no mail yet");
+        assert!(!ends_at(2), "a reply follows");
     }
 
     #[test]

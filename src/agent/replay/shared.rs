@@ -148,6 +148,11 @@ impl Shared {
         mail.map(|it| it.ordered_at(crash.crashed_at())).collect()
     }
 
+    /// Whether the record ends after the mail that was drained last, although that mail starts a turn.
+    pub(super) fn is_last_drain(&self) -> bool {
+        !self.is_cut && self.script.ends_at(&self.place(), self.end)
+    }
+
     pub(super) fn due_ahead(&self) -> &[Delivery] {
         self.script.due_ahead(&self.place(), self.ahead)
     }

@@ -188,7 +188,7 @@ fn the_play_ends_before_a_reply_after_which_a_member_was_killed() {
                 let team = Team::new();
                 let tokens = tempfile::tempdir().unwrap();
                 let token = tokens.path().join("token");
-                fs::write(&token, "").unwrap();
+                write(&token, "");
                 team.variable("TEAM_FAILPOINTS", &format!("alice/{point}={}", token.display()));
                 team.variable("TEAM_FIRST_PAUSE_MS", "50");
                 let replies = [
