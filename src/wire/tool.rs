@@ -97,6 +97,7 @@ impl CompactOffer {
     }
 
     /// Returns the offer with a line below the result of a successful call.
+    #[must_use]
     pub const fn followed_by(self, next_step: &'static str) -> Self {
         Self { next_step: Some(next_step), ..self }
     }
