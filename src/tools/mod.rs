@@ -106,6 +106,12 @@ pub(crate) fn find(name: &str) -> Option<&'static ToolSpec> {
     specs().find(|spec| spec.name == name)
 }
 
+/// Returns a result without the line that only a small model gets.
+pub(crate) fn without_next_step(result: &str) -> &str {
+    let mut lines = specs().filter_map(|spec| spec.compact?.result_end());
+    lines.find_map(|line| result.strip_suffix(&line)).unwrap_or(result)
+}
+
 /// Whether the calls of a tool change a list of the team that all members share, such as that of tasks. They are short,
 /// and wait for nobody.
 pub(crate) fn changes_shared_list(tool: &str) -> bool {

@@ -28,7 +28,7 @@ use crate::wire::model_abilities::ModelAbilities;
 use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
 use crate::wire::tool::{
-    Audience, Effect, OfferCondition, Parameter, Purpose, Served, Signal, SubjectArgument, ToolSpec,
+    Audience, Effect, OfferCondition, Parameter, Served, Signal, SubjectArgument, ToolSpec,
 };
 use crate::wire::transcript::Entry;
 use crate::work::save::Saver;
@@ -311,11 +311,6 @@ pub(crate) struct Registry {
     compact: Option<CompactProfile>,
 }
 
-/// Whether a tool acts on the team rather than on the work.
-fn is_of_team(spec: &ToolSpec) -> bool {
-    spec.effect == Effect::Talks || spec.purpose == Purpose::Talk || spec.served != Served::Never
-}
-
 struct CompactProfile {
     auto_claim: bool,
     /// The state of the agent at the last model call.
@@ -444,8 +439,8 @@ impl Registry {
     /// Runs a call. If the agent has no such tool, the error lists the tools that it has.
     pub(crate) async fn call(&self, call: &Call) -> Result<ToolOutput, ToolError> {
         let Some(stage) = &self.parts.team.stage else { return self.run(call).await };
-        let is_of_team =
-            self.tools.get(call.name.as_str()).is_some_and(|tool| is_of_team(tool.spec));
+        let tool = self.tools.get(call.name.as_str());
+        let is_of_team = tool.is_some_and(|tool| tool.spec.acts_on_team());
         let recorded = stage.before_call(call, is_of_team).await;
         let result = match recorded {
             Some(recorded) => recorded,
@@ -473,10 +468,8 @@ impl Registry {
     /// Adds to a result what a small model needs to go on.
     fn with_next_step(&self, spec: &ToolSpec, text: String) -> String {
         let offer = spec.compact.filter(|it| it.audience.includes(self.parts.audience()));
-        match offer.filter(|_| self.compact.is_some()).and_then(|it| it.next_step) {
-            Some(line) => format!("{text}\n[team: {line}]"),
-            None => text,
-        }
+        let end = offer.filter(|_| self.compact.is_some()).and_then(|it| it.result_end());
+        text + end.as_deref().unwrap_or_default()
     }
 
     /// Whether the agent's model sees images.

@@ -101,6 +101,11 @@ impl CompactOffer {
     pub const fn followed_by(self, next_step: &'static str) -> Self {
         Self { next_step: Some(next_step), ..self }
     }
+
+    /// Returns the end of the result of a successful call, if there is one.
+    pub(crate) fn result_end(&self) -> Option<String> {
+        self.next_step.map(|line| format!("\n[team: {line}]"))
+    }
 }
 
 /// A state of an agent in which a compact prompt offers certain tools. Several can hold at once.
@@ -343,6 +348,12 @@ impl ToolSpec {
         served: Served::Never,
         of_subagents: false,
     };
+
+    /// Whether the tool acts on the team rather than on the work.
+    pub fn acts_on_team(&self) -> bool {
+        let is_talk = self.effect == Effect::Talks || self.purpose == Purpose::Talk;
+        is_talk || self.served != Served::Never
+    }
 
     /// Returns the name of the argument with the command that the tool runs; `None` if it runs none.
     pub(crate) fn command_argument(&self) -> Option<&'static str> {

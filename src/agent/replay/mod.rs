@@ -6,7 +6,7 @@
 //!               (store::replay)    ^ the script says what is due here; the order says whether the others are so far
 //! ```
 //!
-//! The member itself is the same as ever: it asks its [`Stage`] before a drain and around a tool call, and shows when it
+//! The member itself is the same as ever: it asks its [`Stage`] around a drain and around a tool call, and shows when it
 //! is idle. If the record cannot go on, because something in it does not happen again, nothing is held any more.
 
 pub(crate) mod list;

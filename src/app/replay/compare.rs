@@ -3,6 +3,7 @@
 use super::masks::Names;
 use crate::store::replay::each_entry;
 use crate::store::{StoreError, TeamDir};
+use crate::tools::without_next_step;
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value, json};
@@ -170,6 +171,8 @@ fn words_of(entry: &Entry, names: &Names, extent: Extent) -> Option<String> {
         Entry::ToolStart { tool_use_id, name } => ("tool_start", json!([name, tool_use_id])),
         Entry::ToolResult { tool_use_id, content, is_error, file, .. } => {
             let path = file.as_ref().map(|file| file.path.clone());
+            // A replay has no small model.
+            let content = without_next_step(content);
             ("tool_result", json!([content, is_error, path, tool_use_id]))
         }
         Entry::Request { question, decider, .. } => {

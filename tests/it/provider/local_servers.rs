@@ -3,7 +3,7 @@
 use crate::support::child_process::write;
 use crate::support::fake::{Fake, LOCAL_MODELS, Reply, RequestView, Unopened};
 use crate::support::fake_models::{KEY, agent_of, call, conversation, results};
-use crate::support::harness::Team;
+use crate::support::harness::{SHORTEST_DEADLINE, Team};
 use crate::support::terminal::Terminal;
 use serde_json::json;
 
@@ -152,6 +152,11 @@ fn a_local_team_works_with_a_compact_prompt() {
         "bash broadcast list_teammates read_inbox send_message shutdown_teammate spawn_teammate";
     assert_eq!(of_lead, [alone, with_team]);
     assert_eq!(of_alice, ["bash idle read_file send_message write_file"]);
+    // A replay has no small model, which is no difference.
+    team.variable(SHORTEST_DEADLINE, "30000");
+    team.team(&["replay", ".", "--into", "again"]).expect(0);
+    let again = std::fs::read_to_string(team.workspace().join("again/a.txt"));
+    assert_eq!(again.unwrap(), "a\n");
     team.variable("TEAM_PROMPT_PROFILE", "full");
     team.team(&[&LEAD[..], &["--model", "local"]].concat()).expect(0);
     assert!(!told("alice"), "a full prompt needs no such line");
