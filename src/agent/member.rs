@@ -8,6 +8,8 @@ mod resume;
 mod subagents;
 mod turn_end;
 
+pub(crate) use resume::without_older_mail;
+
 use super::approval::{ApprovalGate, Approvals};
 use super::budget::{AgentBudget, BudgetMonitor};
 use super::conversation::{Conversation, HostAction, Journal, ModelCaller, TurnAction, TurnEffect};

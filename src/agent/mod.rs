@@ -36,4 +36,4 @@ mod unsealed_mail;
 mod urgent_mail;
 
 pub(crate) use event::Events;
-pub(crate) use member::{Agent, Finished, MemberStart, run};
+pub(crate) use member::{Agent, Finished, MemberStart, run, without_older_mail};

@@ -16,7 +16,7 @@ use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
 use crate::os::{Clock, Signal, identity};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
-use crate::store::{LifeRecord, Liveness, TeamDir, liveness, transcript};
+use crate::store::{Liveness, TeamDir, liveness, transcript};
 use crate::tools::team::refusal_reason;
 use crate::wire::log_words;
 use crate::wire::message::{Body, Correlation};
@@ -128,7 +128,7 @@ impl StopPlan {
                 return StopOutcome { name, rung: None, refusal: None };
             }
         };
-        let process = open_checked(&record);
+        let process = record.open_process();
         let id = MemberId { name: name.clone(), incarnation: record.incarnation };
         let status = self.mark_stopping(&id).await;
         hit("stop.written");
@@ -299,7 +299,7 @@ pub(super) async fn kill_hung(dir: &TeamDir, id: &MemberId) -> Option<Rung> {
     if record.incarnation != id.incarnation {
         return None;
     }
-    let process = open_checked(&record)?;
+    let process = record.open_process()?;
     let waits = LadderDeadlines::for_member(Status::Working, Urgency::Polite);
     for (rung, wait) in [(Rung::Terminate, waits.terminate), (Rung::Kill, waits.kill)] {
         let is_last = rung == Rung::Kill;
@@ -314,13 +314,6 @@ pub(super) async fn kill_hung(dir: &TeamDir, id: &MemberId) -> Option<Rung> {
     }
     let gone = pin!(wait_gone(dir, name, Some(&process)));
     Some(gone_after_kill(Some(&process), gone).await)
-}
-
-/// Opens the process of a life record; `None` if it has ended.
-pub(super) fn open_checked(record: &LifeRecord) -> Option<Pidfd> {
-    // Opened before the comparison: a descriptor refers to one process for ever, a number does not.
-    let process = Pidfd::open(record.pid).ok()?;
-    record.process().is_running().then_some(process)
 }
 
 /// Sends SIGTERM, and SIGCONT so that a stopped process receives it.

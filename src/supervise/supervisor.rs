@@ -4,7 +4,7 @@
 use super::clone_config::CloneConfig;
 use super::commands::end_commands;
 use super::members::{Members, raise};
-use super::stop::{StopOutcome, StopPlan, open_checked, stop_in_parallel, words};
+use super::stop::{StopOutcome, StopPlan, stop_in_parallel, words};
 use crate::bus::Bus;
 use crate::os::command::CommandSetup;
 use crate::os::program::TeammateProgram;
@@ -172,7 +172,7 @@ impl Supervisor {
             };
             let records: Vec<_> = names.iter().filter_map(record).collect();
             for (_, record) in &records {
-                let process = open_checked(record);
+                let process = record.open_process();
                 let killed = process.map(|process| process.signal_group(Signal::SIGKILL));
                 let killed = killed.map_or_else(|| "not running".into(), |it| log_words::done(&it));
                 tracing::warn!(pid = record.pid, killed, "a teammate is killed");

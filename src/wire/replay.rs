@@ -25,6 +25,18 @@ words! {
     }
 }
 
+words! {
+    /// The end of a play.
+    pub enum PlayEnd {
+        /// The lead ends, and stops its team, as in the record.
+        Ended = "ended",
+        /// The record goes on, and the members are cut off.
+        Cut = "cut",
+        /// All processes are killed, as in the record.
+        Killed = "killed",
+    }
+}
+
 /// A fault that a replay makes on purpose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "fault", rename_all = "snake_case")]
@@ -96,10 +108,19 @@ pub struct ReplayPlan {
     pub pace: Pace,
     /// The time in the record at which the team ends; `None` if the record has no end.
     pub end: Option<WallTime>,
-    /// Whether the record goes on after that, so that the members are cut off there.
-    pub is_cut: bool,
+    /// The way in which the team ends.
+    pub ending: PlayEnd,
+    /// The time in the record at which the next lead resumes the team. What comes later is not part of this play.
+    pub resumed_at: Option<WallTime>,
     /// The faults to make.
     pub faults: Vec<Fault>,
+}
+
+impl ReplayPlan {
+    /// Whether an entry of this time is part of this play.
+    pub fn has(&self, time: WallTime) -> bool {
+        self.resumed_at.is_none_or(|resumed| time < resumed)
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,12 @@ use crate::wire::permission::{Decision, DecisionOutcome};
 use crate::wire::transcript::{Entry, Line};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// The separator of the parts of a note.
+const BETWEEN: &str = "; ";
+
+/// The end of the part of a note about mail that was there before the start.
+const OLDER: &str = "older than this start";
+
 impl Member {
     /// Reads the transcript into the memory and answers the calls that were cut off. Returns the calls that are
     /// still to run if the transcript ends within a turn. If the transcript holds a conversation, the `reason` of
@@ -168,11 +174,17 @@ impl Member {
             let old = waiting.iter().filter(|line| line.message.as_ref().is_some_and(wakes));
             match old.count() {
                 0 => {}
-                1 => parts.push("the message that comes next is older than this start".into()),
-                more => parts
-                    .push(format!("the {more} messages that come next are older than this start")),
+                1 => parts.push(format!("the message that comes next is {OLDER}")),
+                more => parts.push(format!("the {more} messages that come next are {OLDER}")),
             }
         }
-        (!parts.is_empty()).then(|| parts.join("; "))
+        (!parts.is_empty()).then(|| parts.join(BETWEEN))
     }
+}
+
+/// Returns a note about a start without the number of messages that were there before it, which depends on the moment.
+/// `None` if it says nothing else.
+pub(crate) fn without_older_mail(note: &str) -> Option<String> {
+    let parts: Vec<&str> = note.split(BETWEEN).filter(|part| !part.ends_with(OLDER)).collect();
+    (!parts.is_empty()).then(|| parts.join(BETWEEN))
 }

@@ -9,11 +9,13 @@
 //! The member itself is the same as ever: it asks its [`Stage`] around a drain and around a tool call, and shows when it
 //! is idle. If the record cannot go on, because something in it does not happen again, nothing is held any more.
 
+mod end;
 pub(crate) mod list;
 pub(crate) mod model;
 mod order;
 mod script;
 mod shared;
+mod waiting;
 
 use super::event::{Events, MachineEvent};
 use super::progress::Progress as Shown;
@@ -86,17 +88,19 @@ impl Player {
         }
         let mut lines = Vec::new();
         each_entry(&record, me, |line| lines.push(line))?;
-        let script = Script::new(lines.into_iter(), (!me.is_lead()).then_some(&rests));
+        let has = |time| plan.has(time);
+        let script = Script::new(lines.into_iter(), has, (!me.is_lead()).then_some(&rests));
         let script = Arc::new(script);
         let list = RecordedList::read(&record)?;
-        let members = agents.iter().map(|name| Progress::open((&record, &list), team, name));
+        let members = agents.iter().map(|name| Progress::open((&record, &list), has, team, name));
         let members = members.collect::<Result<Vec<_>, _>>()?;
         let shared = Shared {
             me: me.clone(),
             dir: team.clone(),
+            record,
             script: Arc::clone(&script),
             end,
-            is_cut: plan.is_cut,
+            ending: plan.ending,
             stalled_after: stalled_after(&plan, &members),
             with_notes: plan.tools == ToolSource::Real,
             has_no_reply: false,
@@ -115,7 +119,10 @@ impl Player {
         };
         let shared = Arc::new(Mutex::new(shared));
         let (agent, prompter) = (OnceCell::new(), RefCell::default());
-        let of_person = if me.is_lead() { list.of_person } else { Vec::new() };
+        let mut of_person = if me.is_lead() { list.of_person } else { Vec::new() };
+        of_person.retain(|(at, _)| plan.has(*at));
+        // Those that an earlier lead has added are there.
+        of_person.drain(..RecordedList::read(team)?.of_person.len().min(of_person.len()));
         let of_person = RefCell::new(of_person);
         Ok(Some(Rc::new(Self {
             me: me.clone(),
@@ -161,9 +168,7 @@ impl Player {
         let tasks = Arc::new(tasks);
         for (at, new) in self.of_person.take() {
             self.wait_for_others(at).await;
-            while !self.look(move |shared| shared.have_all_reached(at)).await {
-                tokio::time::sleep(SLOW_INTERVAL).await;
-            }
+            self.wait_until(SLOW_INTERVAL, move |shared| shared.have_all_reached(at)).await;
             let tasks = Arc::clone(&tasks);
             let added = offload(move || tasks.create(&new, &AgentName::user()).map(drop)).await;
             if let Err(why) = added {
@@ -236,34 +241,6 @@ impl Player {
         }
     }
 
-    /// Whether the members are cut off at the end, since the record goes on.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.plan.is_cut
-    }
-
-    /// Waits for the end of this process, if the record goes on where the play ends.
-    async fn stay_at_cut(&self, time: WallTime) {
-        if self.plan.is_cut && self.plan.end.is_some_and(|end| time >= end) {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Whether the record is played to its end. A record that is no longer followed ends with the work of the team.
-    pub(crate) fn is_over(&self, is_at_rest: bool) -> bool {
-        self.is_played.get() || (is_at_rest && self.has_strayed.get())
-    }
-
-    /// Watches for the end of the record.
-    async fn watch_for_end(self: Rc<Self>) {
-        while !self.is_played.get() {
-            let seen = self.look(|shared| (shared.is_played(), shared.strayed.is_some()));
-            let (is_played, has_strayed) = seen.await;
-            self.is_played.set(is_played);
-            self.has_strayed.set(has_strayed);
-            tokio::time::sleep(SLOW_INTERVAL).await;
-        }
-    }
-
     /// Delivers what is due, and returns the prompts.
     async fn deliver(
         &self,
@@ -324,30 +301,28 @@ impl Player {
 
     /// Waits until the others have done again what they did before this time, or the record is no longer followed.
     async fn wait_for_others(&self, time: WallTime) {
-        let is_time = move |shared: &mut Shared| {
-            shared.is_time(time)
-                || shared.has_strayed(|| {
-                    "another member has not come as far as in the record".to_owned()
-                })
-        };
-        while !self.look(is_time).await {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
+        let missing = || "another member has not come as far as in the record".to_owned();
+        let is_time =
+            move |shared: &mut Shared| shared.is_time(time) || shared.has_strayed(missing);
+        self.wait_until(LOOK_INTERVAL, is_time).await;
     }
 
     /// Waits until the shared lists are as they were before a call.
     async fn wait_for_list(&self, id: &str) {
         let id: Arc<str> = id.into();
-        loop {
-            let id = Arc::clone(&id);
-            let is_ready = move |shared: &mut Shared| {
-                shared.is_list_ready(&id)
-                    || shared.has_strayed(|| "a call of another member has not ended".to_owned())
-            };
-            if self.look(is_ready).await {
-                return;
-            }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+        let missing = || "a call of another member has not ended".to_owned();
+        let is_ready =
+            move |shared: &mut Shared| shared.is_list_ready(&id) || shared.has_strayed(missing);
+        self.wait_until(LOOK_INTERVAL, is_ready).await;
+    }
+
+    async fn wait_until(
+        &self,
+        interval: Duration,
+        is_met: impl Fn(&mut Shared) -> bool + Clone + Send + 'static,
+    ) {
+        while !self.look(is_met.clone()).await {
+            tokio::time::sleep(interval).await;
         }
     }
 
@@ -396,24 +371,6 @@ impl Player {
             tokio::time::sleep_until((began + takes).into()).await;
         }
     }
-
-    /// Waits for the end of the team if the lead ended in the record before it acted on the mail that it has here.
-    async fn stay_in_last_drain(&self) {
-        let missing = || "mail on which the record has no turn".to_owned();
-        let is_over =
-            move |shared: &mut Shared| !shared.is_last_drain() || shared.has_strayed(missing);
-        while self.me.is_lead() && !self.look(is_over).await {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-    }
-
-    /// Waits for the end of a call that the record has no result of. Returns if the record is no longer followed.
-    async fn stay_in_call(&self) {
-        let missing = || "a call that was cut short in the record goes on".to_owned();
-        while !self.look(move |shared| shared.has_strayed(missing)).await {
-            tokio::time::sleep(LOOK_INTERVAL).await;
-        }
-    }
 }
 
 /// Connects the player of an agent, if it plays a record, with the agent. Returns the function for its progress.
@@ -455,9 +412,7 @@ impl Stage for Player {
                 let next = due.first().filter(|next| next.is_own_claim());
                 next.is_some_and(|next| shared.is_time(next.at)) || shared.strayed.is_some()
             };
-            while !self.look(is_next).await {
-                tokio::time::sleep(SLOW_INTERVAL).await;
-            }
+            self.wait_until(SLOW_INTERVAL, is_next).await;
         })
     }
 
@@ -467,13 +422,17 @@ impl Stage for Player {
         is_of_team: bool,
     ) -> StageFuture<'a, Option<Result<ToolOutput, ToolError>>> {
         Box::pin(async move {
-            let tool = self.script.tool(&call.id)?;
+            let Some(tool) = self.script.tool(&call.id) else {
+                self.stay_for_kill().await;
+                return None;
+            };
             let began = Instant::now();
             self.stay_at_cut(tool.started_at).await;
             self.wait_for_others(tool.started_at).await;
             self.wait_for_list(&call.id).await;
             if tool.result.is_none() {
                 self.crash_if_recorded().await;
+                self.stay_for_kill().await;
             }
             if is_of_team || self.plan.tools == ToolSource::Real {
                 return None;

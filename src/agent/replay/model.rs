@@ -47,6 +47,7 @@ impl Provider for RecordedModel {
                     Ok(reply)
                 }
                 Next::NoReply(_) | Next::Over => {
+                    self.0.stay_for_kill().await;
                     Err(ModelError::Script("the record has no further reply".into()))
                 }
             }
@@ -89,8 +90,8 @@ impl Player {
             shared.has_no_reply = true;
             shared.has_strayed(missing)
         };
-        while outcome != Outcome::Failed && !self.look(is_over).await {
-            tokio::time::sleep(LOOK_INTERVAL).await;
+        if outcome != Outcome::Failed {
+            self.wait_until(LOOK_INTERVAL, is_over).await;
         }
         ModelError::Script("the recorded call of the model has failed here, too".into())
     }

@@ -5,6 +5,7 @@
 
 use super::list::RecordedList;
 use super::script::Place;
+use crate::agent::without_older_mail;
 use crate::store::replay::{each_entry, follow};
 use crate::store::tail::Tail;
 use crate::store::{StoreError, TeamDir};
@@ -41,7 +42,8 @@ fn mark_of(entry: &Entry) -> Option<Mark> {
         | Entry::Request { .. }
         | Entry::Decision(_)
         | Entry::Interrupt { .. } => Some(Mark::Other),
-        Entry::Note { .. } | Entry::Instructions { .. } => Some(Mark::Note),
+        Entry::Note { content } => without_older_mail(content).map(|_| Mark::Note),
+        Entry::Instructions { .. } => Some(Mark::Note),
         Entry::Session { .. }
         | Entry::Subagent(_)
         | Entry::Model { .. }
@@ -61,6 +63,8 @@ pub(super) struct Progress {
     starts: BTreeMap<String, WallTime>,
     /// The recorded calls that changed a shared list, with their times.
     list_calls: BTreeMap<String, WallTime>,
+    /// The recorded calls without a result.
+    unfinished: BTreeSet<String>,
     /// The calls that have a result.
     finished: BTreeSet<String>,
     done: BTreeMap<Mark, usize>,
@@ -75,16 +79,21 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Reads the record of a member.
+    /// Reads the record of a member, of which the play `has` a part.
     pub(super) fn open(
         (record, list): (&TeamDir, &RecordedList),
+        has: impl Fn(WallTime) -> bool,
         team: &TeamDir,
         name: &AgentName,
     ) -> Result<Self, StoreError> {
         let (mut recorded, mut starts) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
         let (mut on_list, mut list_calls) = (BTreeSet::new(), BTreeMap::new());
+        let mut unfinished = BTreeSet::new();
         let (mut last_at, mut longest_step) = (None, Duration::ZERO);
         each_entry(record, name, |Line { at, entry }| {
+            if !has(at) {
+                return;
+            }
             let began = if let Entry::ToolResult { tool_use_id, .. } = &entry {
                 starts.get(tool_use_id).copied()
             } else {
@@ -99,12 +108,14 @@ impl Progress {
                 if changes_shared_list(&name) {
                     on_list.insert(tool_use_id.clone());
                 }
+                unfinished.insert(tool_use_id.clone());
                 starts.insert(tool_use_id, at);
-            } else if let Entry::ToolResult { tool_use_id, .. } = entry
-                && on_list.remove(&tool_use_id)
-            {
-                let began = starts.get(&tool_use_id).copied().unwrap_or(at);
-                list_calls.insert(tool_use_id, list.changed_at(name, began, at));
+            } else if let Entry::ToolResult { tool_use_id, .. } = entry {
+                unfinished.remove(&tool_use_id);
+                if on_list.remove(&tool_use_id) {
+                    let began = starts.get(&tool_use_id).copied().unwrap_or(at);
+                    list_calls.insert(tool_use_id, list.changed_at(name, began, at));
+                }
             }
         })?;
         Ok(Self {
@@ -112,6 +123,7 @@ impl Progress {
             recorded,
             starts,
             list_calls,
+            unfinished,
             finished: BTreeSet::new(),
             done: BTreeMap::new(),
             place: Place::default(),
@@ -172,6 +184,11 @@ impl Progress {
     pub(super) fn has_changed_list(&self, time: WallTime) -> bool {
         let mut before = self.list_calls.iter().filter(|(_, at)| **at < time);
         before.all(|(id, _)| self.finished.contains(id))
+    }
+
+    /// Whether a call of a tool is under way that has a result in the record.
+    pub(super) fn runs_tool_to_its_end(&self) -> bool {
+        self.running.iter().any(|id| !self.unfinished.contains(id))
     }
 
     /// Whether a call of a tool is under way.

@@ -108,9 +108,7 @@ impl Delivery {
     }
 
     pub(super) fn was_sent_before(&self, time: WallTime) -> bool {
-        let Delivered::Mail { message, .. } = &self.what else { return false };
-        let sent = message.get("timestamp").and_then(Value::as_f64);
-        sent.is_some_and(|sent| WallTime::from_secs(sent) < time)
+        matches!(&self.what, Delivered::Mail { message, .. } if was_sent_before(message, time))
     }
 
     /// Returns the delivery with another time that the others must have reached.
@@ -179,6 +177,26 @@ struct Segment {
     turn_ends: Vec<TurnEnd>,
 }
 
+impl Segment {
+    /// Notes that the deliveries since the last result have come before another call of the same reply.
+    fn begin_call(
+        &mut self,
+        results: usize,
+        last_result: Option<&(String, WallTime)>,
+        reply_at: WallTime,
+    ) {
+        let since = self.deliveries.iter_mut().filter(|it| it.after.results == results);
+        for delivery in since.filter(|it| it.after.turn_ends == 0) {
+            if let Some((call, at)) = last_result {
+                delivery.after_call = Some(call.clone());
+                delivery.ordered_at = *at;
+            } else {
+                (delivery.is_ahead, delivery.ordered_at) = (true, reply_at);
+            }
+        }
+    }
+}
+
 /// The end of a turn.
 #[derive(Debug, Clone, Copy)]
 struct TurnEnd {
@@ -194,20 +212,33 @@ pub(super) struct Script {
     segments: Vec<Segment>,
     tools: BTreeMap<String, RecordedTool>,
     crashes: Vec<Crash>,
+    /// The messages that are delivered after this play, by the next process.
+    later: Vec<Map<String, Value>>,
 }
 
 impl Script {
-    /// Makes the script from the lines of a transcript. `rests` are the times at which the member told that it is idle;
-    /// the lead, which tells it nobody, has none and rests after each turn.
-    pub(super) fn new(lines: impl Iterator<Item = Line>, rests: Option<&[WallTime]>) -> Self {
+    /// Makes the script from the lines of a transcript, of which the play `has` a part. `rests` are the times at which the
+    /// member told that it is idle; the lead, which tells it nobody, has none and rests after each turn.
+    pub(super) fn new(
+        lines: impl Iterator<Item = Line>,
+        has: impl Fn(WallTime) -> bool,
+        rests: Option<&[WallTime]>,
+    ) -> Self {
         let mut script = Self { segments: vec![Segment::default()], ..Self::default() };
         let mut place = Place::default();
         let mut last_at = WallTime::default();
         let mut turn_ended_at = None;
         let mut was_asked_to_end = false;
+        let mut is_asking = false;
         let mut reply_at = WallTime::default();
         let mut last_result: Option<(String, WallTime)> = None;
         for Line { at, entry } in lines {
+            if !has(at) {
+                if let Entry::Mail { message, .. } = entry {
+                    script.later.push(message);
+                }
+                continue;
+            }
             let before = place;
             place.pass(&entry);
             let segment = script.segments.last_mut();
@@ -253,22 +284,23 @@ impl Script {
                     turn_ended_at = Some(at);
                 }
                 Entry::ToolStart { tool_use_id, .. } => {
-                    let since = segment.into_iter().flat_map(|it| &mut it.deliveries);
-                    let since = since.filter(|it| it.after.results == before.results);
-                    for delivery in since.filter(|it| it.after.turn_ends == 0) {
-                        match &last_result {
-                            Some((call, at)) => {
-                                delivery.after_call = Some(call.clone());
-                                delivery.ordered_at = *at;
-                            }
-                            None => (delivery.is_ahead, delivery.ordered_at) = (true, reply_at),
-                        }
+                    if let Some(segment) = segment {
+                        segment.begin_call(before.results, last_result.as_ref(), reply_at);
                     }
                     let session = place.sessions;
                     let tool = RecordedTool { started_at: at, session, result: None };
                     script.tools.insert(tool_use_id, tool);
+                    is_asking = false;
+                }
+                // A call about which nobody is asked may be denied before it starts.
+                Entry::Request { .. } | Entry::Decision(_) => {
+                    if let Some(segment) = segment.filter(|_| !is_asking) {
+                        segment.begin_call(before.results, last_result.as_ref(), reply_at);
+                    }
+                    is_asking = true;
                 }
                 Entry::ToolResult { ref tool_use_id, .. } => {
+                    is_asking = false;
                     last_result = Some((tool_use_id.clone(), at));
                     if let Some(tool) = script.tools.get_mut(tool_use_id) {
                         tool.end(at, entry, place.sessions);
@@ -287,9 +319,7 @@ impl Script {
                     }
                     was_asked_to_end = false;
                 }
-                Entry::Request { .. }
-                | Entry::Decision(_)
-                | Entry::Subagent(_)
+                Entry::Subagent(_)
                 | Entry::Interrupt { .. }
                 | Entry::Model { .. }
                 | Entry::Note { .. }
@@ -381,7 +411,8 @@ impl Script {
         due.get(..count).unwrap_or_default()
     }
 
-    /// Returns the messages that are delivered from here on, after the first `released` of the segment.
+    /// Returns the messages that are delivered from here on, after the first `released` of the segment, also those after
+    /// this play.
     pub(super) fn mail_from(
         &self,
         place: &Place,
@@ -389,11 +420,18 @@ impl Script {
     ) -> impl Iterator<Item = &Map<String, Value>> {
         let segments = self.segments.get(place.replies..).unwrap_or_default();
         let all = segments.iter().flat_map(|segment| &segment.deliveries).skip(released);
-        all.filter_map(|delivery| match &delivery.what {
+        let all = all.filter_map(|delivery| match &delivery.what {
             Delivered::Mail { message, .. } => Some(message),
             Delivered::Prompt(_) => None,
-        })
+        });
+        all.chain(&self.later)
     }
+}
+
+/// Whether a message was sent before this time.
+pub(super) fn was_sent_before(message: &Map<String, Value>, time: WallTime) -> bool {
+    let sent = message.get("timestamp").and_then(Value::as_f64);
+    sent.is_some_and(|sent| WallTime::from_secs(sent) < time)
 }
 
 /// Whether a new message is the recorded one: the same one by its id, or one of the same sender, kind and text. Texts
@@ -416,6 +454,7 @@ pub(super) fn is_same(recorded: &Map<String, Value>, new: &Map<String, Value>) -
 mod tests {
     use super::*;
     use crate::wire::chat::{Block, StopReason};
+    use crate::wire::permission::{Decision, DecisionOutcome};
     use serde_json::json;
 
     fn mail(id: &str) -> Entry {
@@ -453,7 +492,7 @@ mod tests {
             .zip(entries)
             .map(|(at, entry)| Line { at: WallTime::from_secs(at.into()), entry: entry.clone() });
         let rests: Vec<_> = rests.iter().copied().map(WallTime::from_secs).collect();
-        Script::new(lines, Some(&rests))
+        Script::new(lines, |_| true, Some(&rests))
     }
 
     fn place(entries: &[Entry]) -> Place {
@@ -502,6 +541,25 @@ mod tests {
         assert_eq!(due(9, 2, false), ["last"]);
         assert_eq!(due(12, 0, false), [""; 0], "it was idle before it came");
         assert_eq!(due(12, 0, true), ["at rest"]);
+    }
+
+    #[test]
+    fn mail_before_a_call_that_is_denied_comes_before_it() {
+        let denied = Decision::by_program("x", DecisionOutcome::Rejected, "nobody is there");
+        let all = [
+            session(),
+            reply(),
+            start("a"),
+            result("a"),
+            mail("between"),
+            Entry::Decision(denied),
+            result("b"),
+            mail("last"),
+            reply(),
+        ];
+        let script = script(&all, &[]);
+        let place = place(&all[..3]);
+        assert_eq!(ids(script.due_after_call(&place, 0, "a")), ["between"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::store::TeamDir;
 use crate::store::replay::release;
 use crate::store::tail::Tail;
 use crate::wire::message::Outcome;
-use crate::wire::replay::{Fault, Pace, ReplayPlan};
+use crate::wire::replay::{Fault, Pace, PlayEnd, ReplayPlan};
 use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
 use std::cell::Cell;
@@ -36,11 +36,11 @@ pub(super) fn stalled_after(plan: &ReplayPlan, members: &[Progress]) -> Duration
 pub(super) struct Shared {
     pub(super) me: AgentName,
     pub(super) dir: TeamDir,
+    pub(super) record: TeamDir,
     pub(super) script: Arc<Script>,
     /// The time in the record from which on the team ends, and nothing is ordered.
     pub(super) end: WallTime,
-    /// Whether the record goes on after the end.
-    pub(super) is_cut: bool,
+    pub(super) ending: PlayEnd,
     pub(super) members: Vec<Progress>,
     pub(super) held_tail: Tail,
     pub(super) held: Vec<HeldMail>,
@@ -74,6 +74,18 @@ pub(super) struct HeldMail {
     pub(super) message: Map<String, Value>,
 }
 
+impl HeldMail {
+    pub(super) fn read(line: Vec<u8>) -> Option<Self> {
+        let message = serde_json::from_slice(&line).ok()?;
+        Some(Self { line, message })
+    }
+}
+
+/// Returns the id of a message; empty if it has none.
+pub(super) fn id_of(message: &Map<String, Value>) -> &str {
+    message.get("id").and_then(Value::as_str).unwrap_or_default()
+}
+
 /// The segment of the script to which deliveries belong.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Window {
@@ -104,13 +116,12 @@ impl Shared {
         });
         has_grown |= !lines.is_empty();
         let mine = self.members.iter().find(|member| member.name == self.me);
-        for line in lines {
-            let Ok(message) = serde_json::from_slice::<Map<String, Value>>(&line) else { continue };
-            let id = message.get("id").and_then(Value::as_str).unwrap_or_default();
+        for held in lines.into_iter().filter_map(HeldMail::read) {
+            let id = id_of(&held.message);
             // A report that is sent again after a crash is the same message.
             let is_new = id.is_empty() || self.seen.insert(id.to_owned());
             if is_new && !mine.is_some_and(|mine| mine.mail.contains(id)) {
-                self.held.push(HeldMail { line, message });
+                self.held.push(held);
             }
         }
         if has_grown {
@@ -135,7 +146,8 @@ impl Shared {
     /// Returns what is due. Nobody types a prompt after the end of the play.
     pub(super) fn due(&self, is_at_rest: bool) -> &[Delivery] {
         let due = self.script.due(&self.place(), self.released, is_at_rest);
-        let is_too_late = |it: &Delivery| it.at >= self.end && (self.is_cut || !it.is_mail());
+        let is_too_late =
+            |it: &Delivery| it.at >= self.end && (self.ending == PlayEnd::Cut || !it.is_mail());
         let count = due.iter().position(is_too_late).unwrap_or(due.len());
         due.get(..count).unwrap_or_default()
     }
@@ -150,7 +162,7 @@ impl Shared {
 
     /// Whether the record ends after the mail that was drained last, although that mail starts a turn.
     pub(super) fn is_last_drain(&self) -> bool {
-        !self.is_cut && self.script.ends_at(&self.place(), self.end)
+        self.ending == PlayEnd::Ended && self.script.ends_at(&self.place(), self.end)
     }
 
     pub(super) fn due_ahead(&self) -> &[Delivery] {
@@ -261,7 +273,7 @@ impl Shared {
         self.strayed.is_some()
     }
 
-    fn is_stalled(&self) -> bool {
+    pub(super) fn is_stalled(&self) -> bool {
         self.grew_at.elapsed() > self.stalled_after
     }
 

@@ -1,6 +1,7 @@
 //! Compares the transcripts of a record with those of its replay, entry by entry. What must differ is masked or left out.
 
 use super::masks::Names;
+use crate::agent::without_older_mail;
 use crate::store::replay::each_entry;
 use crate::store::{StoreError, TeamDir};
 use crate::tools::without_next_step;
@@ -18,15 +19,15 @@ const SHOWN_BEFORE: usize = 40;
 const OF_ONE_RUN: [&str; 9] =
     ["id", "timestamp", "ts", "seal", "request_id", "requestId", "incarnation", "deadline", "pid"];
 
-/// The extent of a comparison.
+/// A part of the record that is compared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     /// The time in the record from which on the team ends.
     pub(super) end: WallTime,
     /// Whether the entries from `end` on count, in any order: the team has ended in the record as it does here.
     pub(super) has_tail: bool,
-    /// Whether notes of the program count. Tools that do not run leave no notes about files.
-    pub(super) has_notes: bool,
+    /// The time from which on the entries belong to the next part.
+    pub(super) next: WallTime,
 }
 
 /// The comparison of one member.
@@ -62,48 +63,63 @@ struct Step {
     text: String,
 }
 
-/// Compares the transcripts of a member.
+/// Compares the transcripts of a member. With `has_notes`, notes of the program count; tools that do not run leave no
+/// notes about files.
 pub(super) fn compare(
     (record, of_record): (&TeamDir, &Names),
     (new, of_new): (&TeamDir, &Names),
     name: &AgentName,
-    extent: Extent,
+    extents: &[Extent],
+    has_notes: bool,
 ) -> Result<Compared, StoreError> {
-    let recorded = steps(record, name, of_record, extent)?;
-    let new = steps(new, name, of_new, extent)?;
-    let before_end = recorded.iter().filter(|step| step.at < extent.end).count();
-    let (alike, difference) = first_difference(&recorded, &new, before_end, extent);
+    let recorded = steps(record, name, of_record, has_notes)?;
+    let new = steps(new, name, of_new, has_notes)?;
+    let (alike, difference) = first_difference(&recorded, &new, extents);
     Ok(Compared { name: name.clone(), alike, difference })
 }
 
 /// Returns the number of steps that are alike, and the first difference.
 fn first_difference(
-    recorded: &[Step],
-    new: &[Step],
-    before_end: usize,
-    extent: Extent,
+    all: &[Step],
+    mut new: &[Step],
+    extents: &[Extent],
 ) -> (usize, Option<Difference>) {
-    let (ordered, tail) = recorded.split_at(before_end.min(recorded.len()));
-    let pairs = ordered.iter().zip(new).take_while(|(old, new)| old.text == new.text);
-    let alike = pairs.count();
-    if let Some(old) = ordered.get(alike) {
-        return (alike, Some(difference(Some(old), new.get(alike), recorded)));
+    let (mut alike, mut rest) = (0, all);
+    for (number, extent) in extents.iter().enumerate() {
+        let is_last = number + 1 == extents.len();
+        let count = |time: WallTime| rest.iter().take_while(|step| step.at < time).count();
+        let (part, after) = rest.split_at(count(extent.next));
+        let (ordered, tail) = part.split_at(part.len().min(count(extent.end)));
+        let pairs = ordered.iter().zip(new).take_while(|(old, new)| old.text == new.text);
+        let same = pairs.count();
+        alike += same;
+        if let Some(old) = ordered.get(same) {
+            return (alike, Some(difference(Some(old), new.get(same), all)));
+        }
+        let left = new.get(same..).unwrap_or_default();
+        let left = if is_last { left } else { left.get(..tail.len()).unwrap_or(left) };
+        if extent.has_tail {
+            let (same, difference) = difference_of_tails(tail, left, all);
+            alike += same;
+            if difference.is_some() {
+                return (alike, difference);
+            }
+        }
+        (new, rest) = (new.get(same + left.len()..).unwrap_or_default(), after);
     }
-    if !extent.has_tail {
-        return (alike, None);
-    }
-    let mut left: Vec<&Step> = new.iter().skip(alike).collect();
+    (alike, None)
+}
+
+/// Compares the ends of two teams, whose order does not count.
+fn difference_of_tails(tail: &[Step], new: &[Step], all: &[Step]) -> (usize, Option<Difference>) {
+    let mut left: Vec<&Step> = new.iter().collect();
     for (count, old) in tail.iter().enumerate() {
         match left.iter().position(|step| step.text == old.text) {
             Some(at) => drop(left.remove(at)),
-            None => {
-                let nearest = left.first().copied();
-                return (alike + count, Some(difference(Some(old), nearest, recorded)));
-            }
+            None => return (count, Some(difference(Some(old), left.first().copied(), all))),
         }
     }
-    let more = left.first().map(|step| difference(None, Some(step), recorded));
-    (recorded.len(), more)
+    (tail.len(), left.first().map(|step| difference(None, Some(step), all)))
 }
 
 fn difference(old: Option<&Step>, new: Option<&Step>, recorded: &[Step]) -> Difference {
@@ -143,13 +159,13 @@ fn steps(
     team: &TeamDir,
     name: &AgentName,
     names: &Names,
-    extent: Extent,
+    has_notes: bool,
 ) -> Result<Vec<Step>, StoreError> {
     let (mut found, mut number, mut turn) = (Vec::new(), 0, 1);
     each_entry(team, name, |Line { at, entry }| {
         number += 1;
         let is_end = matches!(entry, Entry::TurnEnd { .. });
-        if let Some(text) = words_of(&entry, names, extent) {
+        if let Some(text) = words_of(&entry, names, has_notes) {
             found.push(Step { number, turn, at, text });
         }
         turn += usize::from(is_end);
@@ -158,7 +174,7 @@ fn steps(
 }
 
 /// Returns an entry in words that are the same in each run; `None` if it does not count.
-fn words_of(entry: &Entry, names: &Names, extent: Extent) -> Option<String> {
+fn words_of(entry: &Entry, names: &Names, has_notes: bool) -> Option<String> {
     let (kind, value) = match entry {
         Entry::User { content } => ("user", json!(content)),
         Entry::Mail { message, verified, .. } => (
@@ -182,8 +198,8 @@ fn words_of(entry: &Entry, names: &Names, extent: Extent) -> Option<String> {
             ("decision", json!([decision.outcome, decision.scope, decision.reason]))
         }
         Entry::Interrupt { by, outcome, .. } => ("interrupt", json!([by, outcome])),
-        Entry::Note { content } if extent.has_notes => ("note", json!(content)),
-        Entry::Instructions { file, content } if extent.has_notes => {
+        Entry::Note { content } if has_notes => ("note", json!(without_older_mail(content)?)),
+        Entry::Instructions { file, content } if has_notes => {
             ("instructions", json!([file, content]))
         }
         Entry::Compacted { summary, .. } => ("compacted", json!(summary)),
@@ -215,24 +231,29 @@ mod tests {
     use super::*;
 
     fn steps(texts: &[&str]) -> Vec<Step> {
-        let step = |(at, text): (usize, &&str)| Step {
-            number: at + 1,
+        let step = |(number, text): (u32, &&str)| Step {
+            number: number as usize + 1,
             turn: 1,
-            at: WallTime::default(),
+            at: time(number),
             text: (*text).to_owned(),
         };
-        texts.iter().enumerate().map(step).collect()
+        (0..).zip(texts).map(step).collect()
     }
 
+    /// Compares steps that are a second apart, of which the last in the record are the end of the team.
     fn compared(
         old: &[&str],
         new: &[&str],
-        before_end: usize,
+        before_end: u32,
         has_tail: bool,
     ) -> (usize, Option<usize>) {
-        let extent = Extent { end: WallTime::default(), has_tail, has_notes: true };
-        let (alike, found) = first_difference(&steps(old), &steps(new), before_end, extent);
+        let extent = Extent { end: time(before_end), has_tail, next: time(u32::MAX) };
+        let (alike, found) = first_difference(&steps(old), &steps(new), &[extent]);
         (alike, found.map(|found| found.entry))
+    }
+
+    fn time(seconds: u32) -> WallTime {
+        WallTime::from_secs(seconds.into())
     }
 
     #[test]
@@ -248,6 +269,21 @@ mod tests {
     fn the_order_of_the_end_does_not_count() {
         assert_eq!(compared(&["a", "b", "c"], &["a", "c", "b"], 1, true), (3, None));
         assert_eq!(compared(&["a", "b", "c"], &["a", "c", "d"], 1, true), (1, Some(2)));
+    }
+
+    #[test]
+    fn each_run_of_the_lead_has_an_end_of_its_own() {
+        let old = steps(&["a", "b", "c", "d", "e"]);
+        let first = Extent { end: time(1), has_tail: true, next: time(3) };
+        let last = Extent { end: time(4), has_tail: true, next: time(u32::MAX) };
+        let compared = |new: &[&str]| {
+            let (alike, found) = first_difference(&old, &steps(new), &[first, last]);
+            (alike, found.map(|found| found.entry))
+        };
+        assert_eq!(compared(&["a", "b", "c", "d", "e"]), (5, None));
+        assert_eq!(compared(&["a", "c", "b", "d", "e"]), (5, None), "the end has no order");
+        assert_eq!(compared(&["a", "b", "d", "c", "e"]), (2, Some(3)), "the run is over");
+        assert_eq!(compared(&["a", "b", "c", "d", "e", "f"]), (5, Some(5)));
     }
 
     #[test]

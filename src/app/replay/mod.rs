@@ -17,18 +17,15 @@ use crate::os::child::end_with_parent;
 use crate::store::replay::{self as stored, recorded_agents};
 use crate::store::{Fsync, StoreError, TeamDir, roster};
 use crate::wire::limits::DEFAULT_ROUNDS;
-use crate::wire::replay::{Fault, Pace, ReplayPlan, ToolSource};
+use crate::wire::replay::{Fault, Pace, PlayEnd, ReplayPlan, ToolSource};
 use crate::wire::{AgentName, WallTime};
 use compare::{Extent, compare};
-use record::Seen;
+use record::{Act, Seen};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// The number of times that a lead comes back after a fault has killed it.
-const MAX_LEADS: usize = 20;
 
 /// The number of the signal that kills.
 const SIGKILL: i32 = 9;
@@ -77,7 +74,7 @@ pub(crate) fn run(context: &Context, request: &ReplayRequest) -> Result<Replayed
     let seen = Seen::read(&record)?;
     seen.refuse_unplayable(&record)?;
     check_faults(&request.faults, &seen)?;
-    let (end, cut) = seen.end(request.until)?;
+    let (acts, cut) = seen.acts(request.until)?;
     let mode = roster::read(&record)?.lead.as_ref().map(|lead| lead.mode.clone());
     let folder = new_folder(context, request.into.as_deref())?;
     if let Some(from) = &request.from {
@@ -85,26 +82,9 @@ pub(crate) fn run(context: &Context, request: &ReplayRequest) -> Result<Replayed
     }
     let team = TeamDir::create(&folder.join(".team"))?;
     copy::settings(&record, &team).map_err(StoreError::from)?;
-    let plan = ReplayPlan {
-        record: record.root().to_owned(),
-        tools: request.tools,
-        pace: request.pace,
-        end,
-        is_cut: cut.is_some(),
-        faults: request.faults.clone(),
-    };
-    stored::begin(&team, &plan)?;
-    play(&folder, mode.as_deref(), &seen, &request.faults)?;
-    let extent = Extent {
-        end: end.unwrap_or_else(|| WallTime::from_secs(f64::MAX)),
-        has_tail: cut.is_none() && end.is_some(),
-        has_notes: request.tools == ToolSource::Real,
-    };
-    let members = seen.agents.iter().map(|name| {
-        let (of_record, of_new) = (seen.names(&record), seen.names(&team));
-        compare((&record, &of_record), (&team, &of_new), name, extent)
-    });
-    let members = members.collect::<Result<Vec<_>, _>>()?;
+    let mode = mode.as_deref();
+    let play = Play { record: &record, team: &team, folder: &folder, seen: &seen, request, mode };
+    let members = play.acts(&acts)?;
     if request.fork {
         restore_models(&record, &team)?;
         stored::end(&team).or_fail("the new team cannot go on", "play the record again")?;
@@ -190,40 +170,98 @@ fn new_folder(context: &Context, into: Option<&Path>) -> Result<PathBuf, Failure
     Err(Failure::new(Exit::Failure, "there is no new folder", "", hint))
 }
 
-/// Runs the lead of the new team until it ends. A lead that a fault has killed comes back.
-fn play(folder: &Path, mode: Option<&str>, seen: &Seen, faults: &[Fault]) -> Result<(), Failure> {
-    let what = "the new team could not play";
-    let program = std::env::current_exe().or_fail(what, "install `team` again")?;
-    let is_lead = |fault: &Fault| matches!(fault, Fault::Kill { name, .. } if name == "lead");
-    let mut has_been_killed = false;
-    for _ in 0..MAX_LEADS {
-        let mut lead = Command::new(&program);
-        lead.args(["lead", "-p", "--model", "replay"]).current_dir(folder);
-        lead.args(mode.iter().flat_map(|mode| ["--mode", *mode]));
-        lead.args(has_been_killed.then_some("--resume"));
-        // In the record, too, they took tasks by themselves.
-        lead.envs(seen.takes_tasks.then_some(("TEAM_AUTO_CLAIM", "true")));
-        // A limit that the record has passed does not end a turn.
-        let rounds = seen.rounds.max(DEFAULT_ROUNDS).to_string();
-        lead.envs((seen.rounds > DEFAULT_ROUNDS).then_some(("TEAM_MAX_ROUNDS", rounds)));
-        lead.env_remove("TEAM_DIR").env_remove("TEAM_RUN").stdin(Stdio::null());
-        lead.stdout(Stdio::null()).stderr(Stdio::piped());
-        end_with_parent(&mut lead);
-        let ran = lead.output().or_fail(what, "install `team` again")?;
-        if ran.status.signal() == Some(SIGKILL) && faults.iter().any(is_lead) {
-            has_been_killed = true;
-            continue;
+/// A record that is played, and the new team.
+struct Play<'a> {
+    record: &'a TeamDir,
+    team: &'a TeamDir,
+    /// The folder of the new team.
+    folder: &'a Path,
+    seen: &'a Seen,
+    request: &'a ReplayRequest,
+    /// The mode of the recorded team.
+    mode: Option<&'a str>,
+}
+
+impl Play<'_> {
+    /// Plays the acts one after another, up to the one with the first difference, and compares.
+    fn acts(&self, acts: &[Act]) -> Result<Vec<Compared>, Failure> {
+        let mut members = Vec::new();
+        let mut calls_before = 0;
+        for (number, act) in acts.iter().enumerate() {
+            let plan = ReplayPlan {
+                record: self.record.root().to_owned(),
+                tools: self.request.tools,
+                pace: self.request.pace,
+                end: act.end,
+                ending: act.ending,
+                resumed_at: act.resumed_at,
+                faults: self.request.faults.clone(),
+            };
+            stored::begin(self.team, &plan)?;
+            let is_of_lead = |fault: &&Fault| {
+                matches!(fault, Fault::Kill { name, call }
+                    if name == "lead" && (calls_before + 1..=act.calls).contains(call))
+            };
+            let kills = self.request.faults.iter().filter(is_of_lead).count();
+            self.lead(number > 0, kills)?;
+            calls_before = act.calls;
+            let extents: Vec<_> = acts.iter().take(number + 1).map(extent).collect();
+            members = self.compare(&extents)?;
+            if members.iter().any(|member: &Compared| member.difference.is_some()) {
+                break;
+            }
         }
-        // The run has its own outcome, such as a denied call. Only a lead that has not begun is a failure.
-        let has_begun = folder_has_lead(folder);
-        if has_begun {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
-        return Err(Failure::new(Exit::Failure, what, said, "see what its lead has said"));
+        Ok(members)
     }
-    let why = format!("its lead was killed {MAX_LEADS} times");
-    Err(Failure::new(Exit::Failure, what, why, "name fewer faults"))
+
+    fn compare(&self, extents: &[Extent]) -> Result<Vec<Compared>, StoreError> {
+        let (of_record, of_new) = (self.seen.names(self.record), self.seen.names(self.team));
+        let has_notes = self.request.tools == ToolSource::Real;
+        let (record, new) = ((self.record, &of_record), (self.team, &of_new));
+        let members = self.seen.agents.iter();
+        members.map(|name| compare(record, new, name, extents, has_notes)).collect()
+    }
+
+    /// Runs a lead of the new team until it ends. One that a fault kills comes back.
+    fn lead(&self, is_resumed: bool, kills: usize) -> Result<(), Failure> {
+        let what = "the new team could not play";
+        let program = std::env::current_exe().or_fail(what, "install `team` again")?;
+        for killed in 0..=kills {
+            let mut lead = Command::new(&program);
+            lead.args(["lead", "-p", "--model", "replay"]).current_dir(self.folder);
+            lead.args(self.mode.iter().flat_map(|mode| ["--mode", *mode]));
+            lead.args((is_resumed || killed > 0).then_some("--resume"));
+            // In the record, too, they took tasks by themselves.
+            lead.envs(self.seen.takes_tasks.then_some(("TEAM_AUTO_CLAIM", "true")));
+            // A limit that the record has passed does not end a turn.
+            let rounds = self.seen.rounds.max(DEFAULT_ROUNDS).to_string();
+            lead.envs((self.seen.rounds > DEFAULT_ROUNDS).then_some(("TEAM_MAX_ROUNDS", rounds)));
+            lead.env_remove("TEAM_DIR").env_remove("TEAM_RUN").stdin(Stdio::null());
+            lead.stdout(Stdio::null()).stderr(Stdio::piped());
+            end_with_parent(&mut lead);
+            let ran = lead.output().or_fail(what, "install `team` again")?;
+            if ran.status.signal() == Some(SIGKILL) {
+                continue;
+            }
+            // The run has its own outcome, such as a denied call. Only a lead that has not begun is a failure.
+            if !folder_has_lead(self.folder) {
+                let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+                return Err(Failure::new(Exit::Failure, what, said, "see what its lead has said"));
+            }
+            break;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the part of the record that an act has played.
+fn extent(act: &Act) -> Extent {
+    let latest = WallTime::from_secs(f64::MAX);
+    Extent {
+        end: act.end.unwrap_or(latest),
+        has_tail: act.ending == PlayEnd::Ended && act.end.is_some(),
+        next: act.resumed_at.unwrap_or(latest),
+    }
 }
 
 fn folder_has_lead(folder: &Path) -> bool {

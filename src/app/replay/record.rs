@@ -1,4 +1,4 @@
-//! A record as a whole: its members, the place at which its play ends, and what in it cannot be played.
+//! A record as a whole: its members, the parts of it that are played one after another, and what in it cannot be played.
 
 use super::masks::Names;
 use crate::agent::conversation::{BreakCause, break_cause};
@@ -10,6 +10,7 @@ use crate::store::replay::{each_entry, recorded_agents};
 use crate::store::{StoreError, TeamDir, roster};
 use crate::wire::chat::Block;
 use crate::wire::message::{Body, Message, Outcome};
+use crate::wire::replay::PlayEnd;
 use crate::wire::roster::{Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
@@ -25,8 +26,10 @@ pub(super) struct Seen {
     models: Vec<String>,
     /// The times at which the turns of the lead ended.
     turns: Vec<WallTime>,
-    /// The time at which the lead began to end, and to stop the team.
-    closing: Option<WallTime>,
+    /// The runs of the lead, in order; there is at least one.
+    runs: Vec<LeadRun>,
+    /// The teammates that ended without being asked to, as they do without a lead, and the times.
+    left_alone: Vec<(WallTime, AgentName)>,
     /// The first step that is not played, and the reason.
     barrier: Option<(WallTime, String)>,
     /// The most calls of a model in one turn.
@@ -37,11 +40,36 @@ pub(super) struct Seen {
     unplayable: Option<(String, &'static str)>,
 }
 
+/// A part of the record, from the start of a lead to that of the next one.
+#[derive(Debug, Default)]
+struct LeadRun {
+    /// The time at which the next lead resumed the team.
+    resumed_at: Option<WallTime>,
+    /// The time at which the lead began to end, and to stop the team; `None` if all processes were killed.
+    closing: Option<WallTime>,
+    /// The calls of the lead's model, in this run and those before it.
+    calls: usize,
+}
+
+/// A part of the record that is played by one process of the lead.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Act {
+    /// The time at which the team ends; `None` if the record has no end.
+    pub(super) end: Option<WallTime>,
+    pub(super) ending: PlayEnd,
+    /// The time at which the next lead resumed the team.
+    pub(super) resumed_at: Option<WallTime>,
+    /// The calls of the lead's model, in this act and those before it.
+    pub(super) calls: usize,
+}
+
 /// The state of a member while its transcript is read.
 struct Reader<'a> {
     seen: &'a mut Seen,
     name: AgentName,
     sessions: u32,
+    /// Whether the process was asked to end.
+    was_asked_to_end: bool,
     /// The calls of the model in this turn.
     rounds: u32,
     /// The first entry that was left because the turn is cut short, with the cause.
@@ -63,11 +91,13 @@ impl Seen {
     pub(super) fn read(record: &TeamDir) -> Result<Self, StoreError> {
         let mut seen = Self { agents: recorded_agents(record)?, ..Self::default() };
         seen.read_roster(&*roster::read(record)?);
+        seen.runs = lead_runs(record)?;
         for name in seen.agents.clone() {
             let mut reader = Reader {
                 seen: &mut seen,
                 name: name.clone(),
                 sessions: 0,
+                was_asked_to_end: false,
                 rounds: 0,
                 break_cause: None,
                 asked: BTreeMap::new(),
@@ -81,6 +111,13 @@ impl Seen {
         }
         if let Some((at, id)) = RecordedList::read(record)?.changed_by_person {
             seen.stop_before(at, || format!("the person changes task {id} there"));
+        }
+        for (at, name) in std::mem::take(&mut seen.left_alone) {
+            let run = seen.runs.get(seen.run_number(at));
+            // The last lead may be alive, or its end is not recorded.
+            if run.is_some_and(|run| run.closing.is_none() && run.resumed_at.is_some()) {
+                seen.stop_before(at, || format!("{name} goes on there after the lead was killed"));
+            }
         }
         Ok(seen)
     }
@@ -116,8 +153,16 @@ impl Seen {
         }
     }
 
+    fn run_number(&self, at: WallTime) -> usize {
+        let is_over = |run: &LeadRun| run.resumed_at.is_some_and(|resumed| resumed <= at);
+        self.runs.partition_point(is_over)
+    }
+
     fn close_at(&mut self, at: WallTime) {
-        self.closing = Some(self.closing.filter(|first| *first < at).unwrap_or(at));
+        let number = self.run_number(at);
+        if let Some(run) = self.runs.get_mut(number) {
+            run.closing = Some(run.closing.filter(|first| *first < at).unwrap_or(at));
+        }
     }
 
     fn note_model(&mut self, name: &AgentName, model: String, is_foreign: bool) {
@@ -132,30 +177,49 @@ impl Seen {
         }
     }
 
-    /// Returns the time in the record at which the play ends, and the reason if that is not the end of the record.
-    pub(super) fn end(
-        &self,
-        until: Option<u64>,
-    ) -> Result<(Option<WallTime>, Option<String>), Failure> {
-        let mut end = (self.closing, None);
-        let is_before = |time: WallTime, end: Option<WallTime>| end.is_none_or(|end| time < end);
-        if let Some((time, why)) = &self.barrier {
-            // A lead that is resumed comes after the end of the first one.
-            let time = if is_before(*time, end.0) { Some(*time) } else { end.0 };
-            end = (time, Some(format!("{why}, which is not played")));
+    /// Returns the parts that are played, up to this turn of the lead, and the reason if they are not the whole record.
+    pub(super) fn acts(&self, until: Option<u64>) -> Result<(Vec<Act>, Option<String>), Failure> {
+        let mut stop = self.barrier.clone();
+        if let Some((_, why)) = &mut stop {
+            why.push_str(", which is not played");
         }
-        let Some(turn) = until else { return Ok(end) };
-        let at = usize::try_from(turn).unwrap_or(usize::MAX).checked_sub(1);
-        let Some(time) = at.and_then(|at| self.turns.get(at)) else {
-            let what = format!("the record has no turn {turn} of the lead");
-            let why = format!("its lead has ended {} turns", self.turns.len());
-            return Err(Failure::new(Exit::Usage, what, why, "name one of these after --until"));
-        };
-        if is_before(*time, end.0) {
-            let time = WallTime::from_secs(time.as_secs() + NEXT);
-            end = (Some(time), Some(format!("turn {turn} of the lead ends there")));
+        if let Some(turn) = until {
+            let at = usize::try_from(turn).unwrap_or(usize::MAX).checked_sub(1);
+            let Some(time) = at.and_then(|at| self.turns.get(at)) else {
+                let what = format!("the record has no turn {turn} of the lead");
+                let why = format!("its lead has ended {} turns", self.turns.len());
+                return Err(Failure::new(
+                    Exit::Usage,
+                    what,
+                    why,
+                    "name one of these after --until",
+                ));
+            };
+            if stop.as_ref().is_none_or(|(first, _)| time < first) {
+                let time = WallTime::from_secs(time.as_secs() + NEXT);
+                stop = Some((time, format!("turn {turn} of the lead ends there")));
+            }
         }
-        Ok(end)
+        let mut acts = Vec::new();
+        for LeadRun { resumed_at, closing, calls } in &self.runs {
+            let (resumed_at, calls) = (*resumed_at, *calls);
+            let end = closing.or(resumed_at);
+            let ending =
+                if closing.is_none() && end.is_some() { PlayEnd::Killed } else { PlayEnd::Ended };
+            let act = Act { end, ending, resumed_at, calls };
+            let is_here = |time: &WallTime| resumed_at.is_none_or(|resumed| *time < resumed);
+            if let Some((time, why)) = stop.take_if(|(time, _)| is_here(time)) {
+                let is_before_end = end.is_none_or(|end| time < end);
+                // What the team does once it ends is played as well, if nobody stops it there.
+                let is_whole = !is_before_end && until.is_some() && self.barrier.is_none();
+                let end = if is_before_end { Some(time) } else { end };
+                acts.push(if is_whole { act } else { Act { end, ending: PlayEnd::Cut, ..act } });
+                let is_last = resumed_at.is_none();
+                return Ok((acts, (!is_whole || !is_last).then_some(why)));
+            }
+            acts.push(act);
+        }
+        Ok((acts, None))
     }
 
     /// Returns the names that are masked in the transcripts of a team.
@@ -171,6 +235,28 @@ impl Seen {
         }
         names
     }
+}
+
+/// Reads the runs of the lead.
+fn lead_runs(record: &TeamDir) -> Result<Vec<LeadRun>, StoreError> {
+    let mut runs: Vec<LeadRun> = Vec::new();
+    let mut calls = 0;
+    each_entry(record, &AgentName::lead(), |Line { at, entry }| {
+        if let Entry::Session { .. } = entry {
+            if let Some(last) = runs.last_mut() {
+                last.resumed_at = Some(at);
+            }
+            runs.push(LeadRun { calls, ..LeadRun::default() });
+        }
+        calls += usize::from(matches!(entry, Entry::Assistant { .. } | Entry::Compacted { .. }));
+        if let Some(last) = runs.last_mut() {
+            last.calls = calls;
+        }
+    })?;
+    if runs.is_empty() {
+        runs.push(LeadRun::default());
+    }
+    Ok(runs)
 }
 
 impl Reader<'_> {
@@ -230,13 +316,14 @@ impl Reader<'_> {
         self.sessions += 1;
         self.seen.note_model(&self.name, model, is_foreign);
         let open_reply = self.open_reply.take();
-        if self.name.is_lead() {
-            if self.sessions > 1 {
-                self.seen.stop_before(at, || "the lead is resumed there".to_owned());
-            }
-        } else if let Some(OpenReply { at, .. }) = open_reply {
+        self.was_asked_to_end = false;
+        let Some(OpenReply { at: replied_at, calls }) = open_reply else { return };
+        // All processes are killed at once, so none begins a call meanwhile.
+        let is_of_kill = self.seen.run_number(at) != self.seen.run_number(replied_at);
+        if !is_of_kill || calls.is_empty() {
             let name = &self.name;
-            self.seen.stop_before(at, || format!("{name} is killed there between two steps"));
+            self.seen
+                .stop_before(replied_at, || format!("{name} is killed there between two steps"));
         }
     }
 
@@ -275,6 +362,8 @@ impl Reader<'_> {
             if cut_off {
                 self.seen.close_at(began);
             }
+        } else if cut_off && !self.was_asked_to_end {
+            self.seen.left_alone.push((began, self.name.clone()));
         }
         if outcome == Outcome::Interrupted && cause == Some(BreakCause::Interrupted) {
             let name = &self.name;
@@ -284,6 +373,7 @@ impl Reader<'_> {
 
     fn read_mail(&mut self, at: WallTime, message: &Message) {
         let is_of = |name: AgentName| message.from == name.as_str();
+        self.was_asked_to_end |= matches!(message.body, Body::ShutdownRequest { .. });
         if let Body::TaskAssignment { .. } = &message.body {
             self.seen.takes_tasks |= is_of(AgentName::system());
         } else if let Body::ShutdownRequest { reason: Some(reason), .. } = &message.body

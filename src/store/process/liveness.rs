@@ -6,6 +6,7 @@
 use crate::os::event_loop::check_blocking;
 use crate::os::file::{Access, At, FileError, open_or_create};
 use crate::os::identity::ProcessIdentity;
+use crate::os::pidfd::Pidfd;
 use crate::protocol::owner::OwnerLiveness;
 use crate::store::file::atomic::json_line;
 use crate::store::file::lock::{is_named, release, try_exclusive, try_shared};
@@ -66,6 +67,13 @@ impl LifeRecord {
     pub fn process(&self) -> ProcessIdentity {
         let boot_id = self.boot_id.clone();
         ProcessIdentity { pid: self.pid, start_time: self.start_time, boot_id }
+    }
+
+    /// Opens the process that wrote the record; `None` if it has ended.
+    pub(crate) fn open_process(&self) -> Option<Pidfd> {
+        // Opened before the comparison: a descriptor refers to one process for ever, a number does not.
+        let process = Pidfd::open(self.pid).ok()?;
+        self.process().is_running().then_some(process)
     }
 }
 

@@ -17,6 +17,7 @@ mod nine_prompts;
 mod output_spill;
 mod replay;
 mod replay_ends;
+mod replay_resumed;
 mod restart;
 mod resume;
 mod resume_and_takeover;

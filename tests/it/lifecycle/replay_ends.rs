@@ -164,22 +164,6 @@ fn the_play_ends_before_the_person_changes_a_task() {
 }
 
 #[test]
-fn the_play_ends_before_a_lead_that_is_resumed() {
-    let team = Team::new();
-    let replies = [
-        calls("lead", &[spawn("alice")]),
-        says("lead", "one"),
-        says("lead", "two"),
-        says("lead", "three"),
-        says("alice", "hello"),
-    ];
-    let model = script(&team, &replies);
-    headless(&team, &model, "go").expect(0);
-    team.team(&["lead", "--resume", "-p", "go on", "--model", &model]).expect(0);
-    stops_early(&team, "the lead is resumed there");
-}
-
-#[test]
 fn the_play_ends_before_a_reply_after_which_a_member_was_killed() {
     std::thread::scope(|scope| {
         // After a reply with a call, after a result of two calls, and after the last reply of a turn.
