@@ -230,7 +230,8 @@ impl Story {
             Verdict::of(most > 0 && most < MOST_RESIDENT),
         );
         let contexts = self.contexts();
-        vec![work, lives, cost, contexts, memory, self.at_the_cap()]
+        let replayed = self.replayed();
+        vec![work, lives, cost, contexts, memory, replayed, self.at_the_cap()]
     }
 
     fn cost(&self, facts: &Facts) -> Finding {
@@ -281,6 +282,32 @@ impl Story {
             }
         }
         twice
+    }
+
+    /// Plays the run again, twice, with its kill and its resume. The results of tools come from the record, since a call
+    /// that the kill cut off may have done its work.
+    fn replayed(&self) -> Finding {
+        let play = |into: &str| {
+            let ran =
+                self.team.team(&["replay", ".", "--into", into, "--tools", "recorded", "--json"]);
+            let told = ran.json();
+            let is_whole = ran.code == Some(0) && told["alike"] == true && told["cut"].is_null();
+            let members = told["members"].as_array().cloned().unwrap_or_default();
+            let alike: u64 = members.iter().filter_map(|member| member["alike"].as_u64()).sum();
+            let first = members.iter().find(|member| !member["difference"].is_null()).cloned();
+            let first = first.map(|member| format!(", but {member}")).unwrap_or_default();
+            (
+                is_whole,
+                format!("{alike} entries alike{first}{}", told["cut"].as_str().unwrap_or_default()),
+            )
+        };
+        let (one, other) = (play("again"), play("once-more"));
+        Finding::new(
+            "the same, played again by `team replay --tools recorded`, twice",
+            "no difference",
+            &format!("{}; {}", one.1, other.1),
+            Verdict::of(one.0 && other.0),
+        )
     }
 
     /// Resumes the team with a limit equal to its usage. It must exit with code 7 and call no model.
