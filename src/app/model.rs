@@ -52,13 +52,13 @@ pub(super) fn complete(
     credentials: ProviderCredentials,
     settings: &Settings,
 ) -> Result<(ModelChoice, ProviderCredentials), Failure> {
-    let has_url = || credentials.access(&model).base_url.is_some();
+    let is_complete = is_complete(&model, &credentials);
     match model.spec().discovery {
-        Discovery::FirstListed if model.name().is_none() => {
+        Discovery::FirstListed if !is_complete => {
             let listed = first_listed(&model, &credentials)?;
             Ok(named(&model, listed, credentials))
         }
-        Discovery::LocalServers if model.name().is_none() || !has_url() => {
+        Discovery::LocalServers if !is_complete => {
             let servers = probe(settings)?;
             let (listed, base_url) = pick(&servers, model.name())
                 .ok_or_else(|| not_found(&servers, model.name(), settings))?;
@@ -69,6 +69,16 @@ pub(super) fn complete(
             let credentials = with_context(&model, credentials, settings)?;
             Ok((model, credentials))
         }
+    }
+}
+
+/// Whether a model has its name, and the address of its local server.
+pub(super) fn is_complete(model: &ModelChoice, credentials: &ProviderCredentials) -> bool {
+    let has_url = || credentials.access(model).base_url.is_some();
+    match model.spec().discovery {
+        Discovery::None => true,
+        Discovery::FirstListed => model.name().is_some(),
+        Discovery::LocalServers => model.name().is_some() && has_url(),
     }
 }
 

@@ -149,9 +149,12 @@ fn named_models(
         let RoleFiles { files, .. } = team.role_files(find_by_alias);
         for role in files.into_iter().map(|file| file.role) {
             let aliases = settings.model_aliases();
-            let model = role.model.map(|it| aliases.get(it.as_str()).cloned().unwrap_or(it));
-            if let Some(model) = model {
-                name(model, format!("role {}", role.name));
+            let meant = |word: String| aliases.get(word.as_str()).cloned().unwrap_or(word);
+            if let Some(model) = role.model {
+                name(meant(model), format!("role {}", role.name));
+            }
+            for fallback in role.fallback_models.into_iter().flatten() {
+                name(meant(fallback), format!("role {} (fallbackModels)", role.name));
             }
         }
     }

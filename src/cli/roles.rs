@@ -60,6 +60,7 @@ fn role_json(file: &RoleFile) -> Value {
         "tools": role.tools,
         "disallowed_tools": role.disallowed,
         "model": role.model,
+        "fallback_models": role.fallback_models,
         "mode": role.mode,
         "isolation": role.isolation,
         "max_turns": role.max_turns,

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub(crate) use super::model_choice::{ModelChoice, credential_variables, model_forms};
+pub(crate) use super::model_settings::RoleFallbacks;
 
 impl Settings {
     /// Returns the agents of other vendors that teammates can run.

@@ -1,4 +1,4 @@
-//! The settings about models: `[models]` and `fallback_models`.
+//! The settings about models: `[models]` and `fallback_models`, and the same list in a role file.
 
 use super::model_choice::ModelChoice;
 use super::value::{SettingEntry, SettingValue};
@@ -82,16 +82,17 @@ impl TryFrom<Vec<String>> for FallbackModels {
     type Error = String;
 
     fn try_from(models: Vec<String>) -> Result<Self, String> {
-        let parse = |text: String| {
-            let model =
-                ModelChoice::parse(&text).map_err(|bad| format!("{}: {}", bad.what, bad.why))?;
-            if model.agent().is_some() {
-                return Err(format!("{text:?} is an agent of another vendor, which cannot go on"));
-            }
-            Ok(model)
-        };
-        models.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
+        models.iter().map(|text| fallback_model(text)).collect::<Result<_, _>>().map(Self)
     }
+}
+
+/// Reads a model that can go on for another one.
+fn fallback_model(text: &str) -> Result<ModelChoice, String> {
+    let model = ModelChoice::parse(text).map_err(|bad| format!("{}: {}", bad.what, bad.why))?;
+    if model.agent().is_some() {
+        return Err(format!("{text:?} is an agent of another vendor, which cannot go on"));
+    }
+    Ok(model)
 }
 
 impl From<FallbackModels> for Vec<String> {
@@ -113,5 +114,32 @@ impl SettingValue for FallbackModels {
     fn shown(&self) -> Option<String> {
         let models: Vec<String> = self.clone().into();
         (!models.is_empty()).then(|| models.join(", "))
+    }
+}
+
+/// The models that go on for a role, from the list in its file.
+#[derive(Debug)]
+pub(crate) struct RoleFallbacks {
+    pub(crate) models: Vec<ModelChoice>,
+    /// A sentence about each of the others, with the reason for which it is left out.
+    pub(crate) left_out: Vec<String>,
+}
+
+impl RoleFallbacks {
+    /// Reads the list of a role. `alias` returns the model that a word means. `check` returns the model to use, or the reason
+    /// for which it cannot be used.
+    pub(crate) fn read<'a>(
+        words: &[String],
+        alias: impl Fn(&str) -> Option<&'a str>,
+        mut check: impl FnMut(ModelChoice) -> Result<ModelChoice, String>,
+    ) -> Self {
+        let (mut models, mut left_out) = (Vec::new(), Vec::new());
+        for word in words {
+            match fallback_model(alias(word).unwrap_or(word)).and_then(&mut check) {
+                Ok(model) => models.push(model),
+                Err(why) => left_out.push(format!("{word} is left out: {why}")),
+            }
+        }
+        Self { models, left_out }
     }
 }

@@ -132,7 +132,8 @@ settings! {
         model: Setting<Option<String>>, flag: Some("--model"), example: Some("\"rehearsal\"");
 
         /// The models that go on, in this order, while the model of an agent is overloaded, unreachable or gone, or the spend
-        /// cap of its account is reached. The first model is tried again after `fallback_pause`. Each needs credentials.
+        /// cap of its account is reached. The first model is tried again after `fallback_pause`. Each needs credentials. A role
+        /// may have a list of its own (`fallbackModels`).
         fallback_models: Setting<FallbackModels>,
             flag: Some("--fallback-models"), example: Some("[\"openai/NAME\"]");
 

@@ -15,4 +15,5 @@ mod roster_updates;
 mod start;
 pub(crate) mod stop;
 pub(crate) mod supervisor;
+mod teammate_models;
 mod watch;

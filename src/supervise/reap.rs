@@ -290,11 +290,16 @@ impl Supervisor {
             if !self.members.take_restart(&last) {
                 return;
             }
-            let Some(spec) = self.respawn_spec(&last, start_reason) else { return };
+            let Some(mut spec) = self.respawn_spec(&last, start_reason) else { return };
             let name = &last.name;
-            if let Err(why) = self.read_role(spec.role.clone(), spec.role_file.clone()).await {
-                let why = format!("{why}; then spawn it again with that role: it keeps its memory");
-                return self.leave_unstarted(&last, &why).await;
+            match self.read_role(spec.role.clone(), spec.role_file.clone()).await {
+                Ok(found) => {
+                    (spec.fallbacks, _) = self.fallbacks_of(found.map(|(role, _)| role).as_ref());
+                }
+                Err(why) => {
+                    let hint = "then spawn it again with that role: it keeps its memory";
+                    return self.leave_unstarted(&last, &format!("{why}; {hint}")).await;
+                }
             }
             // It never works in the workspace instead.
             if let Some(Err(why)) = spec.work.as_ref().map(|place| clone::check(name, place)) {
@@ -354,7 +359,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Describes the teammate from its entry; `None` if its restart was cancelled.
+    /// Describes the teammate from its entry, without the models that go on; `None` if its restart was cancelled.
     fn respawn_spec(&self, last: &MemberId, start_reason: StartReason) -> Option<SpawnSpec> {
         let roster = roster::read(self.config.bus.dir()).ok()?;
         let member = roster.member(last.name.as_str());
@@ -366,6 +371,7 @@ impl Supervisor {
             role: member.role.clone(),
             role_file: member.role_file.clone(),
             model: member.model.clone(),
+            fallbacks: Vec::new(),
             mode: PermissionMode::parse(&member.mode).unwrap_or_default().min(lead_mode),
             work: member.work.clone().or_else(|| self.known_clone(&last.name)),
             start_reason,

@@ -8,6 +8,7 @@ use super::members::MemberId;
 use crate::bus::Bus;
 use crate::protocol::lifecycle::{self, IllegalTransition, LifecycleEvent};
 use crate::protocol::restart::ProcessEnd;
+use crate::settings::model::ModelChoice;
 use crate::store::{StoreError, asynchronous};
 use crate::wire::activity::Activity;
 use crate::wire::isolation::ClonePlace;
@@ -38,6 +39,8 @@ pub(super) struct SpawnSpec {
     /// The file of the role, if it has one.
     pub(super) role_file: Option<String>,
     pub(super) model: String,
+    /// The models that go on if its own fails.
+    pub(super) fallbacks: Vec<ModelChoice>,
     pub(super) mode: PermissionMode,
     /// The clone in which it works; `None` for the workspace.
     pub(super) work: Option<ClonePlace>,
@@ -323,9 +326,17 @@ mod tests {
         let start_reason = after.map_or(StartReason::Spawned, |_| StartReason::Restarted(Crash));
         let MemberId { name, incarnation } = id("b2");
         let (role, model, mode) = ("tester".into(), "p/m".into(), PermissionMode::default());
-        let after = after.map(Into::into);
-        let spec =
-            SpawnSpec { name, role, role_file: None, model, mode, work: None, start_reason, after };
+        let spec = SpawnSpec {
+            name,
+            role,
+            role_file: None,
+            model,
+            fallbacks: Vec::new(),
+            mode,
+            work: None,
+            start_reason,
+            after: after.map(Into::into),
+        };
         reserve(roster, spec, incarnation, "/w".into(), 1.0.into())
     }
 

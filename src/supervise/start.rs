@@ -1,10 +1,11 @@
 //! The start of teammates: roster entry, process, handshake, readiness. A failed step undoes the earlier ones. A
 //! spawn by the lead's model starts a new teammate, or gives an idle one a new prompt.
 
-use super::handshake::{self, FallbackModel, Handshake, HandshakeAnswer, StartReason};
+use super::handshake::{self, Handshake, HandshakeAnswer, StartReason};
 use super::members::MemberId;
 use super::roster_updates::{self, Entry, SpawnSpec, write};
 use super::supervisor::Supervisor;
+use super::teammate_models::chain_of;
 use crate::bus::Outgoing;
 use crate::os::Signal;
 use crate::os::child::spawn_detached;
@@ -22,7 +23,6 @@ use crate::tools::{SpawnOrder, ToolError, find_by_alias};
 use crate::wire::isolation::Isolation;
 use crate::wire::limits::{AGENT_READY_TIMEOUT, READY_TIMEOUT, SPAWNS_PER_TEAMMATE};
 use crate::wire::log_words;
-use crate::wire::permission::PermissionMode;
 use crate::wire::role::Role;
 use crate::wire::roster::{Roster, Status};
 use crate::wire::{AgentName, WithUnknownFields};
@@ -102,12 +102,14 @@ impl Supervisor {
         self.spawned.set(self.spawned.get() + 1);
         self.members.with_history(&name, |history| *history = RestartHistory::default());
         let of_role = role.as_ref().and_then(|role| role.isolation);
+        let (fallbacks, left_out) = self.fallbacks_of(role.as_ref());
         let (model, mode, unused) = self.choose(&order, role)?;
         let clone = self.clone_for(&order, of_role, known_clone).await?;
         let (role, start_reason) = (order.role.clone(), StartReason::Spawned);
         let after = None;
         let work = clone.as_ref().map(|clone| clone.place.clone());
-        let spec = SpawnSpec { name, role, role_file, model, mode, work, start_reason, after };
+        let spec =
+            SpawnSpec { name, role, role_file, model, fallbacks, mode, work, start_reason, after };
         let SpawnSpec { name, role, model, .. } = &spec;
         let pid = match self.launch(&spec).await {
             Ok(pid) => pid,
@@ -125,7 +127,7 @@ impl Supervisor {
         hit("spawn.prompted");
         tracing::info!(%name, pid, model, "teammate spawned");
         Ok(format!(
-            "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work.{place}{unused}"
+            "Spawned {name} ({role}) on {model}, pid {pid}. It has its prompt and is at work.{place}{unused}{left_out}"
         ))
     }
 
@@ -212,69 +214,6 @@ impl Supervisor {
             RoleMatch::FreeText => Ok(None),
             RoleMatch::Unclear(why) => Err(why),
         }
-    }
-
-    /// Returns the ordered model, else the role's, else the lead's; the ordered mode, else the stricter of
-    /// the role's and the lead's; and a note if the role's model cannot be used.
-    /// Fails if none of them names a model.
-    fn choose(
-        &self,
-        order: &SpawnOrder,
-        role: Option<Role>,
-    ) -> Result<(String, PermissionMode, String), ToolError> {
-        let ours = self.config.permissions.borrow().mode;
-        let order_model = order.model.as_ref().filter(|_| !self.plays_record());
-        let role_mode = role.as_ref().and_then(|role| role.mode).map(|mode| mode.min(ours));
-        let mode = order.mode.or(role_mode).unwrap_or(ours);
-        if let Some(model) = order_model {
-            return Ok((model.clone(), mode, String::new()));
-        }
-        let ours = || {
-            self.config.model.borrow().clone().ok_or_else(|| {
-                ToolError::reply(
-                    "no model is configured for teammates: give one in `model`, as provider/name, or acp/claude, \
-                     acp/codex and so on for an agent of another vendor; or ask the user to set `model` in the settings",
-                )
-            })
-        };
-        let wanted = role.and_then(|role| role.model).filter(|_| !self.plays_record());
-        let Some(wanted) = wanted else { return Ok((ours()?, mode, String::new())) };
-        let why = match self.model_of_role(&wanted) {
-            Ok(model) => return Ok((model, mode, String::new())),
-            Err(why) => why,
-        };
-        tracing::warn!(name = %order.name, role = order.role, model = wanted, %why, "the model of a role is not used");
-        let note = format!(" Its role asks for {wanted}, which is not used: {why}.");
-        Ok((ours()?, mode, note))
-    }
-
-    /// Whether the replies of all members come from a record, whatever their models were.
-    fn plays_record(&self) -> bool {
-        let ours = self.config.model.borrow();
-        ours.as_deref()
-            .is_some_and(|model| ModelChoice::parse(model).is_ok_and(|model| model.is_replay()))
-    }
-
-    /// Returns the model that a role's word means. Fails if it cannot be used. An alias is only for a lead whose
-    /// model is of the same provider.
-    fn model_of_role(&self, wanted: &str) -> Result<String, String> {
-        let alias = self.config.model_aliases.get(wanted);
-        let model = alias.map_or(wanted, String::as_str);
-        let chosen = ModelChoice::parse(model).map_err(|why| why.what)?;
-        if alias.is_some() {
-            let ours = self.config.model.borrow().as_deref().map(ModelChoice::parse).transpose();
-            let ours = ours.map_err(|why| why.what)?;
-            if ours.is_none_or(|ours| ours.spec().name != chosen.spec().name) {
-                return Err(format!(
-                    "it means {model}, and the lead's model is of another provider (set \
-                     model_aliases.{wanted} for it)"
-                ));
-            }
-        }
-        if self.config.credentials.borrow().suffice_for(&chosen) {
-            return Ok(model.to_owned());
-        }
-        Err("there are no credentials for it".into())
     }
 
     fn check_terms(&self, order: &SpawnOrder) -> Result<(), ToolError> {
@@ -447,7 +386,7 @@ impl Supervisor {
         config.bus.keyring().add_control_key(&spec.name, &id.incarnation, control_key.clone());
         // The teammate refuses an invalid model name by itself, and needs no credentials for that.
         let chosen = ModelChoice::parse(&spec.model).unwrap_or_else(|_| ModelChoice::fallback());
-        let models = self.models_of(chosen.clone());
+        let models = chain_of(chosen.clone(), &spec.fallbacks);
         let handshake = Handshake {
             incarnation: id.incarnation.clone(),
             control_key: Some(control_key),
@@ -455,7 +394,7 @@ impl Supervisor {
             model: spec.model.clone(),
             credentials: config.credentials.borrow().only_for(&models),
             facts: config.known.borrow().facts(&spec.model),
-            fallbacks: self.fallbacks(&models),
+            fallbacks: self.known_fallbacks(&models),
             rules: config.rules,
             hooks: config.hooks.list.clone(),
             mcp_servers: config.mcp_servers.clone(),
@@ -495,21 +434,6 @@ impl Supervisor {
         kill_and_reap(&spec.name, process).await;
         tracing::warn!(name = %spec.name, %why, "teammate did not start");
         Err(why)
-    }
-
-    /// Returns the models that a teammate with this model may call, its own first. An agent of another vendor has no other.
-    fn models_of(&self, own: ModelChoice) -> Vec<ModelChoice> {
-        let fallbacks = if own.agent().is_some() { &[][..] } else { &self.config.fallbacks };
-        let others = fallbacks.iter().filter(|model| **model != own).cloned();
-        let others: Vec<_> = others.collect();
-        [own].into_iter().chain(others).collect()
-    }
-
-    /// Returns the models of a teammate besides its own, with what is known of them.
-    fn fallbacks(&self, models: &[ModelChoice]) -> Vec<FallbackModel> {
-        let known = self.config.known.borrow();
-        let names = models.iter().skip(1).map(ToString::to_string);
-        names.map(|model| FallbackModel { facts: known.facts(&model), model }).collect()
     }
 
     /// Waits until the team is stopped without requests. A process that is not ready then is killed.

@@ -140,10 +140,9 @@ pub(crate) fn role_table(roles: &[(&Role, String)], palette: Palette) -> String 
         return format!("There are no roles here. To create three examples:\n  {example}\n");
     }
     let rows = roles.iter().map(|(role, from)| {
-        let model = role.model.as_deref().map_or_else(|| "-".into(), |model| one_line(model, 32));
         let mode = role.mode.map_or_else(|| "-".into(), |mode| mode.to_string());
         let (name, from) = (one_line(&role.name, 64), one_line(from, 160));
-        [name, from, tools(role), model, mode, one_line(&role.description, PROSE)]
+        [name, from, tools(role), models(role), mode, one_line(&role.description, PROSE)]
     });
     table(["ROLE", "FROM", "TOOLS", "MODEL", "MODE", "FOR"], rows, palette)
 }
@@ -156,6 +155,16 @@ fn tools(role: &Role) -> String {
     };
     let but = if role.disallowed.is_empty() { "" } else { " but " };
     one_line(&format!("{given}{but}{}", role.disallowed.join(",")), 48)
+}
+
+/// Returns the model of a role, and those that go on if it fails.
+fn models(role: &Role) -> String {
+    let own = role.model.as_deref().unwrap_or("-");
+    match role.fallback_models.as_deref() {
+        None => one_line(own, 32),
+        Some([]) => one_line(&format!("{own}, else none"), 64),
+        Some(others) => one_line(&format!("{own}, else {}", others.join(", ")), 64),
+    }
 }
 
 #[cfg(test)]

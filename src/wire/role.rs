@@ -26,6 +26,8 @@ pub struct Role {
     pub disallowed: Vec<String>,
     /// The model, as `provider/name` or as one of [`MODEL_ALIASES`].
     pub model: Option<String>,
+    /// The models that go on if its model fails, in their order and in the same forms; `None` gives it those of the team.
+    pub fallback_models: Option<Vec<String>>,
     /// The permission mode.
     pub mode: Option<PermissionMode>,
     /// The folder that teammates in this role work in.
@@ -136,7 +138,15 @@ impl Role {
                 self.disallowed.extend(tools);
                 report_unknown(&unknown)?;
             }
-            "model" => self.model = model(&text)?,
+            "model" => {
+                let why = "so the lead's model is used";
+                self.model = model(&text).map_err(|what| format!("{what}, {why}"))?;
+            }
+            "fallbackModels" => {
+                let (models, problem) = fallback_models(field.value.items());
+                self.fallback_models = Some(models);
+                problem.map_or(Ok(()), Err)?;
+            }
             "permissionMode" => {
                 let mode = match text.as_str() {
                     // The names that other programs use.
@@ -335,10 +345,26 @@ fn model(text: &str) -> Result<Option<String>, String> {
         named if named.contains('/') => Ok(Some(named.into())),
         other => {
             let aliases = MODEL_ALIASES.join(", ");
-            let why = "so the lead's model is used";
-            Err(format!("{other:?} is neither PROVIDER/NAME nor one of {aliases}, {why}"))
+            Err(format!("{other:?} is neither PROVIDER/NAME nor one of {aliases}"))
         }
     }
+}
+
+/// Returns the models of a list, and the first problem with one that is left out.
+fn fallback_models(items: Vec<String>) -> (Vec<String>, Option<String>) {
+    let (mut models, mut problem) = (Vec::new(), None);
+    for item in items {
+        let what = match model(&item) {
+            Ok(Some(model)) => {
+                models.push(model);
+                continue;
+            }
+            Ok(None) => format!("{item:?} names no model"),
+            Err(what) => what,
+        };
+        problem.get_or_insert(format!("{what}, so it does not go on"));
+    }
+    (models, problem)
 }
 
 #[cfg(test)]
@@ -495,6 +521,32 @@ mod tests {
         {
             let (role, _) = parse("x", &format!("---\nmodel: {word}\n---\n"));
             assert_eq!(role.model.as_deref(), model);
+        }
+    }
+
+    #[test]
+    fn fallback_models_are_forms_of_models_and_an_empty_list_gives_none() {
+        let of = |text: &str| parse("x", &format!("---\n{text}\n---\n"));
+        assert_eq!(of("model: opus").0.fallback_models, None);
+        for (text, models) in [
+            ("fallbackModels: []", &[][..]),
+            ("fallbackModels:", &[]),
+            ("fallbackModels: claude-x, haiku", &["anthropic/claude-x", "haiku"]),
+            ("fallbackModels:\n  - openai/a\n  - gemini/b", &["openai/a", "gemini/b"]),
+        ] {
+            let (role, problems) = of(text);
+            assert_eq!(role.fallback_models.unwrap(), models, "{text}");
+            assert_eq!(problems, [], "{text}");
+        }
+        // Those beside one that is no model count.
+        for wrong in ["gpt", "inherit"] {
+            let (role, problems) = of(&format!("fallbackModels: [{wrong}, openai/a]"));
+            assert_eq!(
+                (role.fallback_models.unwrap(), problems.len()),
+                (vec!["openai/a".into()], 1)
+            );
+            let told = &problems[0].what;
+            assert!(told.contains(wrong) && told.ends_with("so it does not go on"), "{told}");
         }
     }
 

@@ -20,6 +20,7 @@ use crate::app::event_loop::{self, SignalStream, block_on};
 use crate::app::model::{KnownChoice, ModelUser, open_models};
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail, open_mailbox};
 use crate::app::subagent_models::{OwnModel, SubagentModels};
+use crate::app::walls::LevelOrigin;
 use crate::app::{clones, output, walls};
 use crate::error::{Exit, Failure, OrFail};
 use crate::llm::agent::NoModel;
@@ -98,8 +99,9 @@ impl TeammateApp {
     ) -> Result<Self, Failure> {
         if options.lead.is_none() {
             let wanted = options.handshake.sandbox;
+            let origin = LevelOrigin::of(&options.settings);
             options.handshake.sandbox =
-                walls::attainable(wanted, options.level_origin, team, &context.environment).await?;
+                walls::attainable(wanted, origin, team, &context.environment).await?;
         }
         let TeammateOptions { name, handshake, model, lead, .. } = &options;
         let is_by_hand = lead.is_none();

@@ -4,9 +4,8 @@
 use crate::app::context::Context;
 use crate::app::fallbacks::{self, Fallbacks};
 use crate::app::mcp_servers;
-use crate::app::model::KnownChoice;
+use crate::app::model::{KnownChoice, is_complete};
 use crate::app::permission_rules::permissions;
-use crate::app::walls::LevelOrigin;
 use crate::app::{
     agent_process::fresh_id, clones, model as model_access, names::member_name, output::warn,
 };
@@ -48,12 +47,8 @@ pub(super) struct TeammateOptions {
     pub(super) lead: Option<File>,
     pub(super) prompt: Option<String>,
     pub(super) once: bool,
-    /// The name of the team, if this process begins it.
-    pub(super) team_name: Option<String>,
-    /// The origin of the level of the sandbox, for a teammate that was started by hand.
-    pub(super) level_origin: LevelOrigin,
-    /// The folder that teammates of this team work in, unless their role asks for more.
-    isolation: Isolation,
+    /// The settings of the folder, which a teammate that was started by hand follows.
+    pub(super) settings: Box<Settings>,
 }
 
 impl TeammateOptions {
@@ -88,48 +83,23 @@ impl TeammateOptions {
             handshake.agent = Some(found.map_err(refused)?);
         }
         if lead.is_none() {
-            let all = ProviderCredentials::of(&settings, &context.environment);
-            let Fallbacks { models, credentials, left_out } = fallbacks::resolve(&settings, all)?;
-            for sentence in &left_out {
-                warn(sentence);
-            }
-            handshake.credentials.add(credentials.only_for(&models));
             let known = KnownModels::of(&settings, &handshake.credentials);
             handshake.facts = known.facts(&model.to_string());
-            let others = models.iter().filter(|other| **other != model).map(ToString::to_string);
-            handshake.fallbacks =
-                others.map(|model| FallbackModel { facts: known.facts(&model), model }).collect();
-        } else if handshake.facts.context_tokens.is_none() {
+        } else {
             // The search for a local server may have found it.
-            let listed = model
-                .name()
-                .and_then(|name| handshake.credentials.listed_context(model.spec(), name));
-            handshake.facts.context_tokens = listed;
+            fallbacks::note_context(&model, &mut handshake.facts, &handshake.credentials);
+            handshake = with_usable_fallbacks(handshake, &settings)?;
         }
         check_price(&model, handshake.facts.price, &handshake.rules.budgets())?;
         if lead.is_none() && handshake.agent.is_none() {
             model_access::open_alone(&model, &handshake.credentials)?;
         }
-        let level_origin = LevelOrigin::of(&settings);
-        let team_name = settings.team_name.value.map(String::from);
-        let role_file = None;
-        let isolation = settings.isolation.value;
-        Ok(Self {
-            name,
-            handshake,
-            role_file,
-            model,
-            lead,
-            prompt,
-            once,
-            team_name,
-            level_origin,
-            isolation,
-        })
+        let (role_file, settings) = (None, Box::new(settings));
+        Ok(Self { name, handshake, role_file, model, lead, prompt, once, settings })
     }
 
-    /// Finds the file of the role, and gives a teammate that was started by hand the name of its role as the file has
-    /// it. Fails if the role is unclear, or came from a file that is gone.
+    /// Finds the file of the role, and gives a teammate that was started by hand what its role says: its name as the file
+    /// has it, and the models that go on. Fails if the role is unclear, or came from a file that is gone.
     pub(super) fn check_role(
         &mut self,
         team: &TeamDir,
@@ -138,7 +108,8 @@ impl TeammateOptions {
         let role = &self.handshake.role;
         let roster = roster::read(team)?;
         let known_file = roster.role_file_of(self.name.as_str(), role);
-        let mut isolation = self.isolation;
+        let mut isolation = self.settings.isolation.value;
+        let mut fallback_models = None;
         match team.find_role(role, find_by_alias).with_known_file(role, known_file) {
             RoleMatch::File(file) => {
                 self.role_file = Some(file.path.display().to_string());
@@ -146,6 +117,7 @@ impl TeammateOptions {
                 if self.lead.is_none() {
                     self.handshake.role = file.role.name;
                 }
+                fallback_models = file.role.fallback_models;
             }
             RoleMatch::FreeText => {}
             RoleMatch::Unclear(why) => {
@@ -153,12 +125,37 @@ impl TeammateOptions {
             }
         }
         if self.lead.is_none() {
+            self.take_fallbacks(fallback_models.as_deref(), environment)?;
             let known = roster.member(self.name.as_str());
             let clones = clones::folder(team, environment);
             let made = || clones.and_then(|clones| clone::known(&clones, &self.name));
             self.handshake.work = known.and_then(|member| member.work.clone()).or_else(made);
             self.check_clone(isolation)?;
         }
+        Ok(())
+    }
+
+    /// Gives a teammate that was started by hand the models that go on: those of its role, or those of the settings if the role
+    /// names none.
+    fn take_fallbacks(
+        &mut self,
+        of_role: Option<&[String]>,
+        environment: &Environment,
+    ) -> Result<(), Failure> {
+        let (settings, handshake) = (&*self.settings, &mut self.handshake);
+        let all = ProviderCredentials::of(settings, environment);
+        let Fallbacks { models, credentials, left_out } = match of_role {
+            Some(words) => fallbacks::resolve_of_role(words, settings, all),
+            None => fallbacks::resolve(settings, all)?,
+        };
+        for sentence in &left_out {
+            warn(sentence);
+        }
+        handshake.credentials.add(credentials.only_for(&models));
+        let known = KnownModels::of(settings, &handshake.credentials);
+        let others = models.iter().filter(|other| **other != self.model).map(ToString::to_string);
+        handshake.fallbacks =
+            others.map(|model| FallbackModel { facts: known.facts(&model), model }).collect();
         Ok(())
     }
 
@@ -185,6 +182,30 @@ impl TeammateOptions {
         let hint = "let a lead spawn it, or set isolation = \"shared\"";
         Err(Failure::new(Exit::Usage, format!("{name} was not started"), why, hint))
     }
+}
+
+/// Returns the handshake of a lead with those of its fallback models that can be used. One on a local server, which only a role
+/// names, has no address yet.
+fn with_usable_fallbacks(
+    mut handshake: Handshake,
+    settings: &Settings,
+) -> Result<Handshake, Failure> {
+    for FallbackModel { model, mut facts } in std::mem::take(&mut handshake.fallbacks) {
+        let chosen = ModelChoice::parse(&model)?;
+        if is_complete(&chosen, &handshake.credentials) {
+            handshake.fallbacks.push(FallbackModel { model, facts });
+            continue;
+        }
+        match fallbacks::usable(chosen, &mut handshake.credentials, settings) {
+            Ok(chosen) => {
+                fallbacks::note_context(&chosen, &mut facts, &handshake.credentials);
+                let model = chosen.to_string();
+                handshake.fallbacks.push(FallbackModel { model, facts });
+            }
+            Err(why) => warn(&format!("{model} does not go on for this teammate: {why}")),
+        }
+    }
+    Ok(handshake)
 }
 
 /// Makes the handshake that a lead with the settings of this folder would send.

@@ -143,7 +143,7 @@ fn entry_of(context: &Context, options: &TeammateOptions) -> HandEntry {
         mode: handshake.permissions.mode.word().into(),
         cwd: handshake.work.as_ref().map_or_else(shared, |work| work.folder.clone()),
         sandbox: Some(handshake.sandbox.entry()),
-        team_name: options.team_name.clone(),
+        team_name: options.settings.team_name.value.clone().map(String::from),
     }
 }
 

@@ -72,8 +72,9 @@ fn roles_are_listed_with_their_source_and_errors() {
     let expected = json!({
         "name": "auditor", "description": "Reads code and changes nothing.",
         "file": ".claude/agents/audit.md", "hidden_by": null, "tools": ["read_file", "grep"],
-        "disallowed_tools": ["broadcast"], "model": null, "mode": null, "isolation": null, "max_turns": 4,
-        "skills": null, "mcp_servers": null, "problems": roles[0]["problems"],
+        "disallowed_tools": ["broadcast"], "model": null, "fallback_models": null, "mode": null,
+        "isolation": null, "max_turns": 4, "skills": null, "mcp_servers": null,
+        "problems": roles[0]["problems"],
     });
     assert_eq!((&roles[0], roles[0]["problems"].as_array().unwrap().len()), (&expected, 2));
 }
