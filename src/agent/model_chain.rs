@@ -4,8 +4,9 @@
 //! A call tries each model at most once, from the current one on and around. After a failure the first model rests for a
 //! while, which doubles with each further failure up to an hour; the next call after that tries it again.
 
-use super::conversation::UsableModel;
+use super::conversation::{UsableModel, WorkResult};
 use crate::llm::ModelError;
+use crate::wire::chat::Usage;
 use crate::wire::limits::LONGEST_FALLBACK_PAUSE;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -35,6 +36,16 @@ pub(crate) struct ModelChain {
     /// The rest of the first model, from its failure until it has answered again.
     rest: Option<Rest>,
     first_pause: Duration,
+}
+
+/// The consequence of a result for the models of an agent.
+pub(super) enum ModelVerdict {
+    /// The result stands. `is_back` says whether the first model has answered after a failure.
+    Stands { result: WorkResult, is_back: bool },
+    /// Another model repeats the call. The failed one has used these tokens.
+    Repeat { change: ModelChange, usage: Usage },
+    /// No model can make the call. The next one begins with `next`, unless that is the model in use.
+    Failed { result: WorkResult, why: ModelError, next: Option<UsableModel> },
 }
 
 /// The models of a member, and what it needs to repeat a call with another one.
@@ -107,9 +118,33 @@ impl ModelChain {
         Ok(ModelChange { model, why: text })
     }
 
-    /// Returns the model of the next call.
-    pub(crate) fn current(&self) -> Option<&UsableModel> {
-        self.models.get(self.current)
+    /// Judges the result of a piece of work.
+    pub(super) fn judge(&mut self, result: WorkResult, now: Instant) -> ModelVerdict {
+        let (why, usage) = match &result {
+            WorkResult::Replied(Ok(_)) | WorkResult::Compacted(Ok(_)) => {
+                return ModelVerdict::Stands { result, is_back: self.answered() };
+            }
+            WorkResult::Replied(Err(why)) => (why.clone(), Usage::default()),
+            WorkResult::Compacted(Err(failed)) if !failed.can_go_on => {
+                (failed.why.clone(), failed.usage)
+            }
+            WorkResult::Compacted(Err(_)) | WorkResult::ToolsEnded(_) => {
+                return ModelVerdict::Stands { result, is_back: false };
+            }
+        };
+        let used = self.label();
+        match self.failed(why, now) {
+            Ok(change) => ModelVerdict::Repeat { change, usage },
+            Err(why) => {
+                let next = self.models.get(self.current).filter(|_| self.label() != used).cloned();
+                ModelVerdict::Failed { result: with_error(result, why.clone()), why, next }
+            }
+        }
+    }
+
+    /// Returns the label of the model in use.
+    pub(super) fn label(&self) -> String {
+        self.models.get(self.current).map(|model| model.provider.label()).unwrap_or_default()
     }
 
     /// Notes that the current model has answered. Returns whether it is the first one, after a failure.
@@ -128,6 +163,15 @@ impl ModelChain {
             }
             Some(_) | None => why,
         }
+    }
+}
+
+/// Returns the result of failed work with another error.
+fn with_error(result: WorkResult, error: ModelError) -> WorkResult {
+    match result {
+        WorkResult::Replied(_) => WorkResult::Replied(Err(error)),
+        WorkResult::Compacted(Err(failed)) => WorkResult::Compacted(Err(failed.with_reason(error))),
+        other @ (WorkResult::Compacted(Ok(_)) | WorkResult::ToolsEnded(_)) => other,
     }
 }
 

@@ -279,6 +279,7 @@ fn subagents(
         max_rounds: me.max_rounds,
         max_answer_tokens: rules.max_answer_tokens,
         thinking: rules.thinking(),
+        fallback_pause: Duration::from_secs(rules.fallback_pause),
         most: rules.max_subagents,
     })
 }

@@ -3,9 +3,8 @@
 use super::Member;
 use crate::agent::conversation::{TurnEffect, UsableModel, WorkResult};
 use crate::agent::event::{Ending, MachineEvent};
-use crate::agent::model_chain::ModelChange;
+use crate::agent::model_chain::{ModelChange, ModelVerdict};
 use crate::agent::progress::Progress;
-use crate::llm::ModelError;
 use crate::wire::activity::Activity;
 use crate::wire::chat::Usage;
 use crate::wire::roster::Status;
@@ -34,38 +33,27 @@ impl Member {
         &mut self,
         result: WorkResult,
     ) -> Result<Option<MachineEvent>, Ending> {
-        let (why, usage) = match &result {
-            WorkResult::Replied(Ok(_)) | WorkResult::Compacted(Ok(_)) => {
-                if self.models.chain.answered() {
-                    let label = self.conversation.model.model.provider.label();
+        let now = self.context.clock.monotonic();
+        match self.models.chain.judge(result, now) {
+            ModelVerdict::Stands { result, is_back } => {
+                if is_back {
+                    let label = self.models.chain.label();
                     (self.context.show)(&Progress::Note(format!("{label} answers again")));
                 }
-                return Ok(Some(MachineEvent::Work(result)));
+                Ok(Some(MachineEvent::Work(result)))
             }
-            WorkResult::Replied(Err(why)) => (why.clone(), Usage::default()),
-            WorkResult::Compacted(Err(failed)) if !failed.can_go_on => {
-                (failed.why.clone(), failed.usage)
-            }
-            WorkResult::Compacted(Err(_)) | WorkResult::ToolsEnded(_) => {
-                return Ok(Some(MachineEvent::Work(result)));
-            }
-        };
-        match self.models.chain.failed(why, self.context.clock.monotonic()) {
-            Ok(change) => {
+            ModelVerdict::Repeat { change, usage } => {
                 if usage != Usage::default() {
                     self.budget.count_call(usage, &mut self.host.reporter);
                 }
                 self.go_on_with(change).await
             }
-            Err(why) => {
-                // The next call begins with the model at which the chain stands.
-                let label = self.conversation.model.model.provider.label();
-                let next = self.models.chain.current().filter(|it| it.provider.label() != label);
-                if let Some(model) = next.cloned() {
+            ModelVerdict::Failed { result, why, next } => {
+                if let Some(model) = next {
                     self.use_model(model).await?;
                 }
-                self.conversation.model_error = Some(why.clone());
-                Ok(Some(MachineEvent::Work(with_error(result, why))))
+                self.conversation.model_error = Some(why);
+                Ok(Some(MachineEvent::Work(result)))
             }
         }
     }
@@ -77,9 +65,8 @@ impl Member {
     ) -> Result<Option<MachineEvent>, Ending> {
         tracing::warn!(why, "another model goes on");
         self.host.reporter.count_switch();
-        if self.context.me.name.is_lead() {
-            (self.context.show)(&Progress::Warning(why));
-        } else {
+        (self.context.show)(&Progress::Warning(why.clone()));
+        if !self.context.me.name.is_lead() {
             // The lead sees it as it sees other delays, without a turn of its model.
             self.publish(Status::Working, Some(Activity::Retrying(why))).await;
         }
@@ -101,14 +88,5 @@ impl Member {
         self.host.reporter.set_price(model.facts.price);
         self.conversation.use_model(model);
         self.record(Entry::Model { model: label }).await
-    }
-}
-
-/// Returns the result of failed work with another error.
-fn with_error(result: WorkResult, error: ModelError) -> WorkResult {
-    match result {
-        WorkResult::Replied(_) => WorkResult::Replied(Err(error)),
-        WorkResult::Compacted(Err(failed)) => WorkResult::Compacted(Err(failed.with_reason(error))),
-        other @ (WorkResult::Compacted(Ok(_)) | WorkResult::ToolsEnded(_)) => other,
     }
 }

@@ -50,6 +50,11 @@ impl Member {
             SubagentRequest::Count(usage, price) => {
                 self.budget.count_call_at(usage, price, &mut self.host.reporter);
             }
+            SubagentRequest::CountSwitch(number, why) => {
+                self.host.reporter.count_switch();
+                self.subagents.doing.insert(number, Activity::Retrying(why));
+                self.publish_again().await;
+            }
             SubagentRequest::CheckBudget(reply) => {
                 let stop = self.check_budget().await?;
                 if let Some(MachineEvent::Stop(StopCause::Budget(limit))) = &stop {

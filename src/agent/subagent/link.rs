@@ -3,8 +3,8 @@
 use super::ending::EndReason;
 use super::prompt::SubagentBriefing;
 use super::request::SubagentRequest;
-use crate::agent::conversation::UsableModel;
 use crate::agent::event::{Event, Events};
+use crate::agent::model_chain::AgentModels;
 use crate::agent::progress::Progress;
 use crate::bus::Bus;
 use crate::llm::Redactor;
@@ -24,15 +24,20 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The models that subagents can have.
 pub(crate) trait ModelOpener {
-    /// Opens a model, by default that of the caller, for the agent of this name. Fails with the reason, for the caller's
-    /// model.
-    fn open(&self, model: Option<&str>, agent: &str) -> Result<OpenedModel, String>;
+    /// Opens a model, by default that of the caller, for the agent of this name, with those that go on if it fails: the list
+    /// of a role, by default that of the caller. Fails with the reason, for the caller's model.
+    fn open(
+        &self,
+        model: Option<&str>,
+        fallbacks: Option<&[String]>,
+        agent: &str,
+    ) -> Result<OpenedModel, String>;
 }
 
 pub(crate) struct OpenedModel {
     /// The name by which it can be opened again, for a transcript.
     pub(crate) name: String,
-    pub(crate) model: UsableModel,
+    pub(crate) models: AgentModels,
 }
 
 /// The parts of all subagents of one agent.
@@ -49,6 +54,8 @@ pub(crate) struct SubagentParts {
     pub(crate) max_rounds: u32,
     pub(crate) max_answer_tokens: u32,
     pub(crate) thinking: Thinking,
+    /// The time for which the model of a subagent rests after its first failure.
+    pub(crate) fallback_pause: Duration,
     /// The maximum number of subagents that work at the same time.
     pub(crate) most: usize,
 }

@@ -30,6 +30,8 @@ pub(crate) enum SubagentRequest {
     Ask { number: u64, question: Box<Question>, reply: oneshot::Sender<Decision> },
     /// Counts a model call at this price.
     Count(Usage, Option<Price>),
+    /// Counts that another model goes on for a subagent, and publishes the reason.
+    CountSwitch(u64, String),
     /// Asks for the limit that forbids another model call, if one does.
     CheckBudget(oneshot::Sender<Option<BudgetLimit>>),
     /// Publishes what a subagent does.

@@ -8,6 +8,7 @@ use crate::agent::conversation::{
     NextAttempt, RecordError, SyncFuture, TranscriptWriter, TurnAction, TurnEffect, TurnEnd,
     TurnEvent, TurnMachine, UsableModel, WorkId, WorkResult,
 };
+use crate::agent::model_chain::{AgentModels, ModelChain, ModelChange, ModelVerdict};
 use crate::agent::progress::Progress;
 use crate::os::failpoint::hit;
 use crate::store::asynchronous::offload;
@@ -15,8 +16,8 @@ use crate::store::{StoreError, Transcript, subagents};
 use crate::tools::{Call, Registry};
 use crate::wire::WallTime;
 use crate::wire::activity::Activity;
+use crate::wire::chat::Usage;
 use crate::wire::message::Outcome;
-use crate::wire::money::Price;
 use crate::wire::permission::{Decision, DecisionOutcome, Question};
 use crate::wire::role::Role;
 use crate::wire::subagent::{SubagentId, SubagentStart};
@@ -34,7 +35,7 @@ pub(super) struct Runner {
     pub(super) id: SubagentId,
     pub(super) start: SubagentStart,
     pub(super) role: Role,
-    pub(super) model: UsableModel,
+    pub(super) models: AgentModels,
     pub(super) tools: Rc<Registry>,
     pub(super) asker: Rc<Asker>,
 }
@@ -121,7 +122,9 @@ struct Working {
     number: u64,
     asker: Rc<Asker>,
     conversation: Conversation,
-    price: Option<Price>,
+    models: ModelChain,
+    /// Whether the model was last asked for a summary.
+    is_compacting: bool,
     used: Used,
     end: EndWhenDropped,
     ended: UnboundedReceiver<(WorkId, WorkResult)>,
@@ -164,7 +167,7 @@ impl Runner {
 
     /// Opens the conversation with the lines of an earlier process. Returns the entries that are still to be recorded.
     fn open(self, transcript: Transcript, lines: &[Line]) -> (Working, Vec<Entry>) {
-        let Self { link, id, start, role, model, tools, asker } = self;
+        let Self { link, id, start, role, models, tools, asker } = self;
         let parts = &link.parts;
         let transcript = Rc::new(OwnTranscript {
             file: Arc::new(Mutex::new(transcript)),
@@ -178,9 +181,9 @@ impl Runner {
             is_over: Cell::new(false),
         };
         let situation = format!("You are {}, a helper of {}", start.id, parts.caller);
-        let (label, price) = (model.provider.label(), model.facts.price);
+        let label = models.own.provider.label();
         let caller = ModelCaller {
-            model,
+            model: models.own.clone(),
             system: parts.briefing.prompt(&start.id, &parts.caller, &role, start.role.as_deref()),
             max_answer_tokens: parts.max_answer_tokens,
             thinking: parts.thinking,
@@ -212,7 +215,11 @@ impl Runner {
             first.push(Entry::User { content: task });
         }
         let (number, used) = (id.number, Used::in_lines(lines));
-        (Working { link, number, asker, conversation, price, used, end, ended }, first)
+        let models = ModelChain::new(models, link.parts.fallback_pause);
+        let is_compacting = false;
+        let working =
+            Working { link, number, asker, conversation, models, is_compacting, used, end, ended };
+        (working, first)
     }
 }
 
@@ -269,7 +276,9 @@ impl Working {
             let Some((id, result)) = self.ended.recv().await else {
                 return Err(RecordError::Broken("its event channel closed".into()));
             };
-            events.extend(self.conversation.end_work(id, result).map(TurnEvent::Work));
+            if let Some(result) = self.conversation.end_work(id, result) {
+                events.extend(self.after_work(result).await?);
+            }
         }
     }
 
@@ -277,18 +286,86 @@ impl Working {
     async fn perform(&mut self, action: TurnAction) -> Result<Option<TurnEvent>, RecordError> {
         match action {
             TurnAction::Effect(effect) => {
-                if effect == TurnEffect::CallModel
-                    && let Some(limit) = self.link.ask(SubagentRequest::CheckBudget).await
-                {
-                    let limit = Some(format!("{limit} are used"));
-                    return Ok(Some(TurnEvent::Stop { limit }));
+                self.is_compacting = effect == TurnEffect::Compact;
+                if effect == TurnEffect::CallModel {
+                    self.return_to_first().await?;
                 }
-                self.show(&effect);
-                self.conversation.perform(effect, &mut WaitForRoom).await?;
-                Ok(None)
+                self.perform_effect(effect).await
             }
             TurnAction::Host(action) => self.perform_for_turn(action).await,
         }
+    }
+
+    /// Performs an effect. Returns the stop if a budget forbids another model call.
+    async fn perform_effect(
+        &mut self,
+        effect: TurnEffect,
+    ) -> Result<Option<TurnEvent>, RecordError> {
+        if effect == TurnEffect::CallModel
+            && let Some(limit) = self.link.ask(SubagentRequest::CheckBudget).await
+        {
+            let limit = Some(format!("{limit} are used"));
+            return Ok(Some(TurnEvent::Stop { limit }));
+        }
+        self.show(&effect);
+        self.conversation.perform(effect, &mut WaitForRoom).await?;
+        Ok(None)
+    }
+
+    /// Returns to the subagent's own model when its rest is over.
+    async fn return_to_first(&mut self) -> Result<(), RecordError> {
+        let now = self.link.parts.clock.monotonic();
+        if let Some(ModelChange { model, why }) = self.models.return_to_first(now) {
+            tracing::info!(id = self.asker.id, why, "the model of this subagent");
+            self.tell(Progress::Note, &why);
+            self.use_model(model).await?;
+        }
+        Ok(())
+    }
+
+    /// Handles the result of a piece of work: a call that another model can make is repeated with that one.
+    async fn after_work(&mut self, result: WorkResult) -> Result<Option<TurnEvent>, RecordError> {
+        let now = self.link.parts.clock.monotonic();
+        match self.models.judge(result, now) {
+            ModelVerdict::Stands { result, is_back } => {
+                if is_back {
+                    self.tell(Progress::Note, &format!("{} answers again", self.models.label()));
+                }
+                Ok(Some(TurnEvent::Work(result)))
+            }
+            ModelVerdict::Repeat { change: ModelChange { model, why }, usage } => {
+                if usage != Usage::default() {
+                    self.count(usage);
+                }
+                tracing::warn!(id = self.asker.id, why, "another model goes on");
+                self.tell(Progress::Warning, &why);
+                self.link.send(SubagentRequest::CountSwitch(self.number, why));
+                self.use_model(model).await?;
+                let repeated =
+                    if self.is_compacting { TurnEffect::Compact } else { TurnEffect::CallModel };
+                self.perform_effect(repeated).await
+            }
+            // The subagent ends with the error.
+            ModelVerdict::Failed { result, .. } => Ok(Some(TurnEvent::Work(result))),
+        }
+    }
+
+    /// Uses a model from now on, and records this.
+    async fn use_model(&mut self, model: UsableModel) -> Result<(), RecordError> {
+        let model_entry = Entry::Model { model: model.provider.label() };
+        self.conversation.use_model(model);
+        self.conversation.journal.record(model_entry, &mut WaitForRoom).await
+    }
+
+    /// Tells the viewer of the caller something about the subagent.
+    fn tell(&self, kind: fn(String) -> Progress, text: &str) {
+        (self.link.parts.show)(&kind(format!("{}: {text}", self.asker.id)));
+    }
+
+    fn count(&mut self, usage: Usage) {
+        self.used.add(usage);
+        let price = self.conversation.model.model.facts.price;
+        self.link.send(SubagentRequest::Count(usage, price));
     }
 
     /// Shows the tool that begins as what the subagent does.
@@ -323,8 +400,7 @@ impl Working {
             }
             HostAction::Ask(question) => Some(TurnEvent::Settled(self.ask(question).await?)),
             HostAction::Count(usage) => {
-                self.used.add(usage);
-                self.link.send(SubagentRequest::Count(usage, self.price));
+                self.count(usage);
                 None
             }
         })

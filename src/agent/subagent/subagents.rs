@@ -154,13 +154,13 @@ impl Subagents {
         let numbering = self.numbering.lock().await;
         let known = self.known.borrow().get(&order.call_id).cloned();
         let role = self.role(order.role.as_deref()).await?;
-        let wanted = order.model.as_deref().or(role.model.as_deref());
         let number = known.as_ref().and_then(SubagentStart::number);
         let start = match known {
             Some(start) => start,
             None => {
                 // A model that cannot be used is reported before anything begins.
-                let model = self.open_model(wanted, order.model.is_some(), "")?;
+                let wanted = order.model.as_deref().or(role.model.as_deref());
+                let model = self.open_model(wanted, order.model.is_some(), &role, "")?;
                 self.begin(&order, model.name).await?
             }
         };
@@ -193,17 +193,20 @@ impl Subagents {
         }
     }
 
-    /// Opens a model for a subagent. A model that only its role wants is left out if it cannot be used.
+    /// Opens a model for a subagent in a role. A model that only its role wants is left out if it cannot be used.
     fn open_model(
         &self,
         wanted: Option<&str>,
         is_ordered: bool,
+        role: &Role,
         name: &str,
     ) -> Result<OpenedModel, ToolError> {
-        match self.link.parts.models.open(wanted, name) {
+        let fallbacks = role.fallback_models.as_deref();
+        match self.link.parts.models.open(wanted, fallbacks, name) {
             Err(why) if wanted.is_some() && !is_ordered => {
                 tracing::warn!(model = wanted, why, "the model of a subagent's role is not used");
-                self.link.parts.models.open(None, name).map_err(ToolError::Reply)
+                let models = &self.link.parts.models;
+                models.open(None, fallbacks, name).map_err(ToolError::Reply)
             }
             opened => opened.map_err(ToolError::Reply),
         }
@@ -214,8 +217,8 @@ impl Subagents {
         let tools = tools.ok_or_else(|| ToolError::reply("the agent ends"))?;
         let tools = tools.for_subagent(role.clone());
         let number = start.number().ok_or_else(|| ToolError::reply("its start is not legible"))?;
-        let model = self.open_model(Some(&start.model), false, &start.id)?.model;
-        tools.set_model(model.facts.abilities());
+        let models = self.open_model(Some(&start.model), false, &role, &start.id)?.models;
+        tools.set_model(models.own.facts.abilities());
         let lists = RuleLists { deny: denied_by(&role), ..RuleLists::default() };
         let mode = role.mode.unwrap_or(PermissionMode::Bypass);
         let limits = Policy::new(mode, &lists).map_err(|why| {
@@ -224,7 +227,7 @@ impl Subagents {
         let tools = Rc::new(tools);
         let asker = Rc::new(Asker { id: start.id.clone(), tools: Rc::clone(&tools), limits });
         let id = SubagentId { caller: self.link.parts.caller.clone(), number };
-        Ok(Runner { link: Rc::clone(&self.link), id, start, role, model, tools, asker })
+        Ok(Runner { link: Rc::clone(&self.link), id, start, role, models, tools, asker })
     }
 
     /// Runs a subagent in the background; its result is mailed to the caller.

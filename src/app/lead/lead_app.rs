@@ -11,7 +11,7 @@ use crate::agent::{MemberStart, progress::Progress};
 use crate::app::agent_process::AgentProcess;
 use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
 use crate::app::fallbacks::chain;
-use crate::app::model::{KnownChoice, ModelUser, open_models};
+use crate::app::model::{ModelUser, open_models};
 use crate::app::subagent_models::{OwnModel, SubagentModels};
 use crate::app::{context::Context, event_loop::SignalStream};
 use crate::error::Failure;
@@ -158,11 +158,11 @@ fn subagent_models(
     team: &TeamDir,
 ) -> Rc<SubagentModels> {
     let LeadOptions { model, credentials, settings, .. } = options;
-    let choice = KnownChoice { model: model.clone(), facts: known.facts(&model.to_string()) };
+    let chain = chain(model, &options.fallbacks, &known);
     let credentials = credentials.clone();
     let aliases = settings.model_aliases().into_iter();
     Rc::new(SubagentModels {
-        own: RefCell::new(OwnModel { choice, credentials, known }),
+        own: RefCell::new(OwnModel { chain, credentials, known }),
         aliases: aliases.map(|(word, model)| (word.to_owned(), model)).collect(),
         budgets: settings.rules().budgets(),
         incarnation: process.incarnation.clone(),

@@ -3,7 +3,7 @@
 use super::options::LeadOptions;
 use super::runtime::LeadRuntime;
 use crate::app::fallbacks::chain;
-use crate::app::model::{KnownChoice, ModelUser, complete, open_alone, open_models};
+use crate::app::model::{ModelUser, complete, open_alone, open_models};
 use crate::app::subagent_models::OwnModel;
 use crate::error::Failure;
 use crate::settings::Settings;
@@ -48,13 +48,13 @@ impl ModelSwitch {
         let (model, credentials) = completed?;
         let name = model.to_string();
         let known = KnownModels::of(&self.settings, &credentials);
-        let facts = known.facts(&name);
-        check_price(&model, facts.price, &self.settings.rules().budgets())?;
+        check_price(&model, known.facts(&name).price, &self.settings.rules().budgets())?;
         open_alone(&model, &credentials)?;
         let (me, conversation) = (AgentName::lead(), self.conversation.as_deref());
         let (incarnation, team) = (&runtime.incarnation, runtime.team());
         let user = ModelUser { agent: me.as_str(), incarnation, conversation, team, player: None };
-        let models = open_models(&chain(&model, &self.fallbacks, &known), &credentials, &user)?;
+        let chain = chain(&model, &self.fallbacks, &known);
+        let models = open_models(&chain, &credentials, &user)?;
         let shown = name.clone();
         update_roster(team, Fsync::Never, move |roster| {
             if let Some(lead) = &mut roster.lead {
@@ -62,10 +62,9 @@ impl ModelSwitch {
             }
         })
         .await?;
-        if let Some(models) = &runtime.subagent_models {
-            let choice = KnownChoice { model: model.clone(), facts };
+        if let Some(of_subagents) = &runtime.subagent_models {
             let (credentials, known) = (credentials.clone(), known.clone());
-            models.own.replace(OwnModel { choice, credentials, known });
+            of_subagents.own.replace(OwnModel { chain, credentials, known });
         }
         runtime.supervisor.set_model(name, credentials, known);
         runtime.next_models.set(Some(models));

@@ -17,7 +17,7 @@ use crate::app::agent_process::{AgentProcess, publish_end, release_leases, reser
 use crate::app::build_agent::{AgentParts, build_agent, with_left_mail};
 use crate::app::context::{Context, open_bus, open_tasks};
 use crate::app::event_loop::{self, SignalStream, block_on};
-use crate::app::model::{KnownChoice, ModelUser, open_models};
+use crate::app::model::{ModelUser, open_models};
 use crate::app::own_mailbox::{close_mailbox, drain_last_mail, open_mailbox};
 use crate::app::subagent_models::{OwnModel, SubagentModels};
 use crate::app::walls::LevelOrigin;
@@ -266,13 +266,13 @@ fn subagent_models(
     process: &AgentProcess,
     options: &TeammateOptions,
 ) -> Result<Rc<SubagentModels>, Failure> {
-    let TeammateOptions { handshake, model, .. } = options;
-    let choice = KnownChoice { model: model.clone(), facts: handshake.facts };
+    let handshake = &options.handshake;
+    let chain = options.models()?;
     let credentials = handshake.credentials.clone();
     let known = KnownModels::of_table(&credentials);
     let first = transcript::first_incarnation(team, &process.name)?;
     Ok(Rc::new(SubagentModels {
-        own: RefCell::new(OwnModel { choice, credentials, known }),
+        own: RefCell::new(OwnModel { chain, credentials, known }),
         aliases: BTreeMap::new(),
         budgets: handshake.rules.budgets(),
         incarnation: process.incarnation.clone(),
