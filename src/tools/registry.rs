@@ -201,10 +201,7 @@ impl ToolParts {
     fn for_subagent(&self, role: Role) -> Self {
         let skills = self.skills.clone();
         skills.limit(&role);
-        let is_within = |list: &Vec<String>| {
-            self.mcp.as_ref().is_some_and(|mcp| mcp.server_names().all(|it| list.contains(it)))
-        };
-        let mcp = self.mcp.clone().filter(|_| role.mcp_servers.as_ref().is_none_or(is_within));
+        let mcp = self.mcp.as_ref().and_then(|mcp| mcp.for_subagent(role.mcp_servers.as_deref()));
         let output_store = OutputStore { show_line: None, ..self.output_store.clone() };
         Self {
             commands: self.commands.clone(),

@@ -10,7 +10,7 @@ use crate::tools::call::Call;
 use crate::wire::chat::ToolDefinition;
 use crate::wire::tool::{Effect, ToolSpec};
 use serde_json::Value;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,12 +22,14 @@ const MAX_OFFERED: usize = 40;
 /// The number of judged calls that are remembered. A call runs before so many others are judged.
 const MOST_JUDGED: usize = 16;
 
-/// The tools of an agent's servers.
+/// The tools of an agent's servers. Its subagents have the same servers, and find tools for themselves.
 pub(crate) struct McpTools {
     servers: Vec<Rc<Server>>,
     is_compact: bool,
     catalog: RefCell<Catalog>,
-    /// The ids of the calls that were judged last, also of subagents, and the digests of their tools, oldest first.
+    /// The number of changes of the servers' tools that the catalog has.
+    changes: Cell<u64>,
+    /// The ids of the calls that were judged last, and the digests of their tools, oldest first.
     judged: RefCell<VecDeque<(String, String)>>,
 }
 
@@ -40,9 +42,23 @@ impl McpTools {
         let (servers, setup) = (setup.servers.clone(), Rc::new(setup));
         let is_compact = setup.is_compact;
         let servers = servers.into_iter().map(|named| Server::new(named, Rc::clone(&setup)));
-        let servers = servers.map(Rc::new).collect();
+        Some(Rc::new(Self::of_servers(servers.map(Rc::new).collect(), is_compact)))
+    }
+
+    fn of_servers(servers: Vec<Rc<Server>>, is_compact: bool) -> Self {
         let (catalog, judged) = (RefCell::default(), RefCell::default());
-        Some(Rc::new(Self { servers, is_compact, catalog, judged }))
+        Self { servers, is_compact, catalog, changes: Cell::default(), judged }
+    }
+
+    /// Returns the tools of a subagent: those of all servers, or of those that its role names. `None` if there is none.
+    pub(in crate::tools) fn for_subagent(&self, of_role: Option<&[String]>) -> Option<Rc<Self>> {
+        let is_named =
+            |server: &&Rc<Server>| of_role.is_none_or(|names| names.contains(&server.named.name));
+        let servers: Vec<_> = self.servers.iter().filter(is_named).map(Rc::clone).collect();
+        let tools = (!servers.is_empty()).then(|| Self::of_servers(servers, self.is_compact))?;
+        // A subagent that goes on may begin with a call.
+        tools.refresh();
+        Some(Rc::new(tools))
     }
 
     /// Learns the tools of all servers: from the lists that are kept, or from a server that starts for it. A server that
@@ -59,15 +75,11 @@ impl McpTools {
 
     /// Rebuilds the catalog from what the servers know now.
     fn refresh(&self) {
-        if self.servers.iter().any(|server| server.take_is_new()) {
+        let changes = self.servers.iter().map(|server| server.version()).sum();
+        if self.changes.replace(changes) != changes {
             let lists = self.servers.iter().map(|server| (server.named.clone(), server.tools()));
             self.catalog.borrow_mut().set(lists.collect());
         }
-    }
-
-    /// Returns the names of the servers.
-    pub(in crate::tools) fn server_names(&self) -> impl Iterator<Item = &String> {
-        self.servers.iter().map(|server| &server.named.name)
     }
 
     /// Whether the model finds tools with `find_tools`, because there are too many.

@@ -37,8 +37,8 @@ pub(super) struct Server {
     digest: String,
     /// Its tools; `None` until they are known.
     tools: RefCell<Option<Vec<ListedTool>>>,
-    /// Whether the tools have changed since the catalog was built.
-    is_new: Cell<bool>,
+    /// The number of changes of the tools.
+    version: Cell<u64>,
     /// The time of the last attempt to list the tools that failed.
     failed_at: Cell<Option<Instant>>,
     /// Held during each start, call and end.
@@ -75,7 +75,7 @@ impl Server {
             setup,
             digest,
             tools: RefCell::default(),
-            is_new: Cell::new(false),
+            version: Cell::default(),
             failed_at: Cell::default(),
             state: Mutex::default(),
         }
@@ -92,9 +92,9 @@ impl Server {
         self.tools.borrow().clone().unwrap_or_default()
     }
 
-    /// Whether the tools have changed since the last look.
-    pub(super) fn take_is_new(&self) -> bool {
-        self.is_new.take()
+    /// Returns the number of changes of the tools.
+    pub(super) fn version(&self) -> u64 {
+        self.version.get()
     }
 
     fn call_limit(&self) -> Duration {
@@ -332,7 +332,7 @@ impl Server {
         }
         if is_first || old.as_ref() != Some(&listed) {
             *self.tools.borrow_mut() = Some(listed);
-            self.is_new.set(true);
+            self.version.set(self.version.get() + 1);
         }
         Ok(())
     }
