@@ -32,7 +32,7 @@ use crate::tools::command::{BackgroundCommands, OutputStore, command_setup, outb
 use crate::tools::{
     self, CommandTurn, FileAccess, McpSetup, McpTools, NestedInstructions, NestedLimits, Ops,
     ReadLimits, Registry, SubagentOps, ToolParts, denied_files, guarded_files, hooks::Hooks,
-    replay::Stage, skills::Skills, team_context::TeamContext,
+    replay::Stage, team_context::TeamContext,
 };
 use crate::undo::apply::recover;
 use crate::wire::agent_program::AgentProgram;
@@ -150,7 +150,7 @@ pub(super) fn build_agent(
     let of_subagents = SubagentBriefing {
         workspace: folder.display().to_string(),
         house_rules: rules_of_house.clone(),
-        skills: skills.list.clone(),
+        skill_bytes: instruction_bytes(profile),
     };
     let has_subagents = profile == Profile::Full && parts.agent.is_none();
     let shared = (&bus, &clock, &secrets, &parts.show);
@@ -183,7 +183,7 @@ pub(super) fn build_agent(
         work: parts.work.clone(),
         files,
         instructions: NestedInstructions::new(nested_limits(profile), Some(limits.clone())),
-        skills: Skills::new(skills.usable, limits),
+        skills: skills.usable,
         team: Rc::clone(&team_context),
         tasks: Arc::clone(&tasks),
         ops: parts.ops,

@@ -371,6 +371,11 @@ impl Registry {
         *self.parts.role.borrow_mut() = role;
     }
 
+    /// Returns the skills and the role of this agent.
+    pub(crate) fn skills(&self) -> (Skills, Role) {
+        (self.parts.skills.clone(), self.parts.role.borrow().clone())
+    }
+
     /// Gives the model compact definitions of the tools that it can use in its state. `auto_claim` says whether idle
     /// teammates claim tasks.
     pub(crate) fn use_compact_profile(&mut self, auto_claim: bool) {
@@ -578,11 +583,8 @@ impl Registry {
         // The skills of another role may be none.
         let why = match known.filter(|tool| (tool.is_available)(&self.parts)) {
             Some(tool) if role.has(tool.spec) => return Ok(tool),
-            Some(_) => format!("your role ({}) does not have the tool {name:?}", role.name),
-            None if self.is_of_server(&name) => {
-                format!("your role ({}) does not have the tool {name:?}", role.name)
-            }
-            None => format!("there is no tool {name:?}"),
+            None if !self.is_of_server(&name) => format!("there is no tool {name:?}"),
+            Some(_) | None => format!("your role ({}) does not have the tool {name:?}", role.name),
         };
         let mut given: Vec<&str> = self.offered(&role).iter().map(|spec| spec.name).collect();
         let of_servers = self.parts.mcp.iter().flat_map(|mcp| mcp.definitions(|it| role.has(it)));

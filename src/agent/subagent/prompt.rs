@@ -1,5 +1,6 @@
 //! The system prompt of a subagent.
 
+use crate::tools::skills::SkillsInPrompt;
 use crate::wire::AgentName;
 use crate::wire::role::Role;
 use std::fmt::Write as _;
@@ -11,8 +12,8 @@ pub(crate) struct SubagentBriefing {
     pub(crate) workspace: String,
     /// Instructions of the workspace; may be empty.
     pub(crate) house_rules: String,
-    /// The skills that the caller can use, a line each; empty if there are none.
-    pub(crate) skills: String,
+    /// The maximum size of the skills that a role names, in bytes.
+    pub(crate) skill_bytes: usize,
 }
 
 impl SubagentBriefing {
@@ -21,8 +22,8 @@ impl SubagentBriefing {
         &self,
         id: &str,
         caller: &AgentName,
-        role: &Role,
-        role_name: Option<&str>,
+        (role, role_name): (&Role, Option<&str>),
+        skills: &SkillsInPrompt,
     ) -> String {
         let mut text = format!(
             "Your name is {id}.\nYou are a helper of {caller}. Do the task with your tools, alone: you can ask nobody back. \
@@ -34,20 +35,21 @@ impl SubagentBriefing {
         if let Some(name) = role_name {
             let _infallible = writeln!(text, "Your role: {name}.");
         }
-        if !self.skills.is_empty() && role.skills.is_none() {
+        if !skills.list.is_empty() {
             let _infallible = write!(
                 text,
                 "\nSkills, instructions for certain kinds of work; call use_skill with the name before such work:\n{}",
-                self.skills
+                skills.list
             );
         }
         if !self.house_rules.is_empty() {
             let _infallible =
                 write!(text, "\nInstructions of this workspace:\n{}", self.house_rules);
         }
-        if !role.instructions.is_empty() {
+        let instructions = format!("{}{}", role.instructions, skills.of_role);
+        if !instructions.is_empty() {
             let _infallible =
-                write!(text, "\nInstructions for your role:\n{}\n", role.instructions);
+                write!(text, "\nInstructions for your role:\n{}\n", instructions.trim());
         }
         text
     }

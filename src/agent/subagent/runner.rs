@@ -13,7 +13,8 @@ use crate::agent::progress::Progress;
 use crate::os::failpoint::hit;
 use crate::store::asynchronous::offload;
 use crate::store::{StoreError, Transcript, subagents};
-use crate::tools::{Call, Registry};
+use crate::tools::skills::SkillsInPrompt;
+use crate::tools::{Call, Registry, can_use_skills};
 use crate::wire::WallTime;
 use crate::wire::activity::Activity;
 use crate::wire::chat::Usage;
@@ -148,8 +149,8 @@ impl Runner {
         if !lines.is_empty() && !subagents::are_of(&lines, &self.start) {
             return failed("its transcript is that of another one; start a new subagent".into());
         }
-        let max_rounds = self.max_rounds();
-        let (mut working, first) = self.open(transcript, &lines);
+        let (max_rounds, skills) = (self.max_rounds(), self.skills().await);
+        let (mut working, first) = self.open(transcript, &lines, &skills);
         let done = match working.begin(first, &lines).await {
             Ok(calls) => working.live(TurnMachine::new(max_rounds, calls)).await,
             Err(why) => Err(why),
@@ -165,8 +166,20 @@ impl Runner {
         self.role.max_turns.map_or(most, |turns| turns.min(most))
     }
 
+    /// Returns the skills of the subagent for its prompt.
+    async fn skills(&self) -> SkillsInPrompt {
+        let ((skills, within), role) = (self.tools.skills(), self.role.clone());
+        let most = self.link.parts.briefing.skill_bytes;
+        offload(move || skills.in_prompt(&role, can_use_skills(&within), most)).await
+    }
+
     /// Opens the conversation with the lines of an earlier process. Returns the entries that are still to be recorded.
-    fn open(self, transcript: Transcript, lines: &[Line]) -> (Working, Vec<Entry>) {
+    fn open(
+        self,
+        transcript: Transcript,
+        lines: &[Line],
+        skills: &SkillsInPrompt,
+    ) -> (Working, Vec<Entry>) {
         let Self { link, id, start, role, models, tools, asker } = self;
         let parts = &link.parts;
         let transcript = Rc::new(OwnTranscript {
@@ -182,9 +195,10 @@ impl Runner {
         };
         let situation = format!("You are {}, a helper of {}", start.id, parts.caller);
         let label = models.own.provider.label();
+        let in_role = (&role, start.role.as_deref());
         let caller = ModelCaller {
             model: models.own.clone(),
-            system: parts.briefing.prompt(&start.id, &parts.caller, &role, start.role.as_deref()),
+            system: parts.briefing.prompt(&start.id, &parts.caller, in_role, skills),
             max_answer_tokens: parts.max_answer_tokens,
             thinking: parts.thinking,
             secrets: Rc::clone(&parts.secrets),

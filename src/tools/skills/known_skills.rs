@@ -26,12 +26,17 @@ impl Skills {
     }
 
     /// Limits the skills to those of a role.
-    pub(in crate::tools) fn limit(&self, role: &Role) {
+    pub(crate) fn limit(&self, role: &Role) {
         self.only.borrow_mut().clone_from(&role.skills);
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.list.iter().any(|skill| self.has(skill))
+        self.usable().next().is_none()
+    }
+
+    /// Returns the skills that the role has.
+    pub(super) fn usable(&self) -> impl Iterator<Item = &SkillFile> {
+        self.list.iter().filter(|skill| self.has(skill))
     }
 
     fn has(&self, skill: &SkillFile) -> bool {
@@ -44,7 +49,7 @@ impl Skills {
 
     /// Returns the skill of this name. If there is none, the error names the nearest one and all others.
     pub(super) fn find(&self, name: &str) -> Result<&SkillFile, ToolError> {
-        let skills: Vec<_> = self.list.iter().filter(|skill| self.has(skill)).collect();
+        let skills: Vec<_> = self.usable().collect();
         if let Some(skill) = skills.iter().find(|skill| skill.name == name) {
             return Ok(skill);
         }

@@ -2,8 +2,10 @@
 //!
 //! Skills are text: nothing in them grants a permission. Their scripts run through the tool for commands.
 
+mod in_prompt;
 mod known_skills;
 
+pub(crate) use in_prompt::SkillsInPrompt;
 pub(crate) use known_skills::Skills;
 
 use super::call::{Call, ToolError};
@@ -57,7 +59,7 @@ impl Tool for UseSkill {
 }
 
 /// Returns the instructions of a skill as a model gets them, with its folder and the files in it.
-pub(crate) fn text(skill: &SkillFile, limits: Option<&ReadLimits>) -> Result<String, String> {
+fn text(skill: &SkillFile, limits: Option<&ReadLimits>) -> Result<String, String> {
     let SkillFile { name, folder, .. } = skill;
     let real = folder.real_file();
     if real.is_some_and(|real| limits.is_some_and(|limits| limits.refuses(&real))) {

@@ -29,7 +29,7 @@ use serde_json::{Map, Value, json};
 const SCRIPT: &str = include_str!("../../support/mcp_server.py");
 
 /// Returns the definition of a scripted MCP server with these options.
-fn scripted_server(options: &[&str]) -> Value {
+pub(crate) fn scripted_server(options: &[&str]) -> Value {
     let args: Vec<&str> =
         ["-B", "mcp_server.py"].into_iter().chain(options.iter().copied()).collect();
     json!({ "command": "python3", "args": args })
@@ -44,7 +44,7 @@ fn define(team: &Team, servers: &[(&str, Value)]) {
 }
 
 /// Creates a team that trusts a folder with these servers; `None` without python.
-fn team_with(servers: &[(&str, Value)]) -> Option<Team> {
+pub(crate) fn team_with(servers: &[(&str, Value)]) -> Option<Team> {
     if !has_python("the scripted MCP server is written in it") {
         return None;
     }

@@ -27,6 +27,7 @@ mod shared_files;
 mod shutdown_requests;
 mod spawning;
 mod stopping;
+mod subagent_tools;
 mod subagents;
 mod task_work;
 mod tasks;
