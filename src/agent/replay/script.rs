@@ -266,16 +266,10 @@ impl Script {
                 Entry::Mail { message, verified, .. } => {
                     was_asked_to_end |=
                         message.get("type").is_some_and(|kind| kind == "shutdown_request");
-                    let what = Delivered::Mail { message, verified };
-                    if let Some(segment) = segment {
-                        segment.deliveries.push(delivery(what));
-                    }
+                    script.deliver(delivery(Delivered::Mail { message, verified }));
                 }
                 Entry::User { content } => {
-                    let what = Delivered::Prompt(content);
-                    if let Some(segment) = segment {
-                        segment.deliveries.push(delivery(what));
-                    }
+                    script.deliver(delivery(Delivered::Prompt(content)));
                 }
                 Entry::TurnEnd { outcome, .. } => {
                     if let Some(segment) = segment {
@@ -331,6 +325,12 @@ impl Script {
             last_at = at;
         }
         script
+    }
+
+    fn deliver(&mut self, delivery: Delivery) {
+        if let Some(segment) = self.segments.last_mut() {
+            segment.deliveries.push(delivery);
+        }
     }
 
     fn add_call(&mut self, at: WallTime, asked_at: WallTime, answer: Answer) {
