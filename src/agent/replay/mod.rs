@@ -13,6 +13,7 @@ mod end;
 pub(crate) mod list;
 pub(crate) mod model;
 mod order;
+mod recorded_mail;
 mod script;
 mod shared;
 mod waiting;

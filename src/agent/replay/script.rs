@@ -2,10 +2,11 @@
 //!
 //! Pure: it is made from the lines of a transcript, and asked by the [`Place`] that the new transcript has reached.
 
+use super::recorded_mail::was_sent_before;
 use crate::agent::conversation::break_cause;
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::limits::RESTART_FIRST_PAUSE;
-use crate::wire::message::{Body, Message, Outcome};
+use crate::wire::message::{Message, Outcome};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
@@ -426,28 +427,6 @@ impl Script {
         });
         all.chain(&self.later)
     }
-}
-
-/// Whether a message was sent before this time.
-pub(super) fn was_sent_before(message: &Map<String, Value>, time: WallTime) -> bool {
-    let sent = message.get("timestamp").and_then(Value::as_f64);
-    sent.is_some_and(|sent| WallTime::from_secs(sent) < time)
-}
-
-/// Whether a new message is the recorded one: the same one by its id, or one of the same sender, kind and text. Texts
-/// of the program may name processes, so they do not count.
-pub(super) fn is_same(recorded: &Map<String, Value>, new: &Map<String, Value>) -> bool {
-    let same = |key: &str| recorded.get(key) == new.get(key);
-    let body = Message::read(recorded).map(|message| message.body);
-    let is_text = matches!(
-        body,
-        Ok(Body::Message { .. }
-            | Body::Broadcast {}
-            | Body::Result { .. }
-            | Body::TaskAssignment { .. })
-    );
-    let has_id = recorded.get("id").is_some_and(Value::is_string);
-    (has_id && same("id")) || (same("from") && same("type") && (!is_text || same("content")))
 }
 
 #[cfg(test)]

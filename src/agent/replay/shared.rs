@@ -4,7 +4,8 @@ use super::list::RecordedList;
 use super::order::{
     Progress, does_another_work, have_others_changed_list, have_others_reached, list_change,
 };
-use super::script::{Crash, Delivered, Delivery, Place, Script, is_same};
+use super::recorded_mail::{id_of, is_same};
+use super::script::{Crash, Delivered, Delivery, Place, Script};
 use crate::os::deadline::deadline;
 use crate::store::TeamDir;
 use crate::store::replay::release;
@@ -79,11 +80,6 @@ impl HeldMail {
         let message = serde_json::from_slice(&line).ok()?;
         Some(Self { line, message })
     }
-}
-
-/// Returns the id of a message; empty if it has none.
-pub(super) fn id_of(message: &Map<String, Value>) -> &str {
-    message.get("id").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The segment of the script to which deliveries belong.

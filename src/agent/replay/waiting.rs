@@ -1,7 +1,7 @@
 //! Mail that waited when all processes were killed: it was sent before, and is delivered by the next process.
 
-use super::script::{is_same, was_sent_before};
-use super::shared::{HeldMail, Shared, id_of};
+use super::recorded_mail::{id_of, is_same, was_sent_before};
+use super::shared::{HeldMail, Shared};
 use crate::store::StoreError;
 use crate::store::replay::{each_entry, follow_held};
 use crate::wire::AgentName;

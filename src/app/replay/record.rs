@@ -210,7 +210,7 @@ impl Seen {
             let is_here = |time: &WallTime| resumed_at.is_none_or(|resumed| *time < resumed);
             if let Some((time, why)) = stop.take_if(|(time, _)| is_here(time)) {
                 let is_before_end = end.is_none_or(|end| time < end);
-                // What the team does once it ends is played as well, if nobody stops it there.
+                // The end of the team is played as well, if nobody stops it there.
                 let is_whole = !is_before_end && until.is_some() && self.barrier.is_none();
                 let end = if is_before_end { Some(time) } else { end };
                 acts.push(if is_whole { act } else { Act { end, ending: PlayEnd::Cut, ..act } });
