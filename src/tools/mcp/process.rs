@@ -23,6 +23,9 @@ use tokio::time::timeout;
 /// The time that a server has to exit after the end of its input.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The time for which the end of its standard error is awaited.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The maximum size of the file with what a server prints on standard error, in bytes.
 const MAX_PRINTED: usize = 1024 * 1024;
 
@@ -32,8 +35,10 @@ const LINE_CHARS: usize = 300;
 /// The process of a server. Dropping it ends the process and everything below it.
 pub(super) struct ServerProcess {
     running: RunningCommand,
-    /// Its proxy, and the reader of its standard error; dropped with it.
-    _tasks: JoinSet<()>,
+    /// Its proxy, dropped with it.
+    _proxy: JoinSet<()>,
+    /// The reader of its standard error, dropped with it.
+    errors: JoinSet<()>,
     last_line: Rc<RefCell<String>>,
 }
 
@@ -61,16 +66,17 @@ impl ServerProcess {
         let line = format!("exec {}", words.collect::<Vec<_>>().join(" "));
         let (mut running, pipes) = command::start_with_pipes(line.as_ref(), folder, &setup)?;
         let ProgramPipes { input, output, errors } = pipes;
-        let mut tasks = JoinSet::new();
+        let (mut served, mut reader) = (JoinSet::new(), JoinSet::new());
         if let (Some(proxy), Some(door)) = (proxy, running.take_proxy()) {
-            tasks.spawn_local(async move { proxy.serve(door).await });
+            served.spawn_local(async move { proxy.serve(door).await });
         }
         let last_line = Rc::new(RefCell::new(String::new()));
         let errors = Receiver::from_owned_fd(OwnedFd::from(errors))?;
-        tasks.spawn_local(read_errors(errors, Rc::clone(&last_line), printed));
+        reader.spawn_local(read_errors(errors, Rc::clone(&last_line), printed));
         let output = Receiver::from_owned_fd(OwnedFd::from(output))?;
         let input = Sender::from_owned_fd(OwnedFd::from(input))?;
-        Ok((Self { running, _tasks: tasks, last_line }, ServerPipes { output, input }))
+        let process = Self { running, _proxy: served, errors: reader, last_line };
+        Ok((process, ServerPipes { output, input }))
     }
 
     /// Returns the identity of its supervisor.
@@ -81,6 +87,13 @@ impl ServerProcess {
     /// Returns the last line that it has printed on standard error.
     pub(super) fn last_line(&self) -> String {
         self.last_line.borrow().clone()
+    }
+
+    /// Returns the last line of a process that has ended. Its output may end before its standard error is read.
+    pub(super) async fn last_words(&mut self) -> String {
+        // A child of the process may keep standard error open.
+        let _read = timeout(LAST_WORDS_TIMEOUT, self.errors.join_next()).await;
+        self.last_line()
     }
 
     /// Waits until the process has exited, after the end of its input; ends it if it does not.

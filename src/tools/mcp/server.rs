@@ -231,7 +231,7 @@ impl Server {
         }
         let started = match started {
             Ok(()) => self.list(state).await,
-            Err(why) => Err(self.not_usable(state, &why)),
+            Err(why) => Err(self.not_usable(state, &why).await),
         };
         if let Err(why) = &started {
             self.drop_process(state).await;
@@ -243,8 +243,12 @@ impl Server {
         Ok(())
     }
 
-    fn not_usable(&self, state: &ServerState, why: &ConnectionError) -> String {
-        let last = state.process.as_ref().map(ServerProcess::last_line).unwrap_or_default();
+    async fn not_usable(&self, state: &mut ServerState, why: &ConnectionError) -> String {
+        let last = match &mut state.process {
+            Some(process) if matches!(why, ConnectionError::Ended(_)) => process.last_words().await,
+            Some(process) => process.last_line(),
+            None => String::new(),
+        };
         let last = if last.is_empty() { String::new() } else { format!(" (it said: {last})") };
         format!("the MCP server {} cannot be used: {why}{last}", self.named.name)
     }
@@ -290,7 +294,10 @@ impl Server {
     async fn list(&self, state: &mut ServerState) -> Result<(), String> {
         let Some(connection) = &state.connection else { return Ok(()) };
         let tools = connection.tools(deadline(START_TIMEOUT)).await;
-        let tools = tools.map_err(|why| self.not_usable(state, &why))?;
+        let tools = match tools {
+            Ok(tools) => tools,
+            Err(why) => return Err(self.not_usable(state, &why).await),
+        };
         let (team, name, digest) =
             (self.setup.team.clone(), self.named.name.clone(), self.digest.clone());
         let list = tools.clone();
@@ -370,8 +377,10 @@ impl Server {
     async fn note_death(&self, state: &mut ServerState) {
         let now = SystemClock.monotonic();
         state.deaths.push(now);
-        let last = state.process.as_ref().map(ServerProcess::last_line);
-        state.last_words = last.unwrap_or_default();
+        state.last_words = match &mut state.process {
+            Some(process) => process.last_words().await,
+            None => String::new(),
+        };
         state.connection = None;
         self.drop_process(state).await;
         let (server, last) = (&self.named.name, &state.last_words);
