@@ -67,7 +67,6 @@ pub(super) struct Act {
 struct Reader<'a> {
     seen: &'a mut Seen,
     name: AgentName,
-    sessions: u32,
     /// Whether the process was asked to end.
     was_asked_to_end: bool,
     /// The calls of the model in this turn.
@@ -96,7 +95,6 @@ impl Seen {
             let mut reader = Reader {
                 seen: &mut seen,
                 name: name.clone(),
-                sessions: 0,
                 was_asked_to_end: false,
                 rounds: 0,
                 break_cause: None,
@@ -313,7 +311,6 @@ impl Reader<'_> {
     }
 
     fn begin_session(&mut self, at: WallTime, model: String, is_foreign: bool) {
-        self.sessions += 1;
         self.seen.note_model(&self.name, model, is_foreign);
         let open_reply = self.open_reply.take();
         self.was_asked_to_end = false;
