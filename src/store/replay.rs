@@ -12,10 +12,10 @@ use super::tail::Tail;
 use super::teamdir::make_folder;
 use super::{StoreError, TeamDir};
 use crate::os::file::At;
-use crate::wire::AgentName;
 use crate::wire::limits::LOCK_TIMEOUT;
 use crate::wire::replay::ReplayPlan;
 use crate::wire::transcript::Line;
+use crate::wire::{AgentName, WallTime};
 
 impl TeamDir {
     /// Whether senders hold mail until the recipient is to get it.
@@ -52,11 +52,28 @@ pub(crate) fn end(dir: &TeamDir) -> Result<(), SendError> {
     Ok(remove(&dir.replay())?)
 }
 
-/// Returns the agents with a transcript. The person has one too, which is left out.
+/// Returns the agents of the conversation that the lead had last. The person has a transcript, too, which is left out, as
+/// those of teammates are that only worked in earlier conversations.
 pub(crate) fn recorded_agents(record: &TeamDir) -> Result<Vec<AgentName>, StoreError> {
-    let files = names_in(&record.conversations())?;
-    let name = |file: &String| AgentName::mailbox(file.strip_suffix(".jsonl")?).ok();
-    Ok(files.iter().filter_map(name).filter(|name| !name.is_user()).collect())
+    let began = began_at(record, &AgentName::lead())?;
+    let mut agents = Vec::new();
+    for file in names_in(&record.conversations())? {
+        let name = file.strip_suffix(".jsonl").and_then(|name| AgentName::mailbox(name).ok());
+        let Some(name) = name.filter(|name| !name.is_user()) else { continue };
+        let mut last = None;
+        each_entry(record, &name, |line| last = Some(line.at))?;
+        if last >= began {
+            agents.push(name);
+        }
+    }
+    Ok(agents)
+}
+
+/// Returns the time of the first entry of an agent's transcript.
+pub(crate) fn began_at(record: &TeamDir, name: &AgentName) -> Result<Option<WallTime>, StoreError> {
+    let mut first = None;
+    each_entry(record, name, |line| _ = first.get_or_insert(line.at))?;
+    Ok(first)
 }
 
 /// Reads the current transcript of an agent, line by line.

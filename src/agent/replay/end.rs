@@ -17,9 +17,10 @@ impl Player {
         self.plan.ending == PlayEnd::Cut
     }
 
-    /// Whether the record is played to its end. A record that is no longer followed ends with the work of the team.
+    /// Whether the record is played to its end. A record that is no longer followed ends with the work of the team, which
+    /// waits where the record is cut.
     pub(crate) fn is_over(&self, is_at_rest: bool) -> bool {
-        self.is_played.get() || (is_at_rest && self.has_strayed.get())
+        self.is_played.get() || (self.has_strayed.get() && (is_at_rest || self.is_cut()))
     }
 
     /// Waits for the end of this process, if the record goes on where the play ends.
@@ -58,7 +59,11 @@ impl Player {
             let is_killed = self.plan.ending == PlayEnd::Killed;
             let seen = self.look(move |shared| {
                 let is_played = shared.is_played();
-                let is_kill = is_killed && shared.is_time_of_kill(is_played);
+                let is_stuck = shared.is_stuck();
+                let is_kill = is_killed && (is_stuck || (is_played && shared.is_mail_waiting()));
+                if is_stuck && !is_played && shared.strayed.is_none() {
+                    shared.stray("the record has more than what happens here".into());
+                }
                 (is_played, shared.strayed.is_some(), is_kill.then(|| shared.teammates()))
             });
             let (is_played, has_strayed, to_kill) = seen.await;
@@ -81,10 +86,9 @@ fn kill_team(teammates: &[Pidfd]) {
 }
 
 impl Shared {
-    /// Whether all is as it was in the record when all processes were killed, or nothing goes on.
-    fn is_time_of_kill(&self, is_played: bool) -> bool {
-        let is_at_work = || self.members.iter().any(Progress::runs_tool_to_its_end);
-        (is_played && self.is_mail_waiting()) || (self.is_stalled() && !is_at_work())
+    /// Whether nothing goes on, and no tool is at work.
+    fn is_stuck(&self) -> bool {
+        self.is_stalled() && !self.members.iter().any(Progress::runs_tool_to_its_end)
     }
 
     /// Returns the processes of the living teammates.

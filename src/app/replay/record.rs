@@ -6,7 +6,7 @@ use crate::agent::replay::list::RecordedList;
 use crate::app::lead::TEAM_STOPS;
 use crate::error::{Exit, Failure};
 use crate::protocol::timers::is_reminder;
-use crate::store::replay::{each_entry, recorded_agents};
+use crate::store::replay::{began_at, each_entry, recorded_agents};
 use crate::store::{StoreError, TeamDir, roster};
 use crate::wire::chat::Block;
 use crate::wire::message::{Body, Message, Outcome};
@@ -90,6 +90,7 @@ impl Seen {
     pub(super) fn read(record: &TeamDir) -> Result<Self, StoreError> {
         let mut seen = Self { agents: recorded_agents(record)?, ..Self::default() };
         seen.read_roster(&*roster::read(record)?);
+        seen.refuse_earlier(record)?;
         seen.runs = lead_runs(record)?;
         for name in seen.agents.clone() {
             let mut reader = Reader {
@@ -135,6 +136,20 @@ impl Seen {
                 self.unplayable.get_or_insert((why, hint));
             }
         }
+    }
+
+    /// Notes a member that has worked in an earlier conversation of the lead, too, which is not in the record.
+    fn refuse_earlier(&mut self, record: &TeamDir) -> Result<(), StoreError> {
+        let began = began_at(record, &AgentName::lead())?;
+        for name in &self.agents {
+            if began_at(record, name)? < began {
+                let why =
+                    format!("{name} began before the conversation that the lead had at the end");
+                let hint = "play a record of teammates that worked in one conversation of the lead";
+                self.unplayable.get_or_insert((why, hint));
+            }
+        }
+        Ok(())
     }
 
     /// Fails if nothing of the record can be played.

@@ -1,14 +1,14 @@
 //! `team replay` of a team that was resumed: each run of the lead is played by a process of its own, which ends as the
 //! recorded one did.
 
-use super::replay::{alike, count, lines, replay};
+use super::replay::{alike, count, lines, replay, small_record};
 use crate::support::child_process::write;
-use crate::support::harness::Team;
+use crate::support::harness::{SHORTEST_DEADLINE, Team};
 use crate::support::scripts::{bash, calls, headless, says, script, spawn, wait_tool};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use std::fs::create_dir;
+use std::fs::{self, create_dir};
 use std::process::Stdio;
 
 /// A delay that no test waits for.
@@ -124,5 +124,40 @@ fn a_team_that_was_killed_as_a_whole_and_resumed_plays_again_twice() {
     write(&team.workspace().join("begin/sends"), "");
     plays_twice(&team, &["--from", "begin"], &[("lead", 2), ("alice", 2), ("bob", 2)]);
     alike(&replay(&team, "recorded", &["--tools", "recorded"]));
+    team.wait_no_process();
+}
+
+#[test]
+fn only_the_last_conversation_of_the_lead_is_played() {
+    let team = Team::new();
+    small_record(&team);
+    small_record(&team);
+    let refused = replay(&team, "mixed", &[]).expect(2);
+    assert!(refused.err.contains("alice began before the conversation"), "{}", refused.err);
+    assert!(!team.workspace().join("mixed").exists(), "nothing is made");
+    // In the next conversation she does nothing.
+    let model = script(&team, &[says("lead", "alone")]);
+    headless(&team, &model, "another one").expect(0);
+    let outcome = alike(&replay(&team, "alone", &[]));
+    assert_eq!(outcome["members"].as_array().unwrap().len(), 1, "{outcome:#}");
+    team.wait_no_process();
+}
+
+/// A record that has more than what can happen ends with a difference.
+#[test]
+fn a_replay_without_an_expected_member_ends() {
+    let team = Team::new();
+    small_record(&team);
+    let path = team.path("transcript/lead.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    // Nobody starts alice, and the lead is not told anything.
+    let kept: Vec<&str> = text.split_inclusive('\n').take(2).collect();
+    write(&path, kept.concat());
+    let mut command = team.command("team", &["replay", ".", "--into", "again", "--json"]);
+    command.env(SHORTEST_DEADLINE, "100").stderr(Stdio::null());
+    let ran = command.output().unwrap();
+    let outcome: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!((ran.status.code(), &outcome["alike"]), (Some(1), &json!(false)), "{outcome:#}");
+    assert_eq!(count(&outcome, "alice"), 0, "{outcome:#}");
     team.wait_no_process();
 }
