@@ -26,30 +26,49 @@ enum Mark {
     Other,
     /// A note of the program, which a replay without tools lacks.
     Note,
+    /// The start of a process, or the note about it.
+    Start,
 }
 
 /// The kinds of entries that order the steps of the members.
 const ORDERING: [Mark; 4] = [Mark::Reply, Mark::Result, Mark::Mail, Mark::TurnEnd];
 
-fn mark_of(entry: &Entry) -> Option<Mark> {
-    match entry {
-        Entry::Assistant { .. } | Entry::Compacted { .. } => Some(Mark::Reply),
-        Entry::ToolResult { .. } => Some(Mark::Result),
-        Entry::Mail { .. } => Some(Mark::Mail),
-        Entry::TurnEnd { .. } => Some(Mark::TurnEnd),
-        Entry::User { .. }
-        | Entry::ToolStart { .. }
-        | Entry::Request { .. }
-        | Entry::Decision(_)
-        | Entry::Interrupt { .. } => Some(Mark::Other),
-        Entry::Note { content } => without_older_mail(content).map(|_| Mark::Note),
-        Entry::Instructions { .. } => Some(Mark::Note),
-        Entry::Session { .. }
-        | Entry::Subagent(_)
-        | Entry::Model { .. }
-        | Entry::ResultsLeftOut { .. }
-        | Entry::HandedOut { .. }
-        | Entry::Unknown => None,
+/// Tells the kinds of the entries of one transcript, in their order.
+#[derive(Debug, Default)]
+struct Marks {
+    /// Whether the process has started, and has done nothing else.
+    is_starting: bool,
+}
+
+impl Marks {
+    fn of(&mut self, entry: &Entry) -> Option<Mark> {
+        let mark = match entry {
+            Entry::Assistant { .. } | Entry::Compacted { .. } => Some(Mark::Reply),
+            Entry::ToolResult { .. } => Some(Mark::Result),
+            Entry::Mail { .. } => Some(Mark::Mail),
+            Entry::TurnEnd { .. } => Some(Mark::TurnEnd),
+            Entry::User { .. }
+            | Entry::ToolStart { .. }
+            | Entry::Request { .. }
+            | Entry::Decision(_)
+            | Entry::Interrupt { .. } => Some(Mark::Other),
+            Entry::Note { content } => {
+                let mark = if self.is_starting { Mark::Start } else { Mark::Note };
+                without_older_mail(content).map(|_| mark)
+            }
+            Entry::Instructions { .. } => Some(Mark::Note),
+            Entry::Session { .. } => Some(Mark::Start),
+            Entry::Subagent(_)
+            | Entry::Model { .. }
+            | Entry::ResultsLeftOut { .. }
+            | Entry::HandedOut { .. }
+            | Entry::Unknown => None,
+        };
+        // The calls and the turn that were cut off are ended before the note.
+        let is_of_start = matches!(mark, None | Some(Mark::Result | Mark::TurnEnd | Mark::Other));
+        self.is_starting =
+            matches!(entry, Entry::Session { .. }) || (self.is_starting && is_of_start);
+        mark
     }
 }
 
@@ -67,6 +86,7 @@ pub(super) struct Progress {
     unfinished: BTreeSet<String>,
     /// The calls that have a result.
     finished: BTreeSet<String>,
+    marks: Marks,
     done: BTreeMap<Mark, usize>,
     pub(super) place: Place,
     /// The ids of the delivered messages.
@@ -88,20 +108,21 @@ impl Progress {
     ) -> Result<Self, StoreError> {
         let (mut recorded, mut starts) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::new());
         let (mut on_list, mut list_calls) = (BTreeSet::new(), BTreeMap::new());
-        let mut unfinished = BTreeSet::new();
+        let (mut unfinished, mut marks) = (BTreeSet::new(), Marks::default());
         let (mut last_at, mut longest_step) = (None, Duration::ZERO);
         each_entry(record, name, |Line { at, entry }| {
             if !has(at) {
                 return;
             }
+            let mark = marks.of(&entry);
             let began = if let Entry::ToolResult { tool_use_id, .. } = &entry {
                 starts.get(tool_use_id).copied()
             } else {
-                last_at.filter(|_| mark_of(&entry) == Some(Mark::Reply))
+                last_at.filter(|_| mark == Some(Mark::Reply))
             };
             longest_step = longest_step.max(began.map_or(Duration::ZERO, |began| at.since(began)));
             last_at = Some(at);
-            if let Some(mark) = mark_of(&entry) {
+            if let Some(mark) = mark {
                 recorded.entry(mark).or_default().push(at);
             }
             if let Entry::ToolStart { tool_use_id, name } = entry {
@@ -125,6 +146,7 @@ impl Progress {
             list_calls,
             unfinished,
             finished: BTreeSet::new(),
+            marks: Marks::default(),
             done: BTreeMap::new(),
             place: Place::default(),
             mail: BTreeSet::new(),
@@ -142,7 +164,7 @@ impl Progress {
         });
         for line in &lines {
             let Some(Line { entry, .. }) = Line::read(line) else { continue };
-            if let Some(mark) = mark_of(&entry) {
+            if let Some(mark) = self.marks.of(&entry) {
                 *self.done.entry(mark).or_default() += 1;
             }
             self.place.pass(&entry);
@@ -170,6 +192,11 @@ impl Progress {
     pub(super) fn has_written(&self, time: WallTime, with_notes: bool) -> bool {
         let is_noted = !with_notes || self.has_as_many(&[Mark::Note], time);
         is_noted && self.has_as_many(&[Mark::Other], time) && self.has_reached(time)
+    }
+
+    /// Whether the member has started as often as before this time.
+    pub(super) fn has_started(&self, time: WallTime) -> bool {
+        self.has_as_many(&[Mark::Start], time)
     }
 
     fn has_as_many(&self, marks: &[Mark], time: WallTime) -> bool {

@@ -276,7 +276,12 @@ impl Shared {
     /// Whether all that the record has before its end is there again. An entry that orders nothing may be missing.
     pub(super) fn is_played(&self) -> bool {
         let end = self.end;
-        let is_written = |member: &Progress| member.has_written(end, self.with_notes);
+        // A lead may end while a member starts, which then starts all the same.
+        let starts =
+            if self.ending == PlayEnd::Ended { WallTime::from_secs(f64::MAX) } else { end };
+        let is_written = |member: &Progress| {
+            member.has_written(end, self.with_notes) && member.has_started(starts)
+        };
         let is_whole = self.members.iter().all(is_written) && self.is_where_it_ended();
         is_whole || (self.is_stalled() && self.members.iter().all(|it| it.has_reached(end)))
     }

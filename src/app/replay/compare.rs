@@ -5,6 +5,7 @@ use crate::agent::without_older_mail;
 use crate::store::replay::each_entry;
 use crate::store::{StoreError, TeamDir};
 use crate::tools::without_next_step;
+use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value, json};
@@ -177,10 +178,12 @@ fn steps(
 fn words_of(entry: &Entry, names: &Names, has_notes: bool) -> Option<String> {
     let (kind, value) = match entry {
         Entry::User { content } => ("user", json!(content)),
-        Entry::Mail { message, verified, .. } => (
-            "mail",
-            json!([of_message(message), if *verified { "verified" } else { "unverified" }]),
-        ),
+        Entry::Mail { message, verified, .. } => {
+            // Other mail may be sealed before its recipient has the key; that depends on the moment of a start.
+            let needs_seal = Message::read(message).is_ok_and(|it| it.body.needs_seal());
+            let is_void = needs_seal && !verified;
+            ("mail", json!([of_message(message), if is_void { "unverified" } else { "verified" }]))
+        }
         Entry::Assistant { blocks, stop_reason, usage, .. } => {
             ("assistant", json!([blocks, stop_reason, usage]))
         }
@@ -284,6 +287,18 @@ mod tests {
         assert_eq!(compared(&["a", "c", "b", "d", "e"]), (5, None), "the end has no order");
         assert_eq!(compared(&["a", "b", "d", "c", "e"]), (2, Some(3)), "the run is over");
         assert_eq!(compared(&["a", "b", "c", "d", "e", "f"]), (5, Some(5)));
+    }
+
+    #[test]
+    fn a_seal_counts_only_for_mail_that_needs_one() {
+        let words = |kind: &str, verified: bool| {
+            let message = json!({ "type": kind, "from": "lead", "content": "", "request_id": "r" });
+            let Value::Object(message) = message else { unreachable!() };
+            let entry = Entry::Mail { claim: "1-a".into(), offset: 0, message, verified };
+            words_of(&entry, &Names::default(), true)
+        };
+        assert_eq!(words("message", true), words("message", false));
+        assert_ne!(words("shutdown_request", true), words("shutdown_request", false));
     }
 
     #[test]
