@@ -1,7 +1,7 @@
 //! A message that a person has opened: all of it, read from the files of its recipient.
 
 use crate::store::conversations::index::Sought;
-use crate::store::mail_search::{SearchLocation, each_line};
+use crate::store::mail_search::{NextLine, SearchLocation, each_line};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::message::Message;
@@ -23,12 +23,10 @@ pub(crate) struct OpenedMessage {
 /// A file cannot be read.
 pub(super) fn find(team: &TeamDir, to: &str, id: &str) -> Result<Option<Message>, StoreError> {
     let Ok(owner) = AgentName::mailbox(to) else { return Ok(None) };
-    // Most lines are not parsed: they do not have the id as JSON writes it.
-    let written = Value::from(id).to_string();
     let mut found = None;
     each_line(team, &owner, &[Sought::Part(id)], |spot, line| {
-        if found.is_some() || !std::str::from_utf8(line).is_ok_and(|line| line.contains(&written)) {
-            return;
+        if found.is_some() {
+            return NextLine::Matching;
         }
         let object: Option<Map<String, Value>> = match spot.place {
             SearchLocation::Inbox | SearchLocation::Claim | SearchLocation::TakenClaim => {
@@ -42,6 +40,7 @@ pub(super) fn find(team: &TeamDir, to: &str, id: &str) -> Result<Option<Message>
         };
         let message = object.and_then(|object| Message::read(&object).ok());
         found = message.filter(|message| message.id.as_deref() == Some(id));
+        NextLine::Matching
     })?;
     Ok(found)
 }

@@ -1,11 +1,11 @@
 //! The path of one message, from the files alone: the call that sent it, its place in inbox or transcript, the
 //! reply of its recipient, and answers to it. Each step has the line that proves it.
 //!
-//! *Invariant:* files are read line by line: a long conversation is never in memory as a whole.
+//! *Invariant:* files are read in parts: a long conversation is never in memory as a whole.
 
 use super::change::Stage;
 use crate::store::conversations::index::Sought;
-use crate::store::mail_search::{LineLocation, SearchLocation, each_line, each_log_line};
+use crate::store::mail_search::{LineLocation, NextLine, SearchLocation, each_line, each_log_line};
 use crate::store::{StoreError, TeamDir};
 use crate::tools;
 use crate::wire::chat::Block;
@@ -21,10 +21,6 @@ type Object = Map<String, Value>;
 
 /// The number of bytes at the beginning of a result in which the id of its call stands.
 const RESULT_HEAD: usize = 512;
-
-/// The length of the longest word for which the standard library compares many places of a text at once, in bytes, with some
-/// room.
-const SHORT_WORD: usize = 24;
 
 /// The largest step of the clock back for which a log is found that was written after a message.
 const CLOCK_STEP_SECONDS: f64 = 3600.0;
@@ -124,13 +120,11 @@ pub(crate) fn ids(team: &TeamDir, given: &str) -> Result<Vec<String>, StoreError
             None => given,
         };
         each_line(team, &name, &[Sought::Part(part)], |spot, line| {
-            if is_own_result(line) {
-                // A result names no message; most of a transcript is results.
-                return;
-            }
-            if std::str::from_utf8(line).is_ok_and(|line| contains(line, part)) {
+            // A result names no message; most of a transcript is results.
+            if !is_own_result(line) {
                 found.extend(ids_in(&name, spot.place, line).filter(|id| begins_with(id, given)));
             }
+            NextLine::Matching
         })?;
     }
     if found.contains(given) {
@@ -210,7 +204,10 @@ pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
     let words: Vec<Sought<'_>> = called.into_iter().chain([Sought::Part(id)]).collect();
     for name in &agents {
         let mut reader = AgentScan { name, unanswered: false, in_turn: false };
-        each_line(team, name, &words, |spot, line| search.meet(&mut reader, spot, line))?;
+        each_line(team, name, &words, |spot, line| {
+            search.meet(&mut reader, spot, line);
+            reader.next_line()
+        })?;
     }
     search.read_logs(team, &agents)?;
     let message = search.trace.message.as_ref();
@@ -241,10 +238,17 @@ struct AgentScan<'a> {
     in_turn: bool,
 }
 
+impl AgentScan<'_> {
+    /// The lines of a turn that answers the message do not name it.
+    fn next_line(&self) -> NextLine {
+        if self.in_turn { NextLine::Following } else { NextLine::Matching }
+    }
+}
+
 impl Search<'_> {
     fn meet(&mut self, reader: &mut AgentScan<'_>, spot: &LineLocation, line: &[u8]) {
         let text = searched_part(line);
-        let names = |word: &str| contains(text, word);
+        let names = |word: &str| text.contains(word);
         let is_transcript = spot.place == SearchLocation::Transcript;
         let is_called = || self.call.is_some_and(|(_, call)| names(call_of(call)));
         if !names(self.id) && !(is_transcript && (reader.in_turn || is_called())) {
@@ -384,7 +388,10 @@ impl Search<'_> {
         let since = first.map(|first| WallTime::from_secs(first.as_secs() - CLOCK_STEP_SECONDS));
         for name in agents {
             let mut reader = AgentScan { name, unanswered: false, in_turn: false };
-            each_log_line(team, name, since, |spot, line| self.meet(&mut reader, spot, line))?;
+            each_log_line(team, name, since, &[Sought::Part(self.id)], |spot, line| {
+                self.meet(&mut reader, spot, line);
+                NextLine::Matching
+            })?;
         }
         Ok(())
     }
@@ -397,9 +404,6 @@ impl Search<'_> {
         request: &str,
     ) -> Result<(), StoreError> {
         each_line(team, name, &[Sought::Part(request)], |spot, line| {
-            if !std::str::from_utf8(line).is_ok_and(|line| contains(line, request)) {
-                return;
-            }
             let object: Option<Object> = match spot.place {
                 SearchLocation::Inbox | SearchLocation::Claim => serde_json::from_slice(line).ok(),
                 SearchLocation::Transcript => Line::read(line).and_then(|line| {
@@ -408,21 +412,16 @@ impl Search<'_> {
                 }),
                 SearchLocation::TakenClaim | SearchLocation::Dead | SearchLocation::Log => None,
             };
-            let Some(object) = object else { return };
+            let Some(object) = object else { return NextLine::Matching };
             let word = |key: &str| word(&object, key).unwrap_or_default();
             if word("request_id") == request && word("id") != self.id {
                 let text = format!("{} to {name}, {}", word("type"), word("id"));
                 let (at, proof) = (sent_at(&object), proof(spot, line));
                 self.add(word("from"), at, TraceEvent::Answered, text, proof);
             }
+            NextLine::Matching
         })
     }
-}
-
-/// Whether a text contains a word. A short word is found much faster, so the end of a long one is searched first.
-fn contains(text: &str, word: &str) -> bool {
-    let end = word.get(word.len().saturating_sub(SHORT_WORD)..).unwrap_or(word);
-    text.contains(end) && text.contains(word)
 }
 
 /// Whether this program wrote the line of a result, so that its kind is known without parsing it.

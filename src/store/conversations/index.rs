@@ -75,13 +75,24 @@ impl StartedSubagent {
     }
 }
 
-/// A word for which archived conversations are searched.
+/// A word for which the files of an agent are searched.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Sought<'a> {
     /// A part of the id of a message, or of a request.
     Part(&'a str),
     /// The id of a tool call.
     Call(&'a str),
+}
+
+impl Sought<'_> {
+    /// Returns the word as it is, and as JSON writes it if that differs.
+    pub(crate) fn written(&self) -> Vec<String> {
+        let (Self::Part(word) | Self::Call(word)) = self;
+        let escaped = escaped(word);
+        let is_same = escaped == *word;
+        let plain = (*word).to_owned();
+        if is_same { vec![plain] } else { vec![plain, escaped] }
+    }
 }
 
 /// Returns the path of the index of an archived transcript; `None` if the file is elsewhere.
@@ -150,7 +161,7 @@ pub(crate) fn may_name(dir: &TeamDir, transcript: &Path, words: &[Sought<'_>]) -
     }
     let (calls, _) = calls.as_bytes().as_chunks::<CALL_HASH>();
     words.iter().any(|word| match word {
-        Sought::Part(part) => ids.contains(part) || ids.contains(&escaped(part)),
+        Sought::Part(_) => word.written().iter().any(|part| ids.contains(part)),
         Sought::Call(call) => calls.binary_search(&hashed(call)).is_ok(),
     })
 }

@@ -3,6 +3,7 @@
 pub(crate) mod atomic;
 pub(crate) mod fs_probe;
 pub(super) mod jsonl;
+pub(crate) mod line_search;
 pub mod lock;
 pub(crate) mod read;
 pub mod tail;

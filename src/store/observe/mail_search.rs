@@ -1,8 +1,9 @@
-//! Reads every line of all files about an agent's mail, with file and offset, as `grep` would.
+//! Searches all files about an agent's mail for words, as `grep -bn` would.
 
 use crate::os::file::FileError;
 use crate::store::conversations::index::{Sought, may_name};
-use crate::store::file::jsonl::{LONGEST_LINE, Piece, pieces_of};
+pub(crate) use crate::store::file::line_search::NextLine;
+use crate::store::file::line_search::matching_lines;
 use crate::store::file::read::{changed_at, open_if_there};
 use crate::store::file::tail::LogPart;
 use crate::store::mailbox::claim::list;
@@ -37,18 +38,19 @@ pub(crate) struct LineLocation {
     pub(crate) line: usize,
 }
 
-/// Passes every whole line of an agent's files but its logs to `meet`; of the archived conversations, only those of files that may
-/// name one of the words. Mail moves from the inbox into a claim and into the transcript; the files are read in this
-/// order, so that a message is seen at least once.
+/// Passes every whole line of an agent's files but its logs that holds one of the words to `meet`, and those that it asks for.
+/// Mail moves from the inbox into a claim and into the transcript; the files are read in this order, so that a message
+/// is seen at least once.
 pub(crate) fn each_line(
     dir: &TeamDir,
     name: &AgentName,
     words: &[Sought<'_>],
-    mut meet: impl FnMut(&LineLocation, &[u8]),
+    mut meet: impl FnMut(&LineLocation, &[u8]) -> NextLine,
 ) -> Result<(), StoreError> {
+    let written = written(words);
     let mut read = |place, path: PathBuf| -> Result<(), StoreError> {
         let Some((file, _)) = open_if_there(&path)? else { return Ok(()) };
-        Ok(each_line_of(dir, place, file, &path, &mut meet)?)
+        Ok(each_line_of(dir, place, file, &path, &written, &mut meet)?)
     };
     read(SearchLocation::Inbox, dir.inbox(name))?;
     // The claims are listed after the inbox was read: a message that was claimed meanwhile is in one of them.
@@ -66,20 +68,27 @@ pub(crate) fn each_line(
     Ok(())
 }
 
-/// Passes every whole line of an agent's logs to `meet`, rotated ones first; those of files that were written only before
-/// `since` are left out.
+/// Passes every whole line of an agent's logs that holds one of the words to `meet`, and those that it asks for, rotated ones
+/// first; those of files that were written only before `since` are left out.
 pub(crate) fn each_log_line(
     dir: &TeamDir,
     name: &AgentName,
     since: Option<WallTime>,
-    mut meet: impl FnMut(&LineLocation, &[u8]),
+    words: &[Sought<'_>],
+    mut meet: impl FnMut(&LineLocation, &[u8]) -> NextLine,
 ) -> Result<(), StoreError> {
+    let written = written(words);
     for LogPart { path, file, known } in parts(dir, name)? {
         if since.is_none_or(|since| changed_at(&known) >= since) {
-            each_line_of(dir, SearchLocation::Log, file, &path, &mut meet)?;
+            each_line_of(dir, SearchLocation::Log, file, &path, &written, &mut meet)?;
         }
     }
     Ok(())
+}
+
+/// Returns the words as they may stand in a line.
+fn written(words: &[Sought<'_>]) -> Vec<String> {
+    words.iter().flat_map(Sought::written).collect()
 }
 
 fn each_line_of(
@@ -87,15 +96,13 @@ fn each_line_of(
     place: SearchLocation,
     file: File,
     path: &Path,
-    meet: &mut impl FnMut(&LineLocation, &[u8]),
+    words: &[String],
+    meet: &mut impl FnMut(&LineLocation, &[u8]) -> NextLine,
 ) -> Result<(), FileError> {
     let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.to_owned(), PathBuf::from);
     let mut spot = LineLocation { place, file: inside, offset: 0, line: 0 };
-    pieces_of(file, path, LONGEST_LINE, |framed| {
-        spot.line += 1;
-        if framed.piece == Piece::Line {
-            spot.offset = framed.offset;
-            meet(&spot, framed.bytes);
-        }
+    matching_lines(file, path, words, |found| {
+        (spot.offset, spot.line) = (found.offset, found.number);
+        meet(&spot, found.bytes)
     })
 }
