@@ -5,6 +5,7 @@
 
 mod compare;
 mod copy;
+mod lead_process;
 mod masks;
 mod record;
 pub(crate) mod report;
@@ -12,14 +13,16 @@ pub(crate) mod report;
 pub(crate) use compare::{Compared, Difference};
 
 use super::context::Context;
+use super::event_loop::exit_of;
 use crate::error::{Exit, Failure, OrFail};
-use crate::os::child::end_with_parent;
+use crate::os::signals::{SignalEvent, Signals};
 use crate::store::replay::{self as stored, recorded_agents};
 use crate::store::{Fsync, StoreError, TeamDir, roster};
 use crate::wire::limits::DEFAULT_ROUNDS;
 use crate::wire::replay::{Fault, Pace, PlayEnd, ReplayPlan, ToolSource};
 use crate::wire::{AgentName, WallTime};
 use compare::{Extent, compare};
+use lead_process::LeadEnd;
 use record::{Act, Seen};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -83,8 +86,19 @@ pub(crate) fn run(context: &Context, request: &ReplayRequest) -> Result<Replayed
     let team = TeamDir::create(&folder.join(".team"))?;
     copy::settings(&record, &team).map_err(StoreError::from)?;
     let mode = mode.as_deref();
-    let play = Play { record: &record, team: &team, folder: &folder, seen: &seen, request, mode };
+    let signals = Signals::listen();
+    let signals = signals.or_fail("signals cannot be handled", "close other programs")?;
+    let play = Play {
+        record: &record,
+        team: &team,
+        folder: &folder,
+        seen: &seen,
+        request,
+        mode,
+        signals: &signals,
+    };
     let members = play.acts(&acts)?;
+    play.fail_if_stopped(signals.take())?;
     if request.fork {
         restore_models(&record, &team)?;
         stored::end(&team).or_fail("the new team cannot go on", "play the record again")?;
@@ -180,6 +194,8 @@ struct Play<'a> {
     request: &'a ReplayRequest,
     /// The mode of the recorded team.
     mode: Option<&'a str>,
+    /// The signals that ask this process to stop.
+    signals: &'a Signals,
 }
 
 impl Play<'_> {
@@ -238,8 +254,8 @@ impl Play<'_> {
             lead.envs((self.seen.rounds > DEFAULT_ROUNDS).then_some(("TEAM_MAX_ROUNDS", rounds)));
             lead.env_remove("TEAM_DIR").env_remove("TEAM_RUN").stdin(Stdio::null());
             lead.stdout(Stdio::null()).stderr(Stdio::piped());
-            end_with_parent(&mut lead);
-            let ran = lead.output().or_fail(what, "install `team` again")?;
+            let LeadEnd { output: ran, stop } = lead_process::run(lead, self.signals)?;
+            self.fail_if_stopped(stop)?;
             if ran.status.signal() == Some(SIGKILL) {
                 continue;
             }
@@ -251,6 +267,14 @@ impl Play<'_> {
             break;
         }
         Ok(())
+    }
+
+    /// Fails if a signal has asked the replay to stop.
+    fn fail_if_stopped(&self, signal: Option<SignalEvent>) -> Result<(), Failure> {
+        let Some(signal) = signal else { return Ok(()) };
+        let why = format!("{} has ended it and its team", signal.word());
+        let hint = format!("what was played so far is in {}", self.folder.display());
+        Err(Failure::new(exit_of(signal), "the record was not played to its end", why, hint))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! SIGPIPE is ignored from the start, and commands get its default disposition back.
 
+use crate::os::Signal;
 use nix::sys::socket::{MsgFlags, send};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read};
@@ -24,6 +25,15 @@ impl SignalEvent {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
             Self::Hangup => "SIGHUP",
+        }
+    }
+
+    /// Returns the signal, to be passed on.
+    pub(crate) fn signal(self) -> Signal {
+        match self {
+            Self::Interrupt => Signal::SIGINT,
+            Self::Terminate => Signal::SIGTERM,
+            Self::Hangup => Signal::SIGHUP,
         }
     }
 }

@@ -269,14 +269,16 @@ fn a_fault_kills_the_lead_which_comes_back_with_its_team() {
 #[test]
 fn nothing_is_left_of_a_replay_that_is_interrupted_or_killed() {
     std::thread::scope(|scope| {
-        for end in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
-            scope.spawn(move || ends_at(end));
+        let ends =
+            [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(143)), (Signal::SIGKILL, None)];
+        for (end, code) in ends {
+            scope.spawn(move || ends_at(end, code));
         }
     });
 }
 
-/// Ends a replay by a signal, and asserts that its team ends.
-fn ends_at(end: Signal) {
+/// Ends a replay by a signal, and asserts that its team ends, and that it has this exit code.
+fn ends_at(end: Signal, code: Option<i32>) {
     let team = Team::new();
     let replies = [
         calls("lead", &[spawn("alice")]),
@@ -290,8 +292,8 @@ fn ends_at(end: Signal) {
     headless(&team, &script(&team, &replies), "go").expect(0);
     let words = ["replay", ".", "--into", "again"];
     let mut command = team.command("team", &words);
-    command.process_group(0).stdin(Stdio::null());
-    let mut running = command.spawn().unwrap();
+    command.process_group(0).stdin(Stdio::null()).stderr(Stdio::piped());
+    let running = command.spawn().unwrap();
     let pid = i32::try_from(running.id()).unwrap();
     team.eventually("alice is at work", || team.workspace().join("again/here").exists());
     // A terminal signals the whole foreground group; other programs signal one process.
@@ -300,7 +302,13 @@ fn ends_at(end: Signal) {
     } else {
         signal(pid, end);
     }
-    assert!(!running.wait().unwrap().success());
+    let ran = running.wait_with_output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), code, "{said}");
+    if code.is_some() {
+        assert!(said.contains(&format!("{end} has ended it and its team")), "{said}");
+        assert!(said.contains("what was played so far is in"), "{said}");
+    }
     team.wait_no_process();
     assert!(team.workspace().join("again/.team").exists(), "what was played can be looked at");
 }
