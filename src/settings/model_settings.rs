@@ -82,7 +82,15 @@ impl TryFrom<Vec<String>> for FallbackModels {
     type Error = String;
 
     fn try_from(models: Vec<String>) -> Result<Self, String> {
-        models.iter().map(|text| fallback_model(text)).collect::<Result<_, _>>().map(Self)
+        let mut all = Vec::new();
+        for text in models {
+            let model = fallback_model(&text)?;
+            // A model that has failed is not asked again for being named twice.
+            if !all.contains(&model) {
+                all.push(model);
+            }
+        }
+        Ok(Self(all))
     }
 }
 
@@ -136,10 +144,26 @@ impl RoleFallbacks {
         let (mut models, mut left_out) = (Vec::new(), Vec::new());
         for word in words {
             match fallback_model(alias(word).unwrap_or(word)).and_then(&mut check) {
+                Ok(model) if models.contains(&model) => {}
                 Ok(model) => models.push(model),
                 Err(why) => left_out.push(format!("{word} is left out: {why}")),
             }
         }
         Self { models, left_out }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_is_named_twice_is_tried_once() {
+        let named = ["openai/a", "sonnet", "openai/b", "openai/a"].map(str::to_owned);
+        let alias = |word: &str| (word == "sonnet").then_some("openai/a");
+        let role = RoleFallbacks::read(&named, alias, Ok);
+        assert_eq!((role.models.len(), role.left_out.len()), (2, 0));
+        let setting = FallbackModels::parse("openai/a, openai/b openai/a").unwrap();
+        assert_eq!(setting.shown().unwrap(), "openai/a, openai/b");
     }
 }
