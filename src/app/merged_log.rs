@@ -123,9 +123,9 @@ impl Kind {
     ) -> Result<Tail, StoreError> {
         match (self, since) {
             (Self::Log, None) => Ok(process_log::tail(team, name)),
-            (Self::Log, Some(since)) => process_log::tail(team, name).starting_at(since, |line| {
-                logged_at(&serde_json::from_slice::<Map<String, Value>>(line).ok()?)
-            }),
+            (Self::Log, Some(since)) => {
+                process_log::tail(team, name).starting_at(since, process_log::time)
+            }
             (Self::Mail, None) => Ok(Tail::new(team.transcript(name))),
             (Self::Mail, Some(since)) => Tail::since(team.transcript(name), since, Line::time),
         }
@@ -142,7 +142,7 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<
         let (at, is_wanted) = match kind {
             Kind::Log => {
                 let is_wanted = filter.level.is_none_or(|least| level_of(&object) <= least);
-                (logged_at(&object), is_wanted)
+                (process_log::logged_at(&object), is_wanted)
             }
             Kind::Mail if object.get("kind").and_then(Value::as_str) != Some("mail") => continue,
             Kind::Mail => {
@@ -158,12 +158,6 @@ fn next(fresh: &mut Fresh<'_>, kind: Kind, filter: &LogFilter) -> Result<Option<
         }
     }
     Ok(None)
-}
-
-fn logged_at(object: &Map<String, Value>) -> Option<WallTime> {
-    let at = object.get("timestamp")?;
-    let read = |text: &str| Some(text.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64());
-    at.as_f64().or_else(|| read(at.as_str()?)).map(WallTime::from_secs)
 }
 
 /// Returns the level of a log line. A line without a level counts as an error.

@@ -8,8 +8,9 @@ use super::file::tail::{LogPart, Tail, open_parts};
 use super::teamdir::make_folder;
 use super::{StoreError, TeamDir, failpoint};
 use crate::os::file::{Access, At, open_or_create};
-use crate::wire::AgentName;
 use crate::wire::limits::{LOG_BYTES, OLD_LOGS};
+use crate::wire::{AgentName, WallTime};
+use serde_json::{Map, Value};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -95,6 +96,18 @@ pub(crate) fn parts(dir: &TeamDir, name: &AgentName) -> Result<Vec<LogPart>, Sto
     let mut parts = open_parts(&dir.log(name), &older(dir, name))?;
     parts.reverse();
     Ok(parts)
+}
+
+/// Returns the time of a line of a log.
+pub(crate) fn time(line: &[u8]) -> Option<WallTime> {
+    logged_at(&serde_json::from_slice(line).ok()?)
+}
+
+/// Returns the time of the object that a line of a log is: text by RFC 3339, or seconds since 1970.
+pub(crate) fn logged_at(object: &Map<String, Value>) -> Option<WallTime> {
+    let at = object.get("timestamp")?;
+    let read = |text: &str| Some(text.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64());
+    at.as_f64().or_else(|| read(at.as_str()?)).map(WallTime::from_secs)
 }
 
 /// Opens the file for the output of a spawned member. One that is too large becomes `log/.old/NAME.err`.

@@ -42,6 +42,32 @@ pub(crate) struct LogPart {
     pub(crate) known: Metadata,
 }
 
+impl LogPart {
+    /// Returns the offset of a line near the first one that is not older than `since`, found by binary search; 0 if it may be
+    /// the first one.
+    pub(crate) fn offset_at(
+        &self,
+        since: WallTime,
+        time: &impl Fn(&[u8]) -> Option<WallTime>,
+    ) -> Result<u64, FileError> {
+        // The first line after `early` is older than `since`, unless `early` is the beginning.
+        let (mut early, mut late) = (0, self.known.len());
+        while late - early > NEAR {
+            let middle = early + (late - early) / 2;
+            let first = first_time(&self.file, middle, late, time).at(&self.path)?;
+            if first.is_some_and(|first| first < since) {
+                early = middle;
+            } else {
+                late = middle;
+            }
+        }
+        if early == 0 {
+            return Ok(0);
+        }
+        Ok(after_line(&self.file, early).at(&self.path)?.offset())
+    }
+}
+
 /// Opens a file and the `older` ones into which it is rotated, the newest first. Those that are missing are left out. A file
 /// that is rotated meanwhile is opened once.
 pub(crate) fn open_parts(path: &Path, older: &[PathBuf]) -> Result<Vec<LogPart>, StoreError> {
@@ -102,7 +128,7 @@ impl Tail {
     ) -> Result<Self, StoreError> {
         let mut place = None;
         for part in open_parts(&self.path, &self.older)? {
-            let begin = begin_of(&part, since, &time).at(&part.path)?;
+            let begin = part.offset_at(since, &time)?;
             place = Some((part.known.ino(), begin));
             if begin > 0 {
                 break;
@@ -196,26 +222,6 @@ impl Fresh<'_> {
         }
         Ok(lines.as_ref().map(Lines::line))
     }
-}
-
-/// Returns an offset near the first line of a file that is not older than `since`; 0 if it may be the first one.
-fn begin_of(
-    part: &LogPart,
-    since: WallTime,
-    time: &impl Fn(&[u8]) -> Option<WallTime>,
-) -> io::Result<u64> {
-    // The first line after `early` is older than `since`, unless `early` is the beginning.
-    let (mut early, mut late) = (0, part.known.len());
-    while late - early > NEAR {
-        let middle = early + (late - early) / 2;
-        let first = first_time(&part.file, middle, late, time)?;
-        if first.is_some_and(|first| first < since) {
-            early = middle;
-        } else {
-            late = middle;
-        }
-    }
-    if early == 0 { Ok(0) } else { Ok(after_line(&part.file, early)?.offset()) }
 }
 
 /// Returns the offset of the last but `wanted - 1` newline of a file; `None` if it has fewer, which are then no longer

@@ -7,7 +7,7 @@ use crate::store::file::line_search::matching_lines;
 use crate::store::file::read::{changed_at, open_if_there};
 use crate::store::file::tail::LogPart;
 use crate::store::mailbox::claim::list;
-use crate::store::process_log::parts;
+use crate::store::process_log::{self, parts};
 use crate::store::transcript::conversations;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, WallTime};
@@ -50,7 +50,7 @@ pub(crate) fn each_line(
     let written = written(words);
     let mut read = |place, path: PathBuf| -> Result<(), StoreError> {
         let Some((file, _)) = open_if_there(&path)? else { return Ok(()) };
-        Ok(each_line_of(dir, place, file, &path, &written, &mut meet)?)
+        Ok(each_line_of(dir, place, (file, 0), &path, &written, &mut meet)?)
     };
     read(SearchLocation::Inbox, dir.inbox(name))?;
     // The claims are listed after the inbox was read: a message that was claimed meanwhile is in one of them.
@@ -69,7 +69,7 @@ pub(crate) fn each_line(
 }
 
 /// Passes every whole line of an agent's logs that holds one of the words to `meet`, and those that it asks for, rotated ones
-/// first; those of files that were written only before `since` are left out.
+/// first, from about `since` on.
 pub(crate) fn each_log_line(
     dir: &TeamDir,
     name: &AgentName,
@@ -78,9 +78,11 @@ pub(crate) fn each_log_line(
     mut meet: impl FnMut(&LineLocation, &[u8]) -> NextLine,
 ) -> Result<(), StoreError> {
     let written = written(words);
-    for LogPart { path, file, known } in parts(dir, name)? {
-        if since.is_none_or(|since| changed_at(&known) >= since) {
-            each_line_of(dir, SearchLocation::Log, file, &path, &written, &mut meet)?;
+    for part in parts(dir, name)? {
+        if since.is_none_or(|since| changed_at(&part.known) >= since) {
+            let from = since.map_or(Ok(0), |since| part.offset_at(since, &process_log::time))?;
+            let LogPart { path, file, .. } = part;
+            each_line_of(dir, SearchLocation::Log, (file, from), &path, &written, &mut meet)?;
         }
     }
     Ok(())
@@ -94,14 +96,14 @@ fn written(words: &[Sought<'_>]) -> Vec<String> {
 fn each_line_of(
     dir: &TeamDir,
     place: SearchLocation,
-    file: File,
+    (file, from): (File, u64),
     path: &Path,
     words: &[String],
     meet: &mut impl FnMut(&LineLocation, &[u8]) -> NextLine,
 ) -> Result<(), FileError> {
     let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.to_owned(), PathBuf::from);
     let mut spot = LineLocation { place, file: inside, offset: 0, line: 0 };
-    matching_lines(file, path, words, |found| {
+    matching_lines(file, path, from, words, |found| {
         (spot.offset, spot.line) = (found.offset, found.number);
         meet(&spot, found.bytes)
     })
