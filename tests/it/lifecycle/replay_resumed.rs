@@ -96,6 +96,8 @@ fn a_team_that_was_killed_as_a_whole_and_resumed_plays_again_twice() {
             calls("alice", &[message("lead", "for later"), message("bob", "go on")]),
             late,
             says("alice", "bye"),
+            // His report comes while the lead is in its call.
+            calls("bob", &[bash("until test -e waits; do sleep 0.05; done")]),
             says("bob", "ready"),
             calls("bob", &[bash(waits)]),
             says("bob", "done"),
@@ -107,10 +109,10 @@ fn a_team_that_was_killed_as_a_whole_and_resumed_plays_again_twice() {
     first.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut first = first.spawn().unwrap();
     team.eventually("the lead waits in its call", || team.workspace().join("waits").exists());
-    team.wait_status("bob", "idle");
-    write(&team.workspace().join("sends"), "");
     let of =
         |name: &str, kind: &str| entries(&team.lines(&format!("transcript/{name}.jsonl")), kind);
+    team.eventually("bob is ready", || of("bob", "turn_end") == 1);
+    write(&team.workspace().join("sends"), "");
     team.eventually("alice waits for her model", || of("alice", "tool_result") == 3);
     wait_tool(&team, "bob", "bash");
     kill_all(&team);
@@ -119,9 +121,11 @@ fn a_team_that_was_killed_as_a_whole_and_resumed_plays_again_twice() {
     script(&team, &replies(0));
     let words = ["lead", "--resume", "-p", "go on", "--model", &model];
     team.team(&words).expect(0);
-    // The new folder begins with the file for which alice waits.
+    // The new folder begins with the files for which alice and bob wait.
     create_dir(team.workspace().join("begin")).unwrap();
-    write(&team.workspace().join("begin/sends"), "");
+    for file in ["sends", "waits"] {
+        write(&team.workspace().join("begin").join(file), "");
+    }
     plays_twice(&team, &["--from", "begin"], &[("lead", 2), ("alice", 2), ("bob", 2)]);
     alike(&replay(&team, "recorded", &["--tools", "recorded"]));
     team.wait_no_process();
