@@ -24,7 +24,7 @@ pub(crate) struct OpenedMessage {
 pub(super) fn find(team: &TeamDir, to: &str, id: &str) -> Result<Option<Message>, StoreError> {
     let Ok(owner) = AgentName::mailbox(to) else { return Ok(None) };
     let mut found = None;
-    each_line(team, &owner, &[Sought::Part(id)], |spot, line| {
+    each_line(team, &owner, &[Sought::Part(id)], None, |spot, line| {
         if found.is_some() {
             return NextLine::Matching;
         }

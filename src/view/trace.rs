@@ -16,13 +16,15 @@ use crate::wire::{AgentName, WallTime};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+use std::time::Duration;
+use uuid::Uuid;
 
 type Object = Map<String, Value>;
 
 /// The number of bytes at the beginning of a result in which the id of its call stands.
 const RESULT_HEAD: usize = 512;
 
-/// The largest step of the clock back for which a log is found that was written after a message.
+/// The largest step of the clock back for which a file is found that was written after a message, in seconds.
 const CLOCK_STEP_SECONDS: f64 = 3600.0;
 
 /// The longest line that is shown in full, in characters.
@@ -119,7 +121,7 @@ pub(crate) fn ids(team: &TeamDir, given: &str) -> Result<Vec<String>, StoreError
             None if name.as_str().starts_with(given) => "",
             None => given,
         };
-        each_line(team, &name, &[Sought::Part(part)], |spot, line| {
+        each_line(team, &name, &[Sought::Part(part)], None, |spot, line| {
             // A result names no message; most of a transcript is results.
             if !is_own_result(line) {
                 found.extend(ids_in(&name, spot.place, line).filter(|id| begins_with(id, given)));
@@ -197,14 +199,34 @@ fn names_id(text: &str, id: &str) -> bool {
 /// # Errors
 /// A file cannot be read.
 pub(crate) fn of(team: &TeamDir, id: &str) -> Result<Trace, StoreError> {
+    let since = made_at(id).map(with_clock_step);
+    let found = search(team, id, since)?;
+    // A larger step of the clock makes files look older than the message.
+    if since.is_some() && found.steps.is_empty() { search(team, id, None) } else { Ok(found) }
+}
+
+/// Returns the time of a message from its id, if the id tells it.
+fn made_at(id: &str) -> Option<WallTime> {
+    let mut parts = id.split(':').filter_map(|part| Uuid::try_parse(part).ok());
+    let (seconds, nanos) = parts.find_map(|uuid| uuid.get_timestamp())?.to_unix();
+    Some(Duration::new(seconds, nanos).as_secs_f64().into())
+}
+
+/// Returns a time before which nothing was written about what happened at `at`.
+fn with_clock_step(at: WallTime) -> WallTime {
+    WallTime::from_secs(at.as_secs() - CLOCK_STEP_SECONDS)
+}
+
+/// Searches all files but the conversations that were written only before `since`.
+fn search(team: &TeamDir, id: &str, since: Option<WallTime>) -> Result<Trace, StoreError> {
     let call = id.split_once(':').filter(|(_, call)| !call.is_empty());
-    let mut search = Search { id, call, trace: Trace::default() };
+    let mut search = Search { id, call, since, trace: Trace::default() };
     let agents = team.agents()?;
     let called = call.map(|(_, call)| Sought::Call(call_of(call)));
     let words: Vec<Sought<'_>> = called.into_iter().chain([Sought::Part(id)]).collect();
     for name in &agents {
         let mut reader = AgentScan { name, unanswered: false, in_turn: false };
-        each_line(team, name, &words, |spot, line| {
+        each_line(team, name, &words, since, |spot, line| {
             search.meet(&mut reader, spot, line);
             reader.next_line()
         })?;
@@ -226,6 +248,8 @@ struct Search<'a> {
     id: &'a str,
     /// The sender, and the id of the call that sent the message, if the message id contains them.
     call: Option<(&'a str, &'a str)>,
+    /// The time from which on conversations are searched.
+    since: Option<WallTime>,
     trace: Trace,
 }
 
@@ -385,7 +409,7 @@ impl Search<'_> {
         }
         let times = self.trace.steps.iter().filter_map(|step| step.at);
         let first = times.min_by(|a, b| a.as_secs().total_cmp(&b.as_secs()));
-        let since = first.map(|first| WallTime::from_secs(first.as_secs() - CLOCK_STEP_SECONDS));
+        let since = first.map(with_clock_step);
         for name in agents {
             let mut reader = AgentScan { name, unanswered: false, in_turn: false };
             each_log_line(team, name, since, &[Sought::Part(self.id)], |spot, line| {
@@ -403,7 +427,7 @@ impl Search<'_> {
         name: &AgentName,
         request: &str,
     ) -> Result<(), StoreError> {
-        each_line(team, name, &[Sought::Part(request)], |spot, line| {
+        each_line(team, name, &[Sought::Part(request)], self.since, |spot, line| {
             let object: Option<Object> = match spot.place {
                 SearchLocation::Inbox | SearchLocation::Claim => serde_json::from_slice(line).ok(),
                 SearchLocation::Transcript => Line::read(line).and_then(|line| {
@@ -472,91 +496,4 @@ fn summary(blocks: &[Block]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::view::testing::{record, team_folder};
-    use serde_json::json;
-
-    #[test]
-    fn each_step_has_the_line_that_proves_it() {
-        let (_top, dir) = team_folder();
-        let lead = AgentName::lead();
-        let message = json!({"type":"message","from":"user","content":"hi","id":"user:1"});
-        record(&dir.inbox(&lead), &json!({"from":"x"}));
-        record(&dir.inbox(&lead), &message);
-        let shown = |id: &str| {
-            let steps = of(&dir, id).unwrap().steps.into_iter();
-            steps.map(|step| (step.what, step.proof.unwrap())).collect::<Vec<_>>()
-        };
-        let steps = shown("user:1");
-        assert_eq!(steps.len(), 1);
-        assert_eq!((steps[0].0, steps[0].1.line, steps[0].1.offset), (TraceEvent::Waits, 2, 13));
-        let taken_in =
-            json!({"kind":"mail","at":1,"gen":"1-0123abcd","offset":13,"message":message});
-        record(&dir.transcript(&lead), &taken_in);
-        let steps = shown("user:1");
-        let (what, proof) = &steps[0];
-        assert_eq!((steps.len(), what.stage()), (2, Some(Stage::Acknowledged)));
-        assert_eq!(proof.claim, Some(("1-0123abcd".into(), 13)));
-        assert_eq!((proof.file.as_str(), proof.line), ("transcript/lead.jsonl", 1));
-        assert!(shown("user:2").is_empty());
-    }
-
-    #[test]
-    fn each_copy_of_a_broadcast_is_traced_to_the_call() {
-        let (_top, dir) = team_folder();
-        let input = json!({"content": "all hear"});
-        let call = json!({"type":"tool_use","id":"t1","name":"broadcast","input":input});
-        let reply = json!({"kind":"assistant","at":1,"blocks":[call],"stop_reason":"tool_use",
-            "usage":{},"model":"m"});
-        record(&dir.transcript(&AgentName::lead()), &reply);
-        for id in ["lead:t1:bob", "lead:t1"] {
-            let steps = of(&dir, id).unwrap().steps;
-            let events: Vec<_> = steps.iter().map(|step| step.what).collect();
-            assert_eq!(events, [TraceEvent::Called]);
-            assert_eq!(steps[0].text, "broadcast");
-        }
-        assert!(of(&dir, "lead:t").unwrap().steps.is_empty());
-        assert!(of(&dir, "bob:t1").unwrap().steps.is_empty(), "the call is the lead's");
-    }
-
-    #[test]
-    fn an_id_is_exact_or_a_unique_prefix() {
-        let (_top, dir) = team_folder();
-        let lead = AgentName::lead();
-        for id in ["user:a-1", "user:a-10", "user:b"] {
-            record(&dir.inbox(&lead), &json!({"type":"message","content":id,"id":id}));
-        }
-        let raw = json!({"id":"user:dead"}).to_string();
-        record(&dir.dead(&lead), &json!({"reason":"no content","at":1,"raw":raw}));
-        for text in ["user:a-1 was kept", "user:a-10 was kept", "x"] {
-            record(&dir.log(&lead), &json!({"timestamp":"2020-01-01T00:00:00Z","message":text}));
-        }
-        let call = |id: &str, name: &str| json!({"type":"tool_use","id":id,"name":name,"input":{}});
-        let reply = json!({"kind":"assistant","at":1,"stop_reason":"tool_use","usage":{},"model":"m",
-            "blocks":[call("t1", "broadcast"), call("t2", "list_tasks")]});
-        record(&dir.transcript(&lead), &reply);
-        for (given, wanted) in [
-            ("user:a-1", &["user:a-1"][..]),
-            ("user:a", &["user:a-1", "user:a-10"]),
-            ("user:b", &["user:b"]),
-            ("user:d", &["user:dead"]),
-            ("us", &["user:a-1", "user:a-10", "user:b", "user:dead"]),
-            ("le", &["lead:t1"]),
-            ("a-", &["user:a-1", "user:a-10"]),
-            ("a-1", &["user:a-1"]),
-            ("t", &["lead:t1"]),
-            ("x", &[]),
-        ] {
-            assert_eq!(ids(&dir, given).unwrap(), wanted, "{given}");
-        }
-        let steps = of(&dir, "user:a-1").unwrap().steps;
-        let texts: Vec<_> = steps.iter().map(|step| (step.what, step.text.as_str())).collect();
-        assert_eq!(
-            texts,
-            [(TraceEvent::Logged, "user:a-1 was kept"), (TraceEvent::Waits, "")],
-            "nothing of user:a-10"
-        );
-        assert!(names_id("sent user:b: done", "user:b") && !names_id("user:b:bob", "user:b"));
-    }
-}
+mod tests;

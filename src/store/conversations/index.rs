@@ -17,6 +17,7 @@ use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::chat::Block;
 use crate::wire::transcript::{Entry, Line};
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -30,6 +31,9 @@ const VERSION: u32 = 2;
 
 /// The maximum size of the first line that is read, in bytes.
 const FACTS_BYTES: u64 = 64 * 1024;
+
+/// The number of bytes that are read at once for the facts.
+const HEAD_BYTES: u64 = 8 * 1024;
 
 /// The maximum size of an index that is read for a search, in bytes. The transcript of a larger one is read instead.
 const LARGEST: u64 = 16 * 1024 * 1024;
@@ -102,14 +106,17 @@ fn index_of(dir: &TeamDir, transcript: &Path) -> Option<PathBuf> {
     Some(dir.archive_index().join(stem))
 }
 
-/// Opens the index of a transcript, if it is of the transcript as it is now; the facts are read.
+/// Opens the index of a transcript, if it is of the transcript as it is now; the facts are read, and at most `at_once` bytes
+/// with them.
 fn open_index(
     dir: &TeamDir,
     transcript: &Path,
+    at_once: u64,
 ) -> Result<Option<(Head, BufReader<std::fs::File>, u64)>, FileError> {
     let Some(path) = index_of(dir, transcript) else { return Ok(None) };
     let Some((file, size)) = open_if_there(&path)? else { return Ok(None) };
-    let mut reader = BufReader::new(file);
+    let room = usize::try_from(size.len().min(at_once)).unwrap_or(usize::MAX);
+    let mut reader = BufReader::with_capacity(room.max(1), file);
     let mut line = Vec::new();
     (&mut reader).take(FACTS_BYTES).read_until(b'\n', &mut line).at(&path)?;
     let Ok(head) = serde_json::from_slice::<Head>(&line) else { return Ok(None) };
@@ -119,7 +126,7 @@ fn open_index(
 
 /// Returns the facts of an archived conversation from its index; `None` without a valid one.
 pub(super) fn facts(dir: &TeamDir, transcript: &Path) -> Option<Facts> {
-    open_index(dir, transcript).ok()?.map(|(head, ..)| head.facts)
+    open_index(dir, transcript, HEAD_BYTES).ok()?.map(|(head, ..)| head.facts)
 }
 
 /// The mail of an archived transcript, as its index tells it.
@@ -143,25 +150,29 @@ pub(crate) fn mail(dir: &TeamDir, transcript: &Path) -> IndexedMail {
 
 /// Returns the subagents of an archived conversation from its index; `None` without a valid one.
 pub(crate) fn subagents(dir: &TeamDir, transcript: &Path) -> Option<Vec<StartedSubagent>> {
-    let (_, reader, _) = open_index(dir, transcript).ok()??;
+    let (_, reader, _) = open_index(dir, transcript, HEAD_BYTES).ok()??;
     let third = reader.lines().nth(1)?.ok()?;
     serde_json::from_str(&third).ok()
 }
 
 /// Whether an archived transcript may name one of the words. Without a valid index it may.
 pub(crate) fn may_name(dir: &TeamDir, transcript: &Path, words: &[Sought<'_>]) -> bool {
-    let Ok(Some((_, mut reader, size))) = open_index(dir, transcript) else { return true };
-    let (mut calls, mut subagents, mut ids) = (String::new(), String::new(), String::new());
+    let Ok(Some((_, mut reader, size))) = open_index(dir, transcript, LARGEST) else {
+        return true;
+    };
+    let (mut calls, mut subagents, mut ids) = (Vec::new(), Vec::new(), Vec::new());
     if size > LARGEST
-        || reader.read_line(&mut calls).is_err()
-        || reader.read_line(&mut subagents).is_err()
-        || reader.read_to_string(&mut ids).is_err()
+        || reader.read_until(b'\n', &mut calls).is_err()
+        || reader.read_until(b'\n', &mut subagents).is_err()
+        || reader.read_to_end(&mut ids).is_err()
     {
         return true;
     }
-    let (calls, _) = calls.as_bytes().as_chunks::<CALL_HASH>();
+    let (calls, _) = calls.as_chunks::<CALL_HASH>();
     words.iter().any(|word| match word {
-        Sought::Part(_) => word.written().iter().any(|part| ids.contains(part)),
+        Sought::Part(_) => {
+            word.written().iter().any(|part| memmem::find(&ids, part.as_bytes()).is_some())
+        }
         Sought::Call(call) => calls.binary_search(&hashed(call)).is_ok(),
     })
 }
@@ -182,7 +193,7 @@ pub(crate) fn refresh(
         if is_over() {
             return Ok(made);
         }
-        if open_index(dir, &transcript)?.is_none() {
+        if open_index(dir, &transcript, HEAD_BYTES)?.is_none() {
             made += usize::from(make(dir, &transcript, sends, is_over)?);
         }
     }

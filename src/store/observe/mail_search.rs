@@ -4,7 +4,7 @@ use crate::os::file::FileError;
 use crate::store::conversations::index::{Sought, may_name};
 pub(crate) use crate::store::file::line_search::NextLine;
 use crate::store::file::line_search::matching_lines;
-use crate::store::file::read::{changed_at, open_if_there};
+use crate::store::file::read::{changed_at, known_if_there, open_if_there};
 use crate::store::file::tail::LogPart;
 use crate::store::mailbox::claim::list;
 use crate::store::process_log::{self, parts};
@@ -39,12 +39,14 @@ pub(crate) struct LineLocation {
 }
 
 /// Passes every whole line of an agent's files but its logs that holds one of the words to `meet`, and those that it asks for.
+/// Of the conversations, those that were written only before `since` are left out.
 /// Mail moves from the inbox into a claim and into the transcript; the files are read in this order, so that a message
 /// is seen at least once.
 pub(crate) fn each_line(
     dir: &TeamDir,
     name: &AgentName,
     words: &[Sought<'_>],
+    since: Option<WallTime>,
     mut meet: impl FnMut(&LineLocation, &[u8]) -> NextLine,
 ) -> Result<(), StoreError> {
     let written = written(words);
@@ -61,7 +63,11 @@ pub(crate) fn each_line(
     }
     read(SearchLocation::Dead, dir.dead(name))?;
     for path in conversations(dir, name)? {
-        if may_name(dir, &path, words) {
+        let is_old = match since {
+            Some(since) => known_if_there(&path)?.is_none_or(|known| changed_at(&known) < since),
+            None => false,
+        };
+        if !is_old && may_name(dir, &path, words) {
             read(SearchLocation::Transcript, path)?;
         }
     }
