@@ -311,8 +311,15 @@ pub fn archive(
 
 /// Returns the files of all conversations of `name`, archived ones first, oldest first.
 pub(crate) fn conversations(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
-    let archived = numbered(&dir.archive(), name, ENDING)?.into_iter().map(|(_, path)| path);
-    Ok(archived.chain([dir.transcript(name)]).collect())
+    let mut all = archived(dir, name)?;
+    all.push(dir.transcript(name));
+    Ok(all)
+}
+
+/// Returns the archived transcripts of `name`, oldest first.
+pub(crate) fn archived(dir: &TeamDir, name: &AgentName) -> Result<Vec<PathBuf>, FileError> {
+    let found = numbered(&dir.archive(), name, ENDING)?;
+    Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
 /// Returns the archived transcripts of `name`, oldest first, that may hold mail of the claim `oldest` or a later one, and

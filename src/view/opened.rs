@@ -7,6 +7,7 @@ use crate::wire::AgentName;
 use crate::wire::message::Message;
 use crate::wire::transcript::{Entry, Line};
 use serde_json::{Map, Value};
+use std::cell::Cell;
 
 /// A message that was opened.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub(crate) struct OpenedMessage {
 pub(super) fn find(team: &TeamDir, to: &str, id: &str) -> Result<Option<Message>, StoreError> {
     let Ok(owner) = AgentName::mailbox(to) else { return Ok(None) };
     let mut found = None;
-    each_line(team, &owner, &[Sought::Part(id)], None, |spot, line| {
+    each_line(team, &owner, &[Sought::Part(id)], &Cell::default(), |spot, line| {
         if found.is_some() {
             return NextLine::Matching;
         }

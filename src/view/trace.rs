@@ -15,7 +15,9 @@ use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -91,8 +93,6 @@ pub(crate) struct Proof {
     /// The file, relative to the team folder.
     pub(crate) file: String,
     pub(crate) offset: u64,
-    /// The number of the line, from 1.
-    pub(crate) line: usize,
     pub(crate) text: String,
     /// For a line of a transcript: the claim that had the message, and the byte offset there.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ pub(crate) fn ids(team: &TeamDir, given: &str) -> Result<Vec<String>, StoreError
             None if name.as_str().starts_with(given) => "",
             None => given,
         };
-        each_line(team, &name, &[Sought::Part(part)], None, |spot, line| {
+        each_line(team, &name, &[Sought::Part(part)], &Cell::default(), |spot, line| {
             // A result names no message; most of a transcript is results.
             if !is_own_result(line) {
                 found.extend(ids_in(&name, spot.place, line).filter(|id| begins_with(id, given)));
@@ -220,14 +220,19 @@ fn with_clock_step(at: WallTime) -> WallTime {
 /// Searches all files but the conversations that were written only before `since`.
 fn search(team: &TeamDir, id: &str, since: Option<WallTime>) -> Result<Trace, StoreError> {
     let call = id.split_once(':').filter(|(_, call)| !call.is_empty());
-    let mut search = Search { id, call, since, trace: Trace::default() };
-    let agents = team.agents()?;
+    let mut search = Search { id, call, since: Cell::new(since), trace: Trace::default() };
+    let mut agents = team.agents()?;
+    // The time of the call tells which of the older files may have the message.
+    agents.sort_by_key(|name| call.is_none_or(|(sender, _)| name.as_str() != sender));
     let called = call.map(|(_, call)| Sought::Call(call_of(call)));
     let words: Vec<Sought<'_>> = called.into_iter().chain([Sought::Part(id)]).collect();
     for name in &agents {
-        let mut reader = AgentScan { name, unanswered: false, in_turn: false };
-        each_line(team, name, &words, since, |spot, line| {
+        let mut reader = AgentScan::of(name);
+        let since = search.since.clone();
+        each_line(team, name, &words, &since, |spot, line| {
+            reader.begin(spot);
             search.meet(&mut reader, spot, line);
+            since.set(search.since.get());
             reader.next_line()
         })?;
     }
@@ -241,6 +246,9 @@ fn search(team: &TeamDir, id: &str, since: Option<WallTime>) -> Result<Trace, St
     }
     let time = |step: &Step| step.at.map_or(f64::INFINITY, WallTime::as_secs);
     search.trace.steps.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    // A conversation that is archived meanwhile is read twice.
+    let words = |step: &Step| (step.at, step.agent.clone(), step.what, step.text.clone());
+    search.trace.steps.dedup_by_key(|step| words(step));
     Ok(search.trace)
 }
 
@@ -248,21 +256,34 @@ struct Search<'a> {
     id: &'a str,
     /// The sender, and the id of the call that sent the message, if the message id contains them.
     call: Option<(&'a str, &'a str)>,
-    /// The time from which on conversations are searched.
-    since: Option<WallTime>,
+    /// The time from which on archived conversations are searched.
+    since: Cell<Option<WallTime>>,
     trace: Trace,
 }
 
 /// The state of reading one agent's files.
 struct AgentScan<'a> {
     name: &'a AgentName,
+    /// The file that is read.
+    file: PathBuf,
     /// Whether the agent has received the message and its model has not replied since.
     unanswered: bool,
     /// Whether the agent has received the message and the turn has not ended.
     in_turn: bool,
 }
 
-impl AgentScan<'_> {
+impl<'a> AgentScan<'a> {
+    fn of(name: &'a AgentName) -> Self {
+        Self { name, file: PathBuf::new(), unanswered: false, in_turn: false }
+    }
+
+    /// Notes the file of a line. A turn is in one file.
+    fn begin(&mut self, spot: &LineLocation) {
+        if self.file != spot.file {
+            *self = Self { file: spot.file.clone(), ..Self::of(self.name) };
+        }
+    }
+
     /// The lines of a turn that answers the message do not name it.
     fn next_line(&self) -> NextLine {
         if self.in_turn { NextLine::Following } else { NextLine::Matching }
@@ -350,6 +371,7 @@ impl Search<'_> {
                     is_the_call(id).then(|| name.clone())
                 });
                 if let Some(tool) = tool {
+                    self.since.set(self.since.get().or(at.map(with_clock_step)));
                     self.add(name, at, TraceEvent::Called, tool, proof.clone());
                 }
                 if std::mem::take(&mut reader.unanswered) {
@@ -411,7 +433,7 @@ impl Search<'_> {
         let first = times.min_by(|a, b| a.as_secs().total_cmp(&b.as_secs()));
         let since = first.map(with_clock_step);
         for name in agents {
-            let mut reader = AgentScan { name, unanswered: false, in_turn: false };
+            let mut reader = AgentScan::of(name);
             each_log_line(team, name, since, &[Sought::Part(self.id)], |spot, line| {
                 self.meet(&mut reader, spot, line);
                 NextLine::Matching
@@ -427,7 +449,7 @@ impl Search<'_> {
         name: &AgentName,
         request: &str,
     ) -> Result<(), StoreError> {
-        each_line(team, name, &[Sought::Part(request)], self.since, |spot, line| {
+        each_line(team, name, &[Sought::Part(request)], &self.since.clone(), |spot, line| {
             let object: Option<Object> = match spot.place {
                 SearchLocation::Inbox | SearchLocation::Claim => serde_json::from_slice(line).ok(),
                 SearchLocation::Transcript => Line::read(line).and_then(|line| {
@@ -475,7 +497,6 @@ fn proof(spot: &LineLocation, line: &[u8]) -> Proof {
     Proof {
         file: spot.file.display().to_string(),
         offset: spot.offset,
-        line: spot.line,
         text: String::from_utf8_lossy(line).trim_end().chars().take(LINE_CHARS).collect(),
         claim: None,
     }

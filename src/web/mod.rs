@@ -12,8 +12,9 @@ pub(crate) use broadcaster::Broadcaster;
 
 use crate::loopback::access::Access;
 use crate::loopback::server::{BodyError, LoopbackServer, read_body};
-use crate::store::subagents;
+use crate::store::mail_search::line_number;
 use crate::store::tail::Tail;
+use crate::store::{StoreError, TeamDir, subagents};
 use crate::view::Stage;
 use crate::view::trace::{self, Proof};
 use crate::wire::transcript::Line;
@@ -21,9 +22,10 @@ use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
 use reply::{ResponseBody, event};
 use request_auth::{Refusal, RequestAuth, Route};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use tokio::sync::mpsc;
@@ -134,19 +136,15 @@ impl Site {
     async fn trace(&self, id: String) -> Response<ResponseBody> {
         let dir = self.broadcaster.dir.clone();
         // A search through long conversations must not block this thread.
-        let found = tokio::task::spawn_blocking(move || trace::of(&dir, &id).map(|it| (id, it)));
+        let found = tokio::task::spawn_blocking(move || stages(&dir, &id).map(|it| (id, it)));
         let found = found.await.map_err(|why| why.to_string());
-        let (id, found) = match found.and_then(|found| found.map_err(|why| why.to_string())) {
+        let (id, steps) = match found.and_then(|found| found.map_err(|why| why.to_string())) {
             Ok(found) => found,
             Err(why) => {
                 return reply::json(StatusCode::INTERNAL_SERVER_ERROR, &json!({ "error": why }));
             }
         };
-        let shown = found.steps.into_iter().filter_map(|it| Some((it.what.stage()?, it.proof?)));
-        let mut shown: Vec<(Stage, Proof)> = shown.collect();
-        shown.sort_by_key(|(stage, _)| *stage);
-        let steps = shown.iter().map(|(stage, proof)| json!({ "stage": stage, "proof": proof }));
-        reply::json(StatusCode::OK, &json!({ "id": id, "steps": steps.collect::<Vec<_>>() }))
+        reply::json(StatusCode::OK, &json!({ "id": id, "steps": steps }))
     }
 
     /// Streams the conversation of an agent or a subagent, then every new line.
@@ -197,6 +195,27 @@ impl Site {
             }
         }
     }
+}
+
+/// A line that proves a step, with its number from 1.
+#[derive(Serialize)]
+struct NumberedProof {
+    #[serde(flatten)]
+    proof: Proof,
+    line: usize,
+}
+
+/// Returns the lines that prove the stages of a message, in the order of the stages.
+fn stages(team: &TeamDir, id: &str) -> Result<Vec<Value>, StoreError> {
+    let steps = trace::of(team, id)?.steps.into_iter();
+    let mut shown: Vec<(Stage, Proof)> =
+        steps.filter_map(|step| Some((step.what.stage()?, step.proof?))).collect();
+    shown.sort_by_key(|(stage, _)| *stage);
+    let as_json = |(stage, proof): (Stage, Proof)| {
+        let line = line_number(team, Path::new(&proof.file), proof.offset)?;
+        Ok(json!({ "stage": stage, "proof": NumberedProof { proof, line } }))
+    };
+    shown.into_iter().map(as_json).collect()
 }
 
 #[cfg(test)]

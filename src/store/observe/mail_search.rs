@@ -3,14 +3,15 @@
 use crate::os::file::FileError;
 use crate::store::conversations::index::{Sought, may_name};
 pub(crate) use crate::store::file::line_search::NextLine;
-use crate::store::file::line_search::matching_lines;
+use crate::store::file::line_search::{self, matching_lines};
 use crate::store::file::read::{changed_at, known_if_there, open_if_there};
 use crate::store::file::tail::LogPart;
 use crate::store::mailbox::claim::list;
 use crate::store::process_log::{self, parts};
-use crate::store::transcript::conversations;
+use crate::store::transcript::archived;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::{AgentName, WallTime};
+use std::cell::Cell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -34,19 +35,17 @@ pub(crate) struct LineLocation {
     /// The file, relative to the team folder.
     pub(crate) file: PathBuf,
     pub(crate) offset: u64,
-    /// The line number, counted from 1.
-    pub(crate) line: usize,
 }
 
 /// Passes every whole line of an agent's files but its logs that holds one of the words to `meet`, and those that it asks for.
-/// Of the conversations, those that were written only before `since` are left out.
-/// Mail moves from the inbox into a claim and into the transcript; the files are read in this order, so that a message
-/// is seen at least once.
+/// Mail moves from the inbox into a claim and into the transcript, which may be archived; the files are read in this order,
+/// so that a message is seen at least once. Of the archived conversations, the newest first, those that were written only
+/// before `since` are left out; `meet` may set it.
 pub(crate) fn each_line(
     dir: &TeamDir,
     name: &AgentName,
     words: &[Sought<'_>],
-    since: Option<WallTime>,
+    since: &Cell<Option<WallTime>>,
     mut meet: impl FnMut(&LineLocation, &[u8]) -> NextLine,
 ) -> Result<(), StoreError> {
     let written = written(words);
@@ -62,8 +61,9 @@ pub(crate) fn each_line(
         read(place, claim.path)?;
     }
     read(SearchLocation::Dead, dir.dead(name))?;
-    for path in conversations(dir, name)? {
-        let is_old = match since {
+    read(SearchLocation::Transcript, dir.transcript(name))?;
+    for path in archived(dir, name)?.into_iter().rev() {
+        let is_old = match since.get() {
             Some(since) => known_if_there(&path)?.is_none_or(|known| changed_at(&known) < since),
             None => false,
         };
@@ -72,6 +72,11 @@ pub(crate) fn each_line(
         }
     }
     Ok(())
+}
+
+/// Returns the number of the line at an offset of a file below the team folder, from 1.
+pub(crate) fn line_number(dir: &TeamDir, file: &Path, offset: u64) -> Result<usize, StoreError> {
+    Ok(line_search::line_number(&dir.root().join(file), offset)?)
 }
 
 /// Passes every whole line of an agent's logs that holds one of the words to `meet`, and those that it asks for, rotated ones
@@ -108,9 +113,9 @@ fn each_line_of(
     meet: &mut impl FnMut(&LineLocation, &[u8]) -> NextLine,
 ) -> Result<(), FileError> {
     let inside = path.strip_prefix(dir.root()).map_or_else(|_| path.to_owned(), PathBuf::from);
-    let mut spot = LineLocation { place, file: inside, offset: 0, line: 0 };
+    let mut spot = LineLocation { place, file: inside, offset: 0 };
     matching_lines(file, path, from, words, |found| {
-        (spot.offset, spot.line) = (found.offset, found.number);
+        spot.offset = found.offset;
         meet(&spot, found.bytes)
     })
 }

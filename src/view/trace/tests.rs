@@ -15,14 +15,14 @@ fn each_step_has_the_line_that_proves_it() {
     };
     let steps = shown("user:1");
     assert_eq!(steps.len(), 1);
-    assert_eq!((steps[0].0, steps[0].1.line, steps[0].1.offset), (TraceEvent::Waits, 2, 13));
+    assert_eq!((steps[0].0, steps[0].1.offset), (TraceEvent::Waits, 13));
     let taken_in = json!({"kind":"mail","at":1,"gen":"1-0123abcd","offset":13,"message":message});
     record(&dir.transcript(&lead), &taken_in);
     let steps = shown("user:1");
     let (what, proof) = &steps[0];
     assert_eq!((steps.len(), what.stage()), (2, Some(Stage::Acknowledged)));
     assert_eq!(proof.claim, Some(("1-0123abcd".into(), 13)));
-    assert_eq!((proof.file.as_str(), proof.line), ("transcript/lead.jsonl", 1));
+    assert_eq!((proof.file.as_str(), proof.offset), ("transcript/lead.jsonl", 0));
     assert!(shown("user:2").is_empty());
 }
 
@@ -107,4 +107,32 @@ fn an_id_is_exact_or_a_unique_prefix() {
         "nothing of user:a-10"
     );
     assert!(names_id("sent user:b: done", "user:b") && !names_id("user:b:bob", "user:b"));
+}
+
+#[test]
+fn the_time_of_a_call_tells_which_older_conversations_may_have_its_message() {
+    let (_top, dir) = team_folder();
+    let (alice, lead) = (AgentName::member("alice").unwrap(), AgentName::lead());
+    let call = json!({"type":"tool_use","id":"t1","name":"send_message","input":{}});
+    let reply = |blocks: Value| {
+        json!({"kind":"assistant","at":1_700_000_000,"blocks":blocks,
+        "stop_reason":"tool_use","usage":{},"model":"m"})
+    };
+    record(&dir.transcript(&lead), &reply(json!([call])));
+    let message = json!({"type":"message","id":"lead:t1"});
+    let taken_in =
+        json!({"kind":"mail","at":1_700_000_001,"gen":"1-a","offset":0,"message":message});
+    record(&dir.transcript(&alice), &taken_in);
+    std::fs::create_dir_all(dir.archive()).unwrap();
+    let archived = dir.archive().join("alice-000001.jsonl");
+    // She goes on in another conversation than the one that took the message in.
+    record(&archived, &reply(json!([{"type":"text","text":"lead:t1"}])));
+    record(&archived, &taken_in);
+    record(&archived, &reply(json!([{"type":"text","text":"seen"}])));
+    let events = || of(&dir, "lead:t1").unwrap().steps.iter().map(|it| it.what).collect::<Vec<_>>();
+    let (called, taken, read) = (TraceEvent::Called, TraceEvent::TakenIn, TraceEvent::Read);
+    assert_eq!(events(), [called, read, taken], "the message is in both, once in the history");
+    let file = std::fs::File::options().append(true).open(&archived).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
+    assert_eq!(events(), [called, taken], "the archive ended before the call");
 }
