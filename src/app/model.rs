@@ -59,7 +59,8 @@ pub(super) fn complete(
             Ok(named(&model, listed, credentials))
         }
         Discovery::LocalServers if !is_complete => {
-            let servers = probe(settings)?;
+            let ports = &settings.local_ports.value;
+            let servers = block_on(async { local::find_patiently(ports).await })?;
             let (listed, base_url) = pick(&servers, model.name())
                 .ok_or_else(|| not_found(&servers, model.name(), settings))?;
             let credentials = credentials.with_base_url(&model, base_url);
@@ -150,7 +151,7 @@ pub(super) fn offer_local(settings: &Settings) -> Result<Option<ModelChoice>, Fa
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
     }
-    let servers = probe(settings)?;
+    let servers = block_on(async { local::find(&settings.local_ports.value).await })?;
     let Some((ListedModel { name, .. }, base_url)) = pick(&servers, None) else { return Ok(None) };
     output::warn(&format!(
         "A local model server answers at {base_url}; its first model is {name}.\n\
@@ -161,10 +162,6 @@ pub(super) fn offer_local(settings: &Settings) -> Result<Option<ModelChoice>, Fa
     let _length = std::io::stdin().read_line(&mut answer).unwrap_or_default();
     let is_yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
     is_yes.then(|| ModelChoice::parse(&local::SPEC.write(Some(&name)))).transpose()
-}
-
-fn probe(settings: &Settings) -> Result<Vec<LocalServer>, Failure> {
-    block_on(async { local::find(&settings.local_ports.value).await })
 }
 
 fn pick(servers: &[LocalServer], wanted: Option<&str>) -> Option<(ListedModel, String)> {

@@ -11,9 +11,13 @@ use super::registry::{Connected, Discovery, ModelName, ProviderSpec};
 use super::secret::Redactor;
 use super::written_calls::WrittenCalls;
 use crate::os::deadline::deadline;
-use crate::wire::limits::LOCAL_PROBE;
+use crate::wire::limits::{LOCAL_ANSWER, LOCAL_PROBE};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
+use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// `local`: a server on this machine that speaks the Messages API and needs no key.
 pub static SPEC: ProviderSpec = ProviderSpec {
@@ -39,9 +43,29 @@ pub struct LocalServer {
 
 /// Returns the servers that respond on these loopback ports, in the order of the ports. Never uses a proxy.
 pub async fn find(ports: &[u16]) -> Vec<LocalServer> {
+    find_within(ports, LOCAL_PROBE).await
+}
+
+/// Like [`find`]. If none responds, the ports that accept a connection get longer: a server may be busy with a prompt.
+pub async fn find_patiently(ports: &[u16]) -> Vec<LocalServer> {
+    let found = find(ports).await;
+    if !found.is_empty() {
+        return found;
+    }
+    let mut open = Vec::new();
+    for port in ports {
+        let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, *port));
+        if matches!(timeout(LOCAL_PROBE, connected).await, Ok(Ok(_))) {
+            open.push(*port);
+        }
+    }
+    find_within(&open, LOCAL_ANSWER).await
+}
+
+async fn find_within(ports: &[u16], limit: Duration) -> Vec<LocalServer> {
     let mut probes = JoinSet::new();
     for (at, port) in ports.iter().copied().enumerate() {
-        probes.spawn_local(async move { Some((at, probe(port).await?)) });
+        probes.spawn_local(async move { Some((at, probe(port, limit).await?)) });
     }
     let mut found: Vec<(usize, LocalServer)> =
         probes.join_all().await.into_iter().flatten().collect();
@@ -49,11 +73,11 @@ pub async fn find(ports: &[u16]) -> Vec<LocalServer> {
     found.into_iter().map(|(_, server)| server).collect()
 }
 
-async fn probe(port: u16) -> Option<LocalServer> {
+async fn probe(port: u16, limit: Duration) -> Option<LocalServer> {
     let base_url = format!("http://127.0.0.1:{port}");
     let url = join(&base_url, "/v1/models").ok()?;
     let endpoint = Endpoint::new(url, &[], CallLimits::default(), Redactor::default()).ok()?;
-    let Ok(ModelListAnswer::Models(models)) = ask(&endpoint, deadline(LOCAL_PROBE)).await else {
+    let Ok(ModelListAnswer::Models(models)) = ask(&endpoint, deadline(limit)).await else {
         return None;
     };
     Some(LocalServer { base_url, models })

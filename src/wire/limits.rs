@@ -220,3 +220,5 @@ pub const LONGEST_FALLBACK_PAUSE: Duration = Duration::from_secs(3600);
 pub const DOCTOR_CALL: Duration = Duration::from_secs(60);
 /// The time for a server on this machine to list its models.
 pub const LOCAL_PROBE: Duration = Duration::from_millis(300);
+/// The time for a server that is wanted by name, accepts connections and has not listed its models in the time before.
+pub const LOCAL_ANSWER: Duration = Duration::from_secs(10);

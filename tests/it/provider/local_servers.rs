@@ -6,6 +6,9 @@ use crate::support::fake_models::{KEY, agent_of, call, conversation, results};
 use crate::support::harness::{SHORTEST_DEADLINE, Team};
 use crate::support::terminal::Terminal;
 use serde_json::json;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 const LEAD: [&str; 7] = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "600"];
 
@@ -64,6 +67,37 @@ fn a_missing_server_is_reported_and_headless_runs_do_not_probe() {
     let ran = team.team(&LEAD).expect(4);
     assert!(ran.err.contains("no model is configured"), "{}", ran.err);
     assert_eq!(fake.requests().len(), 0);
+}
+
+/// Each answer comes late, as from a server that reads a long prompt.
+#[test]
+fn a_busy_server_is_found() {
+    let fake = Fake::local(|_| Reply::text("hello"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let team = beside(&fake);
+    on_ports(&team, &[listener.local_addr().unwrap().port()]);
+    let behind = fake.port();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            std::thread::spawn(move || pass_late(&client.unwrap(), behind));
+        }
+    });
+    let ran = team.team(&[&LEAD[..], &["--model", "local"]].concat()).expect(0);
+    assert_eq!(ran.out, "hello\n");
+}
+
+/// Passes a connection on, its answer two seconds late.
+#[expect(clippy::disallowed_methods, reason = "what is late is meant")]
+fn pass_late(client: &TcpStream, port: u16) {
+    let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (mut asked, mut answered) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    std::thread::spawn(move || io::copy(&mut asked, &mut &server));
+    let mut first = [0; 1];
+    if answered.read(&mut first).is_ok_and(|read| read == 1) {
+        std::thread::sleep(Duration::from_secs(2));
+        let _gone =
+            { client }.write_all(&first).and_then(|()| io::copy(&mut answered, &mut { client }));
+    }
 }
 
 #[test]
