@@ -12,6 +12,19 @@ const TELL_FROM: u32 = 3;
 /// The number of repetitions at which a turn ends.
 const END_AT: u32 = 10;
 
+/// The beginning and the end of the note for the model.
+const NOTE: [&str; 2] = [
+    "\n[team: the same call returned the same result ",
+    " times in this turn; do something else, or end your turn with what you know]",
+];
+
+/// Returns a result without the note about repetitions.
+pub(in crate::agent) fn without_note(result: &str) -> &str {
+    let [begin, end] = NOTE;
+    let noted = result.strip_suffix(end).and_then(|noted| noted.rsplit_once(begin));
+    noted.map_or(result, |(result, _)| result)
+}
+
 #[derive(Debug, Default)]
 pub(super) struct LoopDetector {
     seen: BTreeMap<u64, CallCount>,
@@ -61,10 +74,8 @@ impl LoopDetector {
         if times < TELL_FROM {
             return result;
         }
-        format!(
-            "{result}\n[team: the same call returned the same result {times} times in this turn; \
-             do something else, or end your turn with what you know]"
-        )
+        let [begin, end] = NOTE;
+        format!("{result}{begin}{times}{end}")
     }
 
     /// Returns the reason for which the turn must end, if it must.
@@ -104,6 +115,16 @@ mod tests {
             assert!(is_expected, "{round}: {told}");
         }
         assert_eq!(loop_detector.end(), None);
+    }
+
+    #[test]
+    fn the_note_is_taken_off_a_result() {
+        let mut loop_detector = LoopDetector::default();
+        for round in 1..END_AT {
+            let told = loop_detector.look(round, &call("bash", 1), "no\n".into(), false);
+            assert_eq!(without_note(&told), "no\n");
+            assert_eq!(told == "no\n", round < TELL_FROM);
+        }
     }
 
     #[test]

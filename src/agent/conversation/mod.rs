@@ -33,6 +33,7 @@ pub(crate) use event::{CallVerdict, HostAction, TurnAction, TurnEffect, TurnEven
 pub(crate) use journal::{
     DiskFullHandler, Journal, NextAttempt, Observer, RecordError, SyncFuture, TranscriptWriter,
 };
+pub(in crate::agent) use loop_detector::without_note;
 pub(crate) use memory::{Memory, cut};
 pub(crate) use model_caller::{ModelCaller, UsableModel};
 pub(crate) use resume::{AfterRestart, CutOff};

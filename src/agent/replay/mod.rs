@@ -18,6 +18,7 @@ mod script;
 mod shared;
 mod waiting;
 
+use super::conversation::without_note;
 use super::event::{Events, MachineEvent};
 use super::progress::Progress as Shown;
 use crate::bus::{Bus, Outgoing, lock};
@@ -462,12 +463,14 @@ fn recorded_result(entry: &Entry) -> Option<Result<ToolOutput, ToolError>> {
     let Entry::ToolResult { content, is_error, file, more_files, images, .. } = entry else {
         return None;
     };
+    // The note of the record would make each repetition another result.
+    let content = without_note(content);
     if *is_error {
-        return Some(Err(ToolError::Reply(content.clone())));
+        return Some(Err(ToolError::Reply(content.into())));
     }
     let files = file.iter().map(|file| (**file).clone()).chain(more_files.iter().cloned());
     let (files, images) = (files.collect(), images.clone());
-    Some(Ok(ToolOutput { files, images, ..ToolOutput::from(content.clone()) }))
+    Some(Ok(ToolOutput { files, images, ..ToolOutput::from(content.to_owned()) }))
 }
 
 /// Returns the time at which a member told the lead that it is idle, if the line of the lead's transcript says so.

@@ -267,6 +267,23 @@ fn a_fault_kills_the_lead_which_comes_back_with_its_team() {
 }
 
 #[test]
+fn a_turn_that_was_ended_for_its_repetitions_is_ended_again() {
+    let team = Team::new();
+    let mut replies = vec![calls("lead", &[spawn("alice")]), says("lead", "started")];
+    let missing = ("read_file", json!({ "path": "missing.txt" }));
+    replies.extend((0..10).map(|_| calls("alice", &[missing.clone()])));
+    replies.push(says("lead", "alice was stopped"));
+    headless(&team, &script(&team, &replies), "go").expect(0);
+    let told = team.lines("transcript/lead.jsonl");
+    let reason = "the same call of read_file returned the same result 10 times";
+    assert!(told.iter().any(|line| line.to_string().contains(reason)), "{told:#?}");
+    for tools in ["real", "recorded"] {
+        alike(&replay(&team, tools, &["--tools", tools]));
+    }
+    team.wait_no_process();
+}
+
+#[test]
 fn nothing_is_left_of_a_replay_that_is_interrupted_or_killed() {
     std::thread::scope(|scope| {
         let ends =
