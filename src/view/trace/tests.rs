@@ -1,3 +1,5 @@
+//! Tests of the history of a message.
+
 use super::*;
 use crate::view::testing::{record, team_folder};
 use serde_json::json;
@@ -22,7 +24,7 @@ fn each_step_has_the_line_that_proves_it() {
     let (what, proof) = &steps[0];
     assert_eq!((steps.len(), what.stage()), (2, Some(Stage::Acknowledged)));
     assert_eq!(proof.claim, Some(("1-0123abcd".into(), 13)));
-    assert_eq!((proof.file.as_str(), proof.offset), ("transcript/lead.jsonl", 0));
+    assert_eq!((dir.root().join(&proof.file), proof.offset), (dir.transcript(&lead), 0));
     assert!(shown("user:2").is_empty());
 }
 
@@ -51,7 +53,7 @@ fn an_older_conversation_is_read_only_if_no_other_file_has_the_message() {
     // Its UUID was made in 2023.
     let message = json!({"type":"message","id":"user:01890a5d-ac96-774b-bcce-b302099a8057"});
     let id = word(message.as_object().unwrap(), "id").unwrap();
-    let archived = dir.archive().join("lead-000001.jsonl");
+    let archived = dir.archive().join("lead-000001").with_extension("jsonl");
     let taken_in = json!({"kind":"mail","at":1,"gen":"1-a","offset":0,"message":message});
     std::fs::create_dir_all(dir.archive()).unwrap();
     record(&archived, &taken_in);
@@ -124,7 +126,7 @@ fn the_time_of_a_call_tells_which_older_conversations_may_have_its_message() {
         json!({"kind":"mail","at":1_700_000_001,"gen":"1-a","offset":0,"message":message});
     record(&dir.transcript(&alice), &taken_in);
     std::fs::create_dir_all(dir.archive()).unwrap();
-    let archived = dir.archive().join("alice-000001.jsonl");
+    let archived = dir.archive().join("alice-000001").with_extension("jsonl");
     // She goes on in another conversation than the one that took the message in.
     record(&archived, &reply(json!([{"type":"text","text":"lead:t1"}])));
     record(&archived, &taken_in);
