@@ -271,7 +271,7 @@ fn a_turn_that_was_ended_for_its_repetitions_is_ended_again() {
     let team = Team::new();
     let mut replies = vec![calls("lead", &[spawn("alice")]), says("lead", "started")];
     let missing = ("read_file", json!({ "path": "missing.txt" }));
-    replies.extend((0..10).map(|_| calls("alice", &[missing.clone()])));
+    replies.extend((0..10).map(|_| calls("alice", std::slice::from_ref(&missing))));
     replies.push(says("lead", "alice was stopped"));
     headless(&team, &script(&team, &replies), "go").expect(0);
     let told = team.lines("transcript/lead.jsonl");
