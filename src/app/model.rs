@@ -18,7 +18,7 @@ use crate::settings::models::KnownModels;
 use crate::store::{TeamDir, shared_backoff::SharedBackoff};
 use crate::wire::AgentName;
 use crate::wire::chat::{Block, ChatMessage, Reply, Request, Role, Thinking};
-use crate::wire::limits::LOCAL_PROBE;
+use crate::wire::limits::{LOCAL_ANSWER, LOCAL_PROBE};
 use crate::wire::model_facts::ModelFacts;
 use std::io::IsTerminal;
 use std::rc::Rc;
@@ -182,8 +182,12 @@ fn not_found(servers: &[LocalServer], wanted: Option<&str>, settings: &Settings)
         return Failure::new(Exit::NoModel, what, why, hint);
     }
     let ports: Vec<String> = settings.local_ports.value.iter().map(u16::to_string).collect();
-    let (ports, limit) = (ports.join(", "), LOCAL_PROBE.as_millis());
-    let why = format!("no server lists models at 127.0.0.1 on the ports {ports} within {limit} ms");
+    let (ports, limit, longer) =
+        (ports.join(", "), LOCAL_PROBE.as_millis(), LOCAL_ANSWER.as_secs());
+    let why = format!(
+        "no server lists models at 127.0.0.1 on the ports {ports} within {limit} ms, or within \
+         {longer} s where one accepts connections"
+    );
     let hint = "start llama-server, Ollama or LM Studio, or set local_ports to where yours listens";
     Failure::new(Exit::NoModel, "there is no local model server", why, hint)
 }

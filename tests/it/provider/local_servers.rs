@@ -6,9 +6,8 @@ use crate::support::fake_models::{KEY, agent_of, call, conversation, results};
 use crate::support::harness::{SHORTEST_DEADLINE, Team};
 use crate::support::terminal::Terminal;
 use serde_json::json;
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
 
 const LEAD: [&str; 7] = ["lead", "-p", "hi", "--mode", "bypass", "--timeout", "600"];
 
@@ -69,34 +68,35 @@ fn a_missing_server_is_reported_and_headless_runs_do_not_probe() {
     assert_eq!(fake.requests().len(), 0);
 }
 
-/// Each answer comes late, as from a server that reads a long prompt.
+/// It answers nothing until its first client gives up, as while it reads a long prompt.
 #[test]
-fn a_busy_server_is_found() {
+fn a_server_that_is_busy_at_first_is_found() {
     let fake = Fake::local(|_| Reply::text("hello"));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let team = beside(&fake);
     on_ports(&team, &[listener.local_addr().unwrap().port()]);
     let behind = fake.port();
     std::thread::spawn(move || {
-        for client in listener.incoming() {
-            std::thread::spawn(move || pass_late(&client.unwrap(), behind));
+        let mut clients = listener.incoming().map(Result::unwrap);
+        let mut first = clients.next().unwrap();
+        let _has_given_up = io::copy(&mut first, &mut io::sink());
+        for client in clients {
+            pass_on(client, behind);
         }
     });
     let ran = team.team(&[&LEAD[..], &["--model", "local"]].concat()).expect(0);
     assert_eq!(ran.out, "hello\n");
 }
 
-/// Passes a connection on, its answer two seconds late.
-#[expect(clippy::disallowed_methods, reason = "what is late is meant")]
-fn pass_late(client: &TcpStream, port: u16) {
+/// Passes a connection on to a port of this machine.
+fn pass_on(client: TcpStream, port: u16) {
     let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let (mut asked, mut answered) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-    std::thread::spawn(move || io::copy(&mut asked, &mut &server));
-    let mut first = [0; 1];
-    if answered.read(&mut first).is_ok_and(|read| read == 1) {
-        std::thread::sleep(Duration::from_secs(2));
-        let _gone =
-            { client }.write_all(&first).and_then(|()| io::copy(&mut answered, &mut { client }));
+    let both = [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
+    for (mut from, mut to) in both {
+        std::thread::spawn(move || {
+            let _is_over = io::copy(&mut from, &mut to);
+            let _is_closed = to.shutdown(Shutdown::Write);
+        });
     }
 }
 
