@@ -172,13 +172,14 @@ pub(crate) fn wait(team: &Team, program: &mut Child) -> Option<i32> {
     ended.and_then(|status| status.code())
 }
 
-/// Waits until a member has started a tool.
+/// Waits until a member runs a tool: a call of it has begun and has no result.
 pub(crate) fn wait_tool(team: &Team, name: &str, tool: &str) {
     team.eventually(&format!("{name} runs {tool}"), || {
-        team.lines(&format!("transcript/{name}.jsonl"))
-            .iter()
-            .rev()
-            .any(|line| line["kind"] == "tool_start" && line["name"] == tool)
+        let lines = team.lines(&format!("transcript/{name}.jsonl"));
+        let of_kind = |kind: &'static str| lines.iter().filter(move |line| line["kind"] == kind);
+        of_kind("tool_start").filter(|line| line["name"] == tool).any(|started| {
+            !of_kind("tool_result").any(|ended| ended["tool_use_id"] == started["tool_use_id"])
+        })
     });
 }
 
