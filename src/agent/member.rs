@@ -478,6 +478,9 @@ impl Member {
                 if decision.is_none() {
                     // The question is there for everybody who sees this status.
                     self.publish(Status::Waiting, Some(activity)).await;
+                    if let Some(stage) = &self.context.team_context.stage {
+                        Rc::clone(stage).asks();
+                    }
                 }
                 return Ok(decision.map(MachineEvent::Settled));
             }

@@ -2,6 +2,7 @@
 
 use super::call::{Call, ToolError, ToolOutput};
 use std::pin::Pin;
+use std::rc::Rc;
 
 /// The result of a step of the play.
 pub(crate) type StageFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -24,6 +25,9 @@ pub(crate) trait Stage {
         call: &'a Call,
         is_of_team: bool,
     ) -> StageFuture<'a, Option<Result<ToolOutput, ToolError>>>;
+
+    /// Delivers the mail that comes while the agent waits for the answer to a question.
+    fn asks(self: Rc<Self>);
 
     /// Waits for mail that comes before the next call of the same reply.
     fn after_call<'a>(&'a self, call: &'a Call) -> StageFuture<'a, ()>;

@@ -9,10 +9,15 @@
 //! The member itself is the same as ever: it asks its [`Stage`] around a drain and around a tool call, and shows when it
 //! is idle. If the record cannot go on, because something in it does not happen again, nothing is held any more.
 
+mod answers;
+mod delivery;
 mod end;
 pub(crate) mod list;
 pub(crate) mod model;
+mod moved;
 mod order;
+mod place;
+mod recorded_answers;
 mod recorded_mail;
 mod script;
 mod shared;
@@ -36,9 +41,11 @@ use crate::wire::message::{Correlation, Message};
 use crate::wire::replay::{Pace, ReplayPlan, ToolSource};
 use crate::wire::transcript::{Entry, Line};
 use crate::wire::{AgentName, WallTime};
+use delivery::{Delivered, Delivery};
 use list::RecordedList;
 use order::Progress;
-use script::{Crash, Delivered, Delivery, Script};
+use recorded_answers::{RecordedAnswer, recorded_answers};
+use script::{Crash, Script};
 use shared::{Shared, Step, Window, stalled_after};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +68,10 @@ pub(crate) struct Player {
     shared: Arc<Mutex<Shared>>,
     /// The tasks that the person adds; the lead adds them again.
     of_person: RefCell<Vec<(WallTime, NewTask)>>,
+    /// The answers of the person; the lead gives them again.
+    answers: Arc<[RecordedAnswer]>,
+    /// The questions whose answer was given.
+    given: RefCell<BTreeSet<String>>,
     agent: OnceCell<Agent>,
     /// The task that wakes the idle member.
     prompter: RefCell<Option<JoinHandle<()>>>,
@@ -94,6 +105,11 @@ impl Player {
         let script = Script::new(lines.into_iter(), has, (!me.is_lead()).then_some(&rests));
         let script = Arc::new(script);
         let list = RecordedList::read(&record)?;
+        let answers = if me.is_lead() {
+            recorded_answers(&record, &agents, &plan, team)?
+        } else {
+            Vec::new()
+        };
         let members = agents.iter().map(|name| Progress::open((&record, &list), has, team, name));
         let members = members.collect::<Result<Vec<_>, _>>()?;
         let shared = Shared {
@@ -132,6 +148,8 @@ impl Player {
             script,
             shared,
             of_person,
+            answers: answers.into(),
+            given: RefCell::default(),
             agent,
             prompter,
             is_played: Cell::default(),
@@ -392,10 +410,18 @@ pub(crate) fn played(
 impl Stage for Player {
     fn before_drain(&self) -> StageFuture<'_, ()> {
         Box::pin(async move {
+            // Mail for one that asks has come already, and an answer may not be there for long.
+            if self.look(|shared| shared.is_asking()).await {
+                return;
+            }
             let prompts =
                 self.deliver(Window::Now, |shared: &Shared| shared.due(false).to_vec()).await;
             self.prompt(prompts);
         })
+    }
+
+    fn asks(self: Rc<Self>) {
+        tokio::task::spawn_local(self.deliver_to_asker());
     }
 
     fn after_drain(&self) -> StageFuture<'_, ()> {

@@ -1,5 +1,6 @@
 //! The model of a member that plays a record again: its replies are the recorded ones.
 
+use super::moved::{moved_folder, replace_in};
 use super::script::{Answer, RecordedCall};
 use super::shared::{Shared, Window};
 use super::{LOOK_INTERVAL, Player};
@@ -8,8 +9,6 @@ use crate::os::program::kill_this_process;
 use crate::wire::chat::{Block, Reply, Request, StopReason, Usage};
 use crate::wire::message::Outcome;
 use crate::wire::replay::Fault;
-use serde_json::Value;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -116,10 +115,8 @@ impl Player {
     /// Returns a reply with the folder and the requests of the new team.
     async fn adapted(&self, mut reply: Reply) -> Reply {
         let mut changes = self.look(|shared| shared.request_ids.clone()).await;
-        let folder = |path: &Path| path.parent().map(|folder| folder.display().to_string());
-        let old = folder(&self.plan.record);
-        let new = self.look(|shared| shared.dir.workspace().display().to_string()).await;
-        changes.extend(old.filter(|old| old.len() > 1).map(|old| (old, new)));
+        let team = self.look(|shared| shared.dir.clone()).await;
+        changes.extend(moved_folder(&self.plan, &team));
         for block in &mut reply.blocks {
             if let Block::ToolUse { input, .. } = block {
                 for (old, new) in &changes {
@@ -134,18 +131,6 @@ impl Player {
 fn summary(text: String, usage: Usage) -> Reply {
     let blocks = vec![Block::Text { text }];
     Reply { blocks, stop_reason: StopReason::EndTurn, usage, model: "replay".into() }
-}
-
-/// Replaces a text in all strings of a value.
-fn replace_in(value: &mut Value, old: &str, new: &str) {
-    match value {
-        Value::String(text) if text.contains(old) => *text = text.replace(old, new),
-        Value::Array(items) => items.iter_mut().for_each(|item| replace_in(item, old, new)),
-        Value::Object(fields) => {
-            fields.values_mut().for_each(|item| replace_in(item, old, new));
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
 }
 
 impl Shared {

@@ -4,7 +4,7 @@
 //! show what each member has done again, so no process needs to tell another one.
 
 use super::list::RecordedList;
-use super::script::Place;
+use super::place::Place;
 use crate::agent::without_older_mail;
 use crate::store::replay::{each_entry, follow};
 use crate::store::tail::Tail;
@@ -93,6 +93,8 @@ pub(super) struct Progress {
     pub(super) mail: BTreeSet<String>,
     /// The calls of tools that have started and have no result.
     running: BTreeSet<String>,
+    /// The questions that are open.
+    pub(super) asked: BTreeSet<String>,
     /// The longest time that a reply or a result took in the record.
     pub(super) longest_step: Duration,
     tail: Tail,
@@ -151,6 +153,7 @@ impl Progress {
             place: Place::default(),
             mail: BTreeSet::new(),
             running: BTreeSet::new(),
+            asked: BTreeSet::new(),
             longest_step,
             tail: follow(team, name),
         })
@@ -176,8 +179,13 @@ impl Progress {
             } else if let Entry::Mail { message, .. } = entry {
                 let id = message.get("id").and_then(|id| id.as_str());
                 self.mail.extend(id.map(str::to_owned));
+            } else if let Entry::Request { question, .. } = entry {
+                self.asked.insert(question.request_id);
+            } else if let Entry::Decision(decision) = entry {
+                self.asked.remove(&decision.request_id);
             } else if let Entry::Session { .. } = entry {
                 self.running.clear();
+                self.asked.clear();
             }
         }
         !lines.is_empty()

@@ -1,5 +1,6 @@
 //! A recorded message beside a new one.
 
+use crate::tools::approval_decision::ApprovalDecision;
 use crate::wire::WallTime;
 use crate::wire::message::{Body, Message};
 use serde_json::{Map, Value};
@@ -27,6 +28,11 @@ pub(super) fn is_same(recorded: &Map<String, Value>, new: &Map<String, Value>) -
             | Body::Result { .. }
             | Body::TaskAssignment { .. })
     );
+    let is_answer = body.as_ref().is_ok_and(|body| ApprovalDecision::of_body(body).is_some());
     let has_id = recorded.get("id").is_some_and(Value::is_string);
-    (has_id && same("id")) || (same("from") && same("type") && (!is_text || same("content")))
+    (has_id && same("id"))
+        || (same("from")
+            && same("type")
+            && (!is_text || same("content"))
+            && (!is_answer || same("request_id")))
 }

@@ -2,61 +2,16 @@
 //!
 //! Pure: it is made from the lines of a transcript, and asked by the [`Place`] that the new transcript has reached.
 
-use super::recorded_mail::was_sent_before;
+use super::delivery::{Delivered, Delivery};
+use super::place::Place;
 use crate::agent::conversation::break_cause;
+use crate::wire::WallTime;
 use crate::wire::chat::{Reply, Usage};
 use crate::wire::limits::RESTART_FIRST_PAUSE;
-use crate::wire::message::{Message, Outcome};
+use crate::wire::message::Outcome;
 use crate::wire::transcript::{Entry, Line};
-use crate::wire::{AgentName, WallTime};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-
-/// A place in a transcript, counted in entries. The counts after `replies` are those since the last reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Place {
-    /// Replies and summaries of the model.
-    pub(super) replies: usize,
-    pub(super) results: usize,
-    pub(super) turn_ends: usize,
-    /// Messages and prompts.
-    pub(super) delivered: usize,
-    /// Processes, in the whole transcript.
-    pub(super) sessions: usize,
-}
-
-impl Place {
-    /// Follows an entry.
-    pub(super) fn pass(&mut self, entry: &Entry) {
-        match entry {
-            Entry::Session { .. } => self.sessions += 1,
-            Entry::Assistant { .. } | Entry::Compacted { .. } => {
-                *self =
-                    Self { replies: self.replies + 1, sessions: self.sessions, ..Self::default() };
-            }
-            Entry::ToolResult { .. } => self.results += 1,
-            Entry::TurnEnd { .. } => self.turn_ends += 1,
-            Entry::Mail { .. } | Entry::User { .. } => self.delivered += 1,
-            Entry::ToolStart { .. }
-            | Entry::Request { .. }
-            | Entry::Decision(_)
-            | Entry::Subagent(_)
-            | Entry::Interrupt { .. }
-            | Entry::Model { .. }
-            | Entry::Note { .. }
-            | Entry::Instructions { .. }
-            | Entry::ResultsLeftOut { .. }
-            | Entry::HandedOut { .. }
-            | Entry::Unknown => {}
-        }
-    }
-
-    /// Whether so many results and turn ends have passed since the last reply.
-    fn has_passed(&self, other: &Self) -> bool {
-        let has_process = self.sessions >= other.sessions;
-        has_process && self.results >= other.results && self.turn_ends >= other.turn_ends
-    }
-}
 
 /// A recorded call of the model.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,61 +26,6 @@ pub(super) struct RecordedCall {
 pub(super) enum Answer {
     Reply(Reply),
     Summary(String, Usage),
-}
-
-/// A message or a prompt that the member gets.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Delivery {
-    pub(super) at: WallTime,
-    /// The time that the others must have reached. A message that came during a call had come before its result.
-    pub(super) ordered_at: WallTime,
-    pub(super) what: Delivered,
-    /// The place after which it comes.
-    after: Place,
-    /// Whether the member was idle before it.
-    comes_at_rest: bool,
-    /// The call before it, if another call of the same reply comes after it.
-    after_call: Option<String>,
-    /// Whether it came while the model wrote a reply, and before the first call of the reply.
-    is_ahead: bool,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Delivered {
-    Mail { message: Map<String, Value>, verified: bool },
-    Prompt(String),
-}
-
-impl Delivery {
-    pub(super) fn is_mail(&self) -> bool {
-        matches!(self.what, Delivered::Mail { .. })
-    }
-
-    /// Whether the member gets a task that it has taken from the list by itself.
-    pub(super) fn is_own_claim(&self) -> bool {
-        let Delivered::Mail { message, .. } = &self.what else { return false };
-        let is = |key: &str, value: &str| message.get(key).is_some_and(|found| found == value);
-        is("type", "task_assignment") && is("from", AgentName::system().as_str())
-    }
-
-    pub(super) fn was_sent_before(&self, time: WallTime) -> bool {
-        matches!(&self.what, Delivered::Mail { message, .. } if was_sent_before(message, time))
-    }
-
-    /// Returns the delivery with another time that the others must have reached.
-    pub(super) fn ordered_at(self, ordered_at: WallTime) -> Self {
-        Self { ordered_at, ..self }
-    }
-
-    /// Whether the delivery starts a turn of an idle member.
-    pub(super) fn wakes(&self) -> bool {
-        match &self.what {
-            Delivered::Prompt(_) => true,
-            Delivered::Mail { message, .. } => {
-                Message::read(message).is_ok_and(|message| message.body.wakes())
-            }
-        }
-    }
 }
 
 /// A tool call of the record.
@@ -279,7 +179,8 @@ impl Script {
                     turn_ended_at = Some(at);
                 }
                 Entry::ToolStart { tool_use_id, .. } => {
-                    if let Some(segment) = segment {
+                    // Mail since a question about the call has come while the member waited for the answer.
+                    if let Some(segment) = segment.filter(|_| !is_asking) {
                         segment.begin_call(before.results, last_result.as_ref(), reply_at);
                     }
                     let session = place.sessions;
@@ -399,7 +300,7 @@ impl Script {
 
     /// Returns the deliveries of [`Self::due`] that come between this call and the next one of the same reply.
     pub(super) fn due_after_call(&self, place: &Place, released: usize, id: &str) -> &[Delivery] {
-        let passed = Place { results: usize::MAX, ..*place };
+        let passed = Place { results: usize::MAX, decisions: usize::MAX, ..*place };
         let due = self.due(&passed, released, false);
         let count = due.iter().take_while(|it| {
             it.after.results <= place.results || it.after_call.as_deref() == Some(id)
@@ -539,6 +440,27 @@ mod tests {
         let script = script(&all, &[]);
         let place = place(&all[..3]);
         assert_eq!(ids(script.due_after_call(&place, 0, "a")), ["between"]);
+    }
+
+    #[test]
+    fn mail_that_comes_while_a_question_is_open_comes_after_it() {
+        let question = json!({"request_id": "m:a", "about": "permission", "tool_use_id": "a", "tool": "bash",
+            "input": {}, "description": "ls"});
+        let (question, decider) = (serde_json::from_value(question).unwrap(), "lead".into());
+        let all = [
+            session(),
+            reply(),
+            Entry::Request { question, decider, deadline: WallTime::default() },
+            mail("while it waits"),
+            Entry::Decision(Decision::by_program("m:a", DecisionOutcome::Approved, "")),
+            mail("later"),
+            start("a"),
+            result("a"),
+        ];
+        let script = script(&all, &[]);
+        assert_eq!(ids(script.due_ahead(&place(&all[..1]), 0)), [""; 0]);
+        assert_eq!(ids(script.due(&place(&all[..3]), 0, false)), ["while it waits"]);
+        assert_eq!(ids(script.due(&place(&all[..5]), 1, false)), ["later"]);
     }
 
     #[test]

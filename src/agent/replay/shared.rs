@@ -1,11 +1,13 @@
 //! The state of a player that is read from the files: the place of each member, and the mail that is held.
 
+use super::delivery::{Delivered, Delivery};
 use super::list::RecordedList;
 use super::order::{
     Progress, does_another_work, have_others_changed_list, have_others_reached, list_change,
 };
+use super::place::Place;
 use super::recorded_mail::{id_of, is_same};
-use super::script::{Crash, Delivered, Delivery, Place, Script};
+use super::script::{Crash, Script};
 use crate::os::deadline::deadline;
 use crate::store::TeamDir;
 use crate::store::replay::release;

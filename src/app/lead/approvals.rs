@@ -6,6 +6,7 @@
 use super::question_queue::QuestionQueue;
 use super::runtime::LeadRuntime;
 use crate::agent::event::ApprovalEvent;
+use crate::agent::replay::Player;
 use crate::app::question_file::file_of;
 use crate::app::requests::{
     always_rules, decided_call, editable_text, own_decision, rules_of_always,
@@ -21,7 +22,7 @@ use crate::ui::question::{ALWAYS, ask_about, body, choices, omitted_of, subject_
 use crate::ui::{sanitize::one_line, view::View};
 use crate::wire::AgentName;
 use crate::wire::message::{Body, Message};
-use crate::wire::permission::{PermissionMode, Question, QuestionKind};
+use crate::wire::permission::{PermissionMode, Question, QuestionKind, RuleScope};
 use crate::wire::roster::{Member, Roster, Status};
 use std::rc::Rc;
 use std::time::Instant;
@@ -30,10 +31,18 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// The number of columns of the rule that an answer would make.
 const RULE_COLUMNS: usize = 60;
 
+/// The one who answers questions in this run.
+pub(super) enum Answerer {
+    Person,
+    /// Nobody can: every question is denied, for this reason.
+    NoOne(&'static str),
+    /// The record that the team plays has the answers of the person. Other questions are denied, for this reason.
+    Record(Rc<Player>, &'static str),
+}
+
 pub(super) struct Approvals {
     runtime: LeadRuntime,
-    /// The reason for which every question is denied, if no person can answer in this run.
-    nobody: Option<&'static str>,
+    answerer: Answerer,
     pub(super) queue: QuestionQueue,
     /// The time at which the question in front was withdrawn without an answer.
     pub(super) replaced_at: Option<Instant>,
@@ -43,10 +52,10 @@ pub(super) struct Approvals {
 
 impl Approvals {
     /// Creates the approvals with the open questions of members that already wait for an answer.
-    pub(super) fn new(runtime: LeadRuntime, nobody: Option<&'static str>) -> Self {
+    pub(super) fn new(runtime: LeadRuntime, answerer: Answerer) -> Self {
         let (notices, unread_notices) = unbounded_channel();
         let (queue, replaced_at) = (QuestionQueue::default(), None);
-        let mut approvals = Self { runtime, nobody, queue, replaced_at, notices, unread_notices };
+        let mut approvals = Self { runtime, answerer, queue, replaced_at, notices, unread_notices };
         approvals.find_open_questions(|member| member.status == Status::Waiting);
         approvals
     }
@@ -110,7 +119,12 @@ impl Approvals {
         if !self.runtime.approval_queue.is_for_person(&asked) {
             return;
         }
-        let Some(why) = self.nobody else { return self.queue.push(asked) };
+        let why = match &self.answerer {
+            Answerer::Person => return self.queue.push(asked),
+            // The answer comes at its time.
+            Answerer::Record(record, _) if record.has_answer(&asked.question.request_id) => return,
+            Answerer::NoOne(why) | Answerer::Record(_, why) => *why,
+        };
         let question = &asked.question;
         let why = match question.about {
             QuestionKind::Plan => why.to_owned(),
@@ -130,20 +144,25 @@ impl Approvals {
             && message.incarnation.as_deref() == Some(self.runtime.incarnation.as_str());
         let Some((_, decision, _)) = ApprovalDecision::of_body(&message.body) else { return };
         let id = message.request_id.as_deref().filter(|_| bound);
-        let queue = Rc::clone(&self.runtime.approval_queue);
-        if id.is_some_and(|id| queue.find(id).is_none()) {
-            // The answer can arrive before the question, and before its owner's status says that it waits.
-            self.find_open_questions(|member| !member.status.is_over());
-        }
-        let asked = id.and_then(|id| queue.find(id));
-        match asked {
-            Some(asked) => self.decide(asked, Decider::Person, decision),
-            None => tracing::warn!(
+        if !id.is_some_and(|id| self.decide_for_person(id, decision)) {
+            tracing::warn!(
                 from = message.from,
                 request_id = message.request_id,
                 "an answer was not acted on: it is not the user's, or no question waits for it"
-            ),
+            );
         }
+    }
+
+    /// Decides a question for the person. Returns whether it waited.
+    pub(super) fn decide_for_person(&mut self, id: &str, decision: ApprovalDecision) -> bool {
+        let queue = Rc::clone(&self.runtime.approval_queue);
+        if queue.find(id).is_none() {
+            // The answer can arrive before the question, and before its owner's status says that it waits.
+            self.find_open_questions(|member| !member.status.is_over());
+        }
+        let Some(asked) = queue.find(id) else { return false };
+        self.decide(asked, Decider::Person, decision);
+        true
     }
 
     /// Whether the owner of a question still waits for its answer. A status may be written late, if the roster is locked,
@@ -266,6 +285,9 @@ impl Approvals {
         let id = asked.question.request_id.clone();
         self.queue.remove(&id);
         let (runtime, notices) = (self.runtime.clone(), self.notices.clone());
+        // A replay makes no rule for other teams in its folder.
+        let is_replay = matches!(self.answerer, Answerer::Record(..));
+        let most = if is_replay { RuleScope::Team } else { RuleScope::Good };
         let is_yes = decision.verdict == RequestVerdict::Approve;
         let verdict = if is_yes { "yes" } else { "no" };
         let call = decided_call(&asked.question, decision.updated_input.as_ref());
@@ -297,7 +319,7 @@ impl Approvals {
                 runtime.send(ApprovalEvent::Answered(own).into());
             }
             let rule_scope = decision.makes_rule().filter(|_| !asked.question.is_plan());
-            if let Some(scope) = rule_scope
+            if let Some(scope) = rule_scope.map(|scope| scope.min(most))
                 && let Err(why) = runtime.grant(&asked.owner, scope, &allow).await
             {
                 let _unread = notices.send(why);

@@ -1,6 +1,6 @@
 //! `team lead -p`: runs until the team is at rest, then stops the team and prints the last text.
 
-use super::approvals::Approvals;
+use super::approvals::{Answerer, Approvals};
 use super::ending::{
     Closed, EndReason, EndedLoop, TimeLimit, WorkState, close, exit_code, stop_loop,
 };
@@ -9,7 +9,7 @@ use super::quiescence::{
     failed_tasks, is_at_rest, open_tasks, reminders_until, retry_of, timers_left, waiting_for,
 };
 use super::spawn_requests;
-use crate::agent::{event::MachineEvent, progress::Progress};
+use crate::agent::{event::MachineEvent, progress::Progress, replay::Player};
 use crate::app::progress_line::{ProgressLine, during};
 use crate::app::{context::Context, names::member_names, output, stop_members::still_alive};
 use crate::error::{Exit, Failure};
@@ -17,6 +17,7 @@ use crate::os::blocking_output::BlockingOutput;
 use crate::os::{Clock, SystemClock, signals::SignalEvent};
 use crate::protocol::ladder::Urgency;
 use crate::store::{roster, transcript};
+use crate::tools::approval_decision::ApprovalDecision;
 use crate::ui::headless_output::{Format, Headless, Summary};
 use crate::ui::live::Live;
 use crate::wire::{AgentName, WallTime, message::Outcome, roster::Status, task::TaskId};
@@ -34,8 +35,12 @@ const BRIEF_CHARS: usize = 120;
 pub(super) async fn run(context: &Context, app: LeadApp, output: Format) -> Result<Exit, Failure> {
     let narration = io::stderr().is_terminal().then(|| (io::stderr(), context.palette_for(true)));
     let reason = "a headless run (-p) cannot ask, and no rule allows it";
+    let answerer = match app.player.clone() {
+        Some(player) => Answerer::Record(player, reason),
+        None => Answerer::NoOne(reason),
+    };
     let mut headless = HeadlessRun {
-        approvals: Approvals::new(app.runtime.clone(), Some(reason)),
+        approvals: Approvals::new(app.runtime.clone(), answerer),
         screen: Headless::new(output, BlockingOutput(io::stdout()), narration),
         began: Instant::now(),
         began_at: SystemClock.now(),
@@ -131,6 +136,14 @@ fn outcome_word(exit: Exit) -> &'static str {
     }
 }
 
+/// Returns the next answer of the person in the record that the team plays, with the id of its question.
+async fn recorded_answer(player: Option<&Player>) -> (String, ApprovalDecision) {
+    match player {
+        Some(player) => player.next_answer().await,
+        None => std::future::pending().await,
+    }
+}
+
 struct HeadlessRun {
     app: LeadApp,
     approvals: Approvals,
@@ -170,6 +183,7 @@ impl HeadlessRun {
     async fn serve(&mut self) -> Result<(EndReason, Option<EndedLoop>), Failure> {
         let line = ProgressLine::begin("waiting for");
         let deadline = self.app.deadline;
+        let player = self.app.player.clone();
         loop {
             let verdict = tokio::select! {
                 ended = &mut self.app.agent => {
@@ -182,6 +196,12 @@ impl HeadlessRun {
                 }
                 notice = self.approvals.next_notice() => {
                     tracing::info!(notice, "decided");
+                    None
+                }
+                (id, decision) = recorded_answer(player.as_deref()) => {
+                    if !self.approvals.decide_for_person(&id, decision) {
+                        tracing::warn!(request_id = id, "the question of a recorded answer is over");
+                    }
                     None
                 }
                 signal = self.app.signals.next() => Some(signal.into()),
@@ -201,7 +221,9 @@ impl HeadlessRun {
     fn on_progress(&mut self, progress: &Progress) -> Option<EndReason> {
         self.was_at_rest = false;
         self.show(progress);
-        if let Progress::Mail(message) = progress {
+        if let Progress::Asked(question) = progress {
+            self.approvals.on_own((**question).clone());
+        } else if let Progress::Mail(message) = progress {
             self.approvals.on_mail(message);
             spawn_requests::on_mail(&self.app.runtime, message);
         }

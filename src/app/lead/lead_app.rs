@@ -6,6 +6,7 @@ use super::lead_core::LeadCore;
 use super::options::LeadOptions;
 use super::runtime::LeadRuntime;
 use super::startup::{RosterPlace, Startup};
+use crate::agent::approval::Asks;
 use crate::agent::replay::{Player, played};
 use crate::agent::{MemberStart, progress::Progress};
 use crate::app::agent_process::AgentProcess;
@@ -103,7 +104,10 @@ impl LeadApp {
             walls: core.walls,
             frees_walled_commands: options.sandbox.frees_commands(),
             work: None,
-            asks: options.approver(),
+            asks: match &player {
+                Some(player) if player.asks_person() => Asks::Person,
+                Some(_) | None => options.approver(),
+            },
             model,
             subagent_models: Rc::clone(&of_subagents),
             agent: None,

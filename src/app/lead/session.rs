@@ -1,6 +1,6 @@
 //! The state of a session at a terminal, and the handlers of its events.
 
-use super::approvals::Approvals;
+use super::approvals::{Answerer, Approvals};
 use super::budget_watch::BudgetWatch;
 use super::ending::EndReason;
 use super::model_switch::ModelSwitch;
@@ -80,10 +80,11 @@ impl Session {
     ) -> (Self, UnboundedReceiver<String>) {
         let (outcomes, results) = unbounded_channel();
         let nobody = "standard input is not a terminal, so no question can be asked";
-        let nobody = (!std::io::stdin().is_terminal()).then_some(nobody);
+        let is_attended = std::io::stdin().is_terminal();
+        let answerer = if is_attended { Answerer::Person } else { Answerer::NoOne(nobody) };
         let LeadOptions { settings, credentials, .. } = options;
         let session = Self {
-            approvals: Approvals::new(runtime.clone(), nobody),
+            approvals: Approvals::new(runtime.clone(), answerer),
             runtime,
             console,
             view: context.view(),

@@ -10,6 +10,7 @@ use crate::store::replay::{began_at, each_entry, recorded_agents};
 use crate::store::{StoreError, TeamDir, roster};
 use crate::wire::chat::Block;
 use crate::wire::message::{Body, Message, Outcome};
+use crate::wire::permission::{Decision, DecisionOutcome, QuestionKind};
 use crate::wire::replay::PlayEnd;
 use crate::wire::roster::{Roster, StartedBy};
 use crate::wire::transcript::{Entry, Line};
@@ -74,7 +75,7 @@ struct Reader<'a> {
     /// The first entry that was left because the turn is cut short, with the cause.
     break_cause: Option<(WallTime, BreakCause)>,
     /// The questions that are open, with their times.
-    asked: BTreeMap<String, WallTime>,
+    asked: BTreeMap<String, (WallTime, QuestionKind)>,
     /// The last reply, while a step that follows from it has not begun.
     open_reply: Option<OpenReply>,
 }
@@ -104,7 +105,7 @@ impl Seen {
             };
             each_entry(record, &name, |line| reader.read(line))?;
             let Reader { asked, .. } = reader;
-            for at in asked.into_values() {
+            for (at, _) in asked.into_values() {
                 seen.stop_before(at, || format!("a question of {name} is not answered there"));
             }
         }
@@ -295,16 +296,9 @@ impl Reader<'_> {
                 }
             }
             Entry::Request { question, .. } => {
-                self.asked.insert(question.request_id, at);
+                self.asked.insert(question.request_id, (at, question.about));
             }
-            Entry::Decision(decision) => {
-                let asked = self.asked.remove(&decision.request_id);
-                if decision.by == AgentName::user().as_str() {
-                    let name = &self.name;
-                    let why = || format!("the person answers a question of {name} there");
-                    self.seen.stop_before(asked.unwrap_or(at), why);
-                }
-            }
+            Entry::Decision(decision) => self.read_decision(&decision),
             Entry::Subagent(start) => {
                 let why =
                     format!("it has the subagent {}, and no subagent is played yet", start.id);
@@ -383,6 +377,25 @@ impl Reader<'_> {
         }
     }
 
+    /// An answer of the person is given again, unless the mode of the lead depends on it, which the record has no start of.
+    fn read_decision(&mut self, decision: &Decision) {
+        let Some((at, about)) = self.asked.remove(&decision.request_id) else { return };
+        let name = &self.name;
+        match decision.outcome {
+            DecisionOutcome::Approved | DecisionOutcome::Rejected => {
+                let is_of_person = decision.by == AgentName::user().as_str();
+                if is_of_person && about == QuestionKind::Plan {
+                    self.seen.stop_before(at, || {
+                        format!("the person decides on a plan of {name} there")
+                    });
+                }
+            }
+            DecisionOutcome::Expired | DecisionOutcome::Withdrawn => {
+                self.seen.stop_before(at, || format!("a question of {name} is not answered there"));
+            }
+        }
+    }
+
     fn read_mail(&mut self, at: WallTime, message: &Message) {
         let is_of = |name: AgentName| message.from == name.as_str();
         self.was_asked_to_end |= matches!(message.body, Body::ShutdownRequest { .. });
@@ -394,6 +407,8 @@ impl Reader<'_> {
             && let Some(sent_at) = message.timestamp
         {
             self.seen.close_at(sent_at);
+        } else if let Body::ModeSetRequest { .. } = &message.body {
+            self.seen.stop_before(at, || "the person changes the mode there".to_owned());
         } else if is_reminder(message) {
             let name = &self.name;
             self.seen.stop_before(at, || format!("a reminder comes to {name} there"));

@@ -16,6 +16,7 @@ mod manual_teammates;
 mod nine_prompts;
 mod output_spill;
 mod replay;
+mod replay_answers;
 mod replay_ends;
 mod replay_resumed;
 mod restart;

@@ -25,13 +25,13 @@ fn late(reply: Value, delay_ms: u64) -> Value {
     reply
 }
 
-fn quit(team: &Team, mut lead: Terminal) {
+pub(super) fn quit(team: &Team, mut lead: Terminal) {
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     team.wait_no_process();
 }
 
-fn wait_for(team: &Team, name: &str, kind: &str, count: usize) {
+pub(super) fn wait_for(team: &Team, name: &str, kind: &str, count: usize) {
     team.eventually(&format!("{name} has {count} of {kind}"), || {
         let lines = team.lines(&format!("transcript/{name}.jsonl"));
         lines.iter().filter(|line| line["kind"] == kind).count() >= count
@@ -39,7 +39,7 @@ fn wait_for(team: &Team, name: &str, kind: &str, count: usize) {
 }
 
 /// Plays the record with each origin of results. Asserts that it stops early for this reason.
-fn stops_early(team: &Team, why: &str) {
+pub(super) fn stops_early(team: &Team, why: &str) {
     for tools in ["real", "recorded"] {
         let outcome = alike(&replay(team, tools, &["--tools", tools]));
         let told = outcome["cut"].as_str().unwrap_or_default();
@@ -124,28 +124,6 @@ fn the_play_ends_before_a_turn_that_the_person_interrupts() {
         quit(&team, front);
         stops_early(&team, &format!("{who} is interrupted there"));
     }
-}
-
-#[test]
-fn the_play_ends_before_an_answer_of_the_person() {
-    let team = Team::new();
-    let mut command = team.command("team", &["lead", "--new", "--mode", "default"]);
-    let replies = [
-        says("lead", "what is it?"),
-        calls("lead", &[bash("touch asked")]),
-        says("lead", "thanks"),
-    ];
-    command.args(["--model", &script(&team, &replies)]);
-    let mut front = Terminal::start(command);
-    front.expect("/quit ends the team");
-    front.type_line("hello");
-    wait_for(&team, "lead", "turn_end", 1);
-    front.type_line("touch it");
-    front.expect_screen("y yes");
-    front.type_line("y");
-    wait_for(&team, "lead", "turn_end", 2);
-    quit(&team, front);
-    stops_early(&team, "the person answers a question of lead");
 }
 
 #[test]

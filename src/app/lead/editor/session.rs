@@ -13,7 +13,7 @@ use crate::acp::served::updates::{
 };
 use crate::agent::event::MachineEvent;
 use crate::agent::progress::{CallEnd, EndedCall, Progress};
-use crate::app::lead::approvals::Approvals;
+use crate::app::lead::approvals::{Answerer, Approvals};
 use crate::app::lead::budget_watch::BudgetWatch;
 use crate::app::lead::ending::EndReason;
 use crate::app::lead::quiescence::is_at_rest;
@@ -127,7 +127,7 @@ impl EditorSession {
         Self {
             client,
             id,
-            approvals: Approvals::new(runtime.clone(), None),
+            approvals: Approvals::new(runtime.clone(), Answerer::Person),
             told_mode: runtime.approval_queue.mode.get(),
             runtime,
             budgets,

@@ -3,7 +3,7 @@
 use crate::agent::budget::Warnings;
 use crate::agent::event::{Event, MachineEvent};
 use crate::app::context::Context;
-use crate::app::lead::approvals::Approvals;
+use crate::app::lead::approvals::{Answerer, Approvals};
 use crate::app::lead::budget_watch::BudgetWatch;
 use crate::app::lead::ending::{TimeLimit, stop_team};
 use crate::app::lead::lead_core::LeadCore;
@@ -119,7 +119,7 @@ impl ServedLead {
         let cause = Rc::new(Cell::new(ExitCause::TeamStopped));
         let watch = Watch {
             cause: Rc::clone(&cause),
-            approvals: Approvals::new(runtime.clone(), None),
+            approvals: Approvals::new(runtime.clone(), Answerer::Person),
             member: Rc::clone(&member),
             runtime: runtime.clone(),
             budgets,

@@ -1,0 +1,156 @@
+//! `team replay`: the answers of the person are given again at their time, also those that make a rule, change a command,
+//! or come from another terminal.
+
+use super::replay::{alike, count, replay};
+use super::replay_ends::{quit, stops_early, wait_for};
+use crate::support::approvals::wait_asked;
+use crate::support::harness::Team;
+use crate::support::scripts::{bash, calls, says, script, spawn, turns};
+use crate::support::terminal::Terminal;
+use serde_json::{Value, json};
+use std::fs;
+
+/// Starts a lead that asks the person.
+fn asking_lead(team: &Team, mode: &str, replies: &[Value]) -> Terminal {
+    let mut command = team.command("team", &["lead", "--new", "--mode", mode]);
+    command.args(["--model", &script(team, replies)]);
+    let lead = Terminal::start(command);
+    lead.expect("/quit ends the team");
+    lead
+}
+
+/// Waits until a member has ended so many turns, and all rest.
+fn rest_after(team: &Team, name: &str, count: usize) {
+    team.eventually("all rest", || {
+        let rests = |name: &&str| team.status(name) == "idle";
+        turns(team, name) >= count && ["lead", "alice", "bob"].iter().all(rests)
+    });
+}
+
+#[test]
+fn the_answers_of_the_person_are_given_again_twice() {
+    let team = Team::new();
+    let append = |what: &str| bash(&format!("echo {what} >> list"));
+    let tell_alice = ("send_message", json!({ "to": "alice", "content": "while you wait" }));
+    let replies = [
+        calls("lead", &[spawn("alice"), spawn("bob")]),
+        says("lead", "started"),
+        says("lead", "thanks"),
+        says("lead", "thanks again"),
+        says("lead", "and again"),
+        calls("lead", &[append("lead")]),
+        calls("lead", &[append("wrong")]),
+        calls("lead", &[append("retyped")]),
+        says("lead", "done"),
+        says("lead", "and done"),
+        calls("alice", &[append("alice")]),
+        calls("alice", &[append("alice")]),
+        says("alice", "listed"),
+        says("bob", "ready"),
+        calls("bob", &[tell_alice]),
+        says("bob", "told"),
+        calls("bob", &[append("bob")]),
+        says("bob", "listed, too"),
+    ];
+    let mut lead = asking_lead(&team, "default", &replies);
+    lead.type_line("go");
+    wait_asked(&team, "alice");
+    rest_of(&team, "bob", 1);
+    team.team(&["send", "bob", "tell alice"]).expect(0);
+    team.eventually("alice has mail of bob", || team.has_mail("alice", "bob", "while you wait"));
+    rest_of(&team, "bob", 2);
+    lead.expect_screen("? alice asks to run: echo alice");
+    lead.type_line("always session");
+    rest_after(&team, "lead", 4);
+    lead.type_line("and you?");
+    lead.expect_screen("? lead asks to run: echo lead");
+    lead.type_line("y");
+    lead.expect_screen("? lead asks to run: echo wrong");
+    lead.type_line("n not this one");
+    lead.expect_screen("? lead asks to run: echo retyped");
+    lead.type_line("e echo changed >> list");
+    rest_after(&team, "lead", 5);
+    team.team(&["send", "bob", "list yourself"]).expect(0);
+    let id = wait_asked(&team, "bob");
+    team.team(&["approve", &id]).expect(0);
+    rest_after(&team, "lead", 6);
+    quit(&team, lead);
+    let list = "alice\nalice\nlead\nchanged\nbob\n";
+    let read = |folder: &str| fs::read_to_string(team.workspace().join(folder).join("list"));
+    assert_eq!(read("").unwrap(), list);
+    for into in ["first", "second"] {
+        let outcome = alike(&replay(&team, into, &[]));
+        assert!(outcome["cut"].is_null(), "{outcome:#}");
+        assert_eq!(read(into).unwrap(), list);
+        assert!(count(&outcome, "lead") > 20, "{outcome:#}");
+    }
+    alike(&replay(&team, "told", &["--tools", "recorded"]));
+    assert!(read("told").is_err(), "no command has run");
+    team.wait_no_process();
+}
+
+/// Waits until a member has ended so many turns, and rests.
+fn rest_of(team: &Team, name: &str, count: usize) {
+    wait_for(team, name, "turn_end", count);
+    team.wait_status(name, "idle");
+}
+
+#[test]
+fn the_play_ends_before_the_person_decides_on_the_plan_of_the_lead() {
+    let team = Team::new();
+    let replies = [
+        says("lead", "what is it?"),
+        calls("lead", &[("submit_plan", json!({ "plan": "1. look" }))]),
+        says("lead", "thanks"),
+    ];
+    let mut lead = asking_lead(&team, "plan", &replies);
+    lead.type_line("hello");
+    wait_for(&team, "lead", "turn_end", 1);
+    lead.type_line("make a plan");
+    lead.expect_screen("y yes");
+    lead.type_line("y");
+    wait_for(&team, "lead", "turn_end", 2);
+    quit(&team, lead);
+    stops_early(&team, "the person decides on a plan of lead");
+}
+
+#[test]
+fn the_play_ends_before_the_person_changes_the_mode() {
+    let team = Team::new();
+    let replies = [
+        calls("lead", &[spawn("alice")]),
+        says("lead", "started"),
+        says("lead", "thanks"),
+        says("alice", "ready"),
+    ];
+    let mut lead = asking_lead(&team, "default", &replies);
+    lead.type_line("go");
+    wait_for(&team, "lead", "turn_end", 2);
+    rest_of(&team, "alice", 1);
+    lead.type_line("/mode accept_edits");
+    team.eventually("alice is told", || {
+        let mail = team.mail_of("alice");
+        mail.iter().any(|mail| mail["type"] == "mode_set_request")
+    });
+    quit(&team, lead);
+    stops_early(&team, "the person changes the mode there");
+}
+
+#[test]
+fn the_play_ends_before_a_question_that_is_not_answered() {
+    let team = Team::new();
+    let replies = [
+        calls("lead", &[spawn("alice")]),
+        says("lead", "started"),
+        says("lead", "thanks"),
+        calls("alice", &[bash("echo alice >> list")]),
+    ];
+    let mut lead = asking_lead(&team, "default", &replies);
+    lead.type_line("go");
+    wait_asked(&team, "alice");
+    wait_for(&team, "lead", "turn_end", 1);
+    lead.expect_screen("? alice asks to run: echo alice");
+    lead.type_line("/quit");
+    assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
+    stops_early(&team, "a question of alice is not answered there");
+}
