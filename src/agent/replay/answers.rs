@@ -19,9 +19,11 @@ impl Player {
         self.answers.iter().any(|answer| answer.id == id)
     }
 
-    /// Returns the next answer of the person at its time, with the id of its question.
+    /// Returns the next answer of the person at its time, with the id of its question. It is the next one until it is
+    /// [given](Self::give): a question is in the transcript a moment before it can be answered.
     pub(crate) async fn next_answer(&self) -> (String, ApprovalDecision) {
         loop {
+            tokio::time::sleep(SLOW_INTERVAL).await;
             let given = self.given.borrow().clone();
             if given.len() == self.answers.len() {
                 std::future::pending::<()>().await;
@@ -32,12 +34,14 @@ impl Player {
                 left.find(|answer| shared.is_due(answer)).cloned()
             };
             if let Some(RecordedAnswer { id, decision, .. }) = self.look(is_due).await {
-                // Nothing is awaited from here on, so no answer is lost if the caller stops to wait.
-                self.given.borrow_mut().insert(id.clone());
                 return (id, decision);
             }
-            tokio::time::sleep(SLOW_INTERVAL).await;
         }
+    }
+
+    /// Notes that the answer to this question was given.
+    pub(crate) fn give(&self, id: String) {
+        self.given.borrow_mut().insert(id);
     }
 
     /// Delivers the mail that comes while this member waits for an answer, which is among it.

@@ -70,7 +70,7 @@ pub(crate) struct Player {
     of_person: RefCell<Vec<(WallTime, NewTask)>>,
     /// The answers of the person; the lead gives them again.
     answers: Arc<[RecordedAnswer]>,
-    /// The questions whose answer was given.
+    /// The questions whose answers were given.
     given: RefCell<BTreeSet<String>>,
     agent: OnceCell<Agent>,
     /// The task that wakes the idle member.

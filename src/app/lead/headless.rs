@@ -199,8 +199,10 @@ impl HeadlessRun {
                     None
                 }
                 (id, decision) = recorded_answer(player.as_deref()) => {
-                    if !self.approvals.decide_for_person(&id, decision) {
-                        tracing::warn!(request_id = id, "the question of a recorded answer is over");
+                    if self.approvals.decide_for_person(&id, decision)
+                        && let Some(player) = &player
+                    {
+                        player.give(id);
                     }
                     None
                 }
