@@ -55,8 +55,19 @@ impl Player {
             let all = std::iter::once(first).chain(rest);
             all.map(|it| it.clone().ordered_at(first.ordered_at)).collect()
         };
-        while self.look(|shared| shared.strayed.is_none() && shared.is_asking()).await {
-            self.deliver_before_next_call(Window::Now, next).await;
+        loop {
+            // An answer that the record does not have comes at once, such as that nobody can answer.
+            let look = |shared: &mut Shared| {
+                shared.release_unexpected();
+                (shared.is_asking(), shared.strayed.is_none())
+            };
+            let (is_asking, is_followed) = self.look(look).await;
+            if !is_asking {
+                return;
+            }
+            if is_followed {
+                self.deliver_before_next_call(Window::Now, next).await;
+            }
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
     }

@@ -323,6 +323,11 @@ impl Reader<'_> {
         self.seen.note_model(&self.name, model, is_foreign);
         let open_reply = self.open_reply.take();
         self.was_asked_to_end = false;
+        for (asked_at, _) in std::mem::take(&mut self.asked).into_values() {
+            let name = &self.name;
+            self.seen
+                .stop_before(asked_at, || format!("a question of {name} is not answered there"));
+        }
         let Some(OpenReply { at: replied_at, calls }) = open_reply else { return };
         // All processes are killed at once, so none begins a call meanwhile.
         let is_of_kill = self.seen.run_number(at) != self.seen.run_number(replied_at);

@@ -3,8 +3,10 @@
 
 use super::replay::{alike, count, replay};
 use super::replay_ends::{quit, stops_early, wait_for};
+use super::replay_resumed::kill_all;
 use crate::support::approvals::wait_asked;
-use crate::support::harness::Team;
+use crate::support::child_process::write;
+use crate::support::harness::{SHORTEST_DEADLINE, Team};
 use crate::support::scripts::{all_idle, bash, calls, says, script, spawn};
 use crate::support::terminal::Terminal;
 use serde_json::{Value, json};
@@ -126,21 +128,64 @@ fn the_play_ends_before_the_person_changes_the_mode() {
     stops_early(&team, "the person changes the mode there");
 }
 
-#[test]
-fn the_play_ends_before_a_question_that_is_not_answered() {
-    let team = Team::new();
+/// Starts a team whose teammate asks.
+fn team_that_asks(team: &Team) -> Terminal {
     let replies = [
         calls("lead", &[spawn("alice")]),
         says("lead", "started"),
         says("lead", "thanks"),
         calls("alice", &[bash("echo alice >> list")]),
+        says("alice", "listed"),
     ];
-    let mut lead = asking_lead(&team, "default", &replies);
+    let mut lead = asking_lead(team, "default", &replies);
     lead.type_line("go");
-    wait_asked(&team, "alice");
-    wait_for(&team, "lead", "turn_end", 1);
+    wait_asked(team, "alice");
+    wait_for(team, "lead", "turn_end", 1);
     lead.expect_screen("? alice asks to run: echo alice");
+    lead
+}
+
+#[test]
+fn the_play_ends_before_a_question_that_is_not_answered() {
+    let team = Team::new();
+    let mut lead = team_that_asks(&team);
     lead.type_line("/quit");
     assert_eq!(lead.wait().code(), Some(0), "{}", lead.screen());
     stops_early(&team, "a question of alice is not answered there");
+}
+
+#[test]
+fn the_play_ends_before_a_question_that_is_open_when_all_are_killed() {
+    let team = Team::new();
+    let lead = team_that_asks(&team);
+    kill_all(&team);
+    drop(lead);
+    let model = format!("script:{}", team.workspace().join("script.jsonl").display());
+    let again = ["lead", "--resume", "--mode", "default", "--model", &model];
+    let mut lead = Terminal::start(team.command("team", &again));
+    lead.expect_screen("? alice asks to run: echo alice");
+    lead.type_line("y");
+    rest_of(&team, "alice", 1);
+    quit(&team, lead);
+    stops_early(&team, "a question of alice is not answered there");
+}
+
+/// The lead says at once that nobody can answer, and the play ends with that difference.
+#[test]
+fn a_question_whose_answer_is_not_in_the_record_is_denied() {
+    let team = Team::new();
+    let mut lead = team_that_asks(&team);
+    lead.type_line("y");
+    rest_of(&team, "alice", 1);
+    quit(&team, lead);
+    let path = team.path("transcript/alice.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let lines = text.split_inclusive('\n');
+    let kept: Vec<&str> = lines.filter(|line| !line.contains("permission_response")).collect();
+    write(&path, kept.concat());
+    let mut command = team.command("team", &["replay", ".", "--into", "again", "--json"]);
+    let ran = command.env(SHORTEST_DEADLINE, "100").output().unwrap();
+    let outcome: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!((ran.status.code(), &outcome["first"]), (Some(1), &json!("alice")), "{outcome:#}");
+    team.wait_no_process();
 }

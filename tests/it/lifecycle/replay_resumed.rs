@@ -65,7 +65,7 @@ fn a_team_that_ended_and_was_resumed_plays_again_twice() {
 }
 
 /// Kills all processes of a team. None of them sees the end of another one.
-fn kill_all(team: &Team) {
+pub(super) fn kill_all(team: &Team) {
     let send_all = |end| {
         for (pid, _) in team.processes() {
             let _has_ended = kill(Pid::from_raw(pid), end);
