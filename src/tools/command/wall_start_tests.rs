@@ -55,11 +55,14 @@ fn walled(means: &[bool]) -> Vec<Containment> {
     containments(means).into_iter().filter(|it| kinds.contains(&it.walls)).collect()
 }
 
+/// The last line of the evidence of a command's walls.
+const END: &str = "end";
+
 /// Returns a command that proves the walls of its shell, which starts nothing before, and then never exits.
 fn command(fixture: &Fixture) -> String {
     let evidence = fixture.file("evidence");
     format!(
-        "mapfile -t status </proc/$$/status; printf '%s\\n' \"${{status[@]}}\" >{}; sleep 300.{}",
+        "mapfile -t status </proc/$$/status; printf '%s\\n' \"${{status[@]}}\" {END} >{}; sleep 300.{}",
         evidence.display(),
         fixture.token
     )
@@ -168,10 +171,13 @@ fn end_run(fixture: &Fixture) {
 
 fn assert_walled_if_run(fixture: &Fixture) {
     let status = fs::read_to_string(fixture.file("evidence")).unwrap_or_default();
-    // A shell that was killed while it wrote the file leaves it empty.
-    if !status.is_empty() {
-        for flag in ["NoNewPrivs:\t1\n", "Seccomp:\t2\n"] {
-            assert!(status.contains(flag), "{flag}: {status}");
+    // A shell writes line by line: one that was killed while it did so has written the first lines only.
+    let complete = status.lines().next_back() == Some(END);
+    for (name, value) in [("NoNewPrivs:", "1"), ("Seccomp:", "2")] {
+        let line = status.split_inclusive('\n').find_map(|line| line.strip_prefix(name));
+        match line.and_then(|line| line.strip_suffix('\n')) {
+            Some(found) => assert_eq!(found.trim(), value, "{name} {status}"),
+            None => assert!(!complete, "{name} {status}"),
         }
     }
 }
