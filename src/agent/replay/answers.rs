@@ -79,10 +79,12 @@ impl Shared {
         self.members.iter().any(|member| member.name == self.me && !member.asked.is_empty())
     }
 
-    /// Whether a question is open, and the team as far as it was at the answer.
+    /// Whether a question is open, and the team as far as it was at the answer. A question whose answer comes after the end
+    /// stays open.
     fn is_due(&self, answer: &RecordedAnswer) -> bool {
         let is_open = self.members.iter().any(|member| member.asked.contains(&answer.id));
-        let is_time = || self.is_time(answer.at) && self.have_all_reached(answer.at);
+        let is_time =
+            || answer.at < self.end && self.is_time(answer.at) && self.have_all_reached(answer.at);
         is_open && (self.strayed.is_some() || is_time())
     }
 }

@@ -1,8 +1,8 @@
 //! `team replay`: the answers of the person are given again at their time, also those that make a rule, change a command,
 //! or come from another terminal.
 
-use super::replay::{alike, count, replay};
-use super::replay_ends::{quit, stops_early, wait_for};
+use super::replay::{alike, count, lines, replay};
+use super::replay_ends::{ESC, quit, stops_early, wait_for};
 use super::replay_resumed::kill_all;
 use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
@@ -87,6 +87,48 @@ fn the_answers_of_the_person_are_given_again_twice() {
 }
 
 #[test]
+fn a_rule_for_good_and_the_plan_of_a_teammate_are_decided_again() {
+    let team = Team::new();
+    let plan = |text: &str| ("submit_plan", json!({ "plan": text }));
+    let order = json!({ "name": "alice", "role": "worker", "prompt": "begin", "mode": "plan" });
+    let list = "echo lead >> list";
+    let replies = [
+        calls("lead", &[bash(list), bash(list)]),
+        calls("lead", &[("spawn_teammate", order)]),
+        says("lead", "started"),
+        // Plans and the report wake it, in one turn or in several.
+        says("lead", "noted"),
+        says("lead", "noted"),
+        says("lead", "noted"),
+        says("lead", "noted"),
+        calls("alice", &[plan("1. guess")]),
+        calls("alice", &[plan("1. look")]),
+        calls("alice", &[bash("echo alice >> list")]),
+        says("alice", "done"),
+    ];
+    let mut lead = asking_lead(&team, "default", &replies);
+    lead.type_line("go");
+    lead.expect_screen("? lead asks to run: echo lead");
+    lead.type_line("always good");
+    let first = wait_asked(&team, "alice");
+    team.team(&["deny", &first, "--reason", "look first"]).expect(0);
+    wait_for(&team, "alice", "decision", 1);
+    let second = wait_asked(&team, "alice");
+    team.team(&["approve", &second]).expect(0);
+    lead.expect_screen("? alice asks to run: echo alice");
+    lead.type_line("y");
+    rest_of(&team, "alice", 1);
+    quit(&team, lead);
+    for into in ["first", "second"] {
+        let outcome = alike(&replay(&team, into, &[]));
+        assert!(outcome["cut"].is_null(), "{outcome:#}");
+        let read = fs::read_to_string(team.workspace().join(into).join("list"));
+        assert_eq!(read.unwrap(), "lead\nlead\nalice\n");
+    }
+    team.wait_no_process();
+}
+
+#[test]
 fn the_play_ends_before_the_person_decides_on_the_plan_of_the_lead() {
     let team = Team::new();
     let replies = [
@@ -134,6 +176,7 @@ fn team_that_asks(team: &Team) -> Terminal {
         calls("lead", &[spawn("alice")]),
         says("lead", "started"),
         says("lead", "thanks"),
+        says("lead", "thanks"),
         calls("alice", &[bash("echo alice >> list")]),
         says("alice", "listed"),
     ];
@@ -168,6 +211,29 @@ fn the_play_ends_before_a_question_that_is_open_when_all_are_killed() {
     rest_of(&team, "alice", 1);
     quit(&team, lead);
     stops_early(&team, "a question of alice is not answered there");
+}
+
+#[test]
+fn a_question_that_is_answered_after_the_cut_is_not_answered() {
+    let team = Team::new();
+    let mut lead = team_that_asks(&team);
+    lead.press(ESC);
+    lead.expect_screen("1 question waiting");
+    lead.type_line("does she ask?");
+    wait_for(&team, "lead", "turn_end", 2);
+    lead.type_line("/deny 1 later");
+    rest_of(&team, "alice", 1);
+    quit(&team, lead);
+    for into in ["first", "second"] {
+        alike(&replay(&team, into, &["--until", "2", "--fork"]));
+        let alice = lines(&team, into, "alice");
+        let is_answer = |line: &&Value| {
+            line["message"]["type"] == "permission_response" || line["outcome"] == "rejected"
+        };
+        assert_eq!(alice.iter().find(is_answer), None);
+        assert!(alice.iter().any(|line| line["outcome"] == "withdrawn"), "{alice:#?}");
+        assert!(!team.workspace().join(into).join("list").exists());
+    }
 }
 
 /// The lead says at once that nobody can answer, and the play ends with that difference.

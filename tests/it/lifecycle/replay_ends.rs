@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-const ESC: &str = "\x1b";
+pub(super) const ESC: &str = "\x1b";
 
 /// A delay that no test waits for.
 const FOREVER_MS: u64 = 600_000;
