@@ -1,8 +1,11 @@
 //! A team in a temporary folder: real processes, a real terminal, real files.
 
 use super::skips::skipped;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write;
@@ -84,7 +87,7 @@ pub(crate) fn in_parallel<T: Send>(cases: impl IntoIterator<Item = T>, test: imp
 /// Restores the default action of SIGINT. A shell without job control starts background jobs, such as a test run,
 /// with SIGINT ignored, and children inherit that.
 fn reset_interrupt() {
-    use nix::sys::signal::{SigHandler, Signal, signal};
+    use nix::sys::signal::{SigHandler, signal};
     #[expect(unsafe_code, reason = "nix has no safe call to set a disposition")]
     // SAFETY: the default action installs no handler.
     unsafe { signal(Signal::SIGINT, SigHandler::SigDfl) }.unwrap();
@@ -210,7 +213,7 @@ impl Team {
         // A command that hangs fails its test instead of blocking the run.
         let watchdog = std::thread::spawn(move || {
             if end.recv_timeout(5 * PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap_or_default();
+                kill(pid, Signal::SIGKILL).unwrap_or_default();
             }
         });
         let output = child.wait_with_output().unwrap();
@@ -316,6 +319,25 @@ impl Team {
         found
     }
 
+    /// Kills every process of this team; none sees the end of another one. Returns their number.
+    pub(crate) fn kill_all(&self) -> usize {
+        let (lead, mut killed) = (self.pid_of("lead"), BTreeSet::new());
+        let mut signal_all = |signal| {
+            let mut living = self.processes();
+            // The lead comes last: its end would orphan the groups of its stopped teammates, which then go on by SIGHUP and
+            // SIGCONT.
+            living.sort_by_key(|(pid, _)| *pid == lead);
+            for (pid, _) in &living {
+                killed.insert(*pid);
+                let _gone = kill(Pid::from_raw(*pid), signal);
+            }
+            living.is_empty()
+        };
+        signal_all(Signal::SIGSTOP);
+        self.eventually("all are killed", || signal_all(Signal::SIGKILL));
+        killed.len()
+    }
+
     /// Returns the pid in a member's life lock.
     pub(crate) fn pid_of(&self, name: &str) -> i32 {
         let text = fs::read_to_string(self.path(&format!("run/{name}.lock"))).unwrap();
@@ -370,10 +392,7 @@ impl Drop for Team {
         // A failing test reports its own cause. A passing test must have left no process, lock or claim.
         let left = self.processes();
         for (pid, _) in &left {
-            let _gone = nix::sys::signal::kill(
-                nix::unistd::Pid::from_raw(*pid),
-                nix::sys::signal::Signal::SIGKILL,
-            );
+            let _gone = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), Signal::SIGKILL);
         }
         if !std::thread::panicking() {
             assert!(left.is_empty(), "processes left behind: {left:?}");

@@ -3,7 +3,6 @@
 
 use super::replay::{alike, count, lines, replay};
 use super::replay_ends::{ESC, quit, stops_early, wait_for};
-use super::replay_resumed::kill_all;
 use crate::support::approvals::wait_asked;
 use crate::support::child_process::write;
 use crate::support::harness::{SHORTEST_DEADLINE, Team};
@@ -201,7 +200,7 @@ fn the_play_ends_before_a_question_that_is_not_answered() {
 fn the_play_ends_before_a_question_that_is_open_when_all_are_killed() {
     let team = Team::new();
     let lead = team_that_asks(&team);
-    kill_all(&team);
+    team.kill_all();
     drop(lead);
     let model = format!("script:{}", team.workspace().join("script.jsonl").display());
     let again = ["lead", "--resume", "--mode", "default", "--model", &model];

@@ -5,8 +5,6 @@ use super::replay::{alike, count, lines, replay, small_record};
 use crate::support::child_process::write;
 use crate::support::harness::{SHORTEST_DEADLINE, Team};
 use crate::support::scripts::{bash, calls, headless, says, script, spawn, wait_tool};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::fs::{self, create_dir};
 use std::process::Stdio;
@@ -64,20 +62,6 @@ fn a_team_that_ended_and_was_resumed_plays_again_twice() {
     team.wait_no_process();
 }
 
-/// Kills all processes of a team. None of them sees the end of another one.
-pub(super) fn kill_all(team: &Team) {
-    let send_all = |end| {
-        for (pid, _) in team.processes() {
-            let _has_ended = kill(Pid::from_raw(pid), end);
-        }
-    };
-    send_all(Signal::SIGSTOP);
-    team.eventually("all are killed", || {
-        send_all(Signal::SIGKILL);
-        team.processes().is_empty()
-    });
-}
-
 #[test]
 fn a_team_that_was_killed_as_a_whole_and_resumed_plays_again_twice() {
     let team = Team::new();
@@ -115,7 +99,7 @@ fn a_team_that_was_killed_as_a_whole_and_resumed_plays_again_twice() {
     write(&team.workspace().join("sends"), "");
     team.eventually("alice waits for her model", || of("alice", "tool_result") == 3);
     wait_tool(&team, "bob", "bash");
-    kill_all(&team);
+    team.kill_all();
     first.wait().unwrap();
     assert_eq!(of("lead", "mail"), 0, "what alice and bob have sent waits");
     script(&team, &replies(0));

@@ -14,8 +14,6 @@ use crate::support::fake::Fake;
 use crate::support::fake_models::{LEAD, connect};
 use crate::support::harness::Team;
 use job::Job;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use play::{MEMBERS, Play, name};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,7 +135,7 @@ impl Story {
             assert!(first.try_wait().unwrap().is_none(), "it ended\n{}", story.team.describe());
             story.play.job.checked() >= half
         });
-        let (killed, at) = (self.kill_everything(), self.begun.elapsed());
+        let (killed, at) = (self.team.kill_all(), self.begun.elapsed());
         first.wait().unwrap();
         self.play.all_died();
         let before = self.counted();
@@ -157,22 +155,6 @@ impl Story {
         let accounted = self.dealt() - self.counted();
         let facts = Facts { killed, at, took, green, uncounted, accounted };
         self.judged(&facts)
-    }
-
-    /// Kills every process of the team at once: none sees the end of another one. Returns their number.
-    fn kill_everything(&self) -> usize {
-        let mut killed = BTreeSet::new();
-        let mut signal_all = |signal| {
-            let living = self.team.processes();
-            for (pid, _) in &living {
-                killed.insert(*pid);
-                let _gone = kill(Pid::from_raw(*pid), signal);
-            }
-            living.is_empty()
-        };
-        signal_all(Signal::SIGSTOP);
-        while !signal_all(Signal::SIGKILL) {}
-        killed.len()
     }
 
     /// The number of tokens that the fake endpoint has reported.
