@@ -12,13 +12,16 @@ use std::process::{Child, Stdio};
 const TOOL: &str = r#"{"hook_event_name":"PostToolUse","tool_name":"Bash","tool_response":{}}"#;
 const STOP: &str = r#"{"hook_event_name":"Stop"}"#;
 
-/// Starts the hook that waits for mail at the end of a turn in a terminal.
+/// Works, and then starts the hook that waits for mail at the end of a turn in a terminal. Returns when it waits.
 fn wait_for_mail(team: &Team) -> Child {
+    assert_eq!(after_tool(team), Vec::<String>::new());
+    team.wait_status("eve", "working");
     let mut command = team.command("team", &["mcp", "mail-hook"]);
     command.env("CLAUDE_CODE_ENTRYPOINT", "cli").env("AI_AGENT", "claude-code_2-1-316_harness");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut hook = command.spawn().unwrap();
     hook.stdin.take().unwrap().write_all(STOP.as_bytes()).unwrap();
+    team.wait_status("eve", "idle");
     hook
 }
 
@@ -98,18 +101,14 @@ fn a_hook_that_prints_nothing_leaves_the_mail_unread() {
 fn mail_wakes_a_session_that_waits_and_a_hook_does_not_outlive_its_session() {
     let team = team();
     let mut client = Client::join(&team, &["--as", "eve"], "claude-code");
-    after_tool(&team);
-    team.wait_status("eve", "working");
     let hook = wait_for_mail(&team);
-    team.wait_status("eve", "idle");
     team.team(&["send", "eve", "wake up"]).expect(0);
     let (code, told) = ended(hook);
     assert_eq!((code, mail_in(&told)), (Some(2), vec!["wake up".to_owned()]));
     team.eventually("the mail is handed out", || handed_out(&team) == 1);
     assert_eq!(client.call("check_inbox", &json!({})), "No unread mail.");
-    // The next turn ends the wait.
+    // A tool ends the wait.
     let hook = wait_for_mail(&team);
-    team.wait_status("eve", "idle");
     assert_eq!(after_tool(&team), Vec::<String>::new());
     assert_eq!(ended(hook), (Some(0), String::new()));
     // Mail that has come during the turn wakes at its end; a session without a terminal is not held up.
@@ -119,7 +118,6 @@ fn mail_wakes_a_session_that_waits_and_a_hook_does_not_outlive_its_session() {
     let ran = team.team_with_input(&["mcp", "mail-hook"], STOP).expect(0);
     assert!(ran.out.is_empty() && ran.err.is_empty(), "{ran:?}");
     let hook = wait_for_mail(&team);
-    team.wait_status("eve", "idle");
     assert_eq!(client.end(), Some(0));
     assert_eq!(ended(hook), (Some(0), String::new()));
     // No session, and no team.
