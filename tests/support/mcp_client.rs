@@ -11,6 +11,8 @@ pub(crate) struct Client {
     pub(crate) input: Option<ChildStdin>,
     pub(crate) output: BufReader<ChildStdout>,
     count: u64,
+    /// The texts of results at which no wait for mail has looked.
+    results: Vec<String>,
 }
 
 impl Client {
@@ -20,7 +22,7 @@ impl Client {
         let mut server = command.spawn().unwrap();
         let input = server.stdin.take();
         let output = BufReader::new(server.stdout.take().unwrap());
-        Self { server, input, output, count: 0 }
+        Self { server, input, output, count: 0, results: Vec::new() }
     }
 
     /// Starts a client that has joined; `program` is its name.
@@ -70,7 +72,23 @@ impl Client {
     /// Calls a tool; returns the text of the result.
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> String {
         let answer = self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }));
+        self.results.push(text(&answer));
         text(&answer)
+    }
+
+    /// Returns the first result that has mail with this text, also one of an earlier call: mail comes with any answer.
+    pub(crate) fn wait_mail(&mut self, part: &str) -> String {
+        for _ in 0..3 {
+            let has_it = |result: &String| {
+                result.split_once("<inbox>\n").is_some_and(|(_, mail)| mail.contains(part))
+            };
+            if let Some(at) = self.results.iter().position(has_it) {
+                return self.results.drain(..=at).next_back().unwrap();
+            }
+            self.results.clear();
+            self.call("check_inbox", &json!({ "wait_seconds": 45 }));
+        }
+        panic!("no mail has {part:?}");
     }
 
     /// Ends the input; returns the exit code.

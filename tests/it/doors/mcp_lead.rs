@@ -22,17 +22,6 @@ fn spawn(client: &mut Client, name: &str, prompt: &str) -> String {
     client.call("spawn_teammate", &order)
 }
 
-/// Waits for mail with this text; returns the text of the result that has it.
-fn wait_mail(client: &mut Client, part: &str) -> String {
-    for _ in 0..20 {
-        let result = client.call("check_inbox", &json!({ "wait_seconds": 45 }));
-        if result.contains(part) {
-            return result;
-        }
-    }
-    panic!("no mail has {part:?}");
-}
-
 /// Returns the messages in a result.
 fn messages(result: &str) -> Vec<Value> {
     let (_, rest) = result.split_once("<inbox>\n").unwrap_or_else(|| panic!("{result}"));
@@ -61,13 +50,13 @@ fn a_client_leads_a_team_from_the_first_spawn_to_the_end_of_its_input() {
     }
     let spawned = spawn(&mut client, "alice", "Tell lead \"the parser is done\".");
     assert!(spawned.starts_with("Spawned alice (coder) on rehearsal"), "{spawned}");
-    let result = wait_mail(&mut client, "the parser is done");
+    let result = client.wait_mail("the parser is done");
     assert!(mail_in(&result).contains(&"the parser is done".to_owned()), "{result}");
     assert!(client.call("list_teammates", &json!({})).contains("- alice: "));
     // A name that is idle gets the new prompt.
     team.wait_status("alice", "idle");
     spawn(&mut client, "alice", "Tell lead \"the lexer is done\".");
-    wait_mail(&mut client, "the lexer is done");
+    client.wait_mail("the lexer is done");
     spawn(&mut client, "bob", "Wait for instructions.");
     let ended = client.call("shutdown_teammate", &json!({ "name": "bob" }));
     assert!(ended.contains("bob ended when asked"), "{ended}");
@@ -103,7 +92,7 @@ fn a_decision_is_passed_on_only_with_the_call_that_waits() {
     let team = careful_team();
     let mut client = leads(&team, &["--model", "rehearsal"]);
     spawn(&mut client, "alice", "Run \"touch one\", then run \"touch two\".");
-    let asked = messages(&wait_mail(&mut client, "permission_request"));
+    let asked = messages(&client.wait_mail("permission_request"));
     let asked = asked.iter().find(|it| it["type"] == "permission_request").unwrap();
     let mut answer =
         json!({ "request_id": asked["request_id"], "call": "touch x", "approve": true });
@@ -117,14 +106,14 @@ fn a_decision_is_passed_on_only_with_the_call_that_waits() {
     wait_file(&team, "one");
     let id = wait_asked(&team, "alice");
     team.team(&["approve", &id]).expect(0);
-    wait_mail(&mut client, "touch two");
+    client.wait_mail("touch two");
     team.wait_status("alice", "idle");
     assert!(team.workspace().join("two").exists());
     let late = client.call("answer_request", &answer);
     assert!(late.contains("no call with the request_id"), "{late}");
     // A refusal reaches the teammate with its reason.
     spawn(&mut client, "alice", "Run \"touch three\".");
-    let asked = messages(&wait_mail(&mut client, "touch three"));
+    let asked = messages(&client.wait_mail("touch three"));
     let asked = asked.iter().find(|it| it["type"] == "permission_request").unwrap();
     let refusal = json!({ "request_id": asked["request_id"], "call": "touch three",
         "approve": false, "reason": "two are enough" });
@@ -147,7 +136,7 @@ fn a_plan_is_decided_by_the_model_that_leads() {
     let order = json!({ "name": "alice", "role": "coder", "mode": "plan",
         "prompt": "Create a file called notes.txt containing \"milk\"." });
     client.call("spawn_teammate", &order);
-    let asked = messages(&wait_mail(&mut client, "plan_approval_request"));
+    let asked = messages(&client.wait_mail("plan_approval_request"));
     let asked = asked.iter().find(|it| it["type"] == "plan_approval_request").unwrap();
     let decision = json!({ "request_id": asked["request_id"], "approve": true });
     let decided = client.call("review_plan", &decision);
