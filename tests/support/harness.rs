@@ -208,7 +208,7 @@ impl Team {
         let input = input.to_owned();
         // A command that does not read its input closes the pipe early, so a failed write is no error.
         let feed = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
         let (ended, end) = std::sync::mpsc::channel::<()>();
         // A command that hangs fails its test instead of blocking the run.
         let watchdog = std::thread::spawn(move || {
@@ -392,7 +392,7 @@ impl Drop for Team {
         // A failing test reports its own cause. A passing test must have left no process, lock or claim.
         let left = self.processes();
         for (pid, _) in &left {
-            let _gone = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), Signal::SIGKILL);
+            let _gone = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
         if !std::thread::panicking() {
             assert!(left.is_empty(), "processes left behind: {left:?}");

@@ -78,15 +78,17 @@ impl Client {
 
     /// Returns the first result that has mail with this text, also one of an earlier call: mail comes with any answer.
     pub(crate) fn wait_mail(&mut self, part: &str) -> String {
-        for _ in 0..3 {
-            let has_it = |result: &String| {
-                result.split_once("<inbox>\n").is_some_and(|(_, mail)| mail.contains(part))
-            };
+        let has_it = |result: &String| {
+            result.split_once("<inbox>\n").is_some_and(|(_, mail)| mail.contains(part))
+        };
+        for waits in 0..3 {
+            if waits > 0 {
+                self.results.clear();
+                self.call("check_inbox", &json!({ "wait_seconds": 45 }));
+            }
             if let Some(at) = self.results.iter().position(has_it) {
                 return self.results.drain(..=at).next_back().unwrap();
             }
-            self.results.clear();
-            self.call("check_inbox", &json!({ "wait_seconds": 45 }));
         }
         panic!("no mail has {part:?}");
     }

@@ -213,7 +213,7 @@ fn the_play_ends_before_a_question_that_is_open_when_all_are_killed() {
 }
 
 #[test]
-fn a_question_that_is_answered_after_the_cut_is_not_answered() {
+fn a_question_whose_answer_comes_after_the_cut_stays_open() {
     let team = Team::new();
     let mut lead = team_that_asks(&team);
     lead.press(ESC);
