@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -107,9 +108,11 @@ impl Team {
         team
     }
 
-    /// Creates a team on copies of the programs, for runs during which the built ones may be replaced.
+    /// Creates a team on copies of the programs, for runs during which the built ones may be replaced, or by a user who may
+    /// not reach them.
     pub(crate) fn of_copies() -> Self {
         let copies = tempfile::Builder::new().prefix("team-it-").tempdir().unwrap();
+        fs::set_permissions(copies.path(), fs::Permissions::from_mode(0o755)).unwrap();
         for name in ["team", "lead", "teammate"] {
             copy_program(&program(name), &copies.path().join(name));
         }

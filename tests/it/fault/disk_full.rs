@@ -434,7 +434,7 @@ fn an_agent_without_a_thread_to_spare_continues() {
     if !can_limit() {
         return;
     }
-    let team = Team::new();
+    let team = Team::of_copies();
     let model = script(&team, &[says("bob", "one")]);
     let user = 60_000 + std::process::id() % 5000;
     chown(team.workspace(), Some(user), Some(user)).unwrap();

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 
 /// A headless lead, started by a shell that sets limits first.
 fn lead_below(team: &Team, limits: &str, model: &str) -> Command {
-    let team_program = program("team");
+    let team_program = team.programs().join("team");
     let lead = format!("{} lead -p begin --model {model} --timeout 600", team_program.display());
     team.shell(&format!("{limits}; exec {lead}"))
 }
@@ -58,7 +58,7 @@ fn a_spawn_without_processes_is_an_error_and_leaves_no_member() {
         skipped("only root can become a user who runs nothing else");
         return;
     }
-    let team = Team::new();
+    let team = Team::of_copies();
     // One more than the limit leaves, even if each of them has only one thread.
     let model = spawns(&team, 14);
     let user = 60_000 + std::process::id() % 5000;
