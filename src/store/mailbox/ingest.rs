@@ -1,29 +1,26 @@
-//! Delivers a claim into the transcript: every line once, in order, acknowledged only when it is durable.
+//! Delivers a claim into the sink: every line once, in order, acknowledged only when it is durable.
 
 use super::claim::{Claim, Recorded};
 use super::dead::{DeadLetter, DeadLetters};
 use super::dedup::{KnownId, SeenMessages};
 use super::parse_line::{ParsedLine, ValidLine, parse};
+use super::sink::{Delivery, MailSink};
 use super::{Drained, Mail, MailNotice, MailPolicy};
 use crate::os::file::At;
 use crate::store::file::jsonl::{Framed, Lines};
-use crate::store::{Keyring, SharedClock, StoreError, Transcript, failpoint};
+use crate::store::{Keyring, SharedClock, StoreError, failpoint};
 use crate::wire::WallTime;
 use crate::wire::limits::MAX_LINE_BYTES;
-use crate::wire::seal::Verification;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The size at which buffered transcript lines are written, in bytes.
+/// The size at which composed lines are written, in bytes.
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// The end of the transcript line of a message without a valid seal.
-const UNVERIFIED_END: &str = ",\"verified\":false}\n";
-
 /// The destinations of the mail of one mailbox.
-pub(crate) struct Ingest {
-    pub(crate) transcript: Transcript,
+pub(crate) struct Ingest<S> {
+    pub(crate) sink: S,
     pub(crate) dead: DeadLetters,
     pub(crate) seen: SeenMessages,
     pub(crate) policy: MailPolicy,
@@ -35,15 +32,13 @@ pub(crate) struct Ingest {
 #[derive(Default)]
 struct Batch {
     lines: Vec<u8>,
-    /// The common beginning of the transcript lines of a claim.
-    head: String,
     letters: Vec<DeadLetter>,
     drained: Drained,
     reached: Recorded,
 }
 
-impl Ingest {
-    /// Delivers the new lines of a claim. The mail in `drained` is in the transcript, even after an error.
+impl<S: MailSink> Ingest<S> {
+    /// Delivers the new lines of a claim. The mail in `drained` is in the sink, even after an error.
     pub(crate) fn deliver(
         &mut self,
         claim: &mut Claim,
@@ -54,6 +49,7 @@ impl Ingest {
         failpoint::hit("drain.reading");
         // An earlier delivery that failed may have looked up messages that it did not write.
         self.seen.forget();
+        self.sink.forget_composed();
         let mut lines = Lines::from(file, claim.read_to, MAX_LINE_BYTES).at(path)?;
         let now = self.clock.now();
         let mut batch = Batch::default();
@@ -76,7 +72,7 @@ impl Ingest {
         failpoint::hit("drain.delivered");
         self.dead.sync(self.policy.fsync)?;
         failpoint::hit("drain.dead_synced");
-        self.transcript.sync(self.policy.fsync)?;
+        self.sink.sync_mail(self.policy.fsync)?;
         failpoint::hit("drain.synced");
         Ok(())
     }
@@ -99,17 +95,9 @@ impl Ingest {
         let batch_id = &claim.batch_id;
         match self.seen.look_up(id, &message) {
             KnownId::New => {
-                if batch.head.is_empty() {
-                    batch.head =
-                        format!(r#"{{"kind":"mail","at":{now},"gen":"{batch_id}","offset":"#);
-                }
-                let end = match message.verification {
-                    Verification::None => UNVERIFIED_END,
-                    Verification::Mailbox | Verification::Control => "}\n",
-                };
-                for part in [&batch.head, &*offset.to_string(), r#","message":"#, &text, end] {
-                    batch.lines.extend_from_slice(part.as_bytes());
-                }
+                let verification = message.verification;
+                let mail = Delivery { at: now, batch_id, offset, text: &text, verification };
+                self.sink.compose(&mail, &mut batch.lines);
                 batch.reached.mail = Some(offset);
                 let batch_id = batch_id.clone();
                 let text = text.into_owned();
@@ -129,21 +117,20 @@ impl Ingest {
         claim: &mut Claim,
         drained: &mut Drained,
     ) -> Result<(), StoreError> {
-        let Batch { mut lines, head, letters, drained: mut brought, reached } =
-            std::mem::take(batch);
+        let Batch { mut lines, letters, drained: mut brought, reached } = std::mem::take(batch);
         self.dead.append(&letters)?;
         failpoint::hit("drain.buried");
         claim.recorded.dead = claim.recorded.dead.max(reached.dead);
         if !lines.is_empty() {
-            self.transcript.append_raw(&lines)?;
+            self.sink.append_mail(&lines)?;
         }
         claim.recorded.mail = claim.recorded.mail.max(reached.mail);
         self.seen.keep();
         drained.mail.append(&mut brought.mail);
         drained.notices.append(&mut brought.notices);
-        // The next write reuses the buffer and the beginning of its lines.
+        // The next write reuses the buffer.
         lines.clear();
-        (batch.lines, batch.head) = (lines, head);
+        batch.lines = lines;
         Ok(())
     }
 

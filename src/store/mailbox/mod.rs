@@ -1,5 +1,5 @@
 //! Mailboxes: senders append to an inbox ([`inbox`]); the owner claims the file, delivers its lines into
-//! the transcript and acknowledges them ([`Mailbox`]). RELIABILITY.md 3 is the specification.
+//! a [sink](MailSink), for an agent its transcript, and acknowledges them ([`Mailbox`]). RELIABILITY.md 3 is the specification.
 
 mod attempts;
 pub(super) mod claim;
@@ -10,9 +10,11 @@ mod ingest;
 mod owner;
 mod parse_line;
 mod rotation;
+mod sink;
 mod wake;
 
 pub use owner::Mailbox;
+pub use sink::{Delivered, Delivery, KnownPart, MailSink};
 pub use wake::WakeMode;
 
 use crate::store::Fsync;

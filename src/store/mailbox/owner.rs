@@ -1,6 +1,6 @@
 //! The owner's end of a mailbox: claim, deliver, acknowledge (RELIABILITY 3.5).
 //!
-//! A message is acknowledged when its line is in the transcript and the transcript is synced. The claim is
+//! A message is acknowledged when its line is in the sink, for an agent its transcript, and the sink is synced. The claim is
 //! kept longer for writers that do not know the side lock: lines that arrive late are delivered until no
 //! process can write to the file.
 //!
@@ -12,6 +12,7 @@ use super::dead::{self, DeadLetter, DeadLetters};
 use super::dedup::SeenMessages;
 use super::ingest::Ingest;
 use super::rotation::InboxRotation;
+use super::sink::{Delivered, KnownPart, MailSink, each_delivered_in};
 use super::wake::WakeMode;
 use super::{Drained, MailPolicy, SettleResult};
 use crate::os::file::{Access, At, FileError, open_known};
@@ -19,7 +20,7 @@ use crate::store::conversations::{bring_back, put_away};
 use crate::store::file::read::open_if_there;
 use crate::store::process::liveness::{LifeLock, LockPlace};
 use crate::store::replay::release_rest;
-use crate::store::transcript::{TakenIn, Transcript, each_mail, latest_archives};
+use crate::store::transcript::Transcript;
 use crate::store::{Keyring, SharedClock, StoreError, TeamDir, failpoint};
 use crate::wire::AgentName;
 use crate::wire::limits::LATE_WRITER_DELAY;
@@ -28,22 +29,22 @@ use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The size from which a file with holes cannot come from senders of mail, in bytes.
 const SPARSE_BYTES: u64 = 1 << 30;
 
-/// An open mailbox.
-pub struct Mailbox {
+/// An open mailbox, which delivers to a sink.
+pub struct Mailbox<S = Transcript> {
     dir: TeamDir,
     name: AgentName,
     life: LockPlace,
     rotation: InboxRotation,
     batch_ids: BatchIds,
     attempts: Attempts,
-    ingest: Ingest,
+    ingest: Ingest<S>,
     claims: VecDeque<Claim>,
     /// Whether the mail of the archived conversations is known. It is read before the first claim and not at the start, which
     /// would wait for it: without an index these conversations are read whole.
@@ -52,12 +53,12 @@ pub struct Mailbox {
     held_back: Drained,
 }
 
-impl Mailbox {
+impl<S: MailSink> Mailbox<S> {
     /// Opens the mailbox of the life lock's name. Mail left by an earlier process is returned by the first drain.
     pub fn open(
         dir: &TeamDir,
         life: &LifeLock,
-        transcript: Transcript,
+        sink: S,
         policy: MailPolicy,
         clock: SharedClock,
         keyring: Arc<Keyring>,
@@ -69,9 +70,9 @@ impl Mailbox {
         }
         let is_archive_known = !claims.is_empty();
         let known = if is_archive_known {
-            KnownMail::of_all(dir, &name, &mut claims)?
+            KnownMail::of_all(&sink, dir, &name, &mut claims)?
         } else {
-            KnownMail::of([dir.transcript(&name)], &mut claims)?
+            KnownMail::of(&sink, dir, &name, KnownPart::Current, &mut claims)?
         };
         if !claims.is_empty() {
             for letter in dead::read_all(dir, &name)? {
@@ -89,7 +90,7 @@ impl Mailbox {
             rotation,
             batch_ids,
             attempts: Attempts::of(dir, &name),
-            ingest: Ingest { transcript, dead, seen, policy, clock, keyring },
+            ingest: Ingest { sink, dead, seen, policy, clock, keyring },
             claims: claims.into(),
             is_archive_known,
             held_back: Drained::default(),
@@ -152,46 +153,11 @@ impl Mailbox {
     /// Reads the mail of the archived conversations, and that of the current one again: the newest comes last.
     fn know_archive(&mut self) -> Result<(), StoreError> {
         // There is no claim before the archive is known.
-        let known = KnownMail::of_all(&self.dir, &self.name, &mut [])?;
+        let known = KnownMail::of_all(&self.ingest.sink, &self.dir, &self.name, &mut [])?;
         self.ingest.seen = known.seen;
         self.batch_ids.continue_after(&known.newest);
         self.is_archive_known = true;
         Ok(())
-    }
-
-    /// Archives the conversation and starts a new one. Claims of an earlier process belong to the old
-    /// conversation; their mail is returned. On an error the old conversation continues.
-    pub fn start_anew(&mut self) -> Result<Drained, StoreError> {
-        self.know_archive_before_change()?;
-        self.change_conversation(None)
-    }
-
-    /// Like [`Mailbox::start_anew`], but an archived conversation continues.
-    pub(crate) fn continue_archived(&mut self, archived: &Path) -> Result<Drained, StoreError> {
-        self.know_archive_before_change()?;
-        // Its mail is known from now on: a member that comes back with it may repeat a send.
-        each_mail(archived, |taken_in| record_mail(&taken_in, &mut [], &mut self.ingest.seen))?;
-        self.change_conversation(Some(archived))
-    }
-
-    /// Reads the archived conversations if the current one has mail: it would hide the mail of those before it.
-    fn know_archive_before_change(&mut self) -> Result<(), StoreError> {
-        if self.is_archive_known || self.ingest.seen.is_empty() {
-            return Ok(());
-        }
-        self.know_archive()
-    }
-
-    fn change_conversation(&mut self, archived: Option<&Path>) -> Result<Drained, StoreError> {
-        self.deliver_claims()?;
-        failpoint::hit("recover.gathered");
-        let fsync = self.ingest.policy.fsync;
-        match archived {
-            Some(archived) => bring_back(&self.dir, &self.name, archived, fsync)?,
-            None => put_away(&self.dir, &self.name, fsync)?,
-        }
-        self.ingest.transcript = Transcript::open(&self.dir, &self.name)?;
-        Ok(std::mem::take(&mut self.held_back))
     }
 
     fn deliver_claims(&mut self) -> Result<(), StoreError> {
@@ -354,13 +320,56 @@ impl Mailbox {
         self.rotation.waker.poll()
     }
 
-    /// Returns the transcript.
-    pub fn transcript(&mut self) -> &mut Transcript {
-        &mut self.ingest.transcript
+    /// Returns the place to which the mailbox delivers.
+    pub fn sink(&mut self) -> &mut S {
+        &mut self.ingest.sink
     }
 }
 
-/// The mail that conversations have.
+/// The mailbox of an agent, whose mail belongs to conversations.
+impl Mailbox<Transcript> {
+    /// Returns the transcript.
+    pub fn transcript(&mut self) -> &mut Transcript {
+        self.sink()
+    }
+
+    /// Archives the conversation and starts a new one. Claims of an earlier process belong to the old
+    /// conversation; their mail is returned. On an error the old conversation continues.
+    pub fn start_anew(&mut self) -> Result<Drained, StoreError> {
+        self.know_archive_before_change()?;
+        self.change_conversation(None)
+    }
+
+    /// Like [`Mailbox::start_anew`], but an archived conversation continues.
+    pub(crate) fn continue_archived(&mut self, archived: &Path) -> Result<Drained, StoreError> {
+        self.know_archive_before_change()?;
+        // Its mail is known from now on: a member that comes back with it may repeat a send.
+        each_delivered_in(archived, &mut |mail| record_mail(mail, &mut [], &mut self.ingest.seen))?;
+        self.change_conversation(Some(archived))
+    }
+
+    /// Reads the archived conversations if the current one has mail: it would hide the mail of those before it.
+    fn know_archive_before_change(&mut self) -> Result<(), StoreError> {
+        if self.is_archive_known || self.ingest.seen.is_empty() {
+            return Ok(());
+        }
+        self.know_archive()
+    }
+
+    fn change_conversation(&mut self, archived: Option<&Path>) -> Result<Drained, StoreError> {
+        self.deliver_claims()?;
+        failpoint::hit("recover.gathered");
+        let fsync = self.ingest.policy.fsync;
+        match archived {
+            Some(archived) => bring_back(&self.dir, &self.name, archived, fsync)?,
+            None => put_away(&self.dir, &self.name, fsync)?,
+        }
+        self.ingest.sink = Transcript::open(&self.dir, &self.name)?;
+        Ok(std::mem::take(&mut self.held_back))
+    }
+}
+
+/// The mail that a sink has.
 struct KnownMail {
     seen: SeenMessages,
     /// The newest batch id.
@@ -368,35 +377,43 @@ struct KnownMail {
 }
 
 impl KnownMail {
-    /// Reads the current conversation, and the archived ones by which repeated mail is recognized.
-    fn of_all(dir: &TeamDir, name: &AgentName, claims: &mut [Claim]) -> Result<Self, StoreError> {
-        let oldest = claims.first().map(|claim| claim.batch_id.as_str());
-        let archived = latest_archives(dir, name, oldest)?;
-        Self::of(archived.into_iter().chain([dir.transcript(name)]), claims)
+    /// Reads all the mail by which repeated mail is recognized.
+    fn of_all(
+        sink: &impl MailSink,
+        dir: &TeamDir,
+        name: &AgentName,
+        claims: &mut [Claim],
+    ) -> Result<Self, StoreError> {
+        let oldest = claims.first().map(|claim| claim.batch_id.clone());
+        Self::of(sink, dir, name, KnownPart::All(oldest.as_deref()), claims)
     }
 
     fn of(
-        conversations: impl IntoIterator<Item = PathBuf>,
+        sink: &impl MailSink,
+        dir: &TeamDir,
+        name: &AgentName,
+        part: KnownPart<'_>,
         claims: &mut [Claim],
     ) -> Result<Self, StoreError> {
         let (mut seen, mut newest) = (SeenMessages::default(), String::new());
-        for conversation in conversations {
-            each_mail(&conversation, |taken_in| {
-                record_mail(&taken_in, claims, &mut seen);
-                newest = std::mem::take(&mut newest).max(taken_in.batch_id);
-            })?;
-        }
+        sink.each_delivered(dir, name, part, &mut |mail| {
+            record_mail(mail, claims, &mut seen);
+            if *mail.batch_id > *newest {
+                mail.batch_id.clone_into(&mut newest);
+            }
+        })?;
         Ok(Self { seen, newest })
     }
 }
 
-/// Records a mail line: its offset in an existing claim, and its message as seen.
-fn record_mail(taken_in: &TakenIn, claims: &mut [Claim], seen: &mut SeenMessages) {
-    let TakenIn { batch_id, offset, message: object, .. } = taken_in;
-    if let Some(claim) = claims.iter_mut().find(|claim| claim.batch_id == *batch_id) {
-        claim.recorded.mail = claim.recorded.mail.max(Some(*offset));
+/// Records delivered mail: its offset in an existing claim, and its message as seen.
+fn record_mail(mail: &Delivered<'_>, claims: &mut [Claim], seen: &mut SeenMessages) {
+    let Delivered { batch_id, offset, message } = *mail;
+    if let Some(claim) = claims.iter_mut().find(|claim| claim.batch_id == batch_id) {
+        claim.recorded.mail = claim.recorded.mail.max(Some(offset));
     }
-    if let Ok(message) = Message::read(object)
+    if let Some(object) = message
+        && let Ok(message) = Message::read(object)
         && let Some(id) = &message.id
     {
         seen.look_up(id, &message);
