@@ -14,6 +14,7 @@
 //!             bus         protocol      sending and broadcasting | decisions without I/O
 //!   web       view                      the page on loopback | the team as its files show it
 //!             timers                     timers of members, which send them reminders
+//!             relay                      mail for other hosts and from them, for the program `team-host`
 //!             work                      clones of the repository, in which teammates work
 //!             undo                      the changes of files by agents, recorded and taken back
 //!             store                     the disk: the only layer that knows .team/
@@ -35,6 +36,7 @@ mod loopback;
 mod mcp;
 mod os;
 mod protocol;
+pub mod relay;
 mod rpc;
 mod settings;
 pub mod store;

@@ -8,7 +8,9 @@ use crate::llm::{ModelError, Redactor, Secret};
 use crate::os::{Clock, SystemClock, failpoint::hit, local_time, process_tree, program};
 use crate::settings::environment::Environment;
 use crate::store::process_log::ProcessLog;
-use crate::store::{LifeLock, LifeRecord, TeamDir, asynchronous::offload, liveness::LifeError};
+use crate::store::{
+    LifeLock, LifeRecord, TeamDir, asynchronous::offload, liveness::LifeError, roster,
+};
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
 use std::io::{self, Write};
@@ -72,7 +74,34 @@ pub(super) async fn take_life_lock(
         ..LifeRecord::of_this_process()
     };
     let (team, name) = (team.clone(), name.clone());
-    offload(move || LifeLock::take(&team, &name, record)).await.map_err(|why| life_failure(&why))
+    offload(move || {
+        let life = LifeLock::take(&team, &name, record).map_err(|why| life_failure(&why))?;
+        // With the lock: the relay writes the entry before it takes the mailbox of an agent of another host.
+        check_host(&team, &name)?;
+        Ok(life)
+    })
+    .await
+}
+
+/// Fails if the roster says that the agent runs on another host.
+fn check_host(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
+    match roster::read(team)?.host_of(name.as_str()) {
+        Some(host) => Err(runs_elsewhere(name, host)),
+        None => Ok(()),
+    }
+}
+
+fn runs_elsewhere(name: &AgentName, host: &str) -> Failure {
+    let (what, hint) = if name.is_lead() {
+        let hint = format!("work with it on {host}, or start another team in another folder");
+        ("the lead of this team runs on another host".to_owned(), hint)
+    } else {
+        (
+            format!("{name} belongs to another host"),
+            format!("choose another name, or start it on {host}"),
+        )
+    };
+    Failure::new(Exit::InUse, what, format!("its host is {host}"), hint)
 }
 
 fn life_failure(why: &LifeError) -> Failure {
@@ -81,6 +110,9 @@ fn life_failure(why: &LifeError) -> Failure {
         let what = "the life lock cannot be taken";
         return Failure::new(Exit::Failure, what, why.to_string(), hint);
     };
+    if let Some(record) = record.as_ref().filter(|record| !record.host.is_empty()) {
+        return runs_elsewhere(name, &record.host);
+    }
     let holder = record.as_ref().map_or_else(
         || why.to_string(),
         |record| format!("pid {}, since {}", record.pid, local_time(record.started_at)),

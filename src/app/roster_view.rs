@@ -4,7 +4,7 @@ use super::names::unknown_name;
 use crate::error::Failure;
 use crate::llm::model_table::{self, cost_note};
 use crate::os::{Clock, SystemClock};
-use crate::store::{Fsync, TeamDir, roster, tasks::TaskList, unread};
+use crate::store::{Fsync, TeamDir, relay, roster, tasks::TaskList, unread};
 use crate::ui::{roster::activity, roster::roster_table, roster::walls_in_words, style::Palette};
 use crate::view::{self, MemberView};
 use crate::wire::AgentName;
@@ -59,7 +59,20 @@ pub(crate) fn json(team: &TeamDir, names: &[AgentName]) -> Result<Value, Failure
     }))
 }
 
+/// Names this host beside its members, if others are on other hosts.
+fn name_own_host(team: &TeamDir, members: &mut [MemberView]) {
+    if members.iter().all(|member| member.host.is_none()) {
+        return;
+    }
+    let identity = relay::identity(team).ok().flatten();
+    let own = identity.map_or_else(|| "-".to_owned(), |identity| identity.host.to_string());
+    for member in members.iter_mut().filter(|member| member.host.is_none()) {
+        member.host = Some(own.clone());
+    }
+}
+
 fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
+    let away = member.is_away();
     let mut object = member.entry;
     let heartbeat = member.heartbeat.as_ref();
     if let Value::Object(entry) = &mut object {
@@ -75,6 +88,10 @@ fn agent_json((member, tasks): (MemberView, Vec<String>)) -> Value {
         ] {
             entry.insert(key.into(), value);
         }
+        if let Some(host) = &member.host {
+            entry.insert("host".into(), json!(host));
+            entry.insert("away".into(), json!(away));
+        }
     }
     object
 }
@@ -89,7 +106,8 @@ fn members_with_tasks(
     let listed = roster.members.iter().filter_map(|member| AgentName::member(&member.name).ok());
     let unread = unread::counts(team, listed.chain([AgentName::lead()]).collect());
     let unread_of = |name: &AgentName| unread.get(name).copied().unwrap_or_default();
-    let members = view::members(team, &roster, unread_of);
+    let mut members = view::members(team, &roster, unread_of);
+    name_own_host(team, &mut members);
     let mut held: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut list = TaskList::of(team, Fsync::Never);
     // Only a member that is alive works on a task.

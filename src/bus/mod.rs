@@ -6,7 +6,7 @@
 mod reachability;
 
 use crate::store::inbox::{Inbox, Priority, SendError, SendPolicy, Stored};
-use crate::store::{Fsync, Keyring, SharedClock, StoreError, TeamDir, roster};
+use crate::store::{Fsync, Keyring, SharedClock, StoreError, TeamDir, relay, roster};
 use crate::wire::limits;
 use crate::wire::message::{Body, Correlation, OutgoingMessage};
 use crate::wire::nearest::nearest;
@@ -382,6 +382,88 @@ impl Bus {
                 Err(BusError::Unreachable { to: to.clone(), why, reachable })
             }
         }
+    }
+}
+
+/// A line that the relay of another host has carried here.
+#[derive(Debug, Clone, Copy)]
+pub struct CarriedLine<'a> {
+    /// The line, one JSON object without a newline.
+    pub line: &'a str,
+    /// Whether the sender's host has verified the sender.
+    pub is_verified: bool,
+    /// The rule for full inboxes.
+    pub priority: Priority,
+}
+
+impl Bus {
+    /// Returns the reason for which a message that was sent to `to` now waits on this host; `None` if nothing is in its way.
+    pub(crate) fn delay_of(&self, to: &str) -> Option<String> {
+        if !lock(&self.reachability).is_remote(to) {
+            return None;
+        }
+        let roster = roster::read(&self.dir).ok()?;
+        let host = roster.host_of(to)?;
+        let lead_away = || roster.lead.as_ref().and_then(|lead| lead.away_since);
+        let away = roster.member(to).map_or_else(lead_away, |member| member.away_since);
+        if !relay::is_served(&self.dir).unwrap_or(true) {
+            return Some(format!(
+                "{to} is on {host}, and no relay runs on this host: it is delivered once `team-host run` does"
+            ));
+        }
+        let away = self.clock.now().since(away?).as_secs();
+        Some(format!("{host} has been away for {away} s: it is delivered when it is back"))
+    }
+
+    /// Decides whether a line from another host may be appended to the inbox of `to` now; returns the reason if it may not.
+    ///
+    /// # Errors
+    /// The roster cannot be read.
+    pub fn refuses_carried(
+        &self,
+        to: &AgentName,
+        priority: Priority,
+    ) -> Result<Option<String>, BusError> {
+        match lock(&self.reachability).of_carried(to, priority)? {
+            RecipientState::Reachable | RecipientState::Starting => Ok(None),
+            RecipientState::Unreachable(why) => Ok(Some(why)),
+        }
+    }
+
+    /// Appends lines from another host to an inbox in one write, and makes them durable. Verified ones get a seal of this
+    /// process. All of them have the same priority.
+    ///
+    /// # Errors
+    /// The recipient may not get them ([`BusError::Unreachable`]), its inbox is full, or they could not be stored. After
+    /// [`SendError::NotDurable`] they may have been appended.
+    pub fn append_carried(
+        &self,
+        from: &AgentName,
+        to: &AgentName,
+        carried: &[CarriedLine<'_>],
+    ) -> Result<(), BusError> {
+        let Some(first) = carried.first() else { return Ok(()) };
+        let priority = first.priority;
+        let mut lines = String::new();
+        for CarriedLine { line, is_verified, .. } in carried {
+            let mut line = format!("{line}\n");
+            if *is_verified {
+                self.keyring.seal(from, to, &mut line);
+            }
+            lines.push_str(&line);
+        }
+        let policy = SendPolicy {
+            priority,
+            fsync: self.limits.fsync,
+            capacity: self.limits.inbox_bytes,
+            lock_limit: self.limits.lock_limit,
+        };
+        let permit = || match self.refuses_carried(to, priority)? {
+            None => Ok(()),
+            Some(why) => Err(BusError::Unreachable { to: to.clone(), why, reachable: Vec::new() }),
+        };
+        Inbox::of(&self.dir, to).append(lines.as_bytes(), &policy, permit)?.sync()?;
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::store::inbox::Priority;
 use crate::store::liveness::LifeState;
-use crate::store::roster::{Cached, MemberStandings};
+use crate::store::roster::{Cached, MemberStandings, Standing};
 use crate::store::{StoreError, TeamDir};
 use crate::wire::AgentName;
 use crate::wire::roster::{MailAccess, Status};
@@ -54,15 +54,19 @@ impl Reachability {
         if to.is_lead() || to.is_user() {
             return Ok(RecipientState::Reachable);
         }
-        let Some(status) = self.roster.current(&self.dir)?.status(to.as_str()) else {
+        let Some(standing) = self.roster.current(&self.dir)?.standing(to.as_str()) else {
             return Ok(RecipientState::Unreachable(NOT_ON_ROSTER.into()));
         };
+        let status = standing.status;
         let (access, is_starting) = (status.mail(), status == Status::Starting);
         let is_reachable = match access {
             MailAccess::None => false,
-            MailAccess::ControlOnly => priority == Priority::Control && self.is_alive(to)?,
+            MailAccess::ControlOnly => {
+                priority == Priority::Control && self.is_running(to, standing)?
+            }
             MailAccess::All => {
-                self.is_alive(to)? || (is_starting && self.is_alive(&AgentName::lead())?)
+                self.is_running(to, standing)?
+                    || (is_starting && !standing.is_remote && self.is_alive(&AgentName::lead())?)
             }
         };
         let word = status.word();
@@ -76,6 +80,44 @@ impl Reachability {
                 RecipientState::Unreachable(format!("is {word}"))
             }
         })
+    }
+
+    /// Whether an agent, or the lead, runs on another host. A roster that cannot be read names none.
+    pub(crate) fn is_remote(&mut self, name: &str) -> bool {
+        self.roster.current(&self.dir).is_ok_and(|roster| roster.is_remote(name))
+    }
+
+    /// Decides about a line that the relay of another host has carried here. Mail for an agent of this host that has not
+    /// ended stays in its inbox, as if it had been sent on this host before its process exited.
+    pub(crate) fn of_carried(
+        &mut self,
+        to: &AgentName,
+        priority: Priority,
+    ) -> Result<RecipientState, StoreError> {
+        if to.is_lead() || to.is_user() {
+            return Ok(RecipientState::Reachable);
+        }
+        let Some(Standing { status, is_remote, .. }) =
+            self.roster.current(&self.dir)?.standing(to.as_str())
+        else {
+            return Ok(RecipientState::Unreachable(NOT_ON_ROSTER.into()));
+        };
+        if is_remote {
+            return Ok(RecipientState::Unreachable("does not run on this host".into()));
+        }
+        Ok(match status.mail() {
+            MailAccess::All => RecipientState::Reachable,
+            MailAccess::ControlOnly if priority == Priority::Control => RecipientState::Reachable,
+            MailAccess::ControlOnly | MailAccess::None => {
+                RecipientState::Unreachable(format!("is {}", status.word()))
+            }
+        })
+    }
+
+    /// Whether the process of a member runs. On another host, that host's last word counts: mail waits here while the host
+    /// cannot be reached.
+    fn is_running(&mut self, name: &AgentName, standing: Standing) -> Result<bool, StoreError> {
+        if standing.is_remote { Ok(standing.is_alive_there) } else { self.is_alive(name) }
     }
 
     fn is_alive(&mut self, name: &AgentName) -> Result<bool, StoreError> {

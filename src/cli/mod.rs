@@ -16,6 +16,7 @@ mod config;
 mod diff;
 mod doctor;
 mod export;
+mod host;
 mod inbox;
 mod init;
 mod interrupt;
@@ -88,6 +89,8 @@ verbs! {
     /// Show the members: status, activity, unread mail, tokens
     #[command(visible_alias = "status")]
     Ls = ls,
+    /// List the hosts of a team on several machines (docs/machines.md)
+    Host = host,
     /// Send one message
     Send = send,
     /// Send the same message to every member and the lead

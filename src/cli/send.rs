@@ -65,7 +65,11 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let send = |to: &str, own: Option<&str>, fields: Map<String, Value>, content: String| {
         let body = body(own.or(kind.as_deref()), &fields)?;
         let outgoing = Outgoing { extra: fields, ..Outgoing::of(body, content) };
-        bus.send(&from, to, outgoing).map_err(|why| send_failure(to, &why))
+        let id = bus.send(&from, to, outgoing).map_err(|why| send_failure(to, &why))?;
+        if let Some(why) = bus.delay_of(to) {
+            warn(&format!("sent; {why}"));
+        }
+        Ok(id)
     };
     let as_json =
         |id: &str, to: &str| json!({ "schema": 1, "id": id, "to": to, "from": from.as_str() });

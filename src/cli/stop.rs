@@ -49,6 +49,12 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
         outcomes => outcome_lines(outcomes),
     };
     let exit = print_result(args.json.json, as_json, as_text);
+    if let Some(away) = outcomes.iter().find(|it| it.is_stuck() && it.host.is_some()) {
+        let host = away.host.as_deref().unwrap_or_default();
+        let hint = format!("run `team stop {} --now` on {host}", away.name);
+        let why = format!("{} is on {host}, and has not ended", away.name);
+        return Err(Failure::new(Exit::Failure, "not all members could be stopped", why, hint));
+    }
     if outcomes.iter().any(StopOutcome::is_stuck) {
         let hint = "look at it with `ps`; a process in state D waits for the kernel";
         let why = "a process is still there after SIGKILL";

@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "TEAM_FAILPOINTS";
 macro_rules! points {
     ($($topic:ident: $($step:ident)+;)+) => {
         /// Every failpoint, as `topic.step`.
-        pub const POINTS: [&str; 129] =
+        pub const POINTS: [&str; 139] =
             [$($(concat!(stringify!($topic), ".", stringify!($step)),)+)+];
     };
 }
@@ -69,6 +69,9 @@ points! {
     undo: kept noted planned journaled swapped changed finished;
     // A task that is archived, a log that is rotated, and an earlier conversation that is removed or indexed.
     upkeep: archived rotated removed indexed;
+    // Mail for a member of another host, and mail that has come from one.
+    outbox: written rejected compacting compacted;
+    arrivals: intended synced appended done resolved compacted;
 }
 
 /// The contents of a token file that make the process hang instead of being killed.

@@ -70,6 +70,22 @@ impl Keyring {
         Ok(())
     }
 
+    /// Like [`Keyring::own`], but with the key that is there: for a relay, which is restarted while mail waits.
+    pub(crate) fn own_with_same_key(
+        &self,
+        name: &AgentName,
+        fsync: Fsync,
+    ) -> Result<(), StoreError> {
+        let path = self.dir.mailbox_key(name);
+        let key = match read_key(&path)? {
+            Some(key) => key,
+            None => write_new_key(&path, fsync)?,
+        };
+        let mut keys = self.keys();
+        (keys.owner, keys.mailbox) = (Some(name.clone()), vec![key]);
+        Ok(())
+    }
+
     /// Adds the control key that this process shares with an incarnation of `peer`.
     pub fn add_control_key(&self, peer: &AgentName, incarnation: &str, key: SealKey) {
         let key = ControlKey { incarnation: incarnation.into(), key, is_live: true };

@@ -85,6 +85,7 @@ pub(crate) mod output_spill;
 pub(crate) mod past;
 mod process;
 pub(crate) mod process_log;
+pub mod relay;
 pub(crate) mod replay;
 pub(crate) mod retention;
 mod roles;

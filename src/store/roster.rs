@@ -142,7 +142,14 @@ pub(super) fn incarnations(roster: &Roster) -> Vec<(String, String, bool)> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct MemberStandings {
+    lead: Option<LeadStanding>,
     members: Vec<MemberStanding>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct LeadStanding {
+    host: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -150,6 +157,18 @@ pub(crate) struct MemberStandings {
 struct MemberStanding {
     name: String,
     status: Status,
+    host: Option<String>,
+    alive: Option<bool>,
+}
+
+/// The part of an entry that a sender needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) status: Status,
+    /// Whether it runs on another host.
+    pub(crate) is_remote: bool,
+    /// Whether its host has said that its process is alive.
+    pub(crate) is_alive_there: bool,
 }
 
 impl MemberStandings {
@@ -157,8 +176,19 @@ impl MemberStandings {
         self.members.iter().map(|member| member.name.as_str())
     }
 
-    pub(crate) fn status(&self, name: &str) -> Option<Status> {
-        self.members.iter().find(|member| member.name == name).map(|member| member.status)
+    /// Whether an agent, or the lead, runs on another host.
+    pub(crate) fn is_remote(&self, name: &str) -> bool {
+        if name == AgentName::lead().as_str() {
+            return self.lead.as_ref().is_some_and(|lead| lead.host.is_some());
+        }
+        self.standing(name).is_some_and(|standing| standing.is_remote)
+    }
+
+    pub(crate) fn standing(&self, name: &str) -> Option<Standing> {
+        let member = self.members.iter().find(|member| member.name == name)?;
+        let (status, is_remote) = (member.status, member.host.is_some());
+        let is_alive_there = member.alive.unwrap_or_default();
+        Some(Standing { status, is_remote, is_alive_there })
     }
 }
 
@@ -266,10 +296,11 @@ mod tests {
         })
         .unwrap();
         let two = same(2);
-        assert_eq!([two.status("alice"), two.status("carol")], [Some(Status::Idle), None]);
+        let status = |of: &MemberStandings, name| of.standing(name).map(|standing| standing.status);
+        assert_eq!([status(&two, "alice"), status(&two, "carol")], [Some(Status::Idle), None]);
         let text = br#"{"future":[{"name":"x"}],"members":[{"name":"alice","mood":{"status":"idle"}},{}]}"#;
         replace(&dir.config(), text, Fsync::Never).unwrap();
-        assert_eq!(same(2).status("alice"), Some(Status::Starting));
+        assert_eq!(status(&same(2), "alice"), Some(Status::Starting));
         replace(&dir.config(), b"{", Fsync::Never).unwrap();
         assert_eq!(same(2), two, "from the copy");
     }

@@ -82,6 +82,10 @@ pub(crate) async fn recover(
     let (mut leaving, mut dead) = (Vec::new(), Vec::new());
     for member in &roster.members {
         let Ok(name) = AgentName::member(&member.name) else { continue };
+        // Its own host looks after it.
+        if member.host.is_some() {
+            continue;
+        }
         match (liveness::probe(dir, &name)?, member.started_by) {
             (Liveness::Alive(_), StartedBy::Hand) => found.by_hand.push(name),
             (Liveness::Alive(_), StartedBy::Lead) => leaving.push(name),

@@ -16,7 +16,7 @@ use crate::os::failpoint::hit;
 use crate::os::pidfd::Pidfd;
 use crate::os::{Clock, Signal, identity};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
-use crate::store::{Liveness, TeamDir, liveness, transcript};
+use crate::store::{Liveness, TeamDir, liveness, roster, transcript};
 use crate::tools::team::refusal_reason;
 use crate::wire::log_words;
 use crate::wire::message::{Body, Correlation};
@@ -62,6 +62,8 @@ pub(crate) struct StopOutcome {
     /// The rung of the ladder that ended it, [`Rung::GiveUp`] if none did; `None` if it was not running.
     pub(crate) rung: Option<Rung>,
     pub(crate) refusal: Option<String>,
+    /// The host on which it runs; `None` if that is this one.
+    pub(crate) host: Option<String>,
 }
 
 impl StopOutcome {
@@ -71,6 +73,11 @@ impl StopOutcome {
     }
 
     pub(crate) fn words(&self) -> String {
+        if let Some(host) = self.host.as_ref().filter(|_| self.is_stuck()) {
+            return format!(
+                "is on host {host}, and has not ended: it was asked to, and no signal reaches another host"
+            );
+        }
         match (self.rung, &self.refusal) {
             (rung, None) => words(rung).into(),
             (Some(Rung::Ask), Some(why)) => {
@@ -79,6 +86,12 @@ impl StopOutcome {
             (rung, Some(why)) => format!("refused ({why}) and {}", words(rung)),
         }
     }
+}
+
+/// Returns the host of a member that does not run on this one.
+fn host_of(dir: &TeamDir, name: &AgentName) -> Option<String> {
+    let roster = roster::read(dir).ok()?;
+    roster.host_of(name.as_str()).map(ToOwned::to_owned)
 }
 
 /// Describes the end of a member, as in [`StopOutcome::rung`], to a person.
@@ -124,19 +137,28 @@ impl StopPlan {
             if let Ok(Liveness::Alive(Some(record))) = liveness::probe(dir, &name) {
                 break record;
             }
+            if let Some(host) = host_of(dir, &name) {
+                return StopOutcome { name, rung: None, refusal: None, host: Some(host) };
+            }
             if self.cancel_start(&name).await {
-                return StopOutcome { name, rung: None, refusal: None };
+                return StopOutcome { name, rung: None, refusal: None, host: None };
             }
         };
         let process = record.open_process();
+        let host = Some(record.host.clone()).filter(|host| !host.is_empty());
         let id = MemberId { name: name.clone(), incarnation: record.incarnation };
-        let status = self.mark_stopping(&id).await;
+        // The entry of a member of another host is written by that host.
+        let status = if host.is_some() { Status::Working } else { self.mark_stopping(&id).await };
         hit("stop.written");
         let request_id = new_id(&self.by);
         let (process, request_id) = (process.as_ref(), request_id.as_str());
         let outlives = record.outlives_membership;
         let target = Target { id: &id, pid: record.pid, process, request_id, outlives };
         let rung = self.climb_down(target, status).await;
+        if host.is_some() {
+            // Its host ends its commands and records its end.
+            return StopOutcome { name, rung: Some(rung), refusal: None, host };
+        }
         // Commands run in sessions of their own, and carry the run id of this incarnation.
         let (bus, owner) = (Arc::clone(&self.bus), name.clone());
         let end = move || end_commands(bus.dir(), &owner, &record.run_id, bus.fsync());
@@ -157,7 +179,7 @@ impl StopPlan {
             hit("stop.noted");
         }
         let refusal = self.refusal(&name, request_id);
-        let outcome = StopOutcome { name, rung: Some(rung), refusal };
+        let outcome = StopOutcome { name, rung: Some(rung), refusal, host };
         tracing::info!(name = %outcome.name, outcome = outcome.words(), "member stopped");
         outcome
     }
@@ -407,7 +429,8 @@ mod tests {
             (Rung::Kill, Some("busy".to_owned()), "refused (busy) and had to be killed"),
         ] {
             let name = AgentName::member("alice").unwrap();
-            assert_eq!(StopOutcome { name, rung: Some(rung), refusal }.words(), words);
+            let outcome = StopOutcome { name, rung: Some(rung), refusal, host: None };
+            assert_eq!(outcome.words(), words);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::call::{Call, ToolError};
 use super::registry::{TALKS, Tool, ToolParts, parameters};
 use super::team_context::TeamContext;
-use crate::bus::Outgoing;
+use crate::bus::{BusError, Outgoing};
 use crate::store::asynchronous::offload;
 use crate::store::unread;
 use crate::wire::hook::HookEvent;
@@ -52,10 +52,15 @@ impl Tool for SendMessage {
         let team = &parts.team;
         ask_to_send(team, 1, &to, &content).await?;
         let (bus, me, id) = (Arc::clone(&team.bus), team.me.clone(), team.message_id(call));
-        let answer = format!("Sent to {to}.");
         let outgoing = Outgoing { id: Some(id), ..Outgoing::text(content) };
-        offload(move || bus.send(&me, &to, outgoing)).await?;
-        Ok(answer)
+        let send = move || {
+            bus.send(&me, &to, outgoing)?;
+            Ok::<_, BusError>(match bus.delay_of(&to) {
+                None => format!("Sent to {to}."),
+                Some(why) => format!("Sent to {to}; {why}."),
+            })
+        };
+        Ok(offload(send).await?)
     }
 }
 

@@ -1,9 +1,10 @@
 //! The table of agents: status, activity, age, unread mail, usage.
 
 use super::sanitize::{columns, one_line, pad};
-use super::style::{Palette, status_mark};
+use super::style::{AWAY, Palette, status_mark};
 use crate::view::MemberView;
 use crate::wire::WallTime;
+use anstyle::Style;
 use std::time::Duration;
 
 /// The age of a heartbeat above which it is shown, in seconds; a busy agent sends one at least every five seconds.
@@ -29,10 +30,13 @@ pub(crate) fn activity(member: &MemberView) -> String {
 /// is left out first; a column without a rank is always shown.
 type ColumnSpec = (&'static str, usize, Option<u8>, fn(&MemberView, WallTime) -> String);
 
-const COLUMNS: [ColumnSpec; 10] = [
+const COLUMNS: [ColumnSpec; 11] = [
     ("NAME", 8, None, |member, _| one_line(&member.name, 200)),
-    ("STATUS", 10, None, |member, _| status_mark(member.status, member.found_dead).0.into()),
-    ("FOR", 3, Some(3), |member, now| age(now.since(member.since))),
+    ("HOST", 4, Some(4), |member, _| one_line(member.host.as_deref().unwrap_or_default(), 32)),
+    ("STATUS", 10, None, |member, _| status_of(member).0.into()),
+    ("FOR", 3, Some(3), |member, now| {
+        age(now.since(member.away_since.filter(|_| member.is_away()).unwrap_or(member.since)))
+    }),
     ("ROLE", 6, Some(2), |member, _| one_line(&member.role, 200)),
     ("ACTIVITY", 8, Some(1), |member, _| one_line(&activity(member), 200)),
     ("MAIL", 4, None, |member, _| some((member.unread > 0).then_some(member.unread))),
@@ -43,6 +47,10 @@ const COLUMNS: [ColumnSpec; 10] = [
     ("COST", 6, Some(0), |member, _| some(member.usage.cost)),
     ("MODEL", 9, None, |member, _| one_line(&member.model, 200)),
 ];
+
+fn status_of(member: &MemberView) -> (&'static str, Style) {
+    if member.is_away() { AWAY } else { status_mark(member.status, member.found_dead) }
+}
 
 fn some(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
@@ -105,7 +113,7 @@ pub(crate) fn roster_table(
             let cell = pad(column.cells.get(at).map_or("", String::as_str), column.width);
             match column.title {
                 "NAME" => palette.member(&member.color, &cell),
-                "STATUS" => palette.paint(status_mark(member.status, member.found_dead).1, &cell),
+                "STATUS" => palette.paint(status_of(member).1, &cell),
                 "MAIL" if member.unread > 0 => palette.warn(&cell),
                 "FOR" | "TOKENS" | "CACHED" | "COST" | "MODEL" => palette.dim(&cell),
                 _ => cell,

@@ -42,6 +42,9 @@ pub(super) fn of_member(word: &str) -> Style {
     ansi.map_or_else(Style::new, color)
 }
 
+/// The mark and the word for an agent whose host is not heard.
+pub(super) const AWAY: (&str, Style) = ("? away", WARN);
+
 /// Returns the mark and the word of a status, and their style; a member that was found dead is shown as such.
 pub(super) fn status_mark(status: Status, was_found_dead: bool) -> (&'static str, Style) {
     if was_found_dead {

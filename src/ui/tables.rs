@@ -65,6 +65,28 @@ fn list(ids: &[TaskId]) -> String {
 }
 
 /// Renders a row for each leased path.
+/// A host of the team.
+#[derive(Debug, Clone)]
+pub(crate) struct HostRow {
+    pub(crate) host: String,
+    /// Its state, in words.
+    pub(crate) state: String,
+    pub(crate) members: Vec<String>,
+    pub(crate) version: String,
+}
+
+pub(crate) fn host_table(rows: &[HostRow], palette: Palette) -> String {
+    if rows.is_empty() {
+        return "This team has one host. docs/machines.md says how to add another.\n".into();
+    }
+    let rows = rows.iter().map(|row| {
+        let members = if row.members.is_empty() { "-".into() } else { row.members.join(", ") };
+        let members = one_line(&members, PROSE);
+        [one_line(&row.host, 32), row.state.clone(), members, one_line(&row.version, 32)]
+    });
+    table(["HOST", "STATE", "MEMBERS", "VERSION"], rows, palette)
+}
+
 pub(crate) fn lease_table<'a>(leases: impl Iterator<Item = &'a Lease>, palette: Palette) -> String {
     let row = |lease: &Lease, path: &String| {
         let (owner, why) = (one_line(&lease.owner, 32), one_line(&lease.why, PROSE));

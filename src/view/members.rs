@@ -38,11 +38,24 @@ pub(crate) struct MemberView {
     /// The number of commands that it runs in the background.
     #[serde(skip)]
     pub(crate) background: usize,
+    /// The host on which it runs; `None` if that is this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
+    /// The time since which its host is not heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) away_since: Option<WallTime>,
     /// The walls around its commands, as it has published them.
     #[serde(skip)]
     pub(crate) sandbox: Option<SandboxEntry>,
     #[serde(skip)]
     pub(crate) entry: Value,
+}
+
+impl MemberView {
+    /// Whether its host is not heard, so that nobody knows whether it is still alive.
+    pub(crate) fn is_away(&self) -> bool {
+        self.alive && self.away_since.is_some()
+    }
 }
 
 /// A subagent that works.
@@ -98,11 +111,20 @@ pub(crate) fn members(
                 ended,
                 found_dead,
                 background: if alive { background::running(team, name).len() } else { 0 },
+                host: member.host.clone(),
+                away_since: member.away_since,
                 sandbox: member.sandbox.clone(),
                 entry,
             }
         };
-    let lead_liveness = liveness_of(&AgentName::lead());
+    let liveness_of = |name: &AgentName, there: Option<bool>| match there {
+        // The last word of its host: the lock is that of the relay.
+        Some(true) => Liveness::Alive(None),
+        Some(false) => Liveness::Dead,
+        None => liveness_of(name),
+    };
+    let of_lead = roster.lead.as_ref().and_then(|lead| lead.host.as_ref().and(lead.alive));
+    let lead_liveness = liveness_of(&AgentName::lead(), of_lead);
     let lead = roster.lead.iter().map(|lead| {
         let is_gone = !lead_liveness.is_alive() && !lead.status.is_over();
         let status = if is_gone { Status::Failed } else { lead.status };
@@ -116,6 +138,8 @@ pub(crate) fn members(
             model: lead.model.clone(),
             usage: lead.usage,
             sandbox: lead.sandbox.clone(),
+            host: lead.host.clone(),
+            away_since: lead.away_since,
             ..Member::default()
         };
         view_of(&AgentName::lead(), &as_member, status, &lead_liveness, json!(lead))
@@ -123,7 +147,7 @@ pub(crate) fn members(
     let members = roster.members.iter().filter_map(|member| {
         // An invalid name was written by another program; it must not become part of a path.
         let name = AgentName::member(&member.name).ok()?;
-        let liveness = liveness_of(&name);
+        let liveness = liveness_of(&name, member.host.as_ref().and(member.alive));
         let status = roster::effective_status(member, &liveness, &lead_liveness);
         Some(view_of(&name, member, status, &liveness, json!(member)))
     });

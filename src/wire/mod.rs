@@ -7,6 +7,7 @@ pub mod activity;
 pub mod agent_program;
 pub mod background;
 pub mod budget;
+pub mod carried;
 pub mod chat;
 pub mod file_view;
 pub mod front_matter;

@@ -83,6 +83,14 @@ impl Roster {
         self.members.iter().find(|member| member.name == name)
     }
 
+    /// Returns the host of an agent, the lead included; `None` if it runs on this host or is unknown.
+    pub fn host_of(&self, name: &str) -> Option<&str> {
+        if name == lead_name() {
+            return self.lead.as_ref()?.host.as_deref();
+        }
+        self.member(name)?.host.as_deref()
+    }
+
     /// Returns the usage of all members since they joined.
     pub fn used_by_members(&self) -> UsageCount {
         let usages = self.members.iter().map(|member| member.usage);
@@ -157,6 +165,18 @@ pub struct Lead {
     /// Whether this process has a person at its terminal, so that no question expires while it lives.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub person: bool,
+    /// The host on which it runs; `None` if that is this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Whether its process is alive, as its host has said last. Only with `host`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alive: Option<bool>,
+    /// The process id on its host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_pid: Option<i32>,
+    /// The time since which its host is not heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub away_since: Option<WallTime>,
 }
 
 /// A teammate's entry.
@@ -203,6 +223,18 @@ pub struct Member {
     /// The walls around its commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxEntry>,
+    /// The host on which it runs; `None` if that is this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Whether its process is alive, as its host has said last. Only with `host`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alive: Option<bool>,
+    /// The process id on its host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_pid: Option<i32>,
+    /// The time since which its host is not heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub away_since: Option<WallTime>,
 }
 
 /// The colour words of members, in the order in which members join.

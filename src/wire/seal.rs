@@ -92,6 +92,11 @@ pub fn is_sealed(line: &str) -> bool {
     split(line.trim()).is_some()
 }
 
+/// Returns a sealed line without its seal; `None` if it has none.
+pub fn without_seal(line: &str) -> Option<String> {
+    split(line.trim()).map(|(before, _)| format!("{before}}}"))
+}
+
 /// Splits a line into the part before its seal and the seal.
 fn split(line: &str) -> Option<(&str, [u8; BYTES])> {
     let line = line.strip_suffix(END)?;

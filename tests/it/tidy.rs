@@ -23,6 +23,7 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ("bus", &["wire", "os", "store"]),
     ("tasks", &["wire", "protocol", "store", "bus"]),
     ("timers", &["wire", "os", "protocol", "store", "bus"]),
+    ("relay", &["wire", "os", "store", "bus"]),
     ("mcp", &["wire", "os", "rpc", "llm"]),
     (
         "tools",
@@ -90,7 +91,10 @@ pub(crate) const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The maximum length of a file in `src/`, in lines.
+/// The folders with the code of the programs. Only the first one has layers.
+const SOURCES: [&str; 2] = ["src", "host/src"];
+
+/// The maximum length of a file in `SOURCES`, in lines.
 const LONGEST_FILE: usize = 600;
 
 fn root() -> PathBuf {
@@ -120,8 +124,14 @@ fn rust_files(below: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The code of all programs.
+fn sources() -> Vec<PathBuf> {
+    SOURCES.iter().flat_map(|folder| rust_files(&root().join(folder))).collect()
+}
+
+/// The layer of a file; `host` for all files of that crate.
 fn layer_of(file: &Path) -> String {
-    let inside = file.strip_prefix(root().join("src")).unwrap();
+    let Ok(inside) = file.strip_prefix(root().join("src")) else { return "host".into() };
     let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
     first.trim_end_matches(".rs").to_owned()
 }
@@ -175,8 +185,14 @@ fn imports_point_down() {
 
 #[test]
 fn no_files_import_each_other_in_a_loop() {
-    for main in ["src/lib.rs", "tests/it/main.rs", "tests/torture/main.rs", "benches/team/main.rs"]
-    {
+    for main in [
+        "src/lib.rs",
+        "tests/it/main.rs",
+        "tests/torture/main.rs",
+        "benches/team/main.rs",
+        "host/src/lib.rs",
+        "host/tests/it/main.rs",
+    ] {
         let found = loops(&imports(&root().join(main)));
         assert!(found.is_empty(), "these files import each other: {found:#?}");
     }
@@ -232,13 +248,12 @@ const WAITS: &[&str] = &[".sync_all()", ".sync_data()", "FileExt::lock(", "park_
 
 /// Files with waits that need no check: settings are read before any event loop runs; the other file helps
 /// tests.
-const MAY_WAIT: &[&str] = &["settings/trust.rs", "tools/command/contained_agent.rs"];
+const MAY_WAIT: &[&str] = &["src/settings/trust.rs", "src/tools/command/contained_agent.rs"];
 
 #[test]
 fn every_wait_refuses_to_block_an_event_loop() {
-    let src = root().join("src");
-    for file in rust_files(&src) {
-        let name = file.strip_prefix(&src).unwrap().to_string_lossy().into_owned();
+    for file in sources() {
+        let name = file.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
         let code = code_of(&fs::read_to_string(&file).unwrap());
         let waits: usize = WAITS.iter().map(|wait| code.matches(wait).count()).sum();
         let refused = code.matches("check_blocking(\"").count();
@@ -249,7 +264,7 @@ fn every_wait_refuses_to_block_an_event_loop() {
 
 #[test]
 fn only_store_names_paths_of_the_team_folder() {
-    for file in rust_files(&root().join("src")) {
+    for file in sources() {
         if matches!(layer_of(&file).as_str(), "store") {
             continue;
         }
@@ -297,7 +312,7 @@ fn only_the_lifecycle_changes_the_status_of_a_roster_entry() {
     {
         assert!(!changes_a_status(fine), "{fine}");
     }
-    for file in rust_files(&root().join("src")) {
+    for file in sources() {
         let path = file.strip_prefix(root()).unwrap().display().to_string();
         // Tasks have a status, too, with other rules.
         let is_of_tasks = path.contains("tasks");
@@ -322,7 +337,7 @@ fn only_the_lifecycle_changes_the_status_of_a_roster_entry() {
 
 #[test]
 fn files_stay_small_and_say_what_they_are() {
-    for file in rust_files(&root().join("src")) {
+    for file in sources() {
         let text = fs::read_to_string(&file).unwrap();
         let lines = text.lines().count();
         assert!(lines <= LONGEST_FILE, "{} has {lines} lines: split it", file.display());
@@ -408,8 +423,10 @@ fn views_only_look_tools_up() {
 fn every_test_file_is_listed() {
     let topics = ["doors", "mail", "lifecycle", "permission", "provider", "ui", "fault", "walls"];
     let topics = topics.map(|topic| (format!("tests/it/{topic}"), "mod.rs"));
-    let programs = ["tests/it", "tests/torture"].map(|program| (program.to_owned(), "main.rs"));
-    let support = [("tests/support".to_owned(), "mod.rs")];
+    let programs = ["tests/it", "tests/torture", "host/tests/it"];
+    let programs = programs.map(|program| (program.to_owned(), "main.rs"));
+    let support = ["tests/support", "host/tests/it/rig", "host/tests/it/rig/self_test"];
+    let support = support.map(|folder| (folder.to_owned(), "mod.rs"));
     for (folder, list) in programs.into_iter().chain(support).chain(topics) {
         let listed = fs::read_to_string(root().join(&folder).join(list)).unwrap();
         for entry in fs::read_dir(root().join(&folder)).unwrap() {
@@ -497,7 +514,7 @@ fn words_of(line: &str) -> Vec<String> {
 fn no_retired_name_is_used() {
     let mut files: Vec<PathBuf> =
         ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|it| root().join(it)).into();
-    for folder in ["src", "tests", "benches", "docs", "eval", "scripts"] {
+    for folder in ["src", "tests", "benches", "host", "docs", "eval", "scripts"] {
         files.extend(files_below(&root().join(folder)));
     }
     // The golden files are frozen.
@@ -537,7 +554,7 @@ const CLAUSES: &[&str] = &["How", "What", "When", "Where", "Which", "Who", "Whom
 
 #[test]
 fn every_comment_is_a_sentence() {
-    for folder in ["src", "tests", "benches"] {
+    for folder in ["src", "tests", "benches", "host"] {
         for file in rust_files(&root().join(folder)) {
             let text = fs::read_to_string(&file).unwrap();
             let mut is_first = true;
@@ -557,7 +574,7 @@ fn every_comment_is_a_sentence() {
 /// The log is for people: a field has a word, not the debug form of a type.
 #[test]
 fn no_debug_form_reaches_the_log() {
-    for path in rust_files(&root().join("src")) {
+    for path in sources() {
         let text = fs::read_to_string(&path).unwrap();
         for call in text.split("tracing::").skip(1) {
             let is_event =

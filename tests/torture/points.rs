@@ -13,11 +13,21 @@ pub(crate) fn measure(run: Run) -> Vec<Finding> {
     let is_left_out = |point: &&str| point.starts_with("recover.");
     // The property test of `work` kills at those of clones, with seeds of its own, `lifecycle::undo` at those of undo, and
     // `lifecycle::background` at those of background commands, `lifecycle::timers` at those of timers,
-    // `lifecycle::subagents` at those of subagents, `lifecycle::upkeep` at those of upkeep.
+    // `lifecycle::subagents` at those of subagents, `lifecycle::upkeep` at those of upkeep, and `team-host` at those of relays.
     let is_elsewhere = |point: &&str| {
-        ["work.", "undo.", "served.", "background.", "timer.", "sub.", "upkeep."]
-            .iter()
-            .any(|it| point.starts_with(it))
+        [
+            "work.",
+            "undo.",
+            "served.",
+            "background.",
+            "timer.",
+            "sub.",
+            "upkeep.",
+            "outbox.",
+            "arrivals.",
+        ]
+        .iter()
+        .any(|it| point.starts_with(it))
     };
     let all: Vec<&str> = POINTS.into_iter().filter(|point| !is_elsewhere(point)).collect();
     let short = all.iter().copied().filter(is_left_out).collect();

@@ -63,6 +63,11 @@ impl Watch {
         self.on(path, in_it | On::IN_ONLYDIR).map(drop)
     }
 
+    /// Watches a folder for files that were open for writing and are closed, as all are when a process exits.
+    pub(crate) fn add_closes(&self, path: &Path) -> io::Result<()> {
+        self.on(path, On::IN_CLOSE_WRITE | On::IN_ONLYDIR).map(drop)
+    }
+
     /// Watches a folder for its own move or removal.
     pub(crate) fn add_place(&self, path: &Path) -> io::Result<()> {
         self.on(path, On::IN_MOVE_SELF | On::IN_DELETE_SELF | On::IN_ONLYDIR).map(drop)

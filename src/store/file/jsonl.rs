@@ -222,12 +222,17 @@ impl Log {
 
     /// Appends whole lines: all of them, or none on an error.
     pub(crate) fn append(&self, lines: &[u8]) -> Result<(), StoreError> {
+        self.append_at(lines).map(drop)
+    }
+
+    /// Like [`Log::append`]; returns the offset of the first line.
+    pub(crate) fn append_at(&self, lines: &[u8]) -> Result<u64, StoreError> {
         let size = self.seal()?;
-        let written = (&self.file).write_all(lines).at(&self.path).inspect_err(|_| {
+        (&self.file).write_all(lines).at(&self.path).inspect_err(|_| {
             // If this fails too, the next append seals the rest.
             drop(self.file.set_len(size));
-        });
-        Ok(written?)
+        })?;
+        Ok(size)
     }
 
     /// Makes the appended lines durable. The kernel reports a failure only once, so after one all later calls

@@ -299,6 +299,11 @@ impl<S: MailSink> Mailbox<S> {
             })
     }
 
+    /// Whether claims are kept for late writers.
+    pub(crate) fn has_claims(&self) -> bool {
+        !self.claims.is_empty()
+    }
+
     /// Returns a descriptor that is readable when mail may have arrived. Drain before waiting on it.
     pub fn watch_fd(&self) -> BorrowedFd<'_> {
         self.rotation.waker.as_fd()

@@ -54,6 +54,10 @@ pub struct LifeRecord {
     pub outlives_membership: bool,
     /// The time at which it detected the exit of its lead.
     pub lead_lost: Option<MachineTime>,
+    /// The host on which the agent runs, if a relay holds the lock for it. Then no process of this host is the agent's, and
+    /// `pid` is 0.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
 }
 
 impl LifeRecord {
@@ -71,6 +75,9 @@ impl LifeRecord {
 
     /// Opens the process that wrote the record; `None` if it has ended.
     pub(crate) fn open_process(&self) -> Option<Pidfd> {
+        if !self.host.is_empty() {
+            return None;
+        }
         // Opened before the comparison: a descriptor refers to one process for ever, a number does not.
         let process = Pidfd::open(self.pid).ok()?;
         self.process().is_running().then_some(process)
@@ -110,7 +117,11 @@ pub enum LifeError {
 }
 
 fn holder(record: Option<&LifeRecord>) -> String {
-    record.map_or_else(String::new, |record| format!(" by pid {}", record.pid))
+    match record {
+        None => String::new(),
+        Some(record) if record.host.is_empty() => format!(" by pid {}", record.pid),
+        Some(record) => format!(" on host {}", record.host),
+    }
 }
 
 /// The life lock of a name, which this process holds until the value is dropped.

@@ -35,6 +35,7 @@ fn the_list_of_failpoints_is_complete() {
 /// One kill at each failpoint of an agent or a lead. `mail::killed_senders_and_readers` tests those of the
 /// mailbox, `work::tests::random` those of clones, `lifecycle::undo` those of undo,
 /// `lifecycle::background` those of background commands, `lifecycle::subagents` those of subagents, `lifecycle::timers` those of timers, `lifecycle::upkeep` those of upkeep, `doors::mcp_member` those of served members,
+/// the tests of `team-host` those of relays,
 /// `doors::acp_failures` those of agents of other vendors. The score card (`scripts/torture --only R2`) tests all of them repeatedly.
 #[test]
 #[ignore = "long: scripts/check --all runs it"]
@@ -53,6 +54,8 @@ fn a_team_survives_a_kill_at_every_failpoint() {
         "timer.",
         "sub.",
         "upkeep.",
+        "outbox.",
+        "arrivals.",
     ];
     let heavy = |point: &&str| !light.iter().any(|light| point.starts_with(light));
     let points: Vec<&'static str> = POINTS.into_iter().filter(heavy).collect();

@@ -1,0 +1,72 @@
+//! The hosts of a team as a table and as JSON.
+
+use super::context::Context;
+use crate::error::Failure;
+use crate::os::{Clock, SystemClock};
+use crate::store::relay::{self, KnownHost};
+use crate::store::roster;
+use crate::ui::roster::age;
+use crate::ui::style::Palette;
+use crate::ui::tables::{HostRow, host_table};
+use crate::wire::roster::Roster;
+use serde_json::{Value, json};
+
+/// The hosts of a team, this one first; none if the team has one host only.
+pub(crate) struct Hosts {
+    rows: Vec<HostRow>,
+    is_served: bool,
+}
+
+/// Returns the hosts of the team.
+pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
+    let team = context.team_to_view()?;
+    let is_served = relay::is_served(&team)?;
+    let Some(own) = relay::identity(&team)? else {
+        return Ok(Hosts { rows: Vec::new(), is_served });
+    };
+    let roster = roster::read(&team)?;
+    let now = SystemClock.now();
+    let other = |KnownHost { host, version, away_since }: KnownHost| {
+        let state = match away_since {
+            _ if !is_served => "unknown: no relay runs here".to_owned(),
+            Some(since) => format!("away for {}", age(now.since(since))),
+            None => "up".to_owned(),
+        };
+        let members = members_of(&roster, Some(host.as_str()));
+        HostRow { host: host.to_string(), state, members, version }
+    };
+    let state = if is_served { "here" } else { "here, without a relay" };
+    let here = HostRow {
+        host: own.host.to_string(),
+        state: state.into(),
+        members: members_of(&roster, None),
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    let others = relay::known_hosts(&team)?.into_iter().map(other);
+    Ok(Hosts { rows: [here].into_iter().chain(others).collect(), is_served })
+}
+
+fn members_of(roster: &Roster, host: Option<&str>) -> Vec<String> {
+    let lead = roster.lead.iter().filter(|lead| lead.host.as_deref() == host);
+    let members = roster.members.iter().filter(|member| member.host.as_deref() == host);
+    let leads = lead.map(|lead| lead.name.clone());
+    leads.chain(members.map(|member| member.name.clone())).collect()
+}
+
+pub(crate) fn table(hosts: &Hosts, palette: Palette) -> String {
+    let note = if hosts.rows.is_empty() || hosts.is_served {
+        ""
+    } else {
+        "No relay runs on this host: mail for other hosts waits. Start it: team-host run\n"
+    };
+    host_table(&hosts.rows, palette) + note
+}
+
+pub(crate) fn list_json(hosts: &Hosts) -> Value {
+    let row = |row: &HostRow| json!({ "host": row.host, "state": row.state, "members": row.members, "version": row.version });
+    json!({
+        "schema": 1,
+        "relay": hosts.is_served,
+        "hosts": hosts.rows.iter().map(row).collect::<Vec<_>>(),
+    })
+}

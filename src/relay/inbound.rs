@@ -1,0 +1,387 @@
+//! The mail of other hosts for members of this one: from frames into inboxes, each line once, in the order of its link.
+
+use super::RelayError;
+use crate::bus::{Bus, BusError, CarriedLine};
+use crate::store::inbox::{Priority, SendError};
+use crate::store::relay::{Arrivals, HostIdentity, Link, LinkState, Range};
+use crate::store::roster::Cached;
+use crate::store::{Fsync, TeamDir, failpoint};
+use crate::wire::carried::{
+    Acknowledgement, Epoch, Frame, FrameLine, HostName, LinkProgress, ProgressQuestion,
+    RELAY_PROTOCOL, Via,
+};
+use crate::wire::limits::MAX_LINE_BYTES;
+use crate::wire::message::Message;
+use crate::wire::roster::Roster;
+use crate::wire::{AgentName, WithUnknownFields};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The most bytes of one write to an inbox. A longer line is a write of its own.
+const WRITE_BYTES: usize = 1024 * 1024;
+
+/// The most bytes that the mark of an arrived line and its seal add to it.
+const MARK_BYTES: usize = 512;
+
+/// A frame as the carrier has brought it.
+#[derive(Debug, Clone, Copy)]
+pub struct InboundFrame<'a> {
+    /// The host that published it, as the carrier says.
+    pub from: &'a HostName,
+    /// The serialized frame.
+    pub body: &'a [u8],
+}
+
+/// The outcome for frames that were given together.
+#[derive(Debug, Default)]
+pub struct Arrived {
+    /// The acknowledgements, each with the host that gets it.
+    pub acknowledgements: Vec<(HostName, Acknowledgement)>,
+    /// Whether each frame is to be brought again later: some of its lines could not be appended yet.
+    pub later: Vec<bool>,
+    /// The number of lines that were appended.
+    pub appended: u64,
+}
+
+/// The incoming side of a relay.
+pub struct Inbound {
+    dir: TeamDir,
+    identity: HostIdentity,
+    bus: Arc<Bus>,
+    arrivals: Arrivals,
+    roster: Cached<WithUnknownFields<Roster>>,
+    /// The highest base that the lines of each link have had.
+    bases: BTreeMap<Link, u64>,
+}
+
+/// The new lines of a link, in order.
+struct NewLines {
+    link: Link,
+    to: Option<AgentName>,
+    first: u64,
+    lines: Vec<FrameLine>,
+}
+
+/// A line that is appended or refused.
+struct Judged {
+    seq: u64,
+    verdict: Result<Accepted, String>,
+}
+
+struct Accepted {
+    line: String,
+    is_verified: bool,
+    priority: Priority,
+}
+
+impl Inbound {
+    /// Opens the incoming side of the relay of this host. Lines that an earlier process left in doubt are resolved.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn open(dir: TeamDir, identity: HostIdentity, bus: Arc<Bus>) -> Result<Self, RelayError> {
+        let arrivals = Arrivals::open(&dir)?;
+        let roster = Cached::of(&dir);
+        Ok(Self { dir, identity, bus, arrivals, roster, bases: BTreeMap::new() })
+    }
+
+    /// Appends the new lines of frames to the inboxes of this host. When this returns, acknowledged lines are durable.
+    ///
+    /// # Errors
+    /// The record of arrived lines cannot be written, or a line may not be durable. Then this value is of no further use:
+    /// open it again.
+    pub fn deliver(&mut self, frames: &[InboundFrame<'_>]) -> Result<Arrived, RelayError> {
+        let parsed: Vec<_> = frames.iter().map(|frame| parse(*frame)).collect();
+        let mut arrived = Arrived::default();
+        let mut touched = BTreeSet::new();
+        let mut gaps = BTreeSet::new();
+        let mut new = self.new_lines(&parsed, &mut touched, &mut gaps);
+        // A recipient may end between the verdict and the append: then its other lines are judged once more.
+        while !new.is_empty() {
+            new = self.append(new, &mut arrived)?;
+        }
+        self.arrivals.compact_if_long()?;
+        arrived.later = parsed.iter().map(|frame| self.is_unfinished(frame.as_ref())).collect();
+        arrived.acknowledgements = self.acknowledgements(&touched, &gaps);
+        Ok(arrived)
+    }
+
+    /// Returns the lines that are expected next, link by link. Lower numbers are copies; a higher one is a gap.
+    fn new_lines(
+        &mut self,
+        frames: &[Option<Frame>],
+        touched: &mut BTreeSet<Link>,
+        gaps: &mut BTreeSet<Link>,
+    ) -> Vec<NewLines> {
+        let mut found: BTreeMap<Link, NewLines> = BTreeMap::new();
+        for frame in frames.iter().flatten() {
+            for line in &frame.lines {
+                let link = link_of(frame, line);
+                if touched.insert(link.clone())
+                    || self.bases.get(&link).is_none_or(|known| *known < line.base)
+                {
+                    self.arrivals.note_base(&link, line.base);
+                    self.bases.insert(link.clone(), line.base);
+                }
+                let state = self.arrivals.link(&link);
+                let new = found.entry(link.clone()).or_insert_with(|| NewLines {
+                    to: AgentName::mailbox(&link.to).ok(),
+                    link: link.clone(),
+                    first: state.next,
+                    lines: Vec::new(),
+                });
+                if new.lines.is_empty() {
+                    new.first = state.next;
+                }
+                let expected = new.first + new.lines.len() as u64;
+                if line.seq == expected {
+                    new.lines.push(line.clone());
+                } else if line.seq > expected {
+                    gaps.insert(link);
+                }
+            }
+        }
+        found.into_values().filter(|new| !new.lines.is_empty()).collect()
+    }
+
+    /// Appends lines under one intent. Returns the lines that are to be judged again.
+    fn append(
+        &mut self,
+        new: Vec<NewLines>,
+        arrived: &mut Arrived,
+    ) -> Result<Vec<NewLines>, RelayError> {
+        let mut judged = Vec::new();
+        for lines in &new {
+            let verdicts = self.judge(lines)?;
+            judged.push(verdicts);
+        }
+        let ranges = new.iter().zip(&judged).map(|(lines, verdicts)| range_of(lines, verdicts));
+        self.arrivals.intend(ranges.collect())?;
+        let (mut next, mut again) = (Vec::new(), Vec::new());
+        for (lines, verdicts) in new.into_iter().zip(&judged) {
+            let end = self.append_link(&lines, verdicts, arrived)?;
+            next.push(end.next);
+            match end.why {
+                None => {}
+                Some(Obstacle::Ended) => again.extend(lines.from(end.next)),
+                Some(Obstacle::Full(why)) => {
+                    tracing::info!(to = lines.link.to, why, "mail of another host waits");
+                }
+            }
+        }
+        self.arrivals.done(&next, Fsync::Never)?;
+        Ok(again)
+    }
+
+    fn judge(&mut self, new: &NewLines) -> Result<Vec<Judged>, RelayError> {
+        let mut judged = Vec::new();
+        for line in &new.lines {
+            let verdict = match &new.to {
+                None => Err(format!("{:?} is not a name", new.link.to)),
+                Some(to) => self.judge_line(&new.link, to, line)?,
+            };
+            judged.push(Judged { seq: line.seq, verdict });
+        }
+        Ok(judged)
+    }
+
+    fn judge_line(
+        &mut self,
+        link: &Link,
+        to: &AgentName,
+        line: &FrameLine,
+    ) -> Result<Result<Accepted, String>, RelayError> {
+        let text = line.line.get();
+        let object: Map<String, Value> = match serde_json::from_str(text) {
+            Ok(object) => object,
+            Err(why) => return Ok(Err(format!("cannot get a line that is no message: {why}"))),
+        };
+        let message = match Message::read(&object) {
+            Ok(message) => message,
+            Err(why) => return Ok(Err(format!("cannot get a line that is no message: {why}"))),
+        };
+        if text.len() + MARK_BYTES > MAX_LINE_BYTES {
+            return Ok(Err(format!("cannot get a line of {} bytes from another host", text.len())));
+        }
+        if let Some(home) = self.home_of(&message.from)?
+            && home != link.host
+        {
+            return Ok(Err(format!("gets mail of {} only from {home}, its host", message.from)));
+        }
+        let priority = if message.body.is_control() { Priority::Control } else { Priority::Data };
+        if let Some(why) = self.bus.refuses_carried(to, priority)? {
+            return Ok(Err(why));
+        }
+        let Link { host, epoch, .. } = link.clone();
+        let via = Via { host, epoch, seq: line.seq, before: None };
+        let line_text = via.mark(text)?;
+        Ok(Ok(Accepted { line: line_text, is_verified: line.verified, priority }))
+    }
+
+    /// Returns the host of a sender; `None` if it is no member, so that it may write from every host.
+    fn home_of(&mut self, from: &str) -> Result<Option<HostName>, RelayError> {
+        if from == AgentName::user().as_str() {
+            return Ok(None);
+        }
+        let roster = self.roster.current(&self.dir)?;
+        let is_lead = from == AgentName::lead().as_str();
+        let is_known = if is_lead { roster.lead.is_some() } else { roster.member(from).is_some() };
+        let host = roster.host_of(from).and_then(|host| HostName::parse(host).ok());
+        Ok(is_known.then(|| host.unwrap_or_else(|| self.identity.host.clone())))
+    }
+
+    /// Appends the lines of one link, several in one write.
+    fn append_link(
+        &self,
+        new: &NewLines,
+        judged: &[Judged],
+        arrived: &mut Arrived,
+    ) -> Result<LinkEnd, RelayError> {
+        let mut next = new.first;
+        let mut rest = judged;
+        while let Some(first) = rest.first() {
+            let count = match &first.verdict {
+                Err(_) => 1,
+                Ok(accepted) => run_length(rest, accepted.priority),
+            };
+            let (run, after) = rest.split_at(count);
+            let lines: Vec<_> = run.iter().filter_map(carried).collect();
+            if let (Some(to), false) = (&new.to, lines.is_empty()) {
+                match self.bus.append_carried(&AgentName::system(), to, &lines) {
+                    Ok(()) => {
+                        failpoint::hit("arrivals.appended");
+                        arrived.appended += lines.len() as u64;
+                    }
+                    Err(BusError::Unreachable { .. }) => {
+                        return Ok(LinkEnd { next, why: Some(Obstacle::Ended) });
+                    }
+                    // Some of its lines may stand in the inbox: they are in doubt.
+                    Err(why @ BusError::Send(SendError::NotDurable { .. })) => {
+                        return Err(why.into());
+                    }
+                    Err(why) => {
+                        return Ok(LinkEnd { next, why: Some(Obstacle::Full(why.to_string())) });
+                    }
+                }
+            }
+            next = run.last().map_or(next, |last| last.seq + 1);
+            rest = after;
+        }
+        Ok(LinkEnd { next, why: None })
+    }
+
+    /// Whether lines of a frame are still to be appended.
+    fn is_unfinished(&self, frame: Option<&Frame>) -> bool {
+        frame.is_some_and(|frame| {
+            frame
+                .lines
+                .iter()
+                .any(|line| self.arrivals.link(&link_of(frame, line)).next <= line.seq)
+        })
+    }
+
+    fn acknowledgements(
+        &self,
+        touched: &BTreeSet<Link>,
+        gaps: &BTreeSet<Link>,
+    ) -> Vec<(HostName, Acknowledgement)> {
+        let mut of_relays: BTreeMap<(HostName, Epoch), Vec<LinkProgress>> = BTreeMap::new();
+        for link in touched {
+            let progress = progress(link, self.arrivals.link(link), gaps.contains(link));
+            let relay = (link.host.clone(), link.epoch.clone());
+            of_relays.entry(relay).or_default().push(progress);
+        }
+        let acknowledge = |((host, epoch), links): ((HostName, Epoch), Vec<LinkProgress>)| {
+            (host, Acknowledgement { v: RELAY_PROTOCOL, epoch, links, pending: None })
+        };
+        of_relays.into_iter().map(acknowledge).collect()
+    }
+
+    /// Answers the question of a relay for the progress of its links; `pending` is the number of messages that the carrier
+    /// still has for this host.
+    pub fn answer(
+        &self,
+        host: &HostName,
+        question: &ProgressQuestion,
+        pending: Option<u64>,
+    ) -> Acknowledgement {
+        let ProgressQuestion { epoch, .. } = question;
+        let links = self.arrivals.links_of(host, epoch);
+        let links = links.map(|(link, state)| progress(link, state.clone(), false)).collect();
+        Acknowledgement { v: RELAY_PROTOCOL, epoch: epoch.clone(), links, pending }
+    }
+}
+
+impl NewLines {
+    /// Returns the lines from a number on; `None` if there is none.
+    fn from(self, first: u64) -> Option<Self> {
+        let lines: Vec<_> = self.lines.into_iter().filter(|line| line.seq >= first).collect();
+        (!lines.is_empty()).then_some(Self { first, lines, ..self })
+    }
+}
+
+struct LinkEnd {
+    next: u64,
+    why: Option<Obstacle>,
+}
+
+/// The reason for which lines were not appended.
+enum Obstacle {
+    /// The recipient has ended meanwhile.
+    Ended,
+    /// The inbox is full, or cannot be written now.
+    Full(String),
+}
+
+/// Parses a frame; `None` if it is none, or names another host than the carrier does.
+fn parse(frame: InboundFrame<'_>) -> Option<Frame> {
+    match Frame::parse(frame.body) {
+        Ok(parsed) if parsed.head.src == *frame.from => Some(parsed),
+        Ok(parsed) => {
+            tracing::warn!(from = %frame.from, src = %parsed.head.src, "a frame in the name of another host");
+            None
+        }
+        Err(why) => {
+            tracing::warn!(from = %frame.from, %why, "what came is no frame");
+            None
+        }
+    }
+}
+
+fn link_of(frame: &Frame, line: &FrameLine) -> Link {
+    let (host, epoch) = (frame.head.src.clone(), frame.head.epoch.clone());
+    Link { host, epoch, to: line.to.clone() }
+}
+
+fn range_of(new: &NewLines, judged: &[Judged]) -> Range {
+    let refused = judged.iter().filter_map(|line| {
+        let why = line.verdict.as_ref().err()?;
+        Some((line.seq, why.clone()))
+    });
+    let last = new.first + new.lines.len().saturating_sub(1) as u64;
+    Range { link: new.link.clone(), first: new.first, last, refused: refused.collect() }
+}
+
+/// Returns the number of accepted lines that are appended in one write.
+fn run_length(judged: &[Judged], priority: Priority) -> usize {
+    let (mut count, mut bytes) = (0, 0);
+    for line in judged {
+        let Ok(accepted) = &line.verdict else { break };
+        bytes += accepted.line.len() + MARK_BYTES;
+        if accepted.priority != priority || (count > 0 && bytes > WRITE_BYTES) {
+            break;
+        }
+        count += 1;
+    }
+    count
+}
+
+fn carried(line: &Judged) -> Option<CarriedLine<'_>> {
+    let Accepted { line, is_verified, priority } = line.verdict.as_ref().ok()?;
+    Some(CarriedLine { line, is_verified: *is_verified, priority: *priority })
+}
+
+fn progress(link: &Link, state: LinkState, again: bool) -> LinkProgress {
+    LinkProgress { to: link.to.clone(), next: state.next, refused: state.refused, again }
+}

@@ -1,0 +1,46 @@
+//! The relay's work on the files of a team: it takes the mail of members of other hosts out of their local inboxes, appends
+//! what has come from other hosts, and shows the members of all hosts in the roster.
+//!
+//! This layer knows no network: the program `team-host` carries the frames (docs/machines.md).
+//!
+//! *Invariants:* a line leaves this host only from an outbox, where it is durable, and is kept until the home of its recipient
+//! has it. A line that has come is appended once: its number moves with it, and the line itself tells after a crash.
+
+mod inbound;
+mod outbound;
+mod roster;
+#[cfg(test)]
+mod tests;
+mod watcher;
+
+pub use inbound::{Arrived, Inbound, InboundFrame};
+pub use outbound::{Outbound, OutboundFrame, Recipient, TakenIn};
+pub use roster::{HostEntry, RosterMirror, member_key, parse_member_key};
+pub use watcher::TeamWatcher;
+
+use crate::bus::BusError;
+use crate::store::liveness::LifeError;
+use crate::store::{FileError, StoreError};
+
+/// The reason for which a step of a relay failed. What it was about stays where it is, and is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// A file of the team cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A message could not be sent or appended.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    /// A life lock cannot be taken.
+    #[error(transparent)]
+    Life(#[from] LifeError),
+    /// A frame cannot be serialized.
+    #[error("a frame cannot be serialized: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl From<FileError> for RelayError {
+    fn from(why: FileError) -> Self {
+        Self::Store(why.into())
+    }
+}

@@ -1,0 +1,286 @@
+//! The members of all hosts in the roster of each: a host tells the others of its own members, and writes what the others tell
+//! into its `config.json`.
+//!
+//! *Invariant:* an entry is written by the host on which its agent runs, and by nobody else. An entry with `host` is a copy.
+
+use super::{RelayError, outbound::Recipient};
+use crate::store::{Fsync, TeamDir, liveness, roster};
+use crate::wire::carried::HostName;
+use crate::wire::roster::{Lead, Member, Roster, StartedBy};
+use crate::wire::{AgentName, WallTime, WithUnknownFields};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The word before the names in the keys of entries.
+const KEY: &str = "member";
+
+/// Returns the key under which a host tells of its member.
+pub fn member_key(host: &HostName, name: &AgentName) -> String {
+    format!("{KEY}.{host}.{name}")
+}
+
+/// Returns the host and the member of a key; `None` if it is not a key of an entry.
+pub fn parse_member_key(key: &str) -> Option<(HostName, AgentName)> {
+    let (host, name) = key.strip_prefix(KEY)?.strip_prefix('.')?.split_once('.')?;
+    Some((HostName::parse(host).ok()?, AgentName::mailbox(name).ok()?))
+}
+
+/// One member, as its host tells the others of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostEntry {
+    /// Whether its process is alive.
+    pub alive: bool,
+    /// Its entry in the roster of its host.
+    pub entry: Value,
+}
+
+/// The entries of all hosts.
+#[derive(Debug)]
+pub struct RosterMirror {
+    dir: TeamDir,
+    host: HostName,
+    /// The entries of this host that the others know.
+    told: BTreeMap<AgentName, HostEntry>,
+    others: BTreeMap<HostName, OtherHost>,
+}
+
+/// Another host, as far as it is known.
+#[derive(Debug, Default)]
+struct OtherHost {
+    entries: BTreeMap<AgentName, HostEntry>,
+    /// The names of all its members, as it has said last. A carrier that forgets has no entry for them, and they are still
+    /// there.
+    listed: Option<BTreeSet<String>>,
+    away_since: Option<WallTime>,
+}
+
+impl RosterMirror {
+    /// Creates the mirror of a host that has told nothing yet.
+    pub fn new(dir: TeamDir, host: HostName) -> Self {
+        Self { dir, host, told: BTreeMap::new(), others: BTreeMap::new() }
+    }
+
+    /// Returns the entries of this host that the others do not know yet, each with its name; `None` for one that is gone.
+    ///
+    /// # Errors
+    /// The roster or a life lock cannot be read.
+    pub fn news(&mut self) -> Result<Vec<(AgentName, Option<HostEntry>)>, RelayError> {
+        let now = own_entries(&self.dir)?;
+        let mut news = Vec::new();
+        for (name, entry) in &now {
+            if self.told.get(name) != Some(entry) {
+                news.push((name.clone(), Some(entry.clone())));
+            }
+        }
+        let gone = self.told.keys().filter(|name| !now.contains_key(name));
+        news.extend(gone.map(|name| (name.clone(), None)));
+        self.told = now;
+        Ok(news)
+    }
+
+    /// Forgets what the others know: all entries of this host are news again.
+    pub fn tell_all_again(&mut self) {
+        self.told.clear();
+    }
+
+    /// Forgets that one entry was told.
+    pub fn tell_again(&mut self, name: &AgentName) {
+        self.told.remove(name);
+    }
+
+    /// Notes what a host tells of its member; `None` if the member is gone.
+    pub fn note(&mut self, host: &HostName, name: &AgentName, entry: Option<HostEntry>) {
+        if *host == self.host {
+            return;
+        }
+        let entries = &mut self.others.entry(host.clone()).or_default().entries;
+        match entry {
+            Some(entry) => drop(entries.insert(name.clone(), entry)),
+            None => drop(entries.remove(name)),
+        }
+    }
+
+    /// Notes the names of all members of another host. Its other entries are gone.
+    pub fn note_names(&mut self, host: &HostName, names: BTreeSet<String>) {
+        if *host == self.host {
+            return;
+        }
+        let other = self.others.entry(host.clone()).or_default();
+        other.entries.retain(|name, _| names.contains(name.as_str()));
+        other.listed = Some(names);
+    }
+
+    /// Returns the names of the members of this host, as the others know them.
+    pub fn own_names(&self) -> BTreeSet<String> {
+        self.told.keys().map(ToString::to_string).collect()
+    }
+
+    /// Notes the time since which a host is not heard; `None` if it is heard.
+    pub fn set_away(&mut self, host: &HostName, since: Option<WallTime>) {
+        self.others.entry(host.clone()).or_default().away_since = since;
+    }
+
+    /// Writes the entries of the other hosts into the roster, and removes those that their hosts do not have any more.
+    /// Returns the members of other hosts.
+    ///
+    /// # Errors
+    /// The roster cannot be read or written.
+    pub fn write(&self) -> Result<BTreeMap<AgentName, Recipient>, RelayError> {
+        let alive_here = alive_here(&self.dir)?;
+        let recipients = roster::update(&self.dir, Fsync::Always, |roster| {
+            self.remove_gone(roster);
+            for (host, other) in &self.others {
+                for (name, told) in &other.entries {
+                    if alive_here.contains(name) && roster.host_of(name.as_str()).is_none() {
+                        tracing::warn!(%name, %host, "the name is in use on this host and on another one");
+                    } else if name.is_lead() {
+                        write_lead(roster, host, told);
+                    } else {
+                        write_member(roster, host, name, told);
+                    }
+                }
+            }
+            self.mark_away(roster);
+            recipients_of(roster)
+        })?;
+        Ok(recipients)
+    }
+
+    fn remove_gone(&self, roster: &mut Roster) {
+        let is_gone = |name: &str, host: &str| {
+            let other = HostName::parse(host).ok().and_then(|host| self.others.get(&host));
+            let listed = other.and_then(|other| other.listed.as_ref());
+            listed.is_some_and(|listed| !listed.contains(name))
+        };
+        roster.members.retain(|member| {
+            member.host.as_deref().is_none_or(|host| !is_gone(&member.name, host))
+        });
+        let lead_host = roster.lead.as_ref().and_then(|lead| lead.host.clone());
+        if lead_host.is_some_and(|host| is_gone(AgentName::lead().as_str(), &host)) {
+            roster.lead = None;
+        }
+    }
+
+    /// Notes at every entry since when its host is not heard.
+    fn mark_away(&self, roster: &mut Roster) {
+        let away_since = |host: &str| {
+            let host = HostName::parse(host).ok()?;
+            self.others.get(&host)?.away_since
+        };
+        for member in &mut roster.members {
+            if let Some(host) = &member.host {
+                member.away_since = away_since(host);
+            }
+        }
+        if let Some(lead) = &mut roster.lead
+            && let Some(host) = &lead.host
+        {
+            lead.away_since = away_since(host);
+        }
+    }
+}
+
+/// Returns the names that processes of this host hold.
+fn alive_here(dir: &TeamDir) -> Result<BTreeSet<AgentName>, RelayError> {
+    let mut alive = BTreeSet::new();
+    for name in dir.agents()? {
+        if let liveness::Liveness::Alive(record) = liveness::probe(dir, &name)?
+            && record.is_none_or(|record| record.host.is_empty())
+        {
+            alive.insert(name);
+        }
+    }
+    Ok(alive)
+}
+
+/// Returns the entries of the agents of this host.
+fn own_entries(dir: &TeamDir) -> Result<BTreeMap<AgentName, HostEntry>, RelayError> {
+    let roster = roster::read(dir)?;
+    let mut own = BTreeMap::new();
+    let mut add = |name: AgentName, entry: Value| -> Result<(), RelayError> {
+        let alive = matches!(
+            liveness::probe(dir, &name)?,
+            liveness::Liveness::Alive(record) if record.as_ref().is_none_or(|it| it.host.is_empty())
+        );
+        own.insert(name, HostEntry { alive, entry });
+        Ok(())
+    };
+    if let Some(lead) = roster.lead.as_ref().filter(|lead| lead.host.is_none()) {
+        add(AgentName::lead(), serde_json::to_value(lead)?)?;
+    }
+    for member in roster.members.iter().filter(|member| member.host.is_none()) {
+        if let Ok(name) = AgentName::member(&member.name) {
+            add(name, serde_json::to_value(member)?)?;
+        }
+    }
+    Ok(own)
+}
+
+fn write_lead(roster: &mut Roster, host: &HostName, told: &HostEntry) {
+    let is_own = roster.lead.as_ref().is_some_and(|lead| lead.host.is_none());
+    // The end of a lead of this host is known here; only a lead that is alive takes its place.
+    if is_own && !told.alive {
+        return;
+    }
+    let Ok(mut lead) = serde_json::from_value::<WithUnknownFields<Lead>>(told.entry.clone()) else {
+        return;
+    };
+    (lead.remote_pid, lead.pid) = (lead.pid, None);
+    (lead.host, lead.alive) = (Some(host.to_string()), Some(told.alive));
+    roster.lead = Some(lead);
+}
+
+fn write_member(roster: &mut Roster, host: &HostName, name: &AgentName, told: &HostEntry) {
+    let there = roster.member(name.as_str());
+    let is_own = there.is_some_and(|member| member.host.is_none());
+    // Of two hosts, the one on which the member is alive has it.
+    let is_of_other = there.is_some_and(|member| {
+        member.host.as_deref().is_some_and(|known| known != host.as_str())
+            && member.alive == Some(true)
+    });
+    if (is_own || is_of_other) && !told.alive {
+        return;
+    }
+    let Ok(mut member) = serde_json::from_value::<WithUnknownFields<Member>>(told.entry.clone())
+    else {
+        return;
+    };
+    member.name = name.to_string();
+    (member.remote_pid, member.pid) = (member.pid, None);
+    (member.host, member.alive) = (Some(host.to_string()), Some(told.alive));
+    member.started_by = StartedBy::Hand;
+    // Only its host can open these.
+    (member.work, member.sandbox) = (None, None);
+    match roster.member_mut(name.as_str()) {
+        Some(entry) => *entry = member,
+        None => roster.members.push(member),
+    }
+}
+
+/// Returns the members of other hosts, and the person if the lead is on another one.
+fn recipients_of(roster: &Roster) -> BTreeMap<AgentName, Recipient> {
+    let mut recipients = BTreeMap::new();
+    let recipient = |host: &str, incarnation: &str, alive: Option<bool>| {
+        let host = HostName::parse(host).ok()?;
+        let is_alive = alive.unwrap_or_default();
+        Some(Recipient { host, incarnation: incarnation.into(), is_alive })
+    };
+    for member in &roster.members {
+        if let Ok(name) = AgentName::member(&member.name)
+            && let Some(host) = &member.host
+            && let Some(recipient) = recipient(host, &member.incarnation, member.alive)
+        {
+            recipients.insert(name, recipient);
+        }
+    }
+    if let Some(lead) = &roster.lead
+        && let Some(host) = &lead.host
+        && let Some(lead) = recipient(host, &lead.incarnation, lead.alive)
+    {
+        // The person is where the lead is.
+        recipients.insert(AgentName::user(), lead.clone());
+        recipients.insert(AgentName::lead(), lead);
+    }
+    recipients
+}

@@ -1,0 +1,45 @@
+//! Wakes a relay when a file changes that it acts on.
+
+use crate::os::async_fd::ReadableFd;
+use crate::os::watch::{Watch, Written};
+use crate::store::TeamDir;
+use std::io;
+
+/// Tells of changes of files, by file events.
+#[derive(Debug)]
+pub struct TeamWatcher {
+    watch: Watch,
+    wakes: ReadableFd,
+}
+
+impl TeamWatcher {
+    /// Watches for mail in the inboxes of a team. Call it in an event loop.
+    ///
+    /// # Errors
+    /// The user has no file events left; the caller then polls.
+    pub fn of_mail(dir: &TeamDir) -> io::Result<Self> {
+        let watch = Watch::new()?;
+        watch.add_folder(&dir.inboxes())?;
+        Ok(Self { wakes: ReadableFd::to_read(&watch)?, watch })
+    }
+
+    /// Watches for a new roster, and for ends of agents' processes. Call it in an event loop.
+    ///
+    /// # Errors
+    /// The user has no file events left; the caller then polls.
+    pub fn of_members(dir: &TeamDir) -> io::Result<Self> {
+        let watch = Watch::new()?;
+        watch.add_folder(dir.root())?;
+        watch.add_closes(&dir.life_locks())?;
+        Ok(Self { wakes: ReadableFd::to_read(&watch)?, watch })
+    }
+
+    /// Waits for the next change.
+    ///
+    /// # Errors
+    /// The events cannot be read.
+    pub async fn changed(&self) -> io::Result<()> {
+        self.wakes.woken().await?;
+        self.watch.acknowledge(&mut Written::default())
+    }
+}

@@ -1,0 +1,167 @@
+//! The files of a relay below `run/.state/relay/`: who the host is, what waits for other hosts, what has arrived from them.
+//!
+//! *Invariant:* only the holder of the relay's lock writes them.
+
+mod arrivals;
+mod outbox;
+mod search;
+#[cfg(test)]
+mod tests;
+
+pub use arrivals::{Arrivals, Link, LinkState, Range};
+pub use outbox::{Outbox, RefusedMessage};
+pub use search::highest_arrived;
+
+use super::file::atomic::{Fsync, pretty_json, replace};
+use super::file::lock::{is_named, try_exclusive, try_shared};
+use super::file::read::{known_if_there, names_in, open_if_there, read_json};
+use super::teamdir::make_folder;
+use super::{StoreError, TeamDir};
+use crate::os::file::{Access, At, FileError, open_or_create};
+use crate::wire::carried::{Epoch, HostName};
+use crate::wire::limits::LOG_BYTES;
+use crate::wire::{AgentName, WallTime};
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+
+/// The most bytes of the file with the identity of the host.
+const MOST_BYTES: u64 = 64 * 1024;
+
+/// The identity of this host among the hosts of its team: `run/.state/relay/host.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostIdentity {
+    /// The name of this host.
+    pub host: HostName,
+    /// The id of the team, which all of its hosts have in common.
+    pub team: String,
+    /// The epoch of this relay's numbers.
+    pub epoch: Epoch,
+    /// The addresses of the servers that carry the mail.
+    pub servers: Vec<String>,
+}
+
+/// Another host, as the relay of this one knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KnownHost {
+    /// Its name.
+    pub host: HostName,
+    /// The version of its program.
+    pub version: String,
+    /// The time since which it is not heard; `None` while it is.
+    pub away_since: Option<WallTime>,
+}
+
+/// The lock of a relay. While it is held, no other relay serves the team folder.
+#[derive(Debug)]
+pub struct RelayLock {
+    _file: File,
+}
+
+impl RelayLock {
+    /// Acquires the lock; `None` if another relay holds it.
+    ///
+    /// # Errors
+    /// The file cannot be opened or locked.
+    pub fn take(dir: &TeamDir) -> Result<Option<Self>, StoreError> {
+        make_folders(dir)?;
+        let path = dir.relay_lock();
+        let file = open_or_create(&path, Access::Update)?;
+        let is_ours = try_exclusive(&file).at(&path)? && is_named(&file);
+        Ok(is_ours.then_some(Self { _file: file }))
+    }
+}
+
+fn make_folders(dir: &TeamDir) -> Result<(), FileError> {
+    make_folder(&dir.relay())?;
+    make_folder(&dir.relay_outboxes())
+}
+
+/// Returns the identity of this host; `None` if the team has no other hosts.
+///
+/// # Errors
+/// The file exists and cannot be read.
+pub fn identity(dir: &TeamDir) -> Result<Option<HostIdentity>, StoreError> {
+    Ok(read_json(&dir.relay_host(), MOST_BYTES)?)
+}
+
+/// Makes this host one of a team, under a name. The caller holds the relay's lock. A host keeps its epoch.
+///
+/// # Errors
+/// The file cannot be read or written, or the system has no randomness.
+pub fn name_host(
+    dir: &TeamDir,
+    host: HostName,
+    team: &str,
+    servers: &[String],
+) -> Result<HostIdentity, StoreError> {
+    let path = dir.relay_host();
+    let known = identity(dir)?;
+    let epoch = match &known {
+        Some(known) => known.epoch.clone(),
+        None => new_epoch().at(&path)?,
+    };
+    let identity = HostIdentity { host, team: team.into(), epoch, servers: servers.to_vec() };
+    if known.as_ref() != Some(&identity) {
+        replace(&path, &pretty_json(&identity, &path)?, Fsync::Always)?;
+    }
+    Ok(identity)
+}
+
+/// Records the other hosts of the team, for people. The caller holds the relay's lock.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_hosts(dir: &TeamDir, hosts: &[KnownHost]) -> Result<(), StoreError> {
+    let path = dir.relay_hosts();
+    Ok(replace(&path, &pretty_json(&hosts, &path)?, Fsync::Never)?)
+}
+
+/// Returns the other hosts of the team, as the relay has recorded them last.
+///
+/// # Errors
+/// The file exists and cannot be read.
+pub fn known_hosts(dir: &TeamDir) -> Result<Vec<KnownHost>, StoreError> {
+    Ok(read_json(&dir.relay_hosts(), MOST_BYTES)?.unwrap_or_default())
+}
+
+/// Whether a relay serves the team folder now.
+///
+/// # Errors
+/// The lock exists and cannot be opened.
+pub fn is_served(dir: &TeamDir) -> Result<bool, StoreError> {
+    let path = dir.relay_lock();
+    let Some((file, _)) = open_if_there(&path)? else { return Ok(false) };
+    Ok(!try_shared(&file).at(&path)?)
+}
+
+/// Opens the log of the relay for appending. One that is too large becomes `log.old.jsonl`.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn open_log(dir: &TeamDir) -> Result<File, StoreError> {
+    make_folders(dir)?;
+    let path = dir.relay_log();
+    if known_if_there(&path)?.is_some_and(|known| known.len() >= LOG_BYTES) {
+        std::fs::rename(&path, dir.old_relay_log()).at(&path)?;
+    }
+    Ok(open_or_create(&path, Access::Append)?)
+}
+
+fn new_epoch() -> io::Result<Epoch> {
+    let mut bytes = [0; 8];
+    let none = |_| io::Error::other("the system gives no random bytes");
+    SystemRandom::new().fill(&mut bytes).map_err(none)?;
+    Ok(Epoch::of(u64::from_ne_bytes(bytes)))
+}
+
+/// Returns the names that have an outbox.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn outboxes(dir: &TeamDir) -> Result<Vec<AgentName>, StoreError> {
+    let files = names_in(&dir.relay_outboxes())?;
+    let name = |file: &String| AgentName::mailbox(file.strip_suffix(outbox::ENDING)?).ok();
+    Ok(files.iter().filter_map(name).collect())
+}
