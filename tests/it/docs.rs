@@ -432,9 +432,9 @@ fn the_two_commands_of_the_readme() {
         .filter_map(|line| line.strip_prefix("$ "))
         .filter(|line| line.starts_with("cargo ") && !line.starts_with("cargo install"))
         .collect();
-    assert_eq!(cargo, ["cargo run --release -- lead", "cargo test"]);
+    assert_eq!(cargo, ["cargo run --release -- lead", "cargo test --workspace"]);
     let gate = read(&root().join("scripts/check"));
-    assert!(gate.lines().any(|line| line.trim() == "cargo test --locked"), "{gate}");
+    assert!(gate.lines().any(|line| line.trim() == "cargo test --workspace --locked"), "{gate}");
     let ci = read(&root().join(".ci/run"));
     assert!(ci.lines().any(|line| line == "exec scripts/check --all"), "{ci}");
     assert!(read(&root().join("Cargo.toml")).contains("default-run = \"team\""));

@@ -1,0 +1,325 @@
+//! The carrier as its user sees it: the connection, frames, messages between hosts, and values of the bucket.
+
+use super::config::{CarrierConfig, Subjects, check_host};
+use super::connection::Connection;
+use super::error::CarrierError;
+use super::incoming::Incoming;
+use super::receive;
+use super::storage::{Shared, Storage, StorageState};
+use super::timeouts::{LIBRARY_TIMEOUT, REQUEST_TIMEOUT};
+use async_nats::jetstream::context::{ConsumerInfoErrorKind, PublishError, PublishErrorKind};
+use async_nats::jetstream::kv::{Operation, UpdateError, UpdateErrorKind};
+use async_nats::jetstream::{self, consumer};
+use async_nats::{HeaderMap, Request, RequestErrorKind};
+use bytes::Bytes;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The deadline of the answer to a sync.
+const SYNC_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// The connection of one host to the NATS server. Clones share it.
+///
+/// The connection ends after the last clone, the receiver of [`Carrier::receive`] and all [`Frame`]s and
+/// [`SyncReply`]s are dropped. While the server is away, the connection task of async-nats then stays parked until
+/// its runtime ends; it neither wakes nor connects.
+#[derive(Clone)]
+pub struct Carrier {
+    shared: Arc<Shared>,
+}
+
+impl Carrier {
+    /// Starts to connect in the background and returns at once. Fails if the config has a bad name or server address.
+    /// An unreachable server is no error: it is tried again at least four times a second.
+    pub async fn start(config: CarrierConfig) -> Result<Self, CarrierError> {
+        config.check()?;
+        let connection = Connection::start(&config).await?;
+        let context = jetstream::context::ContextBuilder::new()
+            .timeout(LIBRARY_TIMEOUT)
+            .ack_timeout(LIBRARY_TIMEOUT)
+            .build(connection.client().clone());
+        let shared = Shared {
+            connection,
+            context,
+            subjects: Subjects::new(&config.team, &config.host),
+            mail_max_bytes: config.mail_max_bytes,
+            storage: StorageState::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Whether the connection to a server stands now. A dead network is noticed within about 3 seconds.
+    pub fn is_connected(&self) -> bool {
+        self.shared.connection.state().is_connected
+    }
+
+    /// The last error of the connection, in the words of async-nats, for a person who asks why there is none. It stays
+    /// after the connection is up again.
+    pub fn last_connection_error(&self) -> Option<String> {
+        self.shared.connection.last_error()
+    }
+
+    /// The largest message that the server takes, in bytes. It is 1 MiB before the first connection, whatever the
+    /// server takes.
+    pub fn max_payload(&self) -> usize {
+        self.shared.connection.client().max_payload()
+    }
+
+    /// The version of the server, and `None` before the first connection.
+    pub fn server_version(&self) -> Option<String> {
+        self.shared.connection.client().try_server_info().map(|info| info.version)
+    }
+
+    /// Starts the receiving tasks with `tokio::spawn` and returns the channel of their events, in which each kind
+    /// keeps its order. Call it once for a host: two receivers would share the frames.
+    ///
+    /// All tasks are aborted once the receiver is dropped. A receiver that is not read holds up its own tasks alone:
+    /// frames then wait at the server. Panics outside of a tokio runtime.
+    pub fn receive(&self) -> mpsc::Receiver<Incoming> {
+        receive::start(&self.shared)
+    }
+}
+
+impl Carrier {
+    /// Makes stream, consumer and bucket if they are missing. The other operations and the receiving tasks do so
+    /// themselves; this one is for a person who waits for the result.
+    pub async fn ensure(&self) -> Result<(), CarrierError> {
+        self.shared.ensure(self.shared.storage_number()).await.map(drop)
+    }
+
+    /// The number of frames to this host that are not acknowledged yet: those that wait at the server, and those that
+    /// were delivered.
+    pub async fn pending(&self) -> Result<u64, CarrierError> {
+        let what = "asking for the waiting mail";
+        let info =
+            self.shared.with_storage(what, |storage| self.consumer_info(what, storage)).await?;
+        Ok(info.num_pending + info.num_ack_pending as u64)
+    }
+
+    async fn consumer_info(
+        &self,
+        what: &'static str,
+        storage: Arc<Storage>,
+    ) -> Result<consumer::Info, CarrierError> {
+        let name = self.shared.subjects.consumer();
+        match storage.mail.consumer_info(name).await {
+            Ok(info) => Ok(info),
+            // Its error keeps the server's answer in the kind, not in the chain.
+            Err(error)
+                if error.kind() == ConsumerInfoErrorKind::NotFound
+                    || error.kind() == ConsumerInfoErrorKind::StreamNotFound =>
+            {
+                Err(CarrierError::StorageMissing)
+            }
+            Err(error) => Err(CarrierError::from_nats(what, &error)),
+        }
+    }
+}
+
+impl Shared {
+    /// Publishes a message that nothing keeps.
+    pub(super) async fn publish(
+        &self,
+        what: &'static str,
+        subject: String,
+        body: Bytes,
+    ) -> Result<(), CarrierError> {
+        let bytes = body.len();
+        let work = async {
+            let sent = self.connection.client().publish(subject, body).await;
+            sent.map_err(|error| match error.kind() {
+                async_nats::PublishErrorKind::MaxPayloadExceeded => self.too_large(bytes),
+                async_nats::PublishErrorKind::Send
+                | async_nats::PublishErrorKind::InvalidSubject => {
+                    CarrierError::from_nats(what, &error)
+                }
+            })
+        };
+        self.connection.run(what, REQUEST_TIMEOUT, work).await
+    }
+
+    fn too_large(&self, bytes: usize) -> CarrierError {
+        CarrierError::TooLarge { bytes, max: self.connection.client().max_payload() }
+    }
+
+    async fn publish_stored(
+        &self,
+        what: &'static str,
+        subject: String,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(), CarrierError> {
+        let bytes = body.len();
+        let refused = |error: PublishError| {
+            if error.kind() == PublishErrorKind::MaxPayloadExceeded {
+                self.too_large(bytes)
+            } else {
+                CarrierError::from_nats(what, &error)
+            }
+        };
+        let sent = self.context.publish_with_headers(subject, headers, body).await;
+        sent.map_err(refused)?.await.map(drop).map_err(refused)
+    }
+
+    /// The reason for which a value was not stored.
+    fn value_error(
+        &self,
+        what: &'static str,
+        key: &str,
+        bytes: usize,
+        error: &(dyn Error + 'static),
+    ) -> CarrierError {
+        if let Some(error) = error.downcast_ref::<UpdateError>()
+            && error.kind() == UpdateErrorKind::WrongLastRevision
+        {
+            return CarrierError::RevisionChanged(key.into());
+        }
+        if bytes > self.connection.client().max_payload() {
+            return self.too_large(bytes);
+        }
+        CarrierError::from_nats(what, error)
+    }
+
+    async fn create_value(
+        &self,
+        what: &'static str,
+        storage: Arc<Storage>,
+        key: &str,
+        value: Bytes,
+    ) -> Result<u64, CarrierError> {
+        let bytes = value.len();
+        let refused = |error: &(dyn Error + 'static)| self.value_error(what, key, bytes, error);
+        let error = match storage.store.update(key, value.clone(), 0).await {
+            Ok(revision) => return Ok(revision),
+            Err(error) => error,
+        };
+        if error.kind() != UpdateErrorKind::WrongLastRevision {
+            return Err(refused(&error));
+        }
+        // A deleted key keeps the revision of its deletion.
+        match storage.store.entry(key).await.map_err(|error| refused(&error))? {
+            Some(entry) if entry.operation != Operation::Put => {
+                let stored = storage.store.update(key, value, entry.revision).await;
+                stored.map_err(|error| refused(&error))
+            }
+            Some(_) | None => Err(CarrierError::AlreadyExists(key.into())),
+        }
+    }
+}
+
+impl Carrier {
+    /// Publishes a frame to a host and waits until the server has stored and synced it, at most 2 seconds. The server
+    /// drops a second frame with the same `msg_id` within two minutes; that is no error. If the stream is missing it
+    /// is made, and the frame is published once more.
+    ///
+    /// Futures that are polled for the first time in some order send in that order.
+    pub async fn publish_frame(
+        &self,
+        to: &str,
+        msg_id: &str,
+        frame: Bytes,
+    ) -> Result<(), CarrierError> {
+        check_host(to)?;
+        let what = "publishing mail";
+        let shared = &self.shared;
+        let publish = |_: Arc<Storage>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(async_nats::header::NATS_MESSAGE_ID, msg_id);
+            shared.publish_stored(what, shared.subjects.to("mail", to), headers, frame.clone())
+        };
+        shared.with_storage(what, publish).await
+    }
+
+    /// Publishes an acknowledgement to a host. It is lost without an error if the host is away.
+    pub async fn publish_ack(&self, to: &str, body: Bytes) -> Result<(), CarrierError> {
+        check_host(to)?;
+        let subject = self.shared.subjects.to("ack", to);
+        self.shared.publish("publishing an acknowledgement", subject, body).await
+    }
+
+    /// Publishes a sign of life to all other hosts.
+    pub async fn publish_beat(&self, body: Bytes) -> Result<(), CarrierError> {
+        self.shared.publish("publishing a sign of life", self.shared.subjects.beat(), body).await
+    }
+
+    /// Asks a host how far the mail of this host has come, and returns its answer. Fails with `HostAway` at once if that
+    /// host is not connected, and with `Timeout` after 1.5 seconds.
+    pub async fn request_sync(&self, to: &str, body: Bytes) -> Result<Bytes, CarrierError> {
+        check_host(to)?;
+        let what = "asking another host";
+        let bytes = body.len();
+        let subject = self.shared.subjects.to("sync", to);
+        let request = Request::new().payload(body).timeout(None);
+        let work = async {
+            let answered = self.shared.connection.client().send_request(subject, request).await;
+            answered.map(|message| message.payload).map_err(|error| match error.kind() {
+                RequestErrorKind::NoResponders => CarrierError::HostAway(to.into()),
+                RequestErrorKind::MaxPayloadExceeded => self.shared.too_large(bytes),
+                RequestErrorKind::TimedOut
+                | RequestErrorKind::InvalidSubject
+                | RequestErrorKind::Other => CarrierError::from_nats(what, &error),
+            })
+        };
+        self.shared.connection.run(what, SYNC_TIMEOUT, work).await
+    }
+
+    /// Sets the value of a key, whatever it was, and returns its revision.
+    pub async fn put(&self, key: &str, value: Bytes) -> Result<u64, CarrierError> {
+        let what = "storing a value";
+        let shared = &self.shared;
+        let put = |storage: Arc<Storage>| {
+            let value = value.clone();
+            async move {
+                let bytes = value.len();
+                let stored = storage.store.put(key, value).await;
+                stored.map_err(|error| shared.value_error(what, key, bytes, &error))
+            }
+        };
+        shared.with_storage(what, put).await
+    }
+
+    /// Sets the value of a key that does not exist or was deleted, and returns its revision. Fails with
+    /// `AlreadyExists`.
+    pub async fn create(&self, key: &str, value: Bytes) -> Result<u64, CarrierError> {
+        let what = "creating a value";
+        let create = |storage| self.shared.create_value(what, storage, key, value.clone());
+        match self.shared.with_storage(what, create).await {
+            Err(CarrierError::RevisionChanged(key)) => Err(CarrierError::AlreadyExists(key)),
+            other => other,
+        }
+    }
+
+    /// Sets the value of a key that still has this revision, and returns the new one. Fails with `RevisionChanged`, also
+    /// if the bucket was made anew. A failure to hear the answer leaves open whether the value was set.
+    pub async fn update(
+        &self,
+        key: &str,
+        value: Bytes,
+        revision: u64,
+    ) -> Result<u64, CarrierError> {
+        let what = "changing a value";
+        let shared = &self.shared;
+        let update = |storage: Arc<Storage>| {
+            let value = value.clone();
+            async move {
+                let bytes = value.len();
+                let stored = storage.store.update(key, value, revision).await;
+                stored.map_err(|error| shared.value_error(what, key, bytes, &error))
+            }
+        };
+        shared.with_storage(what, update).await
+    }
+
+    /// Deletes a key, whether it exists or not.
+    pub async fn delete(&self, key: &str) -> Result<(), CarrierError> {
+        let what = "deleting a value";
+        let shared = &self.shared;
+        let delete = |storage: Arc<Storage>| async move {
+            let deleted = storage.store.delete(key).await;
+            deleted.map_err(|error| shared.value_error(what, key, 0, &error))
+        };
+        shared.with_storage(what, delete).await
+    }
+}

@@ -1,0 +1,155 @@
+//! The connection, and operations that end with it.
+
+use super::config::CarrierConfig;
+use super::error::CarrierError;
+use super::timeouts::LIBRARY_TIMEOUT;
+use async_nats::{Client, ConnectOptions, Event};
+use std::future::{pending, ready};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Two pings without an answer end a connection, so a dead network is noticed within about 3 seconds.
+const PING_INTERVAL: Duration = Duration::from_secs(1);
+const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The longest pause between two attempts to connect.
+const RECONNECT_DELAY: Duration = Duration::from_millis(250);
+
+/// The state of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ConnectionState {
+    /// The number of connections so far, this one included.
+    pub(super) generation: u64,
+    pub(super) is_connected: bool,
+}
+
+/// A client of async-nats with its state. The client reconnects for ever.
+pub(super) struct Connection {
+    client: Client,
+    state: watch::Receiver<ConnectionState>,
+    error: watch::Receiver<Option<String>>,
+    /// The connection task parks once this is dropped.
+    _in_use: Arc<()>,
+}
+
+impl Connection {
+    /// Starts the connection task. Fails only if an address cannot be read.
+    pub(super) async fn start(config: &CarrierConfig) -> Result<Self, CarrierError> {
+        let (state_sender, state) = watch::channel(ConnectionState::default());
+        let (error_sender, error) = watch::channel(None);
+        let in_use = Arc::new(());
+        let user = Arc::downgrade(&in_use);
+        let mut options = ConnectOptions::new()
+            .name(format!("{} {}", config.team, config.host))
+            .retry_on_initial_connect()
+            .ping_interval(PING_INTERVAL)
+            .connection_timeout(CONNECTION_TIMEOUT)
+            .request_timeout(Some(LIBRARY_TIMEOUT))
+            .custom_inbox_prefix(format!("_INBOX_{}", config.host))
+            // Otherwise the server sends each beat back to its own sender.
+            .no_echo()
+            .reconnect_delay_callback(reconnect_delay)
+            .reconnect_to_server_callback(move |_servers, _info| {
+                let is_unused = user.strong_count() == 0;
+                async move {
+                    if is_unused {
+                        // A connection task that waits for the server does not notice that its clients are dropped.
+                        pending::<()>().await;
+                    }
+                    None
+                }
+            })
+            .event_callback(move |event| {
+                follow(&event, &state_sender, &error_sender);
+                ready(())
+            });
+        if let Some((user, password)) = &config.credentials {
+            options = options.user_and_password(user.clone(), password.clone());
+        }
+        let client = options
+            .connect(config.servers.as_slice())
+            .await
+            .map_err(|why| CarrierError::Address(why.to_string()))?;
+        Ok(Self { client, state, error, _in_use: in_use })
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn state(&self) -> ConnectionState {
+        *self.state.borrow()
+    }
+
+    pub(super) fn last_error(&self) -> Option<String> {
+        self.error.borrow().clone()
+    }
+
+    /// A receiver that has seen the present state.
+    pub(super) fn watch(&self) -> watch::Receiver<ConnectionState> {
+        let mut state = self.state.clone();
+        state.mark_unchanged();
+        state
+    }
+
+    /// Waits for a connection. Returns a receiver that has seen it, and `None` if there will be none.
+    pub(super) async fn connected(&self) -> Option<watch::Receiver<ConnectionState>> {
+        let mut state = self.state.clone();
+        state.wait_for(|state| state.is_connected).await.ok()?;
+        Some(state)
+    }
+
+    /// Runs an operation until its deadline or the end of the connection. It is not started without a connection,
+    /// because async-nats would keep its message and send it long after the caller has given up.
+    pub(super) async fn run<T>(
+        &self,
+        what: &'static str,
+        after: Duration,
+        operation: impl Future<Output = Result<T, CarrierError>>,
+    ) -> Result<T, CarrierError> {
+        let mut state = self.watch();
+        if !state.borrow().is_connected {
+            return Err(CarrierError::Disconnected);
+        }
+        tokio::select! {
+            biased;
+            result = timeout(after, operation) => {
+                result.unwrap_or(Err(CarrierError::Timeout { what, after }))
+            }
+            _ = state.changed() => Err(CarrierError::Disconnected),
+        }
+    }
+}
+
+fn reconnect_delay(attempts: usize) -> Duration {
+    // The first attempt follows at once; a restarted server is back within milliseconds.
+    let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).saturating_sub(1).min(10);
+    if doublings == 0 {
+        return Duration::ZERO;
+    }
+    Duration::from_millis(5).saturating_mul(1 << doublings).min(RECONNECT_DELAY)
+}
+
+fn follow(
+    event: &Event,
+    state: &watch::Sender<ConnectionState>,
+    error: &watch::Sender<Option<String>>,
+) {
+    match event {
+        Event::Connected => state.send_modify(|state| {
+            state.generation += 1;
+            state.is_connected = true;
+        }),
+        Event::Disconnected | Event::Closed => {
+            state.send_modify(|state| state.is_connected = false);
+        }
+        Event::ServerError(why) => {
+            error.send_replace(Some(why.to_string()));
+        }
+        Event::ClientError(why) => {
+            error.send_replace(Some(why.to_string()));
+        }
+        Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) => {}
+    }
+}

@@ -1,0 +1,156 @@
+//! The events that a carrier receives.
+
+use super::error::CarrierError;
+use super::storage::Shared;
+use super::timeouts::REQUEST_TIMEOUT;
+use async_nats::jetstream::{AckKind, Message};
+use async_nats::{Subject, jetstream};
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The pause before a refused frame is delivered again.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// One event of a carrier.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A connection stands. Mail, acknowledgements and values are received without a further call.
+    Connected,
+    /// The connection was lost. It is made again in the background.
+    Disconnected,
+    /// The frames that are there, from 1 to 64, in the order of the stream. A frame that was delivered before without
+    /// being acknowledged comes again, then out of order.
+    Frames(Vec<Frame>),
+    /// An acknowledgement of another host.
+    Ack {
+        /// The host, as the subject names it.
+        from: String,
+        /// The acknowledgement as it was sent.
+        body: Bytes,
+    },
+    /// Another host asks how far its mail has come.
+    Sync {
+        /// The host, as the subject names it.
+        from: String,
+        /// The question as it was sent.
+        body: Bytes,
+        /// The way back.
+        reply: SyncReply,
+    },
+    /// A sign of life of another host.
+    Beat {
+        /// The host, as the subject names it.
+        from: String,
+        /// The message as it was sent.
+        body: Bytes,
+    },
+    /// A value of the bucket. The own changes come, too. All values come again whenever the watch is opened again, for
+    /// example after each reconnection.
+    Value {
+        /// The key.
+        key: String,
+        /// The value, and `None` if it was deleted. A value that was lost with the bucket is not reported.
+        value: Option<Bytes>,
+        /// The revision, for `Carrier::update`. It starts at 1 in each bucket.
+        revision: u64,
+    },
+    /// All values that the bucket has were reported since the watch was opened.
+    AllValues,
+    /// The server lost the bucket and it was made anew, by this host or another one, while this carrier ran. The owners
+    /// put their values again. What it holds already, and `AllValues`, follow.
+    BucketMadeAnew,
+}
+
+/// One frame of another host.
+pub struct Frame {
+    /// The sending host, as the subject names it: not proved.
+    pub from: String,
+    /// The frame as it was published.
+    pub body: Bytes,
+    message: Message,
+    /// The number of the stream that has delivered it.
+    mail_number: u64,
+    shared: Arc<Shared>,
+}
+
+impl Frame {
+    pub(super) fn new(
+        from: String,
+        message: Message,
+        mail_number: u64,
+        shared: &Arc<Shared>,
+    ) -> Self {
+        let body = message.payload.clone();
+        Self { from, body, message, mail_number, shared: Arc::clone(shared) }
+    }
+
+    /// Tells the server to forget the frame. If that fails, the frame comes again after 3 seconds.
+    pub async fn acknowledge(self) {
+        self.answer(AckKind::Ack).await;
+    }
+
+    /// Tells the server to deliver the frame again after 500 ms. If that fails, it comes after 3 seconds.
+    pub async fn try_again_later(self) {
+        self.answer(AckKind::Nak(Some(RETRY_DELAY))).await;
+    }
+
+    async fn answer(self, kind: AckKind) {
+        let Ok(storage) = self.shared.storage().await else { return };
+        if storage.mail_number != self.mail_number {
+            // An answer goes by the number in the stream. In a stream that was made anew, another frame has it.
+            return;
+        }
+        let what = "acknowledging a frame";
+        let work = async {
+            let refused = |why: async_nats::Error| CarrierError::from_nats(what, &*why);
+            self.message.ack_with(kind).await.map_err(refused)
+        };
+        // The next delivery of the frame repairs a failure.
+        self.shared.connection.run(what, REQUEST_TIMEOUT, work).await.ok();
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("from", &self.from)
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The way back to a host that has asked.
+pub struct SyncReply {
+    subject: Subject,
+    shared: Arc<Shared>,
+}
+
+impl SyncReply {
+    pub(super) fn new(subject: Subject, shared: &Arc<Shared>) -> Self {
+        Self { subject, shared: Arc::clone(shared) }
+    }
+
+    /// Sends the answer. It is lost without an error if the other host no longer waits.
+    pub async fn answer(self, body: Bytes) -> Result<(), CarrierError> {
+        self.shared.publish("answering a sync", self.subject.to_string(), body).await
+    }
+}
+
+impl fmt::Debug for SyncReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SyncReply").finish_non_exhaustive()
+    }
+}
+
+/// Whether a change of a value is its deletion.
+pub(super) fn is_deletion(message: &jetstream::Message) -> bool {
+    let headers = message.headers.as_ref();
+    headers.is_some_and(|headers| {
+        headers.get("Nats-Marker-Reason").is_some()
+            || headers
+                .get("KV-Operation")
+                .is_some_and(|kind| matches!(kind.as_str(), "DEL" | "PURGE"))
+    })
+}

@@ -1,0 +1,24 @@
+//! The NATS side of the mail relay: one connection of one host of one team.
+//!
+//! The engine carries frames and holds the roster, and may forget everything at any time: the relays number and
+//! acknowledge lines end to end. This module therefore promises no delivery. It reports each failure within two
+//! seconds, makes stream, consumer and bucket anew when they vanish, and never lets one operation hold up another.
+//!
+//! It runs on a current-thread tokio runtime with I/O and time enabled.
+
+mod backoff;
+mod client;
+mod config;
+mod connection;
+mod error;
+mod incoming;
+mod reading;
+mod receive;
+mod storage;
+mod timeouts;
+mod values;
+
+pub use client::Carrier;
+pub use config::CarrierConfig;
+pub use error::CarrierError;
+pub use incoming::{Frame, Incoming, SyncReply};

@@ -1,0 +1,156 @@
+//! The receiving task of the bucket.
+//!
+//! It reads with a plain consumer instead of `Store::watch`: that one resumes at a number after a failure, which means
+//! nothing in a bucket that was made anew, and does not tell that an empty bucket is complete.
+
+use super::backoff::Backoff;
+use super::connection::ConnectionState;
+use super::error::CarrierError;
+use super::incoming::{Incoming, is_deletion};
+use super::reading::{IDLE_HEARTBEAT, ReadEnd};
+use super::storage::{Shared, Storage};
+use super::timeouts::REQUEST_TIMEOUT;
+use async_nats::jetstream::Message;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PushConsumer, push};
+use futures_util::StreamExt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// The server removes the consumer after this time without a connection.
+const INACTIVE_THRESHOLD: Duration = Duration::from_secs(10);
+
+/// Reports the values, over all failures of the server.
+pub(super) async fn run(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
+    let mut backoff = Backoff::new();
+    let mut after = 0;
+    let mut bucket_number = 0;
+    while let Some(mut connection) = shared.connection.connected().await {
+        let end = match open(&shared, after).await {
+            Ok((storage, consumer)) => {
+                let is_made_anew = bucket_number != 0 && bucket_number != storage.bucket_number;
+                bucket_number = storage.bucket_number;
+                if is_made_anew && events.send(Incoming::BucketMadeAnew).await.is_err() {
+                    return;
+                }
+                let mut watch = ValueWatch::new(&shared, &storage, &consumer, &events);
+                watch.read(&consumer, &mut connection).await
+            }
+            Err(_) => ReadEnd::Failed,
+        };
+        match end {
+            ReadEnd::Replaced => after = 0,
+            ReadEnd::Failed => {
+                after = shared.storage_number();
+                backoff.wait(&mut connection).await;
+            }
+            ReadEnd::ReceiverDropped => return,
+        }
+    }
+}
+
+async fn open(shared: &Shared, after: u64) -> Result<(Arc<Storage>, PushConsumer), CarrierError> {
+    let what = "watching the bucket of the team";
+    let storage = shared.ensure(after).await?;
+    let config = push::Config {
+        deliver_subject: shared.connection.client().new_inbox(),
+        deliver_policy: DeliverPolicy::LastPerSubject,
+        filter_subject: format!("{}>", storage.store.prefix),
+        ack_policy: AckPolicy::None,
+        idle_heartbeat: IDLE_HEARTBEAT,
+        inactive_threshold: INACTIVE_THRESHOLD,
+        memory_storage: true,
+        num_replicas: 1,
+        ..push::Config::default()
+    };
+    let work = async {
+        let made = storage.store.stream.create_consumer(config).await;
+        made.map_err(|error| CarrierError::from_nats(what, &error))
+    };
+    let consumer = shared.connection.run(what, REQUEST_TIMEOUT, work).await?;
+    Ok((storage, consumer))
+}
+
+/// One reading of the bucket from its beginning.
+struct ValueWatch<'a> {
+    shared: &'a Shared,
+    storage: &'a Storage,
+    events: &'a mpsc::Sender<Incoming>,
+    /// The number of values that the bucket had when the watch was opened.
+    initial: u64,
+    received: u64,
+    is_complete: bool,
+}
+
+impl<'a> ValueWatch<'a> {
+    fn new(
+        shared: &'a Shared,
+        storage: &'a Storage,
+        consumer: &PushConsumer,
+        events: &'a mpsc::Sender<Incoming>,
+    ) -> Self {
+        let initial = consumer.cached_info().num_pending;
+        Self { shared, storage, events, initial, received: 0, is_complete: false }
+    }
+
+    async fn read(
+        &mut self,
+        consumer: &PushConsumer,
+        connection: &mut watch::Receiver<ConnectionState>,
+    ) -> ReadEnd {
+        let mut storage = self.shared.watch_storage();
+        let Ok(mut messages) = consumer.messages().await else { return ReadEnd::Failed };
+        if let Err(end) = self.tell_if_complete(0).await {
+            return end;
+        }
+        loop {
+            let message = tokio::select! {
+                biased;
+                _ = connection.changed() => return ReadEnd::Replaced,
+                _ = storage.changed() => {
+                    let now = storage.borrow_and_update();
+                    if now.as_ref().is_some_and(|now| now.bucket_number != self.storage.bucket_number) {
+                        return ReadEnd::Replaced;
+                    }
+                    continue;
+                }
+                message = messages.next() => message,
+            };
+            let Some(Ok(message)) = message else { return ReadEnd::Failed };
+            if let Err(end) = self.report(message).await {
+                return end;
+            }
+        }
+    }
+
+    async fn report(&mut self, message: Message) -> Result<(), ReadEnd> {
+        let (revision, pending) = {
+            let info = message.info().map_err(|_| ReadEnd::Failed)?;
+            self.received += 1;
+            if info.consumer_sequence != self.received {
+                // The client has dropped messages because they were not read in time.
+                return Err(ReadEnd::Failed);
+            }
+            (info.stream_sequence, info.pending)
+        };
+        if let Some(key) = message.subject.strip_prefix(self.storage.store.prefix.as_str()) {
+            let value = (!is_deletion(&message)).then(|| message.payload.clone());
+            self.send(Incoming::Value { key: key.into(), value, revision }).await?;
+        }
+        self.tell_if_complete(pending).await
+    }
+
+    async fn tell_if_complete(&mut self, pending: u64) -> Result<(), ReadEnd> {
+        // A value that changes during the reading is counted at its new place, hence the second condition.
+        let has_all = self.received >= self.initial || (self.received > 0 && pending == 0);
+        if has_all && !self.is_complete {
+            self.is_complete = true;
+            self.send(Incoming::AllValues).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, event: Incoming) -> Result<(), ReadEnd> {
+        self.events.send(event).await.map_err(|_| ReadEnd::ReceiverDropped)
+    }
+}

@@ -1,0 +1,176 @@
+//! The task for mail that comes: appends it, and acknowledges it to its source and to the carrier, in this order.
+
+use crate::carrier::{Carrier, Frame, SyncReply};
+use agent_team::bus::Bus;
+use agent_team::relay::{Arrived, Inbound, InboundFrame, RelayError};
+use agent_team::store::TeamDir;
+use agent_team::store::relay::HostIdentity;
+use agent_team::wire::carried::{HostName, ProgressQuestion, RELAY_PROTOCOL};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+
+/// The most frames that are appended under one intent.
+const MOST_FRAMES: usize = 64;
+
+/// The pause after a failure of the disk.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// An event for the task.
+pub(crate) enum InboundEvent {
+    /// The name of this host is its own: mail for it may be accepted.
+    Named,
+    /// Frames of other hosts.
+    Frames(Vec<Frame>),
+    /// Another host asks for the progress of its links.
+    Question {
+        /// The host.
+        from: HostName,
+        /// The question.
+        body: bytes::Bytes,
+        /// The way back.
+        reply: SyncReply,
+    },
+}
+
+/// The parts of the task.
+pub(crate) struct InboundTask {
+    pub(crate) carrier: Carrier,
+    pub(crate) dir: TeamDir,
+    pub(crate) identity: HostIdentity,
+    pub(crate) bus: Arc<Bus>,
+}
+
+impl InboundTask {
+    /// Runs until the channel is closed.
+    pub(crate) async fn run(self, mut events: mpsc::UnboundedReceiver<InboundEvent>) {
+        let mut inbound = self.open().await;
+        let mut early = Vec::new();
+        let mut is_named = false;
+        while let Some(event) = events.recv().await {
+            match event {
+                InboundEvent::Named => {
+                    is_named = true;
+                    inbound = self.deliver(inbound, std::mem::take(&mut early)).await;
+                }
+                // They may be for another host of this name.
+                InboundEvent::Frames(frames) if !is_named => early.extend(frames),
+                InboundEvent::Question { .. } if !is_named => {}
+                InboundEvent::Frames(mut frames) => {
+                    let mut questions = Vec::new();
+                    while frames.len() < MOST_FRAMES
+                        && let Ok(next) = events.try_recv()
+                    {
+                        match next {
+                            InboundEvent::Frames(mut more) => frames.append(&mut more),
+                            question @ InboundEvent::Question { .. } => questions.push(question),
+                            InboundEvent::Named => {}
+                        }
+                    }
+                    inbound = self.deliver(inbound, frames).await;
+                    for question in questions {
+                        self.answer(&inbound, question).await;
+                    }
+                }
+                question @ InboundEvent::Question { .. } => self.answer(&inbound, question).await,
+            }
+        }
+    }
+
+    /// Opens the incoming side; tries again as long as the disk refuses.
+    async fn open(&self) -> Inbound {
+        loop {
+            let (dir, identity) = (self.dir.clone(), self.identity.clone());
+            let bus = Arc::clone(&self.bus);
+            match offload(move || Inbound::open(dir, identity, bus)).await {
+                Ok(inbound) => return inbound,
+                Err(why) => tracing::error!(%why, "mail of other hosts is not accepted"),
+            }
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
+    }
+
+    async fn deliver(&self, mut inbound: Inbound, frames: Vec<Frame>) -> Inbound {
+        if frames.is_empty() {
+            return inbound;
+        }
+        let bodies: Vec<_> = frames
+            .iter()
+            .map(|frame| (HostName::parse(&frame.from).ok(), frame.body.clone()))
+            .collect();
+        let work = move || {
+            let frame = |(from, body): &'_ (Option<HostName>, bytes::Bytes)| {
+                from.as_ref().map(|from| (from.clone(), body.clone()))
+            };
+            let known: Vec<_> = bodies.iter().filter_map(frame).collect();
+            let frames: Vec<_> =
+                known.iter().map(|(from, body)| InboundFrame { from, body }).collect();
+            let arrived = inbound.deliver(&frames);
+            (inbound, arrived)
+        };
+        let (inbound, arrived) = offload(work).await;
+        match arrived {
+            Ok(arrived) => {
+                self.confirm(frames, arrived).await;
+                inbound
+            }
+            Err(why) => self.start_anew(inbound, frames, &why).await,
+        }
+    }
+
+    async fn confirm(&self, frames: Vec<Frame>, arrived: Arrived) {
+        for (host, acknowledgement) in &arrived.acknowledgements {
+            let Ok(body) = serde_json::to_vec(acknowledgement) else { continue };
+            // A lost acknowledgement is asked for.
+            if let Err(why) = self.carrier.publish_ack(host.as_str(), body.into()).await {
+                tracing::info!(%host, %why, "an acknowledgement is not sent");
+            }
+        }
+        let later = arrived.later.into_iter().chain(std::iter::repeat(false));
+        for (frame, later) in frames.into_iter().zip(later) {
+            if later { frame.try_again_later().await } else { frame.acknowledge().await }
+        }
+    }
+
+    /// Opens the incoming side again: which lines were appended is in doubt.
+    async fn start_anew(&self, broken: Inbound, frames: Vec<Frame>, why: &RelayError) -> Inbound {
+        tracing::error!(%why, "mail of other hosts could not be appended");
+        drop(broken);
+        for frame in frames {
+            frame.try_again_later().await;
+        }
+        tokio::time::sleep(RETRY_AFTER).await;
+        self.open().await
+    }
+
+    async fn answer(&self, inbound: &Inbound, event: InboundEvent) {
+        let InboundEvent::Question { from, body, reply } = event else { return };
+        let Ok(question) = serde_json::from_slice::<ProgressQuestion>(&body) else { return };
+        if question.v != RELAY_PROTOCOL {
+            tracing::warn!(%from, version = question.v, "a host speaks another version of the protocol");
+            return;
+        }
+        let pending = self.carrier.pending().await.ok();
+        let answer = inbound.answer(&from, &question, pending);
+        let Ok(body) = serde_json::to_vec(&answer) else { return };
+        if let Err(why) = reply.answer(body.into()).await {
+            tracing::info!(%from, %why, "a question is not answered");
+        }
+    }
+}
+
+/// Runs work that waits for the disk on another thread.
+///
+/// # Panics
+/// If the work panics.
+pub(crate) async fn offload<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(why) => match why.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only the end of the runtime cancels work, and it drops this future as well.
+            Err(_cancelled) => std::future::pending().await,
+        },
+    }
+}

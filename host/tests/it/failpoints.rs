@@ -1,0 +1,92 @@
+//! A relay is killed at every step at which that could matter.
+
+use crate::machines::{Machine, Machines};
+use crate::traffic::{Place, Traffic, must_be_clean};
+use agent_team::bus::Outgoing;
+use agent_team::store::failpoint::{POINTS, VARIABLE};
+use agent_team::wire::AgentName;
+use nix::sys::signal::Signal;
+use std::fs::File;
+use std::path::PathBuf;
+
+const PLACES: [Place; 4] = [("alice", "a"), ("amy", "a"), ("bob", "b"), ("ben", "b")];
+
+/// The steps of a mailbox that its owner passes when mail comes. The others are passed after a kill, or need a file system
+/// of another kind.
+const OF_THE_MAILBOX: [&str; 14] = [
+    "drain.prepared",
+    "drain.before_link",
+    "drain.linked",
+    "drain.renamed",
+    "drain.claimed",
+    "drain.reading",
+    "drain.buried",
+    "drain.delivered",
+    "drain.dead_synced",
+    "drain.synced",
+    "drain.marking",
+    "drain.marked",
+    "drain.before_unlink",
+    "drain.unlinked",
+];
+
+/// A relay on its way to a failpoint.
+struct Armed {
+    token: PathBuf,
+}
+
+impl Armed {
+    /// Starts the relay again, so that it is killed at the point once.
+    fn at(machine: &mut Machine, point: &str) -> Self {
+        let token = machine.folder().join("token");
+        drop(File::create(&token).unwrap());
+        machine.relay_environment = vec![(VARIABLE.into(), format!("{point}={}", token.display()))];
+        machine.kill_relay();
+        machine.start_relay();
+        machine.relay_environment.clear();
+        Self { token }
+    }
+
+    fn is_killed(&self) -> bool {
+        !self.token.exists()
+    }
+}
+
+#[test]
+fn a_relay_is_killed_at_every_step_and_no_mail_is_lost() {
+    let Some(mut machines) = Machines::or_skip(&["a", "b"]) else { return };
+    let traffic = Traffic::start(&machines, &PLACES);
+    let relay_points = POINTS
+        .into_iter()
+        .filter(|point| point.starts_with("outbox.") || point.starts_with("arrivals."));
+    for point in OF_THE_MAILBOX.into_iter().chain(relay_points) {
+        let host = if point.starts_with("arrivals.") { "b" } else { "a" };
+        if point == "arrivals.resolved" {
+            // Before, an intent is left in doubt.
+            let armed = Armed::at(machines.get_mut(host), "arrivals.appended");
+            machines.eventually("the relay is killed with an intent", || armed.is_killed());
+        }
+        let armed = Armed::at(machines.get_mut(host), point);
+        match point {
+            // In the name of a member of the other host: it is refused there.
+            "outbox.rejected" => {
+                let bus = machines.get("a").bus();
+                let ben = AgentName::member("ben").unwrap();
+                bus.send(&ben, "bob", Outgoing::text("forged")).unwrap();
+            }
+            // The files are compacted at the end.
+            "outbox.compacting" | "outbox.compacted" => {
+                let known = traffic.accepted();
+                machines.eventually("mail is on its way", || traffic.accepted() > known + 50);
+                machines.get("a").signal_relay(Signal::SIGTERM);
+            }
+            _ => {}
+        }
+        machines.eventually(&format!("the relay is killed at {point}"), || armed.is_killed());
+        let machine = machines.get_mut(host);
+        machine.kill_relay();
+        machine.start_relay();
+    }
+    let report = must_be_clean(&machines, traffic);
+    println!("{report}");
+}

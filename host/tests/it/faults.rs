@@ -1,0 +1,108 @@
+//! Kills, partitions, and a server that forgets, in the midst of mail: nothing is lost, nothing comes twice or out of order.
+
+use crate::machines::{Machines, variable};
+use crate::rig::faults::{self, Fault, FaultKind, FaultTarget, Moment, Plan, Schedule};
+use crate::traffic::{Place, Traffic, must_be_clean};
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const PLACES: [Place; 6] =
+    [("alice", "a"), ("amy", "a"), ("bob", "b"), ("ben", "b"), ("carol", "c"), ("cleo", "c")];
+
+const HOSTS: [&str; 3] = ["a", "b", "c"];
+
+/// The machines while faults act on them.
+struct Victims {
+    machines: Machines,
+    counts: BTreeMap<FaultKind, u64>,
+}
+
+impl FaultTarget for Victims {
+    fn begin(&mut self, fault: &Fault) {
+        *self.counts.entry(fault.kind).or_default() += 1;
+        let Machines { network, server, .. } = &mut self.machines;
+        if faults::apply(fault, Moment::Begin, network, server) {
+            return;
+        }
+        let machine = self.machines.get_mut(&fault.host);
+        if fault.kind == FaultKind::StopRelay {
+            machine.signal_relay(Signal::SIGSTOP);
+        } else {
+            machine.kill_relay();
+        }
+    }
+
+    fn end(&mut self, fault: &Fault) {
+        let Machines { network, server, .. } = &mut self.machines;
+        if faults::apply(fault, Moment::End, network, server) {
+            return;
+        }
+        let machine = self.machines.get_mut(&fault.host);
+        if fault.kind == FaultKind::StopRelay {
+            machine.signal_relay(Signal::SIGCONT);
+        } else {
+            machine.start_relay();
+        }
+    }
+}
+
+/// Runs faults of some kinds for a time; returns a line for people. A kind that this kernel cannot make is left out.
+fn run(kinds: &[FaultKind], total: Duration, seed: u64) -> Option<String> {
+    let machines = Machines::or_skip(&HOSTS)?;
+    let is_possible = |kind: &FaultKind| {
+        !matches!(kind, FaultKind::CutIn | FaultKind::CutOut)
+            || machines.network.one_way_missing().is_none()
+    };
+    let kinds: Vec<_> = kinds.iter().copied().filter(is_possible).collect();
+    let plan = Plan {
+        kinds: &kinds,
+        hosts: &HOSTS,
+        total,
+        pause: (Duration::from_millis(50), Duration::from_millis(700)),
+        length: (Duration::from_millis(100), Duration::from_millis(2500)),
+    };
+    let schedule = Schedule::new(seed, &plan);
+    let traffic = Traffic::start(&machines, &PLACES);
+    let mut victims = Victims { machines, counts: BTreeMap::new() };
+    schedule.run(&mut victims);
+    let (accepted, refused) = (traffic.accepted(), traffic.refused());
+    let report = must_be_clean(&victims.machines, traffic);
+    assert_eq!(refused, 0, "a send to a member of another host was refused");
+    assert!(accepted > 0 && report.accepted >= accepted);
+    Some(format!("seed {seed}: {report}; faults: {:?}", victims.counts))
+}
+
+/// Returns the duration and the seed of a run: short in the suite, as told for a long run.
+fn length() -> (Duration, u64) {
+    let number = |name: &str| variable(name).map(|text| text.parse().unwrap());
+    let seconds = number("TEAM_MACHINES_SECONDS").unwrap_or(8);
+    (Duration::from_secs(seconds), number("TEAM_MACHINES_SEED").unwrap_or(7))
+}
+
+fn check(kinds: &[FaultKind]) {
+    let (total, seed) = length();
+    if let Some(line) = run(kinds, total, seed) {
+        println!("{line}");
+    }
+}
+
+#[test]
+fn no_mail_is_lost_by_kills_and_stops_of_relays() {
+    check(&[FaultKind::KillRelay, FaultKind::KillRelay, FaultKind::StopRelay]);
+}
+
+#[test]
+fn no_mail_is_lost_by_a_server_that_is_killed_rolled_back_or_emptied() {
+    check(&[FaultKind::KillServer, FaultKind::RollBackServer, FaultKind::ForgetServer]);
+}
+
+#[test]
+fn no_mail_is_lost_by_partitions_both_ways_and_one_way() {
+    check(&[FaultKind::Cut, FaultKind::CutOut, FaultKind::CutIn]);
+}
+
+#[test]
+fn no_mail_is_lost_by_all_faults_at_once() {
+    check(&FaultKind::ALL);
+}

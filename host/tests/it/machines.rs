@@ -1,0 +1,284 @@
+//! A team on several hosts: network namespaces, each with its team folder and its relay, and one server.
+
+use crate::rig::files::temporary_folder;
+use crate::rig::namespaces::{Host, Network};
+use crate::rig::nats_install::find_or_skip;
+use crate::rig::nats_server::{NatsServer, ServerOptions};
+use crate::rig::process::{signal, spawn_tied, wait_until};
+use crate::skips::skipped;
+use agent_team::bus::{Bus, MailLimits};
+use agent_team::store::{Fsync, SystemClock, TeamDir, roster};
+use agent_team::wire::AgentName;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The longest wait for anything that must happen.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The id of the team.
+pub(crate) const TEAM: &str = "demo";
+
+/// Returns a program of the workspace: cargo puts all of them into one folder.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let own = Path::new(env!("CARGO_BIN_EXE_team-host"));
+    let program = own.parent().unwrap().join(name);
+    assert!(program.exists(), "{} is not built: run cargo build --workspace", program.display());
+    program
+}
+
+/// Returns a variable of the environment of the tests.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::vars().find(|(key, _)| key == name).map(|(_, value)| value)
+}
+
+/// One host of the team.
+pub(crate) struct Machine {
+    pub(crate) name: String,
+    host: Host,
+    folder: TempDir,
+    pub(crate) dir: TeamDir,
+    relay: Option<Child>,
+    url: String,
+    /// The environment of its relay.
+    pub(crate) relay_environment: Vec<(String, String)>,
+    /// Another program than `team-host`, with its arguments.
+    pub(crate) relay_program: Option<(PathBuf, Vec<String>)>,
+}
+
+/// A team on several hosts.
+pub(crate) struct Machines {
+    pub(crate) all: Vec<Machine>,
+    pub(crate) server: NatsServer,
+    pub(crate) network: Network,
+}
+
+impl Machines {
+    /// Creates hosts of these names and starts their relays; `None` where this is not possible, which is noted as a skip.
+    pub(crate) fn or_skip(names: &[&str]) -> Option<Self> {
+        let program = find_or_skip(skipped)?;
+        let network = Network::or_skip(names, skipped)?;
+        let server = NatsServer::on(network.hub(), &program, &ServerOptions::default());
+        let machine = |name: &&str| Machine::new(network.host(name).clone(), server.url());
+        let mut all: Vec<_> = names.iter().map(machine).collect();
+        for machine in &mut all {
+            machine.start_relay();
+        }
+        Some(Self { all, server, network })
+    }
+
+    pub(crate) fn get(&self, name: &str) -> &Machine {
+        self.all.iter().find(|machine| machine.name == name).unwrap()
+    }
+
+    pub(crate) fn get_mut(&mut self, name: &str) -> &mut Machine {
+        self.all.iter_mut().find(|machine| machine.name == name).unwrap()
+    }
+
+    /// Waits until a condition holds; says what was awaited, and what the relays have logged, if it never does.
+    pub(crate) fn eventually(&self, what: &str, is_so: impl FnMut() -> bool) {
+        if wait_until(DEADLINE, is_so) {
+            return;
+        }
+        let logs: Vec<_> = self.all.iter().map(Machine::describe).collect();
+        panic!("not within {DEADLINE:?}: {what}\n{}", logs.join("\n"));
+    }
+
+    /// Waits until all hosts have a member on their rosters, alive or not.
+    pub(crate) fn wait_known(&self, member: &str, alive: bool) {
+        for machine in &self.all {
+            self.eventually(&format!("{} knows {member}, alive: {alive}", machine.name), || {
+                machine.is_alive(member) == Some(alive)
+            });
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.kill_relay();
+    }
+}
+
+impl Machine {
+    fn new(host: Host, url: String) -> Self {
+        let folder = temporary_folder();
+        let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
+        let name = host.name().to_owned();
+        let (relay_environment, relay_program) = (Vec::new(), None);
+        Self { name, host, folder, dir, relay: None, url, relay_environment, relay_program }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Returns a command that runs on this host, in the workspace of the team.
+    pub(crate) fn command(&self, program_name: &str) -> Command {
+        self.command_of(&program(program_name))
+    }
+
+    fn command_of(&self, program: &Path) -> Command {
+        let mut command = self.host.command(program);
+        command.current_dir(self.folder()).env_remove("TEAM_DIR").env_remove("TEAM_RUN");
+        // A home of its own: no settings of the developer.
+        command.env("HOME", self.folder()).env("XDG_STATE_HOME", self.folder().join("state"));
+        command
+    }
+
+    /// Runs `team` with arguments.
+    pub(crate) fn team(&self, args: &[&str]) -> Output {
+        self.command("team").args(args).output().unwrap()
+    }
+
+    /// Runs `team` with arguments, which must succeed; returns what it prints.
+    pub(crate) fn team_ok(&self, args: &[&str]) -> String {
+        let output = self.team(args);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "team {args:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Starts a member by hand, with the rehearsal model.
+    pub(crate) fn start_member(&self, name: &str) -> Child {
+        let mut command = self.command("team");
+        command.args(["teammate", name, "--model", "rehearsal"]).stdin(Stdio::null());
+        let log = File::create(self.folder().join(format!("{name}.out"))).unwrap();
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        spawn_tied(command).unwrap()
+    }
+
+    /// Starts the relay.
+    pub(crate) fn start_relay(&mut self) {
+        let mut command = match &self.relay_program {
+            Some((program, args)) => {
+                let mut command = self.command_of(program);
+                command.args(args);
+                command
+            }
+            None => {
+                let mut command = self.command("team-host");
+                command.args(["run", "--name", &self.name, "--team", TEAM, "--nats", &self.url]);
+                command
+            }
+        };
+        command.envs(self.relay_environment.iter().map(|(key, value)| (key, value)));
+        let said = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.folder().join("relay.err"))
+            .unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        self.relay = Some(spawn_tied(command).unwrap());
+    }
+
+    /// Kills the relay.
+    pub(crate) fn kill_relay(&mut self) {
+        if let Some(mut relay) = self.relay.take() {
+            relay.kill().unwrap();
+            relay.wait().unwrap();
+        }
+    }
+
+    /// Ends the relay with SIGTERM; returns its exit code.
+    pub(crate) fn end_relay(&mut self) -> Option<i32> {
+        let mut relay = self.relay.take().unwrap();
+        signal(&relay, Signal::SIGTERM);
+        relay.wait().unwrap().code()
+    }
+
+    /// Waits for the end of the relay; returns its exit code.
+    pub(crate) fn wait_relay(&mut self) -> Option<i32> {
+        self.relay.take().unwrap().wait().unwrap().code()
+    }
+
+    pub(crate) fn signal_relay(&self, what: Signal) {
+        signal(self.relay.as_ref().unwrap(), what);
+    }
+
+    pub(crate) fn relay_pid(&self) -> u32 {
+        self.relay.as_ref().unwrap().id()
+    }
+
+    /// Returns how often threads of the relay have waited for something so far.
+    pub(crate) fn relay_wakes(&self) -> u64 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.relay_pid())).unwrap();
+        let of = |task: std::io::Result<fs::DirEntry>| {
+            let status = fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+            let count =
+                status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            count.trim().parse::<u64>().ok()
+        };
+        tasks.filter_map(of).sum()
+    }
+
+    /// Kills every process of the host.
+    pub(crate) fn kill_all(&mut self) {
+        self.host.kill_all();
+        self.kill_relay();
+    }
+
+    pub(crate) fn bus(&self) -> Bus {
+        Bus::new(self.dir.clone(), MailLimits::default(), Arc::new(SystemClock))
+    }
+
+    /// Adds a member of this host to its roster, for a test that plays its process.
+    pub(crate) fn add_member(&self, name: &str) {
+        roster::update(&self.dir, Fsync::Never, |roster| {
+            roster.enter(name, 1.0).status = agent_team::wire::roster::Status::Idle;
+        })
+        .unwrap();
+    }
+
+    /// Returns the entry of a member, or of the lead, as `team ls` shows it.
+    pub(crate) fn member(&self, name: &str) -> Option<Value> {
+        let shown: Value = serde_json::from_str(&self.team_ok(&["ls", "--json"])).unwrap();
+        if name == "lead" {
+            return Some(shown["lead"].clone()).filter(|lead| !lead.is_null());
+        }
+        shown["members"].as_array().unwrap().iter().find(|member| member["name"] == name).cloned()
+    }
+
+    pub(crate) fn is_alive(&self, name: &str) -> Option<bool> {
+        self.member(name)?["alive"].as_bool()
+    }
+
+    /// Returns the transcript of a member of this host.
+    pub(crate) fn transcript(&self, name: &str) -> String {
+        let path = self.dir.transcript(&AgentName::mailbox(name).unwrap());
+        fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// Returns the messages in the transcript of a member of this host.
+    pub(crate) fn mail_of(&self, name: &str) -> Vec<Value> {
+        let lines = self.transcript(name);
+        let lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["kind"] == "mail").map(|line| line["message"].clone()).collect()
+    }
+
+    pub(crate) fn has_mail(&self, owner: &str, text: &str) -> bool {
+        let has = |mail: &Value| mail["content"].as_str().is_some_and(|it| it.contains(text));
+        self.mail_of(owner).iter().any(has)
+    }
+
+    /// Returns what is known of the host, for a failure.
+    pub(crate) fn describe(&self) -> String {
+        let tail = |path: PathBuf| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<_> = text.lines().rev().take(15).collect();
+            lines.into_iter().rev().collect::<Vec<_>>().join("\n  ")
+        };
+        format!(
+            "{}:\n  {}\n  {}\n  {}",
+            self.name,
+            tail(self.dir.relay_log()),
+            tail(self.folder().join("relay.err")),
+            self.team_ok(&["ls"]),
+        )
+    }
+}

@@ -1,0 +1,17 @@
+//! The tests of the relay: one binary.
+
+// Clippy's exemptions for tests then cover the helpers, too.
+#![cfg(test)]
+
+#[path = "../../../tests/support/skips.rs"]
+mod skips;
+
+mod carrier;
+mod failpoints;
+mod faults;
+mod figures;
+mod machines;
+mod members;
+mod naive;
+mod rig;
+mod traffic;

@@ -1,0 +1,235 @@
+//! Members on several hosts, with the real programs: mail, rosters, ends of processes, hosts that are away.
+
+use crate::machines::{Machines, program};
+use crate::rig::process::spawn_tied;
+use nix::sys::signal::Signal;
+use serde_json::json;
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[test]
+fn members_of_two_hosts_write_to_each_other_as_on_one() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let mut alice = ann.start_member("alice");
+    let mut carol = gpu.start_member("carol");
+    machines.wait_known("alice", true);
+    machines.wait_known("carol", true);
+    let shown = ann.team_ok(&["ls"]);
+    assert!(shown.contains("HOST") && shown.contains("gpu1"), "{shown}");
+    assert_eq!(ann.member("carol").unwrap()["host"], "gpu1");
+    assert_eq!(gpu.member("alice").unwrap()["host"], "ann");
+
+    ann.team_ok(&["send", "carol", "send alice \"from carol\""]);
+    machines.eventually("carol's message reaches alice", || ann.has_mail("alice", "from carol"));
+    let mail = ann.mail_of("alice");
+    let from_carol = mail.iter().find(|mail| mail["from"] == "carol").unwrap();
+    assert_eq!(from_carol["via"]["host"], "gpu1", "{from_carol}");
+    assert!(!ann.transcript("alice").contains("\"verified\":false"), "the seal was made anew");
+
+    // A line of a shell, of a program that knows nothing of hosts.
+    let inbox = ann.folder().join(".team/inbox/carol.jsonl");
+    let mut file = fs::OpenOptions::new().append(true).create(true).open(inbox).unwrap();
+    file.write_all(b"{\"from\":\"ci\",\"content\":\"by hand\"}\n").unwrap();
+    machines.eventually("the line of the shell arrives", || gpu.has_mail("carol", "by hand"));
+
+    carol.kill().unwrap();
+    carol.wait().unwrap();
+    machines.wait_known("carol", false);
+    let refused = ann.team(&["send", "carol", "x"]);
+    assert!(!refused.status.success());
+    let stopped = ann.team_ok(&["stop", "alice"]);
+    assert!(stopped.contains("ended when asked"), "{stopped}");
+    alice.wait().unwrap();
+    machines.wait_known("alice", false);
+}
+
+#[test]
+fn a_member_is_stopped_from_another_host_and_its_name_is_taken_there() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let mut carol = gpu.start_member("carol");
+    machines.wait_known("carol", true);
+    let second = ann.team(&["teammate", "carol", "--model", "rehearsal"]);
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("its host is gpu1"), "{said}");
+    let stopped = ann.team_ok(&["stop", "carol"]);
+    assert!(stopped.contains("carol ended when asked"), "{stopped}");
+    assert!(carol.wait().unwrap().success());
+    machines.wait_known("carol", false);
+    // It is not running: nothing is asked, and nothing is written into the entry of another host.
+    assert!(ann.team_ok(&["stop", "carol"]).contains("was not running"));
+}
+
+#[test]
+fn one_lead_serves_all_hosts() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let mut lead = ann.command("team");
+    lead.args(["lead", "--model", "rehearsal"]);
+    let mut lead = spawn_tied_quietly(lead);
+    machines.eventually("gpu1 knows the lead", || gpu.is_alive("lead") == Some(true));
+    let second = gpu.team(&["lead", "--model", "rehearsal", "-p", "hello"]);
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("its host is ann"), "{said}");
+    let mut carol = gpu.start_member("carol");
+    machines.wait_known("carol", true);
+    gpu.team_ok(&["send", "carol", "send lead \"from gpu1\""]);
+    machines.eventually("the lead gets it", || ann.has_mail("lead", "from gpu1"));
+    for child in [&mut lead, &mut carol] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+fn spawn_tied_quietly(mut command: Command) -> std::process::Child {
+    // A lead ends with its input.
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    spawn_tied(command).unwrap()
+}
+
+#[test]
+fn mail_for_a_host_that_is_away_waits_and_the_sender_is_told() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let mut carol = machines.get("gpu1").start_member("carol");
+    machines.wait_known("carol", true);
+    machines.network.cut("gpu1");
+    machines.eventually("gpu1 is away", || {
+        machines.get("ann").member("carol").unwrap()["away"] == json!(true)
+    });
+    let shown = machines.get("ann").team_ok(&["ls"]);
+    assert!(shown.contains("? away"), "{shown}");
+    let sent = machines.get("ann").team(&["send", "carol", "while away"]);
+    let said = String::from_utf8_lossy(&sent.stderr).into_owned();
+    assert!(sent.status.success() && said.contains("gpu1 has been away for"), "{said}");
+    // The relay waits for a sign of life: it does not look a thousand times a second.
+    let before = machines.get("ann").relay_wakes();
+    std::thread::park_timeout(Duration::from_secs(2));
+    let wakes = machines.get("ann").relay_wakes() - before;
+    assert!(wakes < 400, "{wakes} wakes in two seconds");
+    machines.network.heal("gpu1");
+    machines.eventually("it is delivered", || machines.get("gpu1").has_mail("carol", "while away"));
+    machines.eventually("gpu1 is back", || {
+        machines.get("ann").member("carol").unwrap()["away"] == json!(false)
+    });
+    // Without a relay, mail is accepted as well.
+    assert_eq!(machines.get_mut("ann").end_relay(), Some(0));
+    let sent = machines.get("ann").team(&["send", "carol", "without a relay"]);
+    let said = String::from_utf8_lossy(&sent.stderr).into_owned();
+    assert!(sent.status.success() && said.contains("no relay runs on this host"), "{said}");
+    machines.get_mut("ann").start_relay();
+    machines.eventually("it is delivered once a relay runs", || {
+        machines.get("gpu1").has_mail("carol", "without a relay")
+    });
+    carol.kill().unwrap();
+    carol.wait().unwrap();
+}
+
+#[test]
+fn a_relay_that_is_stopped_for_a_while_loses_nothing_and_a_second_one_does_not_start() {
+    let Some(machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    let mut carol = gpu.start_member("carol");
+    // Both relays serve by then.
+    machines.wait_known("carol", true);
+    let second = ann.command("team-host").arg("run").output().unwrap();
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(
+        second.status.code() == Some(1) && said.contains("serves this folder already"),
+        "{said}"
+    );
+    gpu.signal_relay(Signal::SIGSTOP);
+    for number in 0..20 {
+        ann.team_ok(&["send", "carol", &format!("number {number}.")]);
+    }
+    machines.eventually("gpu1 is away", || ann.member("carol").unwrap()["away"] == json!(true));
+    gpu.signal_relay(Signal::SIGCONT);
+    machines.eventually("all are delivered", || gpu.has_mail("carol", "number 19."));
+    let mail = gpu.mail_of("carol");
+    let numbers: Vec<_> =
+        mail.iter().filter_map(|mail| mail["content"].as_str()?.strip_prefix("number ")).collect();
+    let expected: Vec<_> = (0..20).map(|number| format!("{number}.")).collect();
+    assert_eq!(numbers, expected);
+    carol.kill().unwrap();
+    carol.wait().unwrap();
+}
+
+#[test]
+fn the_whole_host_is_killed_and_its_members_are_shown_as_away() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let mut carol = machines.get("gpu1").start_member("carol");
+    machines.wait_known("carol", true);
+    machines.get_mut("gpu1").kill_all();
+    carol.wait().unwrap();
+    machines.eventually("gpu1 is away", || {
+        machines.get("ann").member("carol").unwrap()["away"] == json!(true)
+    });
+    machines.get("ann").team_ok(&["send", "carol", "for the next one"]);
+    machines.get_mut("gpu1").start_relay();
+    machines.wait_known("carol", false);
+    // It was accepted: it waits in the inbox at its home for the next start, as on one host.
+    let mut carol = machines.get("gpu1").start_member("carol");
+    machines.eventually("the next process has it", || {
+        machines.get("gpu1").has_mail("carol", "for the next one")
+    });
+    carol.kill().unwrap();
+    carol.wait().unwrap();
+}
+
+#[test]
+fn a_second_host_of_the_same_name_is_refused_unless_it_is_to_replace_the_first() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let mut carol = machines.get("gpu1").start_member("carol");
+    machines.wait_known("carol", true);
+    let url = machines.server.url();
+    let other = machines.get("ann").folder().join("other/.team").display().to_string();
+    fs::create_dir(machines.get("ann").folder().join("other")).unwrap();
+    let second = |more: &[&str]| {
+        let mut command = machines.get("ann").command("team-host");
+        command.args(["run", "--dir", &other, "--name", "gpu1", "--team", "demo"]);
+        command.args(["--nats", &url]).args(more);
+        command
+    };
+    let refused = second(&[]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("another host of the team is named gpu1"), "{said}");
+    machines.get("ann").team_ok(&["send", "carol", "still here"]);
+    machines.eventually("the first one goes on", || {
+        machines.get("gpu1").has_mail("carol", "still here")
+    });
+    let mut second = spawn_tied_quietly(second(&["--replace"]));
+    let first = machines.get_mut("gpu1");
+    assert_eq!(first.wait_relay(), Some(1), "it was replaced");
+    for child in [&mut second, &mut carol] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn wrong_arguments_have_words_and_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let output = Command::new(program("team-host"))
+            .args(args)
+            .current_dir(folder.path())
+            .env_remove("TEAM_DIR")
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (args, words) in [
+        (&["run"][..], "give it once: team-host run --name HOST"),
+        (&["run", "--name", "GPU"], "is not a name of a host"),
+        (&["run", "--name", "gpu", "--team", "a b"], "is not an id of a team"),
+        (&["run", "--name", "gpu", "--team", "t"], "has no NATS server"),
+        (&["walk"], "unrecognized subcommand"),
+    ] {
+        let (code, said) = run(args);
+        assert!(code == Some(2) && said.contains(words), "{args:?}: {code:?} {said}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{args:?}");
+    }
+}
