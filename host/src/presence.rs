@@ -188,6 +188,7 @@ impl PresenceTask {
             PresenceEvent::ValuesLost => self.tell_all().await,
             PresenceEvent::AllValues => {
                 self.take_name()?;
+                self.send_beat(false).await;
                 self.tell_all().await;
             }
             PresenceEvent::Value { key, value } => self.note_value(&key, value.as_deref())?,

@@ -76,6 +76,13 @@ impl Supervisor {
         }
         self.check_terms(&order)?;
         let before = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
+        if let Some(host) = before.host_of(name.as_str())
+            && !self.is_alive(&name)?
+        {
+            return Err(ToolError::Reply(format!(
+                "{name} belongs to host {host}, where it has ended, and is started there by hand; choose another name"
+            )));
+        }
         let known_file = before.role_file_of(name.as_str(), &order.role).map(str::to_owned);
         let known_clone = before.member(name.as_str()).and_then(|member| member.work.clone());
         let found = self.read_role(order.role.clone(), known_file);

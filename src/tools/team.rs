@@ -55,7 +55,13 @@ impl Tool for ListTeammates {
             let you = if member.name == parts.team.me.as_str() { " (you)" } else { "" };
             let (name, role, model) = (&member.name, &member.role, &member.model);
             let status = status.word();
-            lines.push(format!("- {name}{you}: {status}{activity}, {role}, {model}"));
+            // It shares no files with the members of this host.
+            let host = member.host.as_ref().map(|host| match member.away_since {
+                Some(_) => format!(", on host {host}, which is away"),
+                None => format!(", on host {host}"),
+            });
+            let host = host.unwrap_or_default();
+            lines.push(format!("- {name}{you}: {status}{activity}, {role}, {model}{host}"));
         }
         if roster.members.is_empty() {
             lines.push("There are no teammates yet.".into());

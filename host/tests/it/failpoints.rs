@@ -6,7 +6,7 @@ use agent_team::bus::Outgoing;
 use agent_team::store::failpoint::{POINTS, VARIABLE};
 use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::PathBuf;
 
 const PLACES: [Place; 4] = [("alice", "a"), ("amy", "a"), ("bob", "b"), ("ben", "b")];
@@ -33,6 +33,8 @@ const OF_THE_MAILBOX: [&str; 14] = [
 /// A relay on its way to a failpoint.
 struct Armed {
     token: PathBuf,
+    /// The number of starts before.
+    starts: usize,
 }
 
 impl Armed {
@@ -42,14 +44,25 @@ impl Armed {
         drop(File::create(&token).unwrap());
         machine.relay_environment = vec![(VARIABLE.into(), format!("{point}={}", token.display()))];
         machine.kill_relay();
+        let starts = starts_of(machine);
         machine.start_relay();
         machine.relay_environment.clear();
-        Self { token }
+        Self { token, starts }
+    }
+
+    fn is_serving(&self, machine: &Machine) -> bool {
+        starts_of(machine) > self.starts
     }
 
     fn is_killed(&self) -> bool {
         !self.token.exists()
     }
+}
+
+/// Returns how often a relay has begun to serve the folder.
+fn starts_of(machine: &Machine) -> usize {
+    let log = fs::read_to_string(machine.dir.relay_log()).unwrap_or_default();
+    log.matches("the relay serves").count()
 }
 
 #[test]
@@ -76,6 +89,8 @@ fn a_relay_is_killed_at_every_step_and_no_mail_is_lost() {
             }
             // The files are compacted at the end.
             "outbox.compacting" | "outbox.compacted" => {
+                // A signal that comes before the relay expects it ends it at once.
+                machines.eventually("the relay serves", || armed.is_serving(machines.get("a")));
                 let known = traffic.accepted();
                 machines.eventually("mail is on its way", || traffic.accepted() > known + 50);
                 machines.get("a").signal_relay(Signal::SIGTERM);

@@ -50,8 +50,8 @@ impl Counter {
                     let drained = mailbox.drain().unwrap();
                     counted.fetch_add(drained.mail.len() as u64, Ordering::Relaxed);
                     mailbox.mark_taken().unwrap();
-                    let _settled = mailbox.settle().unwrap();
                 }
+                let _settled = mailbox.settle().unwrap();
                 thread::park_timeout(LOOK_EVERY);
             }
         });
