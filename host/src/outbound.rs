@@ -24,6 +24,9 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// The pause after a publication that failed.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
+/// The same for a frame that is larger than the server takes: a person has to change its configuration.
+const TOO_LARGE_RETRY_AFTER: Duration = Duration::from_secs(30);
+
 /// The period in which mail is looked for without an event.
 const POLL: Duration = Duration::from_secs(5);
 
@@ -355,7 +358,9 @@ impl OutboundTask {
                 if let Err(why) = published {
                     tracing::info!(%host, %why, "a frame is not published");
                     lane.is_broken = true;
-                    lane.not_before = Some(Instant::now() + RETRY_AFTER);
+                    let is_too_large = matches!(why, CarrierError::TooLarge { .. });
+                    let pause = if is_too_large { TOO_LARGE_RETRY_AFTER } else { RETRY_AFTER };
+                    lane.not_before = Some(Instant::now() + pause);
                 }
             }
             Finished::Asked(host, answer) => self.answered(host, answer).await,

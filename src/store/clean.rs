@@ -30,7 +30,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The reason for which the life locks of a team cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CleanError {
-    /// This member is alive. The text names its pid, or is empty if its record cannot be read.
+    /// This member is alive. The text names its pid or its host, or is empty if its record cannot be read.
     #[error("{0} lives{1}")]
     Alive(AgentName, String),
     /// A file of the store cannot be read or written.
@@ -144,7 +144,13 @@ impl TeamAtRest {
             let file = loop {
                 let file = open_or_create(&path, Access::Update).map_err(StoreError::from)?;
                 if !try_for(&file, PROBE_TIMEOUT).at(&path).map_err(StoreError::from)? {
-                    let pid = read_record(&file).map(|record| format!(", pid {}", record.pid));
+                    let pid = read_record(&file).map(|record| {
+                        if record.host.is_empty() {
+                            format!(", pid {}", record.pid)
+                        } else {
+                            format!(" on host {}", record.host)
+                        }
+                    });
                     return Err(CleanError::Alive(name, pid.unwrap_or_default()));
                 }
                 if is_named(&file) {

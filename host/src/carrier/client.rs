@@ -22,8 +22,8 @@ const SYNC_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The connection of one host to the NATS server. Clones share it.
 ///
-/// The connection ends after the last clone, the receiver of [`Carrier::receive`] and all [`Frame`]s and
-/// [`SyncReply`]s are dropped. While the server is away, the connection task of async-nats then stays parked until
+/// The connection ends after the last clone, the receiver of [`Carrier::receive`] and all frames and
+/// questions are dropped. While the server is away, the connection task of async-nats then stays parked until
 /// its runtime ends; it neither wakes nor connects.
 #[derive(Clone)]
 pub struct Carrier {
