@@ -127,7 +127,6 @@ impl Outbound {
             || link.has_waiting()
             || unread::count(&self.dir, name).unwrap_or(0) > 0
             || (!link.is_known && self.dir.relay_outbox(name).exists());
-        link.is_known = true;
         match &mut link.owned {
             None if is_needed => {
                 let owned = open(&self.dir, name, &link.recipient, &self.clock)?;
@@ -141,6 +140,8 @@ impl Outbound {
             Some(_) if !is_needed => link.owned = None,
             Some(_) | None => {}
         }
+        // Not before: an outbox that could not be opened is looked at again.
+        link.is_known = true;
         Ok(())
     }
 

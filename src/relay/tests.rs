@@ -239,6 +239,23 @@ fn a_member_of_another_host_is_reachable_while_its_host_says_that_it_lives() {
 }
 
 #[test]
+fn lines_that_an_earlier_relay_left_are_sent_although_their_outbox_was_in_use_at_first() {
+    let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
+    let mut out = a.outbound();
+    a.send("alice", "carol", "left");
+    out.take_in().unwrap();
+    drop(out);
+    let held = LifeLock::take(&a.dir, &name("carol"), LifeRecord::of_this_process()).unwrap();
+    let mut out = Outbound::new(a.dir.clone(), a.identity.clone(), Arc::clone(&a.bus), clock());
+    let recipient = Recipient { host: host("b"), incarnation: String::new(), is_alive: false };
+    let recipients = BTreeMap::from([(name("carol"), recipient)]);
+    assert!(out.set_recipients(recipients).is_err(), "another process holds the name");
+    drop(held);
+    out.take_in().unwrap();
+    assert_eq!(frames_for(&mut out, &host("b")).len(), 1);
+}
+
+#[test]
 fn a_full_inbox_holds_up_its_own_link_only() {
     let a = Host::new("a", &[("alice", None), ("carol", Some("b")), ("dave", Some("b"))]);
     let mut b = Host::new("b", &[("alice", Some("a")), ("carol", None), ("dave", None)]);

@@ -36,6 +36,8 @@
 //!                             tasks.last (last task id), ENDPOINT.hold (shared back-off of an endpoint),
 //!                             takeover.json (the process that takes the place of a lead, for that lead's last
 //!                             words), replay.json (the record that the team plays), reserve (disk space for the last writes)
+//!   run/.state/relay/         host.json (this host's name and epoch), hosts.json, lock, log.jsonl, out/NAME.jsonl (mail for
+//!                             a member of another host), in.log (the lines that have come from other hosts)
 //!   run/.state/index/NAME-N   facts and ids of an earlier conversation, so that it need not be read whole
 //!   run/.state/files/HASH     lock of a file of the workspace while it is written, with the last writes of it
 //!   run/.state/kept/NAME-N    a version of a file that NAME wrote and another program replaced
