@@ -5,8 +5,8 @@ use crate::bus::{Bus, MailLimits, Outgoing};
 use crate::os::SystemClock;
 use crate::store::relay::{HostIdentity, RelayLock, name_host};
 use crate::store::{
-    Fsync, Keyring, LifeLock, LifeRecord, MailNotice, MailPolicy, Mailbox, SharedClock, TeamDir,
-    Transcript, dead, roster, test_team,
+    Fsync, Keyring, LifeLock, LifeRecord, MailNotice, MailPolicy, Mailbox, SettleResult,
+    SharedClock, TeamDir, Transcript, dead, roster, test_team,
 };
 use crate::wire::AgentName;
 use crate::wire::carried::{Acknowledgement, HostName, ProgressQuestion, RELAY_PROTOCOL};
@@ -216,6 +216,39 @@ fn a_line_that_is_refused_becomes_a_dead_letter_and_its_sender_is_told_once() {
     assert_eq!(out.waiting_for(&host("b")), 0);
     assert_eq!((letters("dave").len(), letters("carol").len()), (1, 1));
     assert_eq!(contents(&mut alice), [""; 0], "told once");
+}
+
+#[test]
+fn a_relay_killed_in_the_midst_of_an_append_leaves_a_torn_line_and_brings_it_again() {
+    let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
+    let b = Host::new("b", &[("alice", Some("a")), ("carol", None)]);
+    let mut out = a.outbound();
+    let mut carol = Owner::of(&b, "carol");
+    for text in ["one", "two", "three"] {
+        a.send("alice", "carol", text);
+    }
+    out.take_in().unwrap();
+    let frames = frames_for(&mut out, &host("b"));
+    let mut inbound = b.inbound();
+    assert_eq!(deliver(&mut inbound, &host("a"), &frames).appended, 3);
+    drop(inbound);
+    forget_done(&b);
+    let inbox = fs::OpenOptions::new().write(true).open(b.dir.inbox(&name("carol"))).unwrap();
+    inbox.set_len(inbox.metadata().unwrap().len() - 20).unwrap();
+    drop(inbox);
+    let mut texts: Vec<_> = carol.mail().into_iter().map(|(_, text, _)| text).collect();
+    assert_eq!(texts, ["one", "two"]);
+    assert_eq!(deliver(&mut b.inbound(), &host("a"), &frames).appended, 1);
+    texts.extend(carol.mail().into_iter().map(|(_, text, _)| text));
+    assert_eq!(texts, ["one", "two", "three"]);
+    while let SettleResult::Again { after } = carol.mailbox.settle().unwrap() {
+        std::thread::park_timeout(after);
+    }
+    let letters = dead::read_all(&b.dir, &name("carol")).unwrap();
+    assert_eq!(
+        letters.iter().map(|it| it.reason.as_str()).collect::<Vec<_>>(),
+        ["the line was never finished"]
+    );
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub(crate) struct Machine {
     folder: TempDir,
     pub(crate) dir: TeamDir,
     relay: Option<Child>,
+    /// How often its relay was killed. A kill in the midst of an append leaves a torn line.
+    pub(crate) relay_kills: usize,
     url: String,
     /// The environment of its relay.
     pub(crate) relay_environment: Vec<(String, String)>,
@@ -111,7 +113,8 @@ impl Machine {
         let dir = TeamDir::create(&folder.path().join(".team")).unwrap();
         let name = host.name().to_owned();
         let (relay_environment, relay_program) = (Vec::new(), None);
-        Self { name, host, folder, dir, relay: None, url, relay_environment, relay_program }
+        let (relay, relay_kills) = (None, 0);
+        Self { name, host, folder, dir, relay, relay_kills, url, relay_environment, relay_program }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -182,6 +185,7 @@ impl Machine {
         if let Some(mut relay) = self.relay.take() {
             relay.kill().unwrap();
             relay.wait().unwrap();
+            self.relay_kills += 1;
         }
     }
 

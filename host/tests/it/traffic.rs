@@ -8,7 +8,7 @@ use crate::rig::process::wait_until;
 use agent_team::bus::Outgoing;
 use agent_team::store::{
     Fsync, Keyring, LifeLock, LifeRecord, MailNotice, MailPolicy, Mailbox, SystemClock, TeamDir,
-    Transcript,
+    Transcript, dead,
 };
 use agent_team::wire::AgentName;
 use std::collections::BTreeSet;
@@ -40,6 +40,7 @@ struct Record {
 /// Running members.
 pub(crate) struct Traffic {
     record: Arc<Record>,
+    places: Vec<Place>,
     senders: Vec<JoinHandle<()>>,
     owners: Vec<JoinHandle<()>>,
 }
@@ -84,7 +85,7 @@ impl Traffic {
             })
         };
         let senders = places.iter().map(send).collect();
-        Self { record, senders, owners }
+        Self { record, places: places.to_vec(), senders, owners }
     }
 
     /// Returns the number of messages that were accepted so far.
@@ -119,10 +120,30 @@ impl Traffic {
 
 /// Judges a run that must be without fault; says what the relays have logged if it is not.
 pub(crate) fn must_be_clean(machines: &Machines, traffic: Traffic) -> Report {
+    let places = traffic.places.clone();
     let report = traffic.finish(DEADLINE);
     let describe = || machines.all.iter().map(Machine::describe).collect::<Vec<_>>().join("\n");
     assert!(report.is_clean(), "{report}\n{}", describe());
+    for machine in &machines.all {
+        let members = places.iter().filter(|(_, host)| machine.name == *host);
+        let torn: usize = members.map(|(member, _)| torn_lines(machine, member)).sum();
+        let kills = machine.relay_kills;
+        assert!(torn <= kills, "{torn} torn lines by {kills} kills\n{}", describe());
+    }
     report
+}
+
+/// Returns the number of torn lines among the dead letters of a member. No line may be dead for another reason.
+fn torn_lines(machine: &Machine, member: &str) -> usize {
+    let letters = dead::read_all(&machine.dir, &AgentName::member(member).unwrap()).unwrap();
+    for letter in &letters {
+        let is_whole = letter
+            .raw
+            .as_deref()
+            .is_none_or(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
+        assert!(!is_whole, "a whole line is a dead letter of {member}: {letter:?}");
+    }
+    letters.len()
 }
 
 fn id_of(mail: &Mail) -> String {
@@ -148,7 +169,8 @@ fn own(dir: &TeamDir, life: &LifeLock, record: &Record) {
             let drained = mailbox.drain().unwrap();
             let repeated = drained.notices.iter().filter_map(|notice| match notice {
                 MailNotice::Repeated { id, .. } => mail_of(id),
-                MailNotice::Dead { reason, .. } => panic!("a dead letter: {reason}"),
+                // They are counted at the end.
+                MailNotice::Dead { .. } => None,
             });
             let new = drained.mail.iter().filter_map(|mail| mail_of(mail.message.id.as_ref()?));
             record.arrived.lock().unwrap().extend(new.chain(repeated));
