@@ -1,13 +1,16 @@
 //! The command line: a failure becomes a text of what, why and what to do, and an exit code.
 
+use crate::add::{AddOptions, add, remove};
 use crate::failure::HostFailure;
+use crate::invitation::Invitation;
+use crate::own_server;
 use crate::run::{RunOptions, run};
-use agent_team::store::{TeamDir, locate, relay};
-use agent_team::wire::carried::HostName;
+use crate::serve::ServeOptions;
+use crate::settings::{GivenSettings, known_identity, team_folder};
+use crate::ssh::Ssh;
 use clap::{Parser, Subcommand};
-use std::env;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The exit code of wrong arguments, as in the other programs.
@@ -28,13 +31,33 @@ struct Args {
 enum Command {
     /// Serves the team folder of this host until it is ended.
     Run(RunArgs),
+    /// Adds another host to the team, over ssh.
+    Add(AddArgs),
+    /// Ends the connection to a host that was added over ssh.
+    Rm(RemoveArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The team folder; without it, the nearest `.team` upward.
+    #[arg(long, value_name = "FOLDER", env = "TEAM_DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Programs {
+    /// The program `ssh`.
+    #[arg(long, value_name = "PROGRAM", env = "TEAM_SSH", default_value = "ssh", hide = true)]
+    ssh: PathBuf,
+    /// The program `nats-server`; without it, the one in PATH.
+    #[arg(long, value_name = "PROGRAM", env = "TEAM_NATS_SERVER")]
+    nats_server: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// The team folder; without it, the nearest `.team` upward.
-    #[arg(long, value_name = "FOLDER", env = "TEAM_DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
     /// The name of this host. It is needed once, and remembered.
     #[arg(long, value_name = "HOST")]
     name: Option<String>,
@@ -47,8 +70,49 @@ struct RunArgs {
     /// Puts this folder in the place of a host of that name, whose folder is gone for good.
     #[arg(long)]
     replace: bool,
+    /// Ends when its standard input ends, as with the program that has started it.
+    #[arg(long)]
+    until_eof: bool,
+    /// Reads name, team and server from standard input, and ends with it: for a host that another one adds over ssh.
+    #[arg(long, hide = true, conflicts_with_all = ["name", "team", "nats"])]
+    invited: bool,
+    #[command(flatten)]
+    programs: Programs,
     #[arg(long, hide = true, env = agent_team::store::failpoint::VARIABLE)]
     failpoints: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct AddArgs {
+    /// The host, as `ssh` knows it: a name of ~/.ssh/config, or USER@HOST.
+    destination: String,
+    /// The name of the new host in the team; without it, one like that for ssh.
+    #[arg(long, value_name = "HOST")]
+    name: Option<String>,
+    /// The folder on the new host in which the team works, below the home folder or absolute; without it, .team-hosts/TEAM.
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<String>,
+    /// The name of this host; without it, that of the machine. It is needed once, and remembered.
+    #[arg(long, value_name = "HOST")]
+    here: Option<String>,
+    /// The id of the team; without it, one like the name of the folder. It is needed once, and remembered.
+    #[arg(long, value_name = "ID")]
+    team: Option<String>,
+    /// A NATS server that runs and that both hosts reach; without it, this host runs one for itself.
+    #[arg(long, value_name = "URL")]
+    nats: Vec<String>,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    programs: Programs,
+}
+
+#[derive(Debug, clap::Args)]
+struct RemoveArgs {
+    /// The name of the host in the team.
+    host: String,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// Runs the program; returns its exit code.
@@ -61,13 +125,32 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let Command::Run(args) = args.command;
-    match options(args) {
+    let prepared = match args.command {
+        Command::Run(args) => run_options(args).map(|options| Prepared::Run(Box::new(options))),
+        Command::Add(args) => add_options(args).map(|options| Prepared::Add(Box::new(options))),
+        Command::Rm(RemoveArgs { host, place }) => {
+            team_folder(place.dir.as_deref()).map(|root| Prepared::Remove(root, host))
+        }
+    };
+    match prepared.map(perform) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(why)) => failed(&why, 1),
         Err(why) => failed(&why, USAGE),
-        Ok(options) => match run(options) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => failed(&why, 1),
-        },
+    }
+}
+
+/// A command whose arguments were understood.
+enum Prepared {
+    Run(Box<RunOptions>),
+    Add(Box<AddOptions>),
+    Remove(PathBuf, String),
+}
+
+fn perform(command: Prepared) -> Result<(), HostFailure> {
+    match command {
+        Prepared::Run(options) => run(*options),
+        Prepared::Add(options) => add(*options),
+        Prepared::Remove(root, host) => remove(&root, &host),
     }
 }
 
@@ -77,54 +160,67 @@ fn failed(why: &HostFailure, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn options(args: RunArgs) -> Result<RunOptions, HostFailure> {
-    let here = env::current_dir().map_err(|why| {
-        HostFailure::of("the current folder cannot be read", &why, "go to another folder")
-    })?;
-    let root = locate(args.dir.as_deref(), &here);
+fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
+    let root = team_folder(args.place.dir.as_deref())?;
     let known = known_identity(&root)?;
-    let hint = "team-host run --name HOST --team ID --nats nats://SERVER:4222";
-    let missing = |what: &str| {
-        HostFailure::usage(
-            format!("this host has no {what}"),
-            format!("{} is not one of several hosts yet", root.display()),
-            format!("give it once: {hint}"),
-        )
+    let invitation = args.invited.then(read_invitation).transpose()?;
+    let given = match &invitation {
+        None => GivenSettings { name: args.name, team: args.team, nats: args.nats },
+        Some(invitation) => {
+            check_name(known.as_ref().map(|known| known.host.as_str()), invitation)?;
+            let (name, team) = (invitation.host.to_string(), invitation.team.clone());
+            GivenSettings { name: Some(name), team: Some(team), nats: Vec::new() }
+        }
     };
-    let name = args.name.or_else(|| known.as_ref().map(|known| known.host.to_string()));
-    let host = HostName::parse(&name.ok_or_else(|| missing("name"))?).map_err(|why| {
-        HostFailure::of("the name of the host cannot be used", &why, "for example: --name gpu1")
-    })?;
-    let team = args.team.or_else(|| known.as_ref().map(|known| known.team.clone()));
-    let team = team.ok_or_else(|| missing("team"))?;
-    // The id becomes a part of subjects and names of the server, as names of hosts do.
-    HostName::parse(&team).map_err(|_| {
-        let why = "an id is 1 to 32 characters: a lower-case letter first, then lower-case letters, digits or '-'";
-        HostFailure::usage(format!("{team:?} is not an id of a team"), why, "for example: --team demo")
-    })?;
-    if let Some(known) = known.as_ref().filter(|known| known.team != team) {
-        let why = format!("this folder belongs to team {}", known.team);
-        let hint = "leave --team out, or use another folder";
-        return Err(HostFailure::usage(format!("it cannot join team {team}"), why, hint));
-    }
-    let servers = match (args.nats.is_empty(), known) {
-        (false, _) => args.nats,
-        (true, Some(known)) if !known.servers.is_empty() => known.servers,
-        (true, _) => return Err(missing("NATS server")),
-    };
+    let settings = given.with_known(&root, known, invitation.is_some())?;
+    let own = settings.servers.is_own;
+    let server = own.then(|| own_server::find(args.programs.nats_server.as_deref())).transpose()?;
     Ok(RunOptions {
         root,
-        host,
-        team,
-        servers,
+        host: settings.host,
+        team: settings.team,
+        servers: settings.servers,
         failpoints: args.failpoints,
-        replaces: args.replace,
+        serve: ServeOptions {
+            replaces: args.replace,
+            ends_with_input: args.until_eof || invitation.is_some(),
+            invited: invitation.map(|invitation| invitation.access()),
+            server,
+            ssh: Ssh::new(args.programs.ssh),
+        },
     })
 }
 
-/// Returns the identity of this host, if the folder is one of several hosts.
-fn known_identity(root: &Path) -> Result<Option<relay::HostIdentity>, HostFailure> {
-    let Ok(dir) = TeamDir::look(root) else { return Ok(None) };
-    let hint = "check the file run/.state/relay/host.json below the team folder";
-    relay::identity(&dir).map_err(|why| HostFailure::of("the host is unknown", &why, hint))
+fn read_invitation() -> Result<Invitation, HostFailure> {
+    let hint =
+        "`team host add` on the first host starts it; by hand, use --name, --team and --nats";
+    let what = "this relay is not invited";
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(|why| HostFailure::of(what, &why, hint))?;
+    serde_json::from_str(&line).map_err(|why| HostFailure::of(what, &why, hint))
+}
+
+/// Refuses to give a folder another name: its members would change hosts.
+fn check_name(known: Option<&str>, invitation: &Invitation) -> Result<(), HostFailure> {
+    match known.filter(|known| *known != invitation.host.as_str()) {
+        None => Ok(()),
+        Some(known) => Err(HostFailure::usage(
+            format!("it cannot be named {}", invitation.host),
+            format!("its folder is that of host {known}"),
+            format!("add it with --name {known}, or with another --folder"),
+        )),
+    }
+}
+
+fn add_options(args: AddArgs) -> Result<AddOptions, HostFailure> {
+    Ok(AddOptions {
+        root: team_folder(args.place.dir.as_deref())?,
+        destination: args.destination,
+        name: args.name,
+        folder: args.folder,
+        given: GivenSettings { name: args.here, team: args.team, nats: args.nats },
+        ssh: Ssh::new(args.programs.ssh.clone()),
+        ssh_program: args.programs.ssh,
+        nats_server: args.programs.nats_server,
+    })
 }

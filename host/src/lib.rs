@@ -1,23 +1,32 @@
 //! The relay of a host: carries mail between the members of a team on several hosts, and shows them in each other's roster.
 //!
 //! ```text
-//!   args        the command line
-//!   run         the process: lock, log, tasks, end
-//!   outbound    inbound      presence     mail out | mail in | rosters and signs of life
-//!   carrier                               NATS JetStream; the only part that knows it
+//!   args        settings                 the command line | what is not given is remembered
+//!   add         run                      one command adds a host over ssh | the process: lock, log, end
+//!   serve                                the tasks, and what each of them gets
+//!   ssh         own_server               hosts that are reached over ssh | the server on loopback for them
+//!   outbound    inbound      presence    mail out | mail in | rosters and signs of life
+//!   carrier                              NATS JetStream; the only part that knows it
 //! ```
 //!
 //! The files, and the rules by which no line is lost or repeated, are in the library (`agent_team::relay`). The carrier may
 //! forget everything at any time: that costs time, and no mail (docs/machines.md).
 
+mod add;
 mod args;
 pub mod carrier;
 mod failure;
 mod inbound;
+mod input_end;
+mod invitation;
 mod outbound;
+mod own_server;
 mod presence;
 mod run;
+mod serve;
+mod settings;
 mod signals;
+mod ssh;
 
 pub use args::main;
 

@@ -8,6 +8,7 @@ use crate::store::roster;
 use crate::ui::roster::age;
 use crate::ui::style::Palette;
 use crate::ui::tables::{HostRow, host_table};
+use crate::wire::carried::HostName;
 use crate::wire::roster::Roster;
 use serde_json::{Value, json};
 
@@ -26,10 +27,19 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
     };
     let roster = roster::read(&team)?;
     let now = SystemClock.now();
+    let links = relay::ssh_links(&team)?;
+    let trouble = |host: &HostName| {
+        let link = links.iter().find(|link| link.host == *host).filter(|link| !link.is_up);
+        link.and_then(|link| link.why.as_ref())
+            .map(|why| format!(", no connection over ssh: {why}"))
+    };
     let other = |KnownHost { host, version, away_since }: KnownHost| {
         let state = match away_since {
             _ if !is_served => "unknown: no relay runs here".to_owned(),
-            Some(since) => format!("away for {}", age(now.since(since))),
+            Some(since) => {
+                let why = trouble(&host).unwrap_or_default();
+                format!("away for {}{why}", age(now.since(since)))
+            }
             None => "up".to_owned(),
         };
         let members = members_of(&roster, Some(host.as_str()));
@@ -42,7 +52,17 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         members: members_of(&roster, None),
         version: env!("CARGO_PKG_VERSION").into(),
     };
-    let others = relay::known_hosts(&team)?.into_iter().map(other);
+    let known = relay::known_hosts(&team)?;
+    let added = relay::ssh_hosts(&team)?.into_iter().map(|added| added.host);
+    let unheard = added.filter(|host| known.iter().all(|known| known.host != *host));
+    let unheard = unheard.map(|host| HostRow {
+        state: format!("not heard yet{}", trouble(&host).unwrap_or_default()),
+        members: members_of(&roster, Some(host.as_str())),
+        version: String::new(),
+        host: host.to_string(),
+    });
+    let unheard: Vec<_> = unheard.collect();
+    let others = known.into_iter().map(other).chain(unheard);
     Ok(Hosts { rows: [here].into_iter().chain(others).collect(), is_served })
 }
 
@@ -57,7 +77,7 @@ pub(crate) fn table(hosts: &Hosts, palette: Palette) -> String {
     let note = if hosts.rows.is_empty() || hosts.is_served {
         ""
     } else {
-        "No relay runs on this host: mail for other hosts waits. Start it: team-host run\n"
+        "No relay runs on this host: mail for other hosts waits. It runs while a lead does (team lead), or: team-host run\n"
     };
     host_table(&hosts.rows, palette) + note
 }

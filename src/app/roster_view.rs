@@ -15,6 +15,10 @@ use std::collections::BTreeMap;
 /// The width of the table, in columns, if the width of the terminal is unknown.
 const DEFAULT_COLUMNS: usize = 120;
 
+/// The words below a table with members of other hosts, while nothing is heard of them.
+const NO_RELAY: &str =
+    "No relay runs on this host: the members of other hosts are shown as they were heard last";
+
 /// Renders the roster, or only the agents with these names.
 pub(crate) fn table(
     team: &TeamDir,
@@ -34,12 +38,15 @@ pub(crate) fn table(
         }
     }
     let members: Vec<_> = members.iter().map(|(member, _)| member).collect();
+    let has_hosts = members.iter().any(|member| member.host.is_some());
+    let is_stale = has_hosts && !relay::is_served(team).unwrap_or(true);
+    let stale = if is_stale { format!("{NO_RELAY}\n") } else { String::new() };
     let is_priced = members.iter().any(|member| member.usage.cost.is_some());
     let note = if is_priced { palette.dim(&cost_note()) + "\n" } else { String::new() };
     let table = roster_table(&members, now, palette, width.unwrap_or(DEFAULT_COLUMNS));
     let walls =
         walls_in_words(&members).map(|words| palette.dim(&format!("walls: {words}")) + "\n");
-    Ok(walls.unwrap_or_default() + &table + &note)
+    Ok(walls.unwrap_or_default() + &table + &stale + &note)
 }
 
 /// Returns the roster, or only the agents with these names.

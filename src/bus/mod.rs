@@ -408,7 +408,7 @@ impl Bus {
         let away = roster.member(to).map_or_else(lead_away, |member| member.away_since);
         if !relay::is_served(&self.dir).unwrap_or(true) {
             return Some(format!(
-                "{to} is on {host}, and no relay runs on this host: it is delivered once `team-host run` does"
+                "{to} is on {host}, and no relay runs on this host: it is delivered once `team lead` or `team-host run` does"
             ));
         }
         let away = self.clock.now().since(away?).as_secs();

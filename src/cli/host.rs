@@ -2,9 +2,11 @@
 
 use super::args::Json;
 use crate::app::context::Context;
+use crate::app::host_relay::become_team_host;
 use crate::app::host_view;
 use crate::app::output::print_result;
 use crate::error::{Exit, Failure};
+use std::ffi::OsString;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -16,10 +18,27 @@ pub(super) struct Args {
 enum HostVerb {
     /// List the hosts: their state and their members
     Ls(Json),
+    /// Add a host over ssh: `team host add gpu1`
+    #[command(disable_help_flag = true)]
+    Add(Passed),
+    /// End the connection to a host that was added over ssh
+    #[command(disable_help_flag = true)]
+    Rm(Passed),
+}
+
+/// Arguments for `team-host`; `--help` lists them.
+#[derive(Debug, clap::Args)]
+struct Passed {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "HOST")]
+    args: Vec<OsString>,
 }
 
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
-    let HostVerb::Ls(json) = args.verb;
+    let json = match args.verb {
+        HostVerb::Ls(json) => json,
+        HostVerb::Add(passed) => return Err(become_team_host(context, "add", &passed.args)),
+        HostVerb::Rm(passed) => return Err(become_team_host(context, "rm", &passed.args)),
+    };
     let found = host_view::list(context)?;
     let text = || host_view::table(&found, context.palette());
     Ok(print_result(json.json, || host_view::list_json(&found), text))

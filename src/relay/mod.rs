@@ -18,6 +18,8 @@ pub use outbound::{Outbound, OutboundFrame, Recipient, TakenIn};
 pub use roster::{HostEntry, RosterMirror, member_key, parse_member_key};
 pub use watcher::TeamWatcher;
 
+pub use crate::os::child::{ask_to_end, end_with_parent};
+
 use crate::bus::BusError;
 use crate::store::liveness::LifeError;
 use crate::store::{FileError, StoreError};

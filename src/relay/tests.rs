@@ -3,7 +3,7 @@
 use super::*;
 use crate::bus::{Bus, MailLimits, Outgoing};
 use crate::os::SystemClock;
-use crate::store::relay::{HostIdentity, RelayLock, name_host};
+use crate::store::relay::{HostIdentity, RelayLock, Servers, name_host};
 use crate::store::{
     Fsync, Keyring, LifeLock, LifeRecord, MailNotice, MailPolicy, Mailbox, SettleResult,
     SharedClock, TeamDir, Transcript, dead, roster, test_team,
@@ -42,7 +42,7 @@ impl Host {
     fn new(host_name: &str, members: &[(&str, Option<&str>)]) -> Self {
         let (folder, dir) = test_team();
         let lock = RelayLock::take(&dir).unwrap().unwrap();
-        let identity = name_host(&dir, host(host_name), "t", &[]).unwrap();
+        let identity = name_host(&dir, host(host_name), "t", Servers::default()).unwrap();
         roster::update(&dir, Fsync::Never, |roster| {
             for (member, of) in members {
                 let entry = Member {
@@ -241,8 +241,8 @@ fn a_relay_killed_in_the_midst_of_an_append_leaves_a_torn_line_and_brings_it_aga
     assert_eq!(deliver(&mut b.inbound(), &host("a"), &frames).appended, 1);
     texts.extend(carol.mail().into_iter().map(|(_, text, _)| text));
     assert_eq!(texts, ["one", "two", "three"]);
-    while let SettleResult::Again { after } = carol.mailbox.settle().unwrap() {
-        std::thread::park_timeout(after);
+    while matches!(carol.mailbox.settle().unwrap(), SettleResult::Again { .. }) {
+        std::thread::yield_now();
     }
     let letters = dead::read_all(&b.dir, &name("carol")).unwrap();
     assert_eq!(

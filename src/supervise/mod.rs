@@ -11,6 +11,7 @@ pub(crate) mod handshake;
 mod members;
 mod reap;
 pub(crate) mod recover;
+pub(crate) mod relay_process;
 mod roster_updates;
 mod start;
 pub(crate) mod stop;

@@ -4,6 +4,7 @@
 use super::clone_config::CloneConfig;
 use super::commands::end_commands;
 use super::members::{Members, raise};
+use super::relay_process::{RelayProcess, RelayProgram};
 use super::stop::{StopOutcome, StopPlan, stop_in_parallel, words};
 use crate::bus::Bus;
 use crate::os::command::CommandSetup;
@@ -69,6 +70,8 @@ pub(crate) struct SupervisorConfig {
     pub(crate) credentials: RefCell<ProviderCredentials>,
     /// Environment of teammates: an allow list.
     pub(crate) environment: Vec<(String, String)>,
+    /// The relay of this host, for a team with other hosts.
+    pub(crate) relay: RelayProgram,
     /// Run id that the lead's own commands carry in their environment.
     pub(crate) run_id: String,
     /// The clones in which teammates work.
@@ -87,6 +90,7 @@ pub(crate) struct Supervisor {
     pub(super) exit_hooks: watch::Sender<usize>,
     /// Whether the team is being stopped, so that no process is started any more.
     pub(super) is_closing: Cell<bool>,
+    pub(super) relay: RefCell<RelayProcess>,
 }
 
 impl Supervisor {
@@ -98,6 +102,7 @@ impl Supervisor {
             urgency: watch::Sender::new(Urgency::Polite),
             exit_hooks: watch::Sender::new(0),
             is_closing: Cell::new(false),
+            relay: RefCell::default(),
         })
     }
 
@@ -156,6 +161,14 @@ impl Supervisor {
         outcomes.retain(|outcome| outcome.rung.is_some());
         self.wait_for_hooks().await;
         outcomes
+    }
+
+    /// Ends the relay, if this lead has started it.
+    pub(crate) async fn end_relay(&self) {
+        let running = self.relay.borrow_mut().take();
+        if let Some(running) = running {
+            RelayProcess::end(running).await;
+        }
     }
 
     /// Kills the processes of all teammates and of their commands, without a look at the roster. For a stop that takes

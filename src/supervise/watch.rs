@@ -33,6 +33,7 @@ impl Supervisor {
             if self.is_closing.get() {
                 return;
             }
+            self.keep_relay();
             let members: Vec<Member> = match roster.current(self.config.bus.dir()) {
                 Ok(roster) => roster.members.iter().map(|member| Member::clone(member)).collect(),
                 Err(why) => {
@@ -48,6 +49,14 @@ impl Supervisor {
             if let Some(hang_detector) = &mut hang_detector {
                 self.check_for_hung(hang_detector, &members);
             }
+        }
+    }
+
+    /// Starts the relay of this host if the team has other hosts and no relay runs.
+    fn keep_relay(&self) {
+        let (dir, program) = (self.config.bus.dir(), &self.config.relay);
+        if let Err(why) = self.relay.borrow_mut().keep_up(dir, program) {
+            tracing::warn!(%why, "the relay of this host is not looked after");
         }
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct Machine {
     folder: TempDir,
     pub(crate) dir: TeamDir,
     relay: Option<Child>,
-    /// How often its relay was killed. A kill in the midst of an append leaves a torn line.
+    /// The number of kills of its relay. A kill in the midst of an append leaves a torn line.
     pub(crate) relay_kills: usize,
     url: String,
     /// The environment of its relay.

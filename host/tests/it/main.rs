@@ -14,4 +14,5 @@ mod machines;
 mod members;
 mod naive;
 mod rig;
+mod ssh;
 mod traffic;

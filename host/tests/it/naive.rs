@@ -7,7 +7,7 @@ use crate::traffic::{Place, Traffic};
 use agent_team::bus::{Bus, CarriedLine, MailLimits};
 use agent_team::relay::{Outbound, Recipient};
 use agent_team::store::inbox::Priority;
-use agent_team::store::relay::{HostIdentity, RelayLock, name_host};
+use agent_team::store::relay::{HostIdentity, RelayLock, Servers, name_host};
 use agent_team::store::{SystemClock, TeamDir, roster};
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::{Acknowledgement, Frame, HostName, LinkProgress, RELAY_PROTOCOL};
@@ -37,7 +37,8 @@ async fn relay(root: &std::path::Path, server: String) {
     let dir = TeamDir::open(root).unwrap();
     let host = variable(HOST).unwrap();
     let _lock = RelayLock::take(&dir).unwrap().unwrap();
-    let identity = name_host(&dir, HostName::parse(&host).unwrap(), TEAM, &[]).unwrap();
+    let identity =
+        name_host(&dir, HostName::parse(&host).unwrap(), TEAM, Servers::default()).unwrap();
     let bus = Arc::new(Bus::new(dir.clone(), MailLimits::default(), Arc::new(SystemClock)));
     let mut outbound =
         Outbound::new(dir.clone(), identity.clone(), Arc::clone(&bus), Arc::new(SystemClock));

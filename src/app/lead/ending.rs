@@ -124,6 +124,7 @@ pub(super) async fn close(
         Some((publish_end(finished, 0, cause).await, last_mail))
     });
     let (end, last_mail) = closed.await.flatten().unwrap_or_default();
+    supervisor.end_relay().await;
     tracing::info!(%reason, "lead ends");
     Closed { end, outcomes, last_mail }
 }

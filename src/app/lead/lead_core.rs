@@ -9,6 +9,7 @@ use crate::app::agent_process::{AgentProcess, fresh_id};
 use crate::app::build_agent::check_lead_rules;
 use crate::app::clones;
 use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
+use crate::app::host_relay;
 use crate::app::own_mailbox::{make_inbox, open_mailbox};
 use crate::app::walls::{self, LevelOrigin};
 use crate::bus::Bus;
@@ -278,6 +279,7 @@ fn new_supervisor(
         credentials: RefCell::new(options.credentials.clone()),
         environment: teammate_environment(environment, further),
         pass_environment: further.clone(),
+        relay: host_relay::program(environment),
         run_id: process.run_id.clone(),
         clones: clones::config(settings, &options.sandbox, tasks.dir(), environment),
         incarnation: Box::new(fresh_id),

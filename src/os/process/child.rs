@@ -7,10 +7,10 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
 use nix::libc;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::write;
-use std::io;
+use nix::unistd::{Pid, write};
+use std::io::{self, PipeWriter};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -27,6 +27,15 @@ pub(crate) fn spawn_detached(mut command: Command, control: OwnedFd) -> io::Resu
     let child = spawn(&mut command)?;
     drop(control);
     Ok(child)
+}
+
+/// Starts a process in its own process group that ends when its standard input ends: the returned writer holds it open, and
+/// the kernel closes it with this process. Reap the child by [`Pidfd::wait`].
+pub(crate) fn spawn_until_input_ends(mut command: Command) -> io::Result<(Pidfd, PipeWriter)> {
+    let (input, writer) = io::pipe()?;
+    command.process_group(0).stdin(input);
+    isolate(&mut command, Vec::new(), || Ok(()));
+    Ok((spawn(&mut command)?, writer))
 }
 
 /// Starts a child and registers it, so that it does not count as a stray.
@@ -48,11 +57,19 @@ pub(crate) fn spawn(command: &mut Command) -> io::Result<Pidfd> {
 }
 
 /// Makes the kernel ask a child to end, by SIGTERM, when this process ends first.
-pub(crate) fn end_with_parent(command: &mut Command) {
+pub fn end_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec only a system call is made.
     #[expect(unsafe_code, reason = "the signal is set in the child alone")]
     unsafe {
         command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGTERM)?));
+    }
+}
+
+/// Asks a child to end, by SIGTERM. The caller has not waited for it yet, so the number is still its own.
+pub fn ask_to_end(child: u32) {
+    if let Ok(pid) = i32::try_from(child) {
+        // One that has exited needs no signal.
+        kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap_or_default();
     }
 }
 

@@ -71,7 +71,9 @@ pub(crate) fn flaws(dir: &TeamDir) -> Result<Vec<Diagnosis>, StoreError> {
     let roster = roster::read(dir)?;
     for (name, _, is_over) in roster::incarnations(&roster) {
         let Ok(owner) = AgentName::mailbox(&name) else { continue };
-        if !is_over && probe(dir, &owner)? == Liveness::Dead {
+        // Of a member of another host, this one knows what that host has told.
+        let is_here = roster.host_of(&name).is_none();
+        if is_here && !is_over && probe(dir, &owner)? == Liveness::Dead {
             let record = last_record(dir, &owner)?;
             let is_of_another_boot = record.is_some_and(|record| record.boot_id != boot_id());
             flaws.push(Diagnosis::Ghost { name, is_of_another_boot });

@@ -5,12 +5,16 @@
 mod arrivals;
 mod outbox;
 mod search;
+mod server;
+mod ssh;
 #[cfg(test)]
 mod tests;
 
 pub use arrivals::{Arrivals, Link, LinkState, Range};
 pub use outbox::{Outbox, RefusedMessage};
 pub use search::highest_arrived;
+pub use server::{ServerFiles, new_secret};
+pub use ssh::{SshHost, SshLink, change_ssh_hosts, ssh_hosts, ssh_links, write_ssh_links};
 
 use super::file::atomic::{Fsync, pretty_json, replace};
 use super::file::lock::{is_named, try_exclusive, try_shared};
@@ -38,8 +42,28 @@ pub struct HostIdentity {
     pub team: String,
     /// The epoch of this relay's numbers.
     pub epoch: Epoch,
-    /// The addresses of the servers that carry the mail.
-    pub servers: Vec<String>,
+    /// The servers that carry the mail.
+    #[serde(flatten)]
+    pub servers: Servers,
+}
+
+/// The servers that carry the mail of a host. A host that another one has added over ssh has none here: it is told them at
+/// each start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Servers {
+    /// The addresses of servers that others run.
+    #[serde(rename = "servers")]
+    pub addresses: Vec<String>,
+    /// Whether the relay of this host runs the server.
+    #[serde(default, rename = "own_server", skip_serializing_if = "std::ops::Not::not")]
+    pub is_own: bool,
+}
+
+impl Servers {
+    /// Whether a relay of this host can be started without further settings.
+    pub fn are_known(&self) -> bool {
+        self.is_own || !self.addresses.is_empty()
+    }
 }
 
 /// Another host, as the relay of this one knows it.
@@ -94,7 +118,7 @@ pub fn name_host(
     dir: &TeamDir,
     host: HostName,
     team: &str,
-    servers: &[String],
+    servers: Servers,
 ) -> Result<HostIdentity, StoreError> {
     let path = dir.relay_host();
     let known = identity(dir)?;
@@ -102,7 +126,7 @@ pub fn name_host(
         Some(known) => known.epoch.clone(),
         None => new_epoch().at(&path)?,
     };
-    let identity = HostIdentity { host, team: team.into(), epoch, servers: servers.to_vec() };
+    let identity = HostIdentity { host, team: team.into(), epoch, servers };
     if known.as_ref() != Some(&identity) {
         replace(&path, &pretty_json(&identity, &path)?, Fsync::Always)?;
     }
@@ -147,6 +171,17 @@ pub fn open_log(dir: &TeamDir) -> Result<File, StoreError> {
         std::fs::rename(&path, dir.old_relay_log()).at(&path)?;
     }
     Ok(open_or_create(&path, Access::Append)?)
+}
+
+/// Creates the file for what a relay prints that a lead starts. What an earlier one has printed is gone.
+///
+/// # Errors
+/// The file cannot be created.
+pub(crate) fn open_printed(dir: &TeamDir) -> Result<File, StoreError> {
+    let path = dir.relay_printed();
+    let file = open_or_create(&path, Access::Append)?;
+    file.set_len(0).at(&path)?;
+    Ok(file)
 }
 
 fn new_epoch() -> io::Result<Epoch> {

@@ -10,6 +10,8 @@ pub(crate) mod nats_server;
 pub(crate) mod nats_wire;
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod python_package;
 pub(crate) mod rng;
+pub(crate) mod ssh_server;
 
 mod self_test;

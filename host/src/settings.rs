@@ -1,0 +1,135 @@
+//! The settings of the relay of a host: those of the command line, else those that the host remembers.
+
+use crate::failure::HostFailure;
+use agent_team::store::relay::{self, HostIdentity, Servers};
+use agent_team::store::{TeamDir, locate};
+use agent_team::wire::carried::HostName;
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The words of a first start.
+const FIRST_START: &str = "team-host run --name HOST --team ID --nats nats://SERVER:4222";
+
+/// Returns the team folder: the named one, else the nearest upward.
+pub(crate) fn team_folder(named: Option<&Path>) -> Result<PathBuf, HostFailure> {
+    let here = env::current_dir().map_err(|why| {
+        HostFailure::of("the current folder cannot be read", &why, "go to another folder")
+    })?;
+    Ok(locate(named, &here))
+}
+
+/// Returns the identity of this host, if the folder is one of several hosts.
+pub(crate) fn known_identity(root: &Path) -> Result<Option<HostIdentity>, HostFailure> {
+    let Ok(dir) = TeamDir::look(root) else { return Ok(None) };
+    let hint = "check the file run/.state/relay/host.json below the team folder";
+    relay::identity(&dir).map_err(|why| HostFailure::of("the host is unknown", &why, hint))
+}
+
+/// The settings that the command line gives.
+pub(crate) struct GivenSettings {
+    pub(crate) name: Option<String>,
+    pub(crate) team: Option<String>,
+    pub(crate) nats: Vec<String>,
+}
+
+/// The identity of a host for one run.
+pub(crate) struct HostSettings {
+    pub(crate) host: HostName,
+    pub(crate) team: String,
+    pub(crate) servers: Servers,
+}
+
+impl GivenSettings {
+    /// Adds what the host remembers. Its servers may be missing only `if_invited`.
+    pub(crate) fn with_known(
+        self,
+        root: &Path,
+        known: Option<HostIdentity>,
+        if_invited: bool,
+    ) -> Result<HostSettings, HostFailure> {
+        let missing = |what: &str| {
+            HostFailure::usage(
+                format!("this host has no {what}"),
+                format!("{} is not one of several hosts yet", root.display()),
+                format!(
+                    "give it once: {FIRST_START}, or add another host over ssh: team host add HOST"
+                ),
+            )
+        };
+        let name = self.name.or_else(|| known.as_ref().map(|known| known.host.to_string()));
+        let host = parse_host(&name.ok_or_else(|| missing("name"))?)?;
+        let team = self.team.or_else(|| known.as_ref().map(|known| known.team.clone()));
+        let team = parse_team(team.ok_or_else(|| missing("team"))?)?;
+        if let Some(known) = known.as_ref().filter(|known| known.team != team) {
+            let why = format!("this folder belongs to team {}", known.team);
+            let hint = "leave --team out, or use another folder";
+            return Err(HostFailure::usage(format!("it cannot join team {team}"), why, hint));
+        }
+        let remembered = known.map(|known| known.servers).unwrap_or_default();
+        let servers = if if_invited {
+            Servers::default()
+        } else if !self.nats.is_empty() {
+            Servers { addresses: self.nats, is_own: false }
+        } else if remembered.are_known() {
+            remembered
+        } else {
+            return Err(missing("NATS server"));
+        };
+        Ok(HostSettings { host, team, servers })
+    }
+}
+
+/// Parses the name of a host.
+pub(crate) fn parse_host(name: &str) -> Result<HostName, HostFailure> {
+    HostName::parse(name).map_err(|why| {
+        HostFailure::of("the name of the host cannot be used", &why, "for example: --name gpu1")
+    })
+}
+
+/// Checks the id of a team. It becomes a part of subjects and names of the server, as names of hosts do.
+pub(crate) fn parse_team(team: String) -> Result<String, HostFailure> {
+    match HostName::parse(&team) {
+        Ok(_) => Ok(team),
+        Err(_) => Err(HostFailure::usage(
+            format!("{team:?} is not an id of a team"),
+            "an id is 1 to 32 characters: a lower-case letter first, then lower-case letters, digits or '-'",
+            "for example: --team demo",
+        )),
+    }
+}
+
+/// Returns a name that may be used, as near as possible to a text, for example the name of a machine or a folder.
+pub(crate) fn name_near(text: &str) -> String {
+    let first = text.split('.').next().unwrap_or_default().to_lowercase();
+    let letters =
+        first.chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' });
+    let name: String = letters.collect();
+    let name = name.trim_matches('-');
+    let name = if name.starts_with(|c: char| c.is_ascii_lowercase()) {
+        name.to_owned()
+    } else {
+        format!("host-{name}")
+    };
+    name.chars().take(24).collect::<String>().trim_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_made_from_that_of_a_machine() {
+        for (text, expected) in [
+            ("gpu1", "gpu1"),
+            ("Ann's MacBook", "ann-s-macbook"),
+            ("box.example.org", "box"),
+            ("10.0.0.7", "host-10"),
+            ("", "host"),
+            ("_shop_", "shop"),
+            ("a-very-long-name-of-a-machine-in-a-rack", "a-very-long-name-of-a-ma"),
+        ] {
+            assert_eq!(name_near(text), expected);
+            assert!(HostName::parse(&name_near(text)).is_ok());
+        }
+    }
+}

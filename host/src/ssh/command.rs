@@ -1,0 +1,142 @@
+//! The program `ssh`, as the person has set it up, without questions.
+
+use agent_team::relay::end_with_parent;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command as StdCommand, Output, Stdio};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// The options of each call. A connection that is shared with other calls could not end with this one.
+const OPTIONS: [&str; 4] =
+    ["BatchMode=yes", "ConnectTimeout=10", "ControlMaster=no", "ControlPath=none"];
+
+/// The options of the call that stays: a dead network is noticed within about 9 seconds.
+const LINK_OPTIONS: [&str; 3] =
+    ["ExitOnForwardFailure=yes", "ServerAliveInterval=3", "ServerAliveCountMax=3"];
+
+/// The program `ssh`.
+#[derive(Debug, Clone)]
+pub(crate) struct Ssh {
+    program: PathBuf,
+}
+
+/// The input of a command on another host.
+pub(crate) enum Input {
+    Text(String),
+    File(File),
+}
+
+impl Ssh {
+    pub(crate) fn new(program: PathBuf) -> Self {
+        Self { program }
+    }
+
+    /// Runs a command on a host to its end.
+    ///
+    /// # Errors
+    /// `ssh` cannot be started, or the time is over.
+    pub(crate) async fn run(
+        &self,
+        destination: &str,
+        command: &str,
+        input: Input,
+        limit: Duration,
+    ) -> io::Result<Output> {
+        let mut ssh = self.command(&OPTIONS);
+        ssh.arg("--").arg(destination).arg(command);
+        let (stdin, text) = match input {
+            Input::File(file) => (Stdio::from(file), None),
+            Input::Text(text) => (Stdio::piped(), Some(text)),
+        };
+        ssh.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Command::from(ssh).kill_on_drop(true).spawn()?;
+        if let (Some(mut pipe), Some(text)) = (child.stdin.take(), text) {
+            // A host that does not read it says why.
+            drop(pipe.write_all(text.as_bytes()).await);
+        }
+        match timeout(limit, child.wait_with_output()).await {
+            Ok(output) => output,
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("no answer within {} s", limit.as_secs()),
+            )),
+        }
+    }
+
+    /// Starts a command on a host that stays as long as its standard input. With `tunnel`, that port of its loopback leads
+    /// to the second one, of this host.
+    ///
+    /// # Errors
+    /// `ssh` cannot be started.
+    pub(crate) fn link(
+        &self,
+        destination: &str,
+        command: &str,
+        tunnel: Option<(u16, u16)>,
+    ) -> io::Result<Child> {
+        let mut ssh = self.command(&OPTIONS);
+        for option in LINK_OPTIONS {
+            ssh.args(["-o", option]);
+        }
+        if let Some((there, here)) = tunnel {
+            ssh.arg("-R").arg(format!("127.0.0.1:{there}:127.0.0.1:{here}"));
+        }
+        ssh.arg("--").arg(destination).arg(command).process_group(0);
+        ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        end_with_parent(&mut ssh);
+        Command::from(ssh).kill_on_drop(true).spawn()
+    }
+
+    fn command(&self, options: &[&str]) -> StdCommand {
+        let mut ssh = StdCommand::new(&self.program);
+        ssh.arg("-T");
+        for option in options {
+            ssh.args(["-o", option]);
+        }
+        ssh
+    }
+}
+
+/// Returns a text as one word for the shells that a person may have there.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Returns the line of what a program has said on standard error that gives the reason, without control characters: the
+/// last one, unless a relay has said why it ended.
+pub(crate) fn last_line(said: &[u8]) -> String {
+    let text = String::from_utf8_lossy(said);
+    let mut lines = text.lines().rev().filter(|line| !line.trim().is_empty());
+    let own = lines.clone().find(|line| line.starts_with("team-host: "));
+    let line = own.or_else(|| lines.next()).unwrap_or_default();
+    line.trim().chars().filter(|c| !c.is_control()).take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_text_is_one_word_for_a_shell() {
+        for text in ["plain", "with space", "it's", "$HOME `id` \"x\" \\", ""] {
+            let echo = format!("printf %s {}", quoted(text));
+            let output = StdCommand::new("sh").args(["-c", &echo]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), text);
+        }
+    }
+
+    #[test]
+    fn the_last_line_that_says_something_is_the_reason() {
+        assert_eq!(
+            last_line(b"Warning: x\nssh: Could not resolve\x1b[0m\r\n\n"),
+            "ssh: Could not resolve[0m"
+        );
+        assert_eq!(last_line(b"team-host: a: b\n  try c\n"), "team-host: a: b");
+        assert_eq!(last_line(b""), "");
+    }
+}
