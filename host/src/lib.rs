@@ -6,6 +6,7 @@
 //!   serve                                the tasks, and what each of them gets
 //!   ssh         own_server               hosts that are reached over ssh | the server on loopback for them
 //!   outbound    inbound      presence    mail out | mail in | rosters and signs of life
+//!   name_claims                          each name is that of one agent on all hosts
 //!   carrier                              NATS JetStream; the only part that knows it
 //! ```
 //!
@@ -19,6 +20,7 @@ mod failure;
 mod inbound;
 mod input_end;
 mod invitation;
+mod name_claims;
 mod outbound;
 mod own_server;
 mod presence;

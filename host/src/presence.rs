@@ -4,11 +4,13 @@
 use crate::VERSION;
 use crate::carrier::Carrier;
 use crate::inbound::{InboundEvent, offload};
+use crate::name_claims::NameClaims;
 use crate::outbound::OutboundEvent;
+use agent_team::bus::Bus;
 use agent_team::relay::{HostEntry, RosterMirror, member_key, parse_member_key};
 use agent_team::store::relay::{HostIdentity, KnownHost, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
-use agent_team::wire::carried::{Epoch, HostName, RELAY_PROTOCOL};
+use agent_team::wire::carried::{Epoch, HostName, RELAY_PROTOCOL, ValueVersion};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +41,8 @@ pub(crate) enum PresenceEvent {
         key: String,
         /// The value; `None` if it was removed.
         value: Option<Bytes>,
+        /// Its revision.
+        revision: u64,
     },
     /// All values were given.
     AllValues,
@@ -73,6 +77,9 @@ struct HostValue {
     /// The names of all its members.
     #[serde(default)]
     members: BTreeSet<String>,
+    /// The version of this description.
+    #[serde(default)]
+    told: Option<ValueVersion>,
 }
 
 struct HeardHost {
@@ -113,6 +120,7 @@ pub(crate) struct PresenceTask {
     /// Whether this host may take a name that another one has.
     replaces: bool,
     name: NameState,
+    names: NameClaims,
     mirror: Option<RosterMirror>,
     hosts: BTreeMap<HostName, HeardHost>,
     /// The names of the own members that the other hosts know.
@@ -133,9 +141,11 @@ impl PresenceTask {
             mpsc::UnboundedSender<InboundEvent>,
             mpsc::UnboundedSender<OutboundEvent>,
         ),
+        bus: Arc<Bus>,
         replaces: bool,
     ) -> Self {
-        let mirror = Some(RosterMirror::new(dir.clone(), identity.host.clone()));
+        let names = NameClaims::new(identity.host.clone(), bus);
+        let mirror = Some(RosterMirror::new(dir.clone(), &identity));
         Self {
             carrier,
             dir,
@@ -144,6 +154,7 @@ impl PresenceTask {
             inbound,
             replaces,
             name: NameState::Free,
+            names,
             mirror,
             hosts: BTreeMap::new(),
             named: None,
@@ -185,13 +196,22 @@ impl PresenceTask {
         match event {
             PresenceEvent::Connected => self.send_beat(false).await,
             // The server has forgotten them.
-            PresenceEvent::ValuesLost => self.tell_all().await,
+            PresenceEvent::ValuesLost => {
+                self.names.forgotten();
+                self.tell_all().await;
+            }
             PresenceEvent::AllValues => {
                 self.take_name()?;
                 self.send_beat(false).await;
                 self.tell_all().await;
             }
-            PresenceEvent::Value { key, value } => self.note_value(&key, value.as_deref())?,
+            PresenceEvent::Value { key, value, revision } => {
+                if self.names.note(&key, value.as_deref(), revision) {
+                    self.settle_names().await;
+                } else {
+                    self.note_value(&key, value.as_deref())?;
+                }
+            }
             PresenceEvent::Beat { from, body } => self.heard(&from, &body),
             PresenceEvent::End => {}
         }
@@ -215,7 +235,8 @@ impl PresenceTask {
     fn note_value(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), NameLost> {
         if let Some((host, name)) = parse_member_key(key) {
             let entry = value.and_then(|value| serde_json::from_slice::<HostEntry>(value).ok());
-            if let Some(mirror) = &mut self.mirror {
+            // A member that is gone is missing among the names of its host.
+            if let (Some(mirror), Some(entry)) = (&mut self.mirror, entry) {
                 mirror.note(&host, &name, entry);
             }
             self.has_changed |= host != self.identity.host;
@@ -233,9 +254,8 @@ impl PresenceTask {
                     }
                 }
             } else {
-                let names = value.as_ref().map(|value| value.members.clone());
-                if let (Some(names), Some(mirror)) = (names, &mut self.mirror) {
-                    mirror.note_names(&host, names);
+                if let (Some(value), Some(mirror)) = (&value, &mut self.mirror) {
+                    mirror.note_names(&host, value.members.clone(), value.told.clone());
                 }
                 self.host(&host).value = value;
                 self.has_changed = true;
@@ -295,6 +315,7 @@ impl PresenceTask {
         for host in away {
             self.note_away(&host, true);
         }
+        self.settle_names().await;
     }
 
     async fn send_beat(&self, leaves: bool) {
@@ -309,15 +330,18 @@ impl PresenceTask {
 
     /// Tells the other hosts of this one, and which members it has.
     async fn tell_host(&mut self) {
-        let members = self.mirror.as_ref().map(RosterMirror::own_names).unwrap_or_default();
+        let Some(mirror) = &mut self.mirror else { return };
+        let members = mirror.own_names();
         if self.named.as_ref() == Some(&members) {
             return;
         }
+        let told = Some(mirror.next_version());
         let value = HostValue {
             epoch: self.identity.epoch.clone(),
             version: VERSION.into(),
             protocol: RELAY_PROTOCOL,
             members: members.clone(),
+            told,
         };
         let Ok(value) = serde_json::to_vec(&value) else { return };
         let key = format!("{HOST_KEY}{}", self.identity.host);
@@ -348,6 +372,8 @@ impl PresenceTask {
             }
         };
         for (name, entry) in news {
+            // Another host may have it: while it lived here, its entry was not written.
+            self.has_changed |= entry.as_ref().is_none_or(|entry| !entry.alive);
             let key = member_key(&self.identity.host, &name);
             let told = match entry.as_ref().map(serde_json::to_vec) {
                 Some(Ok(value)) => self.carrier.put(&key, value.into()).await.map(drop),
@@ -363,6 +389,18 @@ impl PresenceTask {
         }
         // The names come last: until then, a new member is not missed among them.
         self.tell_host().await;
+        self.settle_names().await;
+    }
+
+    /// Claims the names of the living agents of this host, and ends those whose names other hosts have. All of them are told
+    /// to the other hosts before.
+    async fn settle_names(&mut self) {
+        if self.name == NameState::Own
+            && self.carrier.is_connected()
+            && let Some(mirror) = &self.mirror
+        {
+            self.names.settle(&self.carrier, mirror).await;
+        }
     }
 
     /// Writes the members of the other hosts into the roster.

@@ -249,8 +249,8 @@ fn start_tasks(
     };
     tokio::spawn(incoming.run(inbound_events));
     let channels = (inbound.clone(), outbound.clone());
-    let members =
-        PresenceTask::new(carrier.clone(), dir.clone(), identity.clone(), channels, replaces);
+    let (dir, identity, bus) = (dir.clone(), identity.clone(), Arc::clone(bus));
+    let members = PresenceTask::new(carrier.clone(), dir, identity, channels, bus, replaces);
     let presence_end = tokio::spawn(members.run(presence_events, Arc::clone(&wake_for_members)));
     let tasks = Tasks { mail, members: wake_for_members, inbound, outbound, presence };
     (tasks, outbound_end, presence_end)
@@ -304,8 +304,8 @@ fn route(tasks: &Tasks, carrier: &Carrier, event: Incoming) {
                 drop(tasks.presence.send(PresenceEvent::Beat { from, body }));
             }
         }
-        Incoming::Value { key, value, .. } => {
-            drop(tasks.presence.send(PresenceEvent::Value { key, value }));
+        Incoming::Value { key, value, revision } => {
+            drop(tasks.presence.send(PresenceEvent::Value { key, value, revision }));
         }
         Incoming::AllValues => drop(tasks.presence.send(PresenceEvent::AllValues)),
         Incoming::BucketMadeAnew => drop(tasks.presence.send(PresenceEvent::ValuesLost)),

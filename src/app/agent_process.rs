@@ -5,17 +5,25 @@ use crate::agent::{Finished, event::Ending};
 use crate::error::{Exit, Failure};
 use crate::leases;
 use crate::llm::{ModelError, Redactor, Secret};
+use crate::os::event_loop::check_blocking;
 use crate::os::{Clock, SystemClock, failpoint::hit, local_time, process_tree, program};
 use crate::settings::environment::Environment;
 use crate::store::process_log::ProcessLog;
 use crate::store::{
-    LifeLock, LifeRecord, TeamDir, asynchronous::offload, liveness::LifeError, roster,
+    Fsync, LifeLock, LifeRecord, TeamDir, asynchronous::offload, liveness::LifeError, relay, roster,
 };
 use crate::wire::AgentName;
 use crate::wire::roster::{ExitCause, Status};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
+
+/// The time in which a relay gives back the life lock of an agent that has ended on another host.
+const RELEASED_WITHIN: Duration = Duration::from_secs(3);
+
+/// The pause between two tries to take it.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// A process that holds an agent's life lock and is ready to run that agent.
 pub(super) struct AgentProcess {
@@ -75,20 +83,62 @@ pub(super) async fn take_life_lock(
     };
     let (team, name) = (team.clone(), name.clone());
     offload(move || {
-        let life = LifeLock::take(&team, &name, record).map_err(|why| life_failure(&why))?;
+        let life = take_from_relay(&team, &name, &record).map_err(|why| life_failure(&why))?;
         // With the lock: the relay writes the entry before it takes the mailbox of an agent of another host.
-        check_host(&team, &name)?;
+        take_home(&team, &name)?;
         Ok(life)
     })
     .await
 }
 
-/// Fails if the roster says that the agent runs on another host.
-fn check_host(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
-    match roster::read(team)?.host_of(name.as_str()) {
-        Some(host) => Err(runs_elsewhere(name, host)),
-        None => Ok(()),
+/// Takes the life lock. A relay that holds it for an agent of another host gives it back soon after that one has ended.
+fn take_from_relay(
+    team: &TeamDir,
+    name: &AgentName,
+    record: &LifeRecord,
+) -> Result<LifeLock, LifeError> {
+    check_blocking("wait for the relay");
+    let until = SystemClock.monotonic() + RELEASED_WITHIN;
+    loop {
+        let taken = LifeLock::take(team, name, record.clone());
+        let Err(LifeError::InUse { record: Some(holder), .. }) = &taken else { return taken };
+        let is_free_soon = || {
+            let home = roster::read(team).ok()?.home_of(name.as_str())?;
+            (!home.is_alive).then_some(())
+        };
+        if holder.host.is_empty() || SystemClock.monotonic() > until || is_free_soon().is_none() {
+            return taken;
+        }
+        std::thread::park_timeout(TRY_AGAIN_AFTER);
     }
+}
+
+/// Makes the agent one of this host. Fails if it runs on another one, or if nobody here knows whether it does. If it is
+/// started there at the same moment, the relays decide.
+fn take_home(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
+    let Some(home) = roster::read(team)?.home_of(name.as_str()) else { return Ok(()) };
+    let host = &home.host;
+    if home.is_alive {
+        return Err(runs_elsewhere(name, host));
+    }
+    let unknown = |why: String, hint: String| {
+        let what = format!("{name} may run on {host}");
+        Err(Failure::new(Exit::InUse, what, why, hint))
+    };
+    if home.is_away {
+        let why = format!("{host} is not heard, and {name} belonged to it");
+        return unknown(
+            why,
+            format!("wait until {host} is back, or choose another name or folder"),
+        );
+    }
+    if !relay::is_served(team)? {
+        let why = format!("{name} belonged to it, and no relay runs here to hear it");
+        return unknown(why, "start the relay first, and leave it running: team-host run".into());
+    }
+    roster::update(team, Fsync::Always, |roster| roster.take_home(name.as_str()))?;
+    tracing::info!(%name, %host, "an agent that had ended on another host starts here");
+    Ok(())
 }
 
 fn runs_elsewhere(name: &AgentName, host: &str) -> Failure {

@@ -6,14 +6,18 @@
 //! *Invariants:* a line leaves this host only from an outbox, where it is durable, and is kept until the home of its recipient
 //! has it. A line that has come is appended once: its number moves with it, and the line itself tells after a crash.
 
+mod displaced;
 mod inbound;
+mod names;
 mod outbound;
 mod roster;
 #[cfg(test)]
 mod tests;
 mod watcher;
 
+pub use displaced::end_displaced;
 pub use inbound::{Arrived, Inbound, InboundFrame};
+pub use names::{Displaced, NamePlaces, NameStep, Placement, name_key, parse_name_key};
 pub use outbound::{Outbound, OutboundFrame, Recipient, TakenIn};
 pub use roster::{HostEntry, RosterMirror, member_key, parse_member_key};
 pub use watcher::TeamWatcher;

@@ -4,8 +4,9 @@
 //! *Invariant:* an entry is written by the host on which its agent runs, and by nobody else. An entry with `host` is a copy.
 
 use super::{RelayError, outbound::Recipient};
+use crate::store::relay::HostIdentity;
 use crate::store::{Fsync, TeamDir, liveness, roster};
-use crate::wire::carried::HostName;
+use crate::wire::carried::{HostName, ValueVersion};
 use crate::wire::roster::{Lead, Member, Roster, StartedBy};
 use crate::wire::{AgentName, WallTime, WithUnknownFields};
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,15 @@ pub struct HostEntry {
     pub alive: bool,
     /// Its entry in the roster of its host.
     pub entry: Value,
+    /// The version of what is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<ValueVersion>,
+}
+
+impl HostEntry {
+    fn has_changed_from(&self, told: Option<&Self>) -> bool {
+        told.is_none_or(|told| (told.alive, &told.entry) != (self.alive, &self.entry))
+    }
 }
 
 /// The entries of all hosts.
@@ -40,6 +50,8 @@ pub struct HostEntry {
 pub struct RosterMirror {
     dir: TeamDir,
     host: HostName,
+    /// The version of what this host has told last.
+    version: ValueVersion,
     /// The entries of this host that the others know.
     told: BTreeMap<AgentName, HostEntry>,
     others: BTreeMap<HostName, OtherHost>,
@@ -52,13 +64,23 @@ struct OtherHost {
     /// The names of all its members, as it has said last. A carrier that forgets has no entry for them, and they are still
     /// there.
     listed: Option<BTreeSet<String>>,
+    listed_version: Option<ValueVersion>,
     away_since: Option<WallTime>,
 }
 
 impl RosterMirror {
     /// Creates the mirror of a host that has told nothing yet.
-    pub fn new(dir: TeamDir, host: HostName) -> Self {
-        Self { dir, host, told: BTreeMap::new(), others: BTreeMap::new() }
+    pub fn new(dir: TeamDir, identity: &HostIdentity) -> Self {
+        let HostIdentity { host, epoch, starts, .. } = identity;
+        let version = ValueVersion { epoch: epoch.clone(), start: *starts, number: 0 };
+        let (told, others) = (BTreeMap::new(), BTreeMap::new());
+        Self { dir, host: host.clone(), version, told, others }
+    }
+
+    /// Returns the version of the next value that this host tells.
+    pub fn next_version(&mut self) -> ValueVersion {
+        self.version.number += 1;
+        self.version.clone()
     }
 
     /// Returns the entries of this host that the others do not know yet, each with its name; `None` for one that is gone.
@@ -69,8 +91,9 @@ impl RosterMirror {
         let now = own_entries(&self.dir)?;
         let mut news = Vec::new();
         for (name, entry) in &now {
-            if self.told.get(name) != Some(entry) {
-                news.push((name.clone(), Some(entry.clone())));
+            if entry.has_changed_from(self.told.get(name)) {
+                let version = Some(self.next_version());
+                news.push((name.clone(), Some(HostEntry { version, ..entry.clone() })));
             }
         }
         let gone = self.told.keys().filter(|name| !now.contains_key(name));
@@ -89,31 +112,56 @@ impl RosterMirror {
         self.told.remove(name);
     }
 
-    /// Notes what a host tells of its member; `None` if the member is gone.
-    pub fn note(&mut self, host: &HostName, name: &AgentName, entry: Option<HostEntry>) {
+    /// Notes what a host tells of its member, unless it is older than what is known.
+    pub fn note(&mut self, host: &HostName, name: &AgentName, entry: HostEntry) {
         if *host == self.host {
             return;
         }
         let entries = &mut self.others.entry(host.clone()).or_default().entries;
-        match entry {
-            Some(entry) => drop(entries.insert(name.clone(), entry)),
-            None => drop(entries.remove(name)),
+        let known = entries.get(name).and_then(|known| known.version.as_ref());
+        if !is_outdated(entry.version.as_ref(), known) {
+            entries.insert(name.clone(), entry);
         }
     }
 
-    /// Notes the names of all members of another host. Its other entries are gone.
-    pub fn note_names(&mut self, host: &HostName, names: BTreeSet<String>) {
+    /// Notes the names of all members of another host, unless they are older than those that are known. Its other entries
+    /// are gone.
+    pub fn note_names(
+        &mut self,
+        host: &HostName,
+        names: BTreeSet<String>,
+        version: Option<ValueVersion>,
+    ) {
         if *host == self.host {
             return;
         }
         let other = self.others.entry(host.clone()).or_default();
+        if is_outdated(version.as_ref(), other.listed_version.as_ref()) {
+            return;
+        }
         other.entries.retain(|name, _| names.contains(name.as_str()));
-        other.listed = Some(names);
+        (other.listed, other.listed_version) = (Some(names), version);
     }
 
     /// Returns the names of the members of this host, as the others know them.
     pub fn own_names(&self) -> BTreeSet<String> {
         self.told.keys().map(ToString::to_string).collect()
+    }
+
+    /// Returns the agents of this host that are alive, as the others know them.
+    pub fn living(&self) -> Vec<&AgentName> {
+        self.told.iter().filter(|(_, entry)| entry.alive).map(|(name, _)| name).collect()
+    }
+
+    /// Whether a host that is heard says that its agent of this name has ended, or that it has none.
+    pub fn has_ended_on(&self, name: &AgentName, host: &HostName) -> bool {
+        let Some(other) = self.others.get(host).filter(|other| other.away_since.is_none()) else {
+            return false;
+        };
+        match other.entries.get(name) {
+            Some(entry) => !entry.alive,
+            None => other.listed.as_ref().is_some_and(|listed| !listed.contains(name.as_str())),
+        }
     }
 
     /// Notes the time since which a host is not heard; `None` if it is heard.
@@ -181,6 +229,11 @@ impl RosterMirror {
     }
 }
 
+/// Whether a value of a host is older than the one that is known: the carrier was put back to an earlier state.
+fn is_outdated(told: Option<&ValueVersion>, known: Option<&ValueVersion>) -> bool {
+    told.zip(known).is_some_and(|(told, known)| told.is_before(known))
+}
+
 /// Returns the names that processes of this host hold.
 fn alive_here(dir: &TeamDir) -> Result<BTreeSet<AgentName>, RelayError> {
     let mut alive = BTreeSet::new();
@@ -203,7 +256,7 @@ fn own_entries(dir: &TeamDir) -> Result<BTreeMap<AgentName, HostEntry>, RelayErr
             liveness::probe(dir, &name)?,
             liveness::Liveness::Alive(record) if record.as_ref().is_none_or(|it| it.host.is_empty())
         );
-        own.insert(name, HostEntry { alive, entry });
+        own.insert(name, HostEntry { alive, entry, version: None });
         Ok(())
     };
     if let Some(lead) = roster.lead.as_ref().filter(|lead| lead.host.is_none()) {

@@ -9,10 +9,12 @@ use crate::store::{
     SharedClock, TeamDir, Transcript, dead, roster, test_team,
 };
 use crate::wire::AgentName;
-use crate::wire::carried::{Acknowledgement, HostName, ProgressQuestion, RELAY_PROTOCOL};
+use crate::wire::carried::{
+    Acknowledgement, Epoch, HostName, ProgressQuestion, RELAY_PROTOCOL, ValueVersion,
+};
 use crate::wire::roster::{Member, Status};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::Arc;
 
@@ -58,6 +60,14 @@ impl Host {
         let limits = MailLimits { fsync: Fsync::Never, ..MailLimits::default() };
         let bus = Arc::new(Bus::new(dir.clone(), limits, clock()));
         Self { _folder: folder, _lock: lock, dir, identity, bus }
+    }
+
+    fn move_home(&self, member: &str, to: Option<&str>) {
+        roster::update(&self.dir, Fsync::Never, |roster| {
+            let entry = roster.member_mut(member).unwrap();
+            (entry.host, entry.alive) = (to.map(ToOwned::to_owned), to.map(|_| true));
+        })
+        .unwrap();
     }
 
     fn send(&self, from: &str, to: &str, text: &str) {
@@ -249,6 +259,56 @@ fn a_relay_killed_in_the_midst_of_an_append_leaves_a_torn_line_and_brings_it_aga
         letters.iter().map(|it| it.reason.as_str()).collect::<Vec<_>>(),
         ["the line was never finished"]
     );
+}
+
+#[test]
+fn mail_that_one_owner_of_a_name_has_taken_in_is_not_taken_in_by_the_next_when_the_name_moves() {
+    let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
+    a.send("alice", "carol", "one");
+    let mut out = a.outbound();
+    assert_eq!(out.take_in().unwrap().count, 1);
+    // The claim is still there: late writers may append to it.
+    drop(out);
+    a.send("alice", "carol", "two");
+    a.move_home("carol", None);
+    let mut carol = Owner::of(&a, "carol");
+    assert_eq!(carol.mail(), [("alice".to_owned(), "two".to_owned(), true)]);
+    a.send("alice", "carol", "three");
+    drop(carol);
+    a.move_home("carol", Some("b"));
+    let mut out = a.outbound();
+    assert_eq!(out.take_in().unwrap().count, 1);
+    let frames = frames_for(&mut out, &host("b"));
+    let text = String::from_utf8_lossy(&frames.concat()).into_owned();
+    assert!(text.contains("three") && !text.contains("two"), "{text}");
+}
+
+#[test]
+fn an_earlier_state_of_the_carrier_takes_no_member_from_the_roster() {
+    let b = Host::new("b", &[]);
+    let mut mirror = RosterMirror::new(b.dir.clone(), &b.identity);
+    let version = |start, number| ValueVersion { epoch: Epoch::of(7), start, number };
+    let carol = || BTreeSet::from(["carol".to_owned()]);
+    let entry = |alive, version| {
+        let entry = serde_json::to_value(Member { status: Status::Idle, ..Member::default() });
+        HostEntry { alive, entry: entry.unwrap(), version: Some(version) }
+    };
+    let home = |mirror: &RosterMirror| {
+        mirror.write().unwrap();
+        roster::read(&b.dir).unwrap().home_of("carol").map(|home| home.is_alive)
+    };
+    mirror.note(&host("a"), &name("carol"), entry(true, version(2, 3)));
+    mirror.note_names(&host("a"), carol(), Some(version(2, 4)));
+    assert_eq!(home(&mirror), Some(true));
+    mirror.note(&host("a"), &name("carol"), entry(false, version(1, 9)));
+    mirror.note_names(&host("a"), BTreeSet::new(), Some(version(2, 1)));
+    assert_eq!(home(&mirror), Some(true), "these are of before");
+    mirror.note(&host("a"), &name("carol"), entry(false, version(3, 1)));
+    assert_eq!(home(&mirror), Some(false));
+    // A new folder counts from the beginning.
+    let anew = ValueVersion { epoch: Epoch::of(8), start: 1, number: 1 };
+    mirror.note_names(&host("a"), BTreeSet::new(), Some(anew));
+    assert_eq!(home(&mirror), None);
 }
 
 #[test]

@@ -292,6 +292,7 @@ paths! {
     relay_outbox(name: &AgentName) = "run/.state/relay/out/{name}.jsonl";
     relay_arrivals() = "run/.state/relay/in.log";
     relay_hosts() = "run/.state/relay/hosts.json";
+    relay_names() = "run/.state/relay/names.json";
     relay_ssh() = "run/.state/relay/ssh.json";
     relay_ssh_lock() = "run/.state/relay/ssh.lock";
     relay_ssh_links() = "run/.state/relay/ssh_links.json";

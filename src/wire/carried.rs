@@ -78,6 +78,25 @@ impl fmt::Display for HostName {
 #[serde(try_from = "String", into = "String")]
 pub struct Epoch(String);
 
+/// The version of a value that a host tells the others: of two of one epoch, the later one is greater. A carrier that was put
+/// back to an earlier state tells earlier ones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueVersion {
+    /// The epoch of the host's relay.
+    pub epoch: Epoch,
+    /// The number of starts of the relay.
+    pub start: u64,
+    /// The number of values since then.
+    pub number: u64,
+}
+
+impl ValueVersion {
+    /// Whether this value is earlier than another one of the same host.
+    pub fn is_before(&self, other: &Self) -> bool {
+        self.epoch == other.epoch && (self.start, self.number) < (other.start, other.number)
+    }
+}
+
 /// A text that is no epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an epoch has 16 hexadecimal digits")]

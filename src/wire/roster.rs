@@ -61,6 +61,17 @@ pub fn team_name_of(folder: &str) -> String {
     if name.is_empty() { Roster::default().team_name } else { name.to_owned() }
 }
 
+/// The home of an agent of another host, as this one knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherHome {
+    /// The host.
+    pub host: String,
+    /// Whether the process of the agent is alive, as its host has said last.
+    pub is_alive: bool,
+    /// Whether the host is not heard.
+    pub is_away: bool,
+}
+
 impl Roster {
     /// Returns the roster of a team that nobody has joined yet.
     pub fn of_new_team(team_name: String) -> Self {
@@ -89,6 +100,32 @@ impl Roster {
             return self.lead.as_ref()?.host.as_deref();
         }
         self.member(name)?.host.as_deref()
+    }
+
+    /// Returns the home of an agent, the lead included, that runs or ran on another host.
+    pub fn home_of(&self, name: &str) -> Option<OtherHome> {
+        let (host, alive, away_since) = if name == lead_name() {
+            let lead = self.lead.as_ref()?;
+            (&lead.host, lead.alive, lead.away_since)
+        } else {
+            let member = self.member(name)?;
+            (&member.host, member.alive, member.away_since)
+        };
+        let is_alive = alive.unwrap_or_default();
+        Some(OtherHome { host: host.clone()?, is_alive, is_away: away_since.is_some() })
+    }
+
+    /// Makes an agent that ran on another host, or the lead, one of this host.
+    pub fn take_home(&mut self, name: &str) {
+        if name == lead_name() {
+            if let Some(lead) = &mut self.lead {
+                (lead.host, lead.alive) = (None, None);
+                (lead.remote_pid, lead.away_since) = (None, None);
+            }
+        } else if let Some(member) = self.member_mut(name) {
+            (member.host, member.alive) = (None, None);
+            (member.remote_pid, member.away_since) = (None, None);
+        }
     }
 
     /// Returns the usage of all members since they joined.

@@ -13,6 +13,7 @@ mod figures;
 mod machines;
 mod members;
 mod naive;
+mod names;
 mod rig;
 mod ssh;
 mod traffic;

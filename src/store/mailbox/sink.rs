@@ -1,9 +1,11 @@
 //! The place to which a mailbox delivers its mail: the transcript of an agent, or the outbox of a relay.
 //!
-//! *Invariant:* a sink tells after a crash which mail it has. The mailbox delivers every other line again, so a sink needs
-//! no other record.
+//! *Invariant:* a sink tells after a crash which mail it has, and what the sink of an earlier owner has had of the claims that
+//! are still there: an agent may move to another host and back. The mailbox delivers every other line again, so a sink needs no
+//! other record.
 
 use crate::os::file::FileError;
+use crate::store::relay::positions::each_position;
 use crate::store::transcript::{TakenIn, Transcript, each_mail, latest_archives};
 use crate::store::{Fsync, StoreError, TeamDir};
 use crate::wire::seal::Verification;
@@ -97,6 +99,12 @@ impl MailSink for Transcript {
         };
         for conversation in archived.into_iter().chain([dir.transcript(name)]) {
             each_delivered_in(&conversation, meet)?;
+        }
+        if let KnownPart::All(Some(_)) = part {
+            // The agent may have been on another host before: then the relay has taken in lines of these claims.
+            each_position(dir, name, |batch_id, offset| {
+                meet(&Delivered { batch_id, offset, message: None });
+            })?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 mod arrivals;
 mod outbox;
+pub(in crate::store) mod positions;
 mod search;
 mod server;
 mod ssh;
@@ -27,6 +28,7 @@ use crate::wire::limits::LOG_BYTES;
 use crate::wire::{AgentName, WallTime};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
@@ -42,6 +44,9 @@ pub struct HostIdentity {
     pub team: String,
     /// The epoch of this relay's numbers.
     pub epoch: Epoch,
+    /// The number of starts of the relay.
+    #[serde(default)]
+    pub starts: u64,
     /// The servers that carry the mail.
     #[serde(flatten)]
     pub servers: Servers,
@@ -110,7 +115,8 @@ pub fn identity(dir: &TeamDir) -> Result<Option<HostIdentity>, StoreError> {
     Ok(read_json(&dir.relay_host(), MOST_BYTES)?)
 }
 
-/// Makes this host one of a team, under a name. The caller holds the relay's lock. A host keeps its epoch.
+/// Makes this host one of a team, under a name, and counts the start of its relay. The caller holds the relay's lock. A host
+/// keeps its epoch.
 ///
 /// # Errors
 /// The file cannot be read or written, or the system has no randomness.
@@ -126,10 +132,9 @@ pub fn name_host(
         Some(known) => known.epoch.clone(),
         None => new_epoch().at(&path)?,
     };
-    let identity = HostIdentity { host, team: team.into(), epoch, servers };
-    if known.as_ref() != Some(&identity) {
-        replace(&path, &pretty_json(&identity, &path)?, Fsync::Always)?;
-    }
+    let starts = known.map_or(0, |known| known.starts) + 1;
+    let identity = HostIdentity { host, team: team.into(), epoch, starts, servers };
+    replace(&path, &pretty_json(&identity, &path)?, Fsync::Always)?;
     Ok(identity)
 }
 
@@ -148,6 +153,27 @@ pub fn write_hosts(dir: &TeamDir, hosts: &[KnownHost]) -> Result<(), StoreError>
 /// The file exists and cannot be read.
 pub fn known_hosts(dir: &TeamDir) -> Result<Vec<KnownHost>, StoreError> {
     Ok(read_json(&dir.relay_hosts(), MOST_BYTES)?.unwrap_or_default())
+}
+
+/// Records the names that this host has or had, each with the term of its last placement here. The caller holds the relay's
+/// lock.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_own_names(dir: &TeamDir, terms: &BTreeMap<AgentName, u64>) -> Result<(), StoreError> {
+    let path = dir.relay_names();
+    let terms: BTreeMap<_, _> = terms.iter().map(|(name, term)| (name.as_str(), term)).collect();
+    Ok(replace(&path, &pretty_json(&terms, &path)?, Fsync::Always)?)
+}
+
+/// Returns the names that this host has or had, each with the term of its last placement here.
+///
+/// # Errors
+/// The file exists and cannot be read.
+pub fn own_names(dir: &TeamDir) -> Result<BTreeMap<AgentName, u64>, StoreError> {
+    let terms: Option<BTreeMap<String, u64>> = read_json(&dir.relay_names(), MOST_BYTES)?;
+    let name = |(name, term): (String, u64)| Some((AgentName::mailbox(&name).ok()?, term));
+    Ok(terms.unwrap_or_default().into_iter().filter_map(name).collect())
 }
 
 /// Whether a relay serves the team folder now.

@@ -15,6 +15,7 @@ use crate::store::file::read::open_if_there;
 use crate::store::mailbox::claim::list;
 use crate::store::mailbox::dead::{self, DeadLetter, DeadLetters};
 use crate::store::mailbox::{Delivered, Delivery, KnownPart, MailSink};
+use crate::store::transcript::{TakenIn, each_mail, latest_archives};
 use crate::store::{StoreError, TeamDir, failpoint};
 use crate::wire::carried::{FRAME_BYTES, FrameLine};
 use crate::wire::seal::{Verification, without_seal};
@@ -270,11 +271,20 @@ impl Outbox {
 impl MailSink for Outbox {
     fn each_delivered(
         &self,
-        _dir: &TeamDir,
-        _name: &AgentName,
-        _part: KnownPart<'_>,
+        dir: &TeamDir,
+        name: &AgentName,
+        part: KnownPart<'_>,
         meet: &mut dyn FnMut(&Delivered<'_>),
     ) -> Result<(), StoreError> {
+        if let KnownPart::All(oldest @ Some(_)) = part {
+            // The agent may have been on this host before, and have taken in lines of these claims.
+            let archived = latest_archives(dir, name, oldest)?;
+            for conversation in archived.into_iter().chain([dir.transcript(name)]) {
+                each_mail(&conversation, |TakenIn { batch_id, offset, .. }| {
+                    meet(&Delivered { batch_id: &batch_id, offset, message: None });
+                })?;
+            }
+        }
         for (batch_id, offset) in &self.recorded {
             meet(&Delivered { batch_id, offset: *offset, message: None });
         }

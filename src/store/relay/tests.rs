@@ -5,7 +5,6 @@ use crate::store::mailbox::{Delivered, Delivery, KnownPart, MailSink};
 use crate::store::test_team;
 use crate::wire::carried::FRAME_LINES;
 use crate::wire::seal::Verification;
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;

@@ -1,0 +1,40 @@
+//! Ends an agent of this host whose name belongs to another one.
+
+use super::RelayError;
+use crate::bus::{Bus, Outgoing};
+use crate::os::{Signal, process_tree};
+use crate::store::liveness::{self, Liveness};
+use crate::wire::AgentName;
+use crate::wire::carried::HostName;
+use std::time::Duration;
+
+/// The time in which the agent, if it waits for mail, reads why it ends.
+const READ_WITHIN: Duration = Duration::from_millis(500);
+
+/// The time that the agent has for an orderly end.
+const END_WITHIN: Duration = Duration::from_secs(20);
+
+/// Tells an agent of this host that its name belongs to another host, and ends it, by SIGTERM first. Returns whether it was
+/// alive. It blocks until the process is gone.
+///
+/// # Errors
+/// Its life lock cannot be read.
+pub fn end_displaced(bus: &Bus, name: &AgentName, host: &HostName) -> Result<bool, RelayError> {
+    let Liveness::Alive(Some(record)) = liveness::probe(bus.dir(), name)? else { return Ok(false) };
+    let Some(process) = record.open_process() else { return Ok(false) };
+    let text = format!("{name} belongs to host {host}: this process of the same name ends now.");
+    if let Err(why) = bus.send(&AgentName::system(), name.as_str(), Outgoing::text(text)) {
+        tracing::warn!(%name, %why, "an agent is not told why it ends");
+    }
+    let ended = process.ends_within(READ_WITHIN) || {
+        process.send_signal(Signal::SIGTERM).unwrap_or_default();
+        process.ends_within(END_WITHIN)
+    };
+    if !ended {
+        process.signal_group(Signal::SIGKILL).unwrap_or_default();
+        process.ends_within(END_WITHIN);
+    }
+    let stuck = process_tree::end_strays(&record.run_id);
+    tracing::warn!(%name, %host, pid = record.pid, was_killed = !ended, stuck = stuck.len(), "an agent has ended: its name belongs to another host");
+    Ok(true)
+}

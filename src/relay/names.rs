@@ -1,0 +1,257 @@
+//! The placement of names on hosts. A name is that of one agent on all hosts: each host claims the names of its living agents
+//! by compare-and-swap at the carrier, which keeps the order of claims; an agent whose name another host has ends.
+//!
+//! Nothing here waits or does I/O: [`NamePlaces`] says what is to be done next.
+
+use super::roster::RosterMirror;
+use crate::wire::AgentName;
+use crate::wire::carried::HostName;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The word before a name in the key of its placement.
+const KEY: &str = "name.";
+
+/// The place of a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The host of the agent.
+    pub host: HostName,
+    /// The number of times that the name was placed on a host.
+    pub term: u64,
+}
+
+/// A step that brings the names of this host in agreement with the placements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NameStep {
+    /// Create the placement, if there is none.
+    Create(AgentName, Placement),
+    /// Replace the placement that has this revision.
+    Replace(AgentName, Placement, u64),
+    /// End the agent of this host: its name belongs to another one.
+    End(Displaced),
+}
+
+/// An agent of this host whose name belongs to another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Displaced {
+    /// Its name.
+    pub name: AgentName,
+    /// The host of the name.
+    pub host: HostName,
+    /// Whether the name was placed anew after this host had it. Otherwise what a forgetful carrier says may be old, and its
+    /// host will correct it.
+    pub is_certain: bool,
+}
+
+/// The placements of all names, as far as they are known.
+#[derive(Debug)]
+pub struct NamePlaces {
+    host: HostName,
+    places: BTreeMap<AgentName, Place>,
+    /// The highest term of each name that this host has had.
+    own_terms: BTreeMap<AgentName, u64>,
+}
+
+#[derive(Debug)]
+struct Place {
+    placement: Placement,
+    /// The revision at the carrier; `None` if the carrier has forgotten it.
+    revision: Option<u64>,
+    /// Whether the carrier has an earlier placement than this one.
+    is_outdated: bool,
+}
+
+/// Returns the key of the placement of a name.
+pub fn name_key(name: &AgentName) -> String {
+    format!("{KEY}{name}")
+}
+
+/// Returns the name of a key; `None` if it is not the key of a placement.
+pub fn parse_name_key(key: &str) -> Option<AgentName> {
+    AgentName::mailbox(key.strip_prefix(KEY)?).ok()
+}
+
+impl NamePlaces {
+    /// Creates the placements as a host knows them that has heard nothing yet, with the terms of the names that it had.
+    pub fn new(host: HostName, own_terms: BTreeMap<AgentName, u64>) -> Self {
+        let place = |(name, term): (&AgentName, &u64)| {
+            let placement = Placement { host: host.clone(), term: *term };
+            (name.clone(), Place { placement, revision: None, is_outdated: false })
+        };
+        let places = own_terms.iter().map(place).collect();
+        Self { host, places, own_terms }
+    }
+
+    /// Notes the placement of a name that the carrier has; `None` if it was removed. An earlier one than is known is noted as
+    /// one that is to be replaced.
+    pub fn note(&mut self, name: AgentName, placement: Option<Placement>, revision: u64) {
+        let Some(placement) = placement else {
+            self.places.remove(&name);
+            return;
+        };
+        if placement.host == self.host {
+            let known = self.own_terms.entry(name.clone()).or_default();
+            *known = placement.term.max(*known);
+        }
+        match self.places.get_mut(&name) {
+            Some(known) if placement.term < known.placement.term => {
+                (known.revision, known.is_outdated) = (Some(revision), true);
+            }
+            Some(_) | None => {
+                let place = Place { placement, revision: Some(revision), is_outdated: false };
+                self.places.insert(name, place);
+            }
+        }
+    }
+
+    /// Notes that the carrier has forgotten all placements. They hold, and their hosts put them again.
+    pub fn forgotten(&mut self) {
+        for place in self.places.values_mut() {
+            (place.revision, place.is_outdated) = (None, false);
+        }
+    }
+
+    /// Returns the highest term of each name that this host has had.
+    pub fn own_terms(&self) -> &BTreeMap<AgentName, u64> {
+        &self.own_terms
+    }
+
+    /// Returns what is to be done next for the living agents of this host, as the mirror has told of them.
+    pub fn steps(&self, mirror: &RosterMirror) -> Vec<NameStep> {
+        let living = mirror.living();
+        living.into_iter().filter_map(|name| self.step(name, mirror)).collect()
+    }
+
+    fn step(&self, name: &AgentName, mirror: &RosterMirror) -> Option<NameStep> {
+        let own = |term| Placement { host: self.host.clone(), term };
+        let Some(Place { placement: Placement { host, term }, revision, is_outdated }) =
+            self.places.get(name)
+        else {
+            return Some(NameStep::Create(name.clone(), own(1)));
+        };
+        let name = name.clone();
+        if *host == self.host {
+            return match revision {
+                None => Some(NameStep::Create(name, own(*term))),
+                Some(revision) if *is_outdated => {
+                    Some(NameStep::Replace(name, own(*term), *revision))
+                }
+                Some(_) => None,
+            };
+        }
+        match revision {
+            Some(revision) if mirror.has_ended_on(&name, host) => {
+                Some(NameStep::Replace(name, own(term + 1), *revision))
+            }
+            Some(_) | None => {
+                let is_certain = self.own_terms.get(&name).is_some_and(|own| own < term);
+                Some(NameStep::End(Displaced { name, host: host.clone(), is_certain }))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::HostEntry;
+    use crate::store::relay::{HostIdentity, Servers};
+    use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, test_team};
+    use crate::wire::WallTime;
+    use crate::wire::carried::Epoch;
+    use serde_json::json;
+    use std::collections::BTreeSet;
+
+    fn name(text: &str) -> AgentName {
+        AgentName::mailbox(text).unwrap()
+    }
+
+    fn host(text: &str) -> HostName {
+        HostName::parse(text).unwrap()
+    }
+
+    fn at(text: &str, term: u64) -> Placement {
+        Placement { host: host(text), term }
+    }
+
+    /// Returns the mirror of host `a` with a living carol; the lock is her life.
+    fn with_living_carol(dir: &TeamDir) -> (RosterMirror, LifeLock) {
+        roster::update(dir, Fsync::Never, |roster| {
+            roster.enter("carol", 1.0);
+        })
+        .unwrap();
+        let life = LifeLock::take(dir, &name("carol"), LifeRecord::of_this_process()).unwrap();
+        let (epoch, servers) = (Epoch::of(1), Servers::default());
+        let identity =
+            HostIdentity { host: host("a"), team: "t".into(), epoch, starts: 1, servers };
+        let mut mirror = RosterMirror::new(dir.clone(), &identity);
+        mirror.news().unwrap();
+        (mirror, life)
+    }
+
+    #[test]
+    fn a_living_agent_claims_its_name_once_and_a_dead_one_does_not() {
+        let (_folder, dir) = test_team();
+        let (mut mirror, life) = with_living_carol(&dir);
+        let mut names = NamePlaces::new(host("a"), BTreeMap::new());
+        assert_eq!(names.steps(&mirror), [NameStep::Create(name("carol"), at("a", 1))]);
+        names.note(name("carol"), Some(at("a", 3)), 7);
+        assert_eq!(names.steps(&mirror), []);
+        // A carrier that has forgotten it gets it again, with its term.
+        names.forgotten();
+        assert_eq!(names.steps(&mirror), [NameStep::Create(name("carol"), at("a", 3))]);
+        drop(life);
+        mirror.news().unwrap();
+        assert_eq!(names.steps(&mirror), []);
+    }
+
+    #[test]
+    fn a_name_of_another_host_is_taken_over_only_from_one_that_is_heard_and_says_that_it_ended() {
+        let (_folder, dir) = test_team();
+        let (mut mirror, _life) = with_living_carol(&dir);
+        let mut names = NamePlaces::new(host("a"), BTreeMap::new());
+        names.note(name("carol"), Some(at("b", 1)), 7);
+        let end = |is_certain| {
+            [NameStep::End(Displaced { name: name("carol"), host: host("b"), is_certain })]
+        };
+        assert_eq!(names.steps(&mirror), end(false), "nothing is known of it");
+        let entry = |alive| HostEntry { alive, entry: json!({}), version: None };
+        mirror.note(&host("b"), &name("carol"), entry(true));
+        assert_eq!(names.steps(&mirror), end(false), "it lives there");
+        mirror.note(&host("b"), &name("carol"), entry(false));
+        let take = [NameStep::Replace(name("carol"), at("a", 2), 7)];
+        assert_eq!(names.steps(&mirror), take);
+        mirror.set_away(&host("b"), Some(WallTime::from(1.0)));
+        assert_eq!(names.steps(&mirror), end(false), "it may live there");
+        mirror.set_away(&host("b"), None);
+        // It has no such member any more.
+        mirror.note_names(&host("b"), BTreeSet::new(), None);
+        assert_eq!(names.steps(&mirror), take);
+        names.forgotten();
+        assert_eq!(names.steps(&mirror), end(false), "its host will put it again");
+        // It was here, and was placed on the other host later.
+        names.note(name("carol"), Some(at("a", 2)), 8);
+        names.note(name("carol"), Some(at("b", 3)), 9);
+        mirror.note(&host("b"), &name("carol"), entry(true));
+        mirror.note_names(&host("b"), BTreeSet::from(["carol".to_owned()]), None);
+        assert_eq!(names.steps(&mirror), end(true));
+    }
+
+    #[test]
+    fn a_placement_of_before_does_not_count_and_is_replaced() {
+        let (_folder, dir) = test_team();
+        let (mut mirror, _life) = with_living_carol(&dir);
+        let entry = HostEntry { alive: true, entry: json!({}), version: None };
+        mirror.note(&host("b"), &name("carol"), entry);
+        let had = BTreeMap::from([(name("carol"), 2)]);
+        let mut names = NamePlaces::new(host("a"), had.clone());
+        // The server was rolled back to a time at which she was on b.
+        names.note(name("carol"), Some(at("b", 1)), 4);
+        let again = [NameStep::Replace(name("carol"), at("a", 2), 4)];
+        assert_eq!(names.steps(&mirror), again);
+        names.note(name("carol"), Some(at("a", 2)), 5);
+        assert_eq!(names.steps(&mirror), []);
+        assert_eq!(*names.own_terms(), had);
+    }
+}
