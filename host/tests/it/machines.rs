@@ -126,7 +126,7 @@ impl Machine {
         self.command_of(&program(program_name))
     }
 
-    fn command_of(&self, program: &Path) -> Command {
+    pub(crate) fn command_of(&self, program: &Path) -> Command {
         let mut command = self.host.command(program);
         command.current_dir(self.folder()).env_remove("TEAM_DIR").env_remove("TEAM_RUN");
         // A home of its own: no settings of the developer.

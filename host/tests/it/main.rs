@@ -7,6 +7,7 @@
 mod skips;
 
 mod carrier;
+mod conformance;
 mod failpoints;
 mod faults;
 mod figures;
