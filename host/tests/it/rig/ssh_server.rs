@@ -56,6 +56,7 @@ impl SshServer {
             keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"]).arg(path);
             assert!(keygen.status().unwrap().success());
         }
+        server.write_ssh();
         server.start();
         Some(server)
     }
@@ -88,8 +89,12 @@ impl SshServer {
         }
     }
 
-    /// Writes a program that is `ssh` with a way to this server under the name `gpu1`; returns its path.
+    /// Returns a program that is `ssh` with a way to this server under the name `gpu1`.
     pub(crate) fn ssh(&self) -> PathBuf {
+        self.folder.join("ssh")
+    }
+
+    fn write_ssh(&self) {
         let shown = |name: &str| self.folder.join(name).display().to_string();
         let config = format!(
             "Host gpu1\n  HostName {}\n  Port {PORT}\n  User test\n  IdentityFile {}\n  IdentitiesOnly yes\n  \
@@ -99,10 +104,9 @@ impl SshServer {
             shown("known_hosts"),
         );
         write_private(&self.folder.join("config"), config);
-        let program = self.folder.join("ssh");
-        write_private(&program, format!("#!/bin/sh\nexec ssh -F {} \"$@\"\n", shown("config")));
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
-        program
+        let script = format!("#!/bin/sh\nexec ssh -F {} \"$@\"\n", shown("config"));
+        write_private(&self.ssh(), script);
+        fs::set_permissions(self.ssh(), fs::Permissions::from_mode(0o700)).unwrap();
     }
 }
 
