@@ -52,6 +52,8 @@ mod web;
 pub mod wire;
 mod work;
 
+pub use app::context::relay_mail_limits;
+
 /// Runs the supervisor of a shell command if this process was started as one. `cli::main` calls it first and
 /// returns the code if there is one.
 pub use os::command_supervisor::intercept;

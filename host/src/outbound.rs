@@ -7,10 +7,13 @@ use agent_team::store::relay::HostIdentity;
 use agent_team::wire::AgentName;
 use agent_team::wire::carried::{Acknowledgement, HostName, ProgressQuestion, RELAY_PROTOCOL};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
+
+/// The number of messages that wait for each host.
+pub(crate) type WaitingCounts = Arc<Mutex<BTreeMap<HostName, u64>>>;
 
 /// The most frames for one host whose publication is not confirmed.
 const MOST_IN_FLIGHT: usize = 8;
@@ -98,6 +101,8 @@ pub(crate) struct OutboundTask {
     hosts: BTreeSet<HostName>,
     lanes: BTreeMap<HostName, Lane>,
     waiting: BTreeMap<HostName, u64>,
+    /// The same, for the task that tells people of it.
+    shown: WaitingCounts,
     work: JoinSet<Finished>,
     is_named: bool,
     /// The names that were reported as being on no host.
@@ -108,7 +113,12 @@ pub(crate) struct OutboundTask {
 
 impl OutboundTask {
     /// Creates the task.
-    pub(crate) fn new(carrier: Carrier, identity: HostIdentity, outbound: Outbound) -> Self {
+    pub(crate) fn new(
+        carrier: Carrier,
+        identity: HostIdentity,
+        outbound: Outbound,
+        shown: WaitingCounts,
+    ) -> Self {
         Self {
             carrier,
             identity,
@@ -116,6 +126,7 @@ impl OutboundTask {
             hosts: BTreeSet::new(),
             lanes: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            shown,
             work: JoinSet::new(),
             is_named: false,
             reported: BTreeSet::new(),
@@ -252,6 +263,7 @@ impl OutboundTask {
             tracing::warn!(%by, %why, "an acknowledgement is not noted");
         }
         self.waiting.insert(by.clone(), after);
+        self.show_waiting();
         if after != before {
             let lane = self.lanes.entry(by).or_insert_with(Lane::new);
             (lane.moved, lane.empty_answers) = (Instant::now(), 0);
@@ -273,10 +285,15 @@ impl OutboundTask {
         };
         let (taken_in, waiting) = self.with_outbound(work).await;
         self.waiting = waiting;
+        self.show_waiting();
         self.look_again = match taken_in {
             Ok(taken_in) => taken_in.again.map(|after| Instant::now() + after),
             Err(_) => Some(Instant::now() + RETRY_AFTER),
         };
+    }
+
+    fn show_waiting(&self) {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.waiting);
     }
 
     /// Publishes what is not published yet, a few frames a host.

@@ -5,7 +5,7 @@ use crate::VERSION;
 use crate::carrier::Carrier;
 use crate::inbound::{InboundEvent, offload};
 use crate::name_claims::NameClaims;
-use crate::outbound::OutboundEvent;
+use crate::outbound::{OutboundEvent, WaitingCounts};
 use agent_team::bus::Bus;
 use agent_team::relay::{HostEntry, RosterMirror, member_key, parse_member_key};
 use agent_team::store::relay::{HostIdentity, KnownHost, write_hosts};
@@ -14,7 +14,7 @@ use agent_team::wire::carried::{Epoch, HostName, RELAY_PROTOCOL, ValueVersion};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
@@ -121,6 +121,7 @@ pub(crate) struct PresenceTask {
     replaces: bool,
     name: NameState,
     names: NameClaims,
+    waiting: WaitingCounts,
     mirror: Option<RosterMirror>,
     hosts: BTreeMap<HostName, HeardHost>,
     /// The names of the own members that the other hosts know.
@@ -141,7 +142,7 @@ impl PresenceTask {
             mpsc::UnboundedSender<InboundEvent>,
             mpsc::UnboundedSender<OutboundEvent>,
         ),
-        bus: Arc<Bus>,
+        (bus, waiting): (Arc<Bus>, WaitingCounts),
         replaces: bool,
     ) -> Self {
         let names = NameClaims::new(identity.host.clone(), bus);
@@ -155,6 +156,7 @@ impl PresenceTask {
             replaces,
             name: NameState::Free,
             names,
+            waiting,
             mirror,
             hosts: BTreeMap::new(),
             named: None,
@@ -316,6 +318,7 @@ impl PresenceTask {
             self.note_away(&host, true);
         }
         self.settle_names().await;
+        self.record_hosts().await;
     }
 
     async fn send_beat(&self, leaves: bool) {
@@ -418,6 +421,7 @@ impl PresenceTask {
     }
 
     async fn record_hosts(&mut self) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let known = |(host, heard): (&HostName, &HeardHost)| {
             let away =
                 self.recorded.iter().find(|it| it.host == *host).and_then(|it| it.away_since);
@@ -425,6 +429,7 @@ impl PresenceTask {
                 host: host.clone(),
                 version: heard.value.as_ref().map(|it| it.version.clone()).unwrap_or_default(),
                 away_since: heard.is_away.then(|| away.unwrap_or_else(|| SystemClock.now())),
+                waiting: waiting.get(host).copied().unwrap_or_default(),
             }
         };
         let hosts: Vec<_> = self.hosts.iter().map(known).collect();

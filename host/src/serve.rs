@@ -5,13 +5,14 @@ use crate::failure::HostFailure;
 use crate::inbound::{InboundEvent, InboundTask};
 use crate::input_end;
 use crate::invitation::SERVING;
-use crate::outbound::{OutboundEvent, OutboundTask};
+use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
 use crate::own_server::{OwnServer, ServerAccess};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
 use crate::signals::EndSignal;
 use crate::ssh::{Ssh, SshLinks};
-use agent_team::bus::{Bus, MailLimits};
+use agent_team::bus::Bus;
 use agent_team::relay::{Outbound, TeamWatcher};
+use agent_team::relay_mail_limits;
 use agent_team::store::relay::HostIdentity;
 use agent_team::store::{SharedClock, SystemClock, TeamDir};
 use agent_team::wire::carried::{FRAME_BYTES, HostName};
@@ -82,7 +83,11 @@ pub(crate) async fn serve(
     };
     let carrier = connect(&identity, &access).await?;
     let helpers = Helpers::start(&dir, &identity, own, access, &options);
-    let bus = Arc::new(Bus::new(dir.clone(), MailLimits::default(), Arc::new(SystemClock)));
+    let (limits, why) = relay_mail_limits(dir.root());
+    if let Some(why) = why {
+        tracing::warn!(why, "the settings are not understood: the defaults are in force");
+    }
+    let bus = Arc::new(Bus::new(dir.clone(), limits, Arc::new(SystemClock)));
     let (tasks, outbound_end, presence_end) =
         start_tasks(&carrier, &dir, &identity, &bus, options.replaces);
     let watching = [
@@ -239,7 +244,9 @@ fn start_tasks(
     let (presence, presence_events) = mpsc::unbounded_channel();
     let clock: SharedClock = Arc::new(SystemClock);
     let sender = Outbound::new(dir.clone(), identity.clone(), Arc::clone(bus), clock);
-    let outgoing = OutboundTask::new(carrier.clone(), identity.clone(), sender);
+    let waiting = WaitingCounts::default();
+    let outgoing =
+        OutboundTask::new(carrier.clone(), identity.clone(), sender, Arc::clone(&waiting));
     let outbound_end = tokio::spawn(outgoing.run(outbound_events, Arc::clone(&mail)));
     let incoming = InboundTask {
         carrier: carrier.clone(),
@@ -250,7 +257,8 @@ fn start_tasks(
     tokio::spawn(incoming.run(inbound_events));
     let channels = (inbound.clone(), outbound.clone());
     let (dir, identity, bus) = (dir.clone(), identity.clone(), Arc::clone(bus));
-    let members = PresenceTask::new(carrier.clone(), dir, identity, channels, bus, replaces);
+    let members =
+        PresenceTask::new(carrier.clone(), dir, identity, channels, (bus, waiting), replaces);
     let presence_end = tokio::spawn(members.run(presence_events, Arc::clone(&wake_for_members)));
     let tasks = Tasks { mail, members: wake_for_members, inbound, outbound, presence };
     (tasks, outbound_end, presence_end)

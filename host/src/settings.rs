@@ -65,6 +65,14 @@ impl GivenSettings {
             let hint = "leave --team out, or use another folder";
             return Err(HostFailure::usage(format!("it cannot join team {team}"), why, hint));
         }
+        if let Some(known) = known.as_ref().filter(|known| known.host != host) {
+            let why = format!(
+                "this host is named {}, and its members are known by that name",
+                known.host
+            );
+            let hint = "leave the name out, or use another folder";
+            return Err(HostFailure::usage(format!("it cannot be named {host}"), why, hint));
+        }
         let remembered = known.map(|known| known.servers).unwrap_or_default();
         let servers = if if_invited {
             Servers::default()

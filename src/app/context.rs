@@ -11,7 +11,7 @@ use crate::os::wall::outbox::OUTBOX_VARIABLE;
 use crate::os::{SystemClock, deadline, terminal_size};
 use crate::settings::environment::{Environment, PassedNames};
 use crate::settings::{Flags, Rules, Settings};
-use crate::store::{TeamDir, fs_probe, locate, may_hold_team};
+use crate::store::{Fsync, TeamDir, fs_probe, locate, may_hold_team};
 use crate::tasks::Tasks;
 use crate::tools::can_complete_tasks;
 use crate::ui::external_editor::ExternalEditor;
@@ -268,13 +268,28 @@ impl Context {
 }
 
 pub(super) fn open_bus(team: TeamDir, rules: Rules) -> Arc<Bus> {
-    let limits = MailLimits {
+    Arc::new(Bus::new(team, limits_of(rules), Arc::new(SystemClock)))
+}
+
+fn limits_of(rules: Rules) -> MailLimits {
+    MailLimits {
         max_message_bytes: rules.max_message_bytes,
         inbox_bytes: rules.inbox_bytes,
         fsync: rules.fsync,
         lock_limit: LOCK_TIMEOUT,
+    }
+}
+
+/// Returns the limits of mail of the relay of a team folder: those of the settings, with the reason where they are not
+/// understood and the defaults are in force. It syncs what it appends whatever the settings say, because the sender's host then
+/// forgets it.
+pub fn relay_mail_limits(root: &Path) -> (MailLimits, Option<String>) {
+    let file = TeamDir::settings_in(root);
+    let (limits, why) = match Settings::load(&Environment::read(), &file, &Flags::default()) {
+        Ok(settings) => (limits_of(settings.rules()), None),
+        Err(why) => (MailLimits::default(), Some(why.why)),
     };
-    Arc::new(Bus::new(team, limits, Arc::new(SystemClock)))
+    (MailLimits { fsync: Fsync::Always, ..limits }, why)
 }
 
 pub(crate) fn open_tasks(bus: &Arc<Bus>) -> Arc<Tasks> {

@@ -4,10 +4,11 @@ use super::context::Context;
 use crate::error::Failure;
 use crate::os::{Clock, SystemClock};
 use crate::store::relay::{self, KnownHost};
-use crate::store::roster;
+use crate::store::{roster, unread};
 use crate::ui::roster::age;
 use crate::ui::style::Palette;
 use crate::ui::tables::{HostRow, host_table};
+use crate::wire::AgentName;
 use crate::wire::carried::HostName;
 use crate::wire::roster::Roster;
 use serde_json::{Value, json};
@@ -33,7 +34,15 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         link.and_then(|link| link.why.as_ref())
             .map(|why| format!(", no connection over ssh: {why}"))
     };
-    let other = |KnownHost { host, version, away_since }: KnownHost| {
+    // What a relay has not taken in yet stands in the inboxes.
+    let listed = roster.members.iter().filter(|member| member.host.is_some());
+    let names = listed.filter_map(|member| AgentName::member(&member.name).ok());
+    let unread = unread::counts(&team, names.chain([AgentName::lead()]).collect());
+    let in_inboxes = |members: &[String]| -> u64 {
+        let counts = members.iter().filter_map(|name| unread.get(&AgentName::mailbox(name).ok()?));
+        counts.map(|count| *count as u64).sum()
+    };
+    let other = |KnownHost { host, version, away_since, waiting }: KnownHost| {
         let state = match away_since {
             _ if !is_served => "unknown: no relay runs here".to_owned(),
             Some(since) => {
@@ -43,13 +52,15 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
             None => "up".to_owned(),
         };
         let members = members_of(&roster, Some(host.as_str()));
-        HostRow { host: host.to_string(), state, members, version }
+        let waiting = waiting + in_inboxes(&members);
+        HostRow { host: host.to_string(), state, members, waiting, version }
     };
     let state = if is_served { "here" } else { "here, without a relay" };
     let here = HostRow {
         host: own.host.to_string(),
         state: state.into(),
         members: members_of(&roster, None),
+        waiting: 0,
         version: env!("CARGO_PKG_VERSION").into(),
     };
     let known = relay::known_hosts(&team)?;
@@ -58,6 +69,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
     let unheard = unheard.map(|host| HostRow {
         state: format!("not heard yet{}", trouble(&host).unwrap_or_default()),
         members: members_of(&roster, Some(host.as_str())),
+        waiting: 0,
         version: String::new(),
         host: host.to_string(),
     });
@@ -83,7 +95,7 @@ pub(crate) fn table(hosts: &Hosts, palette: Palette) -> String {
 }
 
 pub(crate) fn list_json(hosts: &Hosts) -> Value {
-    let row = |row: &HostRow| json!({ "host": row.host, "state": row.state, "members": row.members, "version": row.version });
+    let row = |row: &HostRow| json!({ "host": row.host, "state": row.state, "members": row.members, "waiting": row.waiting, "version": row.version });
     json!({
         "schema": 1,
         "relay": hosts.is_served,

@@ -415,6 +415,11 @@ impl Bus {
         Some(format!("{host} has been away for {away} s: it is delivered when it is back"))
     }
 
+    /// Returns the size of an inbox from which it refuses mail, in bytes.
+    pub fn inbox_bytes(&self) -> u64 {
+        self.limits.inbox_bytes
+    }
+
     /// Decides whether a line from another host may be appended to the inbox of `to` now; returns the reason if it may not.
     ///
     /// # Errors

@@ -53,6 +53,8 @@ pub struct Inbound {
     roster: Cached<WithUnknownFields<Roster>>,
     /// The highest base that the lines of each link have had.
     bases: BTreeMap<Link, u64>,
+    /// The links that wait for room, which was logged.
+    held_up: BTreeSet<Link>,
 }
 
 /// The new lines of a link, in order.
@@ -83,7 +85,8 @@ impl Inbound {
     pub fn open(dir: TeamDir, identity: HostIdentity, bus: Arc<Bus>) -> Result<Self, RelayError> {
         let arrivals = Arrivals::open(&dir)?;
         let roster = Cached::of(&dir);
-        Ok(Self { dir, identity, bus, arrivals, roster, bases: BTreeMap::new() })
+        let (bases, held_up) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Self { dir, identity, bus, arrivals, roster, bases, held_up })
     }
 
     /// Appends the new lines of frames to the inboxes of this host. When this returns, acknowledged lines are durable.
@@ -163,10 +166,12 @@ impl Inbound {
             let end = self.append_link(&lines, verdicts, arrived)?;
             next.push(end.next);
             match end.why {
-                None => {}
+                None => drop(self.held_up.remove(&lines.link)),
                 Some(Obstacle::Ended) => again.extend(lines.from(end.next)),
                 Some(Obstacle::Full(why)) => {
-                    tracing::info!(to = lines.link.to, why, "mail of another host waits");
+                    if self.held_up.insert(lines.link.clone()) {
+                        tracing::info!(to = lines.link.to, why, "mail of another host waits");
+                    }
                 }
             }
         }
@@ -201,7 +206,8 @@ impl Inbound {
             Ok(message) => message,
             Err(why) => return Ok(Err(format!("cannot get a line that is no message: {why}"))),
         };
-        if text.len() + MARK_BYTES > MAX_LINE_BYTES {
+        let longest = self.bus.inbox_bytes().min(MAX_LINE_BYTES as u64);
+        if (text.len() + MARK_BYTES) as u64 > longest {
             return Ok(Err(format!("cannot get a line of {} bytes from another host", text.len())));
         }
         if let Some(home) = self.home_of(&message.from)?
@@ -240,10 +246,11 @@ impl Inbound {
     ) -> Result<LinkEnd, RelayError> {
         let mut next = new.first;
         let mut rest = judged;
+        let mut most = usize::MAX;
         while let Some(first) = rest.first() {
             let count = match &first.verdict {
                 Err(_) => 1,
-                Ok(accepted) => run_length(rest, accepted.priority),
+                Ok(accepted) => run_length(rest, accepted.priority).min(most),
             };
             let (run, after) = rest.split_at(count);
             let lines: Vec<_> = run.iter().filter_map(carried).collect();
@@ -259,6 +266,11 @@ impl Inbound {
                     // Some of its lines may stand in the inbox: they are in doubt.
                     Err(why @ BusError::Send(SendError::NotDurable { .. })) => {
                         return Err(why.into());
+                    }
+                    // There may be room for some of them.
+                    Err(BusError::Send(SendError::Full { .. })) if count > 1 => {
+                        most = count / 2;
+                        continue;
                     }
                     Err(why) => {
                         return Ok(LinkEnd { next, why: Some(Obstacle::Full(why.to_string())) });

@@ -363,16 +363,39 @@ fn a_full_inbox_holds_up_its_own_link_only() {
     let frames = frames_for(&mut out, &host("b"));
     let mut inbound = b.inbound();
     let first = deliver(&mut inbound, &host("a"), &frames);
-    assert_eq!((first.appended, &*first.later), (1, &[true][..]), "all three lines are one write");
+    assert_eq!(
+        (first.appended, &*first.later),
+        (2, &[true][..]),
+        "one of three, and the short one"
+    );
     acknowledge(&mut out, &host("b"), &first);
-    assert_eq!(out.waiting_for(&host("b")), 3);
+    assert_eq!(out.waiting_for(&host("b")), 2);
     let limits = MailLimits { fsync: Fsync::Never, ..MailLimits::default() };
     b.bus = Arc::new(Bus::new(b.dir.clone(), limits, clock()));
     drop(inbound);
     let mut inbound = b.inbound();
     let second = deliver(&mut inbound, &host("a"), &frames);
-    assert_eq!((second.appended, &*second.later), (3, &[false][..]));
+    assert_eq!((second.appended, &*second.later), (2, &[false][..]));
     assert_eq!(Owner::of(&b, "carol").mail().len(), 3);
+}
+
+#[test]
+fn a_line_that_never_fits_into_the_inbox_is_refused_and_holds_up_no_other() {
+    let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
+    let mut b = Host::new("b", &[("alice", Some("a")), ("carol", None)]);
+    let limits = MailLimits { fsync: Fsync::Never, inbox_bytes: 2000, ..MailLimits::default() };
+    b.bus = Arc::new(Bus::new(b.dir.clone(), limits, clock()));
+    let mut out = a.outbound();
+    a.send("alice", "carol", &"x".repeat(3000));
+    a.send("alice", "carol", "short");
+    out.take_in().unwrap();
+    let frames = frames_for(&mut out, &host("b"));
+    let arrived = deliver(&mut b.inbound(), &host("a"), &frames);
+    assert_eq!((arrived.appended, &*arrived.later), (1, &[false][..]));
+    acknowledge(&mut out, &host("b"), &arrived);
+    let letters = dead::read_all(&a.dir, &name("carol")).unwrap();
+    assert!(letters[0].reason.contains("cannot get a line of"), "{letters:?}");
+    assert_eq!(Owner::of(&b, "carol").mail().len(), 1);
 }
 
 /// An event on the way of mail between two hosts.

@@ -64,7 +64,6 @@ fn list(ids: &[TaskId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Renders a row for each leased path.
 /// A host of the team.
 #[derive(Debug, Clone)]
 pub(crate) struct HostRow {
@@ -72,6 +71,8 @@ pub(crate) struct HostRow {
     /// Its state, in words.
     pub(crate) state: String,
     pub(crate) members: Vec<String>,
+    /// The number of messages for its members that it does not have yet.
+    pub(crate) waiting: u64,
     pub(crate) version: String,
 }
 
@@ -82,11 +83,14 @@ pub(crate) fn host_table(rows: &[HostRow], palette: Palette) -> String {
     let rows = rows.iter().map(|row| {
         let members = if row.members.is_empty() { "-".into() } else { row.members.join(", ") };
         let members = one_line(&members, PROSE);
-        [one_line(&row.host, 32), row.state.clone(), members, one_line(&row.version, 32)]
+        let waiting = if row.waiting == 0 { String::new() } else { row.waiting.to_string() };
+        let version = one_line(&row.version, 32);
+        [one_line(&row.host, 32), row.state.clone(), members, waiting, version]
     });
-    table(["HOST", "STATE", "MEMBERS", "VERSION"], rows, palette)
+    table(["HOST", "STATE", "MEMBERS", "WAITING", "VERSION"], rows, palette)
 }
 
+/// Renders a row for each leased path.
 pub(crate) fn lease_table<'a>(leases: impl Iterator<Item = &'a Lease>, palette: Palette) -> String {
     let row = |lease: &Lease, path: &String| {
         let (owner, why) = (one_line(&lease.owner, 32), one_line(&lease.why, PROSE));

@@ -1,7 +1,7 @@
 //! Members on several hosts, with the real programs: mail, rosters, ends of processes, hosts that are away.
 
 use crate::machines::{Machines, program};
-use crate::rig::process::spawn_tied;
+use crate::rig::process::{signal, spawn_tied};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::fs;
@@ -126,6 +126,47 @@ fn mail_for_a_host_that_is_away_waits_and_the_sender_is_told() {
     machines.eventually("it is delivered once a relay runs", || {
         machines.get("gpu1").has_mail("carol", "without a relay")
     });
+    carol.kill().unwrap();
+    carol.wait().unwrap();
+}
+
+#[test]
+fn a_full_inbox_on_another_host_holds_up_mail_at_its_source_until_there_is_room() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let gpu = machines.get_mut("gpu1");
+    gpu.kill_relay();
+    let settings = gpu.folder().join(".team/settings.toml");
+    fs::File::create(settings).unwrap().write_all(b"inbox_bytes = 4000\n").unwrap();
+    gpu.start_relay();
+    let mut carol = machines.get("gpu1").start_member("carol");
+    machines.wait_known("carol", true);
+    let (ann, gpu) = (machines.get("ann"), machines.get("gpu1"));
+    signal(&carol, Signal::SIGSTOP);
+    let text = |number: usize| format!("{number} {}", "x".repeat(300));
+    for number in 0..40 {
+        ann.team_ok(&["send", "carol", &text(number)]);
+    }
+    let waiting = || {
+        let hosts: serde_json::Value =
+            serde_json::from_str(&ann.team_ok(&["host", "ls", "--json"])).unwrap();
+        let hosts = hosts["hosts"].as_array().unwrap().clone();
+        let gpu = hosts.iter().find(|host| host["host"] == "gpu1").cloned();
+        gpu.and_then(|host| host["waiting"].as_u64())
+    };
+    let inbox = gpu.folder().join(".team/inbox/carol.jsonl");
+    let size = || fs::metadata(&inbox).map_or(0, |about| about.len());
+    machines.eventually("the inbox is full, and the rest waits on ann", || {
+        assert!(size() <= 4000);
+        size() > 3000 && waiting().is_some_and(|count| (25..40).contains(&count))
+    });
+    signal(&carol, Signal::SIGCONT);
+    machines.eventually("all of it arrives", || {
+        assert!(size() <= 4000);
+        gpu.has_mail("carol", &text(39))
+    });
+    let all = gpu.mail_of("carol").len();
+    assert_eq!(all, 40);
+    machines.eventually("nothing waits", || waiting() == Some(0));
     carol.kill().unwrap();
     carol.wait().unwrap();
 }

@@ -229,6 +229,8 @@ fn a_host_that_cannot_be_added_is_not_added_and_the_reason_is_said() {
     let said = pair.refusal(&["host", "rm", "gpu1"]);
     assert!(said.contains("no host of this name was added"), "{said}");
     pair.add();
+    let said = pair.refusal(&["host", "add", "gpu1", "--here", "bob"]);
+    assert!(said.contains("this host is named ann"), "{said}");
     let said = pair.refusal(&["host", "add", "gpu1", "--name", "gpu2"]);
     assert!(said.contains("its folder is that of host gpu1"), "{said}");
     assert!(!pair.team_ok(&["host", "ls"]).contains("gpu2"));

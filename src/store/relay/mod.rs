@@ -80,6 +80,9 @@ pub struct KnownHost {
     pub version: String,
     /// The time since which it is not heard; `None` while it is.
     pub away_since: Option<WallTime>,
+    /// The number of messages for its members in the outboxes, at the last sign of life.
+    #[serde(default)]
+    pub waiting: u64,
 }
 
 /// The lock of a relay. While it is held, no other relay serves the team folder.
