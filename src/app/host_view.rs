@@ -34,7 +34,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         link.and_then(|link| link.why.as_ref())
             .map(|why| format!(", no connection over ssh: {why}"))
     };
-    // What a relay has not taken in yet stands in the inboxes.
+    // Mail that no relay has taken in yet stands in the inboxes.
     let listed = roster.members.iter().filter(|member| member.host.is_some());
     let names = listed.filter_map(|member| AgentName::member(&member.name).ok());
     let unread = unread::counts(&team, names.chain([AgentName::lead()]).collect());
