@@ -3,10 +3,10 @@
 use crate::failure::HostFailure;
 use crate::own_server;
 use crate::settings::{GivenSettings, HostSettings, known_identity, name_near, parse_host};
-use crate::ssh::{RemoteHost, Ssh, look, set_up};
+use crate::ssh::{RemoteHost, Ssh, look, quoted, set_up};
 use agent_team::store::relay::{
     HostIdentity, RelayLock, SshHost, change_ssh_hosts, is_served, known_hosts, name_host,
-    new_secret, ssh_links,
+    new_secret, ssh_hosts, ssh_links,
 };
 use agent_team::store::{Clock, StoreError, SystemClock, TeamDir};
 use agent_team::wire::WallTime;
@@ -79,6 +79,7 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
     }
     let found = look(&ssh, &destination).await?;
     let folder = folder_there(&found, folder, &settings.team);
+    refuse_listed(&root, &host, &destination, &folder)?;
     let (program, copied) = set_up(&ssh, &destination, &found, &folder).await?;
     let identity = become_one_of_several(&root, settings)?;
     let dir = TeamDir::look(&root).map_err(|why| at_folder(&why))?;
@@ -86,23 +87,17 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
         host: host.clone(),
         destination: destination.clone(),
         folder: folder.clone(),
-        program,
+        program: program.clone(),
     };
-    put(&dir, added)?;
-    let began = SystemClock.now();
+    let before = put(&dir, added.clone())?;
     let waited = Instant::now();
-    let heard = match start_relay_if_none(&dir, &ssh_program, nats_server.as_deref())? {
-        None => until_heard(&dir, &host, began, &mut None).await,
-        Some(relay) => {
-            let mut relay = Some(relay);
-            let heard = until_heard(&dir, &host, began, &mut relay).await;
-            end(relay).await;
-            heard
-        }
-    };
+    // A connection that stands is not made anew.
+    let stands =
+        before.as_ref() == Some(&added) && is_served(&dir).map_err(|why| at_folder(&why))?;
+    let began = if stands { WallTime::default() } else { SystemClock.now() };
+    let heard = check(&dir, &host, began, &ssh_program, nats_server.as_deref()).await;
     if let Err(why) = heard {
-        change_ssh_hosts(&dir, |hosts| hosts.retain(|known| known.host != host))
-            .map_err(|why| at_folder(&why))?;
+        take_back(&dir, &host, before)?;
         return Err(why);
     }
     let programs = match copied {
@@ -116,9 +111,11 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
         waited.elapsed().as_secs_f64()
     ));
     tell(&format!("{host} is a host of team {}; this one is {}", identity.team, identity.host));
-    tell(&format!(
-        "Start a member there:  ssh -t {destination} 'cd {folder} && team teammate NAME'"
-    ));
+    let team = found.team.filter(|_| copied == 0);
+    let team =
+        team.unwrap_or_else(|| format!("{}", Path::new(&program).with_file_name("team").display()));
+    let start = format!("cd {} && {} teammate NAME", quoted(&folder), quoted(&team));
+    tell(&format!("Start a member there:  ssh -t {destination} {}", quoted(&start)));
     if !is_served(&dir).map_err(|why| at_folder(&why))? {
         tell("The connection is up while a lead runs here (team lead), or: team-host run");
     }
@@ -239,12 +236,63 @@ fn become_one_of_several(root: &Path, settings: HostSettings) -> Result<HostIden
     })
 }
 
-fn put(dir: &TeamDir, added: SshHost) -> Result<(), HostFailure> {
+/// Refuses a name that another host on the list has, or the same one with another folder.
+fn refuse_listed(
+    root: &Path,
+    host: &HostName,
+    destination: &str,
+    folder: &str,
+) -> Result<(), HostFailure> {
+    let Ok(dir) = TeamDir::look(root) else { return Ok(()) };
+    let listed = ssh_hosts(&dir).map_err(|why| at_folder(&why))?;
+    let of_name = listed.into_iter().find(|known| known.host == *host);
+    match of_name.filter(|known| known.destination != destination || known.folder != folder) {
+        None => Ok(()),
+        Some(SshHost { destination, folder, .. }) => {
+            let why = format!("it is {destination}, with the folder {folder}");
+            let hint = format!(
+                "give the new one another name: --name HOST; or first: team host rm {host}"
+            );
+            Err(HostFailure::usage(format!("a host is named {host} already"), why, hint))
+        }
+    }
+}
+
+/// Puts a host on the list; returns the entry that it had.
+fn put(dir: &TeamDir, added: SshHost) -> Result<Option<SshHost>, HostFailure> {
     let changed = change_ssh_hosts(dir, |hosts| {
-        hosts.retain(|known| known.host != added.host);
-        hosts.push(added);
+        match hosts.iter_mut().find(|known| known.host == added.host) {
+            Some(known) => Some(std::mem::replace(known, added)),
+            None => {
+                hosts.push(added);
+                None
+            }
+        }
     });
     changed.map_err(|why| at_folder(&why))
+}
+
+/// Puts the list back to before a failed addition.
+fn take_back(dir: &TeamDir, host: &HostName, before: Option<SshHost>) -> Result<(), HostFailure> {
+    let changed = change_ssh_hosts(dir, |hosts| {
+        hosts.retain(|known| known.host != *host);
+        hosts.extend(before);
+    });
+    changed.map_err(|why| at_folder(&why))
+}
+
+/// Waits until a new host is heard, by the relay that runs here or by one for this check.
+async fn check(
+    dir: &TeamDir,
+    host: &HostName,
+    began: WallTime,
+    ssh: &Path,
+    nats_server: Option<&Path>,
+) -> Result<(), HostFailure> {
+    let mut relay = start_relay_if_none(dir, ssh, nats_server)?;
+    let heard = until_heard(dir, host, began, &mut relay).await;
+    end(relay).await;
+    heard
 }
 
 /// Starts the relay of this host for the check, if none runs. It ends with this process.
@@ -281,7 +329,9 @@ async fn until_heard(
         let links = ssh_links(dir).map_err(|why| at_folder(&why))?;
         let link = links.iter().find(|link| link.host == *host && link.since >= began);
         let known = known_hosts(dir).map_err(|why| at_folder(&why))?;
-        let is_heard = known.iter().any(|known| known.host == *host && known.away_since.is_none());
+        let is_heard = known
+            .iter()
+            .any(|known| known.host == *host && known.is_heard && known.away_since.is_none());
         if is_heard && link.is_some_and(|link| link.is_up) {
             return Ok(());
         }
@@ -300,6 +350,11 @@ async fn until_heard(
         if let Some(child) = relay
             && let Ok(Some(status)) = child.try_wait()
         {
+            if is_served(dir).map_err(|why| at_folder(&why))? {
+                // That of a lead was faster.
+                *relay = None;
+                continue;
+            }
             let mut said = String::new();
             if let Some(errors) = &mut child.stderr {
                 drop(errors.read_to_string(&mut said).await);

@@ -90,9 +90,10 @@ impl NameClaims {
             return;
         }
         let (bus, terms) = (Arc::clone(&self.bus), self.places.own_terms().clone());
-        self.recorded.clone_from(&terms);
-        if let Err(why) = offload(move || write_own_names(bus.dir(), &terms)).await {
-            tracing::warn!(%why, "the names of this host are not recorded");
+        let write = move || write_own_names(bus.dir(), &terms).map(|()| terms);
+        match offload(write).await {
+            Ok(terms) => self.recorded = terms,
+            Err(why) => tracing::warn!(%why, "the names of this host are not recorded yet"),
         }
     }
 

@@ -202,11 +202,12 @@ impl OutboundTask {
                 true
             }
             OutboundEvent::Recipients(recipients) => {
-                self.hosts = recipients.values().map(|recipient| recipient.host.clone()).collect();
                 let set = move |outbound: &mut Outbound| {
-                    (outbound.set_recipients(recipients), outbound.orphaned())
+                    let set = outbound.set_recipients(recipients);
+                    (set, outbound.orphaned(), outbound.hosts())
                 };
-                let (set, orphaned) = self.with_outbound(set).await;
+                let (set, orphaned, hosts) = self.with_outbound(set).await;
+                self.hosts = hosts;
                 if let Err(why) = set {
                     tracing::warn!(%why, "not all mail for other hosts can be taken in");
                 }
@@ -256,9 +257,10 @@ impl OutboundTask {
         let work = move |outbound: &mut Outbound| {
             let before = outbound.waiting_for(&host);
             let noted = outbound.acknowledged(&host, &acknowledgement);
-            (before, outbound.waiting_for(&host), noted)
+            (before, outbound.waiting_for(&host), outbound.hosts(), noted)
         };
-        let (before, after, noted) = self.with_outbound(work).await;
+        let (before, after, hosts, noted) = self.with_outbound(work).await;
+        self.hosts = hosts;
         if let Err(why) = noted {
             tracing::warn!(%by, %why, "an acknowledgement is not noted");
         }

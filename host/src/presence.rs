@@ -8,7 +8,7 @@ use crate::name_claims::NameClaims;
 use crate::outbound::{OutboundEvent, WaitingCounts};
 use agent_team::bus::Bus;
 use agent_team::relay::{HostEntry, RosterMirror, member_key, parse_member_key};
-use agent_team::store::relay::{HostIdentity, KnownHost, write_hosts};
+use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::carried::{Epoch, HostName, RELAY_PROTOCOL, ValueVersion};
 use bytes::Bytes;
@@ -86,6 +86,8 @@ struct HeardHost {
     value: Option<HostValue>,
     missed: u32,
     is_away: bool,
+    /// Whether it was heard since the start of this relay.
+    is_heard: bool,
 }
 
 /// The reason for which the process must end.
@@ -119,6 +121,8 @@ pub(crate) struct PresenceTask {
     inbound: mpsc::UnboundedSender<InboundEvent>,
     /// Whether this host may take a name that another one has.
     replaces: bool,
+    /// Called once the name is this host's.
+    on_named: fn(),
     name: NameState,
     names: NameClaims,
     waiting: WaitingCounts,
@@ -133,7 +137,8 @@ pub(crate) struct PresenceTask {
 }
 
 impl PresenceTask {
-    /// Creates the task. With `replaces`, this host takes a name that another one has.
+    /// Creates the task. With `replaces`, this host takes a name that another one has. `on_named` is called once the name
+    /// is this host's.
     pub(crate) fn new(
         carrier: Carrier,
         dir: TeamDir,
@@ -143,7 +148,7 @@ impl PresenceTask {
             mpsc::UnboundedSender<OutboundEvent>,
         ),
         (bus, waiting): (Arc<Bus>, WaitingCounts),
-        replaces: bool,
+        (replaces, on_named): (bool, fn()),
     ) -> Self {
         let names = NameClaims::new(identity.host.clone(), bus);
         let mirror = Some(RosterMirror::new(dir.clone(), &identity));
@@ -154,6 +159,7 @@ impl PresenceTask {
             outbound,
             inbound,
             replaces,
+            on_named,
             name: NameState::Free,
             names,
             waiting,
@@ -177,6 +183,7 @@ impl PresenceTask {
         mut events: mpsc::UnboundedReceiver<PresenceEvent>,
         wake: Arc<Notify>,
     ) -> Result<(), NameLost> {
+        self.expect_hosts().await;
         self.write().await;
         loop {
             let next_beat = BEAT_EVERY.saturating_sub(self.last_beat.elapsed());
@@ -191,6 +198,19 @@ impl PresenceTask {
                 () = tokio::time::sleep(next_beat) => self.beat().await,
                 () = tokio::time::sleep(until_write), if self.has_changed => self.write().await,
             }
+        }
+    }
+
+    /// Expects signs of life of the hosts that an earlier relay has known, also if the server does not tell of them.
+    async fn expect_hosts(&mut self) {
+        let (dir, host) = (self.dir.clone(), self.identity.host.clone());
+        match offload(move || known_hosts(&dir)).await {
+            Ok(known) => {
+                for known in known.iter().filter(|known| known.host != host) {
+                    self.host(&known.host);
+                }
+            }
+            Err(why) => tracing::warn!(%why, "the hosts of before are unknown"),
         }
     }
 
@@ -229,6 +249,7 @@ impl PresenceTask {
             }
             NameState::Taken | NameState::Free => self.name = NameState::Own,
         }
+        (self.on_named)();
         drop(self.inbound.send(InboundEvent::Named));
         drop(self.outbound.send(OutboundEvent::Named));
         Ok(())
@@ -266,12 +287,13 @@ impl PresenceTask {
         Ok(())
     }
 
-    /// Returns a host; one that is new counts as heard.
+    /// Returns a host. One that is new is away only after as many missed signs of life as another.
     fn host(&mut self, host: &HostName) -> &mut HeardHost {
         self.hosts.entry(host.clone()).or_insert(HeardHost {
             value: None,
             missed: 0,
             is_away: false,
+            is_heard: false,
         })
     }
 
@@ -281,9 +303,9 @@ impl PresenceTask {
             return;
         }
         let known = self.host(from);
-        let was_away = known.is_away;
-        (known.missed, known.is_away) = (0, beat.leaves);
-        if was_away != beat.leaves {
+        let is_news = known.is_away != beat.leaves || !known.is_heard;
+        (known.missed, known.is_away, known.is_heard) = (0, beat.leaves, true);
+        if is_news {
             self.note_away(from, beat.leaves);
         }
     }
@@ -297,7 +319,7 @@ impl PresenceTask {
         if is_away {
             tracing::warn!(%host, "a host is not heard");
         } else {
-            tracing::info!(%host, "a host is heard again");
+            tracing::info!(%host, "a host is heard");
             drop(self.outbound.send(OutboundEvent::Heard(Some(host.clone()))));
         }
     }
@@ -429,6 +451,7 @@ impl PresenceTask {
                 host: host.clone(),
                 version: heard.value.as_ref().map(|it| it.version.clone()).unwrap_or_default(),
                 away_since: heard.is_away.then(|| away.unwrap_or_else(|| SystemClock.now())),
+                is_heard: heard.is_heard,
                 waiting: waiting.get(host).copied().unwrap_or_default(),
             }
         };

@@ -88,8 +88,9 @@ pub(crate) async fn serve(
         tracing::warn!(why, "the settings are not understood: the defaults are in force");
     }
     let bus = Arc::new(Bus::new(dir.clone(), limits, Arc::new(SystemClock)));
+    let on_named: fn() = if options.invited.is_some() { say_serving } else { || () };
     let (tasks, outbound_end, presence_end) =
-        start_tasks(&carrier, &dir, &identity, &bus, options.replaces);
+        start_tasks(&carrier, &dir, &identity, &bus, (options.replaces, on_named));
     let watching = [
         tokio::spawn(watch_files(TeamWatcher::of_mail(&dir), Arc::clone(&tasks.mail))),
         tokio::spawn(watch_files(TeamWatcher::of_members(&dir), Arc::clone(&tasks.members))),
@@ -107,6 +108,7 @@ pub(crate) async fn serve(
     let mut input = options.ends_with_input.then(input_end::of_standard_input);
     let mut lost = options.invited.is_some().then(Instant::now);
     let mut incoming = carrier.receive();
+    let mut gone = std::pin::pin!(until_gone(&dir));
     let ended = loop {
         tokio::select! {
             event = incoming.recv() => match event {
@@ -122,7 +124,7 @@ pub(crate) async fn serve(
             () = until_input_ends(&mut input) => break Ok(()),
             why = until_lost(lost, &carrier) => break Err(why),
             ended = until_ended(&mut presence_end) => break ended,
-            () = until_gone(&dir) => break Err(HostFailure {
+            () = &mut gone => break Err(HostFailure {
                 what: "the team folder is gone".into(),
                 why: format!("{} was removed or replaced", dir.root().display()),
                 hint: "start the relay again once there is a team".into(),
@@ -194,14 +196,18 @@ impl Helpers {
     }
 }
 
-/// Notes whether an invited relay has a connection, and says that it serves once it knows the other hosts.
+/// Says that an invited relay serves, to the host that has invited it.
+fn say_serving() {
+    drop(writeln!(io::stdout(), "{SERVING}"));
+}
+
+/// Notes whether an invited relay has a connection.
 fn note_connection(event: &Incoming, lost: &mut Option<Instant>) {
     match event {
         Incoming::Connected => *lost = None,
         Incoming::Disconnected => *lost = lost.or_else(|| Some(Instant::now())),
-        // The host that has invited it reads this.
-        Incoming::AllValues => drop(writeln!(io::stdout(), "{SERVING}")),
-        Incoming::Frames(_)
+        Incoming::AllValues
+        | Incoming::Frames(_)
         | Incoming::Ack { .. }
         | Incoming::Sync { .. }
         | Incoming::Beat { .. }
@@ -236,7 +242,7 @@ fn start_tasks(
     dir: &TeamDir,
     identity: &HostIdentity,
     bus: &Arc<Bus>,
-    replaces: bool,
+    named: (bool, fn()),
 ) -> (Tasks, JoinHandle<()>, PresenceEnd) {
     let (mail, wake_for_members) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (inbound, inbound_events) = mpsc::unbounded_channel();
@@ -258,7 +264,7 @@ fn start_tasks(
     let channels = (inbound.clone(), outbound.clone());
     let (dir, identity, bus) = (dir.clone(), identity.clone(), Arc::clone(bus));
     let members =
-        PresenceTask::new(carrier.clone(), dir, identity, channels, (bus, waiting), replaces);
+        PresenceTask::new(carrier.clone(), dir, identity, channels, (bus, waiting), named);
     let presence_end = tokio::spawn(members.run(presence_events, Arc::clone(&wake_for_members)));
     let tasks = Tasks { mail, members: wake_for_members, inbound, outbound, presence };
     (tasks, outbound_end, presence_end)

@@ -5,6 +5,7 @@ use agent_team::store::relay::{self, HostIdentity, Servers};
 use agent_team::store::{TeamDir, locate};
 use agent_team::wire::carried::HostName;
 use std::env;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// The words of a first start.
@@ -47,7 +48,13 @@ impl GivenSettings {
         known: Option<HostIdentity>,
         if_invited: bool,
     ) -> Result<HostSettings, HostFailure> {
+        let is_added = known.as_ref().is_some_and(|known| !known.servers.are_known());
         let missing = |what: &str| {
+            if is_added {
+                let why = "another host has added it over ssh, and runs its relay";
+                let hint = "see there: team host ls; or name a server that runs: --nats nats://SERVER:4222";
+                return HostFailure::usage(format!("this host has no {what}"), why, hint);
+            }
             HostFailure::usage(
                 format!("this host has no {what}"),
                 format!("{} is not one of several hosts yet", root.display()),
@@ -108,7 +115,9 @@ pub(crate) fn parse_team(team: String) -> Result<String, HostFailure> {
 
 /// Returns a name that may be used, as near as possible to a text, for example the name of a machine or a folder.
 pub(crate) fn name_near(text: &str) -> String {
-    let first = text.split('.').next().unwrap_or_default().to_lowercase();
+    let is_address = text.parse::<IpAddr>().is_ok();
+    let first = if is_address { Some(text) } else { text.split('.').next() };
+    let first = first.unwrap_or_default().to_lowercase();
     let letters =
         first.chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' });
     let name: String = letters.collect();
@@ -131,7 +140,7 @@ mod tests {
             ("gpu1", "gpu1"),
             ("Ann's MacBook", "ann-s-macbook"),
             ("box.example.org", "box"),
-            ("10.0.0.7", "host-10"),
+            ("10.0.0.7", "host-10-0-0-7"),
             ("", "host"),
             ("_shop_", "shop"),
             ("a-very-long-name-of-a-machine-in-a-rack", "a-very-long-name-of-a-ma"),

@@ -125,7 +125,9 @@ fn take_home(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
         let what = format!("{name} may run on {host}");
         Err(Failure::new(Exit::InUse, what, why, hint))
     };
-    if home.is_away {
+    let known = relay::known_hosts(team)?;
+    let is_heard = known.iter().any(|known| known.host.as_str() == host && known.is_heard);
+    if relay::is_served(team)? && (home.is_away || !is_heard) {
         let why = format!("{host} is not heard, and {name} belonged to it");
         return unknown(
             why,

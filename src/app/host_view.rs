@@ -42,14 +42,15 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         let counts = members.iter().filter_map(|name| unread.get(&AgentName::mailbox(name).ok()?));
         counts.map(|count| *count as u64).sum()
     };
-    let other = |KnownHost { host, version, away_since, waiting }: KnownHost| {
+    let other = |KnownHost { host, version, away_since, is_heard, waiting }: KnownHost| {
         let state = match away_since {
             _ if !is_served => "unknown: no relay runs here".to_owned(),
             Some(since) => {
                 let why = trouble(&host).unwrap_or_default();
                 format!("away for {}{why}", age(now.since(since)))
             }
-            None => "up".to_owned(),
+            None if is_heard => "up".to_owned(),
+            None => format!("not heard yet{}", trouble(&host).unwrap_or_default()),
         };
         let members = members_of(&roster, Some(host.as_str()));
         let waiting = waiting + in_inboxes(&members);

@@ -28,6 +28,8 @@ pub fn end_displaced(bus: &Bus, name: &AgentName, host: &HostName) -> Result<boo
     }
     let ended = process.ends_within(READ_WITHIN) || {
         process.send_signal(Signal::SIGTERM).unwrap_or_default();
+        // One that was stopped ends, too.
+        process.send_signal(Signal::SIGCONT).unwrap_or_default();
         process.ends_within(END_WITHIN)
     };
     if !ended {

@@ -210,8 +210,11 @@ impl Inbound {
         if (text.len() + MARK_BYTES) as u64 > longest {
             return Ok(Err(format!("cannot get a line of {} bytes from another host", text.len())));
         }
+        // Mail that its recipient has not read before it moved comes from its host before, and says whence it came there.
+        let came_from = Via::of(&object).map_or_else(|| link.host.clone(), |via| via.host);
         if let Some(home) = self.home_of(&message.from)?
             && home != link.host
+            && home != came_from
         {
             return Ok(Err(format!("gets mail of {} only from {home}, its host", message.from)));
         }

@@ -8,6 +8,8 @@
 
 mod displaced;
 mod inbound;
+#[cfg(test)]
+mod move_tests;
 mod names;
 mod outbound;
 mod roster;

@@ -212,6 +212,7 @@ mod tests {
         let (mut mirror, _life) = with_living_carol(&dir);
         let mut names = NamePlaces::new(host("a"), BTreeMap::new());
         names.note(name("carol"), Some(at("b", 1)), 7);
+        mirror.set_away(&host("b"), None);
         let end = |is_certain| {
             [NameStep::End(Displaced { name: name("carol"), host: host("b"), is_certain })]
         };

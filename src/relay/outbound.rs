@@ -14,7 +14,7 @@ use crate::wire::carried::{
 use crate::wire::limits::MAX_LINE_BYTES;
 use crate::wire::message::Body;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +67,11 @@ struct OwnedMailbox {
 
 struct Link {
     recipient: Recipient,
+    /// The recipient on its next host. Its host before may have lines already whose acknowledgements are on their way: it says
+    /// first how far they have come.
+    moves_to: Option<Recipient>,
+    /// Whether lines that are not acknowledged may have been published.
+    is_published: bool,
     owned: Option<OwnedMailbox>,
     /// Whether its outbox was looked at: an earlier process may have left lines in it.
     is_known: bool,
@@ -108,12 +113,18 @@ impl Outbound {
         for (name, recipient) in recipients {
             let link = self.links.entry(name.clone()).or_insert_with(|| Link {
                 recipient: recipient.clone(),
+                moves_to: None,
+                is_published: false,
                 owned: None,
                 is_known: false,
                 cursor: 1,
             });
             let is_same = link.recipient == recipient;
-            link.recipient = recipient;
+            if link.recipient.host != recipient.host && link.may_have_arrived() {
+                link.moves_to = Some(recipient);
+            } else {
+                (link.recipient, link.moves_to) = (recipient, None);
+            }
             let opened = self.hold_or_release(&name, is_same);
             failed = failed.and(opened);
         }
@@ -132,6 +143,8 @@ impl Outbound {
                 let owned = open(&self.dir, name, &link.recipient, &self.clock)?;
                 let owned = link.owned.insert(owned);
                 link.cursor = owned.mailbox.sink().base() + 1;
+                // By an earlier process.
+                link.is_published = true;
             }
             Some(owned) if is_needed && !is_same => {
                 let record = record_of(&link.recipient, &self.clock);
@@ -143,6 +156,11 @@ impl Outbound {
         // Not before: an outbox that could not be opened is looked at again.
         link.is_known = true;
         Ok(())
+    }
+
+    /// Returns the hosts to which mail goes, or may go.
+    pub fn hosts(&self) -> BTreeSet<HostName> {
+        self.links.values().map(|link| link.recipient.host.clone()).collect()
     }
 
     /// Takes in the mail that waits for members of other hosts. When this returns, it is durable in the outboxes.
@@ -214,6 +232,7 @@ impl Outbound {
             let (Some(first), Some(last)) = (found.first(), found.last()) else { continue };
             ids.push(format!("{name}.{}-{}", first.seq, last.seq));
             link.cursor = last.seq + 1;
+            link.is_published = true;
             lines.append(&mut found);
         }
         if lines.is_empty() {
@@ -264,6 +283,12 @@ impl Outbound {
             let outbox = owned.mailbox.sink();
             let now = self.clock.now();
             let refused = outbox.acknowledge(progress.next, &progress.refused, now)?;
+            if outbox.next() == outbox.base() + 1 {
+                link.is_published = false;
+                if let Some(next) = link.moves_to.take() {
+                    link.recipient = next;
+                }
+            }
             link.cursor = link.cursor.max(outbox.base() + 1);
             if progress.again && link.cursor > outbox.base() + 1 {
                 link.cursor = outbox.base() + 1;
@@ -340,6 +365,14 @@ impl Outbound {
 }
 
 impl Link {
+    /// Whether its host may have lines that it has not acknowledged yet.
+    fn may_have_arrived(&mut self) -> bool {
+        let has_lines = |owned: &mut OwnedMailbox| {
+            owned.mailbox.sink().next() > owned.mailbox.sink().base() + 1
+        };
+        self.is_published && self.owned.as_mut().is_some_and(has_lines)
+    }
+
     fn has_waiting(&mut self) -> bool {
         self.owned.as_mut().is_some_and(|owned| {
             let has_lines = owned.mailbox.sink().next() > owned.mailbox.sink().base() + 1;

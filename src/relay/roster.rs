@@ -66,6 +66,8 @@ struct OtherHost {
     listed: Option<BTreeSet<String>>,
     listed_version: Option<ValueVersion>,
     away_since: Option<WallTime>,
+    /// Whether it was heard since the start of this relay.
+    is_heard: bool,
 }
 
 impl RosterMirror {
@@ -155,9 +157,8 @@ impl RosterMirror {
 
     /// Whether a host that is heard says that its agent of this name has ended, or that it has none.
     pub fn has_ended_on(&self, name: &AgentName, host: &HostName) -> bool {
-        let Some(other) = self.others.get(host).filter(|other| other.away_since.is_none()) else {
-            return false;
-        };
+        let is_heard = |other: &&OtherHost| other.is_heard && other.away_since.is_none();
+        let Some(other) = self.others.get(host).filter(is_heard) else { return false };
         match other.entries.get(name) {
             Some(entry) => !entry.alive,
             None => other.listed.as_ref().is_some_and(|listed| !listed.contains(name.as_str())),
@@ -166,7 +167,9 @@ impl RosterMirror {
 
     /// Notes the time since which a host is not heard; `None` if it is heard.
     pub fn set_away(&mut self, host: &HostName, since: Option<WallTime>) {
-        self.others.entry(host.clone()).or_default().away_since = since;
+        let other = self.others.entry(host.clone()).or_default();
+        other.away_since = since;
+        other.is_heard |= since.is_none();
     }
 
     /// Writes the entries of the other hosts into the roster, and removes those that their hosts do not have any more.
@@ -175,13 +178,16 @@ impl RosterMirror {
     /// # Errors
     /// The roster cannot be read or written.
     pub fn write(&self) -> Result<BTreeMap<AgentName, Recipient>, RelayError> {
-        let alive_here = alive_here(&self.dir)?;
-        let recipients = roster::update(&self.dir, Fsync::Always, |roster| {
+        roster::update(&self.dir, Fsync::Always, |roster| {
+            // With the roster's lock: an agent that starts here takes its life lock, and then its entry under this lock.
+            let alive_here = alive_here(&self.dir)?;
             self.remove_gone(roster);
             for (host, other) in &self.others {
                 for (name, told) in &other.entries {
-                    if alive_here.contains(name) && roster.host_of(name.as_str()).is_none() {
-                        tracing::warn!(%name, %host, "the name is in use on this host and on another one");
+                    if alive_here.contains(name) {
+                        if told.alive {
+                            tracing::warn!(%name, %host, "the name is in use on this host and on another one");
+                        }
                     } else if name.is_lead() {
                         write_lead(roster, host, told);
                     } else {
@@ -190,9 +196,8 @@ impl RosterMirror {
                 }
             }
             self.mark_away(roster);
-            recipients_of(roster)
-        })?;
-        Ok(recipients)
+            Ok::<_, RelayError>(recipients_of(roster))
+        })?
     }
 
     fn remove_gone(&self, roster: &mut Roster) {
@@ -212,19 +217,23 @@ impl RosterMirror {
 
     /// Notes at every entry since when its host is not heard.
     fn mark_away(&self, roster: &mut Roster) {
-        let away_since = |host: &str| {
+        // That of a host that was neither heard nor missed yet stays.
+        let away_since = |host: &str, known: Option<WallTime>| {
             let host = HostName::parse(host).ok()?;
-            self.others.get(&host)?.away_since
+            match self.others.get(&host) {
+                Some(other) if other.is_heard || other.away_since.is_some() => other.away_since,
+                Some(_) | None => known,
+            }
         };
         for member in &mut roster.members {
             if let Some(host) = &member.host {
-                member.away_since = away_since(host);
+                member.away_since = away_since(host, member.away_since);
             }
         }
         if let Some(lead) = &mut roster.lead
             && let Some(host) = &lead.host
         {
-            lead.away_since = away_since(host);
+            lead.away_since = away_since(host, lead.away_since);
         }
     }
 }

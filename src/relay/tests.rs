@@ -9,20 +9,18 @@ use crate::store::{
     SharedClock, TeamDir, Transcript, dead, roster, test_team,
 };
 use crate::wire::AgentName;
-use crate::wire::carried::{
-    Acknowledgement, Epoch, HostName, ProgressQuestion, RELAY_PROTOCOL, ValueVersion,
-};
+use crate::wire::carried::{Acknowledgement, HostName, ProgressQuestion, RELAY_PROTOCOL};
 use crate::wire::roster::{Member, Status};
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-fn name(text: &str) -> AgentName {
+pub(super) fn name(text: &str) -> AgentName {
     AgentName::mailbox(text).unwrap()
 }
 
-fn host(text: &str) -> HostName {
+pub(super) fn host(text: &str) -> HostName {
     HostName::parse(text).unwrap()
 }
 
@@ -31,17 +29,17 @@ fn clock() -> SharedClock {
 }
 
 /// A host with its team folder.
-struct Host {
+pub(super) struct Host {
     _folder: tempfile::TempDir,
     _lock: RelayLock,
-    dir: TeamDir,
-    identity: HostIdentity,
+    pub(super) dir: TeamDir,
+    pub(super) identity: HostIdentity,
     bus: Arc<Bus>,
 }
 
 impl Host {
     /// Creates a host whose roster has members of this and of other hosts.
-    fn new(host_name: &str, members: &[(&str, Option<&str>)]) -> Self {
+    pub(super) fn new(host_name: &str, members: &[(&str, Option<&str>)]) -> Self {
         let (folder, dir) = test_team();
         let lock = RelayLock::take(&dir).unwrap().unwrap();
         let identity = name_host(&dir, host(host_name), "t", Servers::default()).unwrap();
@@ -62,7 +60,7 @@ impl Host {
         Self { _folder: folder, _lock: lock, dir, identity, bus }
     }
 
-    fn move_home(&self, member: &str, to: Option<&str>) {
+    pub(super) fn move_home(&self, member: &str, to: Option<&str>) {
         roster::update(&self.dir, Fsync::Never, |roster| {
             let entry = roster.member_mut(member).unwrap();
             (entry.host, entry.alive) = (to.map(ToOwned::to_owned), to.map(|_| true));
@@ -70,11 +68,11 @@ impl Host {
         .unwrap();
     }
 
-    fn send(&self, from: &str, to: &str, text: &str) {
+    pub(super) fn send(&self, from: &str, to: &str, text: &str) {
         self.bus.send(&name(from), to, Outgoing::text(text)).unwrap();
     }
 
-    fn outbound(&self) -> Outbound {
+    pub(super) fn outbound(&self) -> Outbound {
         let mut outbound =
             Outbound::new(self.dir.clone(), self.identity.clone(), Arc::clone(&self.bus), clock());
         let known = roster::read(&self.dir).unwrap();
@@ -88,20 +86,20 @@ impl Host {
         outbound
     }
 
-    fn inbound(&self) -> Inbound {
+    pub(super) fn inbound(&self) -> Inbound {
         let (dir, identity) = (self.dir.clone(), self.identity.clone());
         Inbound::open(dir, identity, Arc::clone(&self.bus)).unwrap()
     }
 }
 
 /// The process of a member, which takes in its mail.
-struct Owner {
+pub(super) struct Owner {
     mailbox: Mailbox,
     _life: LifeLock,
 }
 
 impl Owner {
-    fn of(host: &Host, member: &str) -> Self {
+    pub(super) fn of(host: &Host, member: &str) -> Self {
         let life = LifeLock::take(&host.dir, &name(member), LifeRecord::of_this_process()).unwrap();
         let keyring = Arc::new(Keyring::new(host.dir.clone()));
         keyring.own(&name(member), Fsync::Never).unwrap();
@@ -113,7 +111,7 @@ impl Owner {
     }
 
     /// Returns the new mail as (sender, content, whether the seal was verified).
-    fn mail(&mut self) -> Vec<(String, String, bool)> {
+    pub(super) fn mail(&mut self) -> Vec<(String, String, bool)> {
         let drained = self.mailbox.drain().unwrap();
         // Only what a relay tells of a refusal may come twice.
         let is_expected = |notice: &MailNotice| matches!(notice, MailNotice::Repeated { id, .. } if id.starts_with("undelivered:"));
@@ -128,16 +126,16 @@ impl Owner {
     }
 }
 
-fn deliver(inbound: &mut Inbound, from: &HostName, bodies: &[Vec<u8>]) -> Arrived {
+pub(super) fn deliver(inbound: &mut Inbound, from: &HostName, bodies: &[Vec<u8>]) -> Arrived {
     let frames: Vec<_> = bodies.iter().map(|body| InboundFrame { from, body }).collect();
     inbound.deliver(&frames).unwrap()
 }
 
-fn frames_for(outbound: &mut Outbound, to: &HostName) -> Vec<Vec<u8>> {
+pub(super) fn frames_for(outbound: &mut Outbound, to: &HostName) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| outbound.next_frame(to).unwrap().map(|frame| frame.body)).collect()
 }
 
-fn acknowledge(outbound: &mut Outbound, by: &HostName, arrived: &Arrived) {
+pub(super) fn acknowledge(outbound: &mut Outbound, by: &HostName, arrived: &Arrived) {
     for (_, acknowledgement) in &arrived.acknowledgements {
         outbound.acknowledged(by, acknowledgement).unwrap();
     }
@@ -259,56 +257,6 @@ fn a_relay_killed_in_the_midst_of_an_append_leaves_a_torn_line_and_brings_it_aga
         letters.iter().map(|it| it.reason.as_str()).collect::<Vec<_>>(),
         ["the line was never finished"]
     );
-}
-
-#[test]
-fn mail_that_one_owner_of_a_name_has_taken_in_is_not_taken_in_by_the_next_when_the_name_moves() {
-    let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
-    a.send("alice", "carol", "one");
-    let mut out = a.outbound();
-    assert_eq!(out.take_in().unwrap().count, 1);
-    // The claim is still there: late writers may append to it.
-    drop(out);
-    a.send("alice", "carol", "two");
-    a.move_home("carol", None);
-    let mut carol = Owner::of(&a, "carol");
-    assert_eq!(carol.mail(), [("alice".to_owned(), "two".to_owned(), true)]);
-    a.send("alice", "carol", "three");
-    drop(carol);
-    a.move_home("carol", Some("b"));
-    let mut out = a.outbound();
-    assert_eq!(out.take_in().unwrap().count, 1);
-    let frames = frames_for(&mut out, &host("b"));
-    let text = String::from_utf8_lossy(&frames.concat()).into_owned();
-    assert!(text.contains("three") && !text.contains("two"), "{text}");
-}
-
-#[test]
-fn an_earlier_state_of_the_carrier_takes_no_member_from_the_roster() {
-    let b = Host::new("b", &[]);
-    let mut mirror = RosterMirror::new(b.dir.clone(), &b.identity);
-    let version = |start, number| ValueVersion { epoch: Epoch::of(7), start, number };
-    let carol = || BTreeSet::from(["carol".to_owned()]);
-    let entry = |alive, version| {
-        let entry = serde_json::to_value(Member { status: Status::Idle, ..Member::default() });
-        HostEntry { alive, entry: entry.unwrap(), version: Some(version) }
-    };
-    let home = |mirror: &RosterMirror| {
-        mirror.write().unwrap();
-        roster::read(&b.dir).unwrap().home_of("carol").map(|home| home.is_alive)
-    };
-    mirror.note(&host("a"), &name("carol"), entry(true, version(2, 3)));
-    mirror.note_names(&host("a"), carol(), Some(version(2, 4)));
-    assert_eq!(home(&mirror), Some(true));
-    mirror.note(&host("a"), &name("carol"), entry(false, version(1, 9)));
-    mirror.note_names(&host("a"), BTreeSet::new(), Some(version(2, 1)));
-    assert_eq!(home(&mirror), Some(true), "these are of before");
-    mirror.note(&host("a"), &name("carol"), entry(false, version(3, 1)));
-    assert_eq!(home(&mirror), Some(false));
-    // A new folder counts from the beginning.
-    let anew = ValueVersion { epoch: Epoch::of(8), start: 1, number: 1 };
-    mirror.note_names(&host("a"), BTreeSet::new(), Some(anew));
-    assert_eq!(home(&mirror), None);
 }
 
 #[test]

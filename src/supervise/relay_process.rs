@@ -19,6 +19,9 @@ const END_WITHIN: Duration = Duration::from_secs(8);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// A relay that ran so long was a good one.
+const GOOD_AFTER: Duration = Duration::from_secs(60);
+
 /// The program of the relay, and its environment.
 #[derive(Debug, Clone)]
 pub(crate) struct RelayProgram {
@@ -34,6 +37,7 @@ type RunningRelay = (Pidfd, PipeWriter);
 #[derive(Debug, Default)]
 pub(super) struct RelayProcess {
     running: Option<RunningRelay>,
+    started: Option<Instant>,
     pause: Option<Duration>,
     not_before: Option<Instant>,
     is_missing: bool,
@@ -72,7 +76,7 @@ impl RelayProcess {
         match spawn_until_input_ends(command) {
             Ok(started) => {
                 tracing::info!(pid = started.0.pid(), "the relay of this host is started");
-                self.running = Some(started);
+                (self.running, self.started) = (Some(started), Some(now));
             }
             Err(why) => {
                 tracing::warn!(%why, "the relay of this host cannot be started");
@@ -93,6 +97,9 @@ impl RelayProcess {
         let said = printed.lines().rfind(|line| line.starts_with("team-host: "));
         tracing::warn!(exit, said = said.unwrap_or_default(), "the relay of this host has ended");
         self.running = None;
+        if self.started.is_some_and(|started| started.elapsed() > GOOD_AFTER) {
+            self.pause = None;
+        }
         self.wait_longer();
     }
 

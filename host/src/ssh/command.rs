@@ -11,13 +11,19 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// The options of each call. A connection that is shared with other calls could not end with this one.
-const OPTIONS: [&str; 4] =
-    ["BatchMode=yes", "ConnectTimeout=10", "ControlMaster=no", "ControlPath=none"];
+/// The options of each call. A connection that is shared with other calls could not end with this one. A dead network is
+/// noticed within about 9 seconds.
+const OPTIONS: [&str; 6] = [
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    "ControlMaster=no",
+    "ControlPath=none",
+    "ServerAliveInterval=3",
+    "ServerAliveCountMax=3",
+];
 
-/// The options of the call that stays: a dead network is noticed within about 9 seconds.
-const LINK_OPTIONS: [&str; 3] =
-    ["ExitOnForwardFailure=yes", "ServerAliveInterval=3", "ServerAliveCountMax=3"];
+/// The options of the call that stays: another program that listens at the port there must not get the password.
+const LINK_OPTIONS: [&str; 1] = ["ExitOnForwardFailure=yes"];
 
 /// The program `ssh`.
 #[derive(Debug, Clone)]
@@ -54,6 +60,7 @@ impl Ssh {
             Input::Text(text) => (Stdio::piped(), Some(text)),
         };
         ssh.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        end_with_parent(&mut ssh);
         let mut child = Command::from(ssh).kill_on_drop(true).spawn()?;
         if let (Some(mut pipe), Some(text)) = (child.stdin.take(), text) {
             // A host that does not read it says why.
@@ -104,6 +111,10 @@ impl Ssh {
 
 /// Returns a text as one word for the shells that a person may have there.
 pub(crate) fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 

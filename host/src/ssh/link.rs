@@ -6,6 +6,7 @@ use crate::own_server::ServerAccess;
 use agent_team::store::relay::{SshHost, new_secret};
 use agent_team::wire::carried::HostName;
 use std::io;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin};
@@ -21,6 +22,9 @@ const GOOD_AFTER: Duration = Duration::from_secs(20);
 
 /// The time that the other relay has for its end.
 const END_WITHIN: Duration = Duration::from_secs(3);
+
+/// The time in which the last words of an `ssh` that has ended are read.
+const READ_WITHIN: Duration = Duration::from_millis(500);
 
 /// The ports of tunnels on the other hosts: below those that systems give to connections.
 const FIRST_PORT: u16 = 20_000;
@@ -109,20 +113,29 @@ impl Link {
             }
         };
         let said = async { tokio::join!(read(output, note), read(errors, |_| ())) };
+        let mut said = std::pin::pin!(said);
         tokio::select! {
-            (_, errors) = said => {
+            (_, errors) = &mut said => {
                 drop(input);
-                let status = child.wait().await?;
-                Ok(match &*last_line(&errors) {
-                    "" => format!("ssh ended ({status})"),
-                    line => line.to_owned(),
-                })
+                Ok(reason(&errors, child.wait().await?))
+            }
+            // A program that it has started may hold its pipes open.
+            status = child.wait() => {
+                let errors = timeout(READ_WITHIN, said).await.map_or_else(|_| Vec::new(), |it| it.1);
+                Ok(reason(&errors, status?))
             }
             _ = end.changed() => {
                 end_child(child, input).await;
                 Ok(String::new())
             }
         }
+    }
+}
+
+fn reason(errors: &[u8], status: ExitStatus) -> String {
+    match &*last_line(errors) {
+        "" => format!("ssh ended ({status})"),
+        line => line.to_owned(),
     }
 }
 

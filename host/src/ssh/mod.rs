@@ -5,6 +5,6 @@ mod link;
 mod links;
 mod setup;
 
-pub(crate) use command::Ssh;
+pub(crate) use command::{Ssh, quoted};
 pub(crate) use links::SshLinks;
 pub(crate) use setup::{RemoteHost, look, set_up};

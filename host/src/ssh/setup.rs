@@ -31,7 +31,7 @@ for device in /dev/nvidia[0-9]*; do [ -e "$device" ] && gpus=$((gpus + 1)); done
 echo "gpus=$gpus"
 PATH="$PATH:$HOME/.local/bin:$HOME/.cargo/bin"
 program=$(command -v team-host) && echo "program=$program" && echo "version=$("$program" --version)"
-command -v team >/dev/null && echo "team=yes"
+team=$(command -v team) && echo "team=$team"
 exit 0
 "#;
 
@@ -48,8 +48,8 @@ pub(crate) struct RemoteHost {
     pub(crate) program: Option<String>,
     /// Its version.
     pub(crate) version: String,
-    /// Whether `team` is there, too.
-    has_team: bool,
+    /// The path of `team` there.
+    pub(crate) team: Option<String>,
 }
 
 fn try_by_hand(destination: &str) -> String {
@@ -93,7 +93,7 @@ fn parse(text: &str) -> Option<RemoteHost> {
         size: size.join(", "),
         program: text("program").filter(|program| program.starts_with('/')),
         version: text("version").unwrap_or_default(),
-        has_team: found.contains_key("team"),
+        team: text("team").filter(|team| team.starts_with('/')),
     })
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn set_up(
 ) -> Result<(String, u64), HostFailure> {
     let mut copied = 0;
     let program = match &found.program {
-        Some(program) if found.has_team => program.clone(),
+        Some(program) if found.team.is_some() => program.clone(),
         Some(_) | None => {
             copied = copy_programs(ssh, destination, found).await?;
             format!("{}/{FOLDER}/{}", found.home, PROGRAMS[0])
@@ -191,18 +191,18 @@ mod tests {
 
     #[test]
     fn a_host_describes_itself_between_the_lines_of_a_greeting() {
-        let text = "Welcome!\nsystem=Linux x86_64\nhome=/home/ann\ncores=16\ngpus=1\nprogram=/usr/bin/team-host\nversion=team-host 0.1.0\nteam=yes\n";
+        let text = "Welcome!\nsystem=Linux x86_64\nhome=/home/ann\ncores=16\ngpus=1\nprogram=/usr/bin/team-host\nversion=team-host 0.1.0\nteam=/usr/bin/team\n";
         let expected = RemoteHost {
             system: "Linux x86_64".into(),
             home: "/home/ann".into(),
             size: "16 cores, 1 GPU".into(),
             program: Some("/usr/bin/team-host".into()),
             version: "team-host 0.1.0".into(),
-            has_team: true,
+            team: Some("/usr/bin/team".into()),
         };
         assert_eq!(parse(text), Some(expected));
         let bare = parse("system=Linux aarch64\nhome=/root\ncores=\ngpus=0\n").unwrap();
-        assert_eq!((&*bare.size, bare.program, bare.has_team), ("", None, false));
+        assert_eq!((&*bare.size, bare.program, bare.team), ("", None, None));
         assert_eq!(parse("This account is not available.\n"), None);
     }
 }

@@ -134,11 +134,13 @@ fn a_host_is_added_in_one_command_and_mail_goes_through_kills_of_ssh_server_and_
     let Some(mut pair) = Pair::or_skip() else { return };
     let said = pair.add();
     assert!(said.contains("gpu1 is a host of team demo; this one is ann"), "{said}");
-    assert!(said.contains("team teammate NAME") && said.contains("team lead"), "{said}");
+    assert!(said.contains("/team teammate NAME'") && said.contains("team lead"), "{said}");
     assert!(pair.is_quiet(), "nothing runs without a lead");
 
     let mut lead = pair.start_lead();
     pair.eventually("gpu1 is heard", || pair.is_heard());
+    // Once more, while it is up: nothing is made anew.
+    pair.add();
     let mut carol = pair.start_carol();
     pair.eventually("carol is on the roster", || pair.knows_carol());
     pair.team_ok(&["send", "carol", "the first"]);
@@ -229,6 +231,8 @@ fn a_host_that_cannot_be_added_is_not_added_and_the_reason_is_said() {
     let said = pair.refusal(&["host", "rm", "gpu1"]);
     assert!(said.contains("no host of this name was added"), "{said}");
     pair.add();
+    let said = pair.refusal(&["host", "add", "gpu1", "--folder", "elsewhere"]);
+    assert!(said.contains("a host is named gpu1 already"), "{said}");
     let said = pair.refusal(&["host", "add", "gpu1", "--here", "bob"]);
     assert!(said.contains("this host is named ann"), "{said}");
     let said = pair.refusal(&["host", "add", "gpu1", "--name", "gpu2"]);

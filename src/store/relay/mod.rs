@@ -1,6 +1,7 @@
 //! The files of a relay below `run/.state/relay/`: who the host is, what waits for other hosts, what has arrived from them.
 //!
-//! *Invariant:* only the holder of the relay's lock writes them.
+//! *Invariant:* only the holder of the relay's lock writes them, but for `ssh.json`, which has a lock of its own, and `printed`,
+//! which the lead that starts a relay empties.
 
 mod arrivals;
 mod outbox;
@@ -34,6 +35,9 @@ use std::io;
 
 /// The most bytes of the file with the identity of the host.
 const MOST_BYTES: u64 = 64 * 1024;
+
+/// The most bytes of the file with the names of the host.
+const MOST_NAME_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The identity of this host among the hosts of its team: `run/.state/relay/host.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +84,9 @@ pub struct KnownHost {
     pub version: String,
     /// The time since which it is not heard; `None` while it is.
     pub away_since: Option<WallTime>,
+    /// Whether it was heard since the start of the relay.
+    #[serde(default)]
+    pub is_heard: bool,
     /// The number of messages for its members in the outboxes, at the last sign of life.
     #[serde(default)]
     pub waiting: u64,
@@ -174,7 +181,7 @@ pub fn write_own_names(dir: &TeamDir, terms: &BTreeMap<AgentName, u64>) -> Resul
 /// # Errors
 /// The file exists and cannot be read.
 pub fn own_names(dir: &TeamDir) -> Result<BTreeMap<AgentName, u64>, StoreError> {
-    let terms: Option<BTreeMap<String, u64>> = read_json(&dir.relay_names(), MOST_BYTES)?;
+    let terms: Option<BTreeMap<String, u64>> = read_json(&dir.relay_names(), MOST_NAME_BYTES)?;
     let name = |(name, term): (String, u64)| Some((AgentName::mailbox(&name).ok()?, term));
     Ok(terms.unwrap_or_default().into_iter().filter_map(name).collect())
 }
