@@ -1,5 +1,6 @@
 //! Adds a host over ssh in one command: looks at it, sets it up, and waits until its relay is heard.
 
+use crate::child::Child;
 use crate::failure::HostFailure;
 use crate::own_server;
 use crate::settings::{GivenSettings, HostSettings, known_identity, name_near, parse_host};
@@ -17,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as StdCommand, Stdio};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
-use tokio::process::{Child, Command};
 use tokio::runtime::Builder;
 
 /// The time in which the relay of a new host is heard.
@@ -313,7 +313,7 @@ fn start_relay_if_none(
         command.arg("--nats-server").arg(program);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    Command::from(command).kill_on_drop(true).spawn().map(Some).map_err(|why| failed(&why))
+    Child::spawn(command).map(Some).map_err(|why| failed(&why))
 }
 
 /// Waits until the relay of a host is heard. Of a relay of this host that ends meanwhile, returns the last words.

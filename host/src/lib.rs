@@ -16,6 +16,7 @@
 mod add;
 mod args;
 pub mod carrier;
+mod child;
 mod failure;
 mod inbound;
 mod input_end;

@@ -1,5 +1,6 @@
 //! The server that the relay of this host runs itself, on loopback, for hosts that it reaches over ssh.
 
+use crate::child::Child;
 use crate::failure::HostFailure;
 use agent_team::relay::{ask_to_end, end_with_parent};
 use agent_team::store::TeamDir;
@@ -14,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as StdCommand, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -170,8 +170,8 @@ impl OwnServer {
     }
 
     async fn end(mut self) {
-        if let Some(pid) = self.child.id() {
-            ask_to_end(pid);
+        if let Ok(None) = self.child.try_wait() {
+            ask_to_end(self.child.id());
         }
         if timeout(END_WITHIN, self.child.wait()).await.is_err() {
             tracing::warn!("the server does not end: it is killed");
@@ -212,5 +212,5 @@ fn spawn(program: &Path, files: &ServerFiles) -> io::Result<Child> {
     command.args(["-c", r#"umask 077 && exec "$0" -c "$1""#]).arg(program).arg(&files.config);
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     end_with_parent(&mut command);
-    Command::from(command).kill_on_drop(true).spawn()
+    Child::spawn(command)
 }

@@ -22,7 +22,7 @@ pub use inbound::{Arrived, Inbound, InboundFrame};
 pub use names::{Displaced, NamePlaces, NameStep, Placement, name_key, parse_name_key};
 pub use outbound::{Outbound, OutboundFrame, Recipient, TakenIn};
 pub use roster::{HostEntry, RosterMirror, member_key, parse_member_key};
-pub use watcher::TeamWatcher;
+pub use watcher::{ExitWatcher, TeamWatcher};
 
 pub use crate::os::child::{ask_to_end, end_with_parent};
 

@@ -1,6 +1,7 @@
-//! Wakes a relay when a file changes that it acts on.
+//! Wakes a relay when a file changes that it acts on, and when a child of it exits.
 
 use crate::os::async_fd::ReadableFd;
+use crate::os::pidfd::Pidfd;
 use crate::os::watch::{Watch, Written};
 use crate::store::TeamDir;
 use std::io;
@@ -41,5 +42,28 @@ impl TeamWatcher {
     pub async fn changed(&self) -> io::Result<()> {
         self.wakes.woken().await?;
         self.watch.acknowledge(&mut Written::default())
+    }
+}
+
+/// Tells of the exit of a child.
+#[derive(Debug)]
+pub struct ExitWatcher(ReadableFd);
+
+impl ExitWatcher {
+    /// Watches a child that was not waited for yet. Call it in an event loop.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn of(child: u32) -> io::Result<Self> {
+        let pid = i32::try_from(child).map_err(io::Error::other)?;
+        Ok(Self(ReadableFd::to_read(&Pidfd::open(pid)?)?))
+    }
+
+    /// Waits until the child has exited. Then it is to be waited for.
+    ///
+    /// # Errors
+    /// The descriptor cannot be watched.
+    pub async fn exited(&self) -> io::Result<()> {
+        self.0.wait().await
     }
 }

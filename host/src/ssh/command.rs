@@ -1,5 +1,6 @@
 //! The program `ssh`, as the person has set it up, without questions.
 
+use crate::child::Child;
 use agent_team::relay::end_with_parent;
 use std::fs::File;
 use std::io;
@@ -7,8 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command as StdCommand, Output, Stdio};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 /// The options of each call. A connection that is shared with other calls could not end with this one. A dead network is
@@ -61,17 +61,25 @@ impl Ssh {
         };
         ssh.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         end_with_parent(&mut ssh);
-        let mut child = Command::from(ssh).kill_on_drop(true).spawn()?;
-        if let (Some(mut pipe), Some(text)) = (child.stdin.take(), text) {
-            // A host that does not read it says why.
-            drop(pipe.write_all(text.as_bytes()).await);
-        }
-        match timeout(limit, child.wait_with_output()).await {
+        let mut child = Child::spawn(ssh)?;
+        let (input, output, errors) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let write = async {
+            if let (Some(mut pipe), Some(text)) = (input, text) {
+                // A host that does not read it says why.
+                drop(pipe.write_all(text.as_bytes()).await);
+            }
+        };
+        let work = async {
+            let ((), stdout, stderr) = tokio::join!(write, all(output), all(errors));
+            Ok(Output { status: child.wait().await?, stdout, stderr })
+        };
+        match timeout(limit, work).await {
             Ok(output) => output,
-            Err(_) => Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("no answer within {} s", limit.as_secs()),
-            )),
+            Err(_) => {
+                let why = format!("no answer within {} s", limit.as_secs());
+                Err(io::Error::new(io::ErrorKind::TimedOut, why))
+            }
         }
     }
 
@@ -96,7 +104,7 @@ impl Ssh {
         ssh.arg("--").arg(destination).arg(command).process_group(0);
         ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         end_with_parent(&mut ssh);
-        Command::from(ssh).kill_on_drop(true).spawn()
+        Child::spawn(ssh)
     }
 
     fn command(&self, options: &[&str]) -> StdCommand {
@@ -107,6 +115,15 @@ impl Ssh {
         }
         ssh
     }
+}
+
+/// Returns all that a program says, as far as it can be read.
+async fn all(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let mut said = Vec::new();
+    if let Some(mut pipe) = pipe {
+        drop(pipe.read_to_end(&mut said).await);
+    }
+    said
 }
 
 /// Returns a text as one word for the shells that a person may have there.

@@ -1,6 +1,7 @@
 //! The connection to one host that was added over ssh: its relay runs below `ssh`, and ends with it.
 
 use super::command::{Ssh, last_line, quoted};
+use crate::child::Child;
 use crate::invitation::{Invitation, SERVING};
 use crate::own_server::ServerAccess;
 use agent_team::store::relay::{SshHost, new_secret};
@@ -9,7 +10,7 @@ use std::io;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStdin};
+use tokio::net::unix::pipe::Sender;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
@@ -140,7 +141,7 @@ fn reason(errors: &[u8], status: ExitStatus) -> String {
 }
 
 /// Ends the other relay by the end of its input, and then `ssh`.
-async fn end_child(mut child: Child, input: ChildStdin) {
+async fn end_child(mut child: Child, input: Sender) {
     drop(input);
     if timeout(END_WITHIN, child.wait()).await.is_err() {
         drop(child.kill().await);

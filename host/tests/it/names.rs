@@ -4,6 +4,9 @@ use crate::machines::{DEADLINE, Machine, Machines};
 use crate::rig::process::wait_until;
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::Child;
 
 fn has_ended(child: &mut Child) -> bool {
@@ -149,5 +152,42 @@ fn a_server_that_forgets_all_names_ends_nobody() {
     // Longer than a doubtful name is waited for.
     assert!(!wait_until(DEADLINE / 6, || has_ended(&mut carol)), "carol has ended");
     wait_home(&machines, "carol", "ann");
+    end(&mut carol);
+}
+
+/// The way of docs/machines.md, as long as there is no command for it.
+#[test]
+fn a_name_of_a_host_that_is_gone_for_good_is_taken_by_an_edit_of_two_files() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let mut gone = machines.get("gpu1").start_member("carol");
+    wait_home(&machines, "carol", "gpu1");
+    machines.get_mut("gpu1").kill_all();
+    gone.wait().unwrap();
+    let ann = machines.get_mut("ann");
+    ann.end_relay();
+    let edit = |path: PathBuf, change: &dyn Fn(&mut Value)| {
+        let mut value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        change(&mut value);
+        let mut file = File::options().write(true).truncate(true).open(path).unwrap();
+        file.write_all(value.to_string().as_bytes()).unwrap();
+    };
+    edit(ann.dir.config(), &|config| {
+        let members = config["members"].as_array_mut().unwrap();
+        let carol = members.iter_mut().find(|member| member["name"] == "carol").unwrap();
+        for field in ["host", "alive", "remote_pid", "away_since"] {
+            carol.as_object_mut().unwrap().remove(field);
+        }
+    });
+    let names = ann.folder().join(".team/run/.state/relay/names.json");
+    File::create(&names).unwrap().write_all(b"{}").unwrap();
+    edit(names, &|names| names["carol"] = 1000.into());
+    let mut carol = ann.start_member("carol");
+    machines.get_mut("ann").start_relay();
+    let ann = machines.get("ann");
+    machines.eventually("carol lives", || ann.is_alive("carol") == Some(true));
+    // Longer than a doubtful name is waited for.
+    assert!(!wait_until(DEADLINE / 6, || has_ended(&mut carol)), "carol has ended");
+    ann.team_ok(&["send", "carol", "to the one that is left"]);
+    machines.eventually("she gets mail", || ann.has_mail("carol", "to the one that is left"));
     end(&mut carol);
 }
