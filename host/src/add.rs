@@ -181,19 +181,15 @@ fn own_settings(
 ) -> Result<HostSettings, HostFailure> {
     let workspace = root.parent().and_then(Path::file_name).unwrap_or_default();
     let is_known = known.is_some();
-    let GivenSettings { name, team, nats } = given;
-    let name = name.or_else(|| (!is_known).then(|| name_near(&name_of_machine())));
-    let team = match team {
-        None if !is_known => Some(new_team(&workspace.to_string_lossy())?),
-        other => other,
-    };
-    let runs_server = !is_known && nats.is_empty();
-    let nats = if runs_server { vec![String::new()] } else { nats };
-    let mut settings = GivenSettings { name, team, nats }.with_known(root, known, false)?;
-    if runs_server {
-        (settings.servers.addresses, settings.servers.is_own) = (Vec::new(), true);
+    let GivenSettings { mut name, mut team, mut servers } = given;
+    if !is_known {
+        name = name.or_else(|| Some(name_near(&name_of_machine())));
+        servers.is_own = servers.addresses.is_empty();
+        if team.is_none() {
+            team = Some(new_team(&workspace.to_string_lossy())?);
+        }
     }
-    Ok(settings)
+    GivenSettings { name, team, servers }.with_known(root, known, false)
 }
 
 /// Returns the name that this machine has for others.

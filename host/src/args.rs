@@ -8,6 +8,7 @@ use crate::run::{RunOptions, run};
 use crate::serve::ServeOptions;
 use crate::settings::{GivenSettings, known_identity, team_folder};
 use crate::ssh::Ssh;
+use agent_team::store::relay::Servers;
 use clap::{Parser, Subcommand};
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
@@ -165,11 +166,11 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
     let known = known_identity(&root)?;
     let invitation = args.invited.then(read_invitation).transpose()?;
     let given = match &invitation {
-        None => GivenSettings { name: args.name, team: args.team, nats: args.nats },
+        None => GivenSettings { name: args.name, team: args.team, servers: servers_at(args.nats) },
         Some(invitation) => {
             check_name(known.as_ref().map(|known| known.host.as_str()), invitation)?;
             let (name, team) = (invitation.host.to_string(), invitation.team.clone());
-            GivenSettings { name: Some(name), team: Some(team), nats: Vec::new() }
+            GivenSettings { name: Some(name), team: Some(team), servers: Servers::default() }
         }
     };
     let settings = given.with_known(&root, known, invitation.is_some())?;
@@ -189,6 +190,10 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
             ssh: Ssh::new(args.programs.ssh),
         },
     })
+}
+
+fn servers_at(addresses: Vec<String>) -> Servers {
+    Servers { addresses, is_own: false }
 }
 
 fn read_invitation() -> Result<Invitation, HostFailure> {
@@ -218,7 +223,7 @@ fn add_options(args: AddArgs) -> Result<AddOptions, HostFailure> {
         destination: args.destination,
         name: args.name,
         folder: args.folder,
-        given: GivenSettings { name: args.here, team: args.team, nats: args.nats },
+        given: GivenSettings { name: args.here, team: args.team, servers: servers_at(args.nats) },
         ssh: Ssh::new(args.programs.ssh.clone()),
         ssh_program: args.programs.ssh,
         nats_server: args.programs.nats_server,

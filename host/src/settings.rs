@@ -30,7 +30,7 @@ pub(crate) fn known_identity(root: &Path) -> Result<Option<HostIdentity>, HostFa
 pub(crate) struct GivenSettings {
     pub(crate) name: Option<String>,
     pub(crate) team: Option<String>,
-    pub(crate) nats: Vec<String>,
+    pub(crate) servers: Servers,
 }
 
 /// The identity of a host for one run.
@@ -83,8 +83,8 @@ impl GivenSettings {
         let remembered = known.map(|known| known.servers).unwrap_or_default();
         let servers = if if_invited {
             Servers::default()
-        } else if !self.nats.is_empty() {
-            Servers { addresses: self.nats, is_own: false }
+        } else if self.servers.are_known() {
+            self.servers
         } else if remembered.are_known() {
             remembered
         } else {
