@@ -39,6 +39,7 @@ pub(crate) struct AddOptions {
     pub(crate) destination: String,
     pub(crate) name: Option<String>,
     pub(crate) folder: Option<String>,
+    pub(crate) labels: Vec<String>,
     /// The settings of this host, if it is not one of several yet.
     pub(crate) given: GivenSettings,
     pub(crate) ssh: Ssh,
@@ -58,8 +59,17 @@ pub(crate) fn add(options: AddOptions) -> Result<(), HostFailure> {
 }
 
 async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
-    let AddOptions { root, destination, name, folder, given, ssh, ssh_program, nats_server } =
-        options;
+    let AddOptions {
+        root,
+        destination,
+        name,
+        folder,
+        labels,
+        given,
+        ssh,
+        ssh_program,
+        nats_server,
+    } = options;
     check_destination(&destination)?;
     let wanted =
         name.unwrap_or_else(|| name_near(destination.rsplit('@').next().unwrap_or_default()));
@@ -88,6 +98,7 @@ async fn add_host(options: AddOptions) -> Result<(), HostFailure> {
         destination: destination.clone(),
         folder: folder.clone(),
         program: program.clone(),
+        labels,
     };
     let before = put(&dir, added.clone())?;
     let waited = Instant::now();
@@ -220,7 +231,7 @@ fn become_one_of_several(root: &Path, settings: HostSettings) -> Result<HostIden
     let HostSettings { host, team, servers } = settings;
     let dir = TeamDir::create(root).map_err(|why| at_folder(&why))?;
     if let Some(_lock) = RelayLock::take(&dir).map_err(|why| at_folder(&why))? {
-        return name_host(&dir, host, &team, servers).map_err(|why| at_folder(&why));
+        return name_host(&dir, host, &team, servers, None).map_err(|why| at_folder(&why));
     }
     let identity = known_identity(root)?;
     identity.ok_or_else(|| {

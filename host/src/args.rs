@@ -6,7 +6,7 @@ use crate::invitation::Invitation;
 use crate::own_server;
 use crate::run::{RunOptions, run};
 use crate::serve::ServeOptions;
-use crate::settings::{GivenSettings, known_identity, team_folder};
+use crate::settings::{GivenSettings, check_label, known_identity, team_folder};
 use crate::ssh::Ssh;
 use agent_team::store::relay::Servers;
 use clap::{Parser, Subcommand};
@@ -68,6 +68,10 @@ struct RunArgs {
     /// The address of the NATS server, as nats://HOST:PORT; several times for a cluster. It is needed once, and remembered.
     #[arg(long, value_name = "URL")]
     nats: Vec<String>,
+    /// A label of this host, by which a lead can choose it for an agent, such as gpu; several times for more. The labels are
+    /// remembered.
+    #[arg(long, value_name = "LABEL")]
+    label: Vec<String>,
     /// Puts this folder in the place of a host of that name, whose folder is gone for good.
     #[arg(long)]
     replace: bool,
@@ -75,7 +79,7 @@ struct RunArgs {
     #[arg(long)]
     until_eof: bool,
     /// Reads name, team and server from standard input, and ends with it: for a host that another one adds over ssh.
-    #[arg(long, hide = true, conflicts_with_all = ["name", "team", "nats"])]
+    #[arg(long, hide = true, conflicts_with_all = ["name", "team", "nats", "label"])]
     invited: bool,
     #[command(flatten)]
     programs: Programs,
@@ -102,6 +106,9 @@ struct AddArgs {
     /// A NATS server that runs and that both hosts reach; without it, this host runs one for itself.
     #[arg(long, value_name = "URL")]
     nats: Vec<String>,
+    /// A label of the new host, by which a lead can choose it for an agent, such as gpu; several times for more.
+    #[arg(long, value_name = "LABEL")]
+    label: Vec<String>,
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
@@ -174,6 +181,11 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
         }
     };
     let settings = given.with_known(&root, known, invitation.is_some())?;
+    let labels = match &invitation {
+        Some(invitation) => Some(invitation.labels.clone()),
+        None => (!args.label.is_empty()).then(|| args.label.clone()),
+    };
+    labels.iter().flatten().try_for_each(|label| check_label(label))?;
     let own = settings.servers.is_own;
     let server = own.then(|| own_server::find(args.programs.nats_server.as_deref())).transpose()?;
     Ok(RunOptions {
@@ -181,6 +193,7 @@ fn run_options(args: RunArgs) -> Result<RunOptions, HostFailure> {
         host: settings.host,
         team: settings.team,
         servers: settings.servers,
+        labels,
         failpoints: args.failpoints,
         serve: ServeOptions {
             replaces: args.replace,
@@ -218,11 +231,13 @@ fn check_name(known: Option<&str>, invitation: &Invitation) -> Result<(), HostFa
 }
 
 fn add_options(args: AddArgs) -> Result<AddOptions, HostFailure> {
+    args.label.iter().try_for_each(|label| check_label(label))?;
     Ok(AddOptions {
         root: team_folder(args.place.dir.as_deref())?,
         destination: args.destination,
         name: args.name,
         folder: args.folder,
+        labels: args.label,
         given: GivenSettings { name: args.here, team: args.team, servers: servers_at(args.nats) },
         ssh: Ssh::new(args.programs.ssh.clone()),
         ssh_program: args.programs.ssh,

@@ -1,6 +1,6 @@
 //! The task for mail that comes: appends it, and acknowledges it to its source and to the carrier, in this order.
 
-use crate::carrier::{Carrier, Frame, SyncReply};
+use crate::carrier::{Carrier, Frame, Reply};
 use agent_team::bus::Bus;
 use agent_team::relay::{Arrived, Inbound, InboundFrame, RelayError};
 use agent_team::store::TeamDir;
@@ -30,7 +30,7 @@ pub(crate) enum InboundEvent {
         /// The question.
         body: bytes::Bytes,
         /// The way back.
-        reply: SyncReply,
+        reply: Reply,
     },
 }
 

@@ -11,6 +11,9 @@ pub(crate) struct Invitation {
     pub(crate) host: HostName,
     pub(crate) team: String,
     pub(crate) servers: Vec<String>,
+    /// The labels of the host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) labels: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) credentials: Option<(String, String)>,
 }

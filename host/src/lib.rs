@@ -7,6 +7,7 @@
 //!   ssh         own_server               hosts that are reached over ssh | the server on loopback for them
 //!   outbound    inbound      presence    mail out | mail in | rosters and signs of life
 //!   name_claims                          each name is that of one agent on all hosts
+//!   orders                               starts and stops of agents that one host orders on another
 //!   carrier                              NATS JetStream; the only part that knows it
 //! ```
 //!
@@ -22,6 +23,7 @@ mod inbound;
 mod input_end;
 mod invitation;
 mod name_claims;
+mod orders;
 mod outbound;
 mod own_server;
 mod presence;

@@ -84,6 +84,56 @@ impl NameClaims {
         self.record().await;
     }
 
+    /// Places a name on a host on which its agent is to start.
+    ///
+    /// # Errors
+    /// In words: the agent may run on another host, or the placement is not stored.
+    pub(crate) async fn place(
+        &mut self,
+        (name, host): (&AgentName, &HostName),
+        carrier: &Carrier,
+        mirror: &RosterMirror,
+    ) -> Result<(), String> {
+        match self.places.place_on(name, host, mirror)? {
+            None => Ok(()),
+            Some(step) => self.take(step, carrier).await,
+        }
+    }
+
+    /// Takes back a name that this host has placed on another one, where its agent has not started in time.
+    pub(crate) async fn take_back(&mut self, name: &AgentName, from: &HostName, carrier: &Carrier) {
+        let Some(step) = self.places.take_back(name, from) else { return };
+        match self.take(step, carrier).await {
+            Ok(()) => {
+                tracing::info!(%name, %from, "a name is taken back: its agent has not started in time");
+            }
+            Err(why) => tracing::warn!(%name, %from, why, "a name is not taken back"),
+        }
+        self.record().await;
+    }
+
+    /// Takes a step that changes a placement.
+    async fn take(&mut self, step: NameStep, carrier: &Carrier) -> Result<(), String> {
+        let (name, placement, stored) = match step {
+            NameStep::Create(name, placement) => {
+                let value = serde_json::to_vec(&placement).map_err(|why| why.to_string())?;
+                let created = carrier.create(&name_key(&name), value.into()).await;
+                (name, placement, created)
+            }
+            NameStep::Replace(name, placement, revision) => {
+                let value = serde_json::to_vec(&placement).map_err(|why| why.to_string())?;
+                let replaced = carrier.update(&name_key(&name), value.into(), revision).await;
+                (name, placement, replaced)
+            }
+            NameStep::End(Displaced { name, host, .. }) => {
+                return Err(format!("{name} belongs to {host}"));
+            }
+        };
+        let revision = stored.map_err(|why| format!("the name is not placed: {why}"))?;
+        self.places.note(name, Some(placement), revision);
+        Ok(())
+    }
+
     /// Records the own terms, if they have changed.
     async fn record(&mut self) {
         if self.recorded == *self.places.own_terms() {

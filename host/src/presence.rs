@@ -10,13 +10,14 @@ use agent_team::bus::Bus;
 use agent_team::relay::{HostEntry, RosterMirror, member_key, parse_member_key};
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
+use agent_team::wire::AgentName;
 use agent_team::wire::carried::{Epoch, HostName, RELAY_PROTOCOL, ValueVersion};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// The period of the signs of life.
 const BEAT_EVERY: Duration = Duration::from_secs(2);
@@ -55,6 +56,22 @@ pub(crate) enum PresenceEvent {
         /// The sign.
         body: Bytes,
     },
+    /// An agent is to start on a host.
+    Place {
+        /// Its name.
+        name: AgentName,
+        /// The host.
+        host: HostName,
+        /// Gets the outcome; the error is in words.
+        outcome: oneshot::Sender<Result<(), String>>,
+    },
+    /// An agent has not started on a host in time.
+    TakeBack {
+        /// Its name.
+        name: AgentName,
+        /// The host.
+        from: HostName,
+    },
     /// The process ends.
     End,
 }
@@ -74,6 +91,9 @@ struct HostValue {
     epoch: Epoch,
     version: String,
     protocol: u32,
+    /// The labels by which the host can be chosen for an agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    labels: Vec<String>,
     /// The names of all its members.
     #[serde(default)]
     members: BTreeSet<String>,
@@ -235,6 +255,16 @@ impl PresenceTask {
                 }
             }
             PresenceEvent::Beat { from, body } => self.heard(&from, &body),
+            PresenceEvent::Place { name, host, outcome } => {
+                let placed = match &self.mirror {
+                    Some(mirror) => self.names.place((&name, &host), &self.carrier, mirror).await,
+                    None => Err("the roster is being written".into()),
+                };
+                drop(outcome.send(placed));
+            }
+            PresenceEvent::TakeBack { name, from } => {
+                self.names.take_back(&name, &from, &self.carrier).await;
+            }
             PresenceEvent::End => {}
         }
         Ok(())
@@ -365,6 +395,7 @@ impl PresenceTask {
             epoch: self.identity.epoch.clone(),
             version: VERSION.into(),
             protocol: RELAY_PROTOCOL,
+            labels: self.identity.labels.clone(),
             members: members.clone(),
             told,
         };
@@ -450,6 +481,7 @@ impl PresenceTask {
             KnownHost {
                 host: host.clone(),
                 version: heard.value.as_ref().map(|it| it.version.clone()).unwrap_or_default(),
+                labels: heard.value.as_ref().map(|it| it.labels.clone()).unwrap_or_default(),
                 away_since: heard.is_away.then(|| away.unwrap_or_else(|| SystemClock.now())),
                 is_heard: heard.is_heard,
                 waiting: waiting.get(host).copied().unwrap_or_default(),

@@ -17,6 +17,8 @@ pub(crate) struct RunOptions {
     pub(crate) host: HostName,
     pub(crate) team: String,
     pub(crate) servers: Servers,
+    /// The labels of this host; `None` for those that it has.
+    pub(crate) labels: Option<Vec<String>>,
     pub(crate) serve: ServeOptions,
     /// The failpoints at which a test has it killed.
     pub(crate) failpoints: Option<String>,
@@ -38,7 +40,7 @@ pub(crate) fn run(options: RunOptions) -> Result<(), HostFailure> {
             hint: "end that one first, or leave it: one is enough".into(),
         });
     };
-    let identity = name_host(&dir, options.host, &options.team, options.servers);
+    let identity = name_host(&dir, options.host, &options.team, options.servers, options.labels);
     let identity = identity.map_err(at_folder)?;
     start_log(open_log(&dir).map_err(at_folder)?);
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|why| {

@@ -5,6 +5,7 @@ use crate::failure::HostFailure;
 use crate::inbound::{InboundEvent, InboundTask};
 use crate::input_end;
 use crate::invitation::SERVING;
+use crate::orders::{OrdersIn, OrdersOut};
 use crate::outbound::{OutboundEvent, OutboundTask, WaitingCounts};
 use crate::own_server::{OwnServer, ServerAccess};
 use crate::presence::{NameLost, PresenceEvent, PresenceTask};
@@ -56,6 +57,9 @@ struct Tasks {
     inbound: UnboundedSender<InboundEvent>,
     outbound: UnboundedSender<OutboundEvent>,
     presence: UnboundedSender<PresenceEvent>,
+    orders: OrdersIn,
+    /// Notified when this host may have a new order for another one.
+    new_orders: Arc<Notify>,
 }
 
 /// Serves a team folder until it is told to end.
@@ -94,6 +98,7 @@ pub(crate) async fn serve(
     let watching = [
         tokio::spawn(watch_files(TeamWatcher::of_mail(&dir), Arc::clone(&tasks.mail))),
         tokio::spawn(watch_files(TeamWatcher::of_members(&dir), Arc::clone(&tasks.members))),
+        tokio::spawn(watch_files(TeamWatcher::of_orders(&dir), Arc::clone(&tasks.new_orders))),
     ];
     tracing::info!(host = %identity.host, team = identity.team, epoch = identity.epoch.as_str(), "the relay serves");
     if options.invited.is_none() {
@@ -210,6 +215,7 @@ fn note_connection(event: &Incoming, lost: &mut Option<Instant>) {
         | Incoming::Frames(_)
         | Incoming::Ack { .. }
         | Incoming::Sync { .. }
+        | Incoming::Order { .. }
         | Incoming::Beat { .. }
         | Incoming::Value { .. }
         | Incoming::BucketMadeAnew => {}
@@ -244,6 +250,7 @@ fn start_tasks(
     bus: &Arc<Bus>,
     named: (bool, fn()),
 ) -> (Tasks, JoinHandle<()>, PresenceEnd) {
+    let team = dir.clone();
     let (mail, wake_for_members) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (inbound, inbound_events) = mpsc::unbounded_channel();
     let (outbound, outbound_events) = mpsc::unbounded_channel();
@@ -266,7 +273,12 @@ fn start_tasks(
     let members =
         PresenceTask::new(carrier.clone(), dir, identity, channels, (bus, waiting), named);
     let presence_end = tokio::spawn(members.run(presence_events, Arc::clone(&wake_for_members)));
-    let tasks = Tasks { mail, members: wake_for_members, inbound, outbound, presence };
+    let new_orders = Arc::new(Notify::new());
+    let orders_out = OrdersOut::new(carrier.clone(), team.clone(), presence.clone());
+    tokio::spawn(orders_out.run(Arc::clone(&new_orders)));
+    let orders = OrdersIn::new(team);
+    let tasks =
+        Tasks { mail, members: wake_for_members, inbound, outbound, presence, orders, new_orders };
     (tasks, outbound_end, presence_end)
 }
 
@@ -311,6 +323,11 @@ fn route(tasks: &Tasks, carrier: &Carrier, event: Incoming) {
         Incoming::Sync { from, body, reply } => {
             if let Some(from) = host(&from) {
                 drop(tasks.inbound.send(InboundEvent::Question { from, body, reply }));
+            }
+        }
+        Incoming::Order { from, body, reply } => {
+            if let Some(from) = host(&from) {
+                tasks.orders.asked(from, &body, reply);
             }
         }
         Incoming::Beat { from, body } => {

@@ -101,6 +101,18 @@ pub(crate) fn parse_host(name: &str) -> Result<HostName, HostFailure> {
     })
 }
 
+/// Checks a label of a host.
+pub(crate) fn check_label(label: &str) -> Result<(), HostFailure> {
+    match HostName::parse(label) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(HostFailure::usage(
+            format!("{label:?} is not a label of a host"),
+            "a label is 1 to 32 characters: a lower-case letter first, then lower-case letters, digits or '-'",
+            "for example: --label gpu",
+        )),
+    }
+}
+
 /// Checks the id of a team. It becomes a part of subjects and names of the server, as names of hosts do.
 pub(crate) fn parse_team(team: String) -> Result<String, HostFailure> {
     match HostName::parse(&team) {

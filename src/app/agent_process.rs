@@ -194,8 +194,14 @@ pub(super) fn reserve_disk_space(team: &TeamDir) {
 
 /// Starts the structured log of this process. Redacts known secrets; logs panics, too.
 fn start_log(team: &TeamDir, name: &AgentName, secrets: &Redactor) -> Result<(), Failure> {
-    let log = Arc::new(Mutex::new(ProcessLog::open(team, name)?));
-    let writer = LogWriter { log, redactor: Arc::new(secrets.clone()) };
+    start_log_at(ProcessLog::open(team, name)?, name.as_str(), secrets);
+    Ok(())
+}
+
+/// Starts the structured log of this process at a place, into which each line is one write.
+pub(super) fn start_log_at(log: impl Write + Send + 'static, name: &str, secrets: &Redactor) {
+    let log: Box<dyn Write + Send> = Box::new(log);
+    let writer = LogWriter { log: Arc::new(Mutex::new(log)), redactor: Arc::new(secrets.clone()) };
     let subscriber = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
@@ -206,11 +212,10 @@ fn start_log(team: &TeamDir, name: &AgentName, secrets: &Redactor) -> Result<(),
         .finish();
     // A process has one log: the call fails only if there is one already.
     let _first_wins = tracing::subscriber::set_global_default(subscriber);
-    let name = name.to_string();
+    let name = name.to_owned();
     std::panic::set_hook(Box::new(move |panic| {
         tracing::error!(name, %panic, "panicked");
     }));
-    Ok(())
 }
 
 /// Whether an event belongs in the log: a library tells each step of its protocol.
@@ -220,7 +225,7 @@ fn is_for_people(event: &tracing::Metadata<'_>) -> bool {
 
 #[derive(Clone)]
 struct LogWriter {
-    log: Arc<Mutex<ProcessLog>>,
+    log: Arc<Mutex<Box<dyn Write + Send>>>,
     redactor: Arc<Redactor>,
 }
 
@@ -228,7 +233,7 @@ impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let line = self.redactor.redact(&text);
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).append(line.as_bytes())?;
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes())?;
         Ok(line.len())
     }
 
@@ -244,6 +249,8 @@ pub(super) struct AgentEnd {
     pub(super) broken: Option<String>,
     /// The error of its last model call, if that gave no reply.
     pub(super) model_error: Option<ModelError>,
+    /// The members that a lead has left behind, in words: their host is not reached, or the kernel holds them.
+    pub(super) left_running: Option<String>,
 }
 
 /// Releases the leases of an agent at its end. Those that stay end with its process.
@@ -263,5 +270,5 @@ pub(super) async fn publish_end(finished: Finished, exit: i32, cause: ExitCause)
     if let Err(why) = reporter.publish_end(status, exit, cause).await {
         tracing::error!(%why, "the exit could not be written to the roster");
     }
-    AgentEnd { broken, model_error }
+    AgentEnd { broken, model_error, left_running: None }
 }

@@ -3,7 +3,7 @@
 use super::context::Context;
 use crate::error::Failure;
 use crate::os::{Clock, SystemClock};
-use crate::store::relay::{self, KnownHost};
+use crate::store::relay::{self, KnownHost, SshHost};
 use crate::store::{roster, unread};
 use crate::ui::roster::age;
 use crate::ui::style::Palette;
@@ -42,7 +42,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         let counts = members.iter().filter_map(|name| unread.get(&AgentName::mailbox(name).ok()?));
         counts.map(|count| *count as u64).sum()
     };
-    let other = |KnownHost { host, version, away_since, is_heard, waiting }: KnownHost| {
+    let other = |KnownHost { host, version, labels, away_since, is_heard, waiting }: KnownHost| {
         let state = match away_since {
             _ if !is_served => "unknown: no relay runs here".to_owned(),
             Some(since) => {
@@ -54,7 +54,7 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         };
         let members = members_of(&roster, Some(host.as_str()));
         let waiting = waiting + in_inboxes(&members);
-        HostRow { host: host.to_string(), state, members, waiting, version }
+        HostRow { host: host.to_string(), state, members, waiting, labels, version }
     };
     let state = if is_served { "here" } else { "here, without a relay" };
     let here = HostRow {
@@ -62,15 +62,17 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         state: state.into(),
         members: members_of(&roster, None),
         waiting: 0,
+        labels: own.labels,
         version: env!("CARGO_PKG_VERSION").into(),
     };
     let known = relay::known_hosts(&team)?;
-    let added = relay::ssh_hosts(&team)?.into_iter().map(|added| added.host);
-    let unheard = added.filter(|host| known.iter().all(|known| known.host != *host));
-    let unheard = unheard.map(|host| HostRow {
+    let added = relay::ssh_hosts(&team)?.into_iter();
+    let unheard = added.filter(|added| known.iter().all(|known| known.host != added.host));
+    let unheard = unheard.map(|SshHost { host, labels, .. }| HostRow {
         state: format!("not heard yet{}", trouble(&host).unwrap_or_default()),
         members: members_of(&roster, Some(host.as_str())),
         waiting: 0,
+        labels,
         version: String::new(),
         host: host.to_string(),
     });
@@ -96,7 +98,7 @@ pub(crate) fn table(hosts: &Hosts, palette: Palette) -> String {
 }
 
 pub(crate) fn list_json(hosts: &Hosts) -> Value {
-    let row = |row: &HostRow| json!({ "host": row.host, "state": row.state, "members": row.members, "waiting": row.waiting, "version": row.version });
+    let row = |row: &HostRow| json!({ "host": row.host, "state": row.state, "members": row.members, "waiting": row.waiting, "labels": row.labels, "version": row.version });
     json!({
         "schema": 1,
         "relay": hosts.is_served,

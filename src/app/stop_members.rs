@@ -10,7 +10,8 @@ use crate::protocol::lifecycle::{self, LifecycleEvent};
 use crate::store::asynchronous::update_roster;
 use crate::store::{TeamDir, liveness, roster};
 use crate::supervise::stop::{StopOutcome, StopPlan, stop_in_parallel};
-use crate::wire::{AgentName, roster::ExitCause};
+use crate::wire::AgentName;
+use crate::wire::roster::{ExitCause, StartedBy};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -43,6 +44,17 @@ pub(crate) fn members_named(team: &TeamDir, given: &[String]) -> Result<Vec<Agen
         Err(Failure::new(Exit::Failure, what, why, hint))
     };
     given.iter().map(known).collect()
+}
+
+/// Returns the living teammates that a lead has started on another host.
+pub(crate) fn ordered_on(team: &TeamDir, host: &str) -> Result<Vec<AgentName>, Failure> {
+    let roster = roster::read(team)?;
+    let ordered = roster.members.iter().filter(|member| {
+        member.host.as_deref() == Some(host)
+            && member.alive == Some(true)
+            && member.started_by == StartedBy::Lead
+    });
+    Ok(ordered.filter_map(|member| AgentName::member(&member.name).ok()).collect())
 }
 
 /// Plans a stop of fixed urgency in the name of `by`.

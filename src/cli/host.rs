@@ -2,10 +2,15 @@
 
 use super::args::Json;
 use crate::app::context::Context;
+use crate::app::event_loop::block_on;
 use crate::app::host_relay::become_team_host;
 use crate::app::host_view;
 use crate::app::output::print_result;
+use crate::app::stop_members::{ordered_on, outcome_lines, stop_with_progress};
 use crate::error::{Exit, Failure};
+use crate::protocol::ladder::Urgency;
+use crate::wire::roster::ExitCause;
+use serde_json::json;
 use std::ffi::OsString;
 
 #[derive(Debug, clap::Args)]
@@ -33,11 +38,28 @@ struct Passed {
     args: Vec<OsString>,
 }
 
+/// Ends the teammates that a lead has started on the host which is removed.
+fn end_members(context: &Context, args: &[OsString]) -> Result<(), Failure> {
+    context.refuse_inside_agent("host rm")?;
+    let host = args.first().and_then(|host| host.to_str()).unwrap_or_default();
+    let bus = context.team_bus()?;
+    let names = ordered_on(bus.dir(), host)?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    let outcomes = block_on(stop_with_progress(&bus, ExitCause::Stopped, Urgency::Polite, names))?;
+    print_result(false, || json!({}), || outcome_lines(&outcomes));
+    Ok(())
+}
+
 pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let json = match args.verb {
         HostVerb::Ls(json) => json,
         HostVerb::Add(passed) => return Err(become_team_host(context, "add", &passed.args)),
-        HostVerb::Rm(passed) => return Err(become_team_host(context, "rm", &passed.args)),
+        HostVerb::Rm(passed) => {
+            end_members(context, &passed.args)?;
+            return Err(become_team_host(context, "rm", &passed.args));
+        }
     };
     let found = host_view::list(context)?;
     let text = || host_view::table(&found, context.palette());

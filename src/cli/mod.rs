@@ -39,6 +39,7 @@ mod send;
 mod sessions;
 mod stop;
 mod suggestion;
+mod supervise;
 mod task;
 mod teammate;
 mod teammate_program;
@@ -159,6 +160,9 @@ verbs! {
     Completions = completions(Arguments::command()),
     /// Print the manual page, or write the pages of all commands
     Man = man(Arguments::command()),
+    /// Carry out the orders of other hosts; the relay of this one starts it
+    #[command(hide = true)]
+    Supervise = supervise,
     /// Names of agents, for the completions
     #[command(name = "__names", hide = true)]
     Names = names,

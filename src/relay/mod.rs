@@ -7,6 +7,7 @@
 //! has it. A line that has come is appended once: its number moves with it, and the line itself tells after a crash.
 
 mod displaced;
+mod host_supervisor;
 mod inbound;
 #[cfg(test)]
 mod move_tests;
@@ -18,6 +19,7 @@ mod tests;
 mod watcher;
 
 pub use displaced::end_displaced;
+pub use host_supervisor::HostSupervisorProcess;
 pub use inbound::{Arrived, Inbound, InboundFrame};
 pub use names::{Displaced, NamePlaces, NameStep, Placement, name_key, parse_name_key};
 pub use outbound::{Outbound, OutboundFrame, Recipient, TakenIn};
@@ -42,6 +44,9 @@ pub enum RelayError {
     /// A life lock cannot be taken.
     #[error(transparent)]
     Life(#[from] LifeError),
+    /// The supervisor of this host cannot be started.
+    #[error("the supervisor of this host cannot be started: {0}")]
+    Supervisor(#[source] std::io::Error),
     /// A frame cannot be serialized.
     #[error("a frame cannot be serialized: {0}")]
     Json(#[from] serde_json::Error),

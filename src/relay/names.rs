@@ -19,6 +19,16 @@ pub struct Placement {
     pub host: HostName,
     /// The number of times that the name was placed on a host.
     pub term: u64,
+    /// The host on which an agent of that name was ordered and did not start in time: one that starts there after all ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_from: Option<HostName>,
+}
+
+impl Placement {
+    /// Makes the placement of a name on a host.
+    pub fn new(host: HostName, term: u64) -> Self {
+        Self { host, term, taken_from: None }
+    }
 }
 
 /// A step that brings the names of this host in agreement with the placements.
@@ -76,7 +86,7 @@ impl NamePlaces {
     /// Creates the placements as a host knows them that has heard nothing yet, with the terms of the names that it had.
     pub fn new(host: HostName, own_terms: BTreeMap<AgentName, u64>) -> Self {
         let place = |(name, term): (&AgentName, &u64)| {
-            let placement = Placement { host: host.clone(), term: *term };
+            let placement = Placement::new(host.clone(), *term);
             (name.clone(), Place { placement, revision: None, is_outdated: false })
         };
         let places = own_terms.iter().map(place).collect();
@@ -123,9 +133,49 @@ impl NamePlaces {
         living.into_iter().filter_map(|name| self.step(name, mirror)).collect()
     }
 
+    /// Returns the step by which a name is placed on a host, for an agent that is to start there; `None` if it is placed there.
+    ///
+    /// # Errors
+    /// In words: its agent runs, or may run, on another host.
+    pub fn place_on(
+        &self,
+        name: &AgentName,
+        host: &HostName,
+        mirror: &RosterMirror,
+    ) -> Result<Option<NameStep>, String> {
+        let on = |term| Placement::new(host.clone(), term);
+        if *host != self.host && mirror.living().contains(&name) {
+            return Err(format!("{name} runs on {}", self.host));
+        }
+        let Some(Place { placement, revision, .. }) = self.places.get(name) else {
+            return Ok(Some(NameStep::Create(name.clone(), on(1))));
+        };
+        if placement.host == *host {
+            return Ok(None);
+        }
+        if placement.host != self.host && !mirror.has_ended_on(name, &placement.host) {
+            return Err(format!("{name} belongs to {}, and may run there", placement.host));
+        }
+        let next = on(placement.term + 1);
+        Ok(Some(match revision {
+            Some(revision) => NameStep::Replace(name.clone(), next, *revision),
+            None => NameStep::Create(name.clone(), next),
+        }))
+    }
+
+    /// Returns the step by which this host takes back a name that it has placed on another one, where no agent has started in
+    /// time. One that starts there later is ended.
+    pub fn take_back(&self, name: &AgentName, from: &HostName) -> Option<NameStep> {
+        let Place { placement, revision, .. } = self.places.get(name)?;
+        let mut next = Placement::new(self.host.clone(), placement.term + 1);
+        next.taken_from = Some(from.clone());
+        let step = |revision: u64| NameStep::Replace(name.clone(), next, revision);
+        revision.filter(|_| placement.host == *from).map(step)
+    }
+
     fn step(&self, name: &AgentName, mirror: &RosterMirror) -> Option<NameStep> {
-        let own = |term| Placement { host: self.host.clone(), term };
-        let Some(Place { placement: Placement { host, term }, revision, is_outdated }) =
+        let own = |term| Placement::new(self.host.clone(), term);
+        let Some(Place { placement: Placement { host, term, taken_from }, revision, is_outdated }) =
             self.places.get(name)
         else {
             return Some(NameStep::Create(name.clone(), own(1)));
@@ -139,6 +189,10 @@ impl NamePlaces {
                 }
                 Some(_) => None,
             };
+        }
+        if taken_from.as_ref() == Some(&self.host) && mirror.is_ordered(&name) {
+            let host = host.clone();
+            return Some(NameStep::End(Displaced { name, host, is_certain: true }));
         }
         match revision {
             Some(revision) if mirror.has_ended_on(&name, host) => {
@@ -160,6 +214,7 @@ mod tests {
     use crate::store::{Fsync, LifeLock, LifeRecord, TeamDir, roster, test_team};
     use crate::wire::WallTime;
     use crate::wire::carried::Epoch;
+    use crate::wire::roster::StartedBy;
     use serde_json::json;
     use std::collections::BTreeSet;
 
@@ -172,7 +227,7 @@ mod tests {
     }
 
     fn at(text: &str, term: u64) -> Placement {
-        Placement { host: host(text), term }
+        Placement::new(host(text), term)
     }
 
     /// Returns the mirror of host `a` with a living carol; the lock is her life.
@@ -183,8 +238,14 @@ mod tests {
         .unwrap();
         let life = LifeLock::take(dir, &name("carol"), LifeRecord::of_this_process()).unwrap();
         let (epoch, servers) = (Epoch::of(1), Servers::default());
-        let identity =
-            HostIdentity { host: host("a"), team: "t".into(), epoch, starts: 1, servers };
+        let identity = HostIdentity {
+            host: host("a"),
+            team: "t".into(),
+            epoch,
+            starts: 1,
+            labels: Vec::new(),
+            servers,
+        };
         let mut mirror = RosterMirror::new(dir.clone(), &identity);
         mirror.news().unwrap();
         (mirror, life)
@@ -254,5 +315,59 @@ mod tests {
         names.note(name("carol"), Some(at("a", 2)), 5);
         assert_eq!(names.steps(&mirror), []);
         assert_eq!(*names.own_terms(), had);
+    }
+
+    #[test]
+    fn a_name_is_placed_where_its_agent_cannot_run_elsewhere() {
+        let (_folder, dir) = test_team();
+        let (mut mirror, life) = with_living_carol(&dir);
+        let carol = name("carol");
+        let mut names = NamePlaces::new(host("a"), BTreeMap::new());
+        let place = |names: &NamePlaces, mirror: &_| names.place_on(&carol, &host("b"), mirror);
+        assert!(place(&names, &mirror).unwrap_err().contains("runs on a"));
+        drop(life);
+        mirror.news().unwrap();
+        let create = NameStep::Create(carol.clone(), at("b", 1));
+        assert_eq!(place(&names, &mirror), Ok(Some(create)));
+        names.note(carol.clone(), Some(at("b", 1)), 7);
+        assert_eq!(place(&names, &mirror), Ok(None), "it is placed there");
+        names.note(carol.clone(), Some(at("c", 2)), 8);
+        assert!(place(&names, &mirror).unwrap_err().contains("belongs to c"));
+        mirror.set_away(&host("c"), None);
+        mirror.note_names(&host("c"), BTreeSet::new(), None);
+        let replace = NameStep::Replace(carol.clone(), at("b", 3), 8);
+        assert_eq!(place(&names, &mirror), Ok(Some(replace)));
+    }
+
+    #[test]
+    fn an_ordered_agent_whose_name_was_taken_back_ends_and_one_of_a_person_does_not() {
+        let (_folder, dir) = test_team();
+        let (mut mirror, _life) = with_living_carol(&dir);
+        let carol = name("carol");
+        let mut lead = NamePlaces::new(host("b"), BTreeMap::new());
+        lead.note(carol.clone(), Some(at("a", 1)), 7);
+        let Some(NameStep::Replace(_, taken_back, 7)) = lead.take_back(&carol, &host("a")) else {
+            panic!("it is not taken back");
+        };
+        assert_eq!((&taken_back.host, taken_back.term), (&host("b"), 2));
+        assert_eq!(lead.take_back(&carol, &host("c")), None, "it is not placed there");
+        let mut names = NamePlaces::new(host("a"), BTreeMap::new());
+        names.note(carol.clone(), Some(taken_back), 8);
+        // No agent of that name is on b.
+        mirror.set_away(&host("b"), None);
+        mirror.note_names(&host("b"), BTreeSet::new(), None);
+        let set_starter = |by| {
+            roster::update(&dir, Fsync::Never, |roster| {
+                roster.member_mut("carol").unwrap().started_by = by;
+            })
+            .unwrap();
+        };
+        set_starter(StartedBy::Lead);
+        mirror.news().unwrap();
+        let end = Displaced { name: carol.clone(), host: host("b"), is_certain: true };
+        assert_eq!(names.steps(&mirror), [NameStep::End(end)]);
+        set_starter(StartedBy::Hand);
+        mirror.news().unwrap();
+        assert_eq!(names.steps(&mirror), [NameStep::Replace(carol, at("a", 3), 8)]);
     }
 }

@@ -155,6 +155,14 @@ impl RosterMirror {
         self.told.iter().filter(|(_, entry)| entry.alive).map(|(name, _)| name).collect()
     }
 
+    /// Whether an agent of this host was started by the order of a lead on another one.
+    pub fn is_ordered(&self, name: &AgentName) -> bool {
+        let has_lead = self.told.get(&AgentName::lead()).is_some_and(|lead| lead.alive);
+        let started_by = self.told.get(name).and_then(|told| told.entry.get("started_by"));
+        let started_by = started_by.and_then(|by| StartedBy::deserialize(by).ok());
+        !has_lead && started_by == Some(StartedBy::Lead)
+    }
+
     /// Whether a host that is heard says that its agent of this name has ended, or that it has none.
     pub fn has_ended_on(&self, name: &AgentName, host: &HostName) -> bool {
         let is_heard = |other: &&OtherHost| other.is_heard && other.away_since.is_none();
@@ -311,7 +319,6 @@ fn write_member(roster: &mut Roster, host: &HostName, name: &AgentName, told: &H
     member.name = name.to_string();
     (member.remote_pid, member.pid) = (member.pid, None);
     (member.host, member.alive) = (Some(host.to_string()), Some(told.alive));
-    member.started_by = StartedBy::Hand;
     // Only its host can open these.
     (member.work, member.sandbox) = (None, None);
     match roster.member_mut(name.as_str()) {

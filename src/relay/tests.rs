@@ -42,7 +42,7 @@ impl Host {
     pub(super) fn new(host_name: &str, members: &[(&str, Option<&str>)]) -> Self {
         let (folder, dir) = test_team();
         let lock = RelayLock::take(&dir).unwrap().unwrap();
-        let identity = name_host(&dir, host(host_name), "t", Servers::default()).unwrap();
+        let identity = name_host(&dir, host(host_name), "t", Servers::default(), None).unwrap();
         roster::update(&dir, Fsync::Never, |roster| {
             for (member, of) in members {
                 let entry = Member {

@@ -4,6 +4,8 @@ use crate::os::async_fd::ReadableFd;
 use crate::os::pidfd::Pidfd;
 use crate::os::watch::{Watch, Written};
 use crate::store::TeamDir;
+use crate::store::relay::make_order_folders;
+use crate::wire::host_order::OrderSide;
 use std::io;
 
 /// Tells of changes of files, by file events.
@@ -32,6 +34,17 @@ impl TeamWatcher {
         let watch = Watch::new()?;
         watch.add_folder(dir.root())?;
         watch.add_closes(&dir.life_locks())?;
+        Ok(Self { wakes: ReadableFd::to_read(&watch)?, watch })
+    }
+
+    /// Watches for orders of this host to others. Call it in an event loop.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or the user has no file events left; the caller then polls.
+    pub fn of_orders(dir: &TeamDir) -> io::Result<Self> {
+        make_order_folders(dir).map_err(io::Error::other)?;
+        let watch = Watch::new()?;
+        watch.add_folder(&dir.relay_orders(OrderSide::Out))?;
         Ok(Self { wakes: ReadableFd::to_read(&watch)?, watch })
     }
 

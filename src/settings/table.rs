@@ -164,6 +164,10 @@ settings! {
         /// the kill of a hung process), `always` (every end that was not asked for).
         restart: Setting<RestartPolicy> = RestartPolicy::OnCrash;
 
+        /// On a host where a lead of another host has started teammates: the time without a sign of that lead after which they
+        /// are ended, in seconds.
+        lead_away: Setting<u64> = limits::DEFAULT_LEAD_AWAY.as_secs(), is_positive: true;
+
         /// Further environment variables that reach teammates and the commands of agents, besides a list that begins
         /// with `PATH`, `HOME` and the variables for proxies and certificates. A name that may hold a key is refused.
         /// A folder's names take effect only after `team trust`.

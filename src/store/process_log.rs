@@ -46,14 +46,6 @@ impl ProcessLog {
         Ok((file, bytes))
     }
 
-    /// Appends a line, and rotates the log if it is full.
-    pub(crate) fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        self.file.write_all(line)?;
-        self.bytes = self.bytes.saturating_add(line.len() as u64);
-        self.rotate_if_full();
-        Ok(())
-    }
-
     /// Rotates a full log. One that cannot be rotated grows on, and is tried again when it has grown by as much.
     fn rotate_if_full(&mut self) {
         if self.bytes < self.most {
@@ -64,6 +56,20 @@ impl ProcessLog {
             // No log line can tell of it.
             Err(_) => self.most = self.bytes.saturating_add(LOG_BYTES),
         }
+    }
+}
+
+impl Write for ProcessLog {
+    /// Appends a line, and rotates the log if it is full.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.file.write_all(line)?;
+        self.bytes = self.bytes.saturating_add(line.len() as u64);
+        self.rotate_if_full();
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -138,8 +144,8 @@ mod tests {
         let lead = AgentName::lead();
         let mut log = ProcessLog::with_most(&dir, &lead, 10).unwrap();
         for number in 1..=8 {
-            log.append(format!("line {number} is full\n").as_bytes()).unwrap();
-            log.append(b"short\n").unwrap();
+            log.write_all(format!("line {number} is full\n").as_bytes()).unwrap();
+            log.write_all(b"short\n").unwrap();
         }
         let old = numbers(&dir, &lead);
         assert_eq!(old.len(), OLD_LOGS);

@@ -38,6 +38,8 @@ pub(crate) struct RecoveryReport {
     left: Vec<AgentName>,
     /// Members started by hand, which continue to run.
     by_hand: Vec<AgentName>,
+    /// Members that a lead has started on other hosts and that continue to run there.
+    elsewhere: Vec<AgentName>,
     /// The number of unread messages of each dead member, which are kept for its next incarnation.
     undelivered: Vec<(AgentName, usize)>,
 }
@@ -57,6 +59,7 @@ impl RecoveryReport {
             list(&self.ghosts, "had exited"),
             list(&self.left, "of an earlier lead ended"),
             list(&self.by_hand, "(started by hand) is still running"),
+            list(&self.elsewhere, "is still running on another host"),
         ];
         let mail = self.undelivered.iter().map(|(name, n)| format!("{n} undelivered for {name}"));
         let parts: Vec<String> = parts.into_iter().flatten().chain(mail).collect();
@@ -84,6 +87,9 @@ pub(crate) async fn recover(
         let Ok(name) = AgentName::member(&member.name) else { continue };
         // Its own host looks after it.
         if member.host.is_some() {
+            if member.alive == Some(true) && member.started_by == StartedBy::Lead {
+                found.elsewhere.push(name);
+            }
             continue;
         }
         match (liveness::probe(dir, &name)?, member.started_by) {

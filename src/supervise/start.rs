@@ -4,7 +4,7 @@
 use super::handshake::{self, Handshake, HandshakeAnswer, StartReason};
 use super::members::MemberId;
 use super::roster_updates::{self, Entry, SpawnSpec, write};
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, SupervisorRole};
 use super::teammate_models::chain_of;
 use crate::bus::Outgoing;
 use crate::os::Signal;
@@ -74,21 +74,27 @@ impl Supervisor {
         if self.is_closing.get() {
             return Err(ToolError::reply("the team is stopping, so no teammate can be spawned"));
         }
-        self.check_terms(&order)?;
+        self.check_mode(&order)?;
         let before = roster::read(self.config.bus.dir()).map_err(ToolError::reply)?;
-        if let Some(host) = before.host_of(name.as_str())
-            && !self.is_alive(&name)?
-        {
-            return Err(ToolError::Reply(format!(
-                "{name} belongs to host {host}, where it has ended, and is started there by hand; choose another name"
-            )));
+        let host = self.host_for(&order, &before)?;
+        if host.is_none() {
+            self.check_model(&order)?;
         }
         let known_file = before.role_file_of(name.as_str(), &order.role).map(str::to_owned);
+        // That of another host names a file there.
+        let known_file = known_file.filter(|_| host.is_none());
         let known_clone = before.member(name.as_str()).and_then(|member| member.work.clone());
         let found = self.read_role(order.role.clone(), known_file);
         let (role, role_file) = found.await.map_err(ToolError::reply)?.unzip();
         if let Some(role) = &role {
             order.role.clone_from(&role.name);
+        }
+        if let Some(host) = host {
+            if !self.is_alive(&name)? {
+                self.check_caps()?;
+                self.spawned.set(self.spawned.get() + 1);
+            }
+            return self.spawn_on_host(host, order, role.is_some()).await;
         }
         // A spawn does not wait for the pause before a restart.
         self.members.cancel_restart(&name);
@@ -223,7 +229,7 @@ impl Supervisor {
         }
     }
 
-    fn check_terms(&self, order: &SpawnOrder) -> Result<(), ToolError> {
+    fn check_mode(&self, order: &SpawnOrder) -> Result<(), ToolError> {
         let mine = self.config.permissions.borrow().mode;
         if let Some(mode) = order.mode.filter(|mode| *mode > mine) {
             return Err(ToolError::Reply(format!(
@@ -231,6 +237,11 @@ impl Supervisor {
                  leave mode out, or give a stricter one"
             )));
         }
+        Ok(())
+    }
+
+    /// Fails if the ordered model cannot be used on this host.
+    fn check_model(&self, order: &SpawnOrder) -> Result<(), ToolError> {
         let model = order.model.as_ref().filter(|_| !self.plays_record());
         let Some(model) = model else { return Ok(()) };
         let chosen = ModelChoice::parse(model)
@@ -268,7 +279,7 @@ impl Supervisor {
         Ok(())
     }
 
-    fn is_alive(&self, name: &AgentName) -> Result<bool, ToolError> {
+    pub(super) fn is_alive(&self, name: &AgentName) -> Result<bool, ToolError> {
         let probed = liveness::probe(self.config.bus.dir(), name);
         Ok(probed.map_err(ToolError::reply)?.is_alive())
     }
@@ -345,6 +356,8 @@ impl Supervisor {
                 if liveness::probe(dir, &spec.name).map_err(StoreError::from)?.is_alive() {
                     return Err(StartError::Cancelled);
                 }
+                // It has ended on the host to which it belonged.
+                roster.take_home(spec.name.as_str());
                 let name = spec.name.clone();
                 let reserved = roster_updates::reserve(roster, spec, incarnation, cwd, now);
                 let before = reserved.map_err(|_| StartError::Cancelled)?;
@@ -385,18 +398,24 @@ impl Supervisor {
     async fn greet(&self, spec: &SpawnSpec, id: &MemberId) -> Result<(Pidfd, OwnedFd), StartError> {
         let config = &self.config;
         let (ours, theirs) = UnixStream::pair()?;
-        let control_key = keyring::new_key()?;
+        let control_key = match config.role {
+            SupervisorRole::Lead(_) => Some(keyring::new_key()?),
+            // Its lead, on another host, has no key of this one.
+            SupervisorRole::Host => None,
+        };
         let process = spawn_detached(self.command(spec, &theirs)?, theirs.into())?;
         let mut permissions = config.permissions.borrow().clone();
         permissions.mode = spec.mode;
         hit("spawn.started");
-        config.bus.keyring().add_control_key(&spec.name, &id.incarnation, control_key.clone());
+        if let Some(key) = &control_key {
+            config.bus.keyring().add_control_key(&spec.name, &id.incarnation, key.clone());
+        }
         // The teammate refuses an invalid model name by itself, and needs no credentials for that.
         let chosen = ModelChoice::parse(&spec.model).unwrap_or_else(|_| ModelChoice::fallback());
         let models = chain_of(chosen.clone(), &spec.fallbacks);
         let handshake = Handshake {
             incarnation: id.incarnation.clone(),
-            control_key: Some(control_key),
+            control_key,
             role: spec.role.clone(),
             model: spec.model.clone(),
             credentials: config.credentials.borrow().only_for(&models),

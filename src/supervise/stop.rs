@@ -18,6 +18,7 @@ use crate::os::{Clock, Signal, identity};
 use crate::protocol::ladder::{LadderDeadlines, Rung, ShutdownLadder, Urgency};
 use crate::store::{Liveness, TeamDir, liveness, roster, transcript};
 use crate::tools::team::refusal_reason;
+use crate::wire::carried::HostName;
 use crate::wire::log_words;
 use crate::wire::message::{Body, Correlation};
 use crate::wire::roster::{ExitCause, Roster, Status};
@@ -33,7 +34,7 @@ use tokio::sync::watch;
 const ROSTER_WITHIN: Duration = Duration::from_millis(500);
 
 /// The time in which a killed process must end, enough for a machine without a free processor.
-const KILLED_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Interval at which a killed process is checked for being stuck in the kernel.
 const STUCK_CHECK_EVERY: Duration = Duration::from_millis(100);
@@ -64,19 +65,23 @@ pub(crate) struct StopOutcome {
     pub(crate) refusal: Option<String>,
     /// The host on which it runs; `None` if that is this one.
     pub(crate) host: Option<String>,
+    /// The reason for which its host did not stop it.
+    pub(crate) unreached: Option<String>,
 }
 
 impl StopOutcome {
-    /// Whether its process is still there: it is stuck in the kernel, or this process may not signal it.
+    fn not_running(name: AgentName) -> Self {
+        Self { name, rung: None, refusal: None, host: None, unreached: None }
+    }
+
+    /// Whether its process is, or may be, still there: it is stuck in the kernel, or its host is not reached.
     pub(crate) fn is_stuck(&self) -> bool {
         self.rung == Some(Rung::GiveUp)
     }
 
     pub(crate) fn words(&self) -> String {
-        if let Some(host) = self.host.as_ref().filter(|_| self.is_stuck()) {
-            return format!(
-                "is on host {host}, and has not ended: it was asked to, and no signal reaches another host"
-            );
+        if let (Some(host), Some(why)) = (&self.host, &self.unreached) {
+            return format!("is on host {host}, and may still run: {why}");
         }
         match (self.rung, &self.refusal) {
             (rung, None) => words(rung).into(),
@@ -138,27 +143,25 @@ impl StopPlan {
                 break record;
             }
             if let Some(host) = host_of(dir, &name) {
-                return StopOutcome { name, rung: None, refusal: None, host: Some(host) };
+                return StopOutcome { host: Some(host), ..StopOutcome::not_running(name) };
             }
             if self.cancel_start(&name).await {
-                return StopOutcome { name, rung: None, refusal: None, host: None };
+                return StopOutcome::not_running(name);
             }
         };
+        let id = MemberId { name: name.clone(), incarnation: record.incarnation.clone() };
+        if let Ok(host) = HostName::parse(&record.host) {
+            // Its host writes its entry, ends its commands and records its end.
+            return self.stop_on_host(host, id).await;
+        }
         let process = record.open_process();
-        let host = Some(record.host.clone()).filter(|host| !host.is_empty());
-        let id = MemberId { name: name.clone(), incarnation: record.incarnation };
-        // The entry of a member of another host is written by that host.
-        let status = if host.is_some() { Status::Working } else { self.mark_stopping(&id).await };
+        let status = self.mark_stopping(&id).await;
         hit("stop.written");
         let request_id = new_id(&self.by);
         let (process, request_id) = (process.as_ref(), request_id.as_str());
         let outlives = record.outlives_membership;
         let target = Target { id: &id, pid: record.pid, process, request_id, outlives };
         let rung = self.climb_down(target, status).await;
-        if host.is_some() {
-            // Its host ends its commands and records its end.
-            return StopOutcome { name, rung: Some(rung), refusal: None, host };
-        }
         // Commands run in sessions of their own, and carry the run id of this incarnation.
         let (bus, owner) = (Arc::clone(&self.bus), name.clone());
         let end = move || end_commands(bus.dir(), &owner, &record.run_id, bus.fsync());
@@ -179,7 +182,7 @@ impl StopPlan {
             hit("stop.noted");
         }
         let refusal = self.refusal(&name, request_id);
-        let outcome = StopOutcome { name, rung: Some(rung), refusal, host };
+        let outcome = StopOutcome { rung: Some(rung), refusal, ..StopOutcome::not_running(name) };
         tracing::info!(name = %outcome.name, outcome = outcome.words(), "member stopped");
         outcome
     }
@@ -280,7 +283,7 @@ impl StopPlan {
     }
 
     /// Sends the request on another thread: the ladder continues even if the member holds the inbox's lock.
-    fn ask(&self, id: &MemberId, within: Duration, request_id: String) {
+    pub(super) fn ask(&self, id: &MemberId, within: Duration, request_id: String) {
         let (bus, by) = (Arc::clone(&self.bus), self.by.clone());
         let MemberId { name: to, incarnation } = id.clone();
         let body = Body::ShutdownRequest {
@@ -429,7 +432,8 @@ mod tests {
             (Rung::Kill, Some("busy".to_owned()), "refused (busy) and had to be killed"),
         ] {
             let name = AgentName::member("alice").unwrap();
-            let outcome = StopOutcome { name, rung: Some(rung), refusal, host: None };
+            let outcome =
+                StopOutcome { rung: Some(rung), refusal, ..StopOutcome::not_running(name) };
             assert_eq!(outcome.words(), words);
         }
     }

@@ -29,7 +29,7 @@ use crate::wire::permission::{GrantedAllow, PermissionMode, Permissions};
 use crate::wire::roster::{ExitCause, StartedBy};
 use crate::wire::sandbox::Sandbox;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,8 +70,7 @@ pub(crate) struct SupervisorConfig {
     pub(crate) credentials: RefCell<ProviderCredentials>,
     /// Environment of teammates: an allow list.
     pub(crate) environment: Vec<(String, String)>,
-    /// The relay of this host, for a team with other hosts.
-    pub(crate) relay: RelayProgram,
+    pub(crate) role: SupervisorRole,
     /// Run id that the lead's own commands carry in their environment.
     pub(crate) run_id: String,
     /// The clones in which teammates work.
@@ -79,7 +78,16 @@ pub(crate) struct SupervisorConfig {
     pub(crate) incarnation: Box<dyn Fn() -> String>,
 }
 
-/// The supervisor of a lead's teammates.
+/// The process that supervises.
+#[derive(Debug, Clone)]
+pub(crate) enum SupervisorRole {
+    /// The lead. It keeps the relay of its host up, for a team with other hosts.
+    Lead(RelayProgram),
+    /// The supervisor of a host, for a lead on another one.
+    Host,
+}
+
+/// The supervisor of a lead's teammates on one host.
 pub(crate) struct Supervisor {
     pub(super) config: SupervisorConfig,
     pub(super) members: Members,
@@ -91,6 +99,8 @@ pub(crate) struct Supervisor {
     /// Whether the team is being stopped, so that no process is started any more.
     pub(super) is_closing: Cell<bool>,
     pub(super) relay: RefCell<RelayProcess>,
+    /// The teammates that were alive on other hosts at the last look.
+    pub(super) elsewhere: RefCell<BTreeSet<String>>,
 }
 
 impl Supervisor {
@@ -103,6 +113,7 @@ impl Supervisor {
             exit_hooks: watch::Sender::new(0),
             is_closing: Cell::new(false),
             relay: RefCell::default(),
+            elsewhere: RefCell::default(),
         })
     }
 
@@ -153,11 +164,15 @@ impl Supervisor {
         self.members.raise_stops(Some(name), Urgency::Now)
     }
 
-    /// Stops all teammates that this lead has started, in parallel, and starts no more.
+    /// Stops all teammates that this lead has started, on all hosts, in parallel, and starts no more.
     pub(crate) async fn stop_all(&self, reason: &str, cause: ExitCause) -> Vec<StopOutcome> {
         self.is_closing.set(true);
-        let names: Vec<AgentName> = self.members.with_process().into_iter().collect();
-        let mut outcomes = self.stop(names, reason, cause, None).await;
+        let mut names = self.members.with_process();
+        if matches!(self.config.role, SupervisorRole::Lead(_)) {
+            names.extend(self.on_other_hosts());
+        }
+        let names: Vec<AgentName> = names.into_iter().collect();
+        let mut outcomes = self.stop(names, (&AgentName::lead(), reason, cause), None).await;
         outcomes.retain(|outcome| outcome.rung.is_some());
         self.wait_for_hooks().await;
         outcomes
@@ -211,7 +226,29 @@ impl Supervisor {
         if self.raise_urgency_of(&name) {
             raise(&urgency, Urgency::Now);
         }
-        self.stop(vec![name], reason, ExitCause::Stopped, Some(urgency)).await.pop()
+        let (by, cause) = (AgentName::lead(), ExitCause::Stopped);
+        self.stop(vec![name], (&by, reason, cause), Some(urgency)).await.pop()
+    }
+
+    /// Stops a member by the order of another host. Its stop that is under way becomes as urgent.
+    pub(crate) async fn stop_for_host(
+        &self,
+        name: AgentName,
+        why: (&AgentName, &str, ExitCause),
+        urgency: Urgency,
+    ) -> Option<StopOutcome> {
+        self.members.raise_stops(Some(&name), urgency);
+        self.stop(vec![name], why, Some(watch::Sender::new(urgency))).await.pop()
+    }
+
+    /// Whether a teammate of this supervisor runs, is being started, or is to be started again.
+    pub(crate) fn has_teammates(&self) -> bool {
+        !self.members.with_process().is_empty()
+    }
+
+    /// Sets the model of teammates that are spawned from now on without one.
+    pub(crate) fn set_default_model(&self, model: Option<String>) {
+        self.config.model.replace(model);
     }
 
     /// Stops a teammate on behalf of the lead's model.
@@ -240,12 +277,12 @@ impl Supervisor {
         if is_stuck { Err(ToolError::Reply(text)) } else { Ok(text) }
     }
 
-    /// Stops some members. `by_name` is the urgency of a stop of one member alone.
+    /// Stops some members, in a name, for a reason, with a cause for the record. `by_name` is the urgency of a stop of one
+    /// member alone.
     async fn stop(
         &self,
         names: Vec<AgentName>,
-        reason: &str,
-        cause: ExitCause,
+        (by, reason, cause): (&AgentName, &str, ExitCause),
         by_name: Option<watch::Sender<Urgency>>,
     ) -> Vec<StopOutcome> {
         let stop = self.members.begin_stop(&names, by_name);
@@ -255,7 +292,7 @@ impl Supervisor {
         let plan = StopPlan {
             bus: Arc::clone(&self.config.bus),
             clock: Rc::clone(&self.config.clock),
-            by: AgentName::lead(),
+            by: by.clone(),
             reason: reason.into(),
             cause,
             urgency: (*stop).as_ref().unwrap_or(&self.urgency).subscribe(),

@@ -3,7 +3,7 @@
 use super::members::MemberId;
 use super::roster_updates::{self, write};
 use super::stop::{kill_hung, words};
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, SupervisorRole};
 use crate::os::process_tree;
 use crate::protocol::hang_detector::{HangDetector, HeartbeatDuty, LivenessSample};
 use crate::protocol::restart::ProcessEnd;
@@ -13,6 +13,7 @@ use crate::wire::limits::LIVENESS_POLL;
 use crate::wire::log_words;
 use crate::wire::roster::{ExitCause, HeartbeatPolicy, Member, Roster, StartedBy, Status};
 use crate::wire::{AgentName, WithUnknownFields};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ impl Supervisor {
         let period = limit.map_or(LIVENESS_POLL, |limit| (limit / 6).min(LIVENESS_POLL));
         let mut hang_detector = limit.map(|limit| HangDetector::new(limit, period));
         let mut roster: Cached<WithUnknownFields<Roster>> = Cached::of(self.config.bus.dir());
+        let is_lead = matches!(self.config.role, SupervisorRole::Lead(_));
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -42,8 +44,11 @@ impl Supervisor {
                 }
             };
             for member in &members {
-                if member.started_by == StartedBy::Hand && !member.status.is_over() {
+                if is_lead && member.started_by == StartedBy::Hand && !member.status.is_over() {
                     self.check_started_by_hand(member).await;
+                }
+                if is_lead && is_ended_by_host(member, &mut self.elsewhere.borrow_mut()) {
+                    self.tell_of_end_elsewhere(member).await;
                 }
             }
             if let Some(hang_detector) = &mut hang_detector {
@@ -54,7 +59,8 @@ impl Supervisor {
 
     /// Starts the relay of this host if the team has other hosts and no relay runs.
     fn keep_relay(&self) {
-        let (dir, program) = (self.config.bus.dir(), &self.config.relay);
+        let SupervisorRole::Lead(program) = &self.config.role else { return };
+        let dir = self.config.bus.dir();
         if let Err(why) = self.relay.borrow_mut().keep_up(dir, program) {
             tracing::warn!(%why, "the relay of this host is not looked after");
         }
@@ -94,6 +100,16 @@ impl Supervisor {
         }
     }
 
+    /// Reports the end of a teammate on another host, which its host has ended without an order of this lead.
+    async fn tell_of_end_elsewhere(&self, member: &Member) {
+        let Ok(name) = AgentName::member(&member.name) else { return };
+        let id = MemberId { name, incarnation: member.incarnation.clone() };
+        let host = member.host.as_deref().unwrap_or_default();
+        tracing::warn!(name = %id.name, host, "a teammate on another host was ended there");
+        let why = format!("It was ended on host {host}; spawn it again if you need it");
+        self.tell_lead(&id, ExitCause::LeadLost, ProcessEnd::Code(0), &why).await;
+    }
+
     fn check_for_hung(self: &Rc<Self>, hang_detector: &mut HangDetector, members: &[Member]) {
         let running = self.members.running();
         let incarnations: Vec<String> = running.iter().map(|id| id.incarnation.clone()).collect();
@@ -127,6 +143,22 @@ impl Supervisor {
         let sign = format!("{count:?} {stamp:?} {status:?} {activity:?} {since} {usage:?}");
         LivenessSample { sign, owes }
     }
+}
+
+/// Whether a teammate that was alive on another host, `alive` before this look, has been ended there because its host had lost its
+/// supervisor or its lead.
+fn is_ended_by_host(member: &Member, alive: &mut BTreeSet<String>) -> bool {
+    if member.host.is_none() || member.started_by == StartedBy::Hand {
+        return false;
+    }
+    if member.alive == Some(true) {
+        alive.insert(member.name.clone());
+        return false;
+    }
+    let is_lost = member.last_exit.as_ref().is_some_and(|it| it.cause == ExitCause::LeadLost);
+    // The status comes a moment after the end of the process.
+    let is_known = member.status.is_over() && alive.remove(&member.name);
+    is_known && is_lost
 }
 
 /// Returns the signs of life that a member owes. `tool_limit` comes from the last heartbeat; it counts only for a

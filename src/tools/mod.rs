@@ -17,6 +17,7 @@ mod leased_paths;
 mod leases;
 mod mail;
 mod mcp;
+mod ops;
 mod registry;
 pub(crate) mod replay;
 mod requests;
@@ -44,9 +45,8 @@ pub(crate) use files::{
     edit_preview, files_in_words, guarded_files,
 };
 pub(crate) use mcp::{McpSetup, McpTools};
-pub(crate) use registry::{
-    Ops, Registry, SpawnOrder, SubagentOps, SubagentOrder, TeamOps, TeamToolParts, ToolParts,
-};
+pub(crate) use ops::{Ops, SpawnOrder, SubagentOps, SubagentOrder, TeamOps};
+pub(crate) use registry::{Registry, TeamToolParts, ToolParts};
 pub(crate) use served::{Handout, HandoutFuture, MailHandout, ServedModel};
 
 use crate::store::TeamDir;

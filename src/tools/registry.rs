@@ -1,12 +1,12 @@
 //! The `Tool` trait, the parts that tools work with, and the registry: the tools of one agent, limited by its
 //! role.
 
-use super::approval_queue::ApprovalQueue;
 use super::call::{Call, ToolError, ToolFuture, ToolOutput, arguments};
 use super::command::{BackgroundCommands, OutputStore};
 use super::command_turn::CommandTurn;
 use super::files::{FileAccess, NestedInstructions, NestedLimits, UsedFiles};
 use super::mcp::McpTools;
+use super::ops::{Ops, SubagentOps};
 use super::served::ServedModel;
 use super::skills::Skills;
 use super::team_context::TeamContext;
@@ -21,7 +21,6 @@ use crate::undo::recorder::Recorder;
 use crate::wire::AgentName;
 use crate::wire::chat::ToolDefinition;
 use crate::wire::file_view::{ContentHash, FileView};
-use crate::wire::isolation::Isolation;
 use crate::wire::limits::CALL_SECONDS;
 use crate::wire::message::Message;
 use crate::wire::model_abilities::ModelAbilities;
@@ -66,6 +65,11 @@ pub(super) trait Tool: Parameters + DeserializeOwned + 'static {
     /// Whether the tool is of use now, to an agent that has it.
     fn is_offered(_: &ToolParts) -> bool {
         true
+    }
+
+    /// The names of the parameters that are of no use now, so that no definition has them. A call may still give them.
+    fn hidden_parameters(_: &ToolParts) -> &'static [&'static str] {
+        &[]
     }
 
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError>;
@@ -121,6 +125,7 @@ pub(super) struct Registration {
     run: for<'a> fn(&'a Call, &'a ToolParts) -> ToolFuture<'a>,
     is_available: fn(&ToolParts) -> bool,
     is_offered: fn(&ToolParts) -> bool,
+    hidden_parameters: fn(&ToolParts) -> &'static [&'static str],
 }
 
 impl Registration {
@@ -130,6 +135,7 @@ impl Registration {
             subject: T::subject,
             is_available: T::is_available,
             is_offered: T::is_offered,
+            hidden_parameters: T::hidden_parameters,
             run: |call, parts| {
                 Box::pin(async move { arguments::<T>(call)?.run(call, parts).await })
             },
@@ -245,57 +251,6 @@ impl ToolParts {
     }
 }
 
-/// The parts of a lead that a teammate does not have.
-pub(crate) struct Ops {
-    pub(crate) team: Rc<dyn TeamOps>,
-    pub(crate) approval_queue: Rc<ApprovalQueue>,
-}
-
-/// Operations on the team's processes, which only the lead can perform.
-pub(crate) trait TeamOps {
-    /// Starts a teammate, or gives an idle one a new prompt; resolves when it is ready.
-    fn spawn(&self, order: SpawnOrder) -> ToolFuture<'_>;
-
-    /// Stops a teammate by the shutdown ladder; resolves when its process has exited.
-    fn shutdown(&self, name: AgentName, reason: String) -> ToolFuture<'_>;
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct SpawnOrder {
-    pub(crate) name: AgentName,
-    pub(crate) role: String,
-    /// Its first prompt, delivered as a message.
-    pub(crate) prompt: String,
-    /// The id of that message, derived from the tool call, so that a repeated call delivers it once.
-    pub(crate) message_id: String,
-    /// A model other than the lead's.
-    pub(crate) model: Option<String>,
-    /// A permission mode stricter than the lead's.
-    pub(crate) mode: Option<PermissionMode>,
-    /// The folder that it works in, if not that of its role or of the settings.
-    pub(crate) isolation: Option<Isolation>,
-}
-
-/// The subagents of an agent.
-pub(crate) trait SubagentOps {
-    /// Runs a subagent, or goes on with the one of the same call; resolves with its result or, for one in the background,
-    /// when it is recorded.
-    fn run(&self, order: SubagentOrder) -> ToolFuture<'_>;
-}
-
-/// A task for a subagent.
-#[derive(Debug, Clone)]
-pub(crate) struct SubagentOrder {
-    /// The id of the call that orders it.
-    pub(crate) call_id: String,
-    pub(crate) task: String,
-    /// Its role, which limits it within the role of its caller.
-    pub(crate) role: Option<String>,
-    /// The model, if it is not that of its role or its caller.
-    pub(crate) model: Option<String>,
-    pub(crate) is_background: bool,
-}
-
 /// Runs a judged call of a tool of an MCP server.
 pub(super) type RunOfServer = for<'a> fn(&'a Call, &'a ToolParts) -> ToolFuture<'a>;
 
@@ -397,11 +352,25 @@ impl Registry {
             None => ToolSpec::definition,
         };
         let role = self.parts.role.borrow();
-        let mut definitions: Vec<_> = self.offered(&role).into_iter().map(define).collect();
+        let offered = self.offered(&role).into_iter();
+        let mut definitions: Vec<_> =
+            offered.map(|spec| self.without_hidden(spec, define(spec))).collect();
         let of_servers =
             self.parts.mcp.iter().flat_map(|mcp| mcp.definitions(|spec| role.has(spec)));
         definitions.extend(of_servers);
         definitions
+    }
+
+    /// Removes the parameters that are of no use now from a definition.
+    fn without_hidden(&self, spec: &ToolSpec, mut definition: ToolDefinition) -> ToolDefinition {
+        let tool = self.tools.get(spec.name);
+        let hidden = tool.map(|tool| (tool.hidden_parameters)(&self.parts)).unwrap_or_default();
+        if let Some(shown) = definition.input_schema.get_mut("properties")
+            && let Some(shown) = shown.as_object_mut()
+        {
+            shown.retain(|name, _| !hidden.contains(&name.as_str()));
+        }
+        definition
     }
 
     /// Returns the specs of the tools, by name, for a model that another program runs.

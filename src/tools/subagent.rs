@@ -1,7 +1,8 @@
 //! The tool that starts a subagent: a helper with a conversation of its own, which ends with its task.
 
 use super::call::{Call, ToolError};
-use super::registry::{SubagentOrder, TALKS, Tool, ToolParts, parameters};
+use super::ops::SubagentOrder;
+use super::registry::{TALKS, Tool, ToolParts, parameters};
 use crate::wire::tool::ParameterType::{Boolean, Text};
 use crate::wire::tool::{AfterCrash, Signal, ToolSpec};
 

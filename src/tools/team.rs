@@ -2,9 +2,10 @@
 
 use super::approval_decision::{ApprovalDecision, Decider};
 use super::call::{Call, ToolError};
-use super::registry::{Parameters, SpawnOrder, TALKS, Tool, ToolParts, parameters};
+use super::ops::SpawnOrder;
+use super::registry::{Parameters, TALKS, Tool, ToolParts, parameters};
 use crate::protocol::request::RequestVerdict;
-use crate::store::{Liveness, liveness, roster};
+use crate::store::{Liveness, StoreError, TeamDir, liveness, relay, roster};
 use crate::wire::AgentName;
 use crate::wire::isolation::Isolation;
 use crate::wire::permission::{PermissionMode, QuestionKind};
@@ -66,8 +67,24 @@ impl Tool for ListTeammates {
         if roster.members.is_empty() {
             lines.push("There are no teammates yet.".into());
         }
+        lines.extend(hosts_line(dir).map_err(ToolError::reply)?);
         Ok(lines.join("\n"))
     }
+}
+
+/// Returns the hosts of the team with their labels in one line; `None` if it has one host.
+fn hosts_line(dir: &TeamDir) -> Result<Option<String>, StoreError> {
+    let Some(own) = relay::identity(dir)? else { return Ok(None) };
+    let words = |name: &str, state: &str, labels: &[String]| {
+        let labels = labels.iter().map(|label| format!(", {label}"));
+        format!("{name} ({state}{})", labels.collect::<String>())
+    };
+    let mut hosts = vec![words(own.host.as_str(), "this one", &own.labels)];
+    for host in relay::known_hosts(dir)? {
+        let is_up = host.is_heard && host.away_since.is_none();
+        hosts.push(words(host.host.as_str(), if is_up { "up" } else { "away" }, &host.labels));
+    }
+    Ok(Some(format!("Hosts: {}.", hosts.join(", "))))
 }
 
 parameters!(SpawnTeammate {
@@ -83,6 +100,10 @@ parameters!(SpawnTeammate {
     isolation: Option<Isolation> = optional(
         Word(&Isolation::WORDS),
         "clone: it works in a clone of the repository of its own, and offers you its work"
+    ),
+    host: Option<String> = optional(
+        Text,
+        "the name or a label of another host of the team, such as gpu; it shares no files with you"
     ),
 });
 
@@ -101,10 +122,17 @@ impl Tool for SpawnTeammate {
         ..TALKS
     };
 
+    fn hidden_parameters(parts: &ToolParts) -> &'static [&'static str] {
+        // The prompts of a team with one host do not speak of hosts.
+        let has_hosts = matches!(relay::identity(parts.team.bus.dir()), Ok(Some(_)));
+        if has_hosts { &[] } else { &["host"] }
+    }
+
     async fn run(self, call: &Call, parts: &ToolParts) -> Result<String, ToolError> {
-        let Self { name, role, prompt, model, mode, isolation } = self;
+        let Self { name, role, prompt, model, mode, isolation, host } = self;
         let (name, message_id) = (AgentName::member(&name)?, parts.team.message_id(call));
-        let order = SpawnOrder { name, role, prompt, message_id, model, mode, isolation };
+        let host = host.filter(|host| !host.trim().is_empty());
+        let order = SpawnOrder { name, role, prompt, message_id, model, mode, isolation, host };
         parts.ops()?.team.spawn(order).await
     }
 }

@@ -73,6 +73,8 @@ pub(crate) struct HostRow {
     pub(crate) members: Vec<String>,
     /// The number of messages for its members that it does not have yet.
     pub(crate) waiting: u64,
+    /// The labels by which it can be chosen for an agent.
+    pub(crate) labels: Vec<String>,
     pub(crate) version: String,
 }
 
@@ -84,10 +86,11 @@ pub(crate) fn host_table(rows: &[HostRow], palette: Palette) -> String {
         let members = if row.members.is_empty() { "-".into() } else { row.members.join(", ") };
         let members = one_line(&members, PROSE);
         let waiting = if row.waiting == 0 { String::new() } else { row.waiting.to_string() };
-        let version = one_line(&row.version, 32);
-        [one_line(&row.host, 32), row.state.clone(), members, waiting, version]
+        let (labels, version) =
+            (one_line(&row.labels.join(", "), PROSE), one_line(&row.version, 32));
+        [one_line(&row.host, 32), row.state.clone(), members, waiting, labels, version]
     });
-    table(["HOST", "STATE", "MEMBERS", "WAITING", "VERSION"], rows, palette)
+    table(["HOST", "STATE", "MEMBERS", "WAITING", "LABELS", "VERSION"], rows, palette)
 }
 
 /// Renders a row for each leased path.

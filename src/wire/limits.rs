@@ -39,6 +39,9 @@ pub const MAIL_POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 
 // Processes (RELIABILITY 4).
 
+/// The default time without a sign of the lead after which its teammates on another host are ended.
+pub const DEFAULT_LEAD_AWAY: Duration = Duration::from_secs(600);
+
 /// The time in which a started teammate must report that it is ready (RELIABILITY 4).
 pub const READY_TIMEOUT: Duration = Duration::from_secs(15);
 /// The same for a teammate that starts an agent of another vendor: 30 s for its first answer, 60 s for its session.

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The deadline of the answer to a sync.
-const SYNC_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The deadline of the answer of another host.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The connection of one host to the NATS server. Clones share it.
 ///
@@ -247,10 +247,24 @@ impl Carrier {
     /// Asks a host how far the mail of this host has come, and returns its answer. Fails with `HostAway` at once if that
     /// host is not connected, and with `Timeout` after 1.5 seconds.
     pub async fn request_sync(&self, to: &str, body: Bytes) -> Result<Bytes, CarrierError> {
+        self.request("sync", to, body).await
+    }
+
+    /// Gives an order to a host, or asks for its answer again, and returns what it says. Fails as [`Self::request_sync`] does.
+    pub async fn request_order(&self, to: &str, body: Bytes) -> Result<Bytes, CarrierError> {
+        self.request("order", to, body).await
+    }
+
+    async fn request(
+        &self,
+        kind: &'static str,
+        to: &str,
+        body: Bytes,
+    ) -> Result<Bytes, CarrierError> {
         check_host(to)?;
         let what = "asking another host";
         let bytes = body.len();
-        let subject = self.shared.subjects.to("sync", to);
+        let subject = self.shared.subjects.to(kind, to);
         let request = Request::new().payload(body).timeout(None);
         let work = async {
             let answered = self.shared.connection.client().send_request(subject, request).await;
@@ -262,7 +276,7 @@ impl Carrier {
                 | RequestErrorKind::Other => CarrierError::from_nats(what, &error),
             })
         };
-        self.shared.connection.run(what, SYNC_TIMEOUT, work).await
+        self.shared.connection.run(what, ANSWER_TIMEOUT, work).await
     }
 
     /// Sets the value of a key, whatever it was, and returns its revision.

@@ -37,7 +37,16 @@ pub enum Incoming {
         /// The question as it was sent.
         body: Bytes,
         /// The way back.
-        reply: SyncReply,
+        reply: Reply,
+    },
+    /// Another host gives an order, or asks for its answer.
+    Order {
+        /// The host, as the subject names it.
+        from: String,
+        /// The order as it was sent.
+        body: Bytes,
+        /// The way back.
+        reply: Reply,
     },
     /// A sign of life of another host.
     Beat {
@@ -122,25 +131,25 @@ impl fmt::Debug for Frame {
 }
 
 /// The way back to a host that has asked.
-pub struct SyncReply {
+pub struct Reply {
     subject: Subject,
     shared: Arc<Shared>,
 }
 
-impl SyncReply {
+impl Reply {
     pub(super) fn new(subject: Subject, shared: &Arc<Shared>) -> Self {
         Self { subject, shared: Arc::clone(shared) }
     }
 
     /// Sends the answer. It is lost without an error if the other host no longer waits.
     pub async fn answer(self, body: Bytes) -> Result<(), CarrierError> {
-        self.shared.publish("answering a sync", self.subject.to_string(), body).await
+        self.shared.publish("answering another host", self.subject.to_string(), body).await
     }
 }
 
-impl fmt::Debug for SyncReply {
+impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SyncReply").finish_non_exhaustive()
+        f.debug_struct("Reply").finish_non_exhaustive()
     }
 }
 

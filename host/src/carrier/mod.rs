@@ -21,4 +21,4 @@ mod values;
 pub use client::Carrier;
 pub use config::CarrierConfig;
 pub use error::CarrierError;
-pub use incoming::{Frame, Incoming, SyncReply};
+pub use incoming::{Frame, Incoming, Reply};

@@ -4,7 +4,7 @@ use super::backoff::Backoff;
 use super::config::sender;
 use super::connection::ConnectionState;
 use super::error::CarrierError;
-use super::incoming::{Frame, Incoming, SyncReply};
+use super::incoming::{Frame, Incoming, Reply};
 use super::reading::{IDLE_HEARTBEAT, ReadEnd};
 use super::storage::{Shared, Storage};
 use super::values;
@@ -64,9 +64,10 @@ async fn connection(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
 async fn messages(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
     let client = shared.connection.client();
     let subjects = &shared.subjects;
-    let (Ok(mut acks), Ok(mut syncs), Ok(mut beats)) = (
+    let (Ok(mut acks), Ok(mut syncs), Ok(mut orders), Ok(mut beats)) = (
         client.subscribe(subjects.to_this_host("ack")).await,
         client.subscribe(subjects.to_this_host("sync")).await,
+        client.subscribe(subjects.to_this_host("order")).await,
         client.subscribe(subjects.beats()).await,
     ) else {
         return;
@@ -75,6 +76,7 @@ async fn messages(shared: Arc<Shared>, events: mpsc::Sender<Incoming>) {
         let event = tokio::select! {
             message = acks.next() => message.map(ack),
             message = syncs.next() => message.map(|message| sync(&shared, message)),
+            message = orders.next() => message.map(|message| order(&shared, message)),
             message = beats.next() => message.map(beat),
         };
         match event {
@@ -95,8 +97,13 @@ fn ack(message: Message) -> Option<Incoming> {
 }
 
 fn sync(shared: &Arc<Shared>, message: Message) -> Option<Incoming> {
-    let reply = SyncReply::new(message.reply?, shared);
+    let reply = Reply::new(message.reply?, shared);
     Some(Incoming::Sync { from: sender(&message.subject)?, body: message.payload, reply })
+}
+
+fn order(shared: &Arc<Shared>, message: Message) -> Option<Incoming> {
+    let reply = Reply::new(message.reply?, shared);
+    Some(Incoming::Order { from: sender(&message.subject)?, body: message.payload, reply })
 }
 
 fn beat(message: Message) -> Option<Incoming> {

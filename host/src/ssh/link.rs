@@ -84,7 +84,7 @@ impl Link {
 
     /// Runs the relay of the host until the connection ends; returns the reason.
     async fn connect(&self, end: &mut watch::Receiver<bool>) -> io::Result<String> {
-        let SshHost { host, destination, folder, program } = &self.host;
+        let SshHost { host, destination, folder, program, labels } = &self.host;
         // A port that an earlier connection had may not be free yet.
         let tunnel = self.port.map(|here| random_port().map(|there| (there, here))).transpose()?;
         let servers = match tunnel {
@@ -92,8 +92,13 @@ impl Link {
             None => self.access.addresses.clone(),
         };
         let credentials = self.access.credentials.clone();
-        let invitation =
-            Invitation { host: host.clone(), team: self.team.clone(), servers, credentials };
+        let invitation = Invitation {
+            host: host.clone(),
+            team: self.team.clone(),
+            servers,
+            labels: labels.clone(),
+            credentials,
+        };
         let line = serde_json::to_string(&invitation)? + "\n";
         let run = format!(
             "exec {} run --invited --dir {}",

@@ -180,6 +180,11 @@ impl Machine {
         self.relay = Some(spawn_tied(command).unwrap());
     }
 
+    /// Returns the arguments by which a relay finds the server.
+    pub(crate) fn server_args(&self) -> Vec<String> {
+        vec!["--nats".into(), self.url.clone()]
+    }
+
     /// Kills the relay.
     pub(crate) fn kill_relay(&mut self) {
         if let Some(mut relay) = self.relay.take() {

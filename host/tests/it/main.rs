@@ -15,6 +15,7 @@ mod machines;
 mod members;
 mod naive;
 mod names;
+mod orders;
 mod rig;
 mod ssh;
 mod traffic;

@@ -61,8 +61,10 @@ fn a_member_is_stopped_from_another_host_and_its_name_is_taken_there() {
     machines.wait_known("carol", false);
     // It is not running: nothing is asked, and nothing is written into the entry of another host.
     assert!(ann.team_ok(&["stop", "carol"]).contains("was not running"));
+    // A lead starts her where she was, with her memory.
     ann.team(&["lead", "--model", "rehearsal", "-p", "Spawn carol (coder)."]);
-    assert!(ann.transcript("lead").contains("carol belongs to host gpu1"), "{}", ann.describe());
+    assert!(ann.transcript("lead").contains("It is on host gpu1"), "{}", ann.describe());
+    machines.wait_known("carol", false);
     assert_eq!(ann.member("carol").unwrap()["host"], "gpu1");
 }
 

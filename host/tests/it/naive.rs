@@ -38,7 +38,7 @@ async fn relay(root: &std::path::Path, server: String) {
     let host = variable(HOST).unwrap();
     let _lock = RelayLock::take(&dir).unwrap().unwrap();
     let identity =
-        name_host(&dir, HostName::parse(&host).unwrap(), TEAM, Servers::default()).unwrap();
+        name_host(&dir, HostName::parse(&host).unwrap(), TEAM, Servers::default(), None).unwrap();
     let bus = Arc::new(Bus::new(dir.clone(), MailLimits::default(), Arc::new(SystemClock)));
     let mut outbound =
         Outbound::new(dir.clone(), identity.clone(), Arc::clone(&bus), Arc::new(SystemClock));

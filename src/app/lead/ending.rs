@@ -100,6 +100,14 @@ pub(super) struct Closed {
     pub(super) last_mail: Vec<Message>,
 }
 
+impl Closed {
+    /// Whether the lead has ended as the person wanted, with nothing left behind.
+    pub(super) fn is_orderly(&self, reason: EndReason) -> bool {
+        let AgentEnd { broken, left_running, .. } = &self.end;
+        reason == EndReason::Done && broken.is_none() && left_running.is_none()
+    }
+}
+
 /// The reason of a shutdown request at the end of the team.
 pub(crate) const TEAM_STOPS: &str = "the team is being stopped";
 
@@ -123,7 +131,10 @@ pub(super) async fn close(
         close_mailbox(mailbox).await;
         Some((publish_end(finished, 0, cause).await, last_mail))
     });
-    let (end, last_mail) = closed.await.flatten().unwrap_or_default();
+    let (mut end, last_mail) = closed.await.flatten().unwrap_or_default();
+    let left = outcomes.iter().filter(|outcome| outcome.is_stuck());
+    let left: Vec<_> = left.map(|left| format!("{} {}", left.name, left.words())).collect();
+    end.left_running = (!left.is_empty()).then(|| left.join("; "));
     supervisor.end_relay().await;
     tracing::info!(%reason, "lead ends");
     Closed { end, outcomes, last_mail }
@@ -237,6 +248,7 @@ pub(super) fn exit_code(reason: EndReason, end: &AgentEnd, work: WorkState) -> E
             None if work.last_turn == Outcome::Interrupted => Exit::Budget,
             None if work.has_tasks_left => Exit::TasksLeft,
             None if work.was_call_denied => Exit::CallDenied,
+            None if end.left_running.is_some() => Exit::Failure,
             None => Exit::Ok,
         },
     }
@@ -257,7 +269,8 @@ mod tests {
             (SignalEvent::Terminate, Exit::Terminated),
             (SignalEvent::Hangup, Exit::Terminated),
         ] {
-            let end = AgentEnd { broken: Some(text()), model_error: unavailable() };
+            let end =
+                AgentEnd { broken: Some(text()), model_error: unavailable(), left_running: None };
             assert_eq!(exit_code(signal.into(), &end, work(true)), code, "{signal:?}");
         }
         for (reason, model_error, broken, failed, code) in [
@@ -286,14 +299,14 @@ mod tests {
             (EndReason::Done, Some(ModelError::Rejected(text())), false, false, Exit::TurnFailed),
             (EndReason::Done, Some(ModelError::Script(text())), false, false, Exit::TurnFailed),
         ] {
-            let end = AgentEnd { broken: broken.then(text), model_error };
+            let end = AgentEnd { broken: broken.then(text), model_error, left_running: None };
             let case = format!("{reason:?} {:?} {broken} {failed}", end.model_error);
             assert_eq!(exit_code(reason, &end, work(failed)), code, "{case}");
         }
     }
     #[test]
     fn failed_work_outweighs_open_tasks_and_those_outweigh_denied_calls() {
-        let end = AgentEnd { broken: None, model_error: None };
+        let end = AgentEnd::default();
         for (last_turn, has_task_failed, has_tasks_left, was_call_denied, code) in [
             (Interrupted, true, true, true, Exit::TurnFailed),
             (Failed, false, true, true, Exit::TurnFailed),
@@ -306,5 +319,7 @@ mod tests {
             assert_eq!(exit_code(EndReason::Done, &end, work), code);
             assert_eq!(exit_code(EndReason::Timeout, &end, work), Exit::Timeout);
         }
+        let left = AgentEnd { left_running: Some("carol".into()), ..AgentEnd::default() };
+        assert_eq!(exit_code(EndReason::Done, &left, ALL_DONE), Exit::Failure);
     }
 }

@@ -296,7 +296,9 @@ impl HeadlessRun {
         let failure = match reason {
             EndReason::Done => closed.end.broken.clone().or(self.last_error).or_else(|| {
                 let cut = "a limit ended the lead's last turn before its work was done";
-                (self.last_turn == Outcome::Interrupted).then(|| cut.to_owned())
+                (self.last_turn == Outcome::Interrupted)
+                    .then(|| cut.to_owned())
+                    .or_else(|| closed.end.left_running.clone())
             }),
             EndReason::Timeout => Some("--timeout passed before all agents were done".into()),
             EndReason::Budget(limit) => Some(format!("{limit} are used: the team was stopped")),

@@ -1,8 +1,6 @@
 //! `team lead` at a terminal: the event loop of a session, the handlers of its events, and the orderly end.
 
-use super::ending::{
-    ALL_DONE, Closed, EndReason, EndedLoop, TimeLimit, close, exit_code, stop_loop,
-};
+use super::ending::{ALL_DONE, Closed, EndedLoop, TimeLimit, close, exit_code, stop_loop};
 use super::lead_app::LeadApp;
 use super::options::{Front, LeadOptions};
 use super::session::Session;
@@ -106,7 +104,7 @@ pub(super) async fn run(
         }
     };
     // The person has seen a failed turn before quitting, so the exit code is still that of success.
-    let is_orderly = reason == EndReason::Done && closed.end.broken.is_none();
+    let is_orderly = closed.is_orderly(reason);
     let exit = if is_orderly { Exit::Ok } else { exit_code(reason, &closed.end, ALL_DONE) };
     show_rest(session.console, progress, user_mail, closed).await;
     drop(terminal);

@@ -5,39 +5,33 @@ use super::options::LeadOptions;
 use super::startup::{Place, RosterPlace, Startup, recover_team, take_place};
 use super::{conversation::TakenUp, runtime::LeadRuntime, upkeep};
 use crate::agent::event::Event;
-use crate::app::agent_process::{AgentProcess, fresh_id};
+use crate::app::agent_process::AgentProcess;
 use crate::app::build_agent::check_lead_rules;
-use crate::app::clones;
-use crate::app::context::{Context, open_bus, open_tasks, teammate_environment};
+use crate::app::context::{Context, open_bus, open_tasks};
 use crate::app::host_relay;
 use crate::app::own_mailbox::{make_inbox, open_mailbox};
+use crate::app::supervisor_parts::{SupervisorParts, new_supervisor, team_hooks};
 use crate::app::walls::{self, LevelOrigin};
 use crate::bus::Bus;
-use crate::error::{Exit, Failure, OrFail};
+use crate::error::{Exit, Failure};
 use crate::leases;
-use crate::os::{SystemClock, program::TeammateProgram, wall::Walls};
-use crate::protocol::restart::RestartTracker;
+use crate::os::wall::Walls;
 use crate::settings::granted::{GrantedFile, RulesOfLead};
-use crate::settings::{Rules, Settings, last_lead::LastLead, models::KnownModels};
+use crate::settings::{Rules, last_lead::LastLead};
 use crate::store::{Drained, Mailbox, StoreError, TeamDir};
 use crate::store::{asynchronous::offload, roster, tail::Tail};
-use crate::supervise::supervisor::{Supervisor, SupervisorConfig};
+use crate::supervise::supervisor::SupervisorRole;
 use crate::tasks::Tasks;
-use crate::tools::{
-    approval_queue::ApprovalQueue, command::command_setup, find, hooks::Hooks, team::PLAN_TOOL,
-};
+use crate::tools::{approval_queue::ApprovalQueue, find, team::PLAN_TOOL};
 use crate::wire::log_words;
 use crate::wire::permission::Permissions;
 use crate::wire::roster::UsageCount;
-use crate::wire::{AgentName, budget::RunBudget, limits::RESTART_FIRST_PAUSE, message::Message};
+use crate::wire::{AgentName, budget::RunBudget, message::Message};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-
-/// The variable with the first pause before a restart, in milliseconds. For tests; a release build ignores it.
-const FIRST_PAUSE: &str = "TEAM_FIRST_PAUSE_MS";
 
 /// A lead that holds its life lock and is on the roster, before its model is there.
 pub(super) struct LeadCore {
@@ -107,8 +101,22 @@ impl LeadCore {
         let granted = granted_rules(context, team, &process, &startup);
         options.permissions.granted = granted.now().allows();
         let walls = walls::raise(&options.sandbox, team, &process.run_id, &context.environment)?;
-        let hooks = lead_hooks(context, &options, &process, team, walls.clone());
-        let supervisor = new_supervisor(context, &options, rules, &process, &tasks, hooks)?;
+        let hooks = team_hooks(context, &options.settings, &process.run_id, team, walls.clone());
+        let parts = SupervisorParts {
+            settings: &options.settings,
+            rules,
+            permissions: options.permissions.clone(),
+            sandbox: options.sandbox.clone(),
+            mcp_servers: options.mcp_servers.clone(),
+            credentials: options.credentials.clone(),
+            fallbacks: options.fallbacks.clone(),
+            model: options.model_of_teammates(),
+            hooks,
+            run_id: process.run_id.clone(),
+            incarnation: &process.incarnation,
+            role: SupervisorRole::Lead(host_relay::program(&context.environment)),
+        };
+        let supervisor = new_supervisor(context, &tasks, parts)?;
         let approval_queue = new_queue(&bus, &process, &options.permissions);
         let (events, inbound) = unbounded_channel();
         // Mail that an earlier lead had claimed: another conversation leaves it to the user, a resumed one drains it.
@@ -219,69 +227,4 @@ fn new_queue(
         permissions.plan_approval,
         permissions.mode,
     ))
-}
-
-fn lead_hooks(
-    context: &Context,
-    options: &LeadOptions,
-    process: &AgentProcess,
-    team: &TeamDir,
-    walls: Option<Arc<Walls>>,
-) -> Hooks {
-    let Settings { pass_environment, hooks, .. } = &options.settings;
-    let variables = context.environment.passed_on(&pass_environment.value);
-    Hooks {
-        list: hooks.value.clone(),
-        me: AgentName::lead(),
-        workspace: team.workspace().to_owned(),
-        setup: command_setup(variables, process.run_id.clone(), walls),
-        leases: Some(team.clone()),
-    }
-}
-
-fn new_supervisor(
-    context: &Context,
-    options: &LeadOptions,
-    rules: Rules,
-    process: &AgentProcess,
-    tasks: &Arc<Tasks>,
-    hooks: Hooks,
-) -> Result<Rc<Supervisor>, Failure> {
-    let (settings, environment) = (&options.settings, &context.environment);
-    let further = &settings.pass_environment.value;
-    let hint = "install `team`, `lead` and `teammate` side by side";
-    let program = TeammateProgram::find().or_fail("the teammate program is missing", hint)?;
-    let hung_after = Duration::from_secs(settings.hung_after.value);
-    let first = environment.get(FIRST_PAUSE).and_then(|text| text.parse().ok());
-    let first = first.filter(|_| cfg!(debug_assertions)).map(Duration::from_millis);
-    let first_pause = first.unwrap_or(RESTART_FIRST_PAUSE);
-    // The incarnation seeds the jitter of the pauses before restarts.
-    let bytes = process.incarnation.bytes().map(u64::from);
-    let seed = bytes.fold(7, |seed, byte| byte + 31_u64.wrapping_mul(seed));
-    Ok(Supervisor::new(SupervisorConfig {
-        bus: Arc::clone(tasks.bus()),
-        tasks: Arc::clone(tasks),
-        clock: Rc::new(SystemClock),
-        program,
-        max_teammates: settings.max_teammates.value,
-        rules,
-        hooks,
-        mcp_servers: options.mcp_servers.clone(),
-        known: RefCell::new(KnownModels::of(settings, &options.credentials)),
-        fallbacks: options.fallbacks.clone(),
-        agents: settings.agent_programs(environment),
-        restarts: RefCell::new(RestartTracker::new(settings.restart.value, first_pause, seed)),
-        hung_after: Some(hung_after).filter(|limit| !limit.is_zero()),
-        model: RefCell::new(options.model_of_teammates()),
-        model_aliases: settings.model_aliases(),
-        permissions: RefCell::new(options.permissions.clone()),
-        sandbox: options.sandbox.clone(),
-        credentials: RefCell::new(options.credentials.clone()),
-        environment: teammate_environment(environment, further),
-        pass_environment: further.clone(),
-        relay: host_relay::program(environment),
-        run_id: process.run_id.clone(),
-        clones: clones::config(settings, &options.sandbox, tasks.dir(), environment),
-        incarnation: Box::new(fresh_id),
-    }))
 }

@@ -6,12 +6,13 @@
 use super::runtime::LeadRuntime;
 use crate::os::{Clock, SystemClock, local_time};
 use crate::store::timers::MemberTimers;
-use crate::store::{Liveness, TeamDir, background, liveness, roster, unread};
+use crate::store::{Liveness, TeamDir, background, liveness, relay, roster, unread};
 use crate::tasks::Tasks;
 use crate::timers::{self, when_in_words};
 use crate::ui::roster::age;
 use crate::wire::activity::Activity;
 use crate::wire::background::BackgroundCommand;
+use crate::wire::limits::DEFAULT_LEAD_AWAY;
 use crate::wire::roster::{Member, Roster, StartedBy, Status};
 use crate::wire::task::{Task, TaskId, TaskStatus};
 use crate::wire::{AgentName, WallTime};
@@ -19,6 +20,10 @@ use std::time::{Duration, Instant};
 
 /// The longest time for which a run without `--timeout` waits for a reminder.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// The time for which nothing must have changed for the members of other hosts: more than the period in which their hosts count
+/// the mail that waits, and in whole seconds of the file system.
+const HOSTS_QUIET_FOR: Duration = Duration::from_secs(4);
 
 /// The number of timers that the end of a run lists.
 const MOST_TOLD: usize = 5;
@@ -80,9 +85,27 @@ fn is_team_at_rest(
         // A reminder is sent before its timer ends, so the mail is looked at after the timers.
         roster.lead.is_some()
             && awaited_reminders(team, until).is_empty()
+            && are_other_hosts_quiet(team, &roster)
             && is_quiet(snapshots(team, &roster), is_task_claimable)
             && roster::read(team).is_ok_and(|now| now == roster)
     })
+}
+
+/// Whether a host has been away for so long that nobody waits for its members: it ends those that a lead has started by itself.
+fn is_long_away(away_since: Option<WallTime>) -> bool {
+    away_since.is_some_and(|since| SystemClock.now().since(since) > DEFAULT_LEAD_AWAY)
+}
+
+/// Whether nothing has come from other hosts, or gone there, for so long that no mail is on its way to their members, nor word of
+/// what they do. What cannot be read counts as busy.
+fn are_other_hosts_quiet(team: &TeamDir, roster: &Roster) -> bool {
+    if !roster.members.iter().any(|member| member.alive == Some(true)) {
+        return true;
+    }
+    let now = SystemClock.now();
+    let known = relay::known_hosts(team).unwrap_or_default();
+    known.iter().all(|host| host.waiting == 0 || is_long_away(host.away_since))
+        && relay::last_change(team).is_ok_and(|changed| now.since(changed) > HOSTS_QUIET_FOR)
 }
 
 /// Returns the time until which a run with this deadline waits for reminders.
@@ -154,9 +177,12 @@ fn member_snapshot(team: &TeamDir, member: &Member) -> Option<AgentSnapshot> {
     let liveness = liveness::probe(team, &name).unwrap_or(Liveness::Dead);
     let has_exited = !liveness.is_alive() && !member.status.is_over();
     let status = roster::effective_status(member, &liveness, &Liveness::Alive(None));
-    let is_unsettled = has_exited && member.started_by == StartedBy::Lead;
+    // The supervisor of another host writes into the entry that its process has ended.
+    let is_own = member.started_by == StartedBy::Lead && member.host.is_none();
+    let is_unsettled = has_exited && is_own;
     let wait =
         wait_for(status, || has_command(team, &name), || has_mail(team, &name), is_unsettled);
+    let wait = wait.filter(|_| !is_long_away(member.away_since));
     let late = retry_of(member.activity.as_ref());
     Some(AgentSnapshot { name: member.name.clone(), since: member.since, wait, late })
 }
@@ -259,6 +285,25 @@ mod tests {
             false
         };
         assert!(!is_team_at_rest(&team, until, turns_to_work));
+    }
+
+    #[test]
+    fn a_run_waits_for_a_member_of_a_host_that_is_away_but_not_for_ever() {
+        let (_folder, team) = crate::store::test_team();
+        let lead = Lead { name: "lead".into(), status: Status::Idle, ..Lead::default() };
+        roster::update(&team, Fsync::Never, |roster| roster.lead = Some(lead.into())).unwrap();
+        let is_at_rest = |away_for: u64| {
+            let since = SystemClock.now() - Duration::from_secs(away_for);
+            roster::update(&team, Fsync::Never, |roster| {
+                let carol = roster.enter("carol", 1.0);
+                (carol.status, carol.alive) = (Status::Working, Some(true));
+                (carol.host, carol.away_since) = (Some("gpu1".into()), Some(since));
+            })
+            .unwrap();
+            is_team_at_rest(&team, WallTime::from_secs(100.0), || false)
+        };
+        assert!(!is_at_rest(60), "it may come back");
+        assert!(is_at_rest(DEFAULT_LEAD_AWAY.as_secs() + 1));
     }
 
     #[test]

@@ -51,7 +51,8 @@ fn split<'a>(
         .members
         .iter()
         .map(|member| &**member)
-        .filter(|member| member.started_by == StartedBy::Lead)
+        // One of another host goes on there, or is spawned there again.
+        .filter(|member| member.started_by == StartedBy::Lead && member.host.is_none())
         .filter(|member| of.is_none_or(|names| names.contains(&member.name)))
         .partition(|member| {
             // A teammate that was not stopped by name still belongs to the team.

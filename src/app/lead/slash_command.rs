@@ -293,6 +293,7 @@ mod tests {
     use super::*;
     use crate::store::process_log::ProcessLog;
     use crate::ui::style::Palette;
+    use std::io::Write;
 
     #[test]
     fn each_form_of_a_line_is_recognised() {
@@ -367,7 +368,7 @@ mod tests {
         let mut log = ProcessLog::open(&team, &AgentName::lead()).unwrap();
         for message in ["one", "two"] {
             let line = format!("{{\"level\":\"INFO\",\"message\":\"{message}\"}}\n");
-            log.append(line.as_bytes()).unwrap();
+            log.write_all(line.as_bytes()).unwrap();
         }
         let layout = Layout::new(Palette::plain(), None);
         let text = log_tail(&team, &AgentName::lead(), &layout);

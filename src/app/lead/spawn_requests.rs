@@ -89,5 +89,6 @@ fn order(
         model: model.map(ToOwned::to_owned),
         mode: mode.transpose()?,
         isolation: isolation.transpose()?,
+        host: None,
     })
 }

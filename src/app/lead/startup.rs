@@ -217,7 +217,8 @@ fn enter(
         let followers = roster
             .members
             .iter_mut()
-            .filter(|member| member.started_by == StartedBy::Lead && member.mode == earlier.mode);
+            .filter(|member| member.started_by == StartedBy::Lead && member.host.is_none())
+            .filter(|member| member.mode == earlier.mode);
         followers.for_each(|member| member.mode.clone_from(&fresh.mode));
     }
     let lead = roster.lead.get_or_insert_with(|| fresh.clone().into());

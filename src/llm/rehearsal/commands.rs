@@ -41,7 +41,8 @@ pub(super) type Command = (&'static str, &'static str, fn(&Match<'_>) -> Vec<Ste
 pub(super) const OWN: &[Command] = &[
     (
         "Spawn dana (reviewer) and ed as a test engineer in plan mode.",
-        "spawn|start|hire {members}; spawn|start|hire {members} in {mode} mode",
+        "spawn|start|hire {members}; spawn|start|hire {members} in {mode} mode; \
+         spawn|start|hire {members} on {host}; spawn|start|hire {members} on {host} in {mode} mode",
         |it| it.members().into_iter().flat_map(|(name, role)| spawn(it, &name, &role)).collect(),
     ),
     (
@@ -201,7 +202,13 @@ fn spawn(it: &Match<'_>, name: &str, role: &str) -> Vec<Step> {
     let role = if role.is_empty() { "teammate" } else { role };
     let prompt = format!("You are {name}, the {role} of this team. Wait for instructions.");
     let mode = it.optional("mode").map(|mode| mode.to_lowercase());
-    one("spawn_teammate", json!({ "name": name, "role": role, "prompt": prompt, "mode": mode }))
+    let input = match it.optional("host") {
+        None => json!({ "name": name, "role": role, "prompt": prompt, "mode": mode }),
+        Some(host) => {
+            json!({ "name": name, "role": role, "prompt": prompt, "mode": mode, "host": host })
+        }
+    };
+    one("spawn_teammate", input)
 }
 
 fn review(it: &Match<'_>, approve: bool) -> Vec<Step> {

@@ -262,6 +262,7 @@ fn ends(slot: &str, tokens: &[Token<'_>], scope: &Scope) -> Vec<usize> {
         }
         "quoted" => one(is_quoted),
         "task_id" => one(first.text.parse::<u32>().is_ok()),
+        "host" => one(first.kind == TokenKind::Word),
         "mode" => one(first.is(&["plan", "default", "accept_edits", "bypass"])),
         "order" if first.is(&GUARDS) => Vec::new(),
         // A quoted text fills the slot alone.
@@ -290,7 +291,7 @@ fn role<'a>(behind: &'a [Token<'a>]) -> (usize, &'a [Token<'a>]) {
     let (start, ends, closing): (_, &[&str], _) = match behind {
         [open, ..] if open.is(&["("]) => (1, &[")"], 1),
         [first, second, ..] if first.is(&["as"]) && second.is(&["a", "an"]) => {
-            (2, &["and", ",", "in"], 0)
+            (2, &["and", ",", "in", "on"], 0)
         }
         _ => return (0, &[]),
     };

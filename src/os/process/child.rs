@@ -9,7 +9,7 @@ use nix::libc;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, write};
+use nix::unistd::{Pid, setsid, write};
 use std::io::{self, PipeWriter};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -36,6 +36,14 @@ pub(crate) fn spawn_until_input_ends(mut command: Command) -> io::Result<(Pidfd,
     command.process_group(0).stdin(input);
     isolate(&mut command, Vec::new(), || Ok(()));
     Ok((spawn(&mut command)?, writer))
+}
+
+/// Starts a process in a session of its own, which outlives this one and its terminal. It inherits no descriptor from 3 on. Reap
+/// the child by [`Pidfd::wait`].
+pub(crate) fn spawn_in_own_session(mut command: Command) -> io::Result<Pidfd> {
+    command.stdin(Stdio::null());
+    isolate(&mut command, Vec::new(), || Ok(setsid().map(drop)?));
+    spawn(&mut command)
 }
 
 /// Starts a child and registers it, so that it does not count as a stray.

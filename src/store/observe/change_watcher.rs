@@ -3,6 +3,7 @@
 use crate::os::file::{Access, open_or_create};
 use crate::os::watch::{Watch, Written};
 use crate::store::TeamDir;
+use crate::wire::host_order::OrderSide;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -27,6 +28,13 @@ impl ChangeWatcher {
         open_or_create(&path, Access::Update).map_err(io::Error::other)?;
         let watch = Watch::new()?;
         watch.add(&path)?;
+        Ok(Self(watch))
+    }
+
+    /// Watches for orders of other hosts. Their folder exists.
+    pub(crate) fn of_orders(dir: &TeamDir) -> io::Result<Self> {
+        let watch = Watch::new()?;
+        watch.add_folder(&dir.relay_orders(OrderSide::In))?;
         Ok(Self(watch))
     }
 

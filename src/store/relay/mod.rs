@@ -4,6 +4,8 @@
 //! which the lead that starts a relay empties.
 
 mod arrivals;
+mod host_supervisor;
+mod orders;
 mod outbox;
 pub(in crate::store) mod positions;
 mod search;
@@ -13,6 +15,11 @@ mod ssh;
 mod tests;
 
 pub use arrivals::{Arrivals, Link, LinkState, Range};
+pub use host_supervisor::{HostSupervisorLock, is_supervised, open_host_supervisor_log};
+pub use orders::{
+    make_order_folders, open_orders, order_id, put_answer, put_order, read_answer, read_order,
+    remove_old_orders, remove_order,
+};
 pub use outbox::{Outbox, RefusedMessage};
 pub use search::highest_arrived;
 pub use server::{ServerFiles, new_secret};
@@ -20,7 +27,7 @@ pub use ssh::{SshHost, SshLink, change_ssh_hosts, ssh_hosts, ssh_links, write_ss
 
 use super::file::atomic::{Fsync, pretty_json, replace};
 use super::file::lock::{is_named, try_exclusive, try_shared};
-use super::file::read::{known_if_there, names_in, open_if_there, read_json};
+use super::file::read::{changed_at, known_if_there, names_in, open_if_there, read_json};
 use super::teamdir::make_folder;
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open_or_create};
@@ -32,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
 /// The most bytes of the file with the identity of the host.
 const MOST_BYTES: u64 = 64 * 1024;
@@ -51,6 +59,9 @@ pub struct HostIdentity {
     /// The number of starts of the relay.
     #[serde(default)]
     pub starts: u64,
+    /// The labels by which the host can be chosen for an agent, such as `gpu`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
     /// The servers that carry the mail.
     #[serde(flatten)]
     pub servers: Servers,
@@ -82,6 +93,9 @@ pub struct KnownHost {
     pub host: HostName,
     /// The version of its program.
     pub version: String,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
     /// The time since which it is not heard; `None` while it is.
     pub away_since: Option<WallTime>,
     /// Whether it was heard since the start of the relay.
@@ -105,11 +119,21 @@ impl RelayLock {
     /// The file cannot be opened or locked.
     pub fn take(dir: &TeamDir) -> Result<Option<Self>, StoreError> {
         make_folders(dir)?;
-        let path = dir.relay_lock();
-        let file = open_or_create(&path, Access::Update)?;
-        let is_ours = try_exclusive(&file).at(&path)? && is_named(&file);
-        Ok(is_ours.then_some(Self { _file: file }))
+        Ok(take_lock(&dir.relay_lock())?.map(|file| Self { _file: file }))
     }
+}
+
+/// Takes a lock for the life of a process; `None` if another one holds it.
+fn take_lock(path: &Path) -> Result<Option<File>, StoreError> {
+    let file = open_or_create(path, Access::Update)?;
+    let is_ours = try_exclusive(&file).at(path)? && is_named(&file);
+    Ok(is_ours.then_some(file))
+}
+
+/// Whether a process holds the lock.
+fn is_held(path: &Path) -> Result<bool, StoreError> {
+    let Some((file, _)) = open_if_there(path)? else { return Ok(false) };
+    Ok(!try_shared(&file).at(path)?)
 }
 
 fn make_folders(dir: &TeamDir) -> Result<(), FileError> {
@@ -126,7 +150,7 @@ pub fn identity(dir: &TeamDir) -> Result<Option<HostIdentity>, StoreError> {
 }
 
 /// Makes this host one of a team, under a name, and counts the start of its relay. The caller holds the relay's lock. A host
-/// keeps its epoch.
+/// keeps its epoch, and without new labels its labels.
 ///
 /// # Errors
 /// The file cannot be read or written, or the system has no randomness.
@@ -135,6 +159,7 @@ pub fn name_host(
     host: HostName,
     team: &str,
     servers: Servers,
+    labels: Option<Vec<String>>,
 ) -> Result<HostIdentity, StoreError> {
     let path = dir.relay_host();
     let known = identity(dir)?;
@@ -142,8 +167,10 @@ pub fn name_host(
         Some(known) => known.epoch.clone(),
         None => new_epoch().at(&path)?,
     };
-    let starts = known.map_or(0, |known| known.starts) + 1;
-    let identity = HostIdentity { host, team: team.into(), epoch, starts, servers };
+    let (starts, known_labels) = known.map_or((0, Vec::new()), |it| (it.starts, it.labels));
+    let labels = labels.unwrap_or(known_labels);
+    let identity =
+        HostIdentity { host, team: team.into(), epoch, starts: starts + 1, labels, servers };
     replace(&path, &pretty_json(&identity, &path)?, Fsync::Always)?;
     Ok(identity)
 }
@@ -186,14 +213,31 @@ pub fn own_names(dir: &TeamDir) -> Result<BTreeMap<AgentName, u64>, StoreError> 
     Ok(terms.unwrap_or_default().into_iter().filter_map(name).collect())
 }
 
+/// Returns the time at which the roster, the list of hosts or an outbox changed last, in whole seconds.
+///
+/// # Errors
+/// A file cannot be looked at.
+pub(crate) fn last_change(dir: &TeamDir) -> Result<WallTime, StoreError> {
+    let outboxes = outboxes(dir)?;
+    let outboxes = outboxes.iter().map(|name| dir.relay_outbox(name));
+    let mut last = WallTime::default();
+    for path in outboxes.chain([dir.config(), dir.relay_hosts()]) {
+        if let Some(known) = known_if_there(&path)? {
+            let changed = changed_at(&known);
+            if changed > last {
+                last = changed;
+            }
+        }
+    }
+    Ok(last)
+}
+
 /// Whether a relay serves the team folder now.
 ///
 /// # Errors
 /// The lock exists and cannot be opened.
 pub fn is_served(dir: &TeamDir) -> Result<bool, StoreError> {
-    let path = dir.relay_lock();
-    let Some((file, _)) = open_if_there(&path)? else { return Ok(false) };
-    Ok(!try_shared(&file).at(&path)?)
+    is_held(&dir.relay_lock())
 }
 
 /// Opens the log of the relay for appending. One that is too large becomes `log.old.jsonl`.
@@ -202,11 +246,15 @@ pub fn is_served(dir: &TeamDir) -> Result<bool, StoreError> {
 /// The file cannot be opened.
 pub fn open_log(dir: &TeamDir) -> Result<File, StoreError> {
     make_folders(dir)?;
-    let path = dir.relay_log();
-    if known_if_there(&path)?.is_some_and(|known| known.len() >= LOG_BYTES) {
-        std::fs::rename(&path, dir.old_relay_log()).at(&path)?;
+    open_rotated(&dir.relay_log(), &dir.old_relay_log())
+}
+
+/// Opens a log for appending. One that is too large is renamed first.
+fn open_rotated(path: &Path, old: &Path) -> Result<File, StoreError> {
+    if known_if_there(path)?.is_some_and(|known| known.len() >= LOG_BYTES) {
+        std::fs::rename(path, old).at(path)?;
     }
-    Ok(open_or_create(&path, Access::Append)?)
+    Ok(open_or_create(path, Access::Append)?)
 }
 
 /// Creates the file for what a relay prints that a lead starts. What an earlier one has printed is gone.

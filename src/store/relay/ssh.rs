@@ -20,6 +20,9 @@ pub struct SshHost {
     pub folder: String,
     /// The path of `team-host` on it.
     pub program: String,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
 }
 
 /// The connection to a host that was added over ssh, as the relay has recorded it last, for people.

@@ -145,7 +145,7 @@ pub(super) async fn serve(
     Ok(match ending {
         Ending::Over(_) => {
             // The person has seen a failed turn, so the exit code is still that of success.
-            let is_orderly = reason == EndReason::Done && closed.end.broken.is_none();
+            let is_orderly = closed.is_orderly(reason);
             let exit = if is_orderly { Exit::Ok } else { exit_code(reason, &closed.end, ALL_DONE) };
             AfterSession::Over(exit)
         }

@@ -1,0 +1,155 @@
+//! The orders of other hosts: each is carried out once, and answered.
+
+use crate::bus::Bus;
+use crate::os::{Clock, SystemClock};
+use crate::store::asynchronous::offload;
+use crate::store::relay::{open_orders, put_answer, read_order, remove_old_orders};
+use crate::store::{Liveness, RoleMatch, StoreError, TeamDir, liveness, roster};
+use crate::supervise::stop::StopOutcome;
+use crate::supervise::stop_elsewhere::urgency_of;
+use crate::supervise::supervisor::Supervisor;
+use crate::tools::{SpawnOrder, find_by_alias};
+use crate::wire::AgentName;
+use crate::wire::carried::HostName;
+use crate::wire::host_order::{
+    HostOrder, Order, OrderAnswer, OrderId, OrderSide, SpawnThere, StopThere,
+};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The age of an answer from which the order is not given again.
+const ANSWERS_FOR: Duration = Duration::from_secs(600);
+
+/// The supervisor of this host, with what it needs to carry out orders.
+pub(super) struct HostSupervisor {
+    pub(super) bus: Arc<Bus>,
+    pub(super) supervisor: Rc<Supervisor>,
+    /// The model of the settings of this host.
+    pub(super) own_model: Option<String>,
+}
+
+/// The orders under way.
+pub(super) struct Orders {
+    host: Rc<HostSupervisor>,
+    open: Rc<RefCell<BTreeSet<OrderId>>>,
+}
+
+impl Orders {
+    pub(super) fn new(host: Rc<HostSupervisor>) -> Self {
+        Self { host, open: Rc::default() }
+    }
+
+    pub(super) fn are_open(&self) -> bool {
+        !self.open.borrow().is_empty()
+    }
+
+    /// Begins with the orders that have come, each in a task of its own.
+    pub(super) async fn begin_new(&self) {
+        let team = self.host.bus.dir().clone();
+        let look = move || {
+            remove_old_orders(&team, OrderSide::In, SystemClock.now(), ANSWERS_FOR)?;
+            open_orders(&team, OrderSide::In)
+        };
+        let ids = offload(look).await.unwrap_or_else(|why| {
+            tracing::warn!(%why, "the orders of other hosts cannot be read");
+            Vec::new()
+        });
+        for id in ids {
+            if self.open.borrow_mut().insert(id.clone()) {
+                let (host, open) = (Rc::clone(&self.host), Rc::clone(&self.open));
+                tokio::task::spawn_local(async move {
+                    if let Err(why) = host.carry_out(&id).await {
+                        tracing::warn!(%id, %why, "an order of another host is not answered");
+                    }
+                    open.borrow_mut().remove(&id);
+                });
+            }
+        }
+    }
+}
+
+impl HostSupervisor {
+    async fn carry_out(&self, id: &OrderId) -> Result<(), StoreError> {
+        let (team, order_id) = (self.bus.dir().clone(), id.clone());
+        let order = offload(move || read_order(&team, OrderSide::In, &order_id)).await?;
+        let Some(HostOrder { host, order, .. }) = order else { return Ok(()) };
+        let answer = match order {
+            Order::Spawn(spawn) => {
+                tracing::info!(%id, %host, name = spawn.name, "another host orders a teammate");
+                self.spawn(&host, *spawn).await
+            }
+            Order::Stop(stop) => {
+                tracing::info!(%id, %host, name = stop.name, "another host orders a stop");
+                self.stop(stop).await
+            }
+        };
+        let answer = answer.unwrap_or_else(|why| OrderAnswer::Refused { why });
+        tracing::info!(%id, answer = answer.word(), "an order of another host is carried out");
+        let (team, id) = (self.bus.dir().clone(), id.clone());
+        offload(move || put_answer(&team, OrderSide::In, &id, &answer)).await
+    }
+
+    async fn spawn(&self, from: &HostName, order: SpawnThere) -> Result<OrderAnswer, String> {
+        let team = self.bus.dir().clone();
+        let (role, has_file, from) = (order.role.clone(), order.role_has_file, from.clone());
+        offload(move || {
+            if has_own_lead(&team) {
+                return Err("a lead runs on that host itself".to_owned());
+            }
+            let roster = roster::read(&team).map_err(|why| why.to_string())?;
+            let of_lead = roster.host_of(AgentName::lead().as_str());
+            if of_lead != Some(from.as_str()) {
+                return Err(format!("{from} is not the host of the lead"));
+            }
+            // A role only restricts: without its file, the agent would be free of it.
+            match team.find_role(&role, find_by_alias) {
+                RoleMatch::FreeText if has_file => Err(format!(
+                    "the role {role} has a file on {from} and none on that host; copy it there, below .team/roles or the user's roles"
+                )),
+                RoleMatch::File(_) | RoleMatch::FreeText | RoleMatch::Unclear(_) => Ok(()),
+            }
+        })
+        .await?;
+        let name = AgentName::member(&order.name).map_err(|why| why.to_string())?;
+        self.supervisor.set_mode(order.mode_of_lead);
+        self.supervisor.set_default_model(self.own_model.clone().or(order.model_of_lead));
+        let spawn = SpawnOrder {
+            name,
+            role: order.role,
+            prompt: order.prompt,
+            message_id: order.message_id,
+            model: order.model,
+            mode: order.mode,
+            isolation: order.isolation,
+            host: None,
+        };
+        let text = self.supervisor.ops().spawn(spawn).await.map_err(|why| why.to_string())?;
+        Ok(OrderAnswer::Spawned { text })
+    }
+
+    async fn stop(&self, order: StopThere) -> Result<OrderAnswer, String> {
+        let name = AgentName::member(&order.name).map_err(|why| why.to_string())?;
+        let by = AgentName::mailbox(&order.by).unwrap_or_else(|_| AgentName::user());
+        let (bus, member) = (Arc::clone(&self.bus), name.clone());
+        let record = offload(move || liveness::last_record(bus.dir(), &member)).await;
+        let record = record.map_err(|why| why.to_string())?;
+        let is_another = record.is_none_or(|record| record.incarnation != order.incarnation);
+        if is_another {
+            return Ok(OrderAnswer::Stopped { rung: None, refusal: None });
+        }
+        let why = (&by, order.reason.as_str(), order.cause);
+        let outcome = self.supervisor.stop_for_host(name, why, urgency_of(order.first)).await;
+        outcome.map(StopOutcome::into_answer).ok_or_else(|| "nothing was stopped".into())
+    }
+}
+
+/// Whether a lead runs on this host: it supervises its teammates itself.
+pub(super) fn has_own_lead(team: &TeamDir) -> bool {
+    match liveness::probe(team, &AgentName::lead()) {
+        Ok(Liveness::Alive(record)) => record.is_none_or(|record| record.host.is_empty()),
+        Ok(Liveness::Dead) | Err(_) => false,
+    }
+}

@@ -1,0 +1,58 @@
+//! Starts the supervisor of this host, which carries out the orders of other hosts. It is a process of its own, because its
+//! teammates outlive a relay whose connection breaks.
+
+use super::RelayError;
+use crate::os::async_fd::ReadableFd;
+use crate::os::child::spawn_in_own_session;
+use crate::os::pidfd::Pidfd;
+use crate::store::TeamDir;
+use crate::store::relay::{is_supervised, open_host_supervisor_log};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The program that has the supervisor as one of its commands.
+const PROGRAM: &str = "team";
+
+/// The supervisor of this host as a child of its relay.
+#[derive(Debug)]
+pub struct HostSupervisorProcess {
+    process: Pidfd,
+    exit: ReadableFd,
+}
+
+impl HostSupervisorProcess {
+    /// Starts the supervisor unless one runs; `None` if one does. Call it in an event loop.
+    ///
+    /// # Errors
+    /// The program is missing or cannot be started, or a file cannot be opened.
+    pub fn start(dir: &TeamDir) -> Result<Option<Self>, RelayError> {
+        if is_supervised(dir)? {
+            return Ok(None);
+        }
+        let failed = |why: io::Error| RelayError::Supervisor(why);
+        let mut command = Command::new(program().map_err(failed)?);
+        command.arg("supervise").arg("--dir").arg(dir.root()).current_dir(dir.workspace());
+        let printed = open_host_supervisor_log(dir)?;
+        command.stdout(Stdio::null()).stderr(printed);
+        let process = spawn_in_own_session(command).map_err(failed)?;
+        tracing::info!(pid = process.pid(), "the supervisor of this host is started");
+        let exit = ReadableFd::to_read(&process).map_err(failed)?;
+        Ok(Some(Self { process, exit }))
+    }
+
+    /// Waits until it has ended, and reaps it.
+    ///
+    /// # Errors
+    /// Its end cannot be waited for.
+    pub async fn ended(self) -> io::Result<String> {
+        self.exit.wait().await?;
+        Ok(self.process.wait()?.to_string())
+    }
+}
+
+/// Returns the path of the program: beside this one, else in PATH.
+fn program() -> io::Result<PathBuf> {
+    let beside = std::env::current_exe()?.with_file_name(PROGRAM);
+    if beside.is_file() { Ok(beside) } else { Ok(Path::new(PROGRAM).to_owned()) }
+}

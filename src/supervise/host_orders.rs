@@ -1,0 +1,185 @@
+//! Orders of this host to another one: each is a file that the relay carries, and that the supervisor of the other host
+//! carries out and answers. What is given here waits for the answer.
+
+use crate::os::Clock;
+use crate::os::deadline::deadline;
+use crate::store::asynchronous::offload;
+use crate::store::relay::{self, KnownHost, put_order, read_answer, remove_order};
+use crate::store::{StoreError, TeamDir};
+use crate::wire::WallTime;
+use crate::wire::carried::HostName;
+use crate::wire::host_order::{HostOrder, Order, OrderAnswer, OrderId, OrderSide};
+use crate::wire::roster::Roster;
+use std::time::Duration;
+
+/// The pause between two looks for the answer.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// The time that an order and its answer may take on their way, beside the time for the work.
+pub(super) const TRANSPORT_WITHIN: Duration = Duration::from_secs(5);
+
+/// The time in which a relay is there, and hears the host.
+const HEARD_WITHIN: Duration = Duration::from_secs(5);
+
+/// The reason for which an order was not carried out, as far as it is known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OrderFailure {
+    #[error("no relay runs on this host (`team-host run`)")]
+    NoRelay,
+    #[error("{host} has been away for {}", seconds(*.since))]
+    Away { host: HostName, since: Duration },
+    #[error("{0} was not heard yet")]
+    NotHeard(HostName),
+    #[error("{host} has not answered within {}", seconds(*.within))]
+    Unanswered { host: HostName, within: Duration },
+    #[error("{0}")]
+    Store(#[from] StoreError),
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs())
+}
+
+/// Whether a host can be given orders now.
+fn check(dir: &TeamDir, host: &HostName, now: WallTime) -> Result<(), OrderFailure> {
+    if !relay::is_served(dir)? {
+        return Err(OrderFailure::NoRelay);
+    }
+    let known = relay::known_hosts(dir)?;
+    match known.into_iter().find(|known| known.host == *host) {
+        Some(KnownHost { away_since: Some(since), .. }) => {
+            Err(OrderFailure::Away { host: host.clone(), since: now.since(since) })
+        }
+        Some(KnownHost { is_heard: true, .. }) => Ok(()),
+        Some(_) | None => Err(OrderFailure::NotHeard(host.clone())),
+    }
+}
+
+/// Waits until a host can be given orders. A relay that has just been started hears the others after a moment.
+async fn until_heard(
+    dir: &TeamDir,
+    clock: &dyn Clock,
+    host: &HostName,
+) -> Result<(), OrderFailure> {
+    let until = tokio::time::Instant::now() + HEARD_WITHIN;
+    loop {
+        let (team, to, now) = (dir.clone(), host.clone(), clock.now());
+        match offload(move || check(&team, &to, now)).await {
+            Err(OrderFailure::NoRelay | OrderFailure::NotHeard(_))
+                if tokio::time::Instant::now() < until =>
+            {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            checked => return checked,
+        }
+    }
+}
+
+/// Gives an order to a host, and waits for its answer. An order that is not answered in time is withdrawn.
+pub(super) async fn give(
+    dir: &TeamDir,
+    host: &HostName,
+    (id, order): (OrderId, Order),
+    (clock, within): (&dyn Clock, Duration),
+) -> Result<OrderAnswer, OrderFailure> {
+    until_heard(dir, clock, host).await?;
+    let within = deadline(within);
+    let given = HostOrder { host: host.clone(), until: clock.now() + within, order };
+    let (team, order_id) = (dir.clone(), id.clone());
+    let put = move || {
+        put_order(&team, OrderSide::Out, &order_id, &given)?;
+        Ok::<_, OrderFailure>(GivenOrder { dir: team, id: order_id })
+    };
+    let order = offload(put).await?;
+    let answered = tokio::time::timeout(within, answer_of(dir, &id)).await;
+    drop(order);
+    let unanswered = |_| OrderFailure::Unanswered { host: host.clone(), within };
+    let answer = answered.map_err(unanswered)??;
+    tracing::info!(%id, %host, answer = answer.word(), "an order to another host is answered");
+    Ok(answer)
+}
+
+/// An order whose answer is awaited. Dropping it withdraws it.
+struct GivenOrder {
+    dir: TeamDir,
+    id: OrderId,
+}
+
+impl Drop for GivenOrder {
+    fn drop(&mut self) {
+        if let Err(why) = remove_order(&self.dir, OrderSide::Out, &self.id) {
+            tracing::warn!(id = %self.id, %why, "an order to another host is not removed");
+        }
+    }
+}
+
+async fn answer_of(dir: &TeamDir, id: &OrderId) -> Result<OrderAnswer, StoreError> {
+    loop {
+        let (team, order_id) = (dir.clone(), id.clone());
+        let answer = offload(move || read_answer(&team, OrderSide::Out, &order_id)).await?;
+        if let Some(answer) = answer {
+            return Ok(answer);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The host on which an agent is to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum HostChoice {
+    Here,
+    Other(HostName),
+}
+
+/// Chooses the host for a word, which is the name of a host or a label of some: of these, the one with the fewest living
+/// members.
+///
+/// # Errors
+/// In words: there is no such host, or none with that label is heard.
+pub(super) fn choose_host(
+    dir: &TeamDir,
+    roster: &Roster,
+    word: &str,
+) -> Result<HostChoice, String> {
+    let Some(own) = relay::identity(dir).map_err(|why| why.to_string())? else {
+        return Err(
+            "this team has no other hosts; leave host out, or ask the user to add one (`team host add`)".into(),
+        );
+    };
+    let known = relay::known_hosts(dir).map_err(|why| why.to_string())?;
+    if own.host.as_str() == word {
+        return Ok(HostChoice::Here);
+    }
+    let added = relay::ssh_hosts(dir).map_err(|why| why.to_string())?;
+    let added = added.iter().map(|added| &added.host);
+    if let Some(host) =
+        known.iter().map(|known| &known.host).chain(added).find(|host| host.as_str() == word)
+    {
+        return Ok(HostChoice::Other(host.clone()));
+    }
+    let living = |host: Option<&str>| {
+        let members = roster.members.iter().filter(|member| member.host.as_deref() == host);
+        members.filter(|member| !member.status.is_over()).count()
+    };
+    let has_label = |labels: &[String]| labels.iter().any(|label| label == word);
+    let here = has_label(&own.labels).then(|| (living(None), HostChoice::Here));
+    let labelled = known.iter().filter(|host| has_label(&host.labels));
+    let up = labelled.clone().filter(|host| host.is_heard && host.away_since.is_none());
+    let others =
+        up.map(|host| (living(Some(host.host.as_str())), HostChoice::Other(host.host.clone())));
+    if let Some((_, chosen)) = here.into_iter().chain(others).min_by_key(|(count, _)| *count) {
+        return Ok(chosen);
+    }
+    if labelled.count() > 0 {
+        return Err(format!("no host with the label {word} is heard now; try again later"));
+    }
+    let words = |host: &HostName, labels: &[String]| {
+        if labels.is_empty() {
+            return host.to_string();
+        }
+        format!("{host} ({})", labels.join(", "))
+    };
+    let others = known.iter().map(|host| words(&host.host, &host.labels));
+    let all: Vec<_> = [words(&own.host, &own.labels)].into_iter().chain(others).collect();
+    Err(format!("there is no host or label {word:?}; the hosts are {}", all.join(", ")))
+}

@@ -1,0 +1,240 @@
+//! Orders that one host of a team gives to another one: to start an agent there, or to stop it (docs/machines.md).
+
+use crate::wire::WallTime;
+use crate::wire::carried::HostName;
+use crate::wire::isolation::Isolation;
+use crate::wire::permission::PermissionMode;
+use crate::wire::roster::ExitCause;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The id of an order: 32 hexadecimal digits. A repeated order has the same one, and is carried out once.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct OrderId(String);
+
+/// A text that is no id of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the id of an order has 32 hexadecimal digits")]
+pub struct NotAnOrderId;
+
+impl OrderId {
+    /// Parses an id.
+    ///
+    /// # Errors
+    /// The text is none.
+    pub fn parse(text: &str) -> Result<Self, NotAnOrderId> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let is_good = text.len() == 32 && text.bytes().all(is_digit);
+        if is_good { Ok(Self(text.into())) } else { Err(NotAnOrderId) }
+    }
+
+    /// Makes the id of a number.
+    pub fn of(number: u128) -> Self {
+        Self(format!("{number:032x}"))
+    }
+
+    /// Returns the digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for OrderId {
+    type Error = NotAnOrderId;
+
+    fn try_from(text: String) -> Result<Self, NotAnOrderId> {
+        Self::parse(&text)
+    }
+}
+
+impl From<OrderId> for String {
+    fn from(id: OrderId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for OrderId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// The direction of orders, as a host sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrderSide {
+    /// Orders of this host to others. A process of this host writes one, and removes it once it needs no answer; the relay
+    /// writes the answer.
+    Out,
+    /// Orders of other hosts to this one. The relay writes one, and the supervisor of this host the answer.
+    In,
+}
+
+impl fmt::Display for OrderSide {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Out => "out",
+            Self::In => "in",
+        })
+    }
+}
+
+/// An order, and the host at its other end: the one to which it goes, or the one from which it has come.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostOrder {
+    /// The host at the other end.
+    pub host: HostName,
+    /// The time from which nobody waits for the answer, by the clock of the host that gives the order. Only its own relay
+    /// looks at it.
+    pub until: WallTime,
+    /// The order.
+    #[serde(flatten)]
+    pub order: Order,
+}
+
+/// What a host is to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum Order {
+    /// Start an agent, or give an idle one a new prompt.
+    Spawn(Box<SpawnThere>),
+    /// Stop an agent.
+    Stop(StopThere),
+}
+
+/// An agent that is to be started on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnThere {
+    /// Its name.
+    pub name: String,
+    /// Its role.
+    pub role: String,
+    /// Whether the host that orders it has a file of that role: then it must not start without one.
+    #[serde(default)]
+    pub role_has_file: bool,
+    /// Its first prompt.
+    pub prompt: String,
+    /// The id of the message with the prompt.
+    pub message_id: String,
+    /// Its model, as `provider/name`; `None` for that of its role, of its host's settings, or of the lead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The model of the lead's teammates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_of_lead: Option<String>,
+    /// The permission mode of the lead: the loosest that it may have.
+    pub mode_of_lead: PermissionMode,
+    /// Its permission mode, if it is a stricter one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<PermissionMode>,
+    /// The folder in which it works, if it is not that of its role or of the settings there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
+}
+
+/// An agent that is to be stopped on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopThere {
+    /// Its name.
+    pub name: String,
+    /// The incarnation that is to end; another one stays.
+    pub incarnation: String,
+    /// The name in which it is stopped.
+    pub by: String,
+    /// The reason that it is given.
+    pub reason: String,
+    /// The cause for the record of its end.
+    pub cause: ExitCause,
+    /// The first rung of the ladder.
+    pub first: StopRung,
+}
+
+/// A rung of the ladder by which an agent is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopRung {
+    /// A `shutdown_request`.
+    Ask,
+    /// SIGTERM.
+    Terminate,
+    /// SIGKILL.
+    Kill,
+    /// None has ended it.
+    GiveUp,
+}
+
+/// The answer of the host that has carried out an order, or has not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum OrderAnswer {
+    /// The agent was started, or has its prompt.
+    Spawned {
+        /// The outcome, for the model that has ordered it.
+        text: String,
+    },
+    /// The agent was stopped, or was not running.
+    Stopped {
+        /// The rung that has ended it; `None` if it was not running.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rung: Option<StopRung>,
+        /// Its reason, if it has refused at first.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refusal: Option<String>,
+    },
+    /// The order was not carried out.
+    Refused {
+        /// The reason.
+        why: String,
+    },
+}
+
+impl OrderAnswer {
+    /// Returns the word for the answer in logs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Spawned { .. } => "spawned",
+            Self::Stopped { .. } => "stopped",
+            Self::Refused { .. } => "refused",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_order_is_one_readable_object() {
+        let stop = StopThere {
+            name: "carol".into(),
+            incarnation: "i".into(),
+            by: "lead".into(),
+            reason: "done".into(),
+            cause: ExitCause::Stopped,
+            first: StopRung::Ask,
+        };
+        let order = HostOrder {
+            host: HostName::parse("gpu1").unwrap(),
+            until: WallTime::from(5.0),
+            order: Order::Stop(stop),
+        };
+        let written = serde_json::to_value(&order).unwrap();
+        let expected = json!({
+            "host": "gpu1", "until": 5.0, "order": "stop", "name": "carol", "incarnation": "i", "by": "lead",
+            "reason": "done", "cause": "stopped", "first": "ask",
+        });
+        assert_eq!(written, expected);
+        assert_eq!(serde_json::from_value::<HostOrder>(written).unwrap(), order);
+    }
+
+    #[test]
+    fn an_id_has_32_digits() {
+        let id = OrderId::of(171);
+        assert_eq!(id.as_str(), format!("{}ab", "0".repeat(30)));
+        assert_eq!(OrderId::parse(id.as_str()), Ok(id));
+        for bad in ["", "../../x", &"AB".repeat(16), &"ab".repeat(17)] {
+            assert_eq!(OrderId::parse(bad), Err(NotAnOrderId), "{bad}");
+        }
+    }
+}
