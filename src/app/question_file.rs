@@ -14,13 +14,16 @@ use std::path::{Path, PathBuf};
 const MAX_BYTES: u64 = 1024 * 1024;
 
 /// Reads the file that a question of this agent would change, in the folder in which the agent works. Returns `None`
-/// for any other question, and for a file that cannot be shown: outside of the folder, too large, or not UTF-8.
+/// for any other question, and for a file that cannot be shown: on another host, outside of the folder, too large, or not UTF-8.
 pub(crate) fn file_of(team: &TeamDir, owner: &AgentName, question: &Question) -> Option<FileNow> {
     let changes_file =
         ["content", "new_text", "edits"].iter().any(|it| question.input.get(it).is_some());
     let SubjectArgument::File(argument) = find(&question.tool)?.subject else { return None };
     let path = question.input.get(argument)?.as_str().filter(|_| changes_file)?;
     let roster = roster::read(team).ok()?;
+    if roster.host_of(owner.as_str()).is_some() {
+        return None;
+    }
     let clone = roster.member(owner.as_str()).and_then(|member| member.work.as_ref());
     let folder = clone.map_or_else(|| team.workspace().to_owned(), |it| PathBuf::from(&it.folder));
     read(&folder, path)
@@ -39,9 +42,36 @@ fn read(folder: &Path, path: &str) -> Option<FileNow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::permission::QuestionKind;
     use std::fs::{self, File};
     use std::io::Write;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_file_of_another_host_is_not_taken_for_one_of_this_host() {
+        let (_folder, team) = crate::store::test_team();
+        File::create(team.workspace().join("a")).unwrap().write_all(b"here").unwrap();
+        let alice = AgentName::member("alice").unwrap();
+        let question = Question {
+            request_id: "r".into(),
+            about: QuestionKind::Permission,
+            tool_use_id: "t".into(),
+            tool: "write_file".into(),
+            input: serde_json::json!({ "path": "a", "content": "new" }),
+            description: String::new(),
+            subagent: None,
+        };
+        let set_host = |host: Option<&str>| {
+            roster::update(&team, crate::store::Fsync::Never, |roster| {
+                roster.enter("alice", 1.0).host = host.map(Into::into);
+            })
+            .unwrap();
+        };
+        set_host(None);
+        assert_eq!(file_of(&team, &alice, &question), Some(FileNow::Text("here".into())));
+        set_host(Some("gpu1"));
+        assert_eq!(file_of(&team, &alice, &question), None);
+    }
 
     #[test]
     fn only_a_small_text_inside_the_folder_is_read() {
