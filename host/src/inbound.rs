@@ -2,7 +2,7 @@
 
 use crate::carrier::{Carrier, Frame, Reply};
 use agent_team::bus::Bus;
-use agent_team::relay::{Arrived, Inbound, InboundFrame, RelayError};
+use agent_team::relay::{Arrived, Inbound, InboundFrame, KnownPlacements, RelayError};
 use agent_team::store::TeamDir;
 use agent_team::store::relay::HostIdentity;
 use agent_team::wire::carried::{HostName, ProgressQuestion, RELAY_PROTOCOL};
@@ -40,6 +40,7 @@ pub(crate) struct InboundTask {
     pub(crate) dir: TeamDir,
     pub(crate) identity: HostIdentity,
     pub(crate) bus: Arc<Bus>,
+    pub(crate) placements: KnownPlacements,
 }
 
 impl InboundTask {
@@ -82,8 +83,8 @@ impl InboundTask {
     async fn open(&self) -> Inbound {
         loop {
             let (dir, identity) = (self.dir.clone(), self.identity.clone());
-            let bus = Arc::clone(&self.bus);
-            match offload(move || Inbound::open(dir, identity, bus)).await {
+            let (bus, placements) = (Arc::clone(&self.bus), self.placements.clone());
+            match offload(move || Inbound::open(dir, identity, bus, placements)).await {
                 Ok(inbound) => return inbound,
                 Err(why) => tracing::error!(%why, "mail of other hosts is not accepted"),
             }

@@ -4,8 +4,8 @@ use crate::carrier::{Carrier, CarrierError};
 use crate::inbound::offload;
 use agent_team::bus::Bus;
 use agent_team::relay::{
-    Displaced, NamePlaces, NameStep, Placement, RosterMirror, end_displaced, name_key,
-    parse_name_key,
+    Displaced, KnownPlacements, NamePlaces, NameStep, Placement, RosterMirror, end_displaced,
+    name_key, parse_name_key,
 };
 use agent_team::store::relay::{own_names, write_own_names};
 use agent_team::wire::AgentName;
@@ -31,13 +31,13 @@ pub(crate) struct NameClaims {
 }
 
 impl NameClaims {
-    /// Creates the claims with what an earlier relay of this host has recorded.
-    pub(crate) fn new(host: HostName, bus: Arc<Bus>) -> Self {
+    /// Creates the claims with what an earlier relay of this host has recorded. What is learned is noted in `shared`, too.
+    pub(crate) fn new(host: HostName, bus: Arc<Bus>, shared: KnownPlacements) -> Self {
         let recorded = own_names(bus.dir()).unwrap_or_else(|why| {
             tracing::warn!(%why, "the names that this host had are unknown");
             BTreeMap::new()
         });
-        let places = NamePlaces::new(host, recorded.clone());
+        let places = NamePlaces::sharing(host, recorded.clone(), shared);
         Self { places, bus, recorded, doubtful: BTreeMap::new(), ending: Arc::default() }
     }
 

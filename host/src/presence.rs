@@ -7,7 +7,7 @@ use crate::inbound::{InboundEvent, offload};
 use crate::name_claims::NameClaims;
 use crate::outbound::{OutboundEvent, WaitingCounts};
 use agent_team::bus::Bus;
-use agent_team::relay::{HostEntry, RosterMirror, member_key, parse_member_key};
+use agent_team::relay::{HostEntry, KnownPlacements, RosterMirror, member_key, parse_member_key};
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
@@ -167,10 +167,10 @@ impl PresenceTask {
             mpsc::UnboundedSender<InboundEvent>,
             mpsc::UnboundedSender<OutboundEvent>,
         ),
-        (bus, waiting): (Arc<Bus>, WaitingCounts),
+        (bus, waiting, placements): (Arc<Bus>, WaitingCounts, KnownPlacements),
         (replaces, on_named): (bool, fn()),
     ) -> Self {
-        let names = NameClaims::new(identity.host.clone(), bus);
+        let names = NameClaims::new(identity.host.clone(), bus, placements);
         let mirror = Some(RosterMirror::new(dir.clone(), &identity));
         Self {
             carrier,

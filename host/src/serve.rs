@@ -12,7 +12,7 @@ use crate::presence::{NameLost, PresenceEvent, PresenceTask};
 use crate::signals::EndSignal;
 use crate::ssh::{Ssh, SshLinks};
 use agent_team::bus::Bus;
-use agent_team::relay::{Outbound, TeamWatcher};
+use agent_team::relay::{KnownPlacements, Outbound, TeamWatcher};
 use agent_team::relay_mail_limits;
 use agent_team::store::relay::HostIdentity;
 use agent_team::store::{SharedClock, SystemClock, TeamDir};
@@ -256,7 +256,9 @@ fn start_tasks(
     let (outbound, outbound_events) = mpsc::unbounded_channel();
     let (presence, presence_events) = mpsc::unbounded_channel();
     let clock: SharedClock = Arc::new(SystemClock);
-    let sender = Outbound::new(dir.clone(), identity.clone(), Arc::clone(bus), clock);
+    let placements = KnownPlacements::default();
+    let known = placements.clone();
+    let sender = Outbound::new(dir.clone(), identity.clone(), Arc::clone(bus), clock, known);
     let waiting = WaitingCounts::default();
     let outgoing =
         OutboundTask::new(carrier.clone(), identity.clone(), sender, Arc::clone(&waiting));
@@ -266,12 +268,13 @@ fn start_tasks(
         dir: dir.clone(),
         identity: identity.clone(),
         bus: Arc::clone(bus),
+        placements: placements.clone(),
     };
     tokio::spawn(incoming.run(inbound_events));
     let channels = (inbound.clone(), outbound.clone());
     let (dir, identity, bus) = (dir.clone(), identity.clone(), Arc::clone(bus));
-    let members =
-        PresenceTask::new(carrier.clone(), dir, identity, channels, (bus, waiting), named);
+    let shared = (bus, waiting, placements);
+    let members = PresenceTask::new(carrier.clone(), dir, identity, channels, shared, named);
     let presence_end = tokio::spawn(members.run(presence_events, Arc::clone(&wake_for_members)));
     let new_orders = Arc::new(Notify::new());
     let orders_out = OrdersOut::new(carrier.clone(), team.clone(), presence.clone());

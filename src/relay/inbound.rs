@@ -1,6 +1,7 @@
 //! The mail of other hosts for members of this one: from frames into inboxes, each line once, in the order of its link.
 
 use super::RelayError;
+use super::placements::KnownPlacements;
 use crate::bus::{Bus, BusError, CarriedLine};
 use crate::store::inbox::{Priority, SendError};
 use crate::store::relay::{Arrivals, HostIdentity, Link, LinkState, Range};
@@ -49,6 +50,7 @@ pub struct Inbound {
     dir: TeamDir,
     identity: HostIdentity,
     bus: Arc<Bus>,
+    placements: KnownPlacements,
     arrivals: Arrivals,
     roster: Cached<WithUnknownFields<Roster>>,
     /// The highest base that the lines of each link have had.
@@ -82,11 +84,16 @@ impl Inbound {
     ///
     /// # Errors
     /// A file cannot be read or written.
-    pub fn open(dir: TeamDir, identity: HostIdentity, bus: Arc<Bus>) -> Result<Self, RelayError> {
+    pub fn open(
+        dir: TeamDir,
+        identity: HostIdentity,
+        bus: Arc<Bus>,
+        placements: KnownPlacements,
+    ) -> Result<Self, RelayError> {
         let arrivals = Arrivals::open(&dir)?;
         let roster = Cached::of(&dir);
         let (bases, held_up) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Self { dir, identity, bus, arrivals, roster, bases, held_up })
+        Ok(Self { dir, identity, bus, placements, arrivals, roster, bases, held_up })
     }
 
     /// Appends the new lines of frames to the inboxes of this host. When this returns, acknowledged lines are durable.
@@ -211,21 +218,39 @@ impl Inbound {
             return Ok(Err(format!("cannot get a line of {} bytes from another host", text.len())));
         }
         // Mail that its recipient has not read before it moved comes from its host before, and says whence it came there.
-        let came_from = Via::of(&object).map_or_else(|| link.host.clone(), |via| via.host);
-        if let Some(home) = self.home_of(&message.from)?
-            && home != link.host
-            && home != came_from
-        {
-            return Ok(Err(format!("gets mail of {} only from {home}, its host", message.from)));
+        let origin = Via::of(&object).map_or_else(|| link.host.clone(), Via::origin);
+        if let Some(why) = self.refuses_sender(&message.from, line.term, &origin, &link.host)? {
+            return Ok(Err(why));
         }
         let priority = if message.body.is_control() { Priority::Control } else { Priority::Data };
         if let Some(why) = self.bus.refuses_carried(to, priority)? {
             return Ok(Err(why));
         }
         let Link { host, epoch, .. } = link.clone();
-        let via = Via { host, epoch, seq: line.seq, before: None };
+        let via = Via { host, epoch, seq: line.seq, term: line.term, before: None };
         let line_text = via.mark(text)?;
         Ok(Ok(Accepted { line: line_text, is_verified: line.verified, priority }))
+    }
+
+    /// Returns the reason for which a line of this sender that was written on `origin` is refused, if there is one.
+    fn refuses_sender(
+        &mut self,
+        from: &str,
+        term: u64,
+        origin: &HostName,
+        brought_by: &HostName,
+    ) -> Result<Option<String>, RelayError> {
+        if let Some(newest) = self.placements.newer_term(from, term, origin) {
+            let why = format!(
+                "gets no mail written by a {from} that was replaced (term {term} of {newest})"
+            );
+            return Ok(Some(why));
+        }
+        let Some(home) = self.home_of(from)? else { return Ok(None) };
+        let is_home = [origin, brought_by].contains(&&home)
+            // The rosters of two hosts may name it for a moment.
+            || self.placements.place_of(from).is_some_and(|place| place.host == *origin);
+        Ok((!is_home).then(|| format!("gets mail of {from} only from {home}, its host")))
     }
 
     /// Returns the host of a sender; `None` if it is no member, so that it may write from every host.

@@ -13,6 +13,7 @@ mod inbound;
 mod move_tests;
 mod names;
 mod outbound;
+mod placements;
 mod roster;
 #[cfg(test)]
 mod tests;
@@ -21,8 +22,9 @@ mod watcher;
 pub use displaced::end_displaced;
 pub use host_supervisor::HostSupervisorProcess;
 pub use inbound::{Arrived, Inbound, InboundFrame};
-pub use names::{Displaced, NamePlaces, NameStep, Placement, name_key, parse_name_key};
+pub use names::{Displaced, NamePlaces, NameStep, name_key, parse_name_key};
 pub use outbound::{Outbound, OutboundFrame, Recipient, TakenIn};
+pub use placements::{KnownPlacements, Placement};
 pub use roster::{HostEntry, RosterMirror, member_key, parse_member_key};
 pub use watcher::{ExitWatcher, TeamWatcher};
 

@@ -1,9 +1,9 @@
 //! Members that move between hosts, and what a carrier tells of before.
 
 use super::tests::{Host, Owner, acknowledge, deliver, frames_for, host, name};
-use super::{HostEntry, Recipient, RosterMirror};
+use super::{HostEntry, Placement, Recipient, RosterMirror};
 use crate::store::{dead, roster};
-use crate::wire::carried::{Epoch, ValueVersion};
+use crate::wire::carried::{Epoch, Frame, ValueVersion};
 use crate::wire::roster::{Member, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,6 +81,87 @@ fn mail_that_is_not_read_before_its_recipient_moves_follows_it() {
     let arrived = deliver(&mut c.inbound(), &host("b"), &frames_for(&mut out, &host("c")));
     assert_eq!(arrived.appended, 1);
     assert_eq!(carol.mail(), [("alice".into(), "follows".into(), true)]);
+}
+
+fn at(text: &str, term: u64) -> Placement {
+    Placement::new(host(text), term)
+}
+
+/// Takes in all mail of a host, and returns the frames for another one.
+fn sent(from: &Host, to: &str) -> Vec<Vec<u8>> {
+    let mut out = from.outbound();
+    out.take_in().unwrap();
+    frames_for(&mut out, &host(to))
+}
+
+#[test]
+fn a_line_of_a_sender_that_was_replaced_is_refused_and_one_of_the_same_term_is_not() {
+    let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
+    let b = Host::new("b", &[("alice", Some("a")), ("carol", None)]);
+    let c = Host::new("c", &[("alice", Some("a")), ("carol", None)]);
+    let mut alice = Owner::of(&a, "alice");
+    let mut inbound = a.inbound();
+    let mut out = b.outbound();
+    b.placements.own_terms().note(&name("carol"), 1);
+    a.placements.note(&name("carol"), &at("b", 1));
+    b.send("carol", "alice", "in time");
+    b.send("ci", "alice", "of no agent");
+    out.take_in().unwrap();
+    let arrived = deliver(&mut inbound, &host("b"), &frames_for(&mut out, &host("a")));
+    assert_eq!(arrived.appended, 2);
+    acknowledge(&mut out, &host("a"), &arrived);
+    // She is placed anew, while b is cut off; the roster of a does not say so yet.
+    a.placements.note(&name("carol"), &at("c", 2));
+    c.placements.own_terms().note(&name("carol"), 2);
+    b.send("carol", "alice", "too late");
+    b.send("ci", "alice", "of no agent, later");
+    out.take_in().unwrap();
+    let arrived = deliver(&mut inbound, &host("b"), &frames_for(&mut out, &host("a")));
+    assert_eq!(arrived.appended, 1);
+    acknowledge(&mut out, &host("a"), &arrived);
+    let letters = dead::read_all(&b.dir, &name("alice")).unwrap();
+    let reasons: Vec<_> = letters.iter().map(|letter| letter.reason.as_str()).collect();
+    assert_eq!(reasons, ["gets no mail written by a carol that was replaced (term 1 of 2)"]);
+    c.send("carol", "alice", "of the new one");
+    let arrived = deliver(&mut inbound, &host("c"), &sent(&c, "a"));
+    assert_eq!(arrived.appended, 1);
+    let texts: Vec<_> = alice.mail().into_iter().map(|(_, text, _)| text).collect();
+    assert_eq!(texts, ["in time", "of no agent", "of no agent, later", "of the new one"]);
+}
+
+#[test]
+fn mail_that_follows_its_recipient_over_several_hosts_keeps_the_term_of_its_sender() {
+    let of_carol = |home: &str| {
+        let on = |host: &'static str| (host != home).then_some(home.to_owned());
+        ["a", "b", "c", "d"].map(|host| {
+            let (alice, carol) = ((host != "a").then_some("a"), on(host));
+            Host::new(host, &[("alice", alice), ("carol", carol.as_deref())])
+        })
+    };
+    let [a, b, c, d] = of_carol("b");
+    for host in [&b, &c, &d] {
+        drop(Owner::of(host, "carol"));
+    }
+    a.placements.own_terms().note(&name("alice"), 1);
+    for text in ["first", "second"] {
+        a.send("alice", "carol", text);
+    }
+    deliver(&mut b.inbound(), &host("a"), &sent(&a, "b"));
+    b.move_home("carol", Some("c"));
+    c.move_home("carol", None);
+    let arrived = deliver(&mut c.inbound(), &host("b"), &sent(&b, "c"));
+    assert_eq!(arrived.appended, 2);
+    c.move_home("carol", Some("d"));
+    d.move_home("carol", None);
+    let frames = sent(&c, "d");
+    let lines = Frame::parse(&frames.concat()).unwrap().lines;
+    assert_eq!(lines.iter().map(|line| line.term).collect::<Vec<_>>(), [1, 1]);
+    // Alice is replaced before d gets them.
+    d.placements.note(&name("alice"), &at("b", 2));
+    assert_eq!(deliver(&mut d.inbound(), &host("c"), &frames).appended, 0);
+    let d = Host::new("d", &[("alice", Some("a")), ("carol", None)]);
+    d.placements.note(&name("alice"), &at("a", 1));
+    assert_eq!(deliver(&mut d.inbound(), &host("c"), &frames).appended, 2);
 }
 
 #[test]

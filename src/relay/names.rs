@@ -3,33 +3,14 @@
 //!
 //! Nothing here waits or does I/O: [`NamePlaces`] says what is to be done next.
 
+use super::placements::{KnownPlacements, Placement};
 use super::roster::RosterMirror;
 use crate::wire::AgentName;
 use crate::wire::carried::HostName;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The word before a name in the key of its placement.
 const KEY: &str = "name.";
-
-/// The place of a name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placement {
-    /// The host of the agent.
-    pub host: HostName,
-    /// The number of times that the name was placed on a host.
-    pub term: u64,
-    /// The host on which an agent of that name was ordered and did not start in time: one that starts there after all ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken_from: Option<HostName>,
-}
-
-impl Placement {
-    /// Makes the placement of a name on a host.
-    pub fn new(host: HostName, term: u64) -> Self {
-        Self { host, term, taken_from: None }
-    }
-}
 
 /// A step that brings the names of this host in agreement with the placements.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +42,8 @@ pub struct NamePlaces {
     places: BTreeMap<AgentName, Place>,
     /// The highest term of each name that this host has had.
     own_terms: BTreeMap<AgentName, u64>,
+    /// The same, for the other parts of the relay.
+    shared: KnownPlacements,
 }
 
 #[derive(Debug)]
@@ -85,12 +68,25 @@ pub fn parse_name_key(key: &str) -> Option<AgentName> {
 impl NamePlaces {
     /// Creates the placements as a host knows them that has heard nothing yet, with the terms of the names that it had.
     pub fn new(host: HostName, own_terms: BTreeMap<AgentName, u64>) -> Self {
+        Self::sharing(host, own_terms, KnownPlacements::default())
+    }
+
+    /// Creates the same, and notes in `shared` what is learned.
+    pub fn sharing(
+        host: HostName,
+        own_terms: BTreeMap<AgentName, u64>,
+        shared: KnownPlacements,
+    ) -> Self {
         let place = |(name, term): (&AgentName, &u64)| {
             let placement = Placement::new(host.clone(), *term);
             (name.clone(), Place { placement, revision: None, is_outdated: false })
         };
-        let places = own_terms.iter().map(place).collect();
-        Self { host, places, own_terms }
+        let places: BTreeMap<_, _> = own_terms.iter().map(place).collect();
+        for (name, place) in &places {
+            shared.own_terms().note(name, place.placement.term);
+            shared.note(name, &place.placement);
+        }
+        Self { host, places, own_terms, shared }
     }
 
     /// Notes the placement of a name that the carrier has; `None` if it was removed. An earlier one than is known is noted as
@@ -103,7 +99,9 @@ impl NamePlaces {
         if placement.host == self.host {
             let known = self.own_terms.entry(name.clone()).or_default();
             *known = placement.term.max(*known);
+            self.shared.own_terms().note(&name, placement.term);
         }
+        self.shared.note(&name, &placement);
         match self.places.get_mut(&name) {
             Some(known) if placement.term < known.placement.term => {
                 (known.revision, known.is_outdated) = (Some(revision), true);

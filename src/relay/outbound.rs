@@ -1,8 +1,9 @@
 //! The mail of this host for members of other hosts: from their local inboxes into outboxes, and from there into frames.
 
 use super::RelayError;
+use super::placements::KnownPlacements;
 use crate::bus::{Bus, Outgoing};
-use crate::store::relay::{HostIdentity, Outbox, outboxes};
+use crate::store::relay::{HostIdentity, Outbox, OwnTerms, outboxes};
 use crate::store::{
     Fsync, Keyring, LifeLock, LifeRecord, MailNotice, MailPolicy, Mailbox, SettleResult,
     SharedClock, TeamDir, inbox, unread,
@@ -23,9 +24,6 @@ const MOST_WAITING: u64 = 50_000;
 
 /// The most bytes of the unacknowledged lines of an outbox.
 const MOST_WAITING_BYTES: u64 = 64 * 1024 * 1024;
-
-/// The term of every placement, until a member can be placed anew.
-const FIRST_TERM: u64 = 1;
 
 /// A member of another host, as its host describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +83,7 @@ pub struct Outbound {
     identity: HostIdentity,
     bus: Arc<Bus>,
     clock: SharedClock,
+    placements: KnownPlacements,
     links: BTreeMap<AgentName, Link>,
     /// The number of times that lines of a host were sent again. It is part of the ids of frames: the carrier would drop a
     /// repeated id although it has lost the frame.
@@ -93,9 +92,15 @@ pub struct Outbound {
 
 impl Outbound {
     /// Creates the outgoing side of the relay of this host.
-    pub fn new(dir: TeamDir, identity: HostIdentity, bus: Arc<Bus>, clock: SharedClock) -> Self {
+    pub fn new(
+        dir: TeamDir,
+        identity: HostIdentity,
+        bus: Arc<Bus>,
+        clock: SharedClock,
+        placements: KnownPlacements,
+    ) -> Self {
         let (links, attempts) = (BTreeMap::new(), BTreeMap::new());
-        Self { dir, identity, bus, clock, links, attempts }
+        Self { dir, identity, bus, clock, placements, links, attempts }
     }
 
     /// Sets the members of other hosts. The names of those that are alive are taken on this host, so that no process here
@@ -140,7 +145,8 @@ impl Outbound {
             || (!link.is_known && self.dir.relay_outbox(name).exists());
         match &mut link.owned {
             None if is_needed => {
-                let owned = open(&self.dir, name, &link.recipient, &self.clock)?;
+                let terms = self.placements.own_terms();
+                let owned = open(&self.dir, name, &link.recipient, &self.clock, terms)?;
                 let owned = link.owned.insert(owned);
                 link.cursor = owned.mailbox.sink().base() + 1;
                 // By an earlier process.
@@ -354,7 +360,7 @@ impl Outbound {
         let mut orphaned = Vec::new();
         for name in outboxes(&self.dir)? {
             if !self.links.contains_key(&name) {
-                let outbox = Outbox::open(&self.dir, &name, FIRST_TERM)?;
+                let outbox = Outbox::open(&self.dir, &name, self.placements.own_terms())?;
                 if outbox.next() > outbox.base() + 1 {
                     orphaned.push(name);
                 }
@@ -401,12 +407,13 @@ fn open(
     name: &AgentName,
     recipient: &Recipient,
     clock: &SharedClock,
+    terms: &OwnTerms,
 ) -> Result<OwnedMailbox, RelayError> {
     let life = LifeLock::take(dir, name, record_of(recipient, clock))?;
     inbox::ensure(dir, name).map_err(crate::bus::BusError::from)?;
     let keyring = Arc::new(Keyring::new(dir.clone()));
     keyring.own_with_same_key(name, Fsync::Always)?;
-    let outbox = Outbox::open(dir, name, FIRST_TERM)?;
+    let outbox = Outbox::open(dir, name, terms)?;
     // The limits of content are those of the senders and of the recipient's host.
     let policy = MailPolicy { fsync: Fsync::Always, max_content: MAX_LINE_BYTES };
     let mailbox = Mailbox::open(dir, &life, outbox, policy, Arc::clone(clock), keyring)?;

@@ -35,6 +35,8 @@ pub(super) struct Host {
     pub(super) dir: TeamDir,
     pub(super) identity: HostIdentity,
     bus: Arc<Bus>,
+    /// The placements that its relay knows.
+    pub(super) placements: KnownPlacements,
 }
 
 impl Host {
@@ -57,7 +59,8 @@ impl Host {
         .unwrap();
         let limits = MailLimits { fsync: Fsync::Never, ..MailLimits::default() };
         let bus = Arc::new(Bus::new(dir.clone(), limits, clock()));
-        Self { _folder: folder, _lock: lock, dir, identity, bus }
+        let placements = KnownPlacements::default();
+        Self { _folder: folder, _lock: lock, dir, identity, bus, placements }
     }
 
     pub(super) fn move_home(&self, member: &str, to: Option<&str>) {
@@ -72,9 +75,14 @@ impl Host {
         self.bus.send(&name(from), to, Outgoing::text(text)).unwrap();
     }
 
+    /// Returns the outgoing side before it knows the members of other hosts.
+    fn closed_outbound(&self) -> Outbound {
+        let (dir, identity) = (self.dir.clone(), self.identity.clone());
+        Outbound::new(dir, identity, Arc::clone(&self.bus), clock(), self.placements.clone())
+    }
+
     pub(super) fn outbound(&self) -> Outbound {
-        let mut outbound =
-            Outbound::new(self.dir.clone(), self.identity.clone(), Arc::clone(&self.bus), clock());
+        let mut outbound = self.closed_outbound();
         let known = roster::read(&self.dir).unwrap();
         let of = |member: &Member| {
             let host = HostName::parse(member.host.as_deref()?).ok()?;
@@ -88,7 +96,7 @@ impl Host {
 
     pub(super) fn inbound(&self) -> Inbound {
         let (dir, identity) = (self.dir.clone(), self.identity.clone());
-        Inbound::open(dir, identity, Arc::clone(&self.bus)).unwrap()
+        Inbound::open(dir, identity, Arc::clone(&self.bus), self.placements.clone()).unwrap()
     }
 }
 
@@ -287,7 +295,7 @@ fn lines_that_an_earlier_relay_left_are_sent_although_their_outbox_was_in_use_at
     out.take_in().unwrap();
     drop(out);
     let held = LifeLock::take(&a.dir, &name("carol"), LifeRecord::of_this_process()).unwrap();
-    let mut out = Outbound::new(a.dir.clone(), a.identity.clone(), Arc::clone(&a.bus), clock());
+    let mut out = a.closed_outbound();
     let recipient = Recipient { host: host("b"), incarnation: String::new(), is_alive: false };
     let recipients = BTreeMap::from([(name("carol"), recipient)]);
     assert!(out.set_recipients(recipients).is_err(), "another process holds the name");

@@ -153,7 +153,9 @@ pub struct FrameLine {
     pub seq: u64,
     /// The highest number that a home of the recipient has acknowledged: no line up to it comes again.
     pub base: u64,
-    /// The number of times that the sender's host has been given the sender.
+    /// The number of times that the sender had been placed on a host when its host took in the line; 0 if the sender is no
+    /// placed agent.
+    #[serde(default)]
     pub term: u64,
     /// Whether the sender's host has verified the sender.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
@@ -164,6 +166,11 @@ pub struct FrameLine {
 
 fn yes() -> bool {
     true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -273,6 +280,9 @@ pub struct Via {
     pub epoch: Epoch,
     /// The number of the line in its link.
     pub seq: u64,
+    /// The [`FrameLine::term`] of the line.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub term: u64,
     /// The value that the field had at the sender's host.
     #[serde(default, rename = "via", skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
@@ -283,6 +293,12 @@ impl Via {
     pub fn of(message: &Map<String, Value>) -> Option<Self> {
         let via = message.get(super::message::VIA)?;
         via.is_object().then(|| serde_json::from_value(via.clone()).ok())?
+    }
+
+    /// Returns the host on which the message was written. One that moved with its recipient has come over several.
+    pub fn origin(self) -> HostName {
+        let before = self.before.and_then(|before| serde_json::from_value::<Self>(before).ok());
+        before.map_or(self.host, Self::origin)
     }
 
     /// Writes the field in front of the other fields of a line, which is one JSON object.
@@ -314,7 +330,7 @@ mod tests {
 
     fn via(seq: u64) -> Via {
         let host = HostName::parse("a").unwrap();
-        Via { host, epoch: Epoch::of(255), seq, before: None }
+        Via { host, epoch: Epoch::of(255), seq, term: 0, before: None }
     }
 
     #[test]
@@ -386,6 +402,13 @@ mod tests {
             r#"{"via":{"host":"a","epoch":"00000000000000ff","seq":5}}"#
         );
         via(6).mark("[]").unwrap_err();
+        assert_eq!(via(1).origin(), via(1).host);
+        let second = Via { host: HostName::parse("b").unwrap(), term: 2, ..via(1) };
+        let marked = second.mark(r#"{"via":{"host":"a","epoch":"00000000000000ff","seq":3}}"#);
+        let object: Map<String, Value> = serde_json::from_str(&marked.unwrap()).unwrap();
+        let read = Via::of(&object).unwrap();
+        assert_eq!((read.term, read.host.as_str()), (2, "b"));
+        assert_eq!(read.origin().as_str(), "a");
         let by_hand = json!({"via": "command", "content": "x"});
         assert_eq!(Via::of(by_hand.as_object().unwrap()), None);
     }

@@ -5,7 +5,7 @@ use crate::machines::{DEADLINE, Machine, Machines, TEAM, variable};
 use crate::rig::nats_wire::NatsWire;
 use crate::traffic::{Place, Traffic};
 use agent_team::bus::{Bus, CarriedLine, MailLimits};
-use agent_team::relay::{Outbound, Recipient};
+use agent_team::relay::{KnownPlacements, Outbound, Recipient};
 use agent_team::store::inbox::Priority;
 use agent_team::store::relay::{HostIdentity, RelayLock, Servers, name_host};
 use agent_team::store::{SystemClock, TeamDir, roster};
@@ -40,8 +40,9 @@ async fn relay(root: &std::path::Path, server: String) {
     let identity =
         name_host(&dir, HostName::parse(&host).unwrap(), TEAM, Servers::default(), None).unwrap();
     let bus = Arc::new(Bus::new(dir.clone(), MailLimits::default(), Arc::new(SystemClock)));
+    let (clock, placements) = (Arc::new(SystemClock), KnownPlacements::default());
     let mut outbound =
-        Outbound::new(dir.clone(), identity.clone(), Arc::clone(&bus), Arc::new(SystemClock));
+        Outbound::new(dir.clone(), identity.clone(), Arc::clone(&bus), clock, placements);
     let recipients = recipients(&dir);
     let others: Vec<_> = recipients.values().map(|recipient| recipient.host.clone()).collect();
     outbound.set_recipients(recipients).unwrap();

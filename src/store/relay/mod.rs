@@ -11,6 +11,7 @@ pub(in crate::store) mod positions;
 mod search;
 mod server;
 mod ssh;
+mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ pub use outbox::{Outbox, RefusedMessage};
 pub use search::highest_arrived;
 pub use server::{ServerFiles, new_secret};
 pub use ssh::{SshHost, SshLink, change_ssh_hosts, ssh_hosts, ssh_links, write_ssh_links};
+pub use terms::OwnTerms;
 
 use super::file::atomic::{Fsync, pretty_json, replace};
 use super::file::lock::{is_named, try_exclusive, try_shared};

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! {"base":9,"recorded":[["GEN",120],…]}      the first line of a compacted file: what was acknowledged and dropped
-//! {"seq":10,"gen":"GEN","offset":240,"term":1,"line":{…the line of the inbox…}}
+//! {"seq":10,"gen":"GEN","offset":240,"term":1,"line":{…the line of the inbox…}}      `term` is its sender's
 //! ```
 //!
 //! *Invariants:* numbers are dense, and durable before a line leaves the host. The first line has the position of every claim
 //! whose lines were dropped: without it, a claim that is still there would be delivered again under new numbers.
 
+use super::terms::OwnTerms;
 use crate::os::file::{Access, At, FileError, open};
 use crate::store::file::atomic::{Fsync, json_line, replace, sync_data};
 use crate::store::file::jsonl::{Framed, LONGEST_LINE, Lines, Log, Piece};
@@ -17,7 +18,7 @@ use crate::store::mailbox::dead::{self, DeadLetter, DeadLetters};
 use crate::store::mailbox::{Delivered, Delivery, KnownPart, MailSink};
 use crate::store::transcript::{TakenIn, each_mail, latest_archives};
 use crate::store::{StoreError, TeamDir, failpoint};
-use crate::wire::carried::{FRAME_BYTES, FrameLine};
+use crate::wire::carried::{FRAME_BYTES, FrameLine, Via};
 use crate::wire::seal::{Verification, without_seal};
 use crate::wire::{AgentName, WallTime};
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,7 @@ struct Entry {
     #[serde(rename = "gen")]
     batch_id: String,
     offset: u64,
+    #[serde(default)]
     term: u64,
     #[serde(default = "yes")]
     verified: bool,
@@ -76,7 +78,7 @@ pub type RefusedMessage = (u64, Map<String, Value>);
 pub struct Outbox {
     dir: TeamDir,
     name: AgentName,
-    term: u64,
+    terms: OwnTerms,
     log: Log,
     reader: File,
     /// The highest acknowledged number.
@@ -95,11 +97,11 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Opens or creates the outbox of a recipient. Lines get this term. A tail that was never made durable is removed.
+    /// Opens or creates the outbox of a recipient. Lines get the terms of their senders. A tail that was never made durable is removed.
     ///
     /// # Errors
     /// The file cannot be opened, or is damaged before its end.
-    pub fn open(dir: &TeamDir, name: &AgentName, term: u64) -> Result<Self, StoreError> {
+    pub fn open(dir: &TeamDir, name: &AgentName, terms: &OwnTerms) -> Result<Self, StoreError> {
         let path = dir.relay_outbox(name);
         let contents = read(&path)?;
         if let Some(end) = contents.torn_at {
@@ -112,12 +114,12 @@ impl Outbox {
         let reader = File::open(&path).at(&path)?;
         let size = reader.metadata().at(&path)?.len();
         let (composed, composed_at) = (Vec::new(), Vec::new());
-        let (dir, name) = (dir.clone(), name.clone());
+        let (dir, name, terms) = (dir.clone(), name.clone(), terms.clone());
         let dead = DeadLetters::of(&dir, &name);
         Ok(Self {
             dir,
             name,
-            term,
+            terms,
             log,
             reader,
             base,
@@ -169,6 +171,15 @@ impl Outbox {
             });
         }
         Ok(lines)
+    }
+
+    /// Returns the term of the sender of a line. One that came from another host has that which it came with.
+    fn term_of(&self, line: &str) -> u64 {
+        let message: Map<String, Value> = serde_json::from_str(line).unwrap_or_default();
+        match Via::of(&message) {
+            Some(via) => via.term,
+            None => message.get("from").and_then(Value::as_str).map_or(0, |it| self.terms.of(it)),
+        }
     }
 
     fn read_at(&self, place: Unacknowledged) -> Result<Entry, StoreError> {
@@ -304,7 +315,7 @@ impl MailSink for Outbox {
     fn compose(&mut self, mail: &Delivery<'_>, lines: &mut Vec<u8>) {
         let Delivery { batch_id, offset, text, verification, .. } = mail;
         let seq = self.next() + self.composed.len() as u64;
-        let term = self.term;
+        let term = self.term_of(text);
         // A seal that was verified is of a key of this host. Another one may be for the recipient.
         let (line, verified) = match verification {
             Verification::None => (text.trim(), r#""verified":false,"#),

@@ -14,7 +14,7 @@ fn carol() -> AgentName {
 }
 
 fn opened(dir: &TeamDir) -> Outbox {
-    Outbox::open(dir, &carol(), 1).unwrap()
+    Outbox::open(dir, &carol(), &OwnTerms::default()).unwrap()
 }
 
 fn compose(outbox: &mut Outbox, batch_id: &str, offset: u64, lines: &mut Vec<u8>) {
@@ -145,7 +145,7 @@ fn a_tail_that_was_not_durable_is_removed_and_a_damaged_file_is_an_error() {
     assert_eq!(opened(&dir).next(), 4);
     // A line in the middle is gone: its number was given to the other host.
     append(fourth.replace("\"seq\":4", "\"seq\":5").as_bytes());
-    let why = Outbox::open(&dir, &carol(), 1).unwrap_err().to_string();
+    let why = Outbox::open(&dir, &carol(), &OwnTerms::default()).unwrap_err().to_string();
     assert!(why.contains("damaged before byte"), "{why}");
 }
 

@@ -1,0 +1,92 @@
+//! The known placements of names, as the parts of a relay share them: one part hears of them, the others judge by them.
+
+use crate::store::relay::OwnTerms;
+use crate::wire::AgentName;
+use crate::wire::carried::HostName;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The place of a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The host of the agent.
+    pub host: HostName,
+    /// The number of times that the name was placed on a host.
+    pub term: u64,
+    /// The host on which an agent of that name was ordered and did not start in time: one that starts there after all ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_from: Option<HostName>,
+}
+
+impl Placement {
+    /// Makes the placement of a name on a host.
+    pub fn new(host: HostName, term: u64) -> Self {
+        Self { host, term, taken_from: None }
+    }
+}
+
+/// The placements with the highest terms that this host has heard of. Clones share them. A carrier that forgets, or was put back
+/// to an earlier state, lowers none.
+#[derive(Debug, Clone, Default)]
+pub struct KnownPlacements {
+    own_terms: OwnTerms,
+    known: Arc<Mutex<BTreeMap<String, Placement>>>,
+}
+
+impl KnownPlacements {
+    /// Returns the terms of the names of this host.
+    pub fn own_terms(&self) -> &OwnTerms {
+        &self.own_terms
+    }
+
+    /// Notes a placement, unless one with a higher term is known.
+    pub fn note(&self, name: &AgentName, placement: &Placement) {
+        let mut known = self.lock();
+        if known.get(name.as_str()).is_none_or(|known| known.term <= placement.term) {
+            known.insert(name.to_string(), placement.clone());
+        }
+    }
+
+    /// Returns the place of a name; `None` if nothing is known of it.
+    pub fn place_of(&self, name: &str) -> Option<Placement> {
+        self.lock().get(name).cloned()
+    }
+
+    /// Returns the newest term of the sender of a line, if the sender was placed on another host than `origin` after it had
+    /// written the line there. A line without a term is of no placed agent.
+    pub fn newer_term(&self, sender: &str, term: u64, origin: &HostName) -> Option<u64> {
+        let place = self.place_of(sender)?;
+        (term > 0 && term < place.term && place.host != *origin).then_some(place.term)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Placement>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_line_of_an_earlier_placement_on_another_host_is_outdated() {
+        let known = KnownPlacements::default();
+        let [a, b, c] = ["a", "b", "c"].map(|text| HostName::parse(text).unwrap());
+        let carol = AgentName::member("carol").unwrap();
+        let at = |host: &HostName, term| Placement::new(host.clone(), term);
+        assert_eq!(known.newer_term("carol", 1, &b), None, "nothing is known of her");
+        known.note(&carol, &at(&b, 1));
+        assert_eq!(known.newer_term("carol", 1, &b), None);
+        known.note(&carol, &at(&c, 2));
+        assert_eq!(known.newer_term("carol", 1, &b), Some(2));
+        assert_eq!(known.newer_term("carol", 2, &c), None);
+        assert_eq!(known.newer_term("carol", 1, &c), None, "her host is known for her");
+        assert_eq!(known.newer_term("carol", 0, &b), None, "it is of no placed agent");
+        assert_eq!(known.newer_term("user", 0, &b), None);
+        // A server that was put back.
+        known.note(&carol, &at(&b, 1));
+        assert_eq!(known.newer_term("carol", 1, &b), Some(2));
+        assert_eq!(known.newer_term("carol", 1, &a), Some(2));
+    }
+}
