@@ -304,6 +304,10 @@ impl Outbound {
                 let why = progress.refused.get(&seq).map_or("refused", String::as_str);
                 self.tell_sender(&name, seq, &message, why);
             }
+            // Not before: a sender that is not told yet is told by the next process.
+            if let Some(owned) = self.links.get_mut(&name).and_then(|link| link.owned.as_mut()) {
+                owned.mailbox.sink().note_acknowledged()?;
+            }
         }
         Ok(())
     }

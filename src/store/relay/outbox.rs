@@ -3,6 +3,7 @@
 //! ```text
 //! {"base":9,"recorded":[["GEN",120],…]}      the first line of a compacted file: what was acknowledged and dropped
 //! {"seq":10,"gen":"GEN","offset":240,"term":1,"line":{…the line of the inbox…}}      `term` is its sender's
+//! {"acknowledged":10}                            all up to this number is acknowledged
 //! ```
 //!
 //! *Invariants:* numbers are dense, and durable before a line leaves the host. The first line has the position of every claim
@@ -63,6 +64,12 @@ fn yes() -> bool {
     true
 }
 
+/// A line that says up to which number all is acknowledged. It is not synced: after a power cut, lines are sent again.
+#[derive(Debug, Serialize, Deserialize)]
+struct Acknowledged {
+    acknowledged: u64,
+}
+
 /// The place of a line that is not acknowledged.
 #[derive(Debug, Clone, Copy)]
 struct Unacknowledged {
@@ -83,6 +90,8 @@ pub struct Outbox {
     reader: File,
     /// The highest acknowledged number.
     base: u64,
+    /// The same, as the file says.
+    noted: u64,
     /// The lines after it, in order.
     waiting: VecDeque<Unacknowledged>,
     /// The sizes of composed lines that are not written yet.
@@ -123,6 +132,7 @@ impl Outbox {
             log,
             reader,
             base,
+            noted: base,
             waiting,
             composed,
             recorded,
@@ -140,6 +150,11 @@ impl Outbox {
     /// Returns the number that the next line gets.
     pub fn next(&self) -> u64 {
         self.base + 1 + self.waiting.len() as u64
+    }
+
+    /// Whether lines wait for an acknowledgement.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Returns the number of bytes of the lines that wait for an acknowledgement.
@@ -215,6 +230,20 @@ impl Outbox {
         Ok(messages)
     }
 
+    /// Notes in the file what was acknowledged since the last call. Without it, the next process would send these lines again:
+    /// maybe to another host, which does not know their numbers.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn note_acknowledged(&mut self) -> Result<(), StoreError> {
+        if self.noted < self.base {
+            let line = json_line(&Acknowledged { acknowledged: self.base }, self.log.path())?;
+            self.size = self.log.append_at(&line)? + line.len() as u64;
+            self.noted = self.base;
+        }
+        Ok(())
+    }
+
     /// Returns the offset from which the lines are not acknowledged.
     fn begin(&self) -> u64 {
         self.waiting.front().map_or(self.size, |line| line.begin)
@@ -275,6 +304,7 @@ impl Outbox {
             line.begin = line.begin - begin + shift;
         }
         self.size = text.len() as u64;
+        self.noted = self.base;
         Ok(())
     }
 }
@@ -385,6 +415,15 @@ fn read(path: &Path) -> Result<Contents, FileError> {
                 next += 1;
             }
             Some(_) => return Err(damaged(path, offset)),
+            None if let Some(acknowledged) =
+                acknowledged(bytes).filter(|_| piece == Piece::Line) =>
+            {
+                found.torn_at = None;
+                let base = acknowledged.clamp(found.base, next - 1);
+                let count = usize::try_from(base - found.base).unwrap_or(usize::MAX);
+                found.waiting.drain(..count.min(found.waiting.len()));
+                found.base = base;
+            }
             None => {
                 found.torn_at = found.torn_at.or(Some(offset));
                 // A power cut left a hole: nothing from here on was durable, and its claims are still there.
@@ -395,6 +434,10 @@ fn read(path: &Path) -> Result<Contents, FileError> {
         }
     }
     Ok(found)
+}
+
+fn acknowledged(line: &[u8]) -> Option<u64> {
+    serde_json::from_slice::<Acknowledged>(line).ok().map(|it| it.acknowledged)
 }
 
 fn damaged(path: &Path, offset: u64) -> FileError {

@@ -150,6 +150,29 @@ fn a_tail_that_was_not_durable_is_removed_and_a_damaged_file_is_an_error() {
 }
 
 #[test]
+fn what_was_acknowledged_is_not_sent_again_by_the_next_process() {
+    let (_folder, dir) = ready();
+    let mut outbox = opened(&dir);
+    add(&mut outbox, "g1", &[0, 10, 20]);
+    outbox.acknowledge(3, &BTreeMap::new(), 1.0.into()).unwrap();
+    assert_eq!(opened(&dir).base(), 0, "it is not noted yet");
+    outbox.note_acknowledged().unwrap();
+    add(&mut outbox, "g1", &[30]);
+    drop(outbox);
+    let mut outbox = opened(&dir);
+    assert_eq!((outbox.base(), outbox.next()), (2, 5));
+    assert_eq!(waiting(&outbox), [number(3, "g1/20"), number(4, "g1/30")]);
+    outbox.acknowledge(5, &BTreeMap::new(), 1.0.into()).unwrap();
+    outbox.note_acknowledged().unwrap();
+    assert!(!opened(&dir).has_waiting());
+    outbox.compact().unwrap();
+    add(&mut outbox, "g2", &[0]);
+    drop(outbox);
+    let outbox = opened(&dir);
+    assert_eq!((outbox.base(), waiting(&outbox)), (4, vec![number(5, "g2/0")]));
+}
+
+#[test]
 fn the_record_of_arrived_lines_survives_a_torn_line_and_resolves_what_is_in_doubt() {
     let (_folder, dir) = ready();
     let link =
