@@ -6,9 +6,10 @@ use agent_team::relay::{Arrived, Inbound, InboundFrame, KnownPlacements, RelayEr
 use agent_team::store::TeamDir;
 use agent_team::store::relay::HostIdentity;
 use agent_team::wire::carried::{HostName, ProgressQuestion, RELAY_PROTOCOL};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
 /// The most frames that are appended under one intent.
@@ -23,12 +24,19 @@ pub(crate) enum InboundEvent {
     Named,
     /// Frames of other hosts.
     Frames(Vec<Frame>),
+    /// A frame of this host: mail for an agent that was on another one when it was sent.
+    Own {
+        /// The frame.
+        body: Vec<u8>,
+        /// The way for the acknowledgement.
+        reply: oneshot::Sender<Bytes>,
+    },
     /// Another host asks for the progress of its links.
     Question {
         /// The host.
         from: HostName,
         /// The question.
-        body: bytes::Bytes,
+        body: Bytes,
         /// The way back.
         reply: Reply,
     },
@@ -57,24 +65,28 @@ impl InboundTask {
                 }
                 // They may be for another host of this name.
                 InboundEvent::Frames(frames) if !is_named => early.extend(frames),
-                InboundEvent::Question { .. } if !is_named => {}
+                InboundEvent::Own { .. } | InboundEvent::Question { .. } if !is_named => {}
                 InboundEvent::Frames(mut frames) => {
-                    let mut questions = Vec::new();
+                    let mut others = Vec::new();
                     while frames.len() < MOST_FRAMES
                         && let Ok(next) = events.try_recv()
                     {
                         match next {
                             InboundEvent::Frames(mut more) => frames.append(&mut more),
-                            question @ InboundEvent::Question { .. } => questions.push(question),
                             InboundEvent::Named => {}
+                            other @ (InboundEvent::Own { .. } | InboundEvent::Question { .. }) => {
+                                others.push(other);
+                            }
                         }
                     }
                     inbound = self.deliver(inbound, frames).await;
-                    for question in questions {
-                        self.answer(&inbound, question).await;
+                    for other in others {
+                        inbound = self.answer(inbound, other).await;
                     }
                 }
-                question @ InboundEvent::Question { .. } => self.answer(&inbound, question).await,
+                other @ (InboundEvent::Own { .. } | InboundEvent::Question { .. }) => {
+                    inbound = self.answer(inbound, other).await;
+                }
             }
         }
     }
@@ -145,15 +157,50 @@ impl InboundTask {
         self.open().await
     }
 
-    async fn answer(&self, inbound: &Inbound, event: InboundEvent) {
-        let InboundEvent::Question { from, body, reply } = event else { return };
-        let Ok(question) = serde_json::from_slice::<ProgressQuestion>(&body) else { return };
+    async fn answer(&self, inbound: Inbound, event: InboundEvent) -> Inbound {
+        match event {
+            InboundEvent::Own { body, reply } => self.deliver_own(inbound, body, reply).await,
+            InboundEvent::Question { from, body, reply } => {
+                self.answer_question(&inbound, &from, &body, reply).await;
+                inbound
+            }
+            InboundEvent::Named | InboundEvent::Frames(_) => inbound,
+        }
+    }
+
+    /// Appends a frame of this host. Without an answer, it is given again.
+    async fn deliver_own(
+        &self,
+        mut inbound: Inbound,
+        body: Vec<u8>,
+        reply: oneshot::Sender<Bytes>,
+    ) -> Inbound {
+        let from = self.identity.host.clone();
+        let work = move || {
+            let arrived = inbound.deliver(&[InboundFrame { from: &from, body: &body }]);
+            (inbound, arrived)
+        };
+        let (inbound, arrived) = offload(work).await;
+        match arrived {
+            Ok(arrived) => {
+                let acknowledgement = arrived.acknowledgements.first().map(|(_, it)| it);
+                if let Some(Ok(body)) = acknowledgement.map(serde_json::to_vec) {
+                    drop(reply.send(body.into()));
+                }
+                inbound
+            }
+            Err(why) => self.start_anew(inbound, Vec::new(), &why).await,
+        }
+    }
+
+    async fn answer_question(&self, inbound: &Inbound, from: &HostName, body: &[u8], reply: Reply) {
+        let Ok(question) = serde_json::from_slice::<ProgressQuestion>(body) else { return };
         if question.v != RELAY_PROTOCOL {
             tracing::warn!(%from, version = question.v, "a host speaks another version of the protocol");
             return;
         }
         let pending = self.carrier.pending().await.ok();
-        let answer = inbound.answer(&from, &question, pending);
+        let answer = inbound.answer(from, &question, pending);
         let Ok(body) = serde_json::to_vec(&answer) else { return };
         if let Err(why) = reply.answer(body.into()).await {
             tracing::info!(%from, %why, "a question is not answered");

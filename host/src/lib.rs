@@ -19,6 +19,7 @@ mod args;
 pub mod carrier;
 mod child;
 mod failure;
+mod give_ups;
 mod inbound;
 mod input_end;
 mod invitation;

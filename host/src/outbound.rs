@@ -1,7 +1,7 @@
 //! The task for mail that leaves: takes it in, publishes it, and keeps it until the home of its recipient has it.
 
 use crate::carrier::{Carrier, CarrierError};
-use crate::inbound::offload;
+use crate::inbound::{InboundEvent, offload};
 use agent_team::relay::{Outbound, Recipient, RelayError};
 use agent_team::store::relay::HostIdentity;
 use agent_team::wire::AgentName;
@@ -9,11 +9,11 @@ use agent_team::wire::carried::{Acknowledgement, HostName, ProgressQuestion, REL
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-/// The number of messages that wait for each host.
-pub(crate) type WaitingCounts = Arc<Mutex<BTreeMap<HostName, u64>>>;
+/// The number of messages that wait for each member of each host.
+pub(crate) type WaitingCounts = Arc<Mutex<BTreeMap<HostName, BTreeMap<String, u64>>>>;
 
 /// The most frames for one host whose publication is not confirmed.
 const MOST_IN_FLIGHT: usize = 8;
@@ -89,6 +89,8 @@ impl Lane {
 /// The end of a publication or of a question.
 enum Finished {
     Published(HostName, Result<(), CarrierError>),
+    /// A frame for this host itself, with the acknowledgement.
+    Delivered(Option<bytes::Bytes>),
     Asked(HostName, Result<bytes::Bytes, CarrierError>),
 }
 
@@ -96,6 +98,8 @@ enum Finished {
 pub(crate) struct OutboundTask {
     carrier: Carrier,
     identity: HostIdentity,
+    /// The way for frames for this host itself.
+    inbound: mpsc::UnboundedSender<InboundEvent>,
     /// `None` only while another thread works with it.
     outbound: Option<Outbound>,
     hosts: BTreeSet<HostName>,
@@ -116,12 +120,14 @@ impl OutboundTask {
     pub(crate) fn new(
         carrier: Carrier,
         identity: HostIdentity,
+        inbound: mpsc::UnboundedSender<InboundEvent>,
         outbound: Outbound,
         shown: WaitingCounts,
     ) -> Self {
         Self {
             carrier,
             identity,
+            inbound,
             outbound: Some(outbound),
             hosts: BTreeSet::new(),
             lanes: BTreeMap::new(),
@@ -257,15 +263,16 @@ impl OutboundTask {
         let work = move |outbound: &mut Outbound| {
             let before = outbound.waiting_for(&host);
             let noted = outbound.acknowledged(&host, &acknowledgement);
-            (before, outbound.waiting_for(&host), outbound.hosts(), noted)
+            let each = outbound.waiting_for_each();
+            (before, outbound.waiting_for(&host), each, outbound.hosts(), noted)
         };
-        let (before, after, hosts, noted) = self.with_outbound(work).await;
+        let (before, after, each, hosts, noted) = self.with_outbound(work).await;
         self.hosts = hosts;
         if let Err(why) = noted {
             tracing::warn!(%by, %why, "an acknowledgement is not noted");
         }
         self.waiting.insert(by.clone(), after);
-        self.show_waiting();
+        self.show_waiting(each);
         if after != before {
             let lane = self.lanes.entry(by).or_insert_with(Lane::new);
             (lane.moved, lane.empty_answers) = (Instant::now(), 0);
@@ -283,19 +290,19 @@ impl OutboundTask {
                     (host, count)
                 })
                 .collect();
-            (taken_in, waiting)
+            (taken_in, waiting, outbound.waiting_for_each())
         };
-        let (taken_in, waiting) = self.with_outbound(work).await;
+        let (taken_in, waiting, each) = self.with_outbound(work).await;
         self.waiting = waiting;
-        self.show_waiting();
+        self.show_waiting(each);
         self.look_again = match taken_in {
             Ok(taken_in) => taken_in.again.map(|after| Instant::now() + after),
             Err(_) => Some(Instant::now() + RETRY_AFTER),
         };
     }
 
-    fn show_waiting(&self) {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.waiting);
+    fn show_waiting(&self, waiting: BTreeMap<HostName, BTreeMap<String, u64>>) {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
     }
 
     /// Publishes what is not published yet, a few frames a host.
@@ -337,6 +344,12 @@ impl OutboundTask {
             let Some(lane) = self.lanes.get_mut(&host) else { continue };
             lane.in_flight += frames.len();
             for frame in frames {
+                if host == self.identity.host {
+                    let (reply, acknowledged) = oneshot::channel();
+                    drop(self.inbound.send(InboundEvent::Own { body: frame.body, reply }));
+                    self.work.spawn(async { Finished::Delivered(acknowledged.await.ok()) });
+                    continue;
+                }
                 let (carrier, host) = (self.carrier.clone(), host.clone());
                 self.work.spawn(async move {
                     let published =
@@ -356,7 +369,8 @@ impl OutboundTask {
         let Ok(body) = serde_json::to_vec(&question) else { return };
         for (host, lane) in &mut self.lanes {
             let is_waiting = self.waiting.get(host).is_some_and(|count| *count > 0);
-            if !is_waiting || !lane.may_ask() || lane.moved.elapsed() < lane.ask_after {
+            let is_own = *host == self.identity.host;
+            if is_own || !is_waiting || !lane.may_ask() || lane.moved.elapsed() < lane.ask_after {
                 continue;
             }
             lane.is_asked = true;
@@ -380,6 +394,20 @@ impl OutboundTask {
                     let is_too_large = matches!(why, CarrierError::TooLarge { .. });
                     let pause = if is_too_large { TOO_LARGE_RETRY_AFTER } else { RETRY_AFTER };
                     lane.not_before = Some(Instant::now() + pause);
+                }
+            }
+            Finished::Delivered(acknowledgement) => {
+                let host = self.identity.host.clone();
+                if let Some(body) = acknowledgement {
+                    self.acknowledged(host.clone(), &body).await;
+                }
+                let is_waiting = self.has_waiting(&host);
+                let lane = self.lanes.entry(host).or_insert_with(Lane::new);
+                lane.in_flight = lane.in_flight.saturating_sub(1);
+                if is_waiting && lane.in_flight == 0 {
+                    // There was no room in an inbox.
+                    lane.is_broken = true;
+                    lane.not_before = Some(Instant::now() + RETRY_AFTER);
                 }
             }
             Finished::Asked(host, answer) => self.answered(host, answer).await,

@@ -3,11 +3,14 @@
 
 use crate::VERSION;
 use crate::carrier::Carrier;
+use crate::give_ups::{HostGiveUps, HostStates};
 use crate::inbound::{InboundEvent, offload};
 use crate::name_claims::NameClaims;
 use crate::outbound::{OutboundEvent, WaitingCounts};
 use agent_team::bus::Bus;
-use agent_team::relay::{HostEntry, KnownPlacements, RosterMirror, member_key, parse_member_key};
+use agent_team::relay::{
+    HostEntry, HostState, KnownPlacements, RosterMirror, member_key, parse_member_key,
+};
 use agent_team::store::relay::{HostIdentity, KnownHost, known_hosts, write_hosts};
 use agent_team::store::{Clock, SystemClock, TeamDir};
 use agent_team::wire::AgentName;
@@ -145,6 +148,7 @@ pub(crate) struct PresenceTask {
     on_named: fn(),
     name: NameState,
     names: NameClaims,
+    give_ups: HostGiveUps,
     waiting: WaitingCounts,
     mirror: Option<RosterMirror>,
     hosts: BTreeMap<HostName, HeardHost>,
@@ -170,8 +174,10 @@ impl PresenceTask {
         (bus, waiting, placements): (Arc<Bus>, WaitingCounts, KnownPlacements),
         (replaces, on_named): (bool, fn()),
     ) -> Self {
-        let names = NameClaims::new(identity.host.clone(), bus, placements);
-        let mirror = Some(RosterMirror::new(dir.clone(), &identity));
+        let host = identity.host.clone();
+        let names = NameClaims::new(host.clone(), bus, placements.clone());
+        let give_ups = HostGiveUps::new(host, dir.clone(), placements.clone());
+        let mirror = Some(RosterMirror::sharing(dir.clone(), &identity, placements));
         Self {
             carrier,
             dir,
@@ -182,6 +188,7 @@ impl PresenceTask {
             on_named,
             name: NameState::Free,
             names,
+            give_ups,
             waiting,
             mirror,
             hosts: BTreeMap::new(),
@@ -240,21 +247,36 @@ impl PresenceTask {
             // The server has forgotten them.
             PresenceEvent::ValuesLost => {
                 self.names.forgotten();
+                self.give_ups.forgotten();
                 self.tell_all().await;
             }
             PresenceEvent::AllValues => {
                 self.take_name()?;
                 self.send_beat(false).await;
                 self.tell_all().await;
+                self.settle_give_ups().await;
             }
             PresenceEvent::Value { key, value, revision } => {
                 if self.names.note(&key, value.as_deref(), revision) {
+                    // Of two hosts, the entry of that one counts on which the name was placed last.
+                    self.has_changed = true;
                     self.settle_names().await;
+                } else if let Some(host) = self.give_ups.note(&key, value.as_deref()) {
+                    if host == self.identity.host {
+                        // A later word of this host makes it void.
+                        self.named = None;
+                        self.tell().await;
+                    }
+                    self.settle_give_ups().await;
                 } else {
                     self.note_value(&key, value.as_deref())?;
                 }
             }
-            PresenceEvent::Beat { from, body } => self.heard(&from, &body),
+            PresenceEvent::Beat { from, body } => {
+                if self.heard(&from, &body) {
+                    self.settle_give_ups().await;
+                }
+            }
             PresenceEvent::Place { name, host, outcome } => {
                 let placed = match &self.mirror {
                     Some(mirror) => self.names.place((&name, &host), &self.carrier, mirror).await,
@@ -327,10 +349,11 @@ impl PresenceTask {
         })
     }
 
-    fn heard(&mut self, from: &HostName, body: &[u8]) {
-        let Ok(beat) = serde_json::from_slice::<Beat>(body) else { return };
+    /// Notes a sign of life; returns whether its host is away now and was not before, or the other way round.
+    fn heard(&mut self, from: &HostName, body: &[u8]) -> bool {
+        let Ok(beat) = serde_json::from_slice::<Beat>(body) else { return false };
         if *from == self.identity.host {
-            return;
+            return false;
         }
         let known = self.host(from);
         let is_news = known.is_away != beat.leaves || !known.is_heard;
@@ -338,6 +361,7 @@ impl PresenceTask {
         if is_news {
             self.note_away(from, beat.leaves);
         }
+        is_news
     }
 
     fn note_away(&mut self, host: &HostName, is_away: bool) {
@@ -369,6 +393,7 @@ impl PresenceTask {
         for host in away {
             self.note_away(&host, true);
         }
+        self.settle_give_ups().await;
         self.settle_names().await;
         self.record_hosts().await;
     }
@@ -459,6 +484,25 @@ impl PresenceTask {
         }
     }
 
+    /// Frees the names of hosts that were given up, and takes this back for those that have come back.
+    async fn settle_give_ups(&mut self) {
+        if self.name != NameState::Own {
+            return;
+        }
+        let told = |host: &HostName| {
+            self.mirror.as_ref().and_then(|mirror| mirror.version_of(host).cloned())
+        };
+        let state = |(host, heard): (&HostName, &HeardHost)| {
+            let is_heard = heard.is_heard && !heard.is_away;
+            (host.clone(), HostState { told: told(host), is_heard })
+        };
+        let states: HostStates = self.hosts.iter().map(state).collect();
+        if self.give_ups.settle(&self.carrier, &states).await {
+            self.settle_names().await;
+            self.write().await;
+        }
+    }
+
     /// Writes the members of the other hosts into the roster.
     async fn write(&mut self) {
         (self.has_changed, self.written) = (false, Some(Instant::now()));
@@ -475,7 +519,12 @@ impl PresenceTask {
 
     async fn record_hosts(&mut self) {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let given_up = self.give_ups.in_force();
+        let told = |host: &HostName| {
+            self.mirror.as_ref().and_then(|mirror| mirror.version_of(host).cloned())
+        };
         let known = |(host, heard): (&HostName, &HeardHost)| {
+            let waiting_for = waiting.get(host).cloned().unwrap_or_default();
             let away =
                 self.recorded.iter().find(|it| it.host == *host).and_then(|it| it.away_since);
             KnownHost {
@@ -484,7 +533,10 @@ impl PresenceTask {
                 labels: heard.value.as_ref().map(|it| it.labels.clone()).unwrap_or_default(),
                 away_since: heard.is_away.then(|| away.unwrap_or_else(|| SystemClock.now())),
                 is_heard: heard.is_heard,
-                waiting: waiting.get(host).copied().unwrap_or_default(),
+                waiting: waiting_for.values().sum(),
+                waiting_for,
+                is_given_up: given_up.contains(host),
+                told: told(host),
             }
         };
         let hosts: Vec<_> = self.hosts.iter().map(known).collect();

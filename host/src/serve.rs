@@ -260,8 +260,13 @@ fn start_tasks(
     let known = placements.clone();
     let sender = Outbound::new(dir.clone(), identity.clone(), Arc::clone(bus), clock, known);
     let waiting = WaitingCounts::default();
-    let outgoing =
-        OutboundTask::new(carrier.clone(), identity.clone(), sender, Arc::clone(&waiting));
+    let outgoing = OutboundTask::new(
+        carrier.clone(),
+        identity.clone(),
+        inbound.clone(),
+        sender,
+        Arc::clone(&waiting),
+    );
     let outbound_end = tokio::spawn(outgoing.run(outbound_events, Arc::clone(&mail)));
     let incoming = InboundTask {
         carrier: carrier.clone(),

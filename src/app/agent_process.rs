@@ -127,11 +127,13 @@ fn take_home(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
     };
     let known = relay::known_hosts(team)?;
     let is_heard = known.iter().any(|known| known.host.as_str() == host && known.is_heard);
-    if relay::is_served(team)? && (home.is_away || !is_heard) {
+    if relay::is_served(team)? && !home.is_given_up && (home.is_away || !is_heard) {
         let why = format!("{host} is not heard, and {name} belonged to it");
         return unknown(
             why,
-            format!("wait until {host} is back, or choose another name or folder"),
+            format!(
+                "wait until {host} is back, or choose another name or folder; if it is gone for good: team host give-up {host}"
+            ),
         );
     }
     if !relay::is_served(team)? {
@@ -139,7 +141,7 @@ fn take_home(team: &TeamDir, name: &AgentName) -> Result<(), Failure> {
         return unknown(why, "start the relay first, and leave it running: team-host run".into());
     }
     roster::update(team, Fsync::Always, |roster| roster.take_home(name.as_str()))?;
-    tracing::info!(%name, %host, "an agent that had ended on another host starts here");
+    tracing::info!(%name, %host, home.is_given_up, "an agent that had ended on another host starts here");
     Ok(())
 }
 

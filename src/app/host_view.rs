@@ -42,8 +42,13 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
         let counts = members.iter().filter_map(|name| unread.get(&AgentName::mailbox(name).ok()?));
         counts.map(|count| *count as u64).sum()
     };
-    let other = |KnownHost { host, version, labels, away_since, is_heard, waiting }: KnownHost| {
+    let given_up = relay::given_up_hosts(&team)?;
+    let other = |known: KnownHost| {
+        let KnownHost { host, version, labels, away_since, is_heard, waiting, is_given_up, .. } =
+            known;
+        let is_given_up = is_given_up || given_up.iter().any(|it| it.host == host);
         let state = match away_since {
+            _ if is_given_up => "given up".to_owned(),
             _ if !is_served => "unknown: no relay runs here".to_owned(),
             Some(since) => {
                 let why = trouble(&host).unwrap_or_default();
@@ -81,7 +86,8 @@ pub(crate) fn list(context: &Context) -> Result<Hosts, Failure> {
     Ok(Hosts { rows: [here].into_iter().chain(others).collect(), is_served })
 }
 
-fn members_of(roster: &Roster, host: Option<&str>) -> Vec<String> {
+/// Returns the members of another host, or of this one, the lead first.
+pub(super) fn members_of(roster: &Roster, host: Option<&str>) -> Vec<String> {
     let lead = roster.lead.iter().filter(|lead| lead.host.as_deref() == host);
     let members = roster.members.iter().filter(|member| member.host.as_deref() == host);
     let leads = lead.map(|lead| lead.name.clone());

@@ -73,13 +73,22 @@ impl Reachability {
         Ok(match access {
             _ if is_reachable && is_starting => RecipientState::Starting,
             _ if is_reachable => RecipientState::Reachable,
-            MailAccess::All => {
-                RecipientState::Unreachable(format!("is dead (the roster still says {word})"))
-            }
+            MailAccess::All => RecipientState::Unreachable(
+                self.given_up(to)?
+                    .unwrap_or_else(|| format!("is dead (the roster still says {word})")),
+            ),
             MailAccess::ControlOnly | MailAccess::None => {
                 RecipientState::Unreachable(format!("is {word}"))
             }
         })
+    }
+
+    /// Returns the reason for which a member of a host that was given up gets no mail.
+    fn given_up(&mut self, to: &AgentName) -> Result<Option<String>, StoreError> {
+        let host = self.roster.current(&self.dir)?.given_up_host(to.as_str());
+        Ok(host.map(|host| {
+            format!("is on {host}, which was given up, and was not started anew on another host")
+        }))
     }
 
     /// Whether an agent, or the lead, runs on another host. A roster that cannot be read names none.

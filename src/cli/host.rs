@@ -3,9 +3,10 @@
 use super::args::Json;
 use crate::app::context::Context;
 use crate::app::event_loop::block_on;
+use crate::app::host_give_up;
 use crate::app::host_relay::become_team_host;
 use crate::app::host_view;
-use crate::app::output::print_result;
+use crate::app::output::{exit_after, print, print_result};
 use crate::app::stop_members::{ordered_on, outcome_lines, stop_with_progress};
 use crate::error::{Exit, Failure};
 use crate::protocol::ladder::Urgency;
@@ -29,6 +30,15 @@ enum HostVerb {
     /// End the connection to a host that was added over ssh
     #[command(disable_help_flag = true)]
     Rm(Passed),
+    /// Say that a host is gone for good, so that its members may be started anew elsewhere
+    GiveUp(GiveUp),
+}
+
+#[derive(Debug, clap::Args)]
+struct GiveUp {
+    /// The name of the host in the team
+    #[arg(value_name = "HOST")]
+    host: String,
 }
 
 /// Arguments for `team-host`; `--help` lists them.
@@ -56,6 +66,9 @@ pub(super) fn run(context: &Context, args: Args) -> Result<Exit, Failure> {
     let json = match args.verb {
         HostVerb::Ls(json) => json,
         HostVerb::Add(passed) => return Err(become_team_host(context, "add", &passed.args)),
+        HostVerb::GiveUp(GiveUp { host }) => {
+            return Ok(exit_after(print(&host_give_up::give_up(context, &host)?)));
+        }
         HostVerb::Rm(passed) => {
             end_members(context, &passed.args)?;
             return Err(become_team_host(context, "rm", &passed.args));

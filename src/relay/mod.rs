@@ -7,6 +7,7 @@
 //! has it. A line that has come is appended once: its number moves with it, and the line itself tells after a crash.
 
 mod displaced;
+mod given_up;
 mod host_supervisor;
 mod inbound;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod tests;
 mod watcher;
 
 pub use displaced::end_displaced;
+pub use given_up::{GiveUp, GiveUpStep, GiveUps, HostState, give_up_key, parse_give_up_key};
 pub use host_supervisor::HostSupervisorProcess;
 pub use inbound::{Arrived, Inbound, InboundFrame};
 pub use names::{Displaced, NamePlaces, NameStep, name_key, parse_name_key};

@@ -2,8 +2,11 @@
 
 use super::tests::{Host, Owner, acknowledge, deliver, frames_for, host, name};
 use super::{HostEntry, Placement, Recipient, RosterMirror};
+use crate::bus::Outgoing;
 use crate::store::{dead, roster};
-use crate::wire::carried::{Epoch, Frame, ValueVersion};
+use crate::wire::carried::{
+    Acknowledgement, Epoch, Frame, LinkProgress, RELAY_PROTOCOL, ValueVersion,
+};
 use crate::wire::roster::{Member, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -162,6 +165,91 @@ fn mail_that_follows_its_recipient_over_several_hosts_keeps_the_term_of_its_send
     let d = Host::new("d", &[("alice", Some("a")), ("carol", None)]);
     d.placements.note(&name("alice"), &at("a", 1));
     assert_eq!(deliver(&mut d.inbound(), &host("c"), &frames).appended, 2);
+}
+
+/// Returns the contents of the messages in frames.
+fn texts(frames: &[Vec<u8>]) -> Vec<String> {
+    let lines = frames.iter().flat_map(|frame| Frame::parse(frame).unwrap().lines);
+    let text =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["content"].clone();
+    lines.map(|line| text(line.line.get()).as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn mail_for_a_host_that_was_given_up_waits_with_the_name_free_and_follows_the_name() {
+    let a = Host::new("a", &[("alice", None), ("carol", Some("b"))]);
+    let mut out = a.outbound();
+    a.send("alice", "carol", "arrived");
+    a.send("alice", "carol", "waits");
+    out.take_in().unwrap();
+    assert_eq!(texts(&frames_for(&mut out, &host("b"))), ["arrived", "waits"]);
+    let progress =
+        LinkProgress { to: "carol".into(), next: 2, refused: BTreeMap::new(), again: false };
+    let epoch = a.identity.epoch.clone();
+    let acknowledgement =
+        Acknowledgement { v: RELAY_PROTOCOL, epoch, links: vec![progress], pending: None };
+    out.acknowledged(&host("b"), &acknowledgement).unwrap();
+    a.placements.set_given_up(BTreeSet::from([host("b")]));
+    let on = |text: &str, is_alive| {
+        let recipient = Recipient { host: host(text), incarnation: String::new(), is_alive };
+        BTreeMap::from([(name("carol"), recipient)])
+    };
+    out.set_recipients(on("b", false)).unwrap();
+    assert_eq!(out.waiting_for_each()[&host("b")]["carol"], 1);
+    // The name is free here, while her mail waits; after a kill of the relay as well.
+    drop(Owner::of(&a, "carol"));
+    drop(out);
+    let mut out = a.closed_outbound();
+    out.set_recipients(on("b", false)).unwrap();
+    drop(Owner::of(&a, "carol"));
+    out.set_recipients(on("c", true)).unwrap();
+    assert_eq!(texts(&frames_for(&mut out, &host("c"))), ["waits"], "b is not waited for");
+    // It comes back before c has them, and she has moved here.
+    a.placements.set_given_up(BTreeSet::from([host("b"), host("c")]));
+    a.placements.note(&name("carol"), &at("a", 3));
+    a.move_home("carol", None);
+    out.set_recipients(BTreeMap::new()).unwrap();
+    let mut carol = Owner::of(&a, "carol");
+    let frames = frames_for(&mut out, &host("a"));
+    assert_eq!(texts(&frames), ["waits"]);
+    let arrived = deliver(&mut a.inbound(), &host("a"), &frames);
+    acknowledge(&mut out, &host("a"), &arrived);
+    assert_eq!(carol.mail().len(), 1);
+    out.set_recipients(BTreeMap::new()).unwrap();
+    assert!(out.hosts().is_empty() && out.orphaned().unwrap().is_empty());
+    assert!(frames_for(&mut out, &host("a")).is_empty());
+}
+
+#[test]
+fn an_entry_of_a_host_that_was_given_up_says_so_and_yields_to_that_of_the_next_home() {
+    let a = Host::new("a", &[]);
+    let mut mirror = RosterMirror::sharing(a.dir.clone(), &a.identity, a.placements.clone());
+    let entry = |alive| {
+        let entry = serde_json::to_value(Member { status: Status::Idle, ..Member::default() });
+        HostEntry { alive, entry: entry.unwrap(), version: None }
+    };
+    let home = |mirror: &RosterMirror| {
+        mirror.write().unwrap();
+        let home = roster::read(&a.dir).unwrap().home_of("carol").unwrap();
+        (home.host, home.is_alive, home.is_given_up)
+    };
+    // In the order of names, the host of before is the last one.
+    mirror.note(&host("z"), &name("carol"), entry(true));
+    a.placements.note(&name("carol"), &at("z", 1));
+    assert_eq!(home(&mirror), ("z".into(), true, false));
+    a.placements.set_given_up(BTreeSet::from([host("z")]));
+    assert_eq!(home(&mirror), ("z".into(), false, true));
+    let refused = a.bus.send(&name("lead"), "carol", Outgoing::text("x")).unwrap_err();
+    assert!(refused.to_string().contains("is on z, which was given up"), "{refused}");
+    a.placements.note(&name("carol"), &at("c", 2));
+    mirror.note(&host("c"), &name("carol"), entry(true));
+    assert_eq!(home(&mirror), ("c".into(), true, false));
+    mirror.note(&host("c"), &name("carol"), entry(false));
+    assert_eq!(home(&mirror), ("c".into(), false, false), "its end is known here");
+    // It comes back, with the one of before.
+    a.placements.set_given_up(BTreeSet::new());
+    mirror.note(&host("c"), &name("carol"), entry(true));
+    assert_eq!(home(&mirror), ("c".into(), true, false));
 }
 
 #[test]

@@ -151,7 +151,10 @@ impl NamePlaces {
         if placement.host == *host {
             return Ok(None);
         }
-        if placement.host != self.host && !mirror.has_ended_on(name, &placement.host) {
+        if placement.host != self.host
+            && !self.shared.is_given_up(&placement.host)
+            && !mirror.has_ended_on(name, &placement.host)
+        {
             return Err(format!("{name} belongs to {}, and may run there", placement.host));
         }
         let next = on(placement.term + 1);
@@ -192,10 +195,13 @@ impl NamePlaces {
             let host = host.clone();
             return Some(NameStep::End(Displaced { name, host, is_certain: true }));
         }
+        let is_given_up = self.shared.is_given_up(host);
         match revision {
-            Some(revision) if mirror.has_ended_on(&name, host) => {
+            Some(revision) if is_given_up || mirror.has_ended_on(&name, host) => {
                 Some(NameStep::Replace(name, own(term + 1), *revision))
             }
+            // Its host does not put it again.
+            None if is_given_up => Some(NameStep::Create(name, own(term + 1))),
             Some(_) | None => {
                 let is_certain = self.own_terms.get(&name).is_some_and(|own| own < term);
                 Some(NameStep::End(Displaced { name, host: host.clone(), is_certain }))
@@ -296,6 +302,25 @@ mod tests {
         mirror.note(&host("b"), &name("carol"), entry(true));
         mirror.note_names(&host("b"), BTreeSet::from(["carol".to_owned()]), None);
         assert_eq!(names.steps(&mirror), end(true));
+    }
+
+    #[test]
+    fn a_name_of_a_host_that_was_given_up_is_taken_with_the_next_term() {
+        let (_folder, dir) = test_team();
+        let (mut mirror, _life) = with_living_carol(&dir);
+        mirror.set_away(&host("b"), Some(WallTime::from(1.0)));
+        let shared = KnownPlacements::default();
+        let mut names = NamePlaces::sharing(host("a"), BTreeMap::new(), shared.clone());
+        names.note(name("carol"), Some(at("b", 3)), 7);
+        assert!(matches!(names.steps(&mirror)[..], [NameStep::End(_)]), "it may live there");
+        shared.set_given_up(BTreeSet::from([host("b")]));
+        assert_eq!(names.steps(&mirror), [NameStep::Replace(name("carol"), at("a", 4), 7)]);
+        // Nobody puts it again.
+        names.forgotten();
+        assert_eq!(names.steps(&mirror), [NameStep::Create(name("carol"), at("a", 4))]);
+        names.note(name("carol"), Some(at("a", 4)), 8);
+        assert_eq!((names.steps(&mirror), shared.own_terms().of("carol")), (vec![], 4));
+        assert_eq!(shared.newer_term("carol", 3, &host("b")), Some(4));
     }
 
     #[test]

@@ -71,6 +71,8 @@ struct Link {
     /// Whether lines that are not acknowledged may have been published.
     is_published: bool,
     owned: Option<OwnedMailbox>,
+    /// The outbox without the mailbox, while the name is free on this host or belongs to it: lines still wait in it.
+    parked: Option<Outbox>,
     /// Whether its outbox was looked at: an earlier process may have left lines in it.
     is_known: bool,
     /// The number of the line that is published next.
@@ -114,21 +116,20 @@ impl Outbound {
     ) -> Result<(), RelayError> {
         // A name whose host is unknown keeps its mailbox as long as lines wait in it.
         self.links.retain(|name, link| recipients.contains_key(name) || link.has_waiting());
-        let mut failed = Ok(());
+        let mut failed = self.follow_home(&recipients);
         for (name, recipient) in recipients {
-            let link = self.links.entry(name.clone()).or_insert_with(|| Link {
-                recipient: recipient.clone(),
-                moves_to: None,
-                is_published: false,
-                owned: None,
-                is_known: false,
-                cursor: 1,
-            });
+            let link =
+                self.links.entry(name.clone()).or_insert_with(|| Link::to(recipient.clone()));
             let is_same = link.recipient == recipient;
-            if link.recipient.host != recipient.host && link.may_have_arrived() {
+            let has_moved = link.recipient.host != recipient.host;
+            let may_tell = !self.placements.is_given_up(&link.recipient.host);
+            if has_moved && may_tell && link.may_have_arrived() {
                 link.moves_to = Some(recipient);
             } else {
                 (link.recipient, link.moves_to) = (recipient, None);
+                if has_moved {
+                    link.publish_anew();
+                }
             }
             let opened = self.hold_or_release(&name, is_same);
             failed = failed.and(opened);
@@ -136,16 +137,62 @@ impl Outbound {
         failed
     }
 
+    /// Lets lines follow agents that were on a host that was given up, and are on this one now: they go to this host as to any
+    /// other.
+    fn follow_home(
+        &mut self,
+        recipients: &BTreeMap<AgentName, Recipient>,
+    ) -> Result<(), RelayError> {
+        let own = self.identity.host.clone();
+        let here = Recipient { host: own.clone(), incarnation: String::new(), is_alive: false };
+        let is_here = |name: &AgentName| {
+            !recipients.contains_key(name)
+                && self.placements.place_of(name.as_str()).is_some_and(|it| it.host == own)
+        };
+        let mut failed = Ok(());
+        for (name, link) in self.links.iter_mut().filter(|(name, _)| is_here(name)) {
+            if !self.placements.is_given_up(&link.recipient.host) && link.recipient.host != own {
+                continue;
+            }
+            let parked = link.park(&self.dir, name, self.placements.own_terms());
+            if parked.is_ok() && link.recipient.host != own {
+                (link.recipient, link.moves_to) = (here.clone(), None);
+                link.publish_anew();
+            }
+            failed = failed.and(parked);
+        }
+        // Those that an earlier process has left.
+        for name in outboxes(&self.dir)?.into_iter().filter(&is_here) {
+            if !self.links.contains_key(&name) {
+                let outbox = Outbox::open(&self.dir, &name, self.placements.own_terms())?;
+                if outbox.has_waiting() {
+                    let mut link = Link::to(here.clone());
+                    link.parked = Some(outbox);
+                    link.publish_anew();
+                    self.links.insert(name, link);
+                }
+            }
+        }
+        failed
+    }
+
     /// Opens the mailbox of a member that is alive or has mail here, and closes it otherwise.
     fn hold_or_release(&mut self, name: &AgentName, is_same: bool) -> Result<(), RelayError> {
         let Some(link) = self.links.get_mut(name) else { return Ok(()) };
+        let terms = self.placements.own_terms();
+        if self.placements.is_given_up(&link.recipient.host) {
+            return link.park(&self.dir, name, terms);
+        }
+        if link.recipient.host == self.identity.host {
+            return Ok(());
+        }
         let is_needed = link.recipient.is_alive
             || link.has_waiting()
             || unread::count(&self.dir, name).unwrap_or(0) > 0
             || (!link.is_known && self.dir.relay_outbox(name).exists());
         match &mut link.owned {
             None if is_needed => {
-                let terms = self.placements.own_terms();
+                link.parked = None;
                 let owned = open(&self.dir, name, &link.recipient, &self.clock, terms)?;
                 let owned = link.owned.insert(owned);
                 link.cursor = owned.mailbox.sink().base() + 1;
@@ -222,12 +269,11 @@ impl Outbound {
         let (mut lines, mut bytes) = (Vec::new(), 0);
         let mut ids = Vec::new();
         for (name, link) in self.links.iter_mut().filter(|(_, link)| link.recipient.host == *host) {
-            let Some(owned) = &mut link.owned else { continue };
+            let Some(outbox) = outbox_of(&mut link.owned, &mut link.parked) else { continue };
             let room = FRAME_LINES.saturating_sub(lines.len());
             if room == 0 || bytes >= FRAME_BYTES {
                 break;
             }
-            let outbox = owned.mailbox.sink();
             // Beside other lines, a long one waits for a frame of its own.
             let mut found = outbox.lines_from(link.cursor, room)?;
             let fitting = found.iter().position(|line| {
@@ -257,8 +303,8 @@ impl Outbound {
     pub fn send_again(&mut self, host: &HostName) {
         let mut is_again = false;
         for link in self.links.values_mut().filter(|link| link.recipient.host == *host) {
-            let Some(owned) = &mut link.owned else { continue };
-            let first = owned.mailbox.sink().base() + 1;
+            let Some(outbox) = link.outbox() else { continue };
+            let first = outbox.base() + 1;
             is_again |= link.cursor > first;
             link.cursor = first;
         }
@@ -283,13 +329,13 @@ impl Outbound {
             let Ok(name) = AgentName::mailbox(&progress.to) else { continue };
             let Some(link) = self.links.get_mut(&name) else { continue };
             // Only the home of a recipient has its mail.
-            let (true, Some(owned)) = (link.recipient.host == *by, &mut link.owned) else {
+            if link.recipient.host != *by {
                 continue;
-            };
-            let outbox = owned.mailbox.sink();
+            }
+            let Some(outbox) = outbox_of(&mut link.owned, &mut link.parked) else { continue };
             let now = self.clock.now();
             let refused = outbox.acknowledge(progress.next, &progress.refused, now)?;
-            if outbox.next() == outbox.base() + 1 {
+            if !outbox.has_waiting() {
                 link.is_published = false;
                 if let Some(next) = link.moves_to.take() {
                     link.recipient = next;
@@ -305,8 +351,8 @@ impl Outbound {
                 self.tell_sender(&name, seq, &message, why);
             }
             // Not before: a sender that is not told yet is told by the next process.
-            if let Some(owned) = self.links.get_mut(&name).and_then(|link| link.owned.as_mut()) {
-                owned.mailbox.sink().note_acknowledged()?;
+            if let Some(outbox) = self.links.get_mut(&name).and_then(Link::outbox) {
+                outbox.note_acknowledged()?;
             }
         }
         Ok(())
@@ -337,9 +383,8 @@ impl Outbound {
     /// # Errors
     /// An outbox cannot be written; it stays as it is.
     pub fn compact_all(&mut self) -> Result<(), RelayError> {
-        let owned = self.links.values_mut().filter_map(|link| link.owned.as_mut());
-        for OwnedMailbox { mailbox, .. } in owned {
-            mailbox.sink().compact()?;
+        for outbox in self.links.values_mut().filter_map(Link::outbox) {
+            outbox.compact()?;
         }
         Ok(())
     }
@@ -347,13 +392,20 @@ impl Outbound {
     /// Returns the number of lines for a host that it has not acknowledged.
     pub fn waiting_for(&mut self, host: &HostName) -> u64 {
         let links = self.links.values_mut().filter(|link| link.recipient.host == *host);
-        let waiting = |link: &mut Link| {
-            link.owned.as_mut().map_or(0, |owned| {
-                let outbox = owned.mailbox.sink();
-                outbox.next() - outbox.base() - 1
-            })
-        };
-        links.map(waiting).sum()
+        links.map(Link::waiting).sum()
+    }
+
+    /// Returns the number of lines that each host has not acknowledged, for each recipient for whom there are some.
+    pub fn waiting_for_each(&mut self) -> BTreeMap<HostName, BTreeMap<String, u64>> {
+        let mut waiting: BTreeMap<HostName, BTreeMap<String, u64>> = BTreeMap::new();
+        for (name, link) in &mut self.links {
+            let count = link.waiting();
+            if count > 0 {
+                let of_host = waiting.entry(link.recipient.host.clone()).or_default();
+                of_host.insert(name.to_string(), count);
+            }
+        }
+        waiting
     }
 
     /// Returns the names that have an outbox with waiting mail and are members of no other host now.
@@ -365,7 +417,7 @@ impl Outbound {
         for name in outboxes(&self.dir)? {
             if !self.links.contains_key(&name) {
                 let outbox = Outbox::open(&self.dir, &name, self.placements.own_terms())?;
-                if outbox.next() > outbox.base() + 1 {
+                if outbox.has_waiting() {
                     orphaned.push(name);
                 }
             }
@@ -375,19 +427,70 @@ impl Outbound {
 }
 
 impl Link {
+    fn to(recipient: Recipient) -> Self {
+        Self {
+            recipient,
+            moves_to: None,
+            is_published: false,
+            owned: None,
+            parked: None,
+            is_known: false,
+            cursor: 1,
+        }
+    }
+
+    fn outbox(&mut self) -> Option<&mut Outbox> {
+        outbox_of(&mut self.owned, &mut self.parked)
+    }
+
+    /// Returns the number of lines that are not acknowledged.
+    fn waiting(&mut self) -> u64 {
+        self.outbox().map_or(0, |outbox| outbox.next() - outbox.base() - 1)
+    }
+
     /// Whether its host may have lines that it has not acknowledged yet.
     fn may_have_arrived(&mut self) -> bool {
-        let has_lines = |owned: &mut OwnedMailbox| {
-            owned.mailbox.sink().next() > owned.mailbox.sink().base() + 1
-        };
-        self.is_published && self.owned.as_mut().is_some_and(has_lines)
+        self.is_published && self.waiting() > 0
     }
 
     fn has_waiting(&mut self) -> bool {
-        self.owned.as_mut().is_some_and(|owned| {
-            let has_lines = owned.mailbox.sink().next() > owned.mailbox.sink().base() + 1;
-            has_lines || owned.mailbox.has_unread() || owned.mailbox.has_claims()
-        })
+        let has_unread =
+            |owned: &OwnedMailbox| owned.mailbox.has_unread() || owned.mailbox.has_claims();
+        self.waiting() > 0 || self.owned.as_ref().is_some_and(has_unread)
+    }
+
+    /// Has the lines that wait published to a host that has none of them.
+    fn publish_anew(&mut self) {
+        self.is_published = false;
+        self.cursor = self.outbox().map_or(1, |outbox| outbox.base() + 1);
+    }
+
+    /// Closes the mailbox and gives the name back. The lines that wait stay.
+    fn park(
+        &mut self,
+        dir: &TeamDir,
+        name: &AgentName,
+        terms: &OwnTerms,
+    ) -> Result<(), RelayError> {
+        let has_outbox = self.owned.is_some() || dir.relay_outbox(name).exists();
+        if self.parked.is_none() && has_outbox {
+            self.owned = None;
+            self.parked = Some(Outbox::open(dir, name, terms)?);
+            self.cursor = self.cursor.max(self.outbox().map_or(1, |outbox| outbox.base() + 1));
+        }
+        self.is_known = true;
+        Ok(())
+    }
+}
+
+/// Returns the outbox of a link, with or without its mailbox.
+fn outbox_of<'a>(
+    owned: &'a mut Option<OwnedMailbox>,
+    parked: &'a mut Option<Outbox>,
+) -> Option<&'a mut Outbox> {
+    match owned {
+        Some(owned) => Some(owned.mailbox.sink()),
+        None => parked.as_mut(),
     }
 }
 

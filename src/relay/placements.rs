@@ -4,7 +4,7 @@ use crate::store::relay::OwnTerms;
 use crate::wire::AgentName;
 use crate::wire::carried::HostName;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The place of a name.
@@ -31,7 +31,13 @@ impl Placement {
 #[derive(Debug, Clone, Default)]
 pub struct KnownPlacements {
     own_terms: OwnTerms,
-    known: Arc<Mutex<BTreeMap<String, Placement>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    places: BTreeMap<String, Placement>,
+    given_up: BTreeSet<HostName>,
 }
 
 impl KnownPlacements {
@@ -42,15 +48,15 @@ impl KnownPlacements {
 
     /// Notes a placement, unless one with a higher term is known.
     pub fn note(&self, name: &AgentName, placement: &Placement) {
-        let mut known = self.lock();
-        if known.get(name.as_str()).is_none_or(|known| known.term <= placement.term) {
-            known.insert(name.to_string(), placement.clone());
+        let places = &mut self.lock().places;
+        if places.get(name.as_str()).is_none_or(|known| known.term <= placement.term) {
+            places.insert(name.to_string(), placement.clone());
         }
     }
 
     /// Returns the place of a name; `None` if nothing is known of it.
     pub fn place_of(&self, name: &str) -> Option<Placement> {
-        self.lock().get(name).cloned()
+        self.lock().places.get(name).cloned()
     }
 
     /// Returns the newest term of the sender of a line, if the sender was placed on another host than `origin` after it had
@@ -60,7 +66,22 @@ impl KnownPlacements {
         (term > 0 && term < place.term && place.host != *origin).then_some(place.term)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Placement>> {
+    /// Sets the hosts that are given up: their names are free. Returns those of before.
+    pub fn set_given_up(&self, hosts: BTreeSet<HostName>) -> BTreeSet<HostName> {
+        std::mem::replace(&mut self.lock().given_up, hosts)
+    }
+
+    /// Returns the hosts that are given up.
+    pub fn given_up(&self) -> BTreeSet<HostName> {
+        self.lock().given_up.clone()
+    }
+
+    /// Whether a host is given up.
+    pub fn is_given_up(&self, host: &HostName) -> bool {
+        self.lock().given_up.contains(host)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

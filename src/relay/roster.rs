@@ -3,7 +3,7 @@
 //!
 //! *Invariant:* an entry is written by the host on which its agent runs, and by nobody else. An entry with `host` is a copy.
 
-use super::{RelayError, outbound::Recipient};
+use super::{RelayError, outbound::Recipient, placements::KnownPlacements};
 use crate::store::relay::HostIdentity;
 use crate::store::{Fsync, TeamDir, liveness, roster};
 use crate::wire::carried::{HostName, ValueVersion};
@@ -55,6 +55,7 @@ pub struct RosterMirror {
     /// The entries of this host that the others know.
     told: BTreeMap<AgentName, HostEntry>,
     others: BTreeMap<HostName, OtherHost>,
+    placements: KnownPlacements,
 }
 
 /// Another host, as far as it is known.
@@ -73,10 +74,15 @@ struct OtherHost {
 impl RosterMirror {
     /// Creates the mirror of a host that has told nothing yet.
     pub fn new(dir: TeamDir, identity: &HostIdentity) -> Self {
+        Self::sharing(dir, identity, KnownPlacements::default())
+    }
+
+    /// Creates the same, which goes by these placements.
+    pub fn sharing(dir: TeamDir, identity: &HostIdentity, placements: KnownPlacements) -> Self {
         let HostIdentity { host, epoch, starts, .. } = identity;
         let version = ValueVersion { epoch: epoch.clone(), start: *starts, number: 0 };
         let (told, others) = (BTreeMap::new(), BTreeMap::new());
-        Self { dir, host: host.clone(), version, told, others }
+        Self { dir, host: host.clone(), version, told, others, placements }
     }
 
     /// Returns the version of the next value that this host tells.
@@ -145,6 +151,11 @@ impl RosterMirror {
         (other.listed, other.listed_version) = (Some(names), version);
     }
 
+    /// Returns the version of what a host has told last of itself.
+    pub fn version_of(&self, host: &HostName) -> Option<&ValueVersion> {
+        self.others.get(host)?.listed_version.as_ref()
+    }
+
     /// Returns the names of the members of this host, as the others know them.
     pub fn own_names(&self) -> BTreeSet<String> {
         self.told.keys().map(ToString::to_string).collect()
@@ -196,7 +207,14 @@ impl RosterMirror {
                         if told.alive {
                             tracing::warn!(%name, %host, "the name is in use on this host and on another one");
                         }
-                    } else if name.is_lead() {
+                        continue;
+                    }
+                    let alive = told.alive && !self.placements.is_given_up(host);
+                    if self.is_elsewhere(name, host, alive) {
+                        continue;
+                    }
+                    let told = HostEntry { alive, ..told.clone() };
+                    if name.is_lead() {
                         write_lead(roster, host, told);
                     } else {
                         write_member(roster, host, name, told);
@@ -206,6 +224,13 @@ impl RosterMirror {
             self.mark_away(roster);
             Ok::<_, RelayError>(recipients_of(roster))
         })?
+    }
+
+    /// Whether the word of the host on which a name was placed later counts more than that of this one.
+    fn is_elsewhere(&self, name: &AgentName, host: &HostName, alive: bool) -> bool {
+        let place = self.placements.place_of(name.as_str()).map(|place| place.host);
+        let place = place.filter(|place| place != host).and_then(|place| self.others.get(&place));
+        place.and_then(|it| it.entries.get(name)).is_some_and(|there| there.alive || !alive)
     }
 
     fn remove_gone(&self, roster: &mut Roster) {
@@ -223,7 +248,7 @@ impl RosterMirror {
         }
     }
 
-    /// Notes at every entry since when its host is not heard.
+    /// Notes at every entry since when its host is not heard, or that it was given up.
     fn mark_away(&self, roster: &mut Roster) {
         // That of a host that was neither heard nor missed yet stays.
         let away_since = |host: &str, known: Option<WallTime>| {
@@ -233,15 +258,20 @@ impl RosterMirror {
                 Some(_) | None => known,
             }
         };
+        let given_up = self.placements.given_up();
+        let is_given_up = |host: &str| given_up.iter().any(|it| it.as_str() == host);
         for member in &mut roster.members {
-            if let Some(host) = &member.host {
-                member.away_since = away_since(host, member.away_since);
-            }
+            let Some(host) = &member.host else { continue };
+            let (since, given_up) = (away_since(host, member.away_since), is_given_up(host));
+            (member.away_since, member.given_up) = (since.filter(|_| !given_up), given_up);
+            member.alive = if given_up { Some(false) } else { member.alive };
         }
         if let Some(lead) = &mut roster.lead
             && let Some(host) = &lead.host
         {
-            lead.away_since = away_since(host, lead.away_since);
+            let (since, given_up) = (away_since(host, lead.away_since), is_given_up(host));
+            (lead.away_since, lead.given_up) = (since.filter(|_| !given_up), given_up);
+            lead.alive = if given_up { Some(false) } else { lead.alive };
         }
     }
 }
@@ -287,13 +317,13 @@ fn own_entries(dir: &TeamDir) -> Result<BTreeMap<AgentName, HostEntry>, RelayErr
     Ok(own)
 }
 
-fn write_lead(roster: &mut Roster, host: &HostName, told: &HostEntry) {
+fn write_lead(roster: &mut Roster, host: &HostName, told: HostEntry) {
     let is_own = roster.lead.as_ref().is_some_and(|lead| lead.host.is_none());
     // The end of a lead of this host is known here; only a lead that is alive takes its place.
     if is_own && !told.alive {
         return;
     }
-    let Ok(mut lead) = serde_json::from_value::<WithUnknownFields<Lead>>(told.entry.clone()) else {
+    let Ok(mut lead) = serde_json::from_value::<WithUnknownFields<Lead>>(told.entry) else {
         return;
     };
     (lead.remote_pid, lead.pid) = (lead.pid, None);
@@ -301,7 +331,7 @@ fn write_lead(roster: &mut Roster, host: &HostName, told: &HostEntry) {
     roster.lead = Some(lead);
 }
 
-fn write_member(roster: &mut Roster, host: &HostName, name: &AgentName, told: &HostEntry) {
+fn write_member(roster: &mut Roster, host: &HostName, name: &AgentName, told: HostEntry) {
     let there = roster.member(name.as_str());
     let is_own = there.is_some_and(|member| member.host.is_none());
     // Of two hosts, the one on which the member is alive has it.
@@ -312,8 +342,7 @@ fn write_member(roster: &mut Roster, host: &HostName, name: &AgentName, told: &H
     if (is_own || is_of_other) && !told.alive {
         return;
     }
-    let Ok(mut member) = serde_json::from_value::<WithUnknownFields<Member>>(told.entry.clone())
-    else {
+    let Ok(mut member) = serde_json::from_value::<WithUnknownFields<Member>>(told.entry) else {
         return;
     };
     member.name = name.to_string();

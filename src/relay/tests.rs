@@ -34,7 +34,7 @@ pub(super) struct Host {
     _lock: RelayLock,
     pub(super) dir: TeamDir,
     pub(super) identity: HostIdentity,
-    bus: Arc<Bus>,
+    pub(super) bus: Arc<Bus>,
     /// The placements that its relay knows.
     pub(super) placements: KnownPlacements,
 }
@@ -76,7 +76,7 @@ impl Host {
     }
 
     /// Returns the outgoing side before it knows the members of other hosts.
-    fn closed_outbound(&self) -> Outbound {
+    pub(super) fn closed_outbound(&self) -> Outbound {
         let (dir, identity) = (self.dir.clone(), self.identity.clone());
         Outbound::new(dir, identity, Arc::clone(&self.bus), clock(), self.placements.clone())
     }

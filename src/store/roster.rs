@@ -159,6 +159,7 @@ struct MemberStanding {
     status: Status,
     host: Option<String>,
     alive: Option<bool>,
+    given_up: bool,
 }
 
 /// The part of an entry that a sender needs.
@@ -182,6 +183,12 @@ impl MemberStandings {
             return self.lead.as_ref().is_some_and(|lead| lead.host.is_some());
         }
         self.standing(name).is_some_and(|standing| standing.is_remote)
+    }
+
+    /// Returns the host of a member if it was given up.
+    pub(crate) fn given_up_host(&self, name: &str) -> Option<&str> {
+        let member = self.members.iter().find(|member| member.name == name)?;
+        member.host.as_deref().filter(|_| member.given_up)
     }
 
     pub(crate) fn standing(&self, name: &str) -> Option<Standing> {

@@ -303,6 +303,8 @@ paths! {
     host_supervisor_lock() = "run/.state/relay/supervisor.lock";
     host_supervisor_log() = "run/.state/relay/supervisor.jsonl";
     old_host_supervisor_log() = "run/.state/relay/supervisor.old.jsonl";
+    relay_given_up() = "run/.state/relay/given_up.json";
+    relay_given_up_lock() = "run/.state/relay/given_up.lock";
     relay_printed() = "run/.state/relay/printed";
     relay_server() = "run/.state/relay/nats";
     relay_log() = "run/.state/relay/log.jsonl";

@@ -30,7 +30,8 @@ impl Supervisor {
             return Ok(None);
         }
         let (dir, name) = (self.config.bus.dir(), &order.name);
-        let home = roster.home_of(name.as_str());
+        // The name of a host that was given up is free.
+        let home = roster.home_of(name.as_str()).filter(|home| !home.is_given_up);
         let Some(word) = &order.host else {
             return Ok(home.and_then(|home| HostName::parse(&home.host).ok()));
         };
@@ -44,7 +45,7 @@ impl Supervisor {
                 "{name} runs on {host}; shut it down first to start it elsewhere, or leave host out"
             ))
         };
-        if let Some(OtherHome { host, is_alive, is_away }) = home
+        if let Some(OtherHome { host, is_alive, is_away, .. }) = home
             && chosen_name != Some(&*host)
         {
             if is_alive {

@@ -356,7 +356,7 @@ impl Supervisor {
                 if liveness::probe(dir, &spec.name).map_err(StoreError::from)?.is_alive() {
                     return Err(StartError::Cancelled);
                 }
-                // It has ended on the host to which it belonged.
+                // It has ended on the host to which it belonged, or that was given up.
                 roster.take_home(spec.name.as_str());
                 let name = spec.name.clone();
                 let reserved = roster_updates::reserve(roster, spec, incarnation, cwd, now);

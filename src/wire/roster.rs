@@ -70,6 +70,8 @@ pub struct OtherHome {
     pub is_alive: bool,
     /// Whether the host is not heard.
     pub is_away: bool,
+    /// Whether the host was given up.
+    pub is_given_up: bool,
 }
 
 impl Roster {
@@ -104,15 +106,16 @@ impl Roster {
 
     /// Returns the home of an agent, the lead included, that runs or ran on another host.
     pub fn home_of(&self, name: &str) -> Option<OtherHome> {
-        let (host, alive, away_since) = if name == lead_name() {
+        let (host, alive, away_since, is_given_up) = if name == lead_name() {
             let lead = self.lead.as_ref()?;
-            (&lead.host, lead.alive, lead.away_since)
+            (&lead.host, lead.alive, lead.away_since, lead.given_up)
         } else {
             let member = self.member(name)?;
-            (&member.host, member.alive, member.away_since)
+            (&member.host, member.alive, member.away_since, member.given_up)
         };
         let is_alive = alive.unwrap_or_default();
-        Some(OtherHome { host: host.clone()?, is_alive, is_away: away_since.is_some() })
+        let is_away = away_since.is_some();
+        Some(OtherHome { host: host.clone()?, is_alive, is_away, is_given_up })
     }
 
     /// Makes an agent that ran on another host, or the lead, one of this host.
@@ -120,11 +123,11 @@ impl Roster {
         if name == lead_name() {
             if let Some(lead) = &mut self.lead {
                 (lead.host, lead.alive) = (None, None);
-                (lead.remote_pid, lead.away_since) = (None, None);
+                (lead.remote_pid, lead.away_since, lead.given_up) = (None, None, false);
             }
         } else if let Some(member) = self.member_mut(name) {
             (member.host, member.alive) = (None, None);
-            (member.remote_pid, member.away_since) = (None, None);
+            (member.remote_pid, member.away_since, member.given_up) = (None, None, false);
         }
     }
 
@@ -214,6 +217,9 @@ pub struct Lead {
     /// The time since which its host is not heard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub away_since: Option<WallTime>,
+    /// Whether its host was given up, so that its name is free.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
 }
 
 /// A teammate's entry.
@@ -272,6 +278,9 @@ pub struct Member {
     /// The time since which its host is not heard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub away_since: Option<WallTime>,
+    /// Whether its host was given up, so that its name is free.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
 }
 
 /// The colour words of members, in the order in which members join.

@@ -2,11 +2,10 @@
 
 use crate::machines::{DEADLINE, Machine, Machines};
 use crate::rig::process::wait_until;
+use agent_team::store::dead;
+use agent_team::wire::AgentName;
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::PathBuf;
 use std::process::Child;
 
 fn has_ended(child: &mut Child) -> bool {
@@ -89,6 +88,7 @@ fn a_name_of_a_host_that_is_away_is_not_taken() {
         assert!(!output.status.success() && said.contains(why), "{said}");
     };
     refused("gpu1 is not heard");
+    refused("team host give-up gpu1");
     machines.get_mut("gpu1").start_relay();
     machines.eventually("gpu1 is back", || {
         machines.get("ann").member("carol").is_some_and(|carol| carol["away_since"].is_null())
@@ -155,39 +155,202 @@ fn a_server_that_forgets_all_names_ends_nobody() {
     end(&mut carol);
 }
 
-/// The way of docs/machines.md, as long as there is no command for it.
+/// Waits until a host misses another one.
+fn wait_away(machines: &Machines, on: &str, away: &str) {
+    machines
+        .eventually(&format!("{away} is away"), || state_on(machines.get(on), away).0 == "away");
+}
+
+/// Returns the first word of the state of a host, as another one shows it, and the number of messages that wait.
+fn state_on(on: &Machine, host: &str) -> (String, u64) {
+    let shown: Value = serde_json::from_str(&on.team_ok(&["host", "ls", "--json"])).unwrap();
+    let hosts = shown["hosts"].as_array().unwrap();
+    let host = hosts.iter().find(|it| it["host"] == host).cloned().unwrap_or_default();
+    let state = host["state"].as_str().unwrap_or_default();
+    let word =
+        if state == "given up" { state } else { state.split(' ').next().unwrap_or_default() };
+    (word.to_owned(), host["waiting"].as_u64().unwrap_or_default())
+}
+
+/// Returns what a command says that is refused.
+fn refused(machine: &Machine, args: &[&str]) -> String {
+    let output = machine.team(args);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "team {args:?} is not refused");
+    said
+}
+
+/// Returns the dead letters of a name on a host.
+fn dead_letters(machine: &Machine, name: &str) -> Vec<(String, String)> {
+    let name = AgentName::mailbox(name).unwrap();
+    let letters = dead::read_all(&machine.dir, &name).unwrap();
+    letters.into_iter().map(|it| (it.reason, it.raw.unwrap_or_default())).collect()
+}
+
+/// The fault of which fencing is made: a member is placed anew while its host goes on without a connection.
 #[test]
-fn a_name_of_a_host_that_is_gone_for_good_is_taken_by_an_edit_of_two_files() {
-    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
-    let mut gone = machines.get("gpu1").start_member("carol");
+fn an_agent_that_was_replaced_during_a_partition_is_ended_and_its_lines_are_refused() {
+    let Some(machines) = Machines::or_skip(&["ann", "c1", "gpu1"]) else { return };
+    let (ann, new, old) = (machines.get("ann"), machines.get("c1"), machines.get("gpu1"));
+    let mut alice = ann.start_member("alice");
+    let mut displaced = old.start_member("carol");
+    wait_home(&machines, "alice", "ann");
     wait_home(&machines, "carol", "gpu1");
-    machines.get_mut("gpu1").kill_all();
-    gone.wait().unwrap();
-    let ann = machines.get_mut("ann");
-    ann.end_relay();
-    let edit = |path: PathBuf, change: &dyn Fn(&mut Value)| {
-        let mut value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        change(&mut value);
-        let mut file = File::options().write(true).truncate(true).open(path).unwrap();
-        file.write_all(value.to_string().as_bytes()).unwrap();
-    };
-    edit(ann.dir.config(), &|config| {
-        let members = config["members"].as_array_mut().unwrap();
-        let carol = members.iter_mut().find(|member| member["name"] == "carol").unwrap();
-        for field in ["host", "alive", "remote_pid", "away_since"] {
-            carol.as_object_mut().unwrap().remove(field);
-        }
+    ann.team_ok(&["send", "carol", "send alice \"before\""]);
+    machines.eventually("carol's word arrives", || ann.has_mail("alice", "before"));
+    machines.network.cut("gpu1");
+    wait_away(&machines, "ann", "gpu1");
+    let said = ann.team_ok(&["host", "give-up", "gpu1"]);
+    assert!(said.contains("gpu1 is given up") && said.contains("carol: no message"), "{said}");
+    machines.eventually("c1 knows it", || state_on(new, "gpu1").0 == "given up");
+    let mut carol = new.start_member("carol");
+    machines.eventually("carol is on c1", || {
+        ann.member("carol").is_some_and(|it| it["host"] == "c1" && it["alive"] == true)
     });
-    let names = ann.folder().join(".team/run/.state/relay/names.json");
-    File::create(&names).unwrap().write_all(b"{}").unwrap();
-    edit(names, &|names| names["carol"] = 1000.into());
+    // In its partition, the old one goes on.
+    assert!(!has_ended(&mut displaced));
+    for text in ["of the old one", "and once more"] {
+        old.team_ok(&["send", "carol", &format!("send alice \"{text}\"")]);
+        machines.eventually("the old one has written", || {
+            state_on(old, "ann").1 > 0 && old.has_mail("carol", text)
+        });
+    }
+    machines.eventually("both wait", || state_on(old, "ann").1 == 2);
+    machines.network.heal("gpu1");
+    machines.eventually("the old one ends", || has_ended(&mut displaced));
+    machines.eventually("its lines are dead letters", || dead_letters(old, "alice").len() == 2);
+    for (reason, line) in dead_letters(old, "alice") {
+        assert!(reason.contains("a carol that was replaced (term 1 of 2)"), "{reason}: {line}");
+    }
+    wait_home(&machines, "carol", "c1");
+    old.team_ok(&["send", "carol", "send alice \"of the new one\""]);
+    machines.eventually("the new one answers", || ann.has_mail("alice", "of the new one"));
+    let mail = ann.mail_of("alice");
+    let heard: Vec<_> =
+        mail.iter().filter(|it| it["from"] == "carol").map(|it| it["content"].clone()).collect();
+    assert_eq!(heard, ["before", "of the new one"]);
+    machines.eventually("gpu1 is a host again", || state_on(ann, "gpu1").0 == "up");
+    end(&mut carol);
+    end(&mut alice);
+}
+
+#[test]
+fn the_names_of_a_host_that_was_given_up_are_free_and_mail_that_waits_follows() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "c1", "gpu1"]) else { return };
+    let mut gone: Vec<_> = ["carol", "dave", "erin"]
+        .iter()
+        .map(|name| machines.get("gpu1").start_member(name))
+        .collect();
+    for name in ["carol", "dave", "erin"] {
+        wait_home(&machines, name, "gpu1");
+    }
+    machines.get_mut("gpu1").kill_all();
+    for child in &mut gone {
+        child.wait().unwrap();
+    }
+    for name in ["ann", "c1"] {
+        wait_away(&machines, name, "gpu1");
+    }
+    let (ann, other) = (machines.get("ann"), machines.get("c1"));
+    ann.team_ok(&["send", "carol", "one from ann"]);
+    ann.team_ok(&["send", "carol", "two from ann"]);
+    ann.team_ok(&["send", "dave", "to dave"]);
+    other.team_ok(&["send", "carol", "three from c1"]);
+    assert!(refused(ann, &["teammate", "carol", "--model", "rehearsal"]).contains("gpu1"));
+    let said = ann.team_ok(&["host", "give-up", "gpu1"]);
+    for line in ["carol: 2 messages wait", "dave: 1 message waits", "erin: no message waits"] {
+        assert!(said.contains(line), "{said}");
+    }
+    let shown = ann.team_ok(&["host", "ls"]);
+    assert!(shown.contains("given up") && shown.contains("carol, dave, erin"), "{shown}");
+    machines.eventually("c1 knows it", || state_on(other, "gpu1").0 == "given up");
+    for machine in [ann, other] {
+        let said = refused(machine, &["send", "erin", "to nobody"]);
+        assert!(said.contains("is on gpu1, which was given up"), "{said}");
+    }
+    // One starts on the host of a sender, one on a third host.
     let mut carol = ann.start_member("carol");
-    machines.get_mut("ann").start_relay();
+    let mut dave = other.start_member("dave");
+    let has_all = || {
+        let texts = ["one from ann", "two from ann", "three from c1"];
+        texts.iter().all(|text| ann.has_mail("carol", text)) && other.has_mail("dave", "to dave")
+    };
+    machines.eventually("mail that waited follows", has_all);
+    ann.team_ok(&["send", "dave", "later"]);
+    machines.eventually("dave gets mail", || other.has_mail("dave", "later"));
+    other.team_ok(&["send", "carol", "later"]);
+    machines.eventually("carol gets mail", || ann.has_mail("carol", "later"));
+    assert_eq!((ann.mail_of("carol").len(), other.mail_of("dave").len()), (4, 2), "each once");
+    machines.eventually("nothing waits", || state_on(ann, "gpu1").1 == 0);
+    // It holds over an end of both relays, and longer than a doubtful name is waited for.
+    for name in ["ann", "c1"] {
+        machines.get_mut(name).kill_relay();
+        machines.get_mut(name).start_relay();
+    }
+    let ended = || has_ended(&mut carol) || has_ended(&mut dave);
+    assert!(!wait_until(DEADLINE / 6, ended), "{}", machines.get("ann").describe());
+    machines.get("c1").team_ok(&["send", "carol", "after the restart"]);
+    machines
+        .eventually("carol gets it", || machines.get("ann").has_mail("carol", "after the restart"));
+    let said = refused(machines.get("ann"), &["send", "erin", "to nobody"]);
+    assert!(said.contains("is on gpu1, which was given up"), "{said}");
+    end(&mut carol);
+    end(&mut dave);
+}
+
+#[test]
+fn only_a_known_host_that_is_not_heard_is_given_up() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1"]) else { return };
+    let mut carol = machines.get("gpu1").start_member("carol");
+    wait_home(&machines, "carol", "gpu1");
     let ann = machines.get("ann");
-    machines.eventually("carol lives", || ann.is_alive("carol") == Some(true));
-    // Longer than a doubtful name is waited for.
-    assert!(!wait_until(DEADLINE / 6, || has_ended(&mut carol)), "carol has ended");
-    ann.team_ok(&["send", "carol", "to the one that is left"]);
-    machines.eventually("she gets mail", || ann.has_mail("carol", "to the one that is left"));
+    machines.eventually("gpu1 is up", || state_on(ann, "gpu1").0 == "up");
+    let said = refused(ann, &["host", "give-up", "gpu1"]);
+    assert!(said.contains("gpu1 cannot be given up") && said.contains("it is up"), "{said}");
+    let said = refused(ann, &["host", "give-up", "gpu"]);
+    assert!(said.contains("did you mean gpu1?") && said.contains("hosts are: gpu1"), "{said}");
+    assert!(refused(ann, &["host", "give-up", "ann"]).contains("it is this host"));
+    // Without a relay nobody knows; the host is heard later, and is not given up.
+    machines.get_mut("ann").end_relay();
+    let said = machines.get("ann").team_ok(&["host", "give-up", "gpu1"]);
+    assert!(said.contains("No relay runs here"), "{said}");
+    assert_eq!(state_on(machines.get("ann"), "gpu1").0, "given up");
+    machines.get_mut("ann").start_relay();
+    machines.eventually("gpu1 is up", || state_on(machines.get("ann"), "gpu1").0 == "up");
+    machines.get("ann").team_ok(&["send", "carol", "still there"]);
+    machines.eventually("carol gets it", || machines.get("gpu1").has_mail("carol", "still there"));
+    assert!(!has_ended(&mut carol));
+    end(&mut carol);
+}
+
+#[test]
+fn a_host_that_comes_back_after_it_was_given_up_is_a_host_again() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "c1", "gpu1"]) else { return };
+    let mut carol = machines.get("gpu1").start_member("carol");
+    wait_home(&machines, "carol", "gpu1");
+    machines.network.cut("gpu1");
+    wait_away(&machines, "ann", "gpu1");
+    machines.get("ann").team_ok(&["send", "carol", "while away"]);
+    machines.get("ann").team_ok(&["host", "give-up", "gpu1"]);
+    let is_given_up = |on: &str| state_on(machines.get(on), "gpu1").0 == "given up";
+    machines.eventually("c1 knows it", || is_given_up("c1"));
+    assert!(refused(machines.get("ann"), &["send", "carol", "x"]).contains("was given up"));
+    // The host that has given it up does not hear it at first.
+    machines.get_mut("ann").kill_relay();
+    machines.network.heal("gpu1");
+    machines.eventually("c1 has it again", || state_on(machines.get("c1"), "gpu1").0 == "up");
+    machines.get_mut("ann").start_relay();
+    machines.eventually("ann has it again", || state_on(machines.get("ann"), "gpu1").0 == "up");
+    machines.eventually("mail arrives", || machines.get("gpu1").has_mail("carol", "while away"));
+    wait_home(&machines, "carol", "gpu1");
+    let said = refused(machines.get("ann"), &["teammate", "carol", "--model", "rehearsal"]);
+    assert!(said.contains("its host is gpu1"), "{said}");
+    // Away again is not given up again.
+    machines.network.cut("gpu1");
+    wait_away(&machines, "ann", "gpu1");
+    wait_away(&machines, "c1", "gpu1");
+    machines.network.heal("gpu1");
+    wait_home(&machines, "carol", "gpu1");
+    assert!(!has_ended(&mut carol));
     end(&mut carol);
 }

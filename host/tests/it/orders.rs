@@ -345,3 +345,31 @@ fn an_agent_that_starts_after_nobody_waits_for_it_any_more_is_ended() {
     machines.eventually("and does not come back", || gpu.is_alive("carol") == Some(false));
     assert_eq!(lead.quit(), Some(0), "{}", said(ann));
 }
+
+#[test]
+fn a_lead_starts_a_teammate_of_a_host_that_was_given_up_anew() {
+    let Some(mut machines) = Machines::or_skip(&["ann", "gpu1", "gpu2"]) else { return };
+    let mut lead = Lead::start(machines.get("ann"), &[]);
+    for host in ["gpu1", "gpu2"] {
+        machines.eventually("the hosts know the lead", || {
+            machines.get(host).is_alive("lead") == Some(true)
+        });
+    }
+    lead.say("Spawn carol (trainer) and dave on gpu1.");
+    machines.eventually("dave is idle", || is_idle(machines.get("ann"), "dave"));
+    machines.get_mut("gpu1").kill_all();
+    let ann = machines.get("ann");
+    machines.eventually("gpu1 is away", || ann.member("carol").unwrap()["away"] == true);
+    let given_up = ann.team_ok(&["host", "give-up", "gpu1"]);
+    assert!(given_up.contains("carol") && given_up.contains("dave"), "{given_up}");
+    // On this host, since no other one is named; and on a third one.
+    lead.say("Spawn carol (trainer).");
+    lead.say("Spawn dave on gpu2.");
+    machines.eventually("carol is here", || {
+        is_idle(ann, "carol") && ann.member("carol").unwrap()["host"] != "gpu1"
+    });
+    machines.eventually("dave is on gpu2", || {
+        is_idle(ann, "dave") && ann.member("dave").unwrap()["host"] == "gpu2"
+    });
+    assert_eq!(lead.quit(), Some(0), "{}", said(ann));
+}

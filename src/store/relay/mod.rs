@@ -1,10 +1,12 @@
 //! The files of a relay below `run/.state/relay/`: who the host is, what waits for other hosts, what has arrived from them.
 //!
-//! *Invariant:* only the holder of the relay's lock writes them, but for `ssh.json`, which has a lock of its own, and `printed`,
-//! which the lead that starts a relay empties.
+//! *Invariant:* only the holder of the relay's lock writes them, but for `ssh.json` and `given_up.json`, which have locks of their
+//! own, and `printed`, which the lead that starts a relay empties.
 
 mod arrivals;
+mod given_up;
 mod host_supervisor;
+mod lists;
 mod orders;
 mod outbox;
 pub(in crate::store) mod positions;
@@ -16,6 +18,7 @@ mod terms;
 mod tests;
 
 pub use arrivals::{Arrivals, Link, LinkState, Range};
+pub use given_up::{GivenUpHost, change_given_up_hosts, given_up_hosts};
 pub use host_supervisor::{HostSupervisorLock, is_supervised, open_host_supervisor_log};
 pub use orders::{
     make_order_folders, open_orders, order_id, put_answer, put_order, read_answer, read_order,
@@ -33,7 +36,7 @@ use super::file::read::{changed_at, known_if_there, names_in, open_if_there, rea
 use super::teamdir::make_folder;
 use super::{StoreError, TeamDir};
 use crate::os::file::{Access, At, FileError, open_or_create};
-use crate::wire::carried::{Epoch, HostName};
+use crate::wire::carried::{Epoch, HostName, ValueVersion};
 use crate::wire::limits::LOG_BYTES;
 use crate::wire::{AgentName, WallTime};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -46,7 +49,7 @@ use std::path::Path;
 /// The most bytes of the file with the identity of the host.
 const MOST_BYTES: u64 = 64 * 1024;
 
-/// The most bytes of the file with the names of the host.
+/// The most bytes of a file with the names of many members.
 const MOST_NAME_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The identity of this host among the hosts of its team: `run/.state/relay/host.json`.
@@ -106,6 +109,15 @@ pub struct KnownHost {
     /// The number of messages for its members in the outboxes, at the last sign of life.
     #[serde(default)]
     pub waiting: u64,
+    /// The members for which messages wait among them, each with their number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waiting_for: BTreeMap<String, u64>,
+    /// Whether it was given up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_given_up: bool,
+    /// The version of what it has told last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<ValueVersion>,
 }
 
 /// The lock of a relay. While it is held, no other relay serves the team folder.
@@ -191,7 +203,7 @@ pub fn write_hosts(dir: &TeamDir, hosts: &[KnownHost]) -> Result<(), StoreError>
 /// # Errors
 /// The file exists and cannot be read.
 pub fn known_hosts(dir: &TeamDir) -> Result<Vec<KnownHost>, StoreError> {
-    Ok(read_json(&dir.relay_hosts(), MOST_BYTES)?.unwrap_or_default())
+    Ok(read_json(&dir.relay_hosts(), MOST_NAME_BYTES)?.unwrap_or_default())
 }
 
 /// Records the names that this host has or had, each with the term of its last placement here. The caller holds the relay's

@@ -1,12 +1,10 @@
 //! The hosts that this one has added over ssh, and the state of the connections to them.
 
+use super::lists;
 use crate::store::file::atomic::{Fsync, pretty_json, replace};
-use crate::store::file::lock::SideLock;
-use crate::store::file::read::read_json;
 use crate::store::{StoreError, TeamDir};
 use crate::wire::WallTime;
 use crate::wire::carried::HostName;
-use crate::wire::limits::LOCK_TIMEOUT;
 use serde::{Deserialize, Serialize};
 
 /// A host that this one has added over ssh: an entry of `run/.state/relay/ssh.json`.
@@ -44,7 +42,7 @@ pub struct SshLink {
 /// # Errors
 /// The file exists and cannot be read.
 pub fn ssh_hosts(dir: &TeamDir) -> Result<Vec<SshHost>, StoreError> {
-    Ok(read_json(&dir.relay_ssh(), super::MOST_BYTES)?.unwrap_or_default())
+    lists::read(&dir.relay_ssh())
 }
 
 /// Changes the hosts that this one adds over ssh, under a lock; returns what the change returns.
@@ -55,17 +53,7 @@ pub fn change_ssh_hosts<R>(
     dir: &TeamDir,
     change: impl FnOnce(&mut Vec<SshHost>) -> R,
 ) -> Result<R, StoreError> {
-    super::make_folders(dir)?;
-    let mut side = SideLock::new(dir.relay_ssh_lock());
-    let _held = side.acquire(LOCK_TIMEOUT)?;
-    let mut hosts = ssh_hosts(dir)?;
-    let before = hosts.clone();
-    let changed = change(&mut hosts);
-    if hosts != before {
-        let path = dir.relay_ssh();
-        replace(&path, &pretty_json(&hosts, &path)?, Fsync::Always)?;
-    }
-    Ok(changed)
+    lists::change(dir, &dir.relay_ssh(), dir.relay_ssh_lock(), change)
 }
 
 /// Records the connections to these hosts, for people. The caller holds the relay's lock.
@@ -82,5 +70,5 @@ pub fn write_ssh_links(dir: &TeamDir, links: &[SshLink]) -> Result<(), StoreErro
 /// # Errors
 /// The file exists and cannot be read.
 pub fn ssh_links(dir: &TeamDir) -> Result<Vec<SshLink>, StoreError> {
-    Ok(read_json(&dir.relay_ssh_links(), super::MOST_BYTES)?.unwrap_or_default())
+    lists::read(&dir.relay_ssh_links())
 }
