@@ -8,6 +8,7 @@ mod skips;
 
 mod carrier;
 mod conformance;
+mod demo;
 mod failpoints;
 mod faults;
 mod figures;
