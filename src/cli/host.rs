@@ -52,6 +52,9 @@ struct Passed {
 fn end_members(context: &Context, args: &[OsString]) -> Result<(), Failure> {
     context.refuse_inside_agent("host rm")?;
     let host = args.first().and_then(|host| host.to_str()).unwrap_or_default();
+    if !context.team_path.exists() {
+        return Ok(());
+    }
     let bus = context.team_bus()?;
     let names = ordered_on(bus.dir(), host)?;
     if names.is_empty() {

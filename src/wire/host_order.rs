@@ -92,7 +92,7 @@ pub struct HostOrder {
     pub order: Order,
 }
 
-/// What a host is to do.
+/// The content of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum Order {

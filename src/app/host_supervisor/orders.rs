@@ -31,6 +31,12 @@ pub(super) struct HostSupervisor {
     pub(super) own_model: Option<String>,
 }
 
+/// The time in which a lead that has just started is known on this host.
+const LEAD_KNOWN_WITHIN: Duration = Duration::from_secs(5);
+
+/// The pause between two looks whether it is.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// The orders under way.
 pub(super) struct Orders {
     host: Rc<HostSupervisor>,
@@ -93,17 +99,10 @@ impl HostSupervisor {
     }
 
     async fn spawn(&self, from: &HostName, order: SpawnThere) -> Result<OrderAnswer, String> {
+        self.check_giver(from).await?;
         let team = self.bus.dir().clone();
         let (role, has_file, from) = (order.role.clone(), order.role_has_file, from.clone());
         offload(move || {
-            if has_own_lead(&team) {
-                return Err("a lead runs on that host itself".to_owned());
-            }
-            let roster = roster::read(&team).map_err(|why| why.to_string())?;
-            let of_lead = roster.host_of(AgentName::lead().as_str());
-            if of_lead != Some(from.as_str()) {
-                return Err(format!("{from} is not the host of the lead"));
-            }
             // A role only restricts: without its file, the agent would be free of it.
             match team.find_role(&role, find_by_alias) {
                 RoleMatch::FreeText if has_file => Err(format!(
@@ -130,6 +129,22 @@ impl HostSupervisor {
         Ok(OrderAnswer::Spawned { text })
     }
 
+    /// Checks that an order is of the host of the lead. A lead that has just started is known here after a moment.
+    async fn check_giver(&self, from: &HostName) -> Result<(), String> {
+        let until = tokio::time::Instant::now() + LEAD_KNOWN_WITHIN;
+        loop {
+            let (team, giver) = (self.bus.dir().clone(), from.clone());
+            let checked = offload(move || is_host_of_lead(&team, &giver)).await?;
+            if checked {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > until {
+                return Err(format!("{from} is not the host of the lead, as that host knows it"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     async fn stop(&self, order: StopThere) -> Result<OrderAnswer, String> {
         let name = AgentName::member(&order.name).map_err(|why| why.to_string())?;
         let by = AgentName::mailbox(&order.by).unwrap_or_else(|_| AgentName::user());
@@ -144,6 +159,19 @@ impl HostSupervisor {
         let outcome = self.supervisor.stop_for_host(name, why, urgency_of(order.first)).await;
         outcome.map(StopOutcome::into_answer).ok_or_else(|| "nothing was stopped".into())
     }
+}
+
+/// Whether a host is that of the lead, which is alive.
+///
+/// # Errors
+/// In words: the lead is on this host, or the roster cannot be read.
+fn is_host_of_lead(team: &TeamDir, host: &HostName) -> Result<bool, String> {
+    if has_own_lead(team) {
+        return Err("a lead runs on that host itself".into());
+    }
+    let roster = roster::read(team).map_err(|why| why.to_string())?;
+    let home = roster.home_of(AgentName::lead().as_str());
+    Ok(home.is_some_and(|home| home.is_alive && home.host == host.as_str()))
 }
 
 /// Whether a lead runs on this host: it supervises its teammates itself.

@@ -99,7 +99,8 @@ fn is_long_away(away_since: Option<WallTime>) -> bool {
 /// Whether nothing has come from other hosts, or gone there, for so long that no mail is on its way to their members, nor word of
 /// what they do. What cannot be read counts as busy.
 fn are_other_hosts_quiet(team: &TeamDir, roster: &Roster) -> bool {
-    if !roster.members.iter().any(|member| member.alive == Some(true)) {
+    let mut alive = roster.members.iter().filter(|member| member.alive == Some(true));
+    if alive.all(|member| is_long_away(member.away_since)) {
         return true;
     }
     let now = SystemClock.now();
